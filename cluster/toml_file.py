@@ -49,11 +49,9 @@ def read_toml(
         text = Path(path).read_text(encoding="utf-8")
         return TomlFile(Path(path), text, tomllib.loads(text, parse_float=parse_float))
     except OSError as error:
-        message = f"the {kind} {path} cannot be read: {error.strerror}"
-        raise UsageError(message, missing) from None
+        raise UsageError(f"the {kind} {path} cannot be read: {error.strerror}", missing) from None
     except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
-        message = f"the {kind} {path} is not valid TOML: {error}"
-        raise UsageError(message, wrong) from None
+        raise UsageError(f"the {kind} {path} is not valid TOML: {error}", wrong) from None
 
 
 def load_model(kind: str, path: str | Path, model: type[ModelT], *, missing: str, wrong: str) -> ModelT:

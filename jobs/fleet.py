@@ -43,8 +43,7 @@ class Fleet:
         pool: Pool | None = None,
     ) -> None:
         if workers is not None and workers < 1:
-            message = f"a fleet needs at least one worker: {workers}"
-            raise UsageError(message, "Leave it out to use every core.")
+            raise UsageError(f"a fleet needs at least one worker: {workers}", "Leave it out to use every core.")
         if jobs_at_once < 1:
             message = f"a fleet must run at least one job at a time: {jobs_at_once}"
             raise UsageError(message, "Leave it out for the default.")
@@ -85,8 +84,7 @@ class Fleet:
             UsageError: the fleet is not open.
         """
         if not self._open or self._pool is None:
-            message = "the fleet is not open"
-            raise UsageError(message, "Use it as `async with Fleet() as fleet:`.")
+            raise UsageError("the fleet is not open", "Use it as `async with Fleet() as fleet:`.")
         name = secrets.token_hex(4)
         spec = spec.resolved()
         job = Job(name, spec, lambda channel: self._run(name, spec, channel))
@@ -97,8 +95,7 @@ class Fleet:
     async def _run(self, name: str, spec: TranscodeSpec, channel: EventChannel) -> Report:
         async with self._turns:
             if self._pool is None:
-                message = "the fleet was closed"
-                raise UsageError(message)
+                raise UsageError("the fleet was closed")
             from .run.job_run import JobRun
 
             return await JobRun(name, spec, self._pool, channel).run()

@@ -64,6 +64,5 @@ class Job:
             return await asyncio.shield(self._task)
         except asyncio.CancelledError:
             if self._task.cancelled():
-                message = f"job {self.id} was cancelled"
-                raise Cancelled(message) from None
+                raise Cancelled(f"job {self.id} was cancelled") from None
             raise

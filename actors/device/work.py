@@ -39,8 +39,7 @@ class WorkContext:
         """
         self.frames_done += frames
         if self._cancelled.is_set():
-            message = "the work was cancelled"
-            raise Cancelled(message)
+            raise Cancelled("the work was cancelled")
 
     def start_over(self, frames_done: int) -> None:
         """Report that only ``frames_done`` of the frames done count: the others are done again."""

@@ -164,8 +164,7 @@ class WorkerCore:
             self._coming.pop(run, None)
             if run in self._cancelled_early:
                 del self._cancelled_early[run]
-                message = "the work was cancelled before it began"
-                raise Cancelled(message)
+                raise Cancelled("the work was cancelled before it began")
             self._running[run] = (work, context)
         return context
 

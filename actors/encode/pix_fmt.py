@@ -61,12 +61,10 @@ def _shape(name: str) -> _Shape:
     try:
         known = PixelFormat(name)
     except ValueError:
-        message = f"FFmpeg knows no pixel format {name!r}"
-        raise Unsupported(message, _USUAL) from None
+        raise Unsupported(f"FFmpeg knows no pixel format {name!r}", _USUAL) from None
     components = known.components
     if not components:
-        message = f"{name} names a device's memory, not a layout of samples"
-        raise Unsupported(message, _USUAL)
+        raise Unsupported(f"{name} names a device's memory, not a layout of samples", _USUAL)
     rgb = known.is_rgb or known.has_palette
     colours = sum(not component.is_alpha for component in components)
     # 64 is divisible by every subsampling.

@@ -78,8 +78,7 @@ class SoftwareProfile(EncoderProfile):
 def preset_index(preset: int) -> int:
     """Return a preset's index in tables; ``UsageError`` if it is not one of ``PRESETS``."""
     if preset not in PRESETS:
-        message = f"preset {preset} is not in {PRESETS[0]}..{PRESETS[-1]}"
-        raise UsageError(message, "1 is fastest, 7 slowest.")
+        raise UsageError(f"preset {preset} is not in {PRESETS[0]}..{PRESETS[-1]}", "1 is fastest, 7 slowest.")
     return preset - PRESETS[0]
 
 

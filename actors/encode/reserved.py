@@ -95,5 +95,4 @@ def check_not_reserved(implementation: str, name: str, *, parameter: bool) -> No
     """Raise ``Unsupported`` if a user may not set an option, or a ``parameter`` inside ``x264-params`` and the like."""
     reason = _PARAMETERS.get(implementation, {}).get(name) if parameter else _OPTIONS.get(name)
     if reason is not None:
-        message = f"the encoder option {name} cannot be set"
-        raise Unsupported(message, f"Leave it out: {reason}.")
+        raise Unsupported(f"the encoder option {name} cannot be set", f"Leave it out: {reason}.")

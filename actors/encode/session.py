@@ -99,8 +99,7 @@ class EncoderSession(ABC, Generic[PictureT_contra]):
             DeviceError: the driver refuses them; the session continues with the old ones.
         """
         del change
-        message = f"{self.name} cannot change its rates while it encodes"
-        raise Unsupported(message, 'Use encoder="nvenc".')
+        raise Unsupported(f"{self.name} cannot change its rates while it encodes", 'Use encoder="nvenc".')
 
     @abstractmethod
     def finish(self) -> list[EncodedPacket]:
@@ -117,22 +116,19 @@ class EncoderSession(ABC, Generic[PictureT_contra]):
 
     def _require_open(self) -> None:
         if self._state is not SessionState.OPEN:
-            message = f"{self.name}: the session is {self._state.value}, not {SessionState.OPEN.value}"
-            raise EncoderFailed(message)
+            raise EncoderFailed(f"{self.name}: the session is {self._state.value}, not {SessionState.OPEN.value}")
 
     def _later_pts(self, pts_ticks: int | None) -> int:
         """Return a picture's pts, checked to be after the last one."""
         last = self._last_pts_ticks
         if pts_ticks is None or (last is not None and pts_ticks <= last):
-            message = f"{self.name} got a picture at {pts_ticks} after one at {last}"
-            raise EncoderFailed(message)
+            raise EncoderFailed(f"{self.name} got a picture at {pts_ticks} after one at {last}")
         return pts_ticks
 
     def _count_packet(self, failure: type[EncoderFailed | EngineFailed], *, is_keyframe: bool) -> None:
         """Count a packet; the first must be a keyframe."""
         if not self._packets_out and not is_keyframe:
-            message = f"{self.name} began with a picture that is not a keyframe"
-            raise failure(message, RETRY_ADVICE)
+            raise failure(f"{self.name} began with a picture that is not a keyframe", RETRY_ADVICE)
         self._packets_out += 1
 
     def _end(self, missing_ticks: Sequence[int], failure: type[EncoderFailed | EngineFailed]) -> None:

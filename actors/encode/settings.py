@@ -71,11 +71,9 @@ class RateChange:
 def check_rate(rate: RateControl) -> None:
     """Raise ``UsageError`` for rates that no encoder can keep."""
     if rate.quality is not None and rate.bitrate_bps is not None:
-        message = "quality and bitrate exclude each other"
-        raise UsageError(message, "Give one of them.")
+        raise UsageError("quality and bitrate exclude each other", "Give one of them.")
     if (rate.maxrate_bps is None) != (rate.bufsize_bits is None):
-        message = "maxrate and bufsize belong together"
-        raise UsageError(message, "Give both or neither.")
+        raise UsageError("maxrate and bufsize belong together", "Give both or neither.")
     for name in ("bitrate_bps", "maxrate_bps", "bufsize_bits"):
         value = getattr(rate, name)
         if value is not None and value < LEAST_RATE_BPS:

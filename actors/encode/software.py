@@ -83,8 +83,7 @@ class SoftwareEncoder(EncoderSession[VideoFrame]):
     ) -> list[EncodedPacket]:
         """Encode a picture of the settings' size, pixel format and time base; SEI messages are ``Unsupported``."""
         if sei_messages:
-            message = f"{self.name} does not write SEI messages"
-            raise Unsupported(message, 'Leave them out, or use encoder="nvenc".')
+            raise Unsupported(f"{self.name} does not write SEI messages", 'Leave them out, or use encoder="nvenc".')
         self._check(picture)
         # The decoder's picture type would force the encoder's choice.
         picture.pict_type = PictureType.I if keyframe else PictureType.NONE
@@ -130,8 +129,7 @@ class SoftwareEncoder(EncoderSession[VideoFrame]):
         try:
             found = self._context.encode(frame)
         except (av.error.FFmpegError, ValueError) as error:
-            message = f"{self.name} failed: {getattr(error, 'strerror', error)}"
-            raise EncoderFailed(message, RETRY_ADVICE) from error
+            raise EncoderFailed(f"{self.name} failed: {getattr(error, 'strerror', error)}", RETRY_ADVICE) from error
         return [self._packet(packet) for packet in found]
 
     def _packet(self, packet: "Packet[Stream]") -> EncodedPacket:
@@ -167,11 +165,9 @@ def _opened(settings: EncoderSettings) -> "VideoCodecContext":
     except (av.error.FFmpegError, ValueError) as error:
         reason = getattr(error, "strerror", error)
         size = f"{picture.width}x{picture.height} {picture.pix_fmt}"
-        message = f"{settings.implementation} does not open for {size} with its options: {reason}"
-        raise EncoderFailed(message) from error
+        raise EncoderFailed(f"{settings.implementation} does not open for {size} with its options: {reason}") from error
     if context.options:
-        message = f"{settings.implementation} has no option {', '.join(sorted(context.options))}"
-        raise EncoderFailed(message)
+        raise EncoderFailed(f"{settings.implementation} has no option {', '.join(sorted(context.options))}")
     return context
 
 

@@ -86,16 +86,14 @@ def set_extradata(stream: "Stream", data: bytes) -> None:
     """Replace the stream's codec configuration; ``ValueError`` if ``data`` is larger than FFmpeg accepts."""
     parameters = structures(stream)[1]
     if len(data) >= _EXTRADATA_LIMIT_BYTES:
-        message = f"extradata of {len(data)} bytes is more than FFmpeg takes"
-        raise ValueError(message)
+        raise ValueError(f"extradata of {len(data)} bytes is more than FFmpeg takes")
     library = ffmpeg()
     library.av_freep(byref(parameters, Parameters.extradata.offset))
     parameters.extradata_size = 0
     if data:
         parameters.extradata = library.av_mallocz(len(data) + _INPUT_PADDING_BYTES)
         if not parameters.extradata:
-            message = f"FFmpeg could not allocate {len(data)} bytes"
-            raise MemoryError(message)
+            raise MemoryError(f"FFmpeg could not allocate {len(data)} bytes")
         ctypes.memmove(parameters.extradata, data, len(data))
         parameters.extradata_size = len(data)
 
@@ -142,8 +140,7 @@ def set_video_parameters(
     head, parameters = structures(stream)
     number = ffmpeg().av_get_pix_fmt(pix_fmt.encode())
     if number < 0:
-        message = f"FFmpeg knows no pixel format {pix_fmt!r}"
-        raise ValueError(message)
+        raise ValueError(f"FFmpeg knows no pixel format {pix_fmt!r}")
     for field in _COLOUR_FIELDS:
         setattr(parameters, field, getattr(colour, field))
     parameters.format, parameters.video_delay = number, video_delay
@@ -175,13 +172,11 @@ def set_audio_parameters(
     library = ffmpeg()
     library.av_channel_layout_uninit(byref(parameters.channel_layout))
     if library.av_channel_layout_from_string(byref(parameters.channel_layout), channel_layout.encode()) < 0:
-        message = f"FFmpeg knows no channel layout {channel_layout!r}"
-        raise ValueError(message)
+        raise ValueError(f"FFmpeg knows no channel layout {channel_layout!r}")
     if sample_format is not None:
         parameters.format = library.av_get_sample_fmt(sample_format.encode())
         if parameters.format < 0:
-            message = f"FFmpeg knows no sample format {sample_format!r}"
-            raise ValueError(message)
+            raise ValueError(f"FFmpeg knows no sample format {sample_format!r}")
     parameters.sample_rate, parameters.frame_size, parameters.bit_rate = sample_rate, frame_size, bit_rate_bps
 
 
@@ -218,14 +213,12 @@ def add_side_data(stream: "Stream", kind: Any, data: bytes) -> None:  # noqa: AN
     try:
         number = int(av.packet.packet_sidedata_type_from_literal(kind))
     except ValueError:
-        message = f"FFmpeg knows no stream side data {kind!r}"
-        raise ValueError(message) from None
+        raise ValueError(f"FFmpeg knows no stream side data {kind!r}") from None
     entries = ctypes.cast(byref(parameters, Parameters.side_data.offset), POINTER(POINTER(SideData)))
     count = ctypes.cast(byref(parameters, Parameters.side_data_count.offset), POINTER(c_int))
     entry = ffmpeg().av_packet_side_data_new(entries, count, number, len(data), 0)
     if not entry:
-        message = f"FFmpeg could not allocate {len(data)} bytes of {kind}"
-        raise MemoryError(message)
+        raise MemoryError(f"FFmpeg could not allocate {len(data)} bytes of {kind}")
     ctypes.memmove(entry.contents.data, data, len(data))
 
 
@@ -234,8 +227,7 @@ def copy_parameters(target: "Stream", source: "Stream") -> None:
     target_head, target_parameters = structures(target)
     source_head, source_parameters = structures(source)
     if ffmpeg().avcodec_parameters_copy(byref(target_parameters), byref(source_parameters)) < 0:
-        message = "FFmpeg could not copy the parameters of a stream"
-        raise MemoryError(message)
+        raise MemoryError("FFmpeg could not copy the parameters of a stream")
     target_parameters.codec_tag = 0
     for name in ("sample_aspect_ratio", "average_frame_rate"):
         setattr(target_head, name, getattr(source_head, name))

@@ -34,8 +34,7 @@ def mastering_display_from_bytes(data: bytes) -> MasteringDisplay | None:
     A half that is not set reads as zeros, ST 2086's "unknown".
     """
     if len(data) < _MASTERING.size:
-        message = f"mastering display metadata of {len(data)} bytes: {_MASTERING.size} expected"
-        raise ValueError(message)
+        raise ValueError(f"mastering display metadata of {len(data)} bytes: {_MASTERING.size} expected")
     *terms, has_primaries, has_luminance = _MASTERING.unpack_from(data)
     pairs = list(zip(terms[::2], terms[1::2], strict=True))
     values = [_ratio(*pair, _CHROMATICITY_GRID, is_set=has_primaries) for pair in pairs[:8]]
@@ -69,8 +68,7 @@ def mastering_display_to_bytes(display: MasteringDisplay) -> bytes:
 def content_light_from_bytes(data: bytes) -> ContentLight | None:
     """Read an ``AVContentLightMetadata``; None where it states nothing, ``ValueError`` where it is too short."""
     if len(data) < _LIGHT.size:
-        message = f"content light metadata of {len(data)} bytes: {_LIGHT.size} expected"
-        raise ValueError(message)
+        raise ValueError(f"content light metadata of {len(data)} bytes: {_LIGHT.size} expected")
     light = ContentLight(*_LIGHT.unpack_from(data))
     return light if light.max_cll or light.max_fall else None
 

@@ -110,8 +110,7 @@ def _check_local(path: Path) -> None:
         with path.open("rb") as stream:
             empty = not stream.read(1)
     except (FileNotFoundError, NotADirectoryError):
-        message = f"there is no file {path}"
-        raise InputNotFound(message, "Check the path.") from None
+        raise InputNotFound(f"there is no file {path}", "Check the path.") from None
     except (OSError, ValueError) as error:
         message = f"{path} cannot be read: {_reason(error)}"
         raise InputUnreadable(message, "Check the path, its permissions and the disk.") from None
@@ -121,8 +120,7 @@ def _check_local(path: Path) -> None:
 
 def _check_kind(path: Path, mode: int) -> None:
     if stat.S_ISDIR(mode):
-        message = f"{path} is a directory, not a media file"
-        raise InputUnreadable(message, "Name one file inside it.")
+        raise InputUnreadable(f"{path} is a directory, not a media file", "Name one file inside it.")
     if not stat.S_ISREG(mode):
         # Opening a pipe without a writer never returns, and every worker reads the source again.
         message = f"{path} is a pipe or a device, not a media file"
@@ -207,8 +205,7 @@ def _opened_remote(url: str) -> Any:  # noqa: ANN401 - fsspec has no types
         # fsspec's web support reports every failure as a missing file.
         cause = error.__cause__
         if cause is None or getattr(cause, "status", None) in _NOT_THERE:
-            message = f"there is nothing at {url}"
-            raise InputNotFound(message, "Check the address.") from None
+            raise InputNotFound(f"there is nothing at {url}", "Check the address.") from None
         message = f"{url} cannot be opened: {_reason(cause)}"
     except Exception as error:  # noqa: BLE001 - stores raise errors of their own
         message = f"{url} cannot be opened: {_reason(error)}"
@@ -253,8 +250,7 @@ def _open_remote(url: str, opening: OpeningReads) -> Iterator[av.container.Input
 
 
 def _refuse_second(url: str, flags: int, options: dict[str, Any]) -> NoReturn:  # noqa: ARG001 - PyAV's signature
-    message = f"the input asked to open {url}"
-    raise PermissionError(errno.EPERM, message)
+    raise PermissionError(errno.EPERM, f"the input asked to open {url}")
 
 
 def _close(container: av.container.InputContainer) -> None:

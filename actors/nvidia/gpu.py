@@ -375,5 +375,4 @@ def imported(module: str, package: str) -> Any:
         return importlib.import_module(module)
     except (ImportError, RuntimeError) as error:
         reason = next(iter(str(error).splitlines()), "") or type(error).__name__
-        message = f"{package} cannot be used here: {reason}"
-        raise EngineUnfit(message, _FIX) from error
+        raise EngineUnfit(f"{package} cannot be used here: {reason}", _FIX) from error

@@ -29,6 +29,5 @@ class DescribeEncoder(Work[EncoderOffer]):
         """Raise ``EngineUnfit`` without such an encoder, and ``DeviceError`` if the driver fails."""
         device = context.device
         if device is None:
-            message = f"this worker has no GPU to encode {self.codec} on"
-            raise EngineUnfit(message, "Use --encoder software.")
+            raise EngineUnfit(f"this worker has no GPU to encode {self.codec} on", "Use --encoder software.")
         return EncoderOffer(device.encoder_capabilities(self.codec), device.encoder_package(), device.converts())

@@ -96,8 +96,7 @@ def nvenc_request(
     """
     for key, _ in options:
         if key in _RESERVED:
-            message = f"NVENC setting {key} cannot be set: {_RESERVED[key]}"
-            raise Unsupported(message, "Leave it out.")
+            raise Unsupported(f"NVENC setting {key} cannot be set: {_RESERVED[key]}", "Leave it out.")
         if key in _OF_ONE_SESSION and not single_session:
             message = f"NVENC setting {key} is not a job's to set: {_OF_ONE_SESSION[key]}"
             raise Unsupported(message, "Leave it out, or encode frames with codecfleet.encode.")
@@ -197,8 +196,7 @@ def _with_modes(ours: dict[str, Any], given: Mapping[str, NvencValue], rate: Rat
     steers = "cq" in given or "bitrate" in given or mode is RateMode.CONSTQP
     if rate is not None and (steers or (mode is RateMode.CBR and rate.quality is not None)):
         listed = ", ".join(f"{key}={write_option(key, value)}" for key, value in given.items())
-        message = f"a quality or bitrate contradicts the encoder options {listed}"
-        raise UsageError(message, "Give one of them.")
+        raise UsageError(f"a quality or bitrate contradicts the encoder options {listed}", "Give one of them.")
     dropped = _overruled(mode, given, is_lossless=is_lossless)
     kept = {key: value for key, value in ours.items() if key not in dropped} | {"rc": mode}
     period = given.get("gop") or given.get("idrperiod")

@@ -51,8 +51,7 @@ class EncoderCapabilities:
             raise EngineUnfit(message, "Scale with --scale, or use a software encoder.")
         lacking = [what for what, there in self._demands(settings, surface) if not there]
         if lacking:
-            message = f"this GPU's {self.codec} encoder lacks {' and '.join(lacking)}"
-            raise EngineUnfit(message, SOFTWARE_STEP)
+            raise EngineUnfit(f"this GPU's {self.codec} encoder lacks {' and '.join(lacking)}", SOFTWARE_STEP)
 
     def _demands(self, settings: NvencSettings, surface: SurfaceFormat) -> list[tuple[str, bool]]:
         wanted = settings.bf or 0

@@ -118,15 +118,13 @@ def _is_value(key: str, text: str) -> bool:
 def _number(text: str) -> int:
     if not (text.isascii() and text.isdigit()):
         hint = " (the package would take K and M as 1024 and 1024 x 1024)" if text[:-1].isdigit() else ""
-        message = f"not a whole number{hint}"
-        raise ValueError(message)
+        raise ValueError(f"not a whole number{hint}")
     return int(text)
 
 
 def _strength(text: str) -> int:
     if text == "0":
-        message = f"the package would switch it on; {_AUTOMATIC} does that by name"
-        raise ValueError(message)
+        raise ValueError(f"the package would switch it on; {_AUTOMATIC} does that by name")
     return 0 if text == _AUTOMATIC else _number(text)
 
 
@@ -135,16 +133,14 @@ def _quantizers(text: str) -> Qp:
     if len(values) == 1:
         return Qp.same(values[0])
     if len(values) != 3:  # noqa: PLR2004 - P, B and intra
-        message = "not one number, nor three"
-        raise ValueError(message)
+        raise ValueError("not one number, nor three")
     return Qp(*values)
 
 
 def _timing(text: str) -> TimingInfo:
     units, slash, timescale = text.partition("/")
     if not slash:
-        message = "not two numbers with / between them"
-        raise ValueError(message)
+        raise ValueError("not two numbers with / between them")
     return TimingInfo(_number(units), _number(timescale))
 
 
@@ -152,8 +148,7 @@ def _choice(kind: type[Enum]) -> Callable[[str], Enum]:
     def parse(text: str) -> Enum:
         found = next((member for member in kind if str(member.value) == text), None)
         if found is None:
-            message = f"not one of {', '.join(str(member.value) for member in kind)}"
-            raise ValueError(message)
+            raise ValueError(f"not one of {', '.join(str(member.value) for member in kind)}")
         return found
 
     return parse
@@ -161,8 +156,7 @@ def _choice(kind: type[Enum]) -> Callable[[str], Enum]:
 
 def _switch(text: str) -> bool:
     if text not in ("0", "1"):
-        message = "not 0 or 1"
-        raise ValueError(message)
+        raise ValueError("not 0 or 1")
     return text == "1"
 
 

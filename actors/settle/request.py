@@ -46,8 +46,7 @@ def settle(
     if isinstance(request, SoftwareRequest):
         return settle_software(request, picture, time_base)
     if capabilities is None:
-        message = f"there is no NVENC here to encode {request.codec}"
-        raise EngineUnfit(message, "Use --encoder software.")
+        raise EngineUnfit(f"there is no NVENC here to encode {request.codec}", "Use --encoder software.")
     return settle_nvenc(request, picture, time_base, capabilities)
 
 
@@ -72,8 +71,7 @@ def with_initial_fullness(settings: EncoderSettings, fullness: Fraction) -> Enco
         UsageError: ``fullness`` is not a fraction of the bucket.
     """
     if not 0 <= fullness <= 1:
-        message = f"a leaky bucket cannot be {fullness} full"
-        raise UsageError(message, "Give a fraction from 0 to 1.")
+        raise UsageError(f"a leaky bucket cannot be {fullness} full", "Give a fraction from 0 to 1.")
     if settings.rate.bufsize_bits is None:
         return settings
     if settings.nvenc is None:

@@ -170,8 +170,7 @@ def device_conversion(source: SurfaceFormat, size: tuple[int, int], output: Vide
     """
     target = surface_format(output.pix_fmt)
     if target is None:
-        message = f"no surface holds {output.pix_fmt}"
-        raise Unsupported(message, "Use --encoder software.")
+        raise Unsupported(f"no surface holds {output.pix_fmt}", "Use --encoder software.")
     # Where chroma lies is the source's to say, and stays what it is.
     location = ChromaLocation(output.colour.chroma_location or ChromaLocation.LEFT.value)
     return Conversion(

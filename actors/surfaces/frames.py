@@ -116,8 +116,7 @@ class Frame:
         elif self._to_host is not None:
             found = self._to_host(self._picture)
         else:
-            message = "a frame on a device came without a way to the host"
-            raise TypeError(message)
+            raise TypeError("a frame on a device came without a way to the host")
         found.pts, found.time_base = self.ticks, self.time_base
         return found
 
@@ -163,8 +162,7 @@ class Frame:
             AttributeError: it is on the host.
         """
         if not isinstance(self._picture, DevicePicture):
-            message = "the frame is on the host"
-            raise AttributeError(message)  # noqa: TRY004 - the interface must look absent
+            raise AttributeError("the frame is on the host")  # noqa: TRY004 - the interface must look absent
         return _rows(self._picture).__cuda_array_interface__
 
     def _exporter(self) -> _Exporter:
@@ -203,8 +201,7 @@ def _one_array(picture: VideoFrame) -> NDArray[Any]:
         message = f"a frame of {layout} is not one array"
         raise Unsupported(message, "Take its planes, or ask for another pix_fmt, such as rgb24.") from error
     if not isinstance(array, np.ndarray):
-        message = f"a frame of {layout} is more than one array"
-        raise Unsupported(message, "Ask for another pix_fmt, such as rgb24.")
+        raise Unsupported(f"a frame of {layout} is more than one array", "Ask for another pix_fmt, such as rgb24.")
     return array
 
 

@@ -124,11 +124,9 @@ class DeviceArray:
             BufferError: a copy is asked for, or another device, or a stream that CUDA leaves open.
         """
         if copy or (dl_device is not None and tuple(dl_device) != _DEVICE):
-            message = "the samples are on the CUDA device 0, and are handed out without a copy"
-            raise BufferError(message)
+            raise BufferError("the samples are on the CUDA device 0, and are handed out without a copy")
         if stream == _AMBIGUOUS_STREAM and stream is not None:
-            message = "stream 0 means two streams of CUDA: 1 is the legacy default stream, 2 the thread's"
-            raise BufferError(message)
+            raise BufferError("stream 0 means two streams of CUDA: 1 is the legacy default stream, 2 the thread's")
         versioned = max_version is not None and max_version[0] >= _VERSION[0]
         return _exported(self, _ManagedVersioned if versioned else _Managed)
 

@@ -64,8 +64,7 @@ class ConnectedPool(Pool):
         """
         async with self._lock:
             if self._closed:
-                message = "the pool is closed"
-                raise FleetUnavailable(message, "Open a new fleet.")
+                raise FleetUnavailable("the pool is closed", "Open a new fleet.")
             if self._pool is None:
                 self._connection = await connect(self._address)
                 self._pool = leased_pool(self._connection, self._asked_slots, dlas=self._dlas)
@@ -119,8 +118,7 @@ class ConnectedPool(Pool):
 
     def _started(self) -> "LeasedPool":
         if self._pool is None:
-            message = "the pool is not started"
-            raise FleetUnavailable(message, "Start it first.")
+            raise FleetUnavailable("the pool is not started", "Start it first.")
         return self._pool
 
 

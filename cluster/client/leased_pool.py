@@ -76,8 +76,7 @@ class LeasedPool(Pool):
         notes: tuple[str, ...] = (),
     ) -> None:
         if workers_max is not None and workers_max < 1:
-            message = f"a pool needs at least one slot: {workers_max}"
-            raise UsageError(message)
+            raise UsageError(f"a pool needs at least one slot: {workers_max}")
         self._supervisor = supervisor
         self._workers_max = workers_max
         self._eager = eager
@@ -341,8 +340,7 @@ class LeasedPool(Pool):
 
     def _refuse_if_closed(self) -> None:
         if self._closing is not None:
-            message = "the pool is closed"
-            raise UsageError(message)
+            raise UsageError("the pool is closed")
 
     def _refuse_if_impossible(self, job: str) -> None:
         if broken := self._broken(job):

@@ -106,5 +106,4 @@ async def order_node(address: str, order: Order, node: str) -> None:
         message = "no supervisor runs on this cluster, so nothing of ours is on its nodes"
         raise UsageError(message, "To keep all of Ray off a node, use `ray drain-node`.")
     if not known:
-        message = f"no node, or more than one, is called {node}"
-        raise UsageError(message, "See codecfleet status for names and ids.")
+        raise UsageError(f"no node, or more than one, is called {node}", "See codecfleet status for names and ids.")

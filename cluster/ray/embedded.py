@@ -229,8 +229,7 @@ def _join(address: str) -> None:
             with without_relayed_messages(), sigterm_untouched():
                 ray.init(address=address, namespace=NAMESPACE, log_to_driver=False, logging_level=logging.CRITICAL)
         except Exception as error:
-            message = f"Ray at {address} did not let us in: {first_line(error)}"
-            raise FleetUnavailable(message, _JOIN_HELP) from error
+            raise FleetUnavailable(f"Ray at {address} did not let us in: {first_line(error)}", _JOIN_HELP) from error
 
 
 _JOIN_HELP = (

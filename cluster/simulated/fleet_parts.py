@@ -126,8 +126,7 @@ class Parts:
         )
 
     def _refuse(self, said: str, advice: str = "Take some away.") -> NoReturn:
-        message = f"{self.where} {said}"
-        raise UsageError(message, advice)
+        raise UsageError(f"{self.where} {said}", advice)
 
 
 def _compute_instance(name: str) -> tuple[str, int | None]:

@@ -95,8 +95,7 @@ def program(named: Collection[str] = tuple(SUMMARIES)) -> "typer.Typer":
             raise typer.Exit
         if context.invoked_subcommand is None:
             *others, last = SUMMARIES
-            message = f"a command is missing: {', '.join(others)} or {last}"
-            raise UsageError(message, "See codecfleet --help.")
+            raise UsageError(f"a command is missing: {', '.join(others)} or {last}", "See codecfleet --help.")
 
     for name, summary in SUMMARIES.items():
         function, examples = _commands(name)[name] if name in named else (root, ())

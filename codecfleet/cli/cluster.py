@@ -50,8 +50,7 @@ def _devices(
     as_json: JsonFlag = False,
 ) -> Question:
     if vgpu and mig:
-        message = "--vgpu and --mig exclude each other"
-        raise UsageError(message, "Leave one of them out.")
+        raise UsageError("--vgpu and --mig exclude each other", "Leave one of them out.")
     part = "vgpu" if vgpu else "mig" if mig else "all"
     machines = _machines(address, fleet)
     return Question(
@@ -68,8 +67,7 @@ COMMANDS: Final[Commands] = {
 
 def _machines(address: str | None, fleet: str | None, *, fresh: bool = False) -> Machines:
     if address is not None and fleet is not None:
-        message = "--address and --fleet exclude each other"
-        raise UsageError(message, "Leave one of them out.")
+        raise UsageError("--address and --fleet exclude each other", "Leave one of them out.")
     return Machines(address=address, fleet=fleet, fresh=fresh)
 
 

@@ -38,8 +38,7 @@ def plan_on(fleet: str | None, address: str | None, policy: str | None) -> PlanO
         UsageError: they exclude each other.
     """
     if fleet is not None and address is not None:
-        message = "--fleet and --address exclude each other"
-        raise UsageError(message, "Leave one of them out.")
+        raise UsageError("--fleet and --address exclude each other", "Leave one of them out.")
     return PlanOn(fleet=fleet, address=address, policy=policy)
 
 

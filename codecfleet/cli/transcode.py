@@ -157,11 +157,9 @@ def check_report_path(request: Transcode) -> None:
     path = Path(request.report_path)
     for option, other in (("INPUT", request.spec.source), ("OUTPUT", request.spec.output)):
         if _same_file(path, Path(other)):
-            message = f"--report {path} is the same file as {option}"
-            raise UsageError(message, "Give --report another name.")
+            raise UsageError(f"--report {path} is the same file as {option}", "Give --report another name.")
     if path.is_dir():
-        message = f"--report {path} is a folder"
-        raise OutputUnwritable(message, "Give --report a file in it.")
+        raise OutputUnwritable(f"--report {path} is a folder", "Give --report a file in it.")
     if not path.parent.is_dir():
         message = f"--report {path}: there is no folder {path.parent}"
         raise OutputUnwritable(message, f"Create it: mkdir -p {path.parent}")
@@ -215,8 +213,7 @@ def _transcode(
     ] = None,
 ) -> Transcode:
     if as_json and quiet:
-        message = "--json and --quiet exclude each other"
-        raise UsageError(message, "Leave one of them out.")
+        raise UsageError("--json and --quiet exclude each other", "Leave one of them out.")
     return Transcode(spec=spec, address=address, report_path=report, as_json=as_json, quiet=quiet)
 
 

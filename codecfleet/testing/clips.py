@@ -66,8 +66,7 @@ def make_clip(path: Path, clip: Clip) -> Path:
     with av.open(str(path), "w", container_options=dict(clip.muxer_options)) as container:
         stream = container.add_stream(clip.encoder, options={"forced-idr": "0", **dict(clip.options)})
         if not isinstance(stream, VideoStream):
-            message = f"{clip.encoder} makes no video"
-            raise TypeError(message)
+            raise TypeError(f"{clip.encoder} makes no video")
         stream.width, stream.height, stream.pix_fmt = clip.width, clip.height, clip.pix_fmt
         stream.codec_context.time_base = clip.time_base
         stream.codec_context.framerate = Fraction(25)

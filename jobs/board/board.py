@@ -116,8 +116,7 @@ class BoardSegment:
             ValueError: there is no such edge.
         """
         if state not in EDGES[self.state]:
-            message = f"segment {self.number} cannot go from {self.state} to {state}: {self}"
-            raise ValueError(message)
+            raise ValueError(f"segment {self.number} cannot go from {self.state} to {state}: {self}")
         return replace(self, state=state)
 
 
@@ -232,8 +231,7 @@ class Board:
         for segment in segments:
             state = changed[segment.number].state
             if state.is_final:
-                message = f"segment {segment.number} is {state.value} and cannot change: {segment}"
-                raise ValueError(message)
+                raise ValueError(f"segment {segment.number} is {state.value} and cannot change: {segment}")
             changed[segment.number] = segment
         return Board(tuple(changed), self.streams)
 
@@ -275,8 +273,7 @@ def decide(board: Board, event: Event) -> tuple[Board, list[Effect]]:
     if isinstance(event, Lost):
         return _lost(board, segment, event.error)
     if not isinstance(event, Finished):
-        message = f"only a streaming board takes {event}"
-        raise TypeError(message)
+        raise TypeError(f"only a streaming board takes {event}")
     encoded = _encoded(segment, event)
     board = board.put(encoded)
     if event.until != segment.until:

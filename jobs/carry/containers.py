@@ -73,8 +73,7 @@ class Container:
             ValueError: the time base is not positive.
         """
         if source_time_base <= 0:
-            message = f"a time base must be positive: {source_time_base}"
-            raise ValueError(message)
+            raise ValueError(f"a time base must be positive: {source_time_base}")
         if self.is_isobmff:
             timescale = source_time_base.denominator
             while timescale < _MIN_MOV_TIMESCALE:

@@ -66,8 +66,7 @@ class FrameClock:
     def _own(self, number: int, offered: Offered) -> int:
         time_s = offered.time_s if offered.ticks is None else offered.ticks[0] * offered.ticks[1]
         if time_s is None:
-            message = f"frame {number} has no time of its own"
-            raise UsageError(message, "Give fps, or (frame, seconds).")
+            raise UsageError(f"frame {number} has no time of its own", "Give fps, or (frame, seconds).")
         found = time_s / self.time_base
         if found.denominator != 1:
             message = f"frame {number} is shown at {time_s} s, not a whole number of ticks of {self.time_base} s"
@@ -92,7 +91,6 @@ def _tick(first: Sequence[Offered]) -> Fraction:
         return first[0].ticks[1]
     times = [each.time_s for each in first if each.time_s is not None]
     if not times:
-        message = "frame 0 has no time of its own"
-        raise UsageError(message, "Give fps, or (frame, seconds).")
+        raise UsageError("frame 0 has no time of its own", "Give fps, or (frame, seconds).")
     ticks = lcm(_USUAL_TICKS, *(time_s.denominator for time_s in times))
     return Fraction(1, min(ticks, TERM_MAX))

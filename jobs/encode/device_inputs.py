@@ -69,8 +69,7 @@ def device_picture(tensor: DeviceTensor, pix_fmt: str) -> DevicePicture:
     layout, planar = _SURFACES[pix_fmt]
     format_ = surface_format(planar)
     if format_ is None or format_.layout is not layout or format_.sample_bytes != tensor.item_bytes:
-        message = f"samples of {tensor.item_bytes} bytes are not {pix_fmt}"
-        raise UsageError(message, _ADVICE)
+        raise UsageError(f"samples of {tensor.item_bytes} bytes are not {pix_fmt}", _ADVICE)
     width, height = picture_size(tensor.shape, pix_fmt)
     planes = device_planes(format_, tensor.address, width, height)
     frame = DeviceFrame(layout=layout, bits=format_.bits, width=width, height=height, planes=planes, owner=tensor)
@@ -87,8 +86,7 @@ def picture_size(shape: tuple[int, ...], pix_fmt: str) -> tuple[int, int]:
     rows, columns = shape if len(shape) == 2 else (0, 0)  # noqa: PLR2004 - rows and columns
     height = rows / _ROWS_A_PICTURE["4:2:0" if format_ is None else format_.chroma]
     if height.denominator != 1 or not min(rows, columns) or not (format_ and format_.holds(columns, int(height))):
-        message = f"an array of {shape} is not a {pix_fmt} picture: its sides do not fit"
-        raise UsageError(message, _ADVICE)
+        raise UsageError(f"an array of {shape} is not a {pix_fmt} picture: its sides do not fit", _ADVICE)
     return columns, int(height)
 
 
@@ -111,8 +109,7 @@ def _planes(item: Any) -> list[DeviceTensor]:  # noqa: ANN401 - whatever a user 
     try:
         given = item.cuda()
     except Exception as error:
-        message = f"cuda() of a {type(item).__name__} gives no planes: {error}"
-        raise UsageError(message, _ADVICE) from error
+        raise UsageError(f"cuda() of a {type(item).__name__} gives no planes: {error}", _ADVICE) from error
     return [array_tensor(plane) for plane in (given if isinstance(given, Sequence) else [given])]
 
 
@@ -150,8 +147,7 @@ def _joined(planes: list[DeviceTensor]) -> DeviceTensor:
 
 def _check_samples(tensor: DeviceTensor) -> None:
     if min(tensor.shape, default=0) < 1:
-        message = f"a tensor of {tensor.shape} holds no picture"
-        raise UsageError(message, _ADVICE)
+        raise UsageError(f"a tensor of {tensor.shape} holds no picture", _ADVICE)
 
 
 def _check_tight(tensor: DeviceTensor) -> None:

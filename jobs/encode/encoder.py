@@ -174,8 +174,7 @@ class FrameEncoder:
         """
         opened = self._opened
         if opened is None:
-            message = "nothing was encoded"
-            raise ProofFailed(message, "Give at least one frame.")
+            raise ProofFailed("nothing was encoded", "Give at least one frame.")
         picture = opened.settings.format
         shown = shown_frames(self._path, self._container, opened.file.joined, opened.taken)
         return EncodeReport(
@@ -210,8 +209,7 @@ class FrameEncoder:
 
     def _begin(self) -> _Opened:
         if not self._peeked:
-            message = "there are no frames to encode"
-            raise UsageError(message, "Give one at least.")
+            raise UsageError("there are no frames to encode", "Give one at least.")
         clock = FrameClock(self._peeked, fps=self._request.fps, time_base=self._request.time_base)
         opened = self._opened = self._open(self._peeked[0], clock)
         peeked, self._peeked = self._peeked, []

@@ -96,8 +96,7 @@ class InputReader:
         try:
             return replace(offered, time_s=Fraction(seconds), ticks=None)
         except (TypeError, ValueError, ArithmeticError) as error:
-            message = f"{seconds!r} is not a time in seconds: {error}"
-            raise UsageError(message, "Give (picture, Fraction).") from None
+            raise UsageError(f"{seconds!r} is not a time in seconds: {error}", "Give (picture, Fraction).") from None
 
     def _of_tensor(self, tensor: DeviceTensor, stated: str) -> Offered:
         name = self.pix_fmt or stated or _guessed(tensor.shape, tensor.item_bytes)
@@ -126,8 +125,7 @@ class InputReader:
                 item = np.frombuffer(item, dtype=np.uint8)
             array = item if isinstance(item, np.ndarray) else np.from_dlpack(item)
         except (AttributeError, TypeError, ValueError, BufferError, RuntimeError) as error:
-            message = f"a {type(item).__name__} is not a picture: {error}"
-            raise UsageError(message, _ADVICE) from None
+            raise UsageError(f"a {type(item).__name__} is not a picture: {error}", _ADVICE) from None
         if array.ndim == 1:
             if self.size is None:
                 message = f"raw video of {array.nbytes} bytes does not tell its size"
@@ -148,8 +146,7 @@ def _raw(array: NDArray[Any], name: str, size: tuple[int, int]) -> VideoFrame:
         frame = VideoFrame(*size, name)
         planes = plane_arrays(frame)
     except (ValueError, Unsupported) as error:
-        message = f"raw video of {name} cannot be read: {error}"
-        raise UsageError(message, _ADVICE) from None
+        raise UsageError(f"raw video of {name} cannot be read: {error}", _ADVICE) from None
     data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     wanted = sum(plane.nbytes for plane in planes)
     if data.size != wanted:
@@ -203,8 +200,7 @@ class HostConverter:
         pictures = [self._from_rgb(frame)] if self._is_rgb else [each for _, each in self._chain.push(ticks, frame)]
         found = next(iter(pictures), None)
         if found is None:
-            message = f"a frame of {frame.format.name} gave none of {self._target.pix_fmt}"
-            raise Unsupported(message, _ADVICE)
+            raise Unsupported(f"a frame of {frame.format.name} gave none of {self._target.pix_fmt}", _ADVICE)
         found.pts, found.time_base = ticks, self._time_base
         return found
 

@@ -77,8 +77,7 @@ class EncodeOptions(TypedDict, total=False):
 
 def _checked_ratio(value: Fraction) -> Fraction:
     if not is_ffmpeg_ratio(value):
-        message = f"{value} needs numbers of more than 31 bits: 29.97 frames a second are Fraction(30000, 1001)"
-        raise ValueError(message)
+        raise ValueError(f"{value} needs numbers of more than 31 bits: 29.97 frames a second are Fraction(30000, 1001)")
     return value
 
 
@@ -110,8 +109,7 @@ class EncodeRequest(EncoderTuning, CodecAndRate):
     @model_validator(mode="after")
     def _check_clock(self) -> Self:
         if self.fps is not None and self.time_base is not None:
-            message = "`fps` and `time_base` exclude each other: a constant rate counts its frames"
-            raise ValueError(message)
+            raise ValueError("`fps` and `time_base` exclude each other: a constant rate counts its frames")
         if self.rate is not None:
             check_rate(self.rate)
         return self

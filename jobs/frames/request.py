@@ -60,8 +60,7 @@ class FrameRequest(SourceRange):
     @model_validator(mode="after")
     def _check_nvdec(self) -> Self:
         if self.nvdec != PLAIN and self.decoder != "nvdec":
-            message = f'software has no NvdecOptions, and `decoder` is {self.decoder}: give decoder="nvdec"'
-            raise ValueError(message)
+            raise ValueError(f'software has no NvdecOptions, and `decoder` is {self.decoder}: give decoder="nvdec"')
         return self
 
     @property

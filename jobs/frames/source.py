@@ -173,6 +173,5 @@ def _paths(
     if request.decoder != "nvdec":
         paths.append(DecodePath(UploadingDecoder(device.open_mover) if on_device else SOFTWARE, place))
     if not paths:
-        message = "this process has no GPU that decodes"
-        raise EngineUnfit(message, 'Use decoder="software".')
+        raise EngineUnfit("this process has no GPU that decodes", 'Use decoder="software".')
     return tuple(paths)

@@ -77,8 +77,7 @@ class InferSpec(Segmenting, SourceRange, _Network):
     @classmethod
     def _check_output(cls, output: str) -> str:
         if not output.endswith(".npz"):
-            message = f"{output} does not end in .npz: tensors are written as NumPy's .npz"
-            raise ValueError(message)
+            raise ValueError(f"{output} does not end in .npz: tensors are written as NumPy's .npz")
         return output
 
     def resolved(self) -> Self:

@@ -55,15 +55,12 @@ def prove(path: Path, container: Container, segments: Sequence[SpooledSegment], 
     expected = sorted(joined.pts)
     count, times_equal = _shown(path, container, expected, joined.tick)
     if not taken == given == count:
-        message = f"{taken} frames were taken, {given} encoded, and the joined file shows {count}"
-        raise ProofFailed(message, _REPORT_IT)
+        raise ProofFailed(f"{taken} frames were taken, {given} encoded, and the joined file shows {count}", _REPORT_IT)
     if not times_equal:
-        message = "the joined file shows its pictures at other times than the source"
-        raise ProofFailed(message, _REPORT_IT)
+        raise ProofFailed("the joined file shows its pictures at other times than the source", _REPORT_IT)
     seams = [seams_agree(a.facts.tally.seam_after, b.facts.tally.seam_before) for a, b in pairwise(segments)]
     if not all(seams):
-        message = f"the pictures on both sides of {seams.count(False)} cuts differ"
-        raise ProofFailed(message, _REPORT_IT)
+        raise ProofFailed(f"the pictures on both sides of {seams.count(False)} cuts differ", _REPORT_IT)
     return Proof(
         frames_in=taken,
         frames_out=given,
@@ -106,8 +103,7 @@ def _shown(path: Path, container: Container, expected: Sequence[int], tick: Frac
             times = sorted({p.pts for p in opened.demux(stream) if p.size and not p.is_discard and p.pts is not None})
             time_base = Fraction(stream.time_base or 1)
     except (InputError, av.error.FFmpegError, IndexError) as error:
-        message = f"the joined file cannot be read back: {error}"
-        raise ProofFailed(message, _REPORT_IT) from error
+        raise ProofFailed(f"the joined file cannot be read back: {error}", _REPORT_IT) from error
     # Relative to the first picture: a container may start its own clock elsewhere.
     return len(times), len(times) == len(expected) and all(
         (seen - times[0]) * time_base == (wanted - expected[0]) * tick

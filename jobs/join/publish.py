@@ -65,8 +65,7 @@ def _check_local(source: str, path: Path, *, overwrite: bool) -> None:
         raise OutputUnwritable(message, "Choose another name or folder.") from None
     folder = path.absolute().parent
     if not folder.is_dir():
-        message = f"there is no folder {path.parent}"
-        raise OutputUnwritable(message, "Create it first.")
+        raise OutputUnwritable(f"there is no folder {path.parent}", "Create it first.")
     if not os.access(folder, os.W_OK):
         message = f"{folder} may not be written"
         raise OutputUnwritable(message, "Choose another output folder or change its permissions.")
@@ -76,11 +75,9 @@ def _check_name(source: str, path: Path, *, overwrite: bool) -> None:
     with suppress(FileNotFoundError, NotADirectoryError):
         path.lstat()
     if path.is_dir():
-        message = f"{path} is a folder"
-        raise OutputUnwritable(message, "Name a file in it.")
+        raise OutputUnwritable(f"{path} is a folder", "Name a file in it.")
     if is_local(source) and path.exists() and local_path(source).exists() and path.samefile(local_path(source)):
-        message = f"output and input are the same file: {path}"
-        raise UsageError(message, "Choose another output.")
+        raise UsageError(f"output and input are the same file: {path}", "Choose another output.")
     # A link to nowhere has the name too.
     if os.path.lexists(path) and not overwrite:
         raise _exists(str(path))
@@ -100,8 +97,7 @@ def _check_remote(source: str, output: str, *, overwrite: bool) -> None:
     except Exception as error:  # noqa: BLE001 - every store raises errors of its own
         raise _unwritable(output, error) from None
     if same:
-        message = f"output and input are the same: {output}"
-        raise UsageError(message, "Choose another output.")
+        raise UsageError(f"output and input are the same: {output}", "Choose another output.")
     if taken and not overwrite:
         raise _exists(output)
 

@@ -126,8 +126,7 @@ class SideTracks:
 
     def _input(self) -> "InputContainer":
         if self._source is None:
-            message = "SideTracks is not open"
-            raise WorkError(message, "Use it in a with statement.")
+            raise WorkError("SideTracks is not open", "Use it in a with statement.")
         return self._source
 
     # Streams
@@ -187,8 +186,7 @@ class SideTracks:
     def _add_encoded(self, output: "OutputContainer", plan: TrackPlan) -> "Stream":
         track = self._encoded.get(plan.track.index)
         if track is None:
-            message = f"{plan.track.name} was to be encoded, and was not"
-            raise WorkError(message, "Please report it.")
+            raise WorkError(f"{plan.track.name} was to be encoded, and was not", "Please report it.")
         stream = output.add_mux_stream(track.codec, rate=track.sample_rate)
         set_audio_parameters(
             stream,

@@ -37,8 +37,7 @@ class SpooledSegment:
         except OSError as error:
             raise storage_error(error, self.path) from error
         if hashlib.sha256(data).hexdigest() != self.payload_sha256:
-            message = f"{self.path} is not what was written there"
-            raise StorageFailed(message, "Check the disk; start the job again.")
+            raise StorageFailed(f"{self.path} is not what was written there", "Check the disk; start the job again.")
         return data
 
 

@@ -120,8 +120,7 @@ class TrackFile:
             StorageFailed: the file cannot be written.
         """
         if self._times is None:
-            message = "time 0 of the output is not settled"
-            raise WorkError(message, "Please report it.")
+            raise WorkError("time 0 of the output is not settled", "Please report it.")
         times = self._times.segment(list(pts_ticks), following_ticks)
         for (data, is_keyframe), moment in zip(packets, times, strict=True):
             before(moment.dts * self.joined.tick)
@@ -136,8 +135,7 @@ class TrackFile:
             StorageFailed: it cannot be written.
         """
         if self._output is None:
-            message = "the output is not open"
-            raise WorkError(message, "Please report it.")
+            raise WorkError("the output is not open", "Please report it.")
         try:
             self._output.mux(packet)
         except (av.error.FFmpegError, OSError) as error:
@@ -214,8 +212,7 @@ def add_video_track(
     picture, codec = settings.format, settings.codec
     stream = output.add_mux_stream(codec.value, width=picture.width, height=picture.height, time_base=tick)
     if not isinstance(stream, VideoStream):
-        message = f"PyAV made no video stream for {codec}"
-        raise WorkError(message, "Check the installed version of PyAV.")
+        raise WorkError(f"PyAV made no video stream for {codec}", "Check the installed version of PyAV.")
     set_video_parameters(
         stream,
         pix_fmt=picture.pix_fmt,

@@ -49,8 +49,7 @@ async def settle_encoder_kind(
     """
     require_device = plan.spec.encoder == "nvenc"
     if require_device and (problem := nvenc_unsupported_reason(plan.encoder.codec, plan.encoder.format)):
-        message = f"NVENC cannot encode this: {problem}"
-        raise Unsupported(message, _STEP)
+        raise Unsupported(f"NVENC cannot encode this: {problem}", _STEP)
     demand, request = demand_of(plan, job), plan.nvenc
     if request is None or demand.encoder is EncoderChoice.SOFTWARE:
         return plan, []
@@ -63,8 +62,7 @@ async def settle_encoder_kind(
             return with_nvenc(plan, request, kind, offer), []
     except (DeviceError, FleetUnavailable, Unsupported, WorkerLost) as error:
         if require_device and isinstance(error, EngineUnfit):
-            message = f"no NVENC can be had: {error.message}"
-            raise Unsupported(message, _STEP) from error
+            raise Unsupported(f"no NVENC can be had: {error.message}", _STEP) from error
         if require_device:
             raise
         return plan, [Warning_(code=NOT_ON_NVENC, message=f"software encodes: {error.message}", checks=())]

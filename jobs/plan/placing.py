@@ -139,8 +139,7 @@ async def check_device(demand: Demand, pool: Pool) -> None:
         # A GPU that encodes may do without decoding.
         reason = demand.software_decode
     if reason:
-        message = f"--device gpu cannot be had: {reason}"
-        raise Unsupported(message, "Leave --device at auto.")
+        raise Unsupported(f"--device gpu cannot be had: {reason}", "Leave --device at auto.")
 
 
 def media_case(codec_name: str | None, direction: Direction, pix_fmt: str) -> CodecCase:

@@ -80,8 +80,7 @@ class CodecAndRate(Part):
     @model_validator(mode="after")
     def _check_rate(self) -> Self:
         if self.quality is not None and self.bitrate_bps is not None:
-            message = "`quality` and `bitrate_bps` exclude each other: give one of them"
-            raise ValueError(message)
+            raise ValueError("`quality` and `bitrate_bps` exclude each other: give one of them")
         return self
 
 
@@ -100,8 +99,7 @@ class _RateLimit(Part):
     @model_validator(mode="after")
     def _check_limit(self) -> Self:
         if (self.maxrate_bps is None) != (self.bufsize_bits is None):
-            message = "`maxrate_bps` and `bufsize_bits` belong together: give both or neither"
-            raise ValueError(message)
+            raise ValueError("`maxrate_bps` and `bufsize_bits` belong together: give both or neither")
         return self
 
 
@@ -156,8 +154,7 @@ class Picture(Part):
     @model_validator(mode="after")
     def _check_scale(self) -> Self:
         if self.scale is not None and any(side is not None and side <= 0 for side in self.scale):
-            message = f"the size of `scale` must be positive: {self.scale}"
-            raise ValueError(message)
+            raise ValueError(f"the size of `scale` must be positive: {self.scale}")
         return self
 
 
@@ -184,8 +181,7 @@ class SourceRange(Part):
     @model_validator(mode="after")
     def _check_range(self) -> Self:
         if self.start_s is not None and self.end_s is not None and self.end_s <= self.start_s:
-            message = f"`end_s` must come after `start_s`: {self.start_s} .. {self.end_s} s"
-            raise ValueError(message)
+            raise ValueError(f"`end_s` must come after `start_s`: {self.start_s} .. {self.end_s} s")
         return self
 
 
@@ -258,6 +254,5 @@ class RunOptions(Part):
     @model_validator(mode="after")
     def _check_encoder(self) -> Self:
         if self.device == "cpu" and self.encoder == "nvenc":
-            message = "`device` cpu and `encoder` nvenc exclude each other: NVENC is a GPU's"
-            raise ValueError(message)
+            raise ValueError("`device` cpu and `encoder` nvenc exclude each other: NVENC is a GPU's")
         return self

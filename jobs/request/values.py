@@ -184,8 +184,7 @@ def parse_path(name: str, text: str) -> str:
         UsageError: it is empty, holds a NUL, or looks like an option that lacks its value.
     """
     if not text.strip():
-        message = f"{name} is empty"
-        raise UsageError(message, "Write its name.")
+        raise UsageError(f"{name} is empty", "Write its name.")
     if "\0" in text:
         raise refusal(name, text, "not a name", "Leave the NUL character out.")
     if text.startswith("-") and name.startswith("-"):
@@ -223,6 +222,5 @@ def location(name: str, value: object) -> str:
     """
     path = os.fspath(value) if isinstance(value, os.PathLike) else value
     if not isinstance(path, str):
-        message = f"{name} is not a path: {value!r}"
-        raise UsageError(message, "Give a str or a pathlib.Path.")
+        raise UsageError(f"{name} is not a path: {value!r}", "Give a str or a pathlib.Path.")
     return path

@@ -117,9 +117,10 @@ class _Pass:
         self._starts.give_up()
         self._describe_tracks()
         assert self._tracks is not None  # noqa: S101
+        picture = self._picture(index)
         failed = f"{self._first.failed} of {index.packets} packets failed"
-        undecodable = f"no picture of {self._source} can be decoded ({failed})"
-        return SourceReading(index=index, tracks=self._tracks, picture=self._picture(index), undecodable=undecodable)
+        undecodable = f"no picture of {self._source} can be decoded ({failed})" if picture is None else ""
+        return SourceReading(index=index, tracks=self._tracks, picture=picture, undecodable=undecodable)
 
     def _see(self, packet: "Packet[Any]") -> None:
         if packet.stream_index == self._stream.index:

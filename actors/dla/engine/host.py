@@ -59,8 +59,7 @@ def require_dlas(import_module: Importer = importlib.import_module) -> tuple[Cud
             )
         raise Unsupported(message, _ELSEWHERE) from None
     if count == 0:
-        message = "this machine has no DLA: libcudla counts none"
-        raise Unsupported(message, _ELSEWHERE)
+        raise Unsupported("this machine has no DLA: libcudla counts none", _ELSEWHERE)
     return library, count
 
 
@@ -193,11 +192,9 @@ class DlaHost:
 
     def _refuse_if_broken(self) -> None:
         if self._failure:
-            message = f"the DLAs of this process are lost: {self._failure}"
-            raise DeviceLost(message, "Restart the process.")
+            raise DeviceLost(f"the DLAs of this process are lost: {self._failure}", "Restart the process.")
         if self._closed:
-            message = "the DLAs of this process were closed"
-            raise DeviceLost(message, "Open a new host.")
+            raise DeviceLost("the DLAs of this process were closed", "Open a new host.")
 
 
 def _closing(session: HybridSession) -> CodecfleetError | None:

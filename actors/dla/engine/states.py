@@ -75,5 +75,4 @@ def next_state(state: DlaSessionState, happening: DlaEvent) -> DlaSessionState:
     try:
         return EDGES[state, happening]
     except KeyError:
-        message = f"a {state.value} session cannot see {happening.value}"
-        raise ValueError(message) from None
+        raise ValueError(f"a {state.value} session cannot see {happening.value}") from None

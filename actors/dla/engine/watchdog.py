@@ -24,8 +24,7 @@ class TimeLimits:
 
     def __post_init__(self) -> None:
         if min(self.task_s, self.grace_s, self.call_s) <= 0:
-            message = f"time limits must be above 0: {self}"
-            raise ValueError(message)
+            raise ValueError(f"time limits must be above 0: {self}")
 
     @property
     def task_ms(self) -> int:

@@ -55,8 +55,7 @@ def unpack(descriptor: TensorDescriptor, memory: NDArray[np.uint8]) -> NDArray[A
 def _view(descriptor: TensorDescriptor, memory: NDArray[np.uint8]) -> NDArray[Any]:
     """Return the memory as pictures, groups of channels, channels of a group, rows, columns."""
     if descriptor.pixel_mapping is not PixelMapping.PITCH_LINEAR:
-        message = f"the tensor {descriptor.name} is block-linear, which cuDLA does not support"
-        raise Unsupported(message, _REBUILD)
+        raise Unsupported(f"the tensor {descriptor.name} is block-linear, which cuDLA does not support", _REBUILD)
     dtype = descriptor.data_type.dtype
     shape, strides = _steps(descriptor, dtype.itemsize)
     last = sum((count - 1) * stride for count, stride in zip(shape, strides, strict=True))
@@ -88,5 +87,4 @@ def _steps(
         row = row or w * GROUP_BYTES
         plane = plane or h * row
         return (n, groups, width, h, w), (picture or groups * plane, plane, element, row, GROUP_BYTES)
-    message = f"the tensor {descriptor.name} does not say in which order its elements lie"
-    raise Unsupported(message, _REBUILD)
+    raise Unsupported(f"the tensor {descriptor.name} does not say in which order its elements lie", _REBUILD)

@@ -50,14 +50,12 @@ def read_loadable(path: str) -> Blob:
     try:
         content = Path(path).read_bytes()
     except FileNotFoundError:
-        message = f"there is no loadable {path}"
-        raise InputNotFound(message, "Build one with TensorRT: docs/dla.md.") from None
+        raise InputNotFound(f"there is no loadable {path}", "Build one with TensorRT: docs/dla.md.") from None
     except (OSError, ValueError) as error:
         message = f"the loadable {path} cannot be read: {getattr(error, 'strerror', None) or error}"
         raise InputUnreadable(message, "Check its permissions.") from None
     if not content:
-        message = f"the loadable {path} is empty"
-        raise InputUnreadable(message, "Build it again with TensorRT: docs/dla.md.")
+        raise InputUnreadable(f"the loadable {path} is empty", "Build it again with TensorRT: docs/dla.md.")
     return Blob.of(content)
 
 
@@ -262,8 +260,7 @@ class WarmNetworks:
         if self._host is None:
             self._host = self._open_machine(Timing(limits=TimeLimits(task_s=settings.task_limit_s)))
         if self._host.failure:
-            message = f"the DLAs of this process are lost: {self._host.failure}"
-            raise DeviceLost(message, "Restart the process.")
+            raise DeviceLost(f"the DLAs of this process are lost: {self._host.failure}", "Restart the process.")
         return self._host
 
 

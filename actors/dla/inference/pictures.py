@@ -71,8 +71,7 @@ def check_input(descriptor: TensorDescriptor) -> None:
     packed = descriptor.data_category is DataCategory.IMAGE and descriptor.pixel_format in _YUV
     if descriptor.c not in (GRAY, COLOUR, COLOUR_AND_SPARE) or packed:
         wanted = f"{descriptor.c} channels, {descriptor.pixel_format.name}"
-        message = f"the loadable's input {descriptor.name} takes {wanted}: no picture is that"
-        raise Unsupported(message, _REBUILD)
+        raise Unsupported(f"the loadable's input {descriptor.name} takes {wanted}: no picture is that", _REBUILD)
 
 
 def input_memory(descriptor: TensorDescriptor, pictures: Sequence[NDArray[np.uint8]], rule: PixelRule) -> NDArray[Any]:

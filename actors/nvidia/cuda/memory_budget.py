@@ -77,8 +77,7 @@ class MemoryBudget:
         while not self._taken(size_bytes):
             if not self._reclaim():
                 held = f"{self.taken_bytes // _MIB} of {(self.total_bytes or 0) // _MIB} MiB are in use"
-                message = f"{self._name} does not hold another {size_bytes / _MIB:.1f} MiB: {held}"
-                raise DeviceMemory(message, _ADVICE)
+                raise DeviceMemory(f"{self._name} does not hold another {size_bytes / _MIB:.1f} MiB: {held}", _ADVICE)
 
     def _taken(self, size_bytes: int) -> bool:
         with self._lock:

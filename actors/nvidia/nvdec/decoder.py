@@ -97,8 +97,7 @@ class NvdecDecoder(PictureDecoder[PictureT]):
         for found in self._pictures(range_, feeder, facts, track.context):
             yield found.number, found.picture
         if self._wrong_pictures() != wrong_before:
-            message = "NVDEC could not decode every picture, of this source or of one beside it"
-            raise EngineFailed(message, _ADVICE)
+            raise EngineFailed("NVDEC could not decode every picture, of this source or of one beside it", _ADVICE)
 
     def _pictures(
         self, range_: FedRange[PictureT], feeder: Feeder, facts: CodedTrack, context: VideoCodecContext
@@ -136,8 +135,7 @@ class NvdecDecoder(PictureDecoder[PictureT]):
         if (reason := unsupported_reason(facts)) or surface is None or facts.pix_fmt is None:
             raise EngineUnfit(reason, _ADVICE)
         if crops_left_or_top(facts.codec, facts.extradata):
-            message = "pictures are cropped on the left or at the top, which PyNvVideoCodec ignores"
-            raise EngineUnfit(message, _ADVICE)
+            raise EngineUnfit("pictures are cropped on the left or at the top, which PyNvVideoCodec ignores", _ADVICE)
         reorders = facts.codec in ("h264", "hevc") and max_reorder_frames(facts.codec, facts.extradata) != 0
         if self._options.keeps_coding_order and reorders:
             message = f"latency {self._options.latency} is for pictures that are shown as they are coded"
@@ -158,8 +156,7 @@ def _looked_at(fed: Fed, facts: CodedTrack, context: VideoCodecContext) -> Coded
     except FFmpegError:
         pictures = []
     if not pictures:
-        message = f"software makes nothing of the parameters that packet {fed.chunk.number} states"
-        raise EngineUnfit(message, _ADVICE)
+        raise EngineUnfit(f"software makes nothing of the parameters that packet {fed.chunk.number} states", _ADVICE)
     picture = pictures[-1]
     found = replace(facts, pix_fmt=picture.format.name, width=picture.width, height=picture.height)
     sets = [each for each in fed.chunk.headers.sequence or () if isinstance(each, bytes)]
@@ -174,8 +171,7 @@ def _colours(context: VideoCodecContext) -> tuple[int, int, int, int]:
 def _refuse_blurred(before: tuple[int, ...], after: tuple[int, ...]) -> None:
     """Refuse colours where none were stated before: software gives them to the pictures that it still held, too."""
     if any(old == unstated != new for old, new, unstated in zip(before, after, _UNSTATED, strict=True)):
-        message = "the pictures' colours are stated from some packet on, and not before"
-        raise EngineUnfit(message, _ADVICE)
+        raise EngineUnfit("the pictures' colours are stated from some packet on, and not before", _ADVICE)
 
 
 def _known_sequence(facts: CodedTrack, context: VideoCodecContext) -> CodedSequence | None:

@@ -133,15 +133,12 @@ class FedRange(Generic[PictureT]):
 
     def _check(self, number: int, packet: "VideoPacket") -> None:
         if packet.is_corrupt:
-            message = f"packet {number} is marked as damaged"
-            raise EngineFailed(message, _ADVICE)
+            raise EngineFailed(f"packet {number} is marked as damaged", _ADVICE)
         if packet.has_sidedata("new_extradata"):
-            message = f"the codec's configuration changes at packet {number}"
-            raise EngineUnfit(message, _ADVICE)
+            raise EngineUnfit(f"the codec's configuration changes at packet {number}", _ADVICE)
         if not self._begun:
             if not packet.is_keyframe:
-                message = f"decoding would begin at packet {number}, which is not a keyframe"
-                raise EngineUnfit(message, _ADVICE)
+                raise EngineUnfit(f"decoding would begin at packet {number}, which is not a keyframe", _ADVICE)
             self._first_pts = packet.pts
 
     def _check_headers(self, chunk: Chunk, packet: "VideoPacket") -> None:
@@ -149,8 +146,7 @@ class FedRange(Generic[PictureT]):
             message = f"packet {chunk.number} carries closed captions, which come with software's pictures alone"
             raise EngineUnfit(message, _ADVICE)
         if chunk.headers.resizes:
-            message = f"the pictures' size changes at packet {chunk.number}, within a sequence"
-            raise EngineUnfit(message, _ADVICE)
+            raise EngineUnfit(f"the pictures' size changes at packet {chunk.number}, within a sequence", _ADVICE)
         if self._begun and chunk.is_new and not (chunk.headers.begins and packet.is_keyframe):
             message = f"packet {chunk.number} states other parameters than those before it, and begins nothing"
             raise EngineUnfit(message, _ADVICE)
@@ -193,8 +189,7 @@ class FedRange(Generic[PictureT]):
                 self._next_ticket += 1
             awaited = self._awaited.pop(ticket, None)
             if awaited is None:
-                message = f"NVDEC gave a picture that no packet promised, at {ticket}"
-                raise EngineFailed(message, _ADVICE)
+                raise EngineFailed(f"NVDEC gave a picture that no packet promised, at {ticket}", _ADVICE)
             if awaited.is_wanted:
                 self._tally.frames += 1
                 picture.pts = awaited.pts

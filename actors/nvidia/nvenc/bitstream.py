@@ -60,8 +60,7 @@ class BitstreamWriter:
         self._codec = codec
         self._native = tuple(_parameter_sets(codec, sequence_parameters))
         if not self._native:
-            message = f"NVENC gave no {codec} parameter sets"
-            raise EngineFailed(message, "Try again on another device.")
+            raise EngineFailed(f"NVENC gave no {codec} parameter sets", "Try again on another device.")
         self._hdr = hdr_units(codec, picture.hdr)
         self._changed = False
         self._filter = metadata_filter(codec, picture)
@@ -84,8 +83,7 @@ class BitstreamWriter:
             else self._h26x(data, is_keyframe=is_keyframe)
         )
         if not payload:
-            message = "NVENC gave a packet without a picture"
-            raise EngineFailed(message, "Try again on another device.")
+            raise EngineFailed("NVENC gave a packet without a picture", "Try again on another device.")
         return payload
 
     def _h26x(self, data: bytes, *, is_keyframe: bool) -> bytes:

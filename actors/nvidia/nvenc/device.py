@@ -156,8 +156,7 @@ class NvencDevice:
         except Exception as error:
             raise self.mapped(error, _SESSION_BYTES, opening=True) from error
         if not answer or not answer.get("width_max", 1):
-            message = f"this GPU has no {codec} encoder"
-            raise EngineUnfit(message, SOFTWARE_STEP)
+            raise EngineUnfit(f"this GPU has no {codec} encoder", SOFTWARE_STEP)
         return EncoderCapabilities(codec, answer)
 
 

@@ -60,8 +60,7 @@ def changed_rates(rates: NvencRates, change: RateChange) -> NvencRates:
         given["fps"] = _rate(given["fps"])
     for name in _COUNTS & given.keys():
         if not isinstance(given[name], int) or isinstance(given[name], bool):
-            message = f"{name} is a whole number, not {given[name]!r}"
-            raise TypeError(message)
+            raise TypeError(f"{name} is a whole number, not {given[name]!r}")
     wanted = replace(rates, **given)
     # A constant rate has no peak beside it, and the driver's own default is one.
     return replace(wanted, maxbitrate=wanted.bitrate) if wanted.rc is RateMode.CBR and not change.maxbitrate else wanted
@@ -71,8 +70,7 @@ def _rate(fps: Any) -> Fraction:
     try:
         return Fraction(fps)
     except (OverflowError, TypeError, ValueError, ZeroDivisionError):
-        message = f"fps is a number of frames a second, not {fps!r}"
-        raise TypeError(message) from None
+        raise TypeError(f"fps is a number of frames a second, not {fps!r}") from None
 
 
 def check_rates(settings: NvencSettings, wanted: NvencRates) -> None:

@@ -74,8 +74,7 @@ class NvencSession(EncoderSession[VideoFrame | TimedPicture]):
         self.name = settings.implementation
         surface = surface_format(picture.pix_fmt)
         if settings.nvenc is None or surface is None:
-            message = f"{settings.implementation} was not settled for NVENC"
-            raise UsageError(message, "Settle the encoder again.")
+            raise UsageError(f"{settings.implementation} was not settled for NVENC", "Settle the encoder again.")
         self._nvenc = settings.nvenc
         self._surface = surface
         self._from_host = from_host
@@ -163,8 +162,7 @@ class NvencSession(EncoderSession[VideoFrame | TimedPicture]):
         native = self._encoder.call("GetEncodeReconfigureParams")
         put_rates(wanted, native)
         if not self._encoder.call("Reconfigure", native):
-            message = f"{self.name} did not take the new rates"
-            raise EngineFailed(message, "Open a new session with them.")
+            raise EngineFailed(f"{self.name} did not take the new rates", "Open a new session with them.")
         self._rates = wanted
         self._writer.parameters_may_change()
 
@@ -180,8 +178,7 @@ class NvencSession(EncoderSession[VideoFrame | TimedPicture]):
         pts_ticks = picture.pts_ticks if isinstance(picture, TimedPicture) else picture.pts
         wanted = self._settings.time_base
         if isinstance(picture, VideoFrame) and picture.time_base != wanted:
-            message = f"{self.name} got a picture in ticks of {picture.time_base}, not of {wanted}"
-            raise EncoderFailed(message)
+            raise EncoderFailed(f"{self.name} got a picture in ticks of {picture.time_base}, not of {wanted}")
         return (picture.pixels if isinstance(picture, TimedPicture) else picture), self._later_pts(pts_ticks)
 
     def _picture_parameters(self, number: int, flags: int, sei_messages: Sequence[SeiMessage]) -> tuple[Any, ...]:
@@ -194,12 +191,10 @@ class NvencSession(EncoderSession[VideoFrame | TimedPicture]):
     def _packet(self, entry: Mapping[str, Any]) -> EncodedPacket:
         number, data = int(entry["timestamp"]), bytes(entry["data"])
         if number not in self._waiting:
-            message = f"{self.name} returned a packet of picture {number}, which is not waiting"
-            raise EngineFailed(message, RETRY_ADVICE)
+            raise EngineFailed(f"{self.name} returned a packet of picture {number}, which is not waiting", RETRY_ADVICE)
         is_keyframe = int(entry["picture_type"]) == _PICTURE_IDR
         if is_keyframe and random_access_kind(self._settings.codec, data) is RandomAccess.NONE:
-            message = f"{self.name} called a picture a keyframe that is not one"
-            raise EngineFailed(message, RETRY_ADVICE)
+            raise EngineFailed(f"{self.name} called a picture a keyframe that is not one", RETRY_ADVICE)
         # Numbers are in presentation order: a picture may be coded early, but only a few pictures late.
         if self._packets_out - number > self._reorder_frames:
             message = f"{self.name} reordered picture {number} by more than {self._reorder_frames}"

@@ -84,8 +84,7 @@ def _given_parts(
         raise FleetUnavailable(message, "Start the Ray node again: its GPUs have changed since.")
     trouble = next((gpu.trouble for gpu in gpus if gpu.trouble and not set(parts).isdisjoint(gpu.parts)), "")
     if trouble:
-        message = f"Ray gave GPU {entry}, and {trouble}"
-        raise FleetUnavailable(message, "Run codecfleet doctor on its machine.")
+        raise FleetUnavailable(f"Ray gave GPU {entry}, and {trouble}", "Run codecfleet doctor on its machine.")
     return parts
 
 

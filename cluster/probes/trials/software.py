@@ -207,8 +207,7 @@ def _encoded(sample: Sample) -> list[bytes]:
     packets = [*encoder.encode(_frame(sample)), *encoder.encode(None)]
     found = [bytes(packet) for packet in packets if packet.size]
     if len(found) != 1:
-        message = f"one frame became {len(found)} packets"
-        raise ValueError(message)
+        raise ValueError(f"one frame became {len(found)} packets")
     return found
 
 
@@ -251,8 +250,7 @@ def decode_luma(sample: Sample, packets: list[bytes]) -> Luma:
         frames += decoder.decode(packet)
     frames += decoder.decode(None)
     if len(frames) != 1:
-        message = f"{len(frames)} pictures came out instead of one"
-        raise ValueError(message)
+        raise ValueError(f"{len(frames)} pictures came out instead of one")
     return luma_of(frames[0], sample)
 
 
@@ -264,8 +262,7 @@ def luma_of(frame: Any, sample: Sample) -> Luma:
     """
     shown = (frame.width, frame.height, frame.format.components[0].bits)
     if shown != (TRIAL_WIDTH, TRIAL_HEIGHT, sample.bit_depth):
-        message = f"the picture is {frame.width}x{frame.height} in {frame.format.name}"
-        raise ValueError(message)
+        raise ValueError(f"the picture is {frame.width}x{frame.height} in {frame.format.name}")
     plane = frame.planes[0]
     kind = np.dtype("<u2") if sample.bit_depth > 8 else np.dtype(np.uint8)  # noqa: PLR2004 - a byte
     rows = np.frombuffer(bytes(plane), kind).reshape(plane.height, -1)

@@ -60,6 +60,5 @@ def settings_from(environment: Mapping[str, str]) -> SupervisorSettings:
     except ValueError:
         idle_s = -1.0
     if not 0 <= idle_s < float("inf"):
-        message = f"{IDLE_VARIABLE} is not a number of seconds: {text}"
-        raise UsageError(message, "Leave it unset for 30 seconds.")
+        raise UsageError(f"{IDLE_VARIABLE} is not a number of seconds: {text}", "Leave it unset for 30 seconds.")
     return replace(SupervisorSettings(), idle_release_s=idle_s)

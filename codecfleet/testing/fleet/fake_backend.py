@@ -161,8 +161,7 @@ class FakeClusterBackend(ClusterBackend):
             ValueError: there is none of that name alive, as Ray says it.
         """
         if worker not in self._workers:
-            message = f"no worker {worker} is alive"
-            raise ValueError(message)
+            raise ValueError(f"no worker {worker} is alive")
         if worker not in self._handles:
             self._handles[worker] = FakeWorker(self._workers[worker].slots)
         return self._handles[worker]

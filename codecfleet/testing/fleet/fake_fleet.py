@@ -60,8 +60,7 @@ class FakeJob:
         if self._hangs:
             await self.cancelled.wait()
         if self.cancelled.is_set():
-            message = "the job was cancelled"
-            raise Cancelled(message)
+            raise Cancelled("the job was cancelled")
         if self._error is not None:
             raise self._error
         return next(event.report for event in self._script if isinstance(event, Done))

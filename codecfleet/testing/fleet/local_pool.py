@@ -29,8 +29,7 @@ class LocalPool(Pool):
 
     def __init__(self, slots: int = 2, *, device: WorkerDevice | None = None, kind: EncoderKind | None = None) -> None:
         if slots < 1:
-            message = f"a pool needs at least one slot: {slots}"
-            raise UsageError(message)
+            raise UsageError(f"a pool needs at least one slot: {slots}")
         self._slots = slots
         self._device = device
         self._kind = kind
@@ -67,8 +66,7 @@ class LocalPool(Pool):
             return await running
         except asyncio.CancelledError:
             if self._closed:
-                message = "the pool was closed"
-                raise Cancelled(message) from None
+                raise Cancelled("the pool was closed") from None
             raise
 
     async def progress(self, job: str) -> Mapping[str, int]:
@@ -124,8 +122,7 @@ class LocalPool(Pool):
 
     def _refuse_if_closed(self) -> None:
         if self._closed:
-            message = "the pool is closed"
-            raise UsageError(message)
+            raise UsageError("the pool is closed")
 
 
 class FaultyPool(Pool):
@@ -177,8 +174,7 @@ class FaultyPool(Pool):
         self._attempts[name] += 1
         if (work.label, self._attempts[name]) in self._kills:
             await asyncio.sleep(0)
-            message = f"worker of {work.label} was killed at attempt {self._attempts[name]}, as asked"
-            raise WorkerLost(message)
+            raise WorkerLost(f"worker of {work.label} was killed at attempt {self._attempts[name]}, as asked")
         ticket = next(self._tickets)
         self._working += 1
         cancelled = False

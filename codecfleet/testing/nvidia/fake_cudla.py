@@ -287,8 +287,7 @@ class FakeMachine:
     def release_context(self) -> None:
         """Give a context back; cuDLA may crash where a handle is still open, so this one does."""
         if self._devices:
-            message = "the context went before the handles"
-            raise AssertionError(message)
+            raise AssertionError("the context went before the handles")
         self._contexts -= 1
 
     def wait_for_stream(self, stream: int) -> None:

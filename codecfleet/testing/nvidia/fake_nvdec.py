@@ -143,8 +143,7 @@ class FakeNvdec:
 
 def _raise(code: int, what: str) -> None:
     if code:
-        message = f"{what} : \nError code : {code}\nError Type : CUDA_ERROR\nat NvDecoder.cpp:231"
-        raise FakeNvCodecError(message)
+        raise FakeNvCodecError(f"{what} : \nError code : {code}\nError Type : CUDA_ERROR\nat NvDecoder.cpp:231")
 
 
 def _codec_name(number: int) -> str:

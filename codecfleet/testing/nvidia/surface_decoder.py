@@ -65,8 +65,7 @@ def _without_captions(
     for number, packet in packets:
         chunk = Feeder(facts.codec, facts.extradata).chunk(number, bytes(packet))
         if chunk is not None and chunk.headers.has_captions:
-            message = f"packet {number} carries closed captions"
-            raise EngineUnfit(message)
+            raise EngineUnfit(f"packet {number} carries closed captions")
         yield number, packet
 
 

@@ -58,7 +58,7 @@ def test_a_network_is_loaded_once_and_kept(warm: Warm, machine: Machine) -> None
 def test_cancelled_work_gives_its_network_back(warm: Warm) -> None:
     """A cancellation between two calls leaves the network as good as it was."""
     with pytest.raises(Cancelled), warm.networks.acquire(warm.settings, [0]):
-        raise Cancelled("enough")  # noqa: EM101 - any will do
+        raise Cancelled("enough")
     with warm.networks.acquire(warm.settings, [0]):
         assert warm.networks.created == 1
 
