@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import sys
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -42,6 +43,14 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
         return (yield)
     finally:
         signal.setitimer(signal.ITIMER_REAL, left_s)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown() -> None:
+    """Fail a test that leaves this thread in real time: all that it starts afterwards would starve a small machine."""
+    if sys.platform == "linux" and os.sched_getscheduler(0) in {os.SCHED_FIFO, os.SCHED_RR}:
+        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+        pytest.fail("this test left its thread under real-time scheduling")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

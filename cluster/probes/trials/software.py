@@ -13,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ....actors.encode.scheduling import ordinary_scheduling
 from ..child.child import run_in_child
 from ..child.trials import CaseResult, CasesOutcome, RunChild, try_cases
 from ..report.engines import CodecCase, Direction, Engine, How, Trial
@@ -204,6 +205,8 @@ def _encoded(sample: Sample) -> list[bytes]:
     encoder.thread_count = 1
     encoder.bit_rate = 1_000_000
     encoder.options = dict(_FAST.get(sample.encoder, {}))
+    with ordinary_scheduling():
+        encoder.open()
     packets = [*encoder.encode(_frame(sample)), *encoder.encode(None)]
     found = [bytes(packet) for packet in packets if packet.size]
     if len(found) != 1:
