@@ -22,8 +22,6 @@ from typing import Any, Final, Self, TypeVar
 
 from ..errors import EngineHung
 
-__all__ = ["CallThread", "CallWatch", "Patience", "WatchedCall", "process_watch", "wait_for"]
-
 ResultT = TypeVar("ResultT")
 
 Patience = Callable[["Future[Any]", float], bool]

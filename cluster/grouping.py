@@ -4,8 +4,6 @@ import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Final, TypeVar
 
-__all__ = ["counted", "equal_groups", "named_nodes", "number_ranges", "short_names"]
-
 T = TypeVar("T")
 
 _NUMBERED: Final = re.compile(r"^(.*?)(\d+)(\D*)$", re.DOTALL)

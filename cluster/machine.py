@@ -4,8 +4,6 @@ import math
 import os
 from pathlib import Path
 
-__all__ = ["cores", "memory_bytes", "shared_memory_free_bytes"]
-
 _CGROUP = Path("/sys/fs/cgroup")
 
 

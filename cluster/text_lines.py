@@ -3,8 +3,6 @@
 import textwrap
 from typing import Final
 
-__all__ = ["WIDTH", "gigabytes", "wrapped"]
-
 WIDTH: Final = 80
 
 

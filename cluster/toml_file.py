@@ -11,8 +11,6 @@ from pydantic import BaseModel, ValidationError
 
 from ..errors import UsageError
 
-__all__ = ["TomlFile", "first_problem", "load_model", "read_toml"]
-
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
 

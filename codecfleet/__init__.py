@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     from .jobs.report.report import Report
     from .jobs.request.spec import TranscodeSpec
     from .jobs.request.spec_file import load_spec
-    from .jobs.verify.job import Verdict, verify
+    from .jobs.verify.job import verify
+    from .jobs.verify.verdict import Verdict
 
 __all__ = [
     "Cancelled",
@@ -107,7 +108,8 @@ _HOMES = {
     "jobs.report.report": ("Report",),
     "jobs.request.spec": ("TranscodeSpec",),
     "jobs.request.spec_file": ("load_spec",),
-    "jobs.verify.job": ("Verdict", "verify"),
+    "jobs.verify.job": ("verify",),
+    "jobs.verify.verdict": ("Verdict",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

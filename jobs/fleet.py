@@ -15,8 +15,6 @@ from .request.options import build
 from .request.spec import TranscodeSpec
 from .request.values import location
 
-__all__ = ["Fleet", "transcode"]
-
 JOBS_AT_ONCE = 4
 """Jobs under way at the same time; more wait their turn, so that open files and memory stay bounded."""
 

@@ -10,8 +10,6 @@ from .report.events import Event
 from .report.report import Report
 from .request.spec import TranscodeSpec
 
-__all__ = ["Job"]
-
 
 class Job:
     """A job that was submitted: await it for its report, listen to its events, or cancel it."""

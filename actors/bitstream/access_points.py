@@ -8,18 +8,6 @@ from collections.abc import Iterable, Iterator
 from enum import Enum
 from typing import TypeVar
 
-__all__ = [
-    "BitReader",
-    "RandomAccess",
-    "annex_b",
-    "annex_b_units",
-    "nal_kind",
-    "nal_units",
-    "prefix_bytes",
-    "prefixed_units",
-    "random_access_kind",
-]
-
 DataT = TypeVar("DataT", bytes, memoryview)
 
 _START_CODE = b"\x00\x00\x00\x01"

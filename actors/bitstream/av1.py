@@ -13,8 +13,6 @@ from ..media.values import PictureSize
 from .access_points import BitReader
 from .packet_headers import ObuKind, open_bitstream_units
 
-__all__ = ["Av1Sequence", "av1_key_size", "av1_sequence"]
-
 _HEAD_BYTES: Final = 256
 """More than is read of either header."""
 _SELECTED: Final = 2

@@ -14,23 +14,6 @@ from typing import Final, NamedTuple, TypeAlias
 from .parameter_sets import hevc_layer, is_sequence_set
 from .vp9 import Vp9Colours, vp9_frames
 
-__all__ = [
-    "CodedSequence",
-    "ObuKind",
-    "OpenBitstreamUnit",
-    "PacketHeaders",
-    "av1_headers",
-    "base_sequence_sets",
-    "leb128",
-    "open_bitstream_units",
-    "unit_headers",
-    "unit_kinds",
-    "vp8_headers",
-    "vp8_size",
-    "vp9_headers",
-    "vp9_sequence",
-]
-
 CodedSequence: TypeAlias = frozenset[object]
 """Only compared: parameter sets as they are, or what was read of a key frame."""
 

@@ -14,19 +14,6 @@ from itertools import takewhile
 from ..media.values import PictureSize
 from .access_points import BitReader, annex_b, nal_kind, nal_units
 
-__all__ = [
-    "annex_b_headers",
-    "configuration_units",
-    "crops_left_or_top",
-    "has_whole_frames_only",
-    "hevc_layer",
-    "is_sequence_set",
-    "max_reorder_frames",
-    "packet_sequence_sets",
-    "sequence_set_size",
-    "sequence_sets",
-]
-
 _H264_SPS, _HEVC_SPS = 7, 33
 _H264_SLICES, _HEVC_SLICES = range(1, 6), range(32)
 _KEPT = 16

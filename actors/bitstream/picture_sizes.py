@@ -15,8 +15,6 @@ from .packet_headers import unit_kinds, vp8_size
 from .parameter_sets import configuration_units, hevc_layer, is_sequence_set, sequence_set_size
 from .vp9 import vp9_frames
 
-__all__ = ["PictureSizes"]
-
 _LONGEST_SIDE: Final = 16_888
 """Of any level of these codecs (H.265 section A.4.2: the root of 8 times MaxLumaPs)."""
 _AV1C: Final = b"\x81"

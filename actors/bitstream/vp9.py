@@ -10,8 +10,6 @@ from typing import Final
 
 from .access_points import BitReader
 
-__all__ = ["Vp9Colours", "Vp9Frame", "vp9_frames"]
-
 _MARKER, _PROFILE_3, _SUPERFRAME = 2, 3, 0b110
 _SRGB = 7
 _SYNC_CODE: Final = 0x498342

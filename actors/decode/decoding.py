@@ -31,21 +31,6 @@ from ..media.seeking import AccessPoint, packets_from
 from ..media.timeline import RepairedTime, TimeShift, TimestampRepair
 from .picture_memory import begin_black, is_incomplete
 
-__all__ = [
-    "SOFTWARE",
-    "AccessPoint",
-    "DecodeRange",
-    "DecodeTally",
-    "Decoded",
-    "OpenTrack",
-    "PictureDecoder",
-    "PictureHash",
-    "SoftwareDecoder",
-    "decode_range",
-    "open_track",
-    "picture_hash",
-]
-
 if TYPE_CHECKING:
     from av.packet import Packet
 

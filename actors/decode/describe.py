@@ -28,16 +28,6 @@ if TYPE_CHECKING:
     from av.sidedata.sidedata import SideData
     from av.video.stream import VideoStream
 
-__all__ = [
-    "StreamExtras",
-    "axis_scales",
-    "container_side_data",
-    "describe_extras",
-    "describe_video",
-    "frame_side_data",
-    "nominal_frame_rate",
-    "stretches",
-]
 
 _MATRIX = struct.Struct("=9i")
 _STRETCH = 1 / 100

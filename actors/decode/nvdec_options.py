@@ -9,8 +9,6 @@ from typing import Final, Literal, TypeAlias, get_args
 
 from ...errors import UsageError
 
-__all__ = ["PLAIN", "Latency", "NvdecOptions"]
-
 Latency: TypeAlias = Literal["native", "low", "zero"]
 
 

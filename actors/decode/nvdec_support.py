@@ -10,7 +10,6 @@ from ..surfaces.formats import surface_format
 if TYPE_CHECKING:
     from av.video.stream import VideoStream
 
-__all__ = ["CODECS", "CodedTrack", "track_facts", "unsupported_reason"]
 
 CODECS: Final = {"h264": 4, "hevc": 8, "av1": 11, "vp9": 10, "vp8": 9}
 """FFmpeg's codec names, and the numbers of the Video Codec SDK's ``cudaVideoCodec``."""

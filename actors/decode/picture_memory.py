@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from av.video.format import VideoFormat
     from av.video.frame import VideoFrame
 
-__all__ = ["begin_black", "is_incomplete"]
 
 BLOCK: Final = 8
 """Rows and columns of a checked block: the smallest that HEVC codes, half of a macroblock."""

@@ -7,8 +7,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
-__all__ = ["read_ahead"]
-
 ItemT = TypeVar("ItemT")
 
 

@@ -4,8 +4,6 @@ import hashlib
 from dataclasses import dataclass, field
 from typing import Self
 
-__all__ = ["Blob"]
-
 
 @dataclass(frozen=True, slots=True)
 class Blob:

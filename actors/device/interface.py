@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from ..surfaces.conversion import Conversion
     from ..surfaces.device_frame import DevicePicture, TimedPicture
 
-__all__ = ["SESSIONS_OPENING", "PictureConversion", "PictureMover", "SessionCounts", "WorkerDevice"]
 
 SESSIONS_OPENING: Final = "NVDEC's sessions were still being opened"
 """Why a non-blocking request got none: normal while a worker is new."""

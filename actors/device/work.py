@@ -14,7 +14,6 @@ from ...errors import Cancelled
 if TYPE_CHECKING:
     from .interface import WorkerDevice
 
-__all__ = ["Work", "WorkContext"]
 
 ResultT = TypeVar("ResultT")
 

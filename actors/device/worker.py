@@ -16,8 +16,6 @@ from ...errors import Cancelled, CodecfleetError, WorkerLost, WorkError
 from .interface import WorkerDevice
 from .work import Work, WorkContext
 
-__all__ = ["WorkerCore"]
-
 ResultT = TypeVar("ResultT")
 
 _EARLY_CANCELS_KEPT = 1024

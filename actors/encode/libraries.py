@@ -19,8 +19,6 @@ import av.stream
 
 from ...errors import Unsupported
 
-__all__ = ["check_parameter", "library_version"]
-
 _BAD_NAME = -1  # the same in x264.h and x265.h
 _X264_PARAMETERS_BYTES = 1 << 16  # x264_param_t takes less than 2 KiB; only the library looks inside
 _VERSION_FUNCTIONS: Final = {"libsvtav1": "svt_av1_get_version", "libvpx-vp9": "vpx_codec_version_str"}

@@ -14,18 +14,6 @@ from typing import Final
 from ...errors import Unsupported
 from .settings import Codec
 
-__all__ = [
-    "LEVELS",
-    "Multipass",
-    "NvencSettings",
-    "Preset",
-    "Qp",
-    "RateMode",
-    "Tier",
-    "TimingInfo",
-    "TuningInfo",
-]
-
 
 class Preset(StrEnum):
     """From fastest to best (guide, section 2.4); the package takes them in upper case only."""

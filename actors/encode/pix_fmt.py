@@ -9,8 +9,6 @@ from ...errors import Unsupported
 from .profiles import PROFILES, SoftwareProfile
 from .settings import Codec
 
-__all__ = ["choose_pix_fmt", "is_rgb"]
-
 _USUAL: Final = "yuv420p is what nearly every player takes."
 
 

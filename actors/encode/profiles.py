@@ -8,19 +8,6 @@ from typing import Final
 from ...errors import UsageError
 from .settings import Codec, RateControl, check_rate
 
-__all__ = [
-    "INITIAL_FULLNESS",
-    "NVENC_PIX_FMTS",
-    "NVENC_PROFILES",
-    "PRESETS",
-    "PROFILES",
-    "EncoderProfile",
-    "Options",
-    "SoftwareProfile",
-    "gop_frames",
-    "preset_index",
-]
-
 Options = tuple[tuple[str, str], ...]
 
 PRESETS = range(1, 8)

@@ -9,8 +9,6 @@ from typing import Final
 
 from ...errors import Unsupported
 
-__all__ = ["check_not_reserved"]
-
 _SEGMENTS = "every segment begins with an IDR picture and is closed"
 _THREADS = "threads are settled by codecfleet, so that the output has the same bytes everywhere"
 _FILES = "an encoder opens no files"

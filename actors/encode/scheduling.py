@@ -12,8 +12,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-__all__ = ["ordinary_scheduling"]
-
 _VERSION: Final = 0x20080522
 """_LINUX_CAPABILITY_VERSION_3: two words of 32 bits for each set."""
 _SYS_NICE: Final = 1 << 23

@@ -11,8 +11,6 @@ from ...errors import EncoderFailed, EngineFailed, Unsupported
 from ..media.values import SeiMessage
 from .settings import RateChange
 
-__all__ = ["RETRY_ADVICE", "EncodedPacket", "EncoderSession", "SessionState"]
-
 RETRY_ADVICE: Final = "Try another --preset or --codec, and please report it with the input."
 
 PictureT_contra = TypeVar("PictureT_contra", contravariant=True)

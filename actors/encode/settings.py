@@ -14,7 +14,6 @@ from ..media.values import VideoFormat
 if TYPE_CHECKING:
     from .nvenc_settings import NvencSettings
 
-__all__ = ["Codec", "EncoderSettings", "RateChange", "RateControl", "check_rate"]
 
 LEAST_RATE_BPS: Final = 1000
 """Encoders count in kilobits."""

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from av.stream import Stream
     from av.video.codeccontext import VideoCodecContext
 
-__all__ = ["EncodedPacket", "SoftwareEncoder", "encoder_time_base", "reorder_depth"]
 
 # SVT-AV1 logs to standard error unless this is set before it starts; its errors are returned anyway.
 os.environ.setdefault("SVT_LOG", "0")

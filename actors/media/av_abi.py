@@ -37,20 +37,6 @@ if TYPE_CHECKING:
     from av.video.codeccontext import VideoCodecContext
     from av.video.frame import VideoFrame
 
-__all__ = [
-    "BufferReference",
-    "FrameHead",
-    "GetBuffer",
-    "Parameters",
-    "Rational",
-    "SideData",
-    "StreamHead",
-    "configure_decoder",
-    "ffmpeg",
-    "frame_structure",
-    "set_get_buffer",
-    "structures",
-]
 
 _PYAV_MINORS: Final = ("18.1",)
 """As in ``pyproject.toml``; each was tested."""

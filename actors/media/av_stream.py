@@ -23,19 +23,6 @@ from .values import Colour
 if TYPE_CHECKING:
     from av.stream import Stream
 
-__all__ = [
-    "FieldOrder",
-    "VideoParameters",
-    "add_side_data",
-    "copy_parameters",
-    "extradata",
-    "set_audio_padding",
-    "set_audio_parameters",
-    "set_extradata",
-    "set_video_parameters",
-    "side_data",
-    "video_parameters",
-]
 
 _INPUT_PADDING_BYTES = 64  # AV_INPUT_BUFFER_PADDING_SIZE: bitstream readers of FFmpeg may read that far past the end
 _EXTRADATA_LIMIT_BYTES = 1 << 28

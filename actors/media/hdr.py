@@ -9,13 +9,6 @@ from fractions import Fraction
 
 from .values import ContentLight, MasteringDisplay
 
-__all__ = [
-    "content_light_from_bytes",
-    "content_light_to_bytes",
-    "mastering_display_from_bytes",
-    "mastering_display_to_bytes",
-]
-
 # AVMasteringDisplayMetadata: red, green, blue and white as (x, y), minimum and maximum luminance, each a numerator and
 # a denominator; then whether the chromaticities and the luminances are set.
 _MASTERING = struct.Struct("=22i")

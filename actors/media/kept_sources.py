@@ -18,8 +18,6 @@ from av.container import InputContainer
 from .location import is_local, local_path
 from .opening import OpeningReads, open_source, store_options
 
-__all__ = ["KEPT", "KEPT_FORMATS", "KeptSources", "OpenSource", "local_version"]
-
 KEPT_FORMATS: Final = ("mov", "matroska")
 """The first names of the demuxers that are reused."""
 MOST_KEPT: Final = 16

@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-__all__ = ["absolute", "is_local", "local_path", "split_protocol"]
-
 
 def split_protocol(url: str) -> tuple[str | None, str]:
     """Return fsspec's name of a ``url``'s protocol, None for a plain path, and the rest."""

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from av.packet import Packet
     from av.video.stream import VideoStream
 
-__all__ = ["AccessPoint", "packets_from"]
 
 _SEEK_TO_PTS: Final = 0x4000000
 """``AVFMT_SEEK_TO_PTS``: the format seeks by presentation time."""

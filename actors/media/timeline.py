@@ -21,8 +21,6 @@ from itertools import pairwise
 from math import floor
 from typing import Generic, TypeVar
 
-__all__ = ["RepairedTime", "TimeShift", "TimestampRepair", "is_increasing", "nominal_ticks", "spread", "tick_divisor"]
-
 FrameT = TypeVar("FrameT")
 
 RESET_S = 1

@@ -6,8 +6,6 @@ Colours are code points of ITU-T H.273, as in FFmpeg, HEVC, AV1 and MP4's ``colr
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-__all__ = ["Colour", "ContentLight", "HdrStatic", "MasteringDisplay", "PictureSize", "SeiMessage", "VideoFormat"]
-
 UNSPECIFIED = 2
 
 

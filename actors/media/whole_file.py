@@ -5,8 +5,6 @@ import secrets
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["write_whole"]
-
 
 def write_whole(path: Path, content: bytes) -> None:
     """Write a small file, flush it and rename it into place; on ``OSError`` nothing of it is left."""

@@ -40,7 +40,6 @@ from .stdout_monitor import StdoutMonitor
 if TYPE_CHECKING:
     from ..decode.decoding import VideoPacket
 
-__all__ = ["Gpu", "OpenedGpu", "assemble_gpu", "open_beside", "open_gpu"]
 
 IDLE_SESSIONS: Final = 32
 """How many idle decoder sessions a worker keeps: more than one GPU's engines can use at once."""

@@ -2,8 +2,6 @@
 
 from .gpu import Gpu, open_beside
 
-__all__ = ["OwnGpu"]
-
 
 class OwnGpu(Gpu):
     """The one device that CUDA shows first to this process, which may be a user's own program."""

@@ -14,8 +14,6 @@ import select
 import threading
 from typing import Final
 
-__all__ = ["StdoutMonitor", "StdoutTap"]
-
 _SAID = b"Decode Error occurred"
 _READ_BYTES = 1 << 16
 STDOUT = 1

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from ..decode.decoding import VideoPacket
     from ..surfaces.formats import SurfaceFormat
 
-__all__ = ["METADATA_IN_SOFTWARE", "DecodePath", "PictureChain", "UploadingDecoder", "encode_paths"]
 
 METADATA_IN_SOFTWARE = "Dolby Vision's metadata only comes with software's pictures"
 

@@ -7,8 +7,6 @@ from ..device.work import Work, WorkContext
 from ..encode.settings import Codec
 from ..settle.nvenc_capabilities import EncoderCapabilities
 
-__all__ = ["DescribeEncoder", "EncoderOffer"]
-
 
 @dataclass(frozen=True, slots=True)
 class EncoderOffer:

@@ -22,8 +22,6 @@ from .decode_path import DecodePath, encode_paths
 from .filtering import FilterSettings
 from .walk import SegmentTally, SegmentWalk, decode_on_first
 
-__all__ = ["EncodeSegment", "EncodedSegment"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class EncodedSegment:

@@ -19,8 +19,6 @@ from ...errors import Unsupported
 from ..encode.pix_fmt import is_rgb
 from ..media.values import VideoFormat
 
-__all__ = ["LOOK_AHEAD_FRAMES", "WARM_UP_FRAMES", "FilterChain", "FilterSettings"]
-
 ResultT = TypeVar("ResultT")
 
 FULL_RANGE = 2

@@ -17,8 +17,6 @@ from ..media.timeline import RepairedTime
 from .decode_path import DecodePath
 from .filtering import LOOK_AHEAD_FRAMES
 
-__all__ = ["NAMED_DAMAGED_FRAMES", "SEAM_FRAMES", "SegmentTally", "SegmentWalk", "decode_on_first"]
-
 _FALLS_BACK: Final = (DeviceMemory, EngineBusy, EngineFailed, EngineUnfit, SessionLimit)
 """Errors after which the next path is tried. On any other the device, its process or the source is lost."""
 NAMED_DAMAGED_FRAMES: Final = 16

@@ -20,8 +20,6 @@ from ..surfaces.formats import surface_format
 from .nvenc_capabilities import EncoderCapabilities
 from .nvenc_options import NvencValue, read_option, settings_to_options, write_option
 
-__all__ = ["NvencRequest", "nvenc_kind", "nvenc_request", "nvenc_unsupported_reason", "settle_nvenc"]
-
 _PEAK_SHARE, _BUFFER_S = 2, 4
 """Without --maxrate: the peak over the average, and the seconds of the average that the decoder's buffer holds."""
 _RESERVED: Final[Mapping[str, str]] = {

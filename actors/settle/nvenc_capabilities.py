@@ -9,8 +9,6 @@ from ..encode.nvenc_settings import NvencSettings, RateMode, TuningInfo
 from ..encode.settings import Codec
 from ..surfaces.formats import SurfaceFormat
 
-__all__ = ["SOFTWARE_STEP", "EncoderCapabilities"]
-
 _RATE_MODE_BITS: Final = {RateMode.VBR: 1, RateMode.CBR: 2}
 """NV_ENC_PARAMS_RC_MODE, as in NV_ENC_CAPS_SUPPORTED_RATECONTROL_MODES; constqp is 0, and always supported."""
 SOFTWARE_STEP: Final = "Use other settings, another GPU, or a software encoder."

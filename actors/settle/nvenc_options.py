@@ -11,8 +11,6 @@ from ...errors import Unsupported
 from ..encode.nvenc_settings import Multipass, NvencSettings, Preset, Qp, RateMode, Tier, TimingInfo, TuningInfo
 from ..encode.settings import Codec
 
-__all__ = ["REFUSED", "SETTINGS", "NvencValue", "read_option", "settings_to_options", "write_option"]
-
 NvencValue: TypeAlias = Enum | Fraction | Qp | TimingInfo | bool | int | str
 """The value of one setting."""
 

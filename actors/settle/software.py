@@ -19,15 +19,6 @@ from ..encode.software import SoftwareEncoder
 from ..media.values import ContentLight, MasteringDisplay, VideoFormat
 from .nvenc_options import SETTINGS as NVENC_SETTINGS
 
-__all__ = [
-    "SoftwareRequest",
-    "codes_interlaced",
-    "settle_software",
-    "software_fullness",
-    "software_kind",
-    "software_request",
-]
-
 THREADS = 2
 """Encoder threads per segment: more segments in flight use a machine better than more threads in one."""
 

@@ -21,17 +21,6 @@ from ..media.values import VideoFormat
 from .formats import SurfaceFormat, surface_format
 from .scaling import LUMA, ChromaLocation, ScaleFilter, Taps, taps
 
-__all__ = [
-    "BETWEEN_BITS",
-    "BETWEEN_BYTES",
-    "Conversion",
-    "PlanePlace",
-    "PlanePlan",
-    "device_conversion",
-    "padding_bits",
-    "plane_places",
-]
-
 VERSION: Final = 1
 """Raised whenever a bit of any result changes: it is part of the encoder kind."""
 BETWEEN_BITS: Final = 14

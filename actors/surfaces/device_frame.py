@@ -7,8 +7,6 @@ from av.video.frame import VideoFrame
 
 from .formats import SurfaceFormat, SurfaceLayout
 
-__all__ = ["DeviceFrame", "DevicePicture", "DevicePlane", "TimedPicture", "device_planes"]
-
 
 class DevicePlane(NamedTuple):
     """One plane: where it begins on the device, how far its rows are apart, and how large it is."""

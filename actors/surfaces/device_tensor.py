@@ -14,8 +14,6 @@ from typing import Any, Final
 from ...errors import EncoderFailed
 from .frames_dlpack import CUDA, DLTensor
 
-__all__ = ["DEFAULT_STREAM", "THREADS_STREAM", "DeviceTensor", "array_tensor", "device_kind", "device_tensor"]
-
 _NAME: Final = b"dltensor"
 _NOT_WHOLE: Final = "samples are whole numbers of 8 or 16 bits, and these are not"
 _ADVICE: Final = "Round and convert them first."

@@ -7,8 +7,6 @@ from typing import Final
 
 from av.video.format import VideoFormat as PixelFormat
 
-__all__ = ["SurfaceFormat", "SurfaceLayout", "surface_format"]
-
 
 class SurfaceLayout(Enum):
     """How samples lie in a surface, by the names of the Video Codec SDK; ``value`` is PyNvVideoCodec's format name."""

@@ -16,8 +16,6 @@ from .frames_dlpack import CPU, DeviceArray
 from .host_pictures import plane_rows
 from .picture_notes import PictureNotes
 
-__all__ = ["Frame", "frame_bytes", "plane_arrays"]
-
 _FLOATS: Final = ("f16le", "f16be", "f32le", "f32be")
 """How the names of FFmpeg's formats end whose samples are floating-point numbers."""
 

@@ -12,8 +12,6 @@ from collections.abc import Callable
 from math import prod
 from typing import Any, Final
 
-__all__ = ["CPU", "CUDA", "DLTensor", "DeviceArray"]
-
 CPU: Final = 1
 CUDA: Final = 2
 """DLDeviceType."""

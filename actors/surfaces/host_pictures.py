@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 
 from .formats import SurfaceFormat
 
-__all__ = ["apply_colour", "packed_surface", "planar_picture", "plane_rows", "plane_samples"]
-
 Samples = NDArray[np.uint8] | NDArray[np.uint16]
 
 

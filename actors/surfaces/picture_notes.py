@@ -4,8 +4,6 @@ from dataclasses import dataclass
 
 from ..media.values import SeiMessage
 
-__all__ = ["DecodeStatistics", "PictureNotes"]
-
 
 @dataclass(frozen=True, slots=True)
 class DecodeStatistics:

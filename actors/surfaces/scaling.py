@@ -14,8 +14,6 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Final
 
-__all__ = ["LUMA", "ONE", "WEIGHT_BITS", "ChromaLocation", "Lattice", "ScaleFilter", "Taps", "taps"]
-
 WEIGHT_BITS: Final = 15
 """Enough for 12-bit samples, and few enough for two passes in 32-bit sums: ``converting`` has the bounds."""
 ONE: Final = 1 << WEIGHT_BITS

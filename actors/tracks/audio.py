@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from av.packet import Packet
     from av.stream import Stream
 
-__all__ = ["EncodeAudio", "EncodedTrack", "reachable", "usual_layout"]
 
 _ENCODERS = {"aac": "aac", "opus": "libopus"}
 _BITS_PER_CHANNEL = {"aac": 80_000, "opus": 64_000}

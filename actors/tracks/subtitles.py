@@ -10,8 +10,6 @@ import re
 import struct
 from collections.abc import Callable
 
-__all__ = ["TX3G_DESCRIPTION", "read_cue", "write_cue"]
-
 _EMPHASIS = re.compile(r"</?[ibu]>", re.IGNORECASE)
 _MARKUP = re.compile(r"</?[^<>]*>")
 _ASS_FIELDS_BEFORE_TEXT = 8

@@ -21,7 +21,6 @@ from .pool import Pool
 if TYPE_CHECKING:
     from .leased_pool import LeasedPool
 
-__all__ = ["ConnectedPool", "leased_pool"]
 
 ResultT = TypeVar("ResultT")
 

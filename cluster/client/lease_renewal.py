@@ -12,8 +12,6 @@ from ..ray.ray_words import first_line
 from ..supervisor.runner.client import SupervisorClient
 from ..supervisor.state.messages import ClientReport, Grants
 
-__all__ = ["ANSWER_S", "LeaseRenewal"]
-
 ANSWER_S = 15.0
 """How long an answer may take: a restarting supervisor needs seconds, a frozen one never answers."""
 RENEW_S = 1.0

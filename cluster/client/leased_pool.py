@@ -41,8 +41,6 @@ from .leases import Effect, Leases, Lose, RunTask, StopTask
 from .pending_work import PendingWork, lost_worker
 from .pool import Pool
 
-__all__ = ["LeasedPool"]
-
 ResultT = TypeVar("ResultT")
 
 SHUTDOWN_GRACE_S = 0.5

@@ -12,8 +12,6 @@ from typing import TypeAlias
 from ..supervisor.state.messages import Grants
 from ..supervisor.state.stations import station_of
 
-__all__ = ["Effect", "Leases", "Lose", "RunTask", "StopTask"]
-
 
 @dataclass(frozen=True, slots=True)
 class RunTask:

@@ -9,8 +9,6 @@ from ...errors import WorkerLost, WorkError
 from ..ray.ray_failures import LossScope
 from ..worker.outcome import Outcome
 
-__all__ = ["PendingWork", "lost_worker"]
-
 _AFTER_A_DEATH: Final = "The pool starts another process; the same work may be submitted again."
 
 

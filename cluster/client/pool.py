@@ -14,8 +14,6 @@ from ...actors.device.work import Work
 from ..placement.model.demand import Demand
 from ..placement.model.preview import PlacementPreview
 
-__all__ = ["Pool"]
-
 ResultT = TypeVar("ResultT")
 
 

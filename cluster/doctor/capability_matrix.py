@@ -9,8 +9,6 @@ from ..probes.node.report import NodeReport
 from ..probes.report.engines import CodecCase, Direction, Engine, How, MediaCodec, Trial
 from ..probes.trials.cases import SAMPLES
 
-__all__ = ["Cell", "CodecSupport", "MatrixRow", "all_trials", "capability_matrix", "ways"]
-
 
 class CodecSupport(Enum):
     """Who does a case."""

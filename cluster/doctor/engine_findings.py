@@ -9,8 +9,6 @@ from ..probes.report.device_report import DeviceReport, MigSlice
 from ..probes.report.engines import Engine, How, Trial
 from .finding import Finding, Weight
 
-__all__ = ["engine_findings", "undecoding_slices"]
-
 _DECODES_NOTHING_FIX: Final = (
     "in a container: --gpus all -e NVIDIA_DRIVER_CAPABILITIES=compute,video,utility; then codecfleet doctor --fresh"
 )

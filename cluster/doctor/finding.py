@@ -3,8 +3,6 @@
 from dataclasses import dataclass
 from enum import Enum
 
-__all__ = ["Finding", "Weight"]
-
 
 class Weight(Enum):
     """How grave a finding is."""

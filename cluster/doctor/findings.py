@@ -19,8 +19,6 @@ from ..probes.vgpu.licence import UNLICENSED_FPS, LicenceState, fps_limit, licen
 from .engine_findings import engine_findings, undecoding_slices
 from .finding import Finding, Weight
 
-__all__ = ["Finding", "Weight", "findings", "needs_repair", "verdicts"]
-
 _NVML_SILENT: Final = "NVML does not answer: devices are neither counted nor watched"
 _REBOOT: Final = "stop the work on this node, then restart the machine"
 _RECOVERY_FIXES: Final = {

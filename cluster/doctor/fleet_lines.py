@@ -12,8 +12,6 @@ from .inventory_lines import device_units, hypervisor_gpus
 from .report_lines import machine_page, marks, matrix_lines, silent_lines
 from .shared_findings import finding_lines, findings_of, shared_findings
 
-__all__ = ["doctor_lines", "node_lines"]
-
 _COLUMNS: Final = (24, 6, 10, 12)
 _FEW: Final = 1
 

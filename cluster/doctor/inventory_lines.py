@@ -20,19 +20,6 @@ from .capability_matrix import all_trials, capability_matrix
 from .findings import findings, needs_repair, verdicts
 from .report_lines import device_head, engine_counts, engine_text, paged, sharing, slice_head
 
-__all__ = [
-    "DOCUMENT_SCHEMA",
-    "device_lines",
-    "device_units",
-    "devices_document",
-    "doctor_document",
-    "hosts_vgpus",
-    "hypervisor_gpus",
-    "mig_lines",
-    "nodes_document",
-    "vgpu_lines",
-]
-
 DOCUMENT_SCHEMA: Final = 1
 HOST_VGPU: Final = "host vgpu"
 

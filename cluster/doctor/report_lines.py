@@ -17,18 +17,6 @@ from .findings import findings, verdicts
 from .shared_findings import finding_lines, shared_findings
 from .tegra_lines import tegra_lines
 
-__all__ = [
-    "device_head",
-    "engine_counts",
-    "engine_text",
-    "heading",
-    "machine_page",
-    "marks",
-    "matrix_lines",
-    "paged",
-    "silent_lines",
-]
-
 _STATE_WIDTH: Final = 8
 _CELL_WIDTH: Final = 10
 _DEPTHS: Final = (8, 10, 12)

@@ -11,8 +11,6 @@ from ..text_lines import wrapped
 from .finding import Finding, Weight
 from .findings import findings
 
-__all__ = ["SharedFinding", "finding_lines", "findings_of", "shared_findings"]
-
 _RANK: Final = {weight: rank for rank, weight in enumerate(Weight)}
 _GPU: Final = re.compile(r"^GPU (\d+) \((.+)\)$")
 _SILENT_FIX: Final = "run codecfleet doctor on that node; ray status says whether it is still part of the cluster"

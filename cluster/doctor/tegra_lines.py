@@ -9,8 +9,6 @@ from ..probes.tegra.module import CodecInterface, Monitor, TegraReport
 from ..probes.tegra.tegrastats import EngineState, TegraStats
 from ..text_lines import gigabytes, wrapped
 
-__all__ = ["tegra_lines"]
-
 _INDENT: Final = "    "
 _CUDLA_MAJOR: Final = 1_000_000
 _CUDLA_MINOR: Final = 1_000

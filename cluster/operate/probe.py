@@ -7,8 +7,6 @@ from ..probes.node.report import NodeReport, SilentNode
 from ..ray.embedded import connect
 from ..ray.ray_words import first_line
 
-__all__ = ["probe_cluster"]
-
 
 async def probe_cluster(address: str, fresh: bool) -> list[NodeReport | SilentNode]:  # noqa: FBT001 - a service's argument
     """Return the reports of all live nodes, in order of their names; a node without one gives the reason.

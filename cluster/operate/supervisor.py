@@ -12,8 +12,6 @@ from ..supervisor.runner.actor import SUPERVISOR
 from ..supervisor.state.events import Order
 from ..supervisor.status.status import Status
 
-__all__ = ["ask_supervisor", "order_node", "read_status", "require_address", "watch_status"]
-
 T = TypeVar("T")
 
 ANSWER_S = 10.0

@@ -10,8 +10,6 @@ from ..ray.embedded import connect
 if TYPE_CHECKING:
     from ..supervisor.state.nodes import NodeBook
 
-__all__ = ["survey_cluster"]
-
 
 async def survey_cluster(address: str) -> Inventory:
     """Return the inventory that the cluster's supervisor would place on, without calling it.

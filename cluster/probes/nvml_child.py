@@ -19,8 +19,6 @@ from .report.absence import Absence, Maybe, Unavailable
 from .vgpu.guest import VgpuGuestReport, probe_vgpu_guest
 from .vgpu.host import VgpuHostReport, probe_vgpu_host
 
-__all__ = ["NvmlAnswers", "ask_nvml", "probe_nvml_in_child", "read_nvml"]
-
 T = TypeVar("T")
 
 _PROBE: Final = f"{__name__}:ask_nvml"

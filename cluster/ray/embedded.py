@@ -29,8 +29,6 @@ from .private_ray import (
 from .ray_internals import reread_environment, without_relayed_messages
 from .ray_words import first_line
 
-__all__ = ["Connection", "Origin", "connect"]
-
 T = TypeVar("T")
 
 REACH_S = 5.0

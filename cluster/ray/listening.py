@@ -6,8 +6,6 @@ from contextlib import suppress
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 
-__all__ = ["listening_addresses"]
-
 _LISTEN = "0A"
 """TCP_LISTEN of linux/net/tcp_states.h, as proc_pid_net(5) prints it."""
 

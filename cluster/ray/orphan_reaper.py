@@ -13,8 +13,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["end_processes_in", "processes_in"]
-
 _PASSES_MAX = 20
 
 

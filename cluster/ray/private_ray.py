@@ -35,14 +35,6 @@ from .listening import listening_addresses
 from .orphan_reaper import end_processes_in, processes_in
 from .ray_words import first_line
 
-__all__ = [
-    "DEATH_KNOBS",
-    "NAMESPACE",
-    "PrivateRay",
-    "environment",
-    "start_private_ray",
-]
-
 NAMESPACE = "codecfleet"
 
 DEATH_KNOBS = {

@@ -8,8 +8,6 @@ from enum import Enum
 
 from ray import exceptions
 
-__all__ = ["LossScope", "classify"]
-
 
 class LossScope(Enum):
     """How much is lost."""

@@ -17,19 +17,6 @@ from typing import Any, Final
 
 from ..probes.gpus.visible_device import CUDA_VARIABLE
 
-__all__ = [
-    "cuda_visible_to_node",
-    "draining_nodes",
-    "free_resources_by_node",
-    "keep_in_cluster",
-    "kept_in_cluster",
-    "lean_start",
-    "reread_environment",
-    "tested_versions",
-    "why_no_lean_start",
-    "without_relayed_messages",
-]
-
 TESTED_MINORS = ((2, 60),)
 """Versions of Ray whose attributes may be replaced: test_embedded.py passes on each."""
 public_only = False

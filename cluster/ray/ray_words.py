@@ -2,8 +2,6 @@
 
 from typing import Final
 
-__all__ = ["first_line"]
-
 _NEVER_BEGAN: Final = "an error raised in its creation task"
 """How Ray reports a failed constructor: an address, an indented traceback, and then the error."""
 

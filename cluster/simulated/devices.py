@@ -11,8 +11,6 @@ from datetime import datetime
 from ..probes.report.device_report import DeviceKind
 from ..probes.report.engines import Engine, Trial
 
-__all__ = ["SimulatedDevice", "SimulatedFleet", "SimulatedNode", "SimulatedSlice", "SimulatedVgpu"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedSlice:

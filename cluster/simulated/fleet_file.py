@@ -20,8 +20,6 @@ from ..toml_file import load_model
 from .devices import SimulatedDevice, SimulatedFleet, SimulatedNode
 from .fleet_parts import Gibibytes, Parts, Strict, VgpuEntry, made_uuid
 
-__all__ = ["built_in_fleets", "load_fleet"]
-
 GIB = 1 << 30
 _HELP = "configs/fleets/README.md lists the keys of a fleet file."
 _FOLDER = "fleets"

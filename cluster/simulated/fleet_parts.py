@@ -11,8 +11,6 @@ from ...errors import UsageError
 from ..probes.gpus.hardware import MIB, MigProfileFacts, VgpuTypeEntry
 from .devices import SimulatedSlice, SimulatedVgpu
 
-__all__ = ["Gibibytes", "Parts", "Strict", "VgpuEntry", "made_uuid"]
-
 GIB = 1 << 30
 Gibibytes = Annotated[float, Field(gt=0, le=1_000_000)]
 

@@ -12,8 +12,6 @@ from ..probes.gpus.health_poll import HealthPoll
 from ..probes.gpus.live_health import DeviceHealth
 from ..probes.report.absence import Maybe
 
-__all__ = ["HealthAgent"]
-
 _PARENT_FIELD = 1
 """In /proc/PID/stat, after the name: state, parent (proc(5))."""
 

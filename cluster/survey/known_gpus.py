@@ -11,8 +11,6 @@ from ..probes.nvml_child import probe_nvml_in_child
 from ..probes.report.absence import Unavailable
 from ..probes.report.gpu_identity import ShownGpus, named, on_node
 
-__all__ = ["NO_GPUS", "KnownGpus", "known_gpus"]
-
 NVML_LIMIT_S = 10.0
 EVERY_GPU = 1 << 10
 """More than a machine has: GPUs beyond Ray's are hidden."""

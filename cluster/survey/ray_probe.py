@@ -11,8 +11,6 @@ from ..probes.node.probe import probe_node
 from ..probes.node.report import NodeReport, pack, unpack
 from ..ray.ray_internals import cuda_visible_to_node
 
-__all__ = ["PROBE_LIMIT_S", "probe_ray_node", "report_of_ray_node"]
-
 PROBE_LIMIT_S = 150.0
 """Includes a cold node's start of a process and its imports."""
 OWN_LIMIT_S = 100.0

@@ -9,8 +9,6 @@ from ...actors.device.blob import Blob
 from ...actors.device.work import Work
 from ...errors import UsageError
 
-__all__ = ["BlobCache", "unpack"]
-
 
 class BlobCache:
     """Packs one client's work, and sends each blob ahead once; it is kept until the client is gone.

@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass
 
-__all__ = ["WorkerFacts"]
-
 
 @dataclass(frozen=True, slots=True)
 class WorkerFacts:

@@ -3,8 +3,6 @@
 from dataclasses import dataclass
 from enum import Enum
 
-__all__ = ["Decoding", "Heartbeat", "Speed", "speed_between"]
-
 MEDIA_LABEL = "segment "
 """The prefix of labels of work that counts video frames; audio tracks count their own."""
 

@@ -6,8 +6,6 @@ from typing import Any, Generic, TypeVar
 
 from ...errors import CodecfleetError, Retry, UsageError, WorkError
 
-__all__ = ["Outcome", "failed", "packed", "unpacked", "unreadable"]
-
 ResultT = TypeVar("ResultT")
 
 

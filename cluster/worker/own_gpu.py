@@ -4,8 +4,6 @@ from functools import cache
 
 from ...actors.device.interface import WorkerDevice
 
-__all__ = ["own_gpu"]
-
 
 @cache
 def own_gpu() -> WorkerDevice:

@@ -23,8 +23,6 @@ from .outcome import Outcome, failed, unreadable
 from .recycle import recycle
 from .second_process import Pace, SecondProcess
 
-__all__ = ["CONTROL", "FENCED_CODE", "RayWorker"]
-
 FENCED_CODE = 75
 """The exit code of a worker that fenced itself: EX_TEMPFAIL."""
 ANSWER_S = 0.5

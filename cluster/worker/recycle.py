@@ -2,8 +2,6 @@
 
 from typing import Final
 
-__all__ = ["RECYCLE_S", "SESSIONS_MAX", "recycle"]
-
 RECYCLE_S: Final = 6 * 3600.0
 """Longer than any of our tests ran."""
 SESSIONS_MAX: Final = 20_000

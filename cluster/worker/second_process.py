@@ -24,20 +24,6 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from ...actors.device.interface import SessionCounts
 from .outcome import Outcome, unpacked
 
-__all__ = [
-    "Cancel",
-    "CancelAll",
-    "Cannot",
-    "Child",
-    "Pace",
-    "Ready",
-    "RunEnded",
-    "RunWork",
-    "SecondProcess",
-    "SecondState",
-    "StateReport",
-]
-
 ALONE_MAX: Final = 5
 """How much work one process runs before a second one may help: with five sessions two are hardly faster."""
 ALONE_FPS: Final = 2000.0

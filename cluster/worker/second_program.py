@@ -25,8 +25,6 @@ from .blobs import unpack
 from .outcome import Outcome, failed, packed, unreadable
 from .second_process import Cancel, CancelAll, Cannot, Ready, RunEnded, RunWork, SecondState, StateReport
 
-__all__ = ["serve"]
-
 _REPORT: Final = "Please report it, with the input and the options."
 SAY_S: Final = 0.25
 """How often it reports its state, which also shows that it is alive."""

@@ -18,7 +18,6 @@ from .services import Commands, Request, Services
 if TYPE_CHECKING:
     import typer
 
-__all__ = ["SUMMARIES", "main", "parse", "program", "run"]
 
 SUMMARIES: Final = {
     "transcode": "Encode INPUT into OUTPUT, segment by segment on many workers, and prove that nothing is missing.",

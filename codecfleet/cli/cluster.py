@@ -8,8 +8,6 @@ from .params import JsonFlag, flag, named
 from .question import Question
 from .services import Answer, Commands, Machines, Services
 
-__all__ = ["COMMANDS"]
-
 Address = Annotated[
     str | None,
     named("--address", "RAY_ADDRESS", "Ask every node of this Ray cluster: host:port, or auto. Default: this machine."),

@@ -7,8 +7,6 @@ from typing import Final, TextIO
 from ..console.text import one_line
 from ..errors import Cancelled, CodecfleetError
 
-__all__ = ["DEBUG_VARIABLE", "READER_GONE_CODE", "Failure", "failure_of", "print_failure"]
-
 DEBUG_VARIABLE: Final = "CODECFLEET_DEBUG"
 READER_GONE_CODE: Final = 141
 """What a shell reports for a program that SIGPIPE ended."""

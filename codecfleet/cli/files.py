@@ -11,8 +11,6 @@ from .params import JsonFlag, SourceArgument, with_options
 from .question import Question
 from .services import Commands
 
-__all__ = ["COMMANDS", "VerifyRequest"]
-
 
 class VerifyRequest(SourceRange):
     """What ``verify`` is to compare: an output with the part of the input that was asked for."""

@@ -12,8 +12,6 @@ from .params import JsonFlag, named, with_options
 from .question import Question
 from .services import Answer, Commands, Services
 
-__all__ = ["COMMANDS", "AskInfer"]
-
 
 def _infer(
     spec: InferSpec,

@@ -15,18 +15,6 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Final, Self
 
-__all__ = [
-    "Act",
-    "Happening",
-    "Interrupts",
-    "Phase",
-    "State",
-    "decide",
-    "descendants",
-    "end_at_once_on_signals",
-    "last_acts",
-]
-
 CANCEL_WITHIN_S: Final = 1.5
 """From the first signal to the forced exit; with the interpreter's own exit it stays under two seconds."""
 

@@ -17,8 +17,6 @@ from ..jobs.request.spec import TranscodeSpec
 from ..jobs.request.spec_file import SpecFile
 from ..jobs.request.values import parse_path
 
-__all__ = ["JsonFlag", "SourceArgument", "flag", "named", "with_options", "with_spec_options"]
-
 ModelT = TypeVar("ModelT", bound=BaseModel)
 ReturnT = TypeVar("ReturnT")
 

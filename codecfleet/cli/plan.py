@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from ..jobs.plan.placing import PlacedPlan
     from ..jobs.plan.plan import Plan
 
-__all__ = ["COMMANDS", "PlanOn", "place_on", "plan_on"]
 
 _UNTRIED: Final = "the GPU's abilities come from tables of its model; codecfleet doctor tries them"
 

@@ -11,8 +11,6 @@ from .failures import failure_of, print_failure
 from .interrupts import Interrupts, last_acts
 from .services import Answer, Services
 
-__all__ = ["Question", "safe_line"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:

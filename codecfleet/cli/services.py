@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from .files import VerifyRequest
     from .plan import PlanOn
 
-__all__ = ["Answer", "Commands", "FleetLike", "JobLike", "Machines", "Request", "Services"]
-
 
 class JobLike(Protocol):
     """A running job."""

@@ -15,8 +15,6 @@ from .params import JsonFlag, flag, named
 from .question import Question, safe_line
 from .services import Answer, Commands, Services
 
-__all__ = ["COMMANDS", "Watch"]
-
 _CLEAR: Final = "\x1b[H\x1b[2J"
 WATCH_EVERY_S: Final = 1.0
 

@@ -21,8 +21,6 @@ from .interrupts import Interrupts, last_acts
 from .params import flag, named, with_spec_options
 from .services import Commands, JobLike, Services
 
-__all__ = ["COMMANDS", "Transcode"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transcode:

@@ -15,7 +15,6 @@ from .text import one_line, pace_text, planned_text, proof_lines, segment_text
 if TYPE_CHECKING:
     from rich.progress import TaskID
 
-__all__ = ["JsonView", "PlainView", "RichView", "View"]
 
 _PLAIN_EVERY_S: Final = 5.0
 _SEGMENT_ROWS: Final = 8

@@ -7,8 +7,6 @@ import os
 from types import TracebackType
 from typing import Any, Final, Self, TextIO
 
-__all__ = ["FrameCounter", "Output", "ReaderGone", "is_terminal", "json_line", "strict_json"]
-
 _COUNT_EVERY_FRAMES: Final = 10
 
 

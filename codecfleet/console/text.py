@@ -8,16 +8,6 @@ if TYPE_CHECKING:
     from ..jobs.report.events import Planned, Progress, SegmentFinished
     from ..jobs.report.report import Report, TrackReport, Warning_
 
-__all__ = [
-    "bytes_text",
-    "clock_text",
-    "one_line",
-    "pace_text",
-    "planned_text",
-    "proof_lines",
-    "segment_text",
-    "speed_text",
-]
 
 _THOUSAND: Final = 1_000
 _BYTE_UNITS: Final = ("bytes", "kB", "MB", "GB", "TB")

@@ -16,8 +16,6 @@ from av.video.stream import VideoStream
 
 from ..actors.encode.scheduling import ordinary_scheduling
 
-__all__ = ["Clip", "make_clip", "picture", "turned_over"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clip:

@@ -2,8 +2,6 @@
 
 import asyncio
 
-__all__ = ["FakeClock", "all_quiet"]
-
 TURNS_TO_QUIET = 20
 STEP_S = 0.25
 

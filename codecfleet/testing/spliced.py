@@ -18,7 +18,6 @@ from .clips import Clip, make_clip
 if TYPE_CHECKING:
     from av.stream import Stream
 
-__all__ = ["DecodedPicture", "TrackPacket", "decoded_packets", "packets_of", "splice", "write_spliced"]
 
 _GAP_TICKS = 10_000
 

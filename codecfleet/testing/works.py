@@ -13,19 +13,6 @@ from numpy.typing import NDArray
 from ..actors.device.work import Work, WorkContext
 from ..errors import CodecfleetError
 
-__all__ = [
-    "Ask",
-    "Count",
-    "Crash",
-    "Dwell",
-    "MakeArray",
-    "Raise",
-    "RaiseError",
-    "ReturnUnpicklable",
-    "Touch",
-    "Unpicklable",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask(Work[int]):

@@ -25,24 +25,6 @@ from typing import TypeAlias
 from ...actors.decode.decoding import PictureHash
 from ...errors import CodecfleetError, ProofFailed, Retry, SegmentFailed, WorkerLost
 
-__all__ = [
-    "Began",
-    "Board",
-    "BoardSegment",
-    "Delivered",
-    "Drop",
-    "Effect",
-    "Fail",
-    "Finished",
-    "Join",
-    "Lost",
-    "Run",
-    "SegmentState",
-    "decide",
-    "seams_agree",
-    "start_next",
-]
-
 ATTEMPTS = 3
 """How often one segment may fail before the job does."""
 LOSSES = 4

@@ -6,15 +6,13 @@ from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
-from ...actors.decode.decoding import AccessPoint
+from ...actors.media.seeking import AccessPoint
 from ...actors.segment.walk import SegmentTally
 from ...cluster.client.pool import Pool
 from ...cluster.placement.model import Demand
 from ...errors import CodecfleetError
 from ..source.index import TrackIndex
 from .board import Board, Drop, Event, Fail, Finished, Join, Lost, Run, decide, start_next
-
-__all__ = ["WAITING_S", "BoardLoop", "Capacity", "PoolCapacity", "finished"]
 
 WAITING_S = 5.0
 """A job that has had no worker for this long says why."""

@@ -4,8 +4,6 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-__all__ = ["consume_exception", "in_thread", "shielded", "uncancellable"]
-
 ResultT = TypeVar("ResultT")
 
 

@@ -17,8 +17,6 @@ from .dispositions import lost_dispositions
 from .tags import held_language, kept_tags, needs_free_keys, unheld_tags
 from .track_plan import Action, TrackPlan, label_checks
 
-__all__ = ["CarryPlan", "plan_carry"]
-
 _TEXT_SUBTITLES = frozenset({"mov_text", "subrip", "ass", "webvtt", "text"})
 _MAX_ENCODED_CHANNELS = 8
 _TIMECODE_RATES = (24, 25, 30, 48, 50, 60, 100, 120, 150)

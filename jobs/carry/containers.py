@@ -11,8 +11,6 @@ from pathlib import PurePosixPath
 from ...actors.encode.settings import Codec
 from ...errors import Unsupported
 
-__all__ = ["Container", "container_for"]
-
 _MIN_MOV_TIMESCALE = 10_000
 
 

@@ -8,8 +8,6 @@ from av.stream import Disposition
 from ..source.tracks import Track, TrackKind
 from .containers import Container
 
-__all__ = ["lost_dispositions"]
-
 
 def _flags(*flags: Disposition) -> int:
     return reduce(or_, (int(flag) for flag in flags))

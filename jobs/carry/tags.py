@@ -9,8 +9,6 @@ from collections.abc import Iterable
 
 from .containers import Container
 
-__all__ = ["held_language", "kept_tags", "needs_free_keys", "unheld_tags"]
-
 _ABOUT_THE_FILE = re.compile(
     r"""major_brand|minor_version|compatible_brands|encoder|software|duration|filesize|audiochannels|audiocodecid
         |videocodecid|audiodatarate|videodatarate|audiosamplerate|audiosamplesize|framerate|width|height|stereo

@@ -8,8 +8,6 @@ from typing import Literal
 from ..report.report import TrackReport
 from ..source.tracks import Track, TrackKind
 
-__all__ = ["Action", "TrackPlan", "content_checks", "label_checks"]
-
 
 class Action(Enum):
     """What becomes of one track."""

@@ -10,8 +10,6 @@ from ...errors import UsageError
 from ..request.values import TERM_MAX, is_ffmpeg_ratio
 from .inputs import Offered
 
-__all__ = ["FrameClock", "measured_rate"]
-
 _USUAL_TICKS: Final = 90_000
 _LATEST_TICKS: Final = 1 << 53
 """Times are 64 bits wide, in ticks that may be finer in the file than here."""

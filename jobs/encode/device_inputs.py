@@ -16,8 +16,6 @@ from ...actors.surfaces.formats import SurfaceLayout, surface_format
 from ...actors.surfaces.frames_dlpack import CPU
 from ...errors import EncoderFailed, UsageError
 
-__all__ = ["device_picture", "find_tensor", "is_rows", "picture_size"]
-
 _ADVICE: Final = "docs/frames.md lists what can be encoded."
 _SURFACES: Final = {
     "nv12": (SurfaceLayout.NV12, "yuv420p"),

@@ -31,8 +31,6 @@ from .file import FrameFile
 from .inputs import HostConverter, InputReader, Offered
 from .request import EncodeFrame, EncodeReport, EncodeRequest
 
-__all__ = ["FrameEncoder"]
-
 PEEK_FRAMES: Final = 2
 """Frames with times of their own that are looked at before the encoder opens: between them lies the frame rate."""
 _USUAL_RATE: Final = Fraction(25)

@@ -17,8 +17,6 @@ from ..join.video_track import JoinedTrack, TrackFile, add_video_track
 if TYPE_CHECKING:
     from av.container import OutputContainer
 
-__all__ = ["FrameFile"]
-
 
 class FrameFile:
     """Writes a file. ``write`` takes packets; then ``finish``, or ``abandon``.

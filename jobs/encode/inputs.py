@@ -20,8 +20,6 @@ from ...errors import Unsupported, UsageError
 from .device_inputs import device_picture, find_tensor, is_rows, picture_size
 from .request import EncodeFrame
 
-__all__ = ["HostConverter", "InputReader", "Offered"]
-
 _ADVICE: Final = "docs/frames.md lists what can be encoded."
 _COLORSPACES: Final = {1: Colorspace.ITU709, 6: Colorspace.ITU601, 9: Colorspace.BT2020}
 _EXACT: Final = (

@@ -23,8 +23,6 @@ from ..request.values import location
 from .encoder import FrameEncoder
 from .request import EncodeOptions, EncodeReport, EncodeRequest
 
-__all__ = ["encode"]
-
 
 async def encode(
     frames: Iterable[object] | AsyncIterable[object],

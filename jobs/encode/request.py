@@ -13,8 +13,6 @@ from ...errors import UsageError
 from ..request.parts import CodecAndRate, EncoderTuning, PixelSize
 from ..request.values import is_ffmpeg_ratio
 
-__all__ = ["EncodeFrame", "EncodeOptions", "EncodeReport", "EncodeRequest", "EncoderChoice", "Matrix"]
-
 EncoderChoice: TypeAlias = Literal["auto", "software", "nvenc"]
 Matrix: TypeAlias = Literal["bt709", "bt601", "bt2020"]
 

@@ -27,8 +27,6 @@ from .request import FramesReport
 from .source import FrameSource
 from .window import FrameQueue, FrameWindow, Superseded
 
-__all__ = ["FrameReader", "FramesEnd"]
-
 
 class FramesEnd(Exception):
     """Every frame was delivered."""

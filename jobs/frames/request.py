@@ -10,8 +10,6 @@ from ...actors.decode.nvdec_options import PLAIN, NvdecOptions
 from ...actors.media.location import absolute
 from ..request.parts import PixelSize, SourceRange
 
-__all__ = ["Decoder", "FrameOptions", "FrameRequest", "FramesReport", "Place"]
-
 Place: TypeAlias = Literal["host", "device", "auto"]
 Decoder: TypeAlias = Literal["auto", "software", "nvdec"]
 

@@ -17,8 +17,6 @@ from ..plan.track_ranges import TrackRanges
 from ..source.source import SourceStamp, read_source
 from .request import FrameRequest
 
-__all__ = ["FrameSource", "open_frame_source"]
-
 HOST_BYTES: Final = 2 << 30
 DEVICE_SHARE: Final = 4
 """The part of the device's free memory that frames may take: one over this."""

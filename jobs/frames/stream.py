@@ -18,8 +18,6 @@ from .reader import FrameReader, FramesEnd
 from .request import FrameOptions, FrameRequest, FramesReport
 from .source import FrameSource, open_frame_source
 
-__all__ = ["FrameStream", "frames"]
-
 TURN_FRAMES: Final = 16
 """How many frames that are ready go out before the event loop has a turn."""
 

@@ -9,8 +9,6 @@ from ...actors.segment.walk import SegmentTally
 from ...actors.surfaces.frames import Frame
 from .request import FramesReport
 
-__all__ = ["FrameQueue", "FrameWindow", "Superseded"]
-
 
 class Superseded(Exception):
     """A thread's segment is to be decoded otherwise, or not at all."""

@@ -17,7 +17,6 @@ from ..join.spool import storage_error
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["GatheredTensor", "TensorGather"]
 
 PTS: Final = "pts_ticks"
 TIME_BASE: Final = "time_base"

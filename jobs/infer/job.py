@@ -25,8 +25,6 @@ from .gather import GatheredTensor, TensorGather
 from .plan import InferPlan, NetworksOf, plan_inference
 from .spec import InferSpec
 
-__all__ = ["InferReport", "count_dlas", "infer"]
-
 PROGRESS_INTERVAL_S = 0.25
 
 

@@ -14,8 +14,6 @@ from ..source.index import TrackIndex
 from ..source.source import read_source
 from .spec import InferSpec
 
-__all__ = ["InferPlan", "NetworksOf", "plan_inference"]
-
 NetworksOf = Callable[[], WarmNetworks]
 """Gives the networks of the process in which it is called."""
 

@@ -9,8 +9,6 @@ from ...actors.media.location import absolute
 from ..request.options import COUNTS, NUMBERS, Option
 from ..request.parts import RULES, RUN, Overwrite, Part, Segmenting, Source, SourceRange
 
-__all__ = ["InferSpec"]
-
 NETWORK: Final = "The network"
 
 

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     from ..report.report import Warning_
 
-__all__ = ["Gather"]
-
 
 class Gather:
     """Writes one output file. ``join`` is called once a segment, in order; then ``finish``, or ``abandon``."""

@@ -9,8 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-__all__ = ["LeakyBucket", "Passage"]
-
 
 @dataclass(frozen=True, slots=True)
 class Passage:

@@ -13,8 +13,6 @@ from itertools import pairwise
 
 from ...errors import ProofFailed
 
-__all__ = ["OutputTimes", "PacketTimes"]
-
 
 @dataclass(frozen=True, slots=True)
 class PacketTimes:

@@ -16,8 +16,6 @@ from ..report.report import Proof
 from .spool import SpooledSegment
 from .video_track import JoinedTrack
 
-__all__ = ["check_manifest", "file_sha256", "prove", "shown_frames"]
-
 _REPORT_IT = "Nothing was published. Please report it with the input and the options."
 
 

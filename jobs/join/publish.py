@@ -12,8 +12,6 @@ from ...actors.media.location import is_local, local_path
 from ...errors import OutputExists, OutputUnwritable, RequestError, StorageFailed, UsageError
 from .spool import storage_error
 
-__all__ = ["check_output", "publish", "work_folder"]
-
 _NAME_BYTES = 255
 """The longest name that Linux's file systems take."""
 _READ_ONLY = frozenset({"data", "github", "http", "https"})

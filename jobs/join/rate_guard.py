@@ -16,8 +16,6 @@ from ..plan.plan import Plan
 from ..report.report import Warning_
 from .leaky_bucket import LeakyBucket, Passage
 
-__all__ = ["RateGuard"]
-
 STEPS = 100
 """The encoder gets its initial fullness in hundredths, rounded down: it may find more, never less."""
 TRIES = 3

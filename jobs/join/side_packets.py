@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from av.stream import Stream
 
-__all__ = ["AudioPipe", "CuePipe", "Interval", "Pipe", "VideoPipe", "matroska_ticks", "samples_of", "skip_samples_data"]
 
 _HALF = Fraction(1, 2)
 _AC3_FRAME_SAMPLES = 1536

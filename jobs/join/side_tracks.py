@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from av.container.core import Chapter as OutputChapter
     from av.stream import Stream
 
-__all__ = ["SideTracks"]
 
 _WINDOW_S = 10
 """How far apart in time the packets of two tracks may lie in the source and still be put in order."""

@@ -10,8 +10,6 @@ from ..carry.track_plan import content_checks
 from ..report.report import Warning_
 from .side_packets import AudioPipe, CuePipe, Interval, Pipe
 
-__all__ = ["side_warnings"]
-
 _UNHEARD_S = Fraction(1, 1000)
 """As far as sound may move, nothing is said of it."""
 _HALF = Fraction(1, 2)

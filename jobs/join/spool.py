@@ -12,8 +12,6 @@ import numpy as np
 from ...actors.segment.encoding import EncodedSegment
 from ...errors import OutputUnwritable, StorageFailed
 
-__all__ = ["Spool", "SpooledSegment", "storage_error"]
-
 _EMPTY = np.empty(0, dtype=np.uint8)
 
 

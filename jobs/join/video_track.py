@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from av.container import OutputContainer
     from av.stream import Stream
 
-__all__ = ["JoinedTrack", "TrackFile", "add_video_track"]
 
 _HVC1: Final = int.from_bytes(b"hvc1", "little")
 """HEVC with its parameter sets in the header alone; Apple's players take no other tag."""

@@ -16,10 +16,8 @@ from fractions import Fraction
 
 import numpy as np
 
-from ...actors.decode.decoding import AccessPoint
+from ...actors.media.seeking import AccessPoint
 from ..source.index import MISSING, TrackIndex
-
-__all__ = ["Cut", "CutReason", "choose_cuts", "usual_segment_s"]
 
 LONG_S = Fraction(10)
 """The usual length of a segment: 5 s costs 0.4 % in bytes on film, 10 s about nothing."""

@@ -23,8 +23,6 @@ from .losses import picture_losses
 from .placing import demand_of, settled_demand
 from .plan import Plan
 
-__all__ = ["NOT_ON_NVENC", "may_restart", "settle_encoder_kind", "with_nvenc"]
-
 NOT_ON_NVENC = "encoder"
 """The code of the warning that says why software encodes what an NVENC was chosen for."""
 Ask: TypeAlias = Callable[[], Awaitable[EncoderOffer]]

@@ -26,7 +26,6 @@ from ..report.report import Warning_
 if TYPE_CHECKING:
     from av.stream import Stream
 
-__all__ = ["Header", "settle_header", "settle_orientation"]
 
 _MATRIX = Struct("=9i")
 _ONE = 1 << 16

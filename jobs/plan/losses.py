@@ -13,8 +13,6 @@ from ...actors.settle.software import codes_interlaced
 from ..carry.containers import Container
 from ..report.report import Warning_
 
-__all__ = ["picture_losses"]
-
 _WITH_CAPTIONS = frozenset({Codec.H264, Codec.HEVC})
 _WITH_HDR_IN_BITSTREAM = frozenset({Codec.H264, Codec.HEVC, Codec.AV1})
 LOWEST_PEAK, HIGHEST_PEAK = 5, 10_000

@@ -10,8 +10,6 @@ from ...errors import Unsupported
 from ..report.report import Warning_
 from ..request.spec import TranscodeSpec
 
-__all__ = ["picture_choices", "settle_picture"]
-
 _FORMAT_CHECKS = ("metadata.pixel-format", "metadata.range", "metadata.matrix")
 _LIMITED, _FULL = 1, 2
 _IDENTITY, _BT709, _SMPTE170M, _BT2020 = 0, 1, 6, 9

@@ -32,16 +32,6 @@ from ...cluster.text_lines import wrapped
 from ...errors import Unsupported
 from .plan import Plan
 
-__all__ = [
-    "PlacedPlan",
-    "check_device",
-    "demand_of",
-    "device_unsupported_reason",
-    "media_case",
-    "place_plan",
-    "settled_demand",
-]
-
 LANES_SHOWN: Final = 24
 _BY_FFMPEG: Final = {"mpeg2video": MediaCodec.MPEG2, "mjpeg": MediaCodec.JPEG, "vc1": MediaCodec.VC1}
 _CHROMA: Final = {(1, 1): "4:4:4", (2, 1): "4:2:2", (2, 2): "4:2:0", (4, 1): "4:1:1", (1, 2): "4:4:0"}

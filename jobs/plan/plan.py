@@ -39,8 +39,6 @@ from .losses import picture_losses
 from .picture import picture_choices, settle_picture
 from .track_ranges import PlannedSegment, TrackRanges
 
-__all__ = ["Plan", "plan_transcode"]
-
 DOVI_WITHOUT_BASE_LAYER = 5
 """Dolby Vision profile 5 codes its pictures in a colour space of its own: wrong colours without the metadata."""
 

@@ -9,14 +9,13 @@ from fractions import Fraction
 from math import ceil
 from typing import Final, Self
 
-from ...actors.decode.decoding import AccessPoint, DecodeRange
+from ...actors.decode.decoding import DecodeRange
+from ...actors.media.seeking import AccessPoint
 from ...actors.media.timeline import REORDER_FRAMES
 from ...actors.segment.walk import SEAM_FRAMES
 from ...errors import UsageError
 from ..source.index import TrackIndex
 from .cuts import CutReason, choose_cuts
-
-__all__ = ["PlannedSegment", "TrackRanges"]
 
 PACKET_MARGIN: Final = 2
 """Packets sent beyond the last needed one where a packet may be less than a picture: a field of it, or a hidden one."""

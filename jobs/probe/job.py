@@ -17,8 +17,6 @@ from .packets import PacketTally, SourceTally, tally_packets
 from .values import AudioFacts, ChapterFacts, Oddity, SourceFacts, TrackFacts
 from .video import VideoFindings, probe_video
 
-__all__ = ["ProbeReport", "probe"]
-
 _TITLE_TAGS = ("title", "name")
 
 

@@ -5,8 +5,6 @@ from fractions import Fraction
 
 from .values import AudioFacts, ColourFacts, HdrFacts, PictureFacts, SourceFacts, TimelineFacts, TrackFacts
 
-__all__ = ["describe_for_people"]
-
 _SHOWN_POINTS = 10
 _PRIMARIES = {1: "bt709", 5: "bt470bg", 6: "smpte170m", 9: "bt2020", 11: "dci-p3", 12: "display-p3"}
 _TRANSFERS = {

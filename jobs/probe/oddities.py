@@ -10,8 +10,6 @@ from fractions import Fraction
 from .packets import PacketTally, SourceTally
 from .values import Oddity, PictureFacts, TimelineFacts, TrackFacts
 
-__all__ = ["Evidence", "find_oddities"]
-
 _LIE_S = Fraction(1, 4)
 _LIE_SHARE = Fraction(1, 50)
 _LATE_S = Fraction(1, 10)

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from av.packet import Packet
     from av.stream import Stream
 
-__all__ = ["PacketTally", "SourceTally", "tally_packets"]
 
 _MICROSECOND = Fraction(1, 1_000_000)
 _SPS_TYPES = {"h264": 7, "hevc": 33}

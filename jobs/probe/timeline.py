@@ -12,8 +12,6 @@ from ...actors.bitstream.access_points import RandomAccess
 from ..source.index import CORRUPT, DISCARD, KEY, MISSING, TrackIndex
 from .values import AccessPointFacts, GopFacts, RateFacts, TimelineFacts
 
-__all__ = ["describe_timeline"]
-
 _FINE_TICKS = 10
 """From this many ticks a picture on, a difference of one tick is rounding."""
 _SPAN_GAP_PACKETS = 16

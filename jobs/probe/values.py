@@ -9,25 +9,6 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, PlainSerializer
 
-__all__ = [
-    "AccessPointFacts",
-    "AudioFacts",
-    "ChapterFacts",
-    "ColourFacts",
-    "CutFacts",
-    "GopFacts",
-    "HdrFacts",
-    "Oddity",
-    "PictureFacts",
-    "RateFacts",
-    "Ratio",
-    "Seconds",
-    "SourceFacts",
-    "TimelineFacts",
-    "TrackFacts",
-    "VideoFacts",
-]
-
 Seconds = Annotated[Fraction, PlainSerializer(lambda s: round(float(s), 6), return_type=float, when_used="json")]
 Ratio = Annotated[Fraction, PlainSerializer(str, return_type=str, when_used="json")]
 

@@ -15,8 +15,6 @@ from ..source.source import read_source
 from .timeline import describe_timeline
 from .values import ColourFacts, CutFacts, HdrFacts, PictureFacts, VideoFacts
 
-__all__ = ["VideoFindings", "probe_video"]
-
 _PROJECTIONS = ("equirectangular", "cubemap", "equirectangular tile", "half equirectangular", "rectilinear", "fisheye")
 _SPHERICAL_NUMBER_BYTES = 4
 _ANY_RATE = Fraction(25)

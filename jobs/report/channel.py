@@ -5,8 +5,6 @@ from collections.abc import AsyncIterator
 
 from .events import Event, Progress
 
-__all__ = ["EventChannel"]
-
 
 class EventChannel:
     """One writer, any number of listeners. Progress that newer progress overtook is skipped; nothing else is."""

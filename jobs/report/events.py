@@ -10,18 +10,6 @@ from typing import Any, ClassVar
 
 from .report import Report
 
-__all__ = [
-    "SCHEMA_VERSION",
-    "Done",
-    "Event",
-    "Failed",
-    "Planned",
-    "Progress",
-    "SegmentFinished",
-    "SegmentStarted",
-    "Warned",
-]
-
 SCHEMA_VERSION = 1
 
 

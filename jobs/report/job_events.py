@@ -7,8 +7,6 @@ from typing import Any, TypeVar
 from .channel import EventChannel
 from .events import Event, Warned
 
-__all__ = ["JobEvents"]
-
 ResultT = TypeVar("ResultT")
 
 

@@ -4,8 +4,6 @@ from typing import Literal
 
 from pydantic import BaseModel
 
-__all__ = ["Proof", "Report", "SegmentReport", "TrackReport", "Warning_"]
-
 
 class Warning_(BaseModel, frozen=True, extra="forbid"):  # noqa: N801 - "Warning" is a builtin
     """Something lost, changed, repaired or damaged. ``code`` is stable, ``message`` is for people."""

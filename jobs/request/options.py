@@ -32,8 +32,6 @@ from .values import (
     refusal,
 )
 
-__all__ = ["COUNTS", "FLAG", "NUMBERS", "RATE", "SIZE", "Kind", "Option", "Speller", "build", "flag_of", "options_of"]
-
 ModelT = TypeVar("ModelT", bound=BaseModel)
 Speller = Callable[[str], str]
 """Turns a field's name into the name that the user wrote, or would write."""

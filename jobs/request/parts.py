@@ -9,24 +9,6 @@ from ...actors.encode.settings import Codec
 from .options import COUNTS, RATE, SIZE, Option
 from .values import SIDE_MAX
 
-__all__ = [
-    "RULES",
-    "RUN",
-    "AudioTracks",
-    "Carried",
-    "CodecAndRate",
-    "EncoderTuning",
-    "Overwrite",
-    "Part",
-    "Picture",
-    "PixelSize",
-    "RunOptions",
-    "Segmenting",
-    "Source",
-    "SourceRange",
-    "VideoOptions",
-]
-
 VIDEO: Final = "Video"
 PICTURE: Final = "Picture"
 TRACKS: Final = "What is carried"

@@ -8,8 +8,6 @@ from ...actors.media.location import absolute
 from .options import Option
 from .parts import RULES, Carried, Overwrite, Part, Picture, RunOptions, Segmenting, Source, SourceRange, VideoOptions
 
-__all__ = ["TranscodeSpec"]
-
 
 class _Files(Part):
     source: Source

@@ -13,8 +13,6 @@ from ...errors import UsageError
 from .options import Speller, build, options_of
 from .spec import TranscodeSpec
 
-__all__ = ["KEYS", "SpecFile", "load_spec"]
-
 _HELP: Final = "docs/config.md lists the keys and their values."
 KEYS: Final = {option.key: field for field, option in options_of(TranscodeSpec).items() if option.key}
 """The field of ``TranscodeSpec`` that each key sets."""

@@ -13,23 +13,6 @@ from typing import Final
 
 from ...errors import UsageError
 
-__all__ = [
-    "SIDE_MAX",
-    "TERM_MAX",
-    "is_ffmpeg_ratio",
-    "location",
-    "parse_choice",
-    "parse_count",
-    "parse_counts",
-    "parse_numbers",
-    "parse_pairs",
-    "parse_path",
-    "parse_rate",
-    "parse_size",
-    "parse_time",
-    "refusal",
-]
-
 _DECIMAL = r"[0-9]{1,18}(?:\.[0-9]{1,18})?"
 _RATE = re.compile(rf"({_DECIMAL})([kKMG]?)")
 _RATE_FACTORS: Final = {"": 1, "k": 1_000, "K": 1_000, "M": 1_000_000, "G": 1_000_000_000}

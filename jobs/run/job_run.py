@@ -24,8 +24,6 @@ from ..source.source import SourceStamp
 from .reporting import damage_warnings, make_report
 from .track_run import FinishedTrack, TrackRun, with_retries
 
-__all__ = ["JobRun"]
-
 _ENDS_AN_NVENC = (DeviceError, EncoderFailed, FleetUnavailable, ProofFailed, SegmentFailed, WorkerLost)
 """Ends of a track that may be its encoder's doing: it failed, is gone, or what it gave does not fit together."""
 

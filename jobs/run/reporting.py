@@ -10,8 +10,6 @@ from ..join.spool import SpooledSegment
 from ..plan.plan import Plan
 from ..report.report import Proof, Report, SegmentReport, Warning_
 
-__all__ = ["damage_warnings", "make_report"]
-
 
 def damage_warnings(plan: Plan, segments: Sequence[SpooledSegment]) -> list[Warning_]:
     """Return what the workers met that the index could not know.

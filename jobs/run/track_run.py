@@ -30,8 +30,6 @@ from ..report.job_events import JobEvents
 from ..report.report import Warning_
 from ..source.source import SourceStamp
 
-__all__ = ["FinishedTrack", "TrackRun", "with_retries"]
-
 PROGRESS_INTERVAL_S = 0.25
 ResultT = TypeVar("ResultT")
 

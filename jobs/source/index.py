@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from ...actors.bitstream.access_points import RandomAccess, random_access_kind
 from ...actors.bitstream.picture_sizes import PictureSizes
-from ...actors.decode.decoding import AccessPoint
 from ...actors.decode.describe import nominal_frame_rate
+from ...actors.media.seeking import AccessPoint
 from ...actors.media.timeline import (
     LONGEST_GAP_S,
     REORDER_FRAMES,
@@ -36,7 +36,6 @@ from .whole_pictures import WholePictures
 if TYPE_CHECKING:
     from av.packet import Packet
 
-__all__ = ["MISSING", "TrackIndex", "TrackIndexer", "video_stream"]
 
 MISSING = np.iinfo(np.int64).min
 """A timestamp the container does not give."""

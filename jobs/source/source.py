@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from av.video.frame import VideoFrame
     from av.video.stream import VideoStream
 
-__all__ = ["SourceReading", "SourceStamp", "read_source"]
-
 
 @dataclass(frozen=True, slots=True)
 class SourceStamp:

@@ -25,18 +25,6 @@ if TYPE_CHECKING:
     from av.packet import Packet
     from av.stream import Stream
 
-__all__ = [
-    "Attachment",
-    "AudioStarts",
-    "AudioTrack",
-    "Chapter",
-    "SourceDescription",
-    "Track",
-    "TrackKind",
-    "describe_container",
-    "describe_tracks",
-    "skipped_samples",
-]
 
 _SEARCH_PACKETS = 20_000
 """How many packets are read at most in search of the first one of each audio track."""

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from av.packet import Packet
     from av.video.stream import VideoStream
 
-__all__ = ["WholePictures"]
 
 _BY_DEFINITION: Final = frozenset({"av1", "prores", "ffv1"})
 _WITH_HIDDEN_FRAMES: Final = frozenset({"vp8", "vp9"})

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from av.packet import Packet
     from av.stream import Stream
 
-__all__ = ["check_audio", "find_run"]
 
 OFFSET_S = Fraction(1, 1000)
 """How far sound may move against the pictures."""

@@ -4,8 +4,6 @@ from av.video.format import VideoFormat as PixelFormat
 
 from ...actors.media.values import VideoFormat
 
-__all__ = ["family", "holds", "stated_matrix", "stated_range"]
-
 _LIMITED, _FULL = 1, 2
 
 

@@ -38,8 +38,6 @@ from .subtitles import check_subtitles
 from .verdict import Check, Verdict, check, with_declared
 from .video import OutputScan, check_access, check_stream, check_times, picture_digest, scan_output, wanted_digests
 
-__all__ = ["Verdict", "verify"]
-
 ItemT = TypeVar("ItemT")
 
 

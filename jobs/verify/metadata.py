@@ -24,8 +24,6 @@ from .formats import family, holds, stated_matrix, stated_range
 from .streams import Alignment, audio_tracks, covers, data_tracks, only, subtitle_tracks, video_tracks
 from .verdict import Check, check, not_applicable
 
-__all__ = ["Facts", "check_metadata", "video_facts"]
-
 CHAPTER_S = Fraction(1, 500)
 """Two roundings to a millisecond, one for each file."""
 

@@ -24,8 +24,6 @@ from numpy.typing import NDArray
 
 from .verdict import Check, PictureNumbers, check
 
-__all__ = ["PictureComparison"]
-
 IDENTICAL_DB = 100.0
 """What stands for an infinite PSNR."""
 NEIGHBOURS = 3

@@ -26,21 +26,6 @@ from ...actors.decode.picture_memory import begin_black
 from ...actors.media.opening import open_source
 from ...errors import NoVideoTrack
 
-__all__ = [
-    "WINDOW_FRAMES",
-    "FrameStamp",
-    "Nominal",
-    "PacketStamp",
-    "SequentialDecode",
-    "Timeline",
-    "divisor_of",
-    "in_known_order",
-    "in_presentation_order",
-    "open_track",
-    "read_timeline",
-    "repair",
-]
-
 RESET_S = 1
 """A decoding clock that steps back by more than this was reset; smaller steps are disorder, and left alone."""
 

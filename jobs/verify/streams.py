@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from av.packet import Packet
 
-__all__ = ["Alignment", "audio_tracks", "covers", "data_tracks", "only", "subtitle_tracks", "video_tracks"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alignment:

@@ -11,8 +11,6 @@ from ...actors.media.opening import open_source
 from .streams import Alignment, only, subtitle_tracks
 from .verdict import Check, check, not_applicable
 
-__all__ = ["check_subtitles", "plain_text"]
-
 TIME_S = Fraction(1, 500)
 """Two roundings to a millisecond, one for each file."""
 

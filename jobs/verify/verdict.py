@@ -6,8 +6,6 @@ from pydantic import BaseModel, computed_field
 
 from ..report.report import Warning_
 
-__all__ = ["Check", "PictureNumbers", "Verdict", "check", "not_applicable", "with_declared"]
-
 
 class Check(BaseModel, frozen=True, extra="forbid"):
     """One promise, and whether it held.

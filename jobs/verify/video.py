@@ -20,16 +20,6 @@ from .verdict import Check, check, not_applicable
 if TYPE_CHECKING:
     from av.packet import Packet
 
-__all__ = [
-    "OutputPacket",
-    "OutputScan",
-    "check_access",
-    "check_stream",
-    "check_times",
-    "picture_digest",
-    "scan_output",
-    "wanted_digests",
-]
 
 _UNTIMED = frozenset({"h264", "hevc", "vvc", "obu", "m4v", "mpegvideo"})
 _ACCESS_POINTS = 8

@@ -8,8 +8,6 @@ from typing import Any, Final
 
 from ....errors import DeviceLost
 
-__all__ = ["EXTERNAL_DEVICE", "CudaCalls", "CudaFailure", "lost"]
-
 EXTERNAL_DEVICE: Final = 911
 """An engine outside CUDA reported an error: ask every cuDLA handle."""
 NON_BLOCKING: Final = 1

@@ -18,8 +18,6 @@ from .session import Timing
 from .states import LIVE
 from .statuses import CudlaFailure, CudlaStatus, error_of
 
-__all__ = ["EXECUTION_MODE", "ISOLATED_ERRORS", "DlaHost", "isolate_errors", "open_host", "require_dlas"]
-
 EXECUTION_MODE: Final = "CUDA_EXTERNAL_ENGINE_EXECUTION_MODE"
 ISOLATED_ERRORS: Final = "2"
 """An accelerator's errors do not spoil the CUDA context. Its other bit, 1, would take tasks out of their stream's

@@ -20,7 +20,6 @@ from .tasks import Access, Registration
 if TYPE_CHECKING:
     from .host import DlaHost
 
-__all__ = ["DeviceBuffer", "HybridSession"]
 
 ResultT = TypeVar("ResultT")
 

@@ -13,8 +13,6 @@ from .statuses import CudlaFailure, CudlaStatus, FunctionMissing
 from .tasks import DeviceAttributes, TaskMemory
 from .tensors import TENSOR_DESCRIPTOR, TensorDescriptor
 
-__all__ = ["CudlaBinding", "ModuleAttribute"]
-
 HYBRID = 0
 UNIFIED_ADDRESSING, DEVICE_VERSION = 0, 1
 

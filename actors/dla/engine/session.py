@@ -19,8 +19,6 @@ from .tasks import Access, DeviceAttributes, DlaModule, DlaTask, LoadOption, Reg
 from .tensors import TensorDescriptor
 from .watchdog import Deadlines, TimeLimits
 
-__all__ = ["DlaSession", "Timing"]
-
 ResultT = TypeVar("ResultT")
 
 TASK_LIMIT_MAX_S = 1000.0

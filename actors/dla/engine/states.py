@@ -3,8 +3,6 @@
 from enum import Enum
 from typing import Final
 
-__all__ = ["EDGES", "LIVE", "DlaEvent", "DlaSessionState", "next_state"]
-
 
 class DlaSessionState(Enum):
     """Where a session stands."""

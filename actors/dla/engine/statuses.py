@@ -10,8 +10,6 @@ from typing import Final
 
 from ....errors import CodecfleetError, DeviceLost, EngineFailed, EngineHung, Unsupported, UsageError
 
-__all__ = ["CudlaFailure", "CudlaStatus", "FunctionMissing", "error_of", "is_final"]
-
 
 class CudlaStatus(IntEnum):
     """``cudlaStatus``. Those from 0x40000001 on come from the engine itself, while or after it ran a task."""

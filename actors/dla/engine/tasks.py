@@ -13,18 +13,6 @@ from numpy.typing import NDArray
 
 from .tensors import TensorDescriptor
 
-__all__ = [
-    "TASK",
-    "Access",
-    "DeviceAttributes",
-    "DlaModule",
-    "DlaTask",
-    "LoadOption",
-    "Registration",
-    "SubmitOption",
-    "TaskMemory",
-]
-
 
 class Access(IntFlag):
     """What memory is registered for (``cudlaAccessPermissionFlags``)."""

@@ -12,16 +12,6 @@ from numpy.typing import NDArray
 
 from ....errors import Unsupported
 
-__all__ = [
-    "TENSOR_DESCRIPTOR",
-    "DataCategory",
-    "DataFormat",
-    "DataType",
-    "PixelFormat",
-    "PixelMapping",
-    "TensorDescriptor",
-]
-
 NAME_BYTES: Final = 81
 STRIDES: Final = 8
 

@@ -6,8 +6,6 @@ makes every call (``actors/watchdog.py``), and the caller gives it up, thread an
 
 from dataclasses import dataclass, field
 
-__all__ = ["Deadlines", "TimeLimits"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeLimits:

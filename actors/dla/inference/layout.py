@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 from ....errors import Unsupported
 from ..engine.tensors import DataFormat, PixelMapping, TensorDescriptor
 
-__all__ = ["pack", "unpack"]
-
 GROUP_BYTES: Final = 32
 """How many bytes of channels lie side by side in NCxHWx: 16 of FP16, 32 of INT8."""
 _REBUILD: Final = "Build the loadable with linear inputs and outputs, for example DLA_LINEAR or CHW16."

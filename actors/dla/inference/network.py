@@ -24,8 +24,6 @@ from ..engine.tensors import TensorDescriptor
 from ..engine.watchdog import TimeLimits
 from .layout import unpack
 
-__all__ = ["Network", "NetworkSettings", "WarmNetworks", "read_loadable", "warm_networks"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkSettings:

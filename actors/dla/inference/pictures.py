@@ -15,8 +15,6 @@ from ...segment.filtering import SCALE_FLAGS
 from ..engine.tensors import DataCategory, PixelFormat, TensorDescriptor
 from .layout import pack
 
-__all__ = ["PictureScaler", "PixelRule", "check_input", "input_memory"]
-
 GRAY, COLOUR, COLOUR_AND_SPARE = 1, 3, 4
 _UNSPECIFIED: Final = 2
 _HD_HEIGHT: Final = 720

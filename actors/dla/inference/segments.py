@@ -20,8 +20,6 @@ from ...segment.walk import SegmentTally, SegmentWalk
 from .network import Network, NetworkSettings, WarmNetworks, warm_networks
 from .pictures import PictureScaler, PixelRule, check_input, input_memory
 
-__all__ = ["InferSegment", "InferredSegment", "NamedTensor"]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NamedTensor:

@@ -18,8 +18,6 @@ from ..cuda.context import Cuda, Stream
 from ..cuda.kernels import Kernels, Launch
 from .surface_converter import SurfaceConversion, SurfaceConverter
 
-__all__ = ["KERNEL_NAMES", "SOURCE", "Conversion", "Converter", "Converting", "open_converter"]
-
 SOURCE: Final = """
 struct Plane
 {

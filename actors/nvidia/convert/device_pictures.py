@@ -22,8 +22,6 @@ from ..cuda.surface_reader import SurfaceReader
 from ..nvdec.session import SessionKey
 from .surface_converter import SurfaceConverter
 
-__all__ = ["CudaConversion", "CudaMover", "PicturePool", "SurfaceKeeper"]
-
 IDLE_BYTES: Final = 2 << 30
 """How much idle memory is kept: allocating waits for everything that the device is doing."""
 

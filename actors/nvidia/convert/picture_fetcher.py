@@ -20,8 +20,6 @@ from ..cuda.pinned_memory import PinnedBuffer, PinnedMemory
 from ..cuda.surface_reader import SurfaceReader
 from .unpacking import Unpacker, planar_layout
 
-__all__ = ["PictureFetcher"]
-
 
 class PictureFetcher(SurfaceReader[VideoFrame]):
     """Brings one session's surfaces to the host. Used by one thread at a time; ``close`` gives its memory back.

@@ -5,8 +5,6 @@ from abc import ABC, abstractmethod
 from ...surfaces.conversion import Conversion
 from ..cuda.context import Stream
 
-__all__ = ["SurfaceConversion", "SurfaceConverter"]
-
 
 class SurfaceConversion(ABC):
     """A conversion that is ready. Used by one thread at a time; ``close`` gives its memory back."""

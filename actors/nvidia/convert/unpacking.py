@@ -13,8 +13,6 @@ from ...surfaces.formats import SurfaceFormat
 from ..cuda.context import Cuda, Stream
 from ..cuda.kernels import Kernels, Launch
 
-__all__ = ["PlanarLayout", "PlanarPlane", "Unpacker", "Unpacking", "open_unpacker", "planar_layout"]
-
 ALIGNMENT_BYTES: Final = 64
 """FFmpeg's own frames begin their rows there: filters and encoders read whole vectors."""
 _KERNELS: Final = {1: "unpack<unsigned char>", 2: "unpack<unsigned short>"}

@@ -7,8 +7,6 @@ from functools import partial
 
 from .memory_budget import MemoryBudget
 
-__all__ = ["BufferPool", "PooledBuffer"]
-
 
 class PooledBuffer:
     """Memory that returns to its pool with the last reference, on any thread.

@@ -11,8 +11,6 @@ from ....errors import DeviceError, DeviceMemory, EngineUnfit
 from ...watchdog import CallWatch, WatchedCall, process_watch
 from .results import FATAL_RESULTS, kind_of_result, name_of_result
 
-__all__ = ["Cuda", "Stream", "cuda_error", "raise_cuda"]
-
 _FIX: Final = "codecfleet doctor says what this machine's driver can do; --device cpu does without it."
 _FREE_MEMORY: Final = "End what else uses this GPU, or use --device cpu."
 

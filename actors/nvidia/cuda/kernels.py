@@ -6,8 +6,6 @@ from typing import Any, Final
 
 from .context import Cuda, Stream
 
-__all__ = ["BLOCK", "Kernels", "Launch"]
-
 BLOCK: Final = (64, 4)
 """Threads of a block: columns and rows."""
 

@@ -7,8 +7,6 @@ from typing import Final, TypeVar
 
 from ....errors import DeviceMemory
 
-__all__ = ["USABLE_PART", "MemoryBudget"]
-
 USABLE_PART: Final = 0.9
 """The part of a device's free memory that is used: what drivers and kernels take by themselves needs the rest."""
 _ADVICE: Final = "Run fewer segments at a time, or end what else uses this GPU."

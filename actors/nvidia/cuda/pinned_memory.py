@@ -7,8 +7,6 @@ from .buffer_pool import BufferPool, PooledBuffer
 from .context import Cuda
 from .memory_budget import MemoryBudget
 
-__all__ = ["PinnedBuffer", "PinnedMemory"]
-
 _LOCKED_BYTES_MAX: Final = 16 << 30
 """Far more than a GPU's sessions have under way: what is locked is lost to everything else on the host."""
 IDLE_BYTES: Final = 1 << 30

@@ -11,8 +11,6 @@ from typing import Final
 
 from ....errors import DeviceError, DeviceLost, DeviceMemory, EngineHung, EngineUnfit
 
-__all__ = ["FATAL_RESULTS", "FatalResult", "kind_of_result", "name_of_result", "result_named"]
-
 
 @dataclass(frozen=True, slots=True)
 class FatalResult:

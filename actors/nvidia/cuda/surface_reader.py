@@ -9,8 +9,6 @@ from av.video.codeccontext import VideoCodecContext
 from ...decode.decoding import PictureT
 from .context import Stream
 
-__all__ = ["SurfaceReader"]
-
 
 class SurfaceReader(ABC, Generic[PictureT]):
     """Makes pictures of one session's surfaces. Used by one thread at a time; ``close`` gives its memory back."""

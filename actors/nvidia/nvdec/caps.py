@@ -7,8 +7,6 @@ from ...decode.nvdec_support import CODECS
 from ..cuda.context import Cuda
 from .session import SessionKey, mapped
 
-__all__ = ["NvdecCapabilities"]
-
 _CHROMA: Final = {"4:2:0": 1, "4:2:2": 2, "4:4:4": 3}
 """By the numbers of ``cudaVideoChromaFormat``."""
 

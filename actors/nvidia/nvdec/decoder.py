@@ -24,7 +24,6 @@ from .session import MakeReader, SessionKey
 if TYPE_CHECKING:
     from ...decode.decoding import VideoPacket
 
-__all__ = ["NvdecDecoder"]
 
 _ADVICE: Final = "Software decodes it instead."
 _UNSTATED: Final = (0, 2, 2, 2)

@@ -27,8 +27,6 @@ from ...bitstream.packet_headers import (
 )
 from ...bitstream.parameter_sets import annex_b_headers, sequence_sets
 
-__all__ = ["Chunk", "Feeder"]
-
 _RASL: Final = (8, 9)
 _BROKEN_LINKS, _CLEAN_RANDOM_ACCESS, _LAST_IRAP = (16, 17, 18), 21, 23
 _FIRST_IRAP = 16

@@ -6,8 +6,6 @@ from ....errors import EngineUnfit
 from ...media.values import SeiMessage
 from ...surfaces.picture_notes import DecodeStatistics, PictureNotes
 
-__all__ = ["picture_notes"]
-
 _ADVICE: Final = "Do without them, or use a GPU whose driver has them."
 
 

@@ -15,8 +15,6 @@ from ...device.interface import SESSIONS_OPENING
 from ..cuda.memory_budget import MemoryBudget
 from .session import NvdecSession, SessionKey, session_bytes
 
-__all__ = ["PATIENT_OPENINGS", "WAIT_ADVICE", "KeyCounts", "NvdecPool", "PoolCounts", "SessionRequest"]
-
 PATIENT_OPENINGS: Final = 2
 """A caller with a software fallback waits behind this many openings at most: a third of a second."""
 

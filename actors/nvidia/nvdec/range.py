@@ -13,7 +13,6 @@ from .session import NvdecSession, SessionPicture
 if TYPE_CHECKING:
     from ...decode.decoding import VideoPacket
 
-__all__ = ["Fed", "FedRange", "RangePicture"]
 
 CallP = ParamSpec("CallP")
 

@@ -24,16 +24,6 @@ from ..cuda.context import Cuda, cuda_error
 from ..cuda.surface_reader import SurfaceReader
 from .picture_notes import picture_notes
 
-__all__ = [
-    "MakeReader",
-    "NvdecSession",
-    "SessionKey",
-    "SessionPicture",
-    "decoder_arguments",
-    "mapped",
-    "session_bytes",
-]
-
 _NVDEC: Final = "NVDEC"
 _UNSUPPORTED: Final = "PyNvVCExceptionUnsupported"
 _CODE: Final = re.compile(r"Error code\s*:\s*(\d+)")

@@ -4,8 +4,6 @@ from typing import Any
 
 from ...encode.nvenc_settings import NvencSettings, Qp
 
-__all__ = ["create_encoder_arguments"]
-
 
 def create_encoder_arguments(settings: NvencSettings) -> dict[str, Any]:
     """Return the keyword arguments of ``CreateEncoder``, spelt and typed as the package reads them.

@@ -24,8 +24,6 @@ from ...bitstream.packet_headers import leb128
 from ...encode.settings import Codec
 from ...media.values import UNSPECIFIED, Colour, ContentLight, HdrStatic, MasteringDisplay, VideoFormat
 
-__all__ = ["BitstreamWriter", "hdr_units", "metadata_filter", "obus"]
-
 _PARAMETER_SETS: Final = {Codec.H264: frozenset({7, 8}), Codec.HEVC: frozenset({32, 33, 34})}
 _LAST_SLICE: Final = {Codec.H264: 5, Codec.HEVC: 31}
 _SEI_HEADER: Final = {Codec.H264: b"\x06", Codec.HEVC: b"\x4e\x01"}

@@ -16,8 +16,6 @@ from .arguments import create_encoder_arguments
 from .errors import EncoderEvidence, nvenc_error
 from .inputs import SURFACE_NAMES
 
-__all__ = ["NvencDevice", "NvencEncoder"]
-
 _SESSION_BYTES: Final = 96 << 20
 """A guess at what a session takes beside its surfaces; documented nowhere, not measured on NVENC."""
 _SPARE_SURFACES: Final = 8

@@ -14,8 +14,6 @@ from typing import Final
 from ....errors import CodecfleetError, DeviceLost, DeviceMemory, EngineFailed, EngineUnfit, SessionLimit
 from ..cuda.results import FATAL_RESULTS, kind_of_result, result_named
 
-__all__ = ["EncoderEvidence", "nvenc_error"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncoderEvidence:

@@ -17,8 +17,6 @@ from ...surfaces.device_frame import DeviceFrame, DevicePlane, device_planes
 from ...surfaces.formats import SurfaceFormat, SurfaceLayout, surface_format
 from ...surfaces.host_pictures import packed_surface
 
-__all__ = ["SURFACE_NAMES", "CudaPlane", "CudaPlanes", "device_input", "host_input"]
-
 SURFACE_NAMES: Final = {
     SurfaceLayout.NV12: "NV12",
     SurfaceLayout.P016: "P010",

@@ -10,8 +10,6 @@ from typing import Any, Final
 from ...encode.nvenc_settings import Multipass, NvencSettings, RateMode
 from ...encode.settings import RateChange
 
-__all__ = ["NvencRates", "changed_rates", "check_rates", "initial_rates", "put_rates"]
-
 _COUNTS: Final = frozenset({"bitrate", "maxbitrate", "vbvbufsize", "vbvinit", "cq"})
 _MULTIPASS: Final = {None: "DISABLED", Multipass.QUARTER: "QUARTER_RESOLUTION", Multipass.FULL: "FULL_RESOLUTION"}
 

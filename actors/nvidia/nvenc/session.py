@@ -24,8 +24,6 @@ from .device import NvencDevice
 from .inputs import device_input, host_input
 from .rates import changed_rates, check_rates, initial_rates, put_rates
 
-__all__ = ["NvencSession"]
-
 _FORCE_IDR: Final = 2  # NV_ENC_PIC_FLAG_FORCEIDR
 _PICTURE_IDR: Final = 3  # NV_ENC_PIC_TYPE_IDR
 _MOST_B_FRAMES: Final = 7

@@ -19,8 +19,6 @@ from .lanes import lanes_and_refusals
 from .ledger import Ledger
 from .options import Catalogue
 
-__all__ = ["place"]
-
 
 def place(demands: Sequence[Demand], inventory: Inventory, rates: Rates, policy: Policy) -> Placement:
     """Return where each demand's segments run, and why not elsewhere.

@@ -8,8 +8,6 @@ from .ledger import Ledger, Site
 from .options import PlacementOption
 from .recipes import Recipe
 
-__all__ = ["capacity_fps", "room_for", "useful_sessions"]
-
 
 def capacity_fps(wanted: int, options: Sequence[PlacementOption], ledger: Ledger) -> tuple[float, float]:
     """Return how many frames a second ``wanted`` sessions would give at best, and the fastest of them alone.

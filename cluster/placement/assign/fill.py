@@ -13,8 +13,6 @@ from .ledger import Ledger, Site
 from .options import Catalogue, PlacementOption
 from .recipes import Kinds
 
-__all__ = ["Claim", "Fill", "sessions_wanted"]
-
 Key = tuple[int, int, float, bool, int, float, int]
 
 STEP = log(1.25)

@@ -8,8 +8,6 @@ from .fill import Claim
 from .ledger import Ledger
 from .options import Catalogue, PlacementOption
 
-__all__ = ["lanes_and_refusals"]
-
 OTHERS_FIRST = "other jobs came first"
 TOO_LATE = "one more session would be open only when those before it have done everything"
 

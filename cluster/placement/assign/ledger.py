@@ -14,8 +14,6 @@ from ..model.inventory import Device, Node
 from ..model.policy import Policy
 from .recipes import Recipe
 
-__all__ = ["Host", "Ledger", "Site"]
-
 ROUNDING = 1e-9
 _CAPPED = (
     "it takes {} encoder sessions at most",

@@ -14,8 +14,6 @@ from ..model.policy import Policy, PreemptibleUse
 from .fill import sessions_wanted
 from .options import node_refusal
 
-__all__ = ["SESSIONS_PER_DLA", "no_dla_for", "place_networks"]
-
 SESSIONS_PER_DLA = 2
 """Segments at a time on a DLA: while one's pictures are decoded, the other's are inferred."""
 CORES_PER_SESSION = 1.0

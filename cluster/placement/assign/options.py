@@ -12,8 +12,6 @@ from ..rates.rates import Rates
 from .ledger import Ledger, Site
 from .recipes import Kinds, Recipe, Recipes, nvenc_kind, recipes_of
 
-__all__ = ["Catalogue", "Options", "PlacementOption", "node_refusal"]
-
 
 @dataclass(frozen=True, slots=True)
 class PlacementOption:

@@ -8,8 +8,6 @@ from ...probes.gpus.hardware import Hardware, load_hardware
 from ..model.demand import Demand
 from ..model.placement import Lane, Placement, Route
 
-__all__ = ["LaneSchedule", "Prediction", "predict", "schedule"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaneSchedule:

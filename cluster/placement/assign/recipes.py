@@ -18,8 +18,6 @@ from ..model.policy import Policy
 from ..rates.device_rates import core_fps_beside
 from ..rates.rates import DEFAULT_PRESET, Curve, Rates, Stage, curve_of, read_curve, software_fps
 
-__all__ = ["Recipe", "Recipes", "SessionLoad", "nvenc_kind", "preset_of", "recipes_of"]
-
 EIGHT_BITS = 8
 _SAMPLES = {"4:0:0": 1.0, "4:2:0": 1.5, "4:2:2": 2.0, "4:4:4": 3.0}
 

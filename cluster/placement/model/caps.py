@@ -9,8 +9,6 @@ from dataclasses import dataclass, field, replace
 
 from .inventory import Device, Inventory
 
-__all__ = ["KnownCaps", "SessionRefused", "SessionsOpen", "record_cap", "record_open", "with_caps"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionsOpen:

@@ -6,8 +6,6 @@ from fractions import Fraction
 
 from ...probes.report.engines import CodecCase, Engine
 
-__all__ = ["Demand", "EncoderChoice", "EncoderKind", "Rendition"]
-
 
 class EncoderChoice(Enum):
     """Which encoders a job allows for its tracks."""

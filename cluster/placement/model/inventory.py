@@ -7,8 +7,6 @@ from ...probes.report.device_report import DeviceKind
 from ...probes.report.engines import CodecCase, Engine, Trial
 from ...probes.report.gpu_identity import ShownGpus
 
-__all__ = ["Device", "DeviceState", "Dla", "Inventory", "Node", "cordoned", "dlas_of", "processor_name"]
-
 
 class DeviceState(Enum):
     """Whether a device takes new work."""

@@ -5,8 +5,6 @@ from enum import Enum
 
 from .demand import EncoderKind
 
-__all__ = ["Lane", "Placement", "Refusal", "Route"]
-
 
 class Route(Enum):
     """Which way the frames of a segment go; all of it on one host."""

@@ -12,8 +12,6 @@ from pydantic import BaseModel, ConfigDict, Field
 from ...probes.report.engines import Engine
 from ...toml_file import load_model
 
-__all__ = ["ALL_ENGINES", "Policy", "PreemptibleUse", "load_policy"]
-
 ALL_ENGINES = frozenset({Engine.NVDEC, Engine.NVENC, Engine.CPU})
 
 _HELP = "docs/placement.md lists the keys of a policy and their values."

@@ -8,8 +8,6 @@ from .demand import Demand, EncoderKind
 from .inventory import Inventory
 from .placement import Placement
 
-__all__ = ["Place", "PlacementPreview", "preview_of"]
-
 Place = Callable[[Sequence[Demand], Inventory], Placement]
 """Returns where demands go."""
 

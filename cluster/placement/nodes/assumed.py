@@ -8,8 +8,6 @@ from ...probes.report.engines import CodecCase, Direction, Engine, How, MediaCod
 from ..model.demand import Demand, EncoderChoice, Rendition
 from ..model.inventory import Device, Node, processor_name
 
-__all__ = ["PLAIN_FRAMES", "plain_demand", "processor_of"]
-
 CHROMAS = ("4:0:0", "4:2:0", "4:2:2", "4:4:4")
 BIT_DEPTHS = (8, 10, 12)
 PLAIN_FRAMES = 250

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from ...probes.node.report import NodeReport
     from ...probes.tegra.module import TegraReport
 
-__all__ = ["documented_devices", "inventory_of_fleet", "inventory_of_processor", "node_of_report", "shown_by"]
 
 HOST_OF_VGPUS = 3
 _HOSTS_VGPUS = "it hosts vGPUs, whose guests have its engines"

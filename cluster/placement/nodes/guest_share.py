@@ -12,8 +12,6 @@ from ...probes.report.device_report import DeviceKind
 from ..model.inventory import Inventory, Node
 from ..model.policy import Policy
 
-__all__ = ["SHARE_UNKNOWN", "guest_share", "shared_by_policy", "with_policy"]
-
 SHARE_UNKNOWN = "which part of its GPU this vGPU has is not known, so it is counted as all of it"
 
 

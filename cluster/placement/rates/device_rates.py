@@ -8,8 +8,6 @@ from ..model.demand import Demand, EncoderKind, Rendition
 from ..model.inventory import Device
 from .rates import DEFAULT_PRESET, Measurement, Rates, Stage, curve_of, measured_core_fps, read_curve, software_fps
 
-__all__ = ["beside", "core_fps_beside", "device_measurement", "engine_parts"]
-
 
 def beside(processor: str, gpu: str) -> str:
     """Return the name under which a processor's rates are kept while a GPU of this model decodes for it.

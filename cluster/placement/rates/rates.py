@@ -15,21 +15,6 @@ from ...probes.gpus.hardware import Hardware, load_hardware
 from ...probes.report.engines import CodecCase, Direction, Engine, MediaCodec
 from ..model.inventory import Device
 
-__all__ = [
-    "Curve",
-    "Measurement",
-    "RateKey",
-    "Rates",
-    "SizeClass",
-    "Stage",
-    "curve_of",
-    "measured_core_fps",
-    "read_curve",
-    "record_measurement",
-    "software_fps",
-    "start_rates",
-]
-
 REFERENCE_PIXELS = 1920 * 1080
 DEFAULT_PRESET = 4
 EIGHT_BITS = 8

@@ -6,8 +6,6 @@ from ..model.demand import Demand
 from ..model.inventory import Device
 from .rates import DEFAULT_PRESET, Measurement, Rates, Stage, software_fps
 
-__all__ = ["software_measurement"]
-
 
 def software_measurement(rates: Rates, demand: Demand, device: Device, sessions: int, fps: float) -> Measurement | None:
     """Return what ``fps`` of ``sessions`` sessions says about the job's encoder; None where it says nothing.

@@ -19,8 +19,6 @@ from typing import Any
 
 import msgpack
 
-__all__ = ["STUCK_S", "ChildEnd", "ChildOutcome", "run_in_child"]
-
 SAID_KEPT_CHARACTERS = 2000
 STUCK_S = 2.0
 """How long a killed child is waited for: one that is stuck in the kernel's driver never ends."""

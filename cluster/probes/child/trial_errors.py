@@ -11,8 +11,6 @@ from typing import Final
 
 from .child import ChildOutcome
 
-__all__ = ["Fault", "decode_fault", "encode_fault", "fault_of_death", "is_whole_device"]
-
 _CODE: Final = re.compile(r"(?:error code\s*:|returned error)\s*(\d+)", re.IGNORECASE)
 _PRINTED_CODE: Final = re.compile(r"error[^0-9\n]{0,12}(\d{1,3})\b", re.IGNORECASE)
 _DETAIL_CHARACTERS: Final = 160

@@ -11,8 +11,6 @@ from typing import Any, Protocol
 
 from .child import ChildEnd, ChildOutcome, run_in_child
 
-__all__ = ["CaseResult", "CasesOutcome", "RunChild", "try_cases"]
-
 CHILDREN_MAX = 8
 """A machine on which more cases than this kill their process has one fault, not many."""
 _LEAST_S = 0.5

@@ -13,8 +13,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeAlias
 
-__all__ = ["ATTRIBUTES", "CODEC_LIBRARIES", "ask"]
-
 CODEC_LIBRARIES = ("libnvcuvid.so.1", "libnvidia-encode.so.1", "libnvidia-ml.so.1")
 
 ATTRIBUTES = {

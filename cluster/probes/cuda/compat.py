@@ -20,9 +20,6 @@ from .report import CudaDevice, CudaReport
 from .runtime import judge_runtimes
 from .tables import END_OF_LIFE_BRANCHES, NEW_FEATURE_BRANCHES, generation_of, version_numbers
 
-__all__ = ["STUCK_FIX", "CompatFacts", "Diagnosis", "Grade", "has_driver", "judge"]
-
-
 STUCK_FIX: Final = (
     "look for NVRM and Xid lines (sudo dmesg | grep -E 'NVRM|Xid'); if nvidia-smi hangs too, restart the machine"
 )

@@ -7,8 +7,6 @@ from ..report.absence import Maybe, Unavailable
 from .report import CudaLibrary, Deployment, KernelModule
 from .tables import version_numbers
 
-__all__ = ["deployment", "is_compat_library"]
-
 
 def is_compat_library(library: CudaLibrary, module: Maybe[KernelModule]) -> bool:
     """Return whether a libcuda is a compat package's and not the driver's own.

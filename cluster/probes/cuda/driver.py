@@ -21,16 +21,6 @@ from .errors import cuda_error
 from .report import CudaDevice, CudaLibrary, CudaReport, KernelModule, RuntimeInUse
 from .tables import cuda_version, minor_version
 
-__all__ = [
-    "CudaReport",
-    "compat_libraries",
-    "find_runtimes",
-    "kernel_module",
-    "linker_folders",
-    "probe_cuda",
-    "report_of",
-]
-
 _ROOT = Path("/")
 _NVRM = re.compile(r"^NVRM version:.*?\bKernel Module\b.*?\s(\d+(?:\.\d+)+)(?:\s|$)", re.MULTILINE)
 _LIBRARY_VERSION = re.compile(r"^libcuda\.so\.(\d{3,}(?:\.\d+)+)$")

@@ -18,8 +18,6 @@ from typing import Any, TypeAlias
 
 from ..report.absence import Absence, Maybe, Unavailable
 
-__all__ = ["ForwardNote", "forward_note_of", "read_forward_note"]
-
 SECTION = b".note.cuda.fwd_compatibility"
 OWNER = b"NVIDIA Corporation"
 _DESCRIPTION_BYTES_MAX = 65536

@@ -3,8 +3,6 @@
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["CUDA_ERRORS", "CudaError", "cuda_error"]
-
 
 @dataclass(frozen=True, slots=True)
 class CudaError:

@@ -19,8 +19,6 @@ from .tables import (
     version_numbers,
 )
 
-__all__ = ["CODEC_LIMIT", "ForwardAnswer", "forward_answer", "judge_forward", "usable_compat_library"]
-
 _WRONG_DEVICE = 804
 _MISMATCH = 803
 CODEC_LIMIT = "NVENC, NVDEC and NVML stay at the kernel driver's version"

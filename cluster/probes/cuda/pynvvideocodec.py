@@ -15,8 +15,6 @@ from dataclasses import dataclass
 from ..child.child import run_in_child
 from ..report.absence import Absence, Maybe, Unavailable
 
-__all__ = ["PyNvVideoCodecReport", "probe_pynvvideocodec", "try_import"]
-
 _NO_GLIBC = Unavailable(Absence.DOES_NOT_APPLY, "the C library is not glibc")
 _BUILD = re.compile(r"PyNvVideoCodec(_\d+)\.")
 _RUNTIME = re.compile(r"libcudart[^/]*\.so\.([\d.]+)")

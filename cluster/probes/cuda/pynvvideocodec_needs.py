@@ -8,8 +8,6 @@ from .pynvvideocodec import PyNvVideoCodecReport
 from .report import CudaReport
 from .tables import NVENC_API_DRIVERS, PyNvVideoCodecNeeds, version_numbers
 
-__all__ = ["INSTALL_EXTRA", "build_for", "judge_pynvvideocodec"]
-
 INSTALL_EXTRA = 'install the extra: pip install "codecfleet[nvidia]"'
 _SUBJECT = "PyNvVideoCodec"
 _ENCODE_LIBRARY = "libnvidia-encode.so.1"

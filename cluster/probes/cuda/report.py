@@ -6,8 +6,6 @@ from enum import Enum
 from ..report.absence import Absence, Maybe, Unavailable
 from .elf_note import ForwardNote
 
-__all__ = ["CudaDevice", "CudaLibrary", "CudaReport", "Deployment", "KernelModule", "RuntimeInUse"]
-
 _NVRTC_NOT_ASKED = Unavailable(Absence.FAILED, "NVRTC was not asked for")
 
 

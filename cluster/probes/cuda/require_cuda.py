@@ -13,8 +13,6 @@ from ..report.absence import Unavailable
 from .report import CudaReport
 from .tables import newest_cuda_of, version_numbers
 
-__all__ = ["HostFacts", "evaluate", "host_facts", "undecided"]
-
 _CONDITION = re.compile(r"^([a-z]+)(<=|>=|!=|<|>|=)(.+)$")
 _COMPARE: dict[str, Callable[[tuple[int, ...], tuple[int, ...]], bool]] = {
     "<=": operator.le,

@@ -18,8 +18,6 @@ from .tables import (
     version_numbers,
 )
 
-__all__ = ["MINOR_VERSION_LIMITS", "judge_runtime", "judge_runtimes", "minimum_driver"]
-
 _FIRST_MINOR_COMPATIBLE = 11
 _BACKWARD = "drivers run what older toolkits made (CUDA Compatibility 4)"
 _MINOR = "minor-version compatibility within a major version (CUDA Compatibility 2)"

@@ -8,32 +8,6 @@ both are here and say which they are.
 from dataclasses import dataclass
 from enum import Enum
 
-__all__ = [
-    "BRANCH_CUDA",
-    "END_OF_LIFE_BRANCHES",
-    "EXACT_MINIMUMS",
-    "FORWARD",
-    "FORWARD_LIMITS",
-    "HARDWARE_GENERATIONS",
-    "MINOR_VERSION_MINIMUMS",
-    "NEW_FEATURE_BRANCHES",
-    "NVENC_API_DRIVERS",
-    "TOOLKIT_DRIVERS",
-    "FeatureLimit",
-    "Forward",
-    "HardwareGeneration",
-    "MinimumDriver",
-    "PyNvVideoCodecNeeds",
-    "compat_package_for",
-    "cuda_version",
-    "forward_by_table",
-    "generation_of",
-    "is_geforce",
-    "minor_version",
-    "newest_cuda_of",
-    "version_numbers",
-]
-
 
 def version_numbers(version: str) -> tuple[int, ...]:
     """Return "580.159.04" as (580, 159, 4), to be compared; the first part that is no number ends it."""

@@ -22,8 +22,6 @@ from ..report.device_report import DeviceKind, DeviceReport, Health, MigReport
 from ..report.engines import EngineCount
 from ..vgpu.guest import guest_absence
 
-__all__ = ["ARCHITECTURES", "VIRTUALIZATION_MODES", "NvmlReport", "nvml_remedy", "probe_nvml"]
-
 GPM_INTERVAL_S = 0.2
 VIDEO_CLOCK = 3
 NOT_SUPPORTED = 3

@@ -15,8 +15,6 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from ..report.engines import CodecCase, Direction, Engine, How, MediaCodec, Trial
 
-__all__ = ["Capability", "GpuModel", "Hardware", "MigProfileFacts", "VgpuTypeEntry", "load_hardware"]
-
 MIB = 1 << 20
 _MOST_VGPUS = 32
 """The guide gives no type of these GPUs more than 32 to a GPU, however little memory it has."""

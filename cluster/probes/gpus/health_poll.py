@@ -30,7 +30,6 @@ from .live_health import DeviceHealth, VgpuLoad, own_use
 if TYPE_CHECKING:
     from ..report.engines import EngineCount
 
-__all__ = ["HealthPoll"]
 
 _MODE_VGPU, _MODE_HOST = 2, 3
 _US_PER_S = 1_000_000

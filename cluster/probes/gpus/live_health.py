@@ -11,8 +11,6 @@ from ..report.absence import Absence, Maybe, Unavailable
 from ..report.device_report import DeviceProcess, DeviceUse, Health, MemoryUse
 from ..vgpu.licence import Licence
 
-__all__ = ["DeviceHealth", "OwnUse", "VgpuLoad", "own_use"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnUse:

@@ -17,8 +17,6 @@ from ..report.absence import Unavailable
 from ..report.gpu_identity import DevicePart, NamedGpu, ShownGpus, named_gpu, unit_given
 from .devices import VIRTUALIZATION_MODES
 
-__all__ = ["CONTAINER_VARIABLE", "CUDA_VARIABLE", "narrow", "open_nvml", "show_the_gpu", "shown_gpus"]
-
 CUDA_VARIABLE = "CUDA_VISIBLE_DEVICES"
 CONTAINER_VARIABLE = "NVIDIA_VISIBLE_DEVICES"
 

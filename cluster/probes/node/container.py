@@ -16,8 +16,6 @@ from ..cuda.tables import is_geforce, version_numbers
 from ..report.absence import Absence, Maybe, Unavailable
 from ..report.verdict import Diagnosis, Grade
 
-__all__ = ["ContainerReport", "judge_container", "probe_container"]
-
 _ROOT = Path("/")
 SHARED_MEMORY_NEEDED_BYTES = 128 << 20
 _SUBSET_TROUBLE_BRANCHES = (570, 580)

@@ -8,8 +8,6 @@ from ..report.placeable import why_unplaceable
 from ..vgpu.licence import Licence, licence_of
 from .report import NodeReport
 
-__all__ = ["Said", "device_condition", "health_values", "licence_values"]
-
 T = TypeVar("T")
 _NO_GUEST = Unavailable(Absence.DOES_NOT_APPLY, "this machine is no guest of the GPU")
 _NOT_ASKED = Unavailable(Absence.NOT_FOUND, "it was not asked")

@@ -29,8 +29,6 @@ from .container import probe_container
 from .report import HostReport, NodeReport, ProbeProblem
 from .trials import TrialPlan, subjects, try_devices
 
-__all__ = ["PACKAGES", "host_report", "probe_node", "tegra_of"]
-
 T = TypeVar("T")
 
 PACKAGES: Final = ("codecfleet", "ray", "av", "nvidia-ml-py", "PyNvVideoCodec", "cuda-python")

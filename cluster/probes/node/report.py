@@ -20,19 +20,6 @@ from ..vgpu.guest import VgpuGuestReport
 from ..vgpu.host import VgpuHostReport
 from .container import ContainerReport
 
-__all__ = [
-    "SCHEMA_VERSION",
-    "DeviceTrials",
-    "HostReport",
-    "NodeReport",
-    "ProbeProblem",
-    "SilentNode",
-    "from_json",
-    "pack",
-    "to_json",
-    "unpack",
-]
-
 SCHEMA_VERSION: Final = 2
 """Counts up with every change of what a report holds; a report of another version is refused, not guessed at."""
 

@@ -17,8 +17,6 @@ from ..trials.gpu import smoke_decode, trials_of_device
 from ..trials.software import TrialStream
 from .report import DeviceTrials
 
-__all__ = ["MATRIX_LIMIT_S", "SMOKE_LIMIT_S", "Subject", "TrialPlan", "subjects", "try_devices"]
-
 MATRIX_LIMIT_S = 10.0
 SMOKE_LIMIT_S = 5.0
 

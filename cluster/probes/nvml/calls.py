@@ -15,20 +15,6 @@ from typing import Any, Protocol, TypeVar
 
 from ..report.absence import Absence, Maybe, Unavailable
 
-__all__ = [
-    "RETURN_CODES",
-    "CodeAnswered",
-    "DeviceQuestions",
-    "NvmlLike",
-    "Trouble",
-    "absence_of",
-    "ask_named",
-    "ask_with_code",
-    "can_load_nvml",
-    "code_name",
-    "read_text",
-]
-
 T = TypeVar("T")
 
 SUCCESS = 0

@@ -13,8 +13,6 @@ from typing import Any, Self
 from ..report.absence import Absence, Maybe, Unavailable
 from .calls import NvmlLike, ask_named
 
-__all__ = ["DeviceEvent", "DeviceWatch", "watch_events"]
-
 XID = 0x8
 DOUBLE_BIT_ECC = 0x2
 MIG_CHANGED = 0x100

@@ -12,8 +12,6 @@ from typing import Any
 from ..report.absence import Maybe
 from .calls import CodeAnswered, DeviceQuestions, read_text
 
-__all__ = ["BRANDS", "CLOCK_REASONS", "FACTS", "Fact", "FactValue", "probe_facts", "read_reasons"]
-
 FactValue = str | int | float | bool
 
 NOT_SUPPORTED = 3

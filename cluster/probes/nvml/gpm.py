@@ -13,8 +13,6 @@ from ..report.absence import Absence, Maybe, Unavailable
 from ..report.engines import Engine, EngineCount
 from .calls import SUCCESS, DeviceQuestions
 
-__all__ = ["METRICS", "GpmMeasure", "begin_gpm"]
-
 METRICS: dict[int, tuple[Engine, int]] = {
     **{30 + index: (Engine.NVDEC, index) for index in range(8)},
     **{40 + index: (Engine.NVJPG, index) for index in range(8)},

@@ -10,8 +10,6 @@ from ..report.absence import Maybe, Unavailable
 from ..report.device_report import Health
 from .calls import SUCCESS, CodeAnswered, DeviceQuestions
 
-__all__ = ["RECOVERY_ACTIONS", "probe_health", "read_field"]
-
 UNCORRECTED = 1  # NVML_MEMORY_ERROR_TYPE_UNCORRECTED
 SINCE_LOAD = 0  # NVML_VOLATILE_ECC: counted since the driver was loaded
 RETIREMENT_CAUSES = (0, 1)  # many single-bit errors, a double-bit error

@@ -14,8 +14,6 @@ from ..report.device_report import MemoryUse, MigProfile, MigReport, MigSlice
 from ..report.engines import Engine, EngineCount, How
 from .calls import DeviceQuestions, read_text
 
-__all__ = ["probe_mig", "probe_profiles", "whole_gpu_engines"]
-
 MIB = 1024 * 1024
 PROFILES_MAX = 32  # NVML numbers the kinds of profile from 0, has 18 today, and refuses what it does not know
 SLICES_MAX = 64

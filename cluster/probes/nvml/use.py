@@ -12,8 +12,6 @@ from ..report.absence import Absence, Maybe, Unavailable
 from ..report.device_report import CodecSession, DeviceProcess, DeviceUse
 from .calls import DeviceQuestions
 
-__all__ = ["latest_samples", "probe_use", "read_sessions"]
-
 FULL_PERCENT = 100
 
 _CODECS = ((0, "h264"), (1, "hevc"), (2, "av1"))

@@ -4,8 +4,6 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias, TypeVar
 
-__all__ = ["Absence", "Maybe", "Unavailable", "known"]
-
 T = TypeVar("T")
 
 

@@ -9,19 +9,6 @@ from enum import Enum
 from .absence import Maybe, Unavailable, known
 from .engines import EngineCount
 
-__all__ = [
-    "CodecSession",
-    "DeviceKind",
-    "DeviceProcess",
-    "DeviceReport",
-    "DeviceUse",
-    "Health",
-    "MemoryUse",
-    "MigProfile",
-    "MigReport",
-    "MigSlice",
-]
-
 
 class DeviceKind(Enum):
     """What sort of device work can be pinned to."""

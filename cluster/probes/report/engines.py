@@ -3,8 +3,6 @@
 from dataclasses import dataclass
 from enum import Enum
 
-__all__ = ["CodecCase", "Direction", "Engine", "EngineCount", "How", "MediaCodec", "Trial"]
-
 
 class Engine(Enum):
     """A fixed-function unit of a device, or the processor where software codecs run."""

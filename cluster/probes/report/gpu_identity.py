@@ -14,8 +14,6 @@ from dataclasses import dataclass, replace
 from .absence import Maybe, Unavailable, known
 from .device_report import DeviceReport, MigReport
 
-__all__ = ["DevicePart", "NamedGpu", "NamedSlice", "ShownGpus", "Units", "named", "named_gpu", "on_node", "unit_given"]
-
 GUEST = "vgpu"
 _UNIQUE = ("GPU-", "MIG-")
 _EVERYTHING_HIDDEN = ("", "NoDevFiles")

@@ -9,8 +9,6 @@ from .absence import known
 from .device_report import Health
 from .xids import XidAction, xid_rule
 
-__all__ = ["broken_by_xid", "why_unplaceable"]
-
 _NO_ACTION = "none"
 
 

@@ -3,8 +3,6 @@
 from dataclasses import dataclass
 from enum import Enum
 
-__all__ = ["Diagnosis", "Grade"]
-
 
 class Grade(Enum):
     """How a subject stands."""

@@ -8,8 +8,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
-__all__ = ["XID_RULES", "XidAction", "XidRule", "worst_action", "xid_rule"]
-
 
 class XidAction(Enum):
     """What to do, the mildest first."""

@@ -13,8 +13,6 @@ from ....actors.dla.engine import CudaCalls
 from ..child.child import ChildEnd, ChildOutcome, run_in_child
 from ..report.absence import Absence, Maybe, Unavailable
 
-__all__ = ["DlaDevice", "DlaReport", "dla_report_of", "probe_dla"]
-
 HYBRID_MODE = 0
 """cudlaMode CUDLA_CUDA_DLA: an accelerator coupled with the current GPU. cuda-python refuses the standalone mode."""
 

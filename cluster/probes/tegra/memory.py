@@ -10,17 +10,6 @@ from pathlib import Path
 
 from ..report.absence import Absence, Maybe, Unavailable
 
-__all__ = [
-    "Allocatable",
-    "MemorySource",
-    "SystemMemory",
-    "allocatable_bytes",
-    "allocatable_memory",
-    "device_allocated_from_clients",
-    "read_file",
-    "read_meminfo",
-]
-
 MEMINFO = "proc/meminfo"
 NVMAP_CLIENTS = "sys/kernel/debug/nvmap/iovmm/clients"
 

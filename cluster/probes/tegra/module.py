@@ -27,20 +27,6 @@ from .rules import (
 )
 from .tegrastats import TegraStats, engine_counts, read_tegrastats
 
-__all__ = [
-    "CodecInterface",
-    "CudaSaid",
-    "L4tRelease",
-    "Monitor",
-    "Soc",
-    "TegraIdentity",
-    "TegraReport",
-    "codec_interface",
-    "detect_tegra",
-    "monitor_for",
-    "probe_tegra",
-]
-
 COMPATIBLE = "proc/device-tree/compatible"
 MODEL = "proc/device-tree/model"
 RELEASE = "etc/nv_tegra_release"

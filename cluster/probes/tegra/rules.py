@@ -9,19 +9,6 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
-__all__ = [
-    "FEATURES",
-    "Capability",
-    "Feature",
-    "Rule",
-    "System",
-    "TegraFacts",
-    "Version",
-    "host_register",
-    "io_coherency",
-    "unsupported_features",
-]
-
 Capability: TypeAlias = tuple[int, int]
 """A compute capability: (8, 7) is 8.7."""
 Version: TypeAlias = tuple[int, int]

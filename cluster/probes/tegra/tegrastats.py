@@ -18,8 +18,6 @@ from ..child.child import STUCK_S
 from ..report.absence import Absence, Maybe, Unavailable
 from ..report.engines import Engine, EngineCount, How
 
-__all__ = ["CoreUse", "EngineState", "Power", "TegraStats", "engine_counts", "parse_tegrastats", "read_tegrastats"]
-
 LINE_BYTES_MAX = 65536
 
 _UNITS = {"k": 1 << 10, "M": 1 << 20, "G": 1 << 30}

@@ -18,8 +18,6 @@ from pydantic import TypeAdapter, ValidationError
 from ....actors.media.whole_file import write_whole
 from ..report.engines import Trial
 
-__all__ = ["CacheKey", "cache_folder", "is_lasting", "load_trials", "save_trials"]
-
 CACHE_SCHEMA: Final = 2
 FILE_BYTES_MAX: Final = 1_000_000
 

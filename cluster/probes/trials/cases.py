@@ -11,19 +11,6 @@ from ....actors.encode.profiles import PROFILES
 from ....actors.encode.settings import Codec as OfferedCodec
 from ..report.engines import CodecCase, Direction, MediaCodec
 
-__all__ = [
-    "NVDEC_CASES",
-    "NVENC_CASES",
-    "SAMPLES",
-    "SOFTWARE_DECODERS",
-    "SOFTWARE_ENCODERS",
-    "TRIAL_HEIGHT",
-    "TRIAL_WIDTH",
-    "NvencCase",
-    "Sample",
-    "offered_by_software",
-]
-
 TRIAL_WIDTH: Final = 256
 TRIAL_HEIGHT: Final = 160
 """Above every engine's smallest picture: 144x144 for HEVC's decoder, 145x49 and 129x33 for NVENC's H.264 and HEVC."""

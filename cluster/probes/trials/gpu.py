@@ -18,8 +18,6 @@ from ..report.engines import Direction, Engine, How, MediaCodec, Trial
 from .cases import NVDEC_CASES, NVENC_CASES, TRIAL_HEIGHT, TRIAL_WIDTH, NvencCase, Sample
 from .software import DIFFERENCE_MAX, TrialStream, decode_luma, mean_difference, trial_luma
 
-__all__ = ["nvdec_answers", "nvenc_answers", "smoke_decode", "surface", "trials_of_device", "try_nvdec", "try_nvenc"]
-
 _CUDA_CODEC: Final = {
     MediaCodec.MPEG2: 1,
     MediaCodec.MPEG4: 2,

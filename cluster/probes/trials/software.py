@@ -28,17 +28,6 @@ from .cases import (
 )
 from .streams import READY_STREAMS
 
-__all__ = [
-    "SoftwareTrials",
-    "TrialStream",
-    "decode_luma",
-    "luma_of",
-    "mean_difference",
-    "probe_software",
-    "trial_luma",
-    "try_software",
-]
-
 Luma = NDArray[np.uint16]
 
 DIFFERENCE_MAX: Final = 4.0

@@ -8,8 +8,6 @@ chroma) as one packet, made by FFmpeg 9.0.2 with libvpx-vp9 (``-crf 40 -b:v 0 -c
 from base64 import b85decode
 from typing import Final
 
-__all__ = ["READY_STREAMS"]
-
 _ENCODED: Final = {
     "vp9 10-bit 4:2:0": (
         "l1YO?00;O4`vDvh4h%^E0FYtnUc0#TN3ri8QTog0mq-8rBy<1&JuCAU<EZV%;i;^#|2d^`0pWX*@}f)Ca0Tv;0;FUG"

@@ -20,8 +20,6 @@ from typing import Any
 
 from ..nvml.calls import NvmlLike, read_text
 
-__all__ = ["VgpuNvml"]
-
 INSUFFICIENT_SIZE = 7
 VM_ID_BYTES = 128
 """What NVML may write, terminator included; twice as much is given, in case its manual is as wrong as its binding."""

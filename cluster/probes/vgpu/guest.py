@@ -13,17 +13,6 @@ from .guest_tables import GUEST_PROPERTIES, LATER_NAMES, GuestReturn
 from .read import read_licensable_features
 from .values import LicensableFeatures, VirtualizationMode, virtualization
 
-__all__ = [
-    "GUEST_ABSENCES",
-    "EngineUse",
-    "GuestView",
-    "VgpuGuestReport",
-    "guest_absence",
-    "passthrough_or_vgpu",
-    "probe_vgpu_guest",
-]
-
-
 GUEST_ABSENCES: dict[str, Unavailable] = {
     # A UUID that is random is still the one that CUDA_VISIBLE_DEVICES takes today, so it is asked for.
     row.function: Unavailable(Absence.DOES_NOT_APPLY, row.meaning)

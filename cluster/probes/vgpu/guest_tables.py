@@ -3,8 +3,6 @@
 from dataclasses import dataclass
 from enum import Enum
 
-__all__ = ["GUEST_PROPERTIES", "LATER_NAMES", "GuestProperty", "GuestReturn"]
-
 
 class GuestReturn(Enum):
     """What NVML gives on a vGPU for a property that does not apply to it."""

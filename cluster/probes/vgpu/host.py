@@ -23,8 +23,6 @@ from .values import (
     virtualization,
 )
 
-__all__ = ["VgpuHostReport", "can_host_vgpus", "probe_vgpu_host"]
-
 GPU_INSTANCES_MAX = 16
 """Room for the GPU instances of one profile; no GPU cuts more than 8."""
 

@@ -25,8 +25,6 @@ from .read import (
 )
 from .values import VgpuAccounting, VgpuCompatibility, VgpuInstance, VgpuProcess, VgpuUse
 
-__all__ = ["HostSamples", "probe_vgpu_instance", "probe_vgpu_samples"]
-
 T = TypeVar("T")
 
 

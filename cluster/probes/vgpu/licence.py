@@ -14,8 +14,6 @@ from ..report.absence import Absence, Maybe, Unavailable
 from ..report.device_report import DeviceKind
 from .values import LicensableFeature, LicensableFeatures
 
-__all__ = ["UNLICENSED_FPS", "Licence", "LicenceState", "fps_limit", "licence_of"]
-
 UNLICENSED_FPS: Final = 3.0
 """What an unlicensed vGPU is limited to in the end, in frames a second."""
 _EXPIRY_FORMAT = "%Y-%m-%d %H:%M:%S"

@@ -25,23 +25,6 @@ from .values import (
     VmId,
 )
 
-__all__ = [
-    "read_accounting",
-    "read_compatibility",
-    "read_device_id",
-    "read_encoder_stats",
-    "read_fbc_sessions",
-    "read_fbc_stats",
-    "read_host_metadata",
-    "read_licensable_features",
-    "read_metadata",
-    "read_process_utilisation",
-    "read_profile",
-    "read_utilisation",
-    "read_vm_driver",
-    "read_vm_id",
-]
-
 NO_VALUE_32 = 0xFFFFFFFF
 NO_VALUE_64 = 0xFFFFFFFFFFFFFFFF
 PERCENT_MAX = 100

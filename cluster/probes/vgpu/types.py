@@ -12,8 +12,6 @@ from ..report.absence import Maybe, Unavailable
 from .read import read_device_id, read_profile
 from .values import VgpuType
 
-__all__ = ["Creation", "GpuInstance", "HostLoad", "RunningVgpu", "probe_vgpu_type", "why_creatable"]
-
 CAPABILITY_NVLINK_PEER_TO_PEER = 0
 CAPABILITY_GPUDIRECT = 1
 

@@ -12,28 +12,6 @@ from enum import Enum
 from ..report.absence import Absence, Maybe, Unavailable
 from ..report.device_report import CodecSession
 
-__all__ = [
-    "AccountingStats",
-    "EncoderStats",
-    "FbcSession",
-    "FbcStats",
-    "HostMetadata",
-    "LicensableFeature",
-    "LicensableFeatures",
-    "Scheduler",
-    "VgpuAccounting",
-    "VgpuCompatibility",
-    "VgpuDeviceId",
-    "VgpuInstance",
-    "VgpuMetadata",
-    "VgpuProcess",
-    "VgpuType",
-    "VgpuUse",
-    "VirtualizationMode",
-    "VmId",
-    "virtualization",
-]
-
 
 class VirtualizationMode(Enum):
     """NVML's virtualization mode of a GPU, with NVML's own numbers."""

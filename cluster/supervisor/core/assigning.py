@@ -11,8 +11,6 @@ from ..state.clients import JobBook
 from ..state.nodes import Place
 from ..state.stations import StationBook, StationState
 
-__all__ = ["assign_slots", "cores_for", "promise"]
-
 
 def assign_slots(
     lanes: Sequence[Lane],

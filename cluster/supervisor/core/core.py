@@ -55,7 +55,6 @@ from .reconcile import reconcile
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Core"]
 
 STEADY_S = 10.0
 """A process that lived this long did not fail to start: its death begins a new count."""

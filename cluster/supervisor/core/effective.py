@@ -9,8 +9,6 @@ from ...probes.report.engines import Engine
 from ..state.nodes import NodeBook, Place, places_of
 from ..state.stations import StationBook, StationState
 
-__all__ = ["effective_nodes", "reservable_cores"]
-
 NO_STATION = "Ray gives other GPUs of its node to workers"
 
 

@@ -7,8 +7,6 @@ from ..state.nodes import NodeBook
 from ..state.state import SupervisorState
 from ..state.stations import StationBook, StationState
 
-__all__ = ["see_encoding"]
-
 
 def see_encoding(state: SupervisorState, event: Encoding) -> list[Effect]:
     """Take in a worker's encoder sessions and whether its driver refused another; others' sessions count too.

@@ -9,8 +9,6 @@ from ..state.stations import DEATHS_IN_A_ROW_MAX, StationBook, StationState
 from ..state.stranded import why_stranded
 from .assigning import promise
 
-__all__ = ["grants_for", "why_not"]
-
 
 def grants_for(state: SupervisorState, client: str, now_s: float) -> Grants:
     """Return what a client may use from now on, and record it as promised."""

@@ -18,7 +18,6 @@ from ..state.stations import StationBook, StationState
 if TYPE_CHECKING:
     from ...probes.report.engines import Engine
 
-__all__ = ["forget_xids", "probe_passed", "see_health", "unsee_health"]
 
 UNSEEN_POLLS = 3
 """After this many failed polls in a row, others' use is unknown."""

@@ -15,8 +15,6 @@ from ..state.stranded import find_unservable, note_stranded
 from .assigning import assign_slots, cores_for
 from .effective import effective_nodes, reservable_cores
 
-__all__ = ["reconcile"]
-
 EXACT_BITS = 4
 """Up to 15 remaining segments are counted exactly, more in steps of at most an eighth."""
 

@@ -19,8 +19,6 @@ from ..state.settings import SupervisorSettings
 from ..status.status import Status
 from .runner import SupervisorRunner
 
-__all__ = ["SUPERVISOR", "SupervisorActor"]
-
 SUPERVISOR = "codecfleet-supervisor"
 """Its name in our namespace."""
 RETIRE_LOOK_S = 1.0

@@ -14,8 +14,6 @@ from ...worker.heartbeat import Heartbeat
 from ..state.events import Order, Reserve, Start
 from ..state.messages import FoundWorker, RayNode
 
-__all__ = ["ClusterBackend"]
-
 
 class ClusterBackend(ABC):
     """Carries out effects. Methods may be called concurrently, and raise errors as they are."""

@@ -12,8 +12,6 @@ from ..state.settings import SupervisorSettings
 from .actor import SUPERVISOR, SupervisorActor
 from .runner import SupervisorRunner
 
-__all__ = ["ActorClient", "LocalClient", "SupervisorClient"]
-
 
 class SupervisorClient(ABC):
     """Carries reports to a supervisor and grants back; errors are raised as they are."""

@@ -12,8 +12,6 @@ from ..state.settings import SupervisorSettings
 from ..state.state import SupervisorState
 from .backend import ClusterBackend
 
-__all__ = ["Polling"]
-
 RESTS_MAX = 60
 """A node whose GPUs cannot be polled is tried again after 1, 3, 7 ... intervals, at most this many."""
 

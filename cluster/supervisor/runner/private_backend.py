@@ -20,8 +20,6 @@ from ..state.events import Order, Reserve, Start
 from ..state.messages import FoundWorker, RayNode
 from .ray_calls import ProbeNode, RayCalls, share_of_gpu
 
-__all__ = ["PrivateBackend"]
-
 
 class PrivateBackend(RayCalls):
     """Acts on a Ray that is ours alone.

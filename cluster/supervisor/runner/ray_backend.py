@@ -25,8 +25,6 @@ from ..state.gpu_bundles import GpuBundles, reserve_on
 from ..state.messages import FoundWorker, RayNode
 from .ray_calls import Actor, ProbeNode, RayCalls, on_ray_node, share_of_gpu
 
-__all__ = ["RayBackend", "live_nodes", "recall_orders", "worker_handle"]
-
 WORKER_PREFIX = "codecfleet-worker "
 BUNDLE_PREFIX = "codecfleet-bundle "
 MARKET_LABEL, SPOT = "ray.io/market-type", "spot"

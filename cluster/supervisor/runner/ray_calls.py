@@ -20,8 +20,6 @@ from ...worker.ray_worker import CONTROL, RayWorker
 from ..state.events import Start
 from .backend import ClusterBackend
 
-__all__ = ["Actor", "ProbeNode", "RayCalls", "on_ray_node", "share_of_gpu"]
-
 Actor: TypeAlias = Any
 """Ray's handle of a ``RayWorker``: its methods are made at run time and carry no types."""
 

@@ -56,8 +56,6 @@ from ..status.status import Status, status_of
 from .backend import ClusterBackend
 from .polling import Polling
 
-__all__ = ["SupervisorRunner"]
-
 TICK_S = 0.25
 LOOK_S = 1.0
 """How often the node table is read; that costs 0.4 ms."""

@@ -18,8 +18,6 @@ from ..core.core import Core
 from ..state.settings import SupervisorSettings
 from ..state.state import Planner
 
-__all__ = ["POLICY_VARIABLE", "PlacingPlanner", "make_core", "policy_from"]
-
 POLICY_VARIABLE = "CODECFLEET_POLICY"
 """The environment variable that names the policy file of a supervisor that this process creates."""
 

@@ -7,8 +7,6 @@ from dataclasses import dataclass, field, replace
 from ...placement.model.demand import Demand
 from .messages import ClientReport, JobReport
 
-__all__ = ["ClientBook", "Clients", "JobBook"]
-
 DEPARTED_KEPT = 1024
 
 

@@ -17,8 +17,6 @@ from ...probes.report.engines import Engine
 from ...probes.report.placeable import why_unplaceable
 from ...probes.vgpu.licence import fps_limit
 
-__all__ = ["Condition", "LoadBasis", "OwnLoad", "Settled", "next_condition", "settle", "unseen", "with_condition"]
-
 FULL_PERCENT: Final = 100
 NOTICED: Final = 0.1
 """The smallest change of an engine's load that counts."""

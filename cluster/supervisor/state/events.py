@@ -8,38 +8,6 @@ from ...probes.gpus.live_health import DeviceHealth
 from ...worker.facts import WorkerFacts
 from .messages import ClientReport, FoundWorker, RayNode
 
-__all__ = [
-    "Abandon",
-    "Asked",
-    "Departed",
-    "Died",
-    "Effect",
-    "Encoding",
-    "Ended",
-    "Found",
-    "HealthSeen",
-    "HealthUnseen",
-    "Measured",
-    "NodesSeen",
-    "NotReserved",
-    "Note",
-    "Order",
-    "Probe",
-    "ProbeFailed",
-    "Probed",
-    "RecycleDue",
-    "Remember",
-    "Renewed",
-    "Reserve",
-    "Reserved",
-    "Start",
-    "Started",
-    "Stop",
-    "Stopped",
-    "SupervisorEvent",
-    "Ticked",
-]
-
 
 class Order(Enum):
     """What a user can order for a node."""

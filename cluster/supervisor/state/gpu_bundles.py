@@ -14,8 +14,6 @@ from ray.util.placement_group import PlacementGroup, placement_group, placement_
 from .events import Reserve
 from .stations import bundle_of, station_of
 
-__all__ = ["GPU_PREFIX", "GpuBundles", "reserve_on"]
-
 GPU_PREFIX = "codecfleet-gpu "
 NODE_LABEL = "ray.io/node-id"
 

@@ -12,8 +12,6 @@ from ...placement.nodes.assumed import processor_of
 from ...probes.report.gpu_identity import ShownGpus
 from ...worker.facts import WorkerFacts
 
-__all__ = ["ClientReport", "FoundWorker", "Grants", "JobReport", "RayNode"]
-
 
 @dataclass(frozen=True, slots=True)
 class JobReport:

@@ -12,8 +12,6 @@ from .events import Order
 from .messages import RayNode
 from .stations import Station, stations_of
 
-__all__ = ["NodeBook", "Nodes", "Place", "places_of"]
-
 PROBE_AGAIN_S = 60.0
 """A probe that has not answered for this long may be requested again."""
 

@@ -5,8 +5,6 @@ from dataclasses import dataclass, replace
 
 from ....errors import UsageError
 
-__all__ = ["IDLE_VARIABLE", "SupervisorSettings", "settings_from"]
-
 IDLE_VARIABLE = "CODECFLEET_IDLE_S"
 """The environment variable that sets ``idle_release_s`` of a supervisor that this process creates."""
 

@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from fractions import Fraction
 
-__all__ = ["CORES_PER_PROCESS", "share_out"]
-
 CORES_PER_PROCESS = 8
 """One process serves up to 8 cores: codecs release the GIL, and another process costs 80 MiB and a start."""
 

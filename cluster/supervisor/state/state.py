@@ -14,8 +14,6 @@ from .nodes import Nodes
 from .settings import SupervisorSettings
 from .stations import StationBook, StationState, station_of
 
-__all__ = ["Planner", "Stranded", "SupervisorState"]
-
 
 class Planner(ABC):
     """Places demands and learns rates: the supervisor's only dependency for decisions."""

@@ -10,20 +10,6 @@ from ...probes.report.gpu_identity import Units, on_node
 from ...worker.facts import WorkerFacts
 from .slot_share import CORES_PER_PROCESS, share_out
 
-__all__ = [
-    "DEATHS_IN_A_ROW_MAX",
-    "EDGES",
-    "Station",
-    "StationBook",
-    "StationState",
-    "bundle_of",
-    "node_of",
-    "station_of",
-    "stations_of",
-    "unseen_station",
-]
-
-
 DEATHS_IN_A_ROW_MAX = 5
 """A station whose processes die this often, each soon after its start, is quarantined."""
 

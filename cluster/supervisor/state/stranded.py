@@ -11,8 +11,6 @@ from .clients import JobBook
 from .state import Stranded, SupervisorState
 from .stations import StationState
 
-__all__ = ["find_unservable", "note_stranded", "why_stranded"]
-
 _NOT_COMING = frozenset({StationState.EMPTY, StationState.RESERVING, StationState.RESTING})
 """States that may last for as long as Ray gives nothing; a process that starts answers or dies in time."""
 

@@ -13,7 +13,6 @@ from ..state.nodes import NodeBook
 if TYPE_CHECKING:
     from ...probes.report.device_report import MemoryUse
 
-__all__ = ["DeviceStatus", "device_status"]
 
 FULL_PERCENT = 100
 NOT_POLLED = "it has not been polled yet"

@@ -4,9 +4,8 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from textwrap import wrap
 
-from .status import DeviceStatus, JobStatus, NodeStatus, Status, WorkerStatus
-
-__all__ = ["NO_SUPERVISOR", "STATUS_SCHEMA", "status_lines"]
+from .device_status import DeviceStatus
+from .status import JobStatus, NodeStatus, Status, WorkerStatus
 
 STATUS_SCHEMA = 1
 """The version of the JSON document."""

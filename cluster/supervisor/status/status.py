@@ -14,8 +14,6 @@ from ..state.state import SupervisorState
 from ..state.stations import StationBook
 from .device_status import DeviceStatus, device_status
 
-__all__ = ["DeviceStatus", "JobStatus", "NodeStatus", "Status", "WorkerStatus", "status_of"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeStatus:

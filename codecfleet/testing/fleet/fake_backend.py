@@ -17,8 +17,6 @@ from .fake_worker import FakeWorker
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["FakeClusterBackend"]
-
 
 class FakeClusterBackend(ClusterBackend):
     """Nodes, reservations and workers that exist in this object alone; several supervisors may act on it in turn.

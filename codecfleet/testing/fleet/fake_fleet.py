@@ -20,8 +20,6 @@ from ...jobs.report.events import Done, Event, Planned, Progress, SegmentFinishe
 from ...jobs.report.report import Proof, Report, SegmentReport, TrackReport, Warning_
 from ...jobs.request.spec import TranscodeSpec
 
-__all__ = ["FakeFleet", "FakeJob", "sample_events", "sample_report"]
-
 _FRAMES_PER_SEGMENT = 240
 _FPS = 24
 

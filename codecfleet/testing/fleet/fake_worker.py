@@ -6,8 +6,6 @@ from typing import Any
 
 from ...cluster.worker.ray_worker import RayWorker
 
-__all__ = ["FakeWorker"]
-
 
 class FakeWorker:
     """Stands for Ray's handle of a ``RayWorker``: ``await worker.run.remote(...)``.

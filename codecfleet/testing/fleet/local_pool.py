@@ -13,8 +13,6 @@ from ...cluster.client.pool import Pool
 from ...cluster.placement.model import Demand, EncoderChoice, EncoderKind, PlacementPreview
 from ...errors import Cancelled, UsageError, WorkerLost
 
-__all__ = ["FaultyPool", "LocalPool"]
-
 ResultT = TypeVar("ResultT")
 
 

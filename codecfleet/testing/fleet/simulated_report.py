@@ -11,8 +11,6 @@ from ...cluster.probes.trials import SAMPLES, SOFTWARE_DECODERS, SOFTWARE_ENCODE
 from ...cluster.simulated.devices import SimulatedDevice, SimulatedNode, SimulatedSlice
 from ..nvml.fake_nvml import FakeNvml
 
-__all__ = ["documented_software_trials", "simulated_report"]
-
 _NOT_PROBED: Final = Unavailable(Absence.DOES_NOT_APPLY, "this machine does not exist, so it was not asked")
 
 

@@ -15,8 +15,6 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["CONTEXT", "NOISE", "FakeCudaCore", "FakeCudaDriver"]
-
 CONTEXT: Final = 0xC0DE
 """The handle of the only context."""
 NOISE: Final = 0xA5

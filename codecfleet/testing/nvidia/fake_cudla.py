@@ -34,8 +34,6 @@ from ...actors.dla.engine import (
 )
 from ...actors.dla.inference import pack, unpack
 
-__all__ = ["HANG", "FakeCudlaError", "FakeLoadable", "FakeMachine", "fake_tensor"]
-
 VERSION: Final = 1_002_001
 DEVICE_VERSION: Final = 2
 DLA_ADDRESSES_FROM: Final = 0x0D1A_0000_0000

@@ -15,8 +15,6 @@ from .fake_nvdec import FakeNvdec
 from .fake_nvenc import FakeNvenc
 from .host_converter import ReferenceConverter
 
-__all__ = ["FakeDevice", "FakePackage", "device_with", "drop_idle"]
-
 
 def drop_idle(memory: PicturePool | BufferPool) -> None:
     """Free all memory that is not in use, so that what is left is what somebody holds."""

@@ -35,8 +35,6 @@ from ...actors.surfaces.formats import surface_format
 from .fake_cuda import CONTEXT, NOISE, FakeCudaDriver
 from .surface_decoder import surface_of
 
-__all__ = ["FakeNvCodecError", "FakeNvdec"]
-
 _IN_PACKET_ORDER: Final = frozenset({"vp8", "vp9", "av1"})
 _NOT_SUPPORTED: Final = 801
 _DECODERS: Final = {"av1": "libdav1d"}

@@ -28,7 +28,6 @@ from ...actors.encode.scheduling import ordinary_scheduling
 if TYPE_CHECKING:
     from av.video.codeccontext import VideoCodecContext
 
-__all__ = ["FakeNvenc", "FakeNvencError"]
 
 _LATE_PICTURES: Final = 3
 _OPEN: Final = "nvEncOpenEncodeSessionEx"

@@ -6,8 +6,6 @@ tensor = FakeDeviceTensor(address, (1620, 1920), item_bytes=1)
 import ctypes
 from typing import Final
 
-__all__ = ["FakeDeviceTensor"]
-
 _UNSIGNED: Final = 1
 _CUDA: Final = 2
 

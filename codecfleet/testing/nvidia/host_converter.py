@@ -16,8 +16,6 @@ from ...actors.surfaces.conversion import BETWEEN_BITS, Conversion, PlanePlace, 
 from ...actors.surfaces.formats import SurfaceFormat
 from ...actors.surfaces.scaling import WEIGHT_BITS, Taps
 
-__all__ = ["HostConverting", "ReferenceConverter", "converted", "source_bytes"]
-
 Put = Callable[[Stream, Callable[[], int]], None]
 
 

@@ -17,8 +17,6 @@ from ...errors import DeviceError, EngineUnfit
 if TYPE_CHECKING:
     from ...actors.decode.decoding import VideoPacket
 
-__all__ = ["SurfaceDecoder", "surface_of"]
-
 
 class SurfaceDecoder(PictureDecoder[VideoFrame]):
     """Decodes in software, packs every picture into a surface as NVDEC does, and takes it out again.

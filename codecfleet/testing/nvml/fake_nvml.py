@@ -26,8 +26,6 @@ from .fake_nvml_mig import MIG_ANSWERS, SLICE_ANSWERS, GpmSamples
 from .fake_nvml_state import FakeNvmlDevice, FakeSlice, refuse
 from .fake_nvml_vgpu import HOST_ANSWERS, INSTANCE_ANSWERS, TYPE_ANSWERS, compatibility, find_type, find_vgpu
 
-__all__ = ["FakeNvml"]
-
 NO_INSTANCE = 0xFFFFFFFF
 CUDA_BY_BRANCH = {
     615: 13040,

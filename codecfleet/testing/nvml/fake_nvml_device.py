@@ -7,8 +7,6 @@ import pynvml
 from ...cluster.probes.report import Engine
 from .fake_nvml_state import Answer, FakeNvmlDevice, refuse
 
-__all__ = ["DEVICE_ANSWERS", "check"]
-
 AMPERE, ADA, HOPPER = 7, 8, 9
 SAMPLING_PERIOD_US = 167_000
 SAMPLED_AT_US = 1_700_000_000_000_000

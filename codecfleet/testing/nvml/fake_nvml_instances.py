@@ -12,8 +12,6 @@ from .fake_nvml_mig import profile_with_id, profiles_of
 from .fake_nvml_state import FakeGpuInstance, FakeNvmlDevice, FakeSlice, refuse
 from .mig_profiles import COMPUTE_KINDS, compute_sizes, placements_of
 
-__all__ = ["FakeInstances"]
-
 FIRST_HANDLE = 0x4000_0000
 
 

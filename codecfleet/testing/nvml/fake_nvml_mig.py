@@ -10,8 +10,6 @@ from ...cluster.probes.report import Engine
 from .fake_nvml_state import Answer, FakeNvmlDevice, FakeSlice, refuse
 from .mig_profiles import FakeProfile, placements_of, profiles_of_gpu
 
-__all__ = ["MIG_ANSWERS", "SLICE_ANSWERS", "GpmSamples", "profile_with_id", "profiles_of"]
-
 MIB = 1024 * 1024
 HOPPER = 9
 

@@ -10,8 +10,6 @@ import pynvml
 from ...cluster.probes.report import CodecSession, DeviceKind, DeviceProcess
 from ...cluster.simulated.devices import SimulatedDevice, SimulatedNode, SimulatedSlice, SimulatedVgpu
 
-__all__ = ["Answer", "FakeFbcSession", "FakeGpuInstance", "FakeNvmlDevice", "FakeSlice", "FakeVgpu", "refuse"]
-
 Answer = Callable[..., Any]
 """What answers one function: takes its subject (the library, a device, a slice, a vGPU) and the other arguments."""
 

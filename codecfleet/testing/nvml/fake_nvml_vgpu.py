@@ -13,19 +13,6 @@ from .fake_nvml_device import SAMPLED_AT_US, encoder_sessions, encoder_stats
 from .fake_nvml_mig import profiles_of
 from .fake_nvml_state import Answer, FakeNvmlDevice, FakeVgpu, refuse
 
-__all__ = [
-    "HOST_ANSWERS",
-    "INSTANCE_ANSWERS",
-    "TYPE_ANSWERS",
-    "compatibility",
-    "find_type",
-    "find_vgpu",
-    "gpu_instance_of",
-    "profile_id_of",
-    "series_of",
-    "types_of",
-]
-
 INVALID_PROFILE = NO_INSTANCE = 0xFFFFFFFF
 EXPIRY_NOT_AVAILABLE, EXPIRY_VALID = 0, 2
 NVIDIA_VENDOR = 0x10DE

@@ -13,8 +13,6 @@ from ...cluster.probes.gpus import MIB, MigProfileFacts, load_hardware
 from ...cluster.probes.report import Engine
 from ...cluster.simulated.devices import SimulatedSlice
 
-__all__ = ["COMPUTE_KINDS", "FakeProfile", "compute_sizes", "placements_of", "profiles_of_gpu"]
-
 _SEVENTHS: Final = 7
 _MEMORY_OF_SEVENTHS: Final = {1: 1, 2: 2, 3: 4, 4: 4, 7: 8}
 """Memory slices by compute slices, of a GPU that has seven: it has eight of memory."""
