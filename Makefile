@@ -13,7 +13,8 @@ DEMO_OPTIONS ?= --workers 4 --segment-seconds 2
 MEDIA ?=
 DAMAGE ?=
 BENCH ?=
-AT_ONCE := --numprocesses $(TEST_PROCESSES) --dist loadfile
+# In the order of the folders: the long tests, which start a Ray, come before the many short ones.
+AT_ONCE := --numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
 
 # A cluster that the caller's environment names is not this checkout's business.
 unexport RAY_ADDRESS

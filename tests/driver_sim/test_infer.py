@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from codecfleet.actors.dla.engine import tensors as dla_tensors
 from codecfleet.actors.dla.inference.pictures import PictureScaler, PixelRule
 from codecfleet.cluster.probes.report.engines import Engine
-from tests.sweeps import swept
 
 from ..integration.ray_cluster import ray_cluster
 from .loadable import DataType, Loadable, Operation, Tensor
@@ -163,7 +162,8 @@ def test_a_process_that_dies_costs_the_job_nothing(
     assert "died at work" in again(found)
 
 
-@pytest.mark.parametrize("function", swept(["cudlaTask.dla2", "cuStreamSynchronize"]), ids=["engine", "driver"])
+@pytest.mark.slow
+@pytest.mark.parametrize("function", ["cudlaTask.dla2", "cuStreamSynchronize"], ids=["engine", "driver"])
 def test_a_dla_that_hangs_is_given_up(
     film: Path, tmp_path: Path, expected: tuple[list[int], NDArray[np.float32]], function: str
 ) -> None:
@@ -238,6 +238,7 @@ def test_the_dlas_of_a_cluster_share_the_work(
     assert left.strip() == "[]"
 
 
+@pytest.mark.slow
 def test_a_cluster_without_a_dla_says_so(film: Path, tmp_path: Path) -> None:
     """One line and exit code 4, once its nodes were probed."""
     (tmp_path / "net.dla").write_bytes(b"any")

@@ -18,6 +18,7 @@ import pytest
 from numpy.typing import NDArray
 
 from codecfleet.testing.clips import picture
+from tests.sweeps import swept
 
 from .scenario import Action, Fault, Scenario, machine
 from .simulated_driver import Ran, run_simulated
@@ -231,7 +232,7 @@ def test_host_and_device_input_give_the_same_packets(codec: str) -> None:
 
 
 @pytest.mark.parametrize("codec", FORMATS)
-@pytest.mark.parametrize("count", [1, 2, 4])
+@pytest.mark.parametrize("count", swept([2, 1, 4]))
 def test_short_segments_are_flushed(codec: str, count: int) -> None:
     """A segment shorter than the encoder's delay comes out whole."""
     assert sorted(ticks for ticks, _, _ in encoded(codec, "yuv420p", "software", count).packets) == TIMES[:count]

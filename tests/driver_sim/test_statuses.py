@@ -26,9 +26,13 @@ from .fault_cases import Case, assert_clear, told_by
 from .fault_table import MORE, RETRIES
 from .scenario import Action, Fault
 
-pytestmark = pytest.mark.skipif(
-    find_spec("PyNvVideoCodec") is None or find_spec("cuda") is None, reason="PyNvVideoCodec or cuda-python is missing"
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        find_spec("PyNvVideoCodec") is None or find_spec("cuda") is None,
+        reason="PyNvVideoCodec or cuda-python is missing",
+    ),
+]
 
 
 FATAL: Final = (3, 4, 46, 100, 201, 214, 220, 226, 304, 700, 709, 710, 714, 715, 716, 717, 718, 719, 721, 810, 911, 999)

@@ -185,6 +185,7 @@ def test_the_only_gpu_is_lost(clip: Path, tmp_path: Path) -> None:
     assert reason.startswith(tuple(f"software encodes the track from its start: {cause}" for cause in causes))
 
 
+@pytest.mark.slow
 def test_an_nvenc_that_cannot_be_had_is_refused(clip: Path, tmp_path: Path) -> None:
     """A job that requires NVENC gets one line that says why the codec has none."""
     done, _ = transcode(clip, tmp_path / "out.webm", "--codec vp9 --encoder nvenc")

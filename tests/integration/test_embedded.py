@@ -96,7 +96,9 @@ def alive(pids: list[int]) -> list[int]:
     return [pid for pid in pids if psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE]
 
 
-@pytest.mark.parametrize("first", ["", PUBLICLY], ids=["lean", "public"])
+@pytest.mark.parametrize(
+    "first", [pytest.param("", id="lean"), pytest.param(PUBLICLY, id="public", marks=pytest.mark.slow)]
+)
 def test_a_good_guest(places: Mapping[str, str], first: str) -> None:
     """Loopback only, nothing in the home, environment and signal handlers as they were, not a word, nothing left.
 
@@ -150,6 +152,7 @@ def test_a_good_guest(places: Mapping[str, str], first: str) -> None:
         assert done.stdout.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_a_second_start_by_public_calls(places: Mapping[str, str]) -> None:
     """A process may start a private Ray again, and a cluster keeps what is kept in it, with public calls alone."""
     facts, done = run(
@@ -185,6 +188,7 @@ def test_a_late_start_by_public_calls_is_refused(places: Mapping[str, str]) -> N
     assert "before `import ray`" in facts["next_step"]
 
 
+@pytest.mark.slow
 def test_a_late_start_and_a_forgotten_close(places: Mapping[str, str]) -> None:
     """With ray imported before, it still listens on loopback only and says so; a forgotten close leaves nothing."""
     facts, done = run(

@@ -172,6 +172,7 @@ def test_checkout_as_working_dir_is_the_code_that_runs(cluster: Cluster, reposit
     assert (answer["driver"], answer["worker"]) == (copy, copy)
 
 
+@pytest.mark.slow
 def test_project_with_its_own_jobs_runs_beside_ours(cluster: Cluster, project_with_jobs: Path, installed: Path) -> None:
     """Submitted from a project that has a ``jobs`` package, both are found: theirs by its name, ours as installed."""
     answer = cluster.submit(project_with_jobs, WHERE, {"PYTHONPATH": str(installed)})
