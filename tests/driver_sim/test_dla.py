@@ -306,6 +306,7 @@ print("right", found["cells"].shape, found["cells"].dtype, found["time_base"])
 """
 
 
+@pytest.mark.slow
 def test_infer_gathers_the_right_tensors_in_order_from_three_devices(tmp_path: Path, film: Path) -> None:
     """Every frame's tensor, at its time, whichever DLA it was computed on; all three were at work."""
     arguments = [str(film), str(tmp_path / "tensors.npz"), str(tmp_path / "net.dla")]
