@@ -96,7 +96,7 @@ class WorkerDevice(ABC):
         """Provide a decoder into host memory that raises ``EngineBusy`` if too many sessions open before its own."""
 
     @abstractmethod
-    def asking(
+    def decoder_with(
         self, options: "NvdecOptions", *, on_device: bool
     ) -> "PictureDecoder[VideoFrame] | PictureDecoder[DevicePicture]":
         """Return ``surfaces``, or ``pictures``, on sessions with ``options``."""

@@ -7,7 +7,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -21,16 +21,12 @@ from ..encode.settings import Codec, EncoderSettings
 from ..settle.nvenc_capabilities import EncoderCapabilities
 from ..surfaces.conversion import Conversion
 from ..surfaces.device_frame import DevicePicture
-from .convert.converting import open_converter
+from .convert.converting import SurfaceConverter, open_converter
 from .convert.device_pictures import CudaConversion, CudaMover, PicturePool, SurfaceKeeper
-from .convert.picture_fetcher import PictureFetcher
-from .convert.surface_converter import SurfaceConverter
-from .convert.unpacking import Unpacker, open_unpacker
+from .convert.unpacking import PictureFetcher, Unpacker, open_unpacker
 from .cuda.context import Cuda
-from .cuda.memory_budget import USABLE_PART, MemoryBudget
-from .cuda.pinned_memory import PinnedMemory
-from .nvdec.caps import NvdecCapabilities
-from .nvdec.decoder import NvdecDecoder
+from .cuda.memory import USABLE_PART, MemoryBudget, PinnedMemory
+from .nvdec.decoder import NvdecCapabilities, NvdecDecoder
 from .nvdec.pool import WAIT_ADVICE, NvdecPool, SessionRequest
 from .nvdec.session import NvdecSession, SessionKey
 from .nvenc.device import NvencDevice
@@ -41,11 +37,11 @@ if TYPE_CHECKING:
     from ..decode.decoding import VideoPacket
 
 
-IDLE_SESSIONS: Final = 32
+_IDLE_SESSIONS: Final = 32
 """How many idle decoder sessions a worker keeps: more than one GPU's engines can use at once."""
-SWITCH_INTERVAL_S: Final = 1e-4
+_SWITCH_INTERVAL_S: Final = 1e-4
 """A dozen threads hand the interpreter to each other thousands of times a second: Python's 5 ms costs a quarter."""
-SHARED_BYTES: Final = 16 << 30
+_SHARED_BYTES: Final = 16 << 30
 """A GPU with so much free memory may be used by two processes of ours; a smaller one has few engines."""
 _ALONE, _SHARED = 1.0, 0.5
 _FIX: Final = 'pip install "codecfleet[nvidia]"; codecfleet doctor says what else is missing.'
@@ -75,11 +71,7 @@ class OpenedGpu:
 
 
 class Gpu(WorkerDevice):
-    """The one GPU that this process sees; its first user opens it, and gets the error if that fails.
-
-    Args:
-        open_: opens it.
-    """
+    """The one GPU that this process sees; its first user opens it by ``open_``, and gets the error if that fails."""
 
     def __init__(self, open_: Callable[[], OpenedGpu] | None = None) -> None:
         self._open = open_ or open_gpu
@@ -88,8 +80,8 @@ class Gpu(WorkerDevice):
         self._refusal = ""
         self._warming: threading.Thread | None = None
         self._failure: DeviceError | None = None
-        self.pictures: PictureDecoder[VideoFrame] = _Late("nvdec", lambda: self.opened().pictures)
-        self.surfaces: PictureDecoder[DevicePicture] = _Late("nvdec", lambda: self.opened().surfaces)
+        self.pictures: PictureDecoder[VideoFrame] = _Late(lambda: self.opened().pictures)
+        self.surfaces: PictureDecoder[DevicePicture] = _Late(lambda: self.opened().surfaces)
 
     @contextmanager
     def non_blocking_pictures(self) -> Iterator[PictureDecoder[VideoFrame]]:
@@ -99,19 +91,19 @@ class Gpu(WorkerDevice):
         """
         request = SessionRequest()
         try:
-            yield _Late("nvdec", lambda: self._opened_soon().pictures.non_blocking(request))
+            yield _Late(lambda: replace(self._opened_soon().pictures, request=request))
         finally:
-            request.end()
+            request.is_over = True
 
-    def asking(
+    def decoder_with(
         self, options: NvdecOptions, *, on_device: bool
     ) -> PictureDecoder[VideoFrame] | PictureDecoder[DevicePicture]:
-        """Return a decoder on sessions with ``options``, into the device's memory or the host's."""
+        """Return a decoder on sessions with ``options``."""
         if options == PLAIN:
             return self.surfaces if on_device else self.pictures
         if on_device:
-            return _Late("nvdec", lambda: self.opened().surfaces.asking(options))
-        return _Late("nvdec", lambda: self.opened().pictures.asking(options))
+            return _Late(lambda: replace(self.opened().surfaces, options=options))
+        return _Late(lambda: replace(self.opened().pictures, options=options))
 
     def warm_up(self) -> None:
         """Open it now, in a thread: packages, context and kernel take seconds."""
@@ -120,62 +112,35 @@ class Gpu(WorkerDevice):
             self._warming.start()
 
     def encoder_capabilities(self, codec: Codec) -> EncoderCapabilities:
-        """Return what its NVENC can do.
-
-        Raises:
-            EngineUnfit: it has none, or none for this codec.
-            DeviceError: the driver failed.
-        """
+        """Return what its NVENC can do."""
         gpu = self.opened()
         gpu.cuda.enter()
         return gpu.nvenc.capabilities(codec)
 
     def encoder_package(self) -> str:
-        """Return PyNvVideoCodec's version.
-
-        Raises:
-            EngineUnfit: it is not installed, or does not load.
-        """
+        """Return PyNvVideoCodec's version."""
         return str(self.opened().nvenc.package.__version__)
 
     def converts(self) -> bool:
-        """Return whether it can scale and convert pictures.
-
-        Raises:
-            EngineUnfit, DeviceError: it cannot be opened.
-        """
+        """Return whether it can scale and convert pictures."""
         return self.opened().converts
 
     def open_encoder(self, settings: EncoderSettings, *, from_host: bool) -> NvencSession:
-        """Open a session on its NVENC.
-
-        Raises:
-            EngineUnfit, SessionLimit, DeviceMemory, DeviceError: by what kept it from opening.
-        """
+        """Open a session on its NVENC."""
         gpu = self.opened()
         gpu.cuda.enter()
         return NvencSession(gpu.nvenc, settings, from_host=from_host)
 
     def open_mover(self) -> CudaMover:
-        """Open a mover between host and device, for one thread.
-
-        Raises:
-            DeviceError: the driver gives no stream.
-        """
+        """Open a mover between host and device, for one thread."""
         gpu = self.opened()
         return CudaMover(gpu.cuda, gpu.pinned, gpu.memory)
 
     def open_conversion(self, conversion: Conversion, pix_fmt: str) -> CudaConversion:
-        """Open a conversion, for one thread.
-
-        Raises:
-            EngineUnfit: its kernels cannot be compiled here.
-            DeviceError: there is no memory for it, or the driver refused.
-        """
+        """Open a conversion, for one thread."""
         gpu = self.opened()
         gpu.cuda.enter()
-        converter = gpu.converter()
-        return CudaConversion(gpu.cuda, gpu.memory, conversion, converter, pix_fmt, budget=gpu.budget)
+        return CudaConversion(gpu.cuda, gpu.memory, conversion, gpu.converter(), pix_fmt, budget=gpu.budget)
 
     def opened(self) -> OpenedGpu:
         """Return what is open, opening it the first time.
@@ -196,11 +161,7 @@ class Gpu(WorkerDevice):
             return self._opened
 
     def free_bytes(self) -> int:
-        """Return how much of its memory is free.
-
-        Raises:
-            EngineUnfit, DeviceError: it cannot be opened.
-        """
+        """Return how much of its memory is free."""
         return self.opened().cuda.free_bytes()
 
     @property
@@ -214,8 +175,7 @@ class Gpu(WorkerDevice):
         gpu = self._opened
         if gpu is None:
             return SessionCounts()
-        counts = gpu.pool.counts
-        nvenc = gpu.nvenc.counts
+        counts, nvenc = gpu.pool.counts, gpu.nvenc.counts
         return SessionCounts(counts.made + nvenc.made, counts.in_use_now, nvenc.open, nvenc.refusals, nvenc.refused_at)
 
     def close(self) -> None:
@@ -244,35 +204,30 @@ class Gpu(WorkerDevice):
 class _Late(PictureDecoder[PictureT]):
     """A decoder that opens its device on first use."""
 
-    def __init__(self, name: str, open_: Callable[[], PictureDecoder[PictureT]]) -> None:
-        self.name = name
+    name = "nvdec"
+
+    def __init__(self, open_: Callable[[], PictureDecoder[PictureT]]) -> None:
         self._open = open_
 
     def decode(
         self, track: OpenTrack, packets: "Iterator[tuple[int, VideoPacket]]", tally: DecodeTally
     ) -> Iterator[tuple[int | None, PictureT]]:
-        """Yield the pictures of a range.
-
-        Raises:
-            EngineUnfit: the device cannot be used here, or may not decode this track.
-            DeviceError: whatever the decoder raises.
-        """
+        """Yield the pictures of a range."""
         return self._open().decode(track, packets, tally)
 
 
 def open_gpu(*, is_second: bool = False) -> OpenedGpu:
     """Open the one device that CUDA_VISIBLE_DEVICES leaves, and monitor standard output from then on.
 
-    Args:
-        is_second: another process of the same worker has it open, and left half of its memory.
+    ``is_second``: another process of the same worker has it open, and left half of its memory.
 
     Raises:
         EngineUnfit: a package is missing, or does not load with this driver.
         DeviceError: the driver gives no context.
     """
-    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    sys.setswitchinterval(_SWITCH_INTERVAL_S)
     # Monitoring begins with the first count, which precedes every decoding.
-    opened = _opened(StdoutMonitor().count, lambda free_bytes: is_second or free_bytes >= SHARED_BYTES)
+    opened = _opened(StdoutMonitor().count, lambda free_bytes: is_second or free_bytes >= _SHARED_BYTES)
     # Modules stay. Collecting them again and again costs a tenth of the pictures.
     gc.collect()
     gc.freeze()
@@ -283,11 +238,7 @@ def open_beside() -> OpenedGpu:
     """Open the device in a process that may be a user's own program; only CUDA_DEVICE_MAX_CONNECTIONS is set if unset.
 
     Standard output is the program's, so the package's reports of wrong pictures there are not read: damage shows in
-    marked packets and in the count of pictures.
-
-    Raises:
-        EngineUnfit: a package is missing, or does not load with this driver.
-        DeviceError: the driver gives no context.
+    marked packets and in the count of pictures. Raises what ``open_gpu`` does.
     """
     return _opened(lambda: 0, lambda _: False)
 
@@ -316,7 +267,7 @@ def assemble_gpu(
         cuda: the device's context.
         package: ``PyNvVideoCodec``, imported in a process that sees one device.
         unpacker: the device's kernel that unpacks surfaces; None lets the host do it.
-        wrong_pictures: how many pictures the package's decoders called wrong so far.
+        wrong_pictures: returns how many pictures the package's decoders reported wrong so far.
         converter: scales and converts; None is the device's kernels, compiled on first use.
         is_shared: leave half of all memory to another process.
     """
@@ -324,7 +275,7 @@ def assemble_gpu(
     budget = MemoryBudget(int(cuda.free_bytes() * USABLE_PART * part))
     # Reclaimed from in this order: buffers are cheap to allocate again, sessions take a tenth of a second.
     pinned, memory = PinnedMemory(cuda, part=part), PicturePool(cuda, budget=budget)
-    pool = NvdecPool(partial(NvdecSession, package, cuda), IDLE_SESSIONS, budget)
+    pool = NvdecPool(partial(NvdecSession, package, cuda), _IDLE_SESSIONS, budget)
     cannot = NvdecCapabilities(package, cuda).unsupported_reason
 
     def to_host(key: SessionKey) -> PictureFetcher:
@@ -340,7 +291,7 @@ def assemble_gpu(
         budget=budget,
         pinned=pinned,
         memory=memory,
-        converter=_CompiledOnce(cuda) if converter is None else converter,
+        converter=converter or _CompiledOnce(cuda),
         # Where the one kernel compiled, the others will; they take longer, and are compiled on first use.
         converts=converter is not None or unpacker is not None,
         is_shared=is_shared,
@@ -365,11 +316,7 @@ class _CompiledOnce:
 
 
 def imported(module: str, package: str) -> Any:
-    """Import what may not be installed.
-
-    Raises:
-        EngineUnfit: it is not, or does not load with this driver.
-    """
+    """Import what may not be installed; ``EngineUnfit`` if it is not, or does not load with this driver."""
     try:
         return importlib.import_module(module)
     except (ImportError, RuntimeError) as error:

@@ -1,10 +1,11 @@
-"""A picture in a device's memory, as decoders output and encoders take it."""
+"""A picture in a device's memory, as decoders output and encoders take it, and what a decoder reports beside it."""
 
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from av.video.frame import VideoFrame
 
+from ..media.values import SeiMessage
 from .formats import SurfaceFormat, SurfaceLayout
 
 
@@ -31,6 +32,28 @@ class DeviceFrame:
     height: int
     planes: tuple[DevicePlane, ...]
     owner: object = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeStatistics:
+    """How a picture was coded, block by block in the driver's order; all are equally long, or empty.
+
+    ``luma_qp`` are quantizers, ``coding_units`` the driver's block types; motion vectors (across, down) are those of
+    the first and second list. Documented, but not seen from any driver tested.
+    """
+
+    luma_qp: tuple[int, ...]
+    coding_units: tuple[int, ...]
+    first_motion: tuple[tuple[int, int], ...]
+    second_motion: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PictureNotes:
+    """NVDEC's notes on one picture; ``statistics`` is None where ``NvdecOptions`` did not request them."""
+
+    sei_messages: tuple[SeiMessage, ...] = ()
+    statistics: DecodeStatistics | None = None
 
 
 @dataclass(slots=True, eq=False)

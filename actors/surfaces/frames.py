@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 
 from ...errors import Unsupported
 from ..media.values import VideoFormat
-from .device_frame import DevicePicture
+from .device_frame import DevicePicture, PictureNotes
 from .frames_dlpack import CPU, DeviceArray
 from .host_pictures import plane_rows
-from .picture_notes import PictureNotes
 
 _FLOATS: Final = ("f16le", "f16be", "f32le", "f32be")
 """How the names of FFmpeg's formats end whose samples are floating-point numbers."""

@@ -8,6 +8,6 @@ from ...actors.device.interface import WorkerDevice
 @cache
 def own_gpu() -> WorkerDevice:
     """Return this process's GPU, opened or not."""
-    from ...actors.nvidia.own_gpu import OwnGpu
+    from ...actors.nvidia.gpu import Gpu, open_beside
 
-    return OwnGpu()
+    return Gpu(open_beside)

@@ -12,7 +12,7 @@ from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
 from ..actors.decode.decoding import DecodeTally, OpenTrack, PictureDecoder, PictureHash, picture_hash
-from ..actors.surfaces.picture_notes import PictureNotes
+from ..actors.surfaces.device_frame import PictureNotes
 from .clips import Clip, make_clip
 
 if TYPE_CHECKING:

@@ -16,9 +16,8 @@ from ...actors.media.kept_sources import KEPT
 from ...actors.segment.decode_path import DecodePath
 from ...actors.segment.filtering import FilterSettings
 from ...actors.segment.walk import SEAM_FRAMES, SegmentWalk, decode_on_first
-from ...actors.surfaces.device_frame import DevicePicture
+from ...actors.surfaces.device_frame import DevicePicture, PictureNotes
 from ...actors.surfaces.frames import Frame, frame_bytes
-from ...actors.surfaces.picture_notes import PictureNotes
 from ...errors import Cancelled, InputDamaged, UsageError
 from ..board.board import Began, Board, Delivered, Finished, Lost, Run
 from ..board.loop import BoardLoop, Capacity

@@ -167,7 +167,7 @@ def _paths(
     if usable and request.decoder != "software":
         # Low latency hands pictures out before all of their segment is beyond doubt.
         whole = not request.nvdec.keeps_coding_order
-        paths.append(DecodePath(device.asking(request.nvdec, on_device=on_device), place, whole=whole))
+        paths.append(DecodePath(device.decoder_with(request.nvdec, on_device=on_device), place, whole=whole))
     if request.decoder != "nvdec":
         paths.append(DecodePath(UploadingDecoder(device.open_mover) if on_device else SOFTWARE, place))
     if not paths:

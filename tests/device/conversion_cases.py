@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from codecfleet.actors.nvidia.convert.surface_converter import SurfaceConverter
+from codecfleet.actors.nvidia.convert.converting import SurfaceConverter
 from codecfleet.actors.nvidia.cuda.context import Cuda
 from codecfleet.actors.surfaces.conversion import Conversion
 from codecfleet.actors.surfaces.formats import SurfaceFormat, surface_format

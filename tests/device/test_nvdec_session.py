@@ -12,15 +12,14 @@ from av.video.frame import VideoFrame
 
 from codecfleet.actors.decode.decoding import SOFTWARE, picture_hash
 from codecfleet.actors.decode.nvdec_options import Latency, NvdecOptions
-from codecfleet.actors.nvidia.convert.picture_fetcher import PictureFetcher
+from codecfleet.actors.nvidia.convert.unpacking import PictureFetcher
 from codecfleet.actors.nvidia.cuda.context import Cuda
-from codecfleet.actors.nvidia.cuda.pinned_memory import PinnedMemory
-from codecfleet.actors.nvidia.nvdec.caps import NvdecCapabilities
-from codecfleet.actors.nvidia.nvdec.decoder import NvdecDecoder
+from codecfleet.actors.nvidia.cuda.memory import PinnedMemory
+from codecfleet.actors.nvidia.nvdec.decoder import NvdecCapabilities, NvdecDecoder
 from codecfleet.actors.nvidia.nvdec.pool import NvdecPool
 from codecfleet.actors.nvidia.nvdec.session import NvdecSession, SessionKey
+from codecfleet.actors.surfaces.device_frame import PictureNotes
 from codecfleet.actors.surfaces.formats import surface_format
-from codecfleet.actors.surfaces.picture_notes import PictureNotes
 from codecfleet.errors import EngineFailed, EngineUnfit
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 from codecfleet.testing.spliced import decoded_packets, packets_of, splice
@@ -90,7 +89,7 @@ def test_one_session_is_turned_to_every_size(
     suffix, clip = CLIPS[name]
     path, packets = splice(tmp_path, suffix, sized(clip))
     wanted = decoded_packets(SOFTWARE, path, packets)
-    turning = decoder.asking(NvdecOptions(largest=(640, 368)))
+    turning = replace(decoder, options=NvdecOptions(largest=(640, 368)))
     assert decoded_packets(turning, path, packets) == wanted
     assert decoded_packets(turning, path, packets) == wanted
     assert pool.counts.made == 1
@@ -123,7 +122,7 @@ def test_low_latency_gives_the_same_pictures(
     options = (("x264-params", GOP.replace("bframes=2", "bframes=0")),) if name == "h264" else clip.options
     path = make_clip(tmp_path / f"clip{suffix}", replace(clip, width=256, height=144, options=options))
     packets = packets_of(path)
-    asking = decoder.asking(NvdecOptions(latency=latency))
+    asking = replace(decoder, options=NvdecOptions(latency=latency))
     assert decoded_packets(asking, path, packets) == decoded_packets(SOFTWARE, path, packets)
 
 
@@ -147,7 +146,7 @@ def test_messages_come_with_their_pictures(
     path = make_clip(tmp_path / f"clip{suffix}", replace(clip, width=256, height=144))
     packets = packets_of(path)
     with_data = {number for number, packet in enumerate(packets) if b"x26" in packet.data}
-    found = decoded_packets(decoder.asking(NvdecOptions(sei_messages=True)), path, packets)
+    found = decoded_packets(replace(decoder, options=NvdecOptions(sei_messages=True)), path, packets)
     assert with_data
     assert {each.number for each in found if each.notes is not None and has_user_data(each.notes)} == with_data
     assert list(folder.iterdir()) == []
@@ -158,7 +157,7 @@ def test_statistics_come_or_are_refused_by_name(decoder: NvdecDecoder[VideoFrame
     suffix, clip = CLIPS["hevc"]
     path = make_clip(tmp_path / f"clip{suffix}", replace(clip, width=256, height=144))
     try:
-        found = decoded_packets(decoder.asking(NvdecOptions(statistics=True)), path, packets_of(path))
+        found = decoded_packets(replace(decoder, options=NvdecOptions(statistics=True)), path, packets_of(path))
     except EngineUnfit as error:
         assert error.message.startswith("statistics: ")  # noqa: PT017 - either is right, by the driver
     else:

@@ -5,10 +5,9 @@ import pytest
 from av.video.frame import VideoFrame
 
 from codecfleet.actors.decode.decoding import picture_hash
-from codecfleet.actors.nvidia.convert.picture_fetcher import PictureFetcher
-from codecfleet.actors.nvidia.convert.unpacking import Unpacker, open_unpacker
+from codecfleet.actors.nvidia.convert.unpacking import PictureFetcher, Unpacker, open_unpacker
 from codecfleet.actors.nvidia.cuda.context import Cuda
-from codecfleet.actors.nvidia.cuda.pinned_memory import PinnedMemory
+from codecfleet.actors.nvidia.cuda.memory import PinnedMemory
 from codecfleet.actors.surfaces.formats import SurfaceFormat, surface_format
 from codecfleet.actors.surfaces.host_pictures import packed_surface, plane_samples
 

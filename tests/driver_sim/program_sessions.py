@@ -19,11 +19,10 @@ from cuda.bindings import driver
 from codecfleet.actors.decode.nvdec_options import NvdecOptions
 from codecfleet.actors.nvidia.convert.device_pictures import CudaMover, PicturePool, SurfaceKeeper
 from codecfleet.actors.nvidia.cuda.context import Cuda
-from codecfleet.actors.nvidia.cuda.pinned_memory import PinnedMemory
-from codecfleet.actors.nvidia.nvdec.session import NvdecSession, SessionKey, SessionPicture
-from codecfleet.actors.surfaces.device_frame import DevicePicture
+from codecfleet.actors.nvidia.cuda.memory import PinnedMemory
+from codecfleet.actors.nvidia.nvdec.session import NvdecSession, SessionKey
+from codecfleet.actors.surfaces.device_frame import DevicePicture, PictureNotes
 from codecfleet.actors.surfaces.formats import surface_format
-from codecfleet.actors.surfaces.picture_notes import PictureNotes
 from codecfleet.errors import DeviceError
 from codecfleet.testing.nvidia.surface_decoder import surface_of
 
@@ -60,11 +59,11 @@ class Runner:
         """Feed a range, and return what came of it."""
         session.turn_to(key)
         reader = session.reader(self.keeper)
-        found: list[tuple[int, SessionPicture[DevicePicture]]] = []
+        found: list[tuple[int, int, DevicePicture]] = []
         for fed, (data, pts) in enumerate(packets, start=1):
-            found += [(fed, each) for each in session.feed(data, pts, reader)]
-        found += [(len(packets) + 1, each) for each in session.flush(reader)]
-        return [[each.ticket, self.digest(each.picture), self.kinds(each), fed] for fed, each in found]
+            found += [(fed, *each) for each in session.feed(data, pts, reader)]
+        found += [(len(packets) + 1, *each) for each in session.flush(reader)]
+        return [[ticket, self.digest(picture), self.kinds(picture), fed] for fed, ticket, picture in found]
 
     def keeper(self, key: SessionKey) -> SurfaceKeeper:
         """Make a reader that leaves pictures on the device."""
@@ -76,9 +75,9 @@ class Runner:
         return md5(surface.tobytes(), usedforsecurity=False).hexdigest()
 
     @staticmethod
-    def kinds(picture: SessionPicture[DevicePicture]) -> list[int]:
+    def kinds(picture: DevicePicture) -> list[int]:
         """Return the types of a picture's SEI messages."""
-        notes = picture.picture.opaque
+        notes = picture.opaque
         return [message.kind for message in notes.sei_messages] if isinstance(notes, PictureNotes) else []
 
 

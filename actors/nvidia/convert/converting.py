@@ -1,22 +1,21 @@
 """Scaling and converting surfaces on the device, so that pictures go from NVDEC to NVENC without leaving it.
 
-The kernels follow ``conversion``'s plan in whole numbers, so their results are the same on every GPU. They are
-compiled when they are wanted first, by NVRTC through ``cuda.core``.
+The kernels follow ``conversion``'s plan in whole numbers, so their results are the same on every GPU. NVRTC compiles
+them on first use, through ``cuda.core``.
 """
 
 import ctypes
 import importlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ...surfaces.conversion import BETWEEN_BITS, Conversion, PlanePlan, padding_bits
 from ...surfaces.scaling import WEIGHT_BITS, Taps
 from ..cuda.context import Cuda, Stream
 from ..cuda.kernels import Kernels, Launch
-from .surface_converter import SurfaceConversion, SurfaceConverter
 
 SOURCE: Final = """
 struct Plane
@@ -125,7 +124,7 @@ class _Plane(ctypes.Structure):
 
 
 class _Job(ctypes.Structure):
-    """``Job`` of the kernels, which they get by value."""
+    """``Job`` of the kernels, passed by value."""
 
     _fields_ = (
         ("planes", _Plane * 3),
@@ -134,12 +133,37 @@ class _Job(ctypes.Structure):
     )
 
 
-class Converter(SurfaceConverter):
-    """The kernels, compiled for the device at hand.
+class SurfaceConversion(ABC):
+    """A prepared conversion. Used by one thread at a time."""
 
-    Args:
-        core: ``cuda.core``, or what answers like it.
-        cuda: the device.
+    @abstractmethod
+    def begin(self, surface_address: int, stream: Stream, target_address: int | None = None) -> None:
+        """Begin to convert the surface at a device address; done when the stream is. ``DeviceError`` if refused.
+
+        Use one stream for all calls: they share the memory between the passes. ``target_address`` is where the result
+        goes this time; None is where it was prepared to go.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Free its memory, once its stream is done. Idempotent."""
+
+
+class SurfaceConverter(ABC):
+    """Scales and converts surfaces where they lie. Safe from any thread that has entered the device's context."""
+
+    @abstractmethod
+    def prepare(self, conversion: Conversion, target_address: int) -> SurfaceConversion:
+        """Prepare a conversion into ``conversion.target_bytes`` bytes at a device address; weights are then uploaded.
+
+        Raises:
+            DeviceMemory: there is no room for ``conversion.scratch_bytes``.
+            DeviceError: the driver refused otherwise.
+        """
+
+
+class Converter(SurfaceConverter):
+    """The kernels, compiled for the current device; ``core`` is ``cuda.core``.
 
     Raises:
         Exception: NVRTC is missing or refuses; whatever ``cuda.core`` raises.
@@ -149,18 +173,13 @@ class Converter(SurfaceConverter):
         self._cuda = cuda
         self._kernels = Kernels(core, SOURCE, KERNEL_NAMES)
 
-    def prepare(self, conversion: Conversion, target_address: int) -> "Converting":
-        """Return what does a conversion; its weights are on the device when this returns.
-
-        Raises:
-            DeviceMemory: there is no room for ``conversion.scratch_bytes``.
-            DeviceError: the driver refused otherwise.
-        """
-        return Converting(self._cuda, self._kernels, conversion, target_address)
+    def prepare(self, conversion: Conversion, target_address: int) -> "_Converting":
+        """Prepare a conversion."""
+        return _Converting(self._cuda, self._kernels, conversion, target_address)
 
 
-class Converting(SurfaceConversion):
-    """A conversion with its memory on the device. Used by one thread at a time; ``Converter.prepare`` makes it."""
+class _Converting(SurfaceConversion):
+    """A conversion with its memory on the device."""
 
     def __init__(self, cuda: Cuda, kernels: Kernels, conversion: Conversion, target_address: int) -> None:
         self._cuda = cuda
@@ -176,11 +195,7 @@ class Converting(SurfaceConversion):
             raise
 
     def begin(self, surface_address: int, stream: Stream, target_address: int | None = None) -> None:
-        """Begin to convert the surface at this device address; done when the stream is.
-
-        Raises:
-            DeviceError: the driver refused.
-        """
+        """Put the conversion's copy or launches into the stream."""
         self._surface.value = surface_address
         self._target.value = self._target_address if target_address is None else target_address
         if self._copied_bytes:
@@ -189,7 +204,7 @@ class Converting(SurfaceConversion):
             launch.begin(stream)
 
     def close(self) -> None:
-        """Give its memory back, when nothing that it began is under way. Idempotent."""
+        """Free its memory."""
         if self._scratch:
             self._cuda.free(self._scratch)
             self._scratch = 0
@@ -213,34 +228,34 @@ class Converting(SurfaceConversion):
             yield Launch(self._cuda, second, _size(scaled), (between, self._target, tables, job))
 
     def _with_tables(self, plans: Sequence[PlanePlan]) -> list[_Plane]:
-        """Put the weights onto the device; return the planes with the places of theirs."""
+        """Upload the weights; return the planes with the places of theirs."""
         places: dict[Taps, int] = {}
-        tables: list[NDArray[np.int32]] = []
-        planes, end, between = [], 0, 0
+        tables: list[int] = []
+        planes, between = [], 0
         for plan in plans:
             for each in (plan.across, plan.down):
                 if each not in places:
-                    places[each] = end
+                    places[each] = len(tables)
                     # The first sources of all targets, then their first weights, then their second ones ...
-                    rows = [each.firsts, *zip(*each.weights, strict=True)]
-                    tables.append(np.array(rows, dtype=np.int32).reshape(-1))
-                    end += tables[-1].size
+                    tables += each.firsts
+                    for weights in zip(*each.weights, strict=True):
+                        tables += weights
             plane = _plane(plan)
             plane.between = between
             plane.across, plane.across_count = places[plan.across], plan.across.count
             plane.down, plane.down_count = places[plan.down], plan.down.count
             between += plan.target.columns * plan.source.rows
             planes.append(plane)
-        self._upload(np.concatenate(tables))
+        self._upload(np.array(tables, dtype=np.int32).tobytes())
         return planes
 
-    def _upload(self, tables: NDArray[np.int32]) -> None:
+    def _upload(self, tables: bytes) -> None:
         stream, pinned = self._cuda.stream(), 0
         try:
-            pinned = self._cuda.pin(tables.nbytes)
-            ctypes.memmove(pinned, tables.ctypes.data, tables.nbytes)
+            pinned = self._cuda.pin(len(tables))
+            ctypes.memmove(pinned, tables, len(tables))
             with self._cuda.watch.calling("CUDA", "copying weights to the device"):
-                self._cuda.copy_to_device(self._scratch, pinned, tables.nbytes, stream)
+                self._cuda.copy_to_device(self._scratch, pinned, len(tables), stream)
                 stream.wait()
         finally:
             stream.close()
@@ -284,7 +299,7 @@ def _job(conversion: Conversion, planes: Sequence[_Plane]) -> _Job:
 
 
 def open_converter(cuda: Cuda) -> tuple[Converter | None, str]:
-    """Return the kernels for the device that this process sees; or None, and why they cannot be compiled here."""
+    """Return the kernels for this process's device; or None, and why they cannot be compiled here."""
     try:
         return Converter(importlib.import_module("cuda.core"), cuda), ""
     except Exception as error:  # noqa: BLE001 - a missing compiler shows in many ways

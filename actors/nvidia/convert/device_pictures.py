@@ -14,42 +14,25 @@ from ...surfaces.device_frame import DeviceFrame, DevicePicture, device_planes
 from ...surfaces.device_tensor import THREADS_STREAM
 from ...surfaces.formats import SurfaceFormat, surface_format
 from ...surfaces.host_pictures import packed_surface, planar_picture
-from ..cuda.buffer_pool import BufferPool
 from ..cuda.context import Cuda, Stream
-from ..cuda.memory_budget import MemoryBudget
-from ..cuda.pinned_memory import PinnedMemory
-from ..cuda.surface_reader import SurfaceReader
-from ..nvdec.session import SessionKey
-from .surface_converter import SurfaceConverter
+from ..cuda.memory import BufferPool, MemoryBudget, PinnedMemory
+from ..nvdec.session import SessionKey, SurfaceReader
+from .converting import SurfaceConverter
 
-IDLE_BYTES: Final = 2 << 30
+_IDLE_BYTES: Final = 2 << 30
 """How much idle memory is kept: allocating waits for everything that the device is doing."""
 
 
-class PicturePool:
-    """A device's buffers for pictures. Safe from any thread.
+class PicturePool(BufferPool):
+    """A device's buffers for pictures, reused at once: hold a picture until the device has read it."""
 
-    A buffer returns with the last reference to a picture in it, and is reused at once: keep the picture until the
-    device has read it.
-
-    Args:
-        cuda: the device.
-        idle_bytes: how much idle memory is kept.
-        budget: the device's memory; None has no bounds.
-    """
-
-    def __init__(self, cuda: Cuda, idle_bytes: int = IDLE_BYTES, budget: MemoryBudget | None = None) -> None:
-        self._memory = BufferPool(cuda.allocate, cuda.free, idle_bytes, budget or MemoryBudget(None))
+    def __init__(self, cuda: Cuda, idle_bytes: int = _IDLE_BYTES, budget: MemoryBudget | None = None) -> None:
+        super().__init__(cuda.allocate, cuda.free, idle_bytes, budget or MemoryBudget(None))
 
     def picture(self, format_: SurfaceFormat, size: tuple[int, int], pix_fmt: str) -> DevicePicture:
-        """Return a picture of that format and (width, height); its samples are uninitialised.
-
-        Raises:
-            DeviceMemory: the device has no more.
-        """
+        """Return a picture of that (width, height), its samples uninitialised; ``DeviceMemory`` if none is left."""
         width, height = size
-        size_bytes = format_.size_bytes(width, height)
-        buffer = self._memory.acquire(size_bytes)
+        buffer = self.acquire(format_.size_bytes(width, height))
         planes = device_planes(format_, buffer.address, width, height)
         frame = DeviceFrame(
             layout=format_.layout, bits=format_.bits, width=width, height=height, planes=planes, owner=buffer
@@ -58,13 +41,7 @@ class PicturePool:
 
 
 class SurfaceKeeper(SurfaceReader[DevicePicture]):
-    """Copies one session's surfaces into memory of their own: a decoder's are overwritten by its next call.
-
-    Args:
-        cuda: the device.
-        memory: the device's buffers.
-        key: what the session decodes.
-    """
+    """Copies one session's surfaces into memory of their own: a decoder's are overwritten by its next call."""
 
     def __init__(self, cuda: Cuda, memory: PicturePool, key: SessionKey) -> None:
         self._cuda = cuda
@@ -73,11 +50,7 @@ class SurfaceKeeper(SurfaceReader[DevicePicture]):
         self._size_bytes = key.surface.size_bytes(key.width, key.height)
 
     def begin(self, surface: int, stream: Stream) -> Callable[[], DevicePicture]:
-        """Begin to copy a surface; its picture is there when the stream is done.
-
-        Raises:
-            DeviceError: the driver refuses the copy, or there is no memory for it.
-        """
+        """Begin to copy a surface."""
         key = self._key
         picture = self._memory.picture(key.surface, (key.width, key.height), key.pix_fmt)
         self._cuda.copy_on_device(picture.address, surface, self._size_bytes, stream)
@@ -88,13 +61,7 @@ class SurfaceKeeper(SurfaceReader[DevicePicture]):
 
 
 class CudaMover(PictureMover):
-    """Takes pictures from the host to the device and back, exactly. Used by one thread at a time.
-
-    Args:
-        cuda: the device.
-        pinned: its page-locked memory.
-        memory: its buffers for pictures.
-    """
+    """Moves pictures through page-locked memory, on a stream of its own."""
 
     def __init__(self, cuda: Cuda, pinned: PinnedMemory, memory: PicturePool) -> None:
         self._cuda = cuda
@@ -103,18 +70,13 @@ class CudaMover(PictureMover):
         self._stream = cuda.stream()
 
     def to_device(self, picture: VideoFrame) -> DevicePicture:
-        """Return a software picture as a surface holds it.
-
-        Raises:
-            EngineUnfit: no surface holds it exactly.
-            DeviceError: the copy failed, or there is no memory for it.
-        """
+        """Copy a software picture to the device."""
         pix_fmt, size = picture.format.name, (picture.width, picture.height)
         format_ = surface_format(pix_fmt)
         if format_ is None or not format_.holds(*size):
             message = f"no surface holds a picture of {size[0]}x{size[1]} {pix_fmt}"
             raise EngineUnfit(message, "Use --encoder software, or frames on the host.")
-        size_bytes = format_.size_bytes(picture.width, picture.height)
+        size_bytes = format_.size_bytes(*size)
         self._cuda.enter()
         buffer = self._pinned.acquire(size_bytes)
         packed_surface(picture, format_, np.asarray(buffer))
@@ -126,41 +88,27 @@ class CudaMover(PictureMover):
         return found
 
     def to_host(self, picture: DevicePicture) -> VideoFrame:
-        """Return a picture as software would have decoded it.
-
-        Raises:
-            DeviceError: the copy failed.
-        """
+        """Copy a picture to the host."""
         frame, format_ = picture.frame, picture.format
-        size_bytes = format_.size_bytes(frame.width, frame.height)
-        self._cuda.enter()
-        buffer = self._pinned.acquire(size_bytes)
-        with self._cuda.watch.calling("CUDA", "copying a picture to the host"):
-            self._cuda.copy_to_host(buffer.address, picture.address, size_bytes, self._stream)
-            self._stream.wait()
-        found = planar_picture(np.asarray(buffer), format_, frame.width, frame.height, picture.pix_fmt)
+        samples = self._fetched(picture.address, format_.size_bytes(frame.width, frame.height), "a picture")
+        found = planar_picture(samples, format_, frame.width, frame.height, picture.pix_fmt)
         found.pts = picture.pts
         return found
 
     def fetch(self, address: int, size_bytes: int) -> NDArray[np.uint8]:
-        """Return a copy of what lies on the device.
+        """Copy device memory to the host."""
+        return self._fetched(address, size_bytes, "an array").copy()
 
-        Raises:
-            DeviceError: the copy failed.
-        """
+    def _fetched(self, address: int, size_bytes: int, what: str) -> NDArray[np.uint8]:
         self._cuda.enter()
         buffer = self._pinned.acquire(size_bytes)
-        with self._cuda.watch.calling("CUDA", "copying an array to the host"):
+        with self._cuda.watch.calling("CUDA", f"copying {what} to the host"):
             self._cuda.copy_to_host(buffer.address, address, size_bytes, self._stream)
             self._stream.wait()
-        return np.array(buffer)
+        return np.asarray(buffer)
 
     def wait_for(self, streams: Iterable[int]) -> None:
-        """Wait for all work in other CUDA streams, given by their handles.
-
-        Raises:
-            DeviceError: what was put there failed, or there is no such stream.
-        """
+        """Wait for all work in other CUDA streams."""
         self._cuda.enter()
         for stream in streams:
             with self._cuda.watch.calling("CUDA", "waiting for a producer's stream"):
@@ -175,15 +123,15 @@ class CudaMover(PictureMover):
 
 
 class CudaConversion(PictureConversion):
-    """Makes pictures of one format and size into those of another. Used by one thread at a time.
+    """Converts pictures on a stream of its own.
 
     Args:
         cuda: the device.
-        memory: its buffers for pictures.
+        memory: where results go.
         conversion: what to do.
-        converter: who does it.
-        pix_fmt: FFmpeg's name of the format that comes out.
-        budget: what the memory that converting takes beside them is counted in.
+        converter: prepares it.
+        pix_fmt: FFmpeg's name of the resulting format.
+        budget: counts the memory that converting takes beside the pictures.
 
     Raises:
         DeviceError: the device has no memory for it, or refused.
@@ -213,11 +161,7 @@ class CudaConversion(PictureConversion):
             raise
 
     def convert(self, picture: DevicePicture) -> DevicePicture:
-        """Return what a picture becomes; it is there when this returns.
-
-        Raises:
-            DeviceError: the device refused, or has no memory for it.
-        """
+        """Return the converted picture, complete."""
         self._cuda.enter()
         found = self._memory.picture(self._conversion.target, self._conversion.target_size, self._pix_fmt)
         with self._cuda.watch.calling("CUDA", "converting a picture"):
@@ -229,7 +173,7 @@ class CudaConversion(PictureConversion):
         return found
 
     def close(self) -> None:
-        """Give its memory and its stream back."""
+        """Free its memory and its stream."""
         self._cuda.enter()
         try:
             self._converting.close()

@@ -1,19 +1,29 @@
-"""Taking surfaces apart on the device, so that what reaches the host is what a software decoder would have given.
+"""Bringing NVDEC's surfaces to the host as the pictures that a software decoder gives.
 
-The kernel is compiled when it is wanted first, by NVRTC through ``cuda.core``. Where NVRTC is not installed the host
-takes surfaces apart itself (``surfaces.host_pictures.planar_picture``), which is as exact and slower.
+Where its kernel can be compiled (by NVRTC, on first use), the device takes surfaces apart, and a picture *is* the
+page-locked memory it was copied into. Elsewhere the host does it, as exactly but slower. The kernel could write into
+the host's memory itself, but an H200's gets no more than 12 GB/s across PCIe that way.
 """
 
 import ctypes
 import importlib
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
+import numpy as np
+from av.video.codeccontext import VideoCodecContext
+from av.video.frame import VideoFrame
+
 from ...surfaces.formats import SurfaceFormat
+from ...surfaces.host_pictures import apply_colour, planar_picture
 from ..cuda.context import Cuda, Stream
 from ..cuda.kernels import Kernels, Launch
+from ..cuda.memory import PinnedBuffer, PinnedMemory
+from ..nvdec.session import SurfaceReader
 
-ALIGNMENT_BYTES: Final = 64
+_ALIGNMENT_BYTES: Final = 64
 """FFmpeg's own frames begin their rows there: filters and encoders read whole vectors."""
 _KERNELS: Final = {1: "unpack<unsigned char>", 2: "unpack<unsigned short>"}
 """By the bytes of a sample."""
@@ -99,8 +109,8 @@ __global__ void unpack(const Sample *surface, Sample *planar, int width, int hei
 
 
 @dataclass(frozen=True, slots=True)
-class PlanarPlane:
-    """One plane: where it begins, how far its rows are apart, and its size in samples."""
+class _PlanarPlane:
+    """Where one plane begins, how far its rows are apart, and its size in samples."""
 
     offset_bytes: int
     pitch_bytes: int
@@ -109,39 +119,33 @@ class PlanarPlane:
 
 
 @dataclass(frozen=True, slots=True)
-class PlanarLayout:
+class _PlanarLayout:
     """Luma, Cb and Cr one after the other, with rows that begin as FFmpeg's do; ``size_bytes`` holds a margin."""
 
-    planes: tuple[PlanarPlane, PlanarPlane, PlanarPlane]
+    planes: tuple[_PlanarPlane, _PlanarPlane, _PlanarPlane]
     size_bytes: int
 
 
-def planar_layout(format_: SurfaceFormat, width: int, height: int) -> PlanarLayout:
-    """Return how a picture of a surface's format lies when it is taken apart."""
+def _planar_layout(format_: SurfaceFormat, width: int, height: int) -> _PlanarLayout:
     columns, rows = width >> format_.halved_across, height >> format_.halved_down
-    luma_pitch = _aligned(width * format_.sample_bytes)
-    chroma_pitch = _aligned(columns * format_.sample_bytes)
+    luma_pitch, chroma_pitch = (
+        -(-count * format_.sample_bytes // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES for count in (width, columns)
+    )
     blue = luma_pitch * height
     red = blue + chroma_pitch * rows
     planes = (
-        PlanarPlane(0, luma_pitch, width, height),
-        PlanarPlane(blue, chroma_pitch, columns, rows),
-        PlanarPlane(red, chroma_pitch, columns, rows),
+        _PlanarPlane(0, luma_pitch, width, height),
+        _PlanarPlane(blue, chroma_pitch, columns, rows),
+        _PlanarPlane(red, chroma_pitch, columns, rows),
     )
     # Vector loads may read past the last row.
-    return PlanarLayout(planes, red + chroma_pitch * rows + ALIGNMENT_BYTES)
-
-
-def _aligned(size_bytes: int) -> int:
-    return -(-size_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+    return _PlanarLayout(planes, red + chroma_pitch * rows + _ALIGNMENT_BYTES)
 
 
 class Unpacker:
-    """The kernel, compiled for the device at hand. Safe from any thread that has entered the device's context.
+    """The kernel, compiled for the current device; ``core`` is ``cuda.core``.
 
-    Args:
-        core: ``cuda.core``, or what answers like it.
-        cuda: the device.
+    Safe from any thread that has entered the device's context.
 
     Raises:
         Exception: NVRTC is missing or refuses; whatever ``cuda.core`` raises.
@@ -151,14 +155,8 @@ class Unpacker:
         self._cuda = cuda
         self._kernels = Kernels(core, _SOURCE, _KERNELS.values())
 
-    def prepare(self, planar: int, format_: SurfaceFormat, layout: PlanarLayout) -> "Unpacking":
-        """Return what takes surfaces of one format apart.
-
-        Args:
-            planar: the device address of ``layout.size_bytes`` bytes, where they go.
-            format_: how samples lie in a surface.
-            layout: where they shall lie.
-        """
+    def prepare(self, planar: int, format_: SurfaceFormat, layout: _PlanarLayout) -> "_Unpacking":
+        """Return what takes surfaces apart into ``layout.size_bytes`` bytes at the device address ``planar``."""
         luma, blue, red = layout.planes
         size_bytes = format_.sample_bytes
         surface = ctypes.c_uint64(0)
@@ -172,10 +170,10 @@ class Unpacker:
         )
         kernel = self._kernels[_KERNELS[size_bytes]]
         vectors = -(-luma.columns * size_bytes // _VECTOR_BYTES)
-        return Unpacking(Launch(self._cuda, kernel, (vectors, luma.rows + blue.rows), values), surface)
+        return _Unpacking(Launch(self._cuda, kernel, (vectors, luma.rows + blue.rows), values), surface)
 
 
-class Unpacking:
+class _Unpacking:
     """The kernel with its arguments, of which only the surface changes. Used by one thread at a time."""
 
     def __init__(self, launch: Launch, surface: ctypes.c_uint64) -> None:
@@ -183,14 +181,78 @@ class Unpacking:
         self._surface = surface
 
     def begin(self, surface: int, stream: Stream) -> None:
-        """Begin to take apart the surface at this device address; done when the stream is."""
         self._surface.value = surface
         self._launch.begin(stream)
 
 
 def open_unpacker(cuda: Cuda) -> Unpacker | None:
-    """Return the kernel for the device that this process sees; None where it cannot be compiled here."""
+    """Return the kernel for this process's device; None where it cannot be compiled here."""
     try:
         return Unpacker(importlib.import_module("cuda.core"), cuda)
     except Exception:  # noqa: BLE001 - a missing compiler shows in many ways, and the host does the work then
         return None
+
+
+class PictureFetcher(SurfaceReader[VideoFrame]):
+    """Brings one session's surfaces to the host.
+
+    Args:
+        cuda: the device.
+        memory: page-locked memory, shared by all sessions of the device.
+        unpacker: the device's kernel; None lets the host take surfaces apart.
+        format_: how samples lie in a surface.
+        size: (width, height) of the pictures.
+        pix_fmt: FFmpeg's planar format, which ``format_`` was made from.
+    """
+
+    def __init__(
+        self,
+        cuda: Cuda,
+        memory: PinnedMemory,
+        unpacker: Unpacker | None,
+        *,
+        format_: SurfaceFormat,
+        size: tuple[int, int],
+        pix_fmt: str,
+    ) -> None:
+        self._cuda = cuda
+        self._memory = memory
+        self._format = format_
+        self._size = size
+        self._pix_fmt = pix_fmt
+        self._layout = _planar_layout(format_, *size)
+        self._dtype = np.dtype(np.uint8 if format_.sample_bytes == 1 else np.uint16)
+        self._copied_bytes = format_.size_bytes(*size) if unpacker is None else self._layout.size_bytes
+        self._scratch = 0 if unpacker is None else cuda.allocate(self._copied_bytes)
+        self._unpacking = None if unpacker is None else unpacker.prepare(self._scratch, format_, self._layout)
+
+    def begin(self, surface: int, stream: Stream) -> Callable[[], VideoFrame]:
+        """Begin to bring a surface to the host; ``DeviceMemory`` if no more memory may be locked."""
+        buffer = self._memory.acquire(self._copied_bytes)
+        if self._unpacking is not None:
+            # One scratch is enough: a stream's work runs in order.
+            self._unpacking.begin(surface, stream)
+            surface = self._scratch
+        self._cuda.copy_to_host(buffer.address, surface, self._copied_bytes, stream)
+        return partial(self._picture, buffer)
+
+    def apply_colour(self, picture: VideoFrame, context: VideoCodecContext) -> None:
+        """Give a picture the colour description of a software decoder's, which filters read."""
+        apply_colour(picture, context)
+
+    def close(self) -> None:
+        """Free the device's memory; pictures in use keep theirs."""
+        if self._scratch:
+            self._cuda.free(self._scratch)
+            self._scratch = 0
+
+    def _picture(self, buffer: PinnedBuffer) -> VideoFrame:
+        samples = np.asarray(buffer)
+        if self._unpacking is None:
+            return planar_picture(samples, self._format, *self._size, self._pix_fmt)
+        step = self._format.sample_bytes
+        planes = [
+            np.ndarray((each.rows, each.columns), self._dtype, samples, each.offset_bytes, (each.pitch_bytes, step))
+            for each in self._layout.planes
+        ]
+        return VideoFrame.from_dlpack(planes, format=self._pix_fmt)

@@ -1,6 +1,6 @@
 """CUDA contexts, streams, memory and kernels."""
 
-from .buffer_pool import BufferPool
 from .context import Cuda, Stream
+from .memory import BufferPool
 
 __all__ = ["BufferPool", "Cuda", "Stream"]

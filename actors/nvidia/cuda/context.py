@@ -1,10 +1,9 @@
-"""The little of CUDA's driver API that sessions need, with its errors mapped once.
+"""What sessions need of CUDA's driver API, with its errors mapped.
 
 Every call goes through ``cuda.bindings.driver``, which releases the interpreter while it waits. Only one device is
 visible to a worker process, so it is always ordinal 0.
 """
 
-import threading
 from typing import Any, Final, NoReturn
 
 from ....errors import DeviceError, DeviceMemory, EngineUnfit
@@ -16,7 +15,7 @@ _FREE_MEMORY: Final = "End what else uses this GPU, or use --device cpu."
 
 
 def cuda_error(code: int, beginning: str, name: str = "") -> DeviceError:
-    """Return the error of our tree for a CUresult, whose message begins so."""
+    """Return our error for a CUresult, its message starting with ``beginning``."""
     fatal = FATAL_RESULTS.get(code)
     name = name or name_of_result(code)
     message = f"{beginning} CUDA error {code}{f' ({name})' if name else ''}{f': {fatal.why}' if fatal else ''}"
@@ -25,20 +24,14 @@ def cuda_error(code: int, beginning: str, name: str = "") -> DeviceError:
 
 
 def raise_cuda(code: int, what: str, name: str = "") -> NoReturn:
-    """Raise the error of our tree for a CUresult.
-
-    Raises:
-        DeviceMemory, EngineUnfit, EngineHung, DeviceLost, DeviceError: by what the code means for the process.
-    """
+    """Raise our error for a CUresult: DeviceMemory, EngineUnfit, EngineHung, DeviceLost or DeviceError."""
     raise cuda_error(code, f"{what} failed with", name)
 
 
 class Cuda:
-    """The primary context of the one visible device. Safe from any thread.
+    """The primary context of the one visible device, through ``cuda.bindings.driver``. Safe from any thread.
 
-    Args:
-        driver: ``cuda.bindings.driver``.
-        watch: notices calls that do not return; None is the process's.
+    ``watch`` reports calls that do not return; None is the process's.
 
     Raises:
         EngineUnfit: there is no driver.
@@ -48,10 +41,12 @@ class Cuda:
     def __init__(self, driver: Any, watch: CallWatch | None = None) -> None:
         self._driver = driver
         self.watch = process_watch() if watch is None else watch
-        self._lock = threading.Lock()
-        self._begin()
-        self._device = self._call("cuDeviceGet", 0)
-        self._context = self._opened("cuDevicePrimaryCtxRetain", self._device)
+        try:
+            self._opened("cuInit", 0)
+        except RuntimeError as error:  # the binding's own: it finds no driver, or an old one
+            message = f"CUDA cannot be used here: {next(iter(str(error).splitlines()), type(error).__name__)}"
+            raise EngineUnfit(message, _FIX) from error
+        self._context = self._opened("cuDevicePrimaryCtxRetain", self._call("cuDeviceGet", 0))
 
     @property
     def context(self) -> int:
@@ -84,7 +79,7 @@ class Cuda:
         self._call("cuMemFree", address)
 
     def pin(self, size_bytes: int) -> int:
-        """Allocate page-locked host memory, which copies run into at full speed; return its address."""
+        """Allocate page-locked host memory; return its address."""
         self.enter()
         return int(self._call("cuMemHostAlloc", size_bytes, 0))
 
@@ -106,12 +101,7 @@ class Cuda:
         self._begun("cuMemcpyDtoDAsync", target, source, size_bytes, stream.handle)
 
     def launch(
-        self,
-        kernel: Any,
-        grid: tuple[int, int],
-        block: tuple[int, int],
-        arguments: int,
-        stream: "Stream",
+        self, kernel: Any, grid: tuple[int, int], block: tuple[int, int], arguments: int, stream: "Stream"
     ) -> None:
         """Begin to run a kernel; ``arguments`` is the address of an array of pointers to its arguments."""
         self._begun("cuLaunchKernel", kernel, *grid, 1, *block, 1, 0, stream.handle, arguments, 0)
@@ -126,19 +116,12 @@ class Cuda:
         self._call("cuStreamDestroy", handle)
 
     def wait_for(self, handle: Any) -> None:
-        """Wait until everything that was put into a stream is done."""
+        """Wait until a stream is done."""
         self._begun("cuStreamSynchronize", handle)
 
     def wait_for_all(self) -> None:
-        """Wait until everything is done that was put into any of the context's streams."""
+        """Wait until all of the context's streams are done."""
         self._begun("cuCtxSynchronize")
-
-    def _begin(self) -> None:
-        try:
-            self._opened("cuInit", 0)
-        except RuntimeError as error:  # the binding's own: it finds no driver, or an old one
-            message = f"CUDA cannot be used here: {next(iter(str(error).splitlines()), type(error).__name__)}"
-            raise EngineUnfit(message, _FIX) from error
 
     def _call(self, name: str, *arguments: object) -> Any:
         return self._watched(self.watch.calling("CUDA", name), name, arguments)
@@ -161,7 +144,7 @@ class Cuda:
 
 
 class Stream:
-    """A CUDA stream: what is put into it happens in order."""
+    """A CUDA stream, whose work runs in order."""
 
     def __init__(self, cuda: Cuda, handle: Any) -> None:
         self._cuda = cuda
@@ -173,7 +156,7 @@ class Stream:
         return int(self.handle)
 
     def wait(self) -> None:
-        """Wait until everything in it is done."""
+        """Wait until all its work is done."""
         self._cuda.wait_for(self.handle)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Kernels of our own: compiled when they are wanted first, and put into streams with their arguments."""
+"""Kernels of our own: compiled on first use, and put into streams with their arguments."""
 
 import ctypes
 from collections.abc import Iterable
@@ -11,12 +11,7 @@ BLOCK: Final = (64, 4)
 
 
 class Kernels:
-    """A source's kernels, compiled by NVRTC for the device at hand.
-
-    Args:
-        core: ``cuda.core``, or what answers like it.
-        source: CUDA C++.
-        names: the kernels' names in it, templates with their arguments.
+    """The kernels of CUDA C++ source, compiled by NVRTC for the current device, by their names in it.
 
     Raises:
         Exception: NVRTC is missing or refuses; whatever ``cuda.core`` raises.
@@ -38,13 +33,8 @@ class Launch:
     """A kernel with its arguments, which may be changed between launches. Used by one thread at a time.
 
     It is launched through ``cuda.bindings``, which lets other threads run while the driver keeps it waiting;
-    ``cuda.core`` does not, and with a dozen sessions that halves their speed.
-
-    Args:
-        cuda: the device.
-        kernel: its handle.
-        size: how many columns and rows of threads there must be.
-        values: its arguments, in order, as ctypes values.
+    ``cuda.core`` does not, and with a dozen sessions that halves their speed. ``size`` is the least (columns, rows) of
+    threads; ``values`` are the kernel's arguments, in order, as ctypes values.
     """
 
     def __init__(self, cuda: Cuda, kernel: Any, size: tuple[int, int], values: tuple[Any, ...]) -> None:
@@ -55,5 +45,5 @@ class Launch:
         self._pointers = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
 
     def begin(self, stream: Stream) -> None:
-        """Begin to run it with what its arguments are now; done when the stream is."""
+        """Begin to run it with its current arguments; done when the stream is."""
         self._cuda.launch(self._kernel, self._grid, BLOCK, ctypes.addressof(self._pointers), stream)

@@ -1,6 +1,5 @@
-"""What a CUresult means for the process.
+"""What a CUresult means for the process: most codes report one failed call, those listed here end its use of CUDA.
 
-Most codes report one failed call and leave all else as it was; after those listed here nothing can be relied upon.
 Source: CUDA Driver API, "CUresult" (cuda.h), where it says that the process must be terminated and relaunched, or that
 the context is gone; the others have their reason beside them.
 """

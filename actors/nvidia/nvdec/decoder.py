@@ -1,8 +1,9 @@
 """NVDEC as a picture decoder: the same pictures as software's, or a reason why not."""
 
+import threading
 from collections.abc import Callable, Iterator
-from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
 
 from av.error import FFmpegError
 from av.video.codeccontext import VideoCodecContext
@@ -14,12 +15,13 @@ from ...bitstream.parameter_sets import crops_left_or_top, max_reorder_frames
 from ...bitstream.vp9 import Vp9Colours
 from ...decode.decoding import DecodeTally, OpenTrack, PictureDecoder, PictureT
 from ...decode.nvdec_options import PLAIN, NvdecOptions
-from ...decode.nvdec_support import CodedTrack, track_facts, unsupported_reason
+from ...decode.nvdec_support import CODECS, CodedTrack, track_facts, unsupported_reason
 from ...surfaces.formats import surface_format
+from ..cuda.context import Cuda
 from .packet_prep import Feeder
 from .pool import NvdecPool, SessionRequest
-from .range import Fed, FedRange, RangePicture
-from .session import MakeReader, SessionKey
+from .range import Fed, FedRange
+from .session import MakeReader, SessionKey, mapped
 
 if TYPE_CHECKING:
     from ...decode.decoding import VideoPacket
@@ -28,8 +30,49 @@ if TYPE_CHECKING:
 _ADVICE: Final = "Software decodes it instead."
 _UNSTATED: Final = (0, 2, 2, 2)
 """FFmpeg's range, matrix, primaries and transfer where they are unspecified."""
+_CHROMA: Final = {"4:2:0": 1, "4:2:2": 2, "4:4:4": 3}
+"""By the numbers of ``cudaVideoChromaFormat``."""
 
 
+class NvdecCapabilities:
+    """What the device's NVDEC can: asked once for each codec, sampling and depth, since asking makes a context."""
+
+    def __init__(self, module: Any, cuda: Cuda) -> None:
+        self._module = module
+        self._cuda = cuda
+        self._lock = threading.Lock()
+        self._known: dict[tuple[str, str, int], dict[str, int]] = {}
+
+    def unsupported_reason(self, key: SessionKey) -> str:
+        """Return why the device does not decode such a track; "" where it does."""
+        chroma, bits = key.surface.chroma, key.surface.bits
+        with self._lock:
+            if (key.codec, chroma, bits) not in self._known:
+                self._known[key.codec, chroma, bits] = self._asked(key.codec, chroma, bits)
+            caps = self._known[key.codec, chroma, bits]
+        if not caps.get("supported"):
+            return f"this GPU's NVDEC decodes no {key.codec} {chroma} with {bits} bits"
+        sides = ((key.width, "width"), (key.height, "height"))
+        if all(caps[f"{name}_min"] <= side <= caps[f"{name}_max"] for side, name in sides):
+            return ""
+        least, most = (f"{caps[f'width_{end}']}x{caps[f'height_{end}']}" for end in ("min", "max"))
+        return f"this GPU's NVDEC decodes {key.codec} from {least} to {most}, not {key.width}x{key.height}"
+
+    def _asked(self, codec: str, chroma: str, bits: int) -> dict[str, int]:
+        self._cuda.enter()
+        try:
+            caps: dict[str, int] = self._module.GetDecoderCaps(
+                gpuid=0,
+                codec=self._module.cudaVideoCodec(CODECS[codec]),
+                chromaformat=self._module.cudaVideoChromaFormat(_CHROMA[chroma]),
+                bitdepth=bits,
+            )
+        except Exception as error:
+            raise mapped(error, "NVDEC does not say what it can") from error
+        return caps
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class NvdecDecoder(PictureDecoder[PictureT]):
     """Decodes on the one device that this process sees, on warm sessions.
 
@@ -43,31 +86,12 @@ class NvdecDecoder(PictureDecoder[PictureT]):
     """
 
     name = "nvdec"
-
-    def __init__(
-        self,
-        pool: NvdecPool,
-        make_reader: MakeReader[PictureT],
-        cannot: Callable[[SessionKey], str],
-        wrong_pictures: Callable[[], int],
-        *,
-        request: SessionRequest | None = None,
-        options: NvdecOptions = PLAIN,
-    ) -> None:
-        self.pool = pool
-        self._make_reader = make_reader
-        self._cannot = cannot
-        self._wrong_pictures = wrong_pictures
-        self._request = request
-        self._options = options
-
-    def non_blocking(self, request: SessionRequest) -> "NvdecDecoder[PictureT]":
-        """Return the same decoder for a caller with a fallback, which does not wait long for a session."""
-        return NvdecDecoder(self.pool, self._make_reader, self._cannot, self._wrong_pictures, request=request)
-
-    def asking(self, options: NvdecOptions) -> "NvdecDecoder[PictureT]":
-        """Return the same decoder on sessions that were opened with ``options``."""
-        return NvdecDecoder(self.pool, self._make_reader, self._cannot, self._wrong_pictures, options=options)
+    pool: NvdecPool
+    make_reader: MakeReader[PictureT]
+    cannot: Callable[[SessionKey], str]
+    wrong_pictures: Callable[[], int]
+    request: SessionRequest | None = None
+    options: NvdecOptions = PLAIN
 
     def decode(
         self, track: OpenTrack, packets: "Iterator[tuple[int, VideoPacket]]", tally: DecodeTally
@@ -82,37 +106,40 @@ class NvdecDecoder(PictureDecoder[PictureT]):
         """
         facts = track_facts(track.stream)
         self._key(facts, frozenset())
-        feeder = Feeder(
-            facts.codec, facts.extradata, (facts.width, facts.height), _known_sequence(facts, track.context)
-        )
-        _refuse_ambiguity(feeder)
-        counts = feeder.counts_pictures or self._options.latency == "zero"
-        at_once = self._options.keeps_coding_order
+        size = (facts.width, facts.height)
+        feeder = Feeder(facts.codec, facts.extradata, size, _known_sequence(facts, track.context))
+        if (count := len(feeder.sequence)) > 1:
+            message = f"the codec's configuration has {count} sequence parameter sets, for pictures to choose from"
+            raise EngineUnfit(message, _ADVICE)
         range_: FedRange[PictureT] = FedRange(
-            facts.codec, feeder, packets, tally, counts_pictures=counts, at_once=at_once
+            facts.codec,
+            feeder,
+            packets,
+            tally,
+            counts_pictures=feeder.counts_pictures or self.options.latency == "zero",
+            at_once=self.options.keeps_coding_order,
         )
         range_.advance()
-        wrong_before = self._wrong_pictures()
-        for found in self._pictures(range_, feeder, facts, track.context):
-            yield found.number, found.picture
-        if self._wrong_pictures() != wrong_before:
+        wrong_before = self.wrong_pictures()
+        yield from self._pictures(range_, feeder, facts, track.context)
+        if self.wrong_pictures() != wrong_before:
             raise EngineFailed("NVDEC could not decode every picture, of this source or of one beside it", _ADVICE)
 
     def _pictures(
         self, range_: FedRange[PictureT], feeder: Feeder, facts: CodedTrack, context: VideoCodecContext
-    ) -> Iterator[RangePicture[PictureT]]:
-        """Yield a range's pictures, stretch by stretch, each on a session of its size."""
-        request = self._request
+    ) -> Iterator[tuple[int, PictureT]]:
+        """Yield a range's pictures with their packets' numbers, stretch by stretch, each on a session of its size."""
+        request = self.request
         key = self._next_key(range_.next, feeder, facts, context)
         colours = _colours(context)
         while (fed := range_.next) is not None and key is not None:
             with self.pool.acquire(key, fed.chunk.payload, request) as session:
                 while key is not None and session.serves(key):
                     session.turn_to(key)
-                    reader = session.reader(self._make_reader)
-                    for found in range_.stretch(session, reader):
-                        reader.apply_colour(found.picture, context)
-                        yield found
+                    reader = session.reader(self.make_reader)
+                    for number, picture in range_.stretch(session, reader):
+                        reader.apply_colour(picture, context)
+                        yield number, picture
                     key = self._next_key(range_.next, feeder, facts, context)
                     if not feeder.counts_pictures:
                         _refuse_blurred(colours, colours := _colours(context))
@@ -121,12 +148,12 @@ class NvdecDecoder(PictureDecoder[PictureT]):
     def _next_key(
         self, fed: Fed | None, feeder: Feeder, facts: CodedTrack, context: VideoCodecContext
     ) -> SessionKey | None:
-        """Return what the next stretch wants; None at the end."""
+        """Return the key of the next stretch; None at the end."""
         if fed is None:
             return None
         if fed.chunk.is_new:
             facts = _looked_at(fed, facts, context)
-            feeder.resize((facts.width, facts.height))
+            feeder.size = (facts.width, facts.height)
         return self._key(facts, feeder.sequence)
 
     def _key(self, facts: CodedTrack, sequence: CodedSequence) -> SessionKey:
@@ -136,17 +163,17 @@ class NvdecDecoder(PictureDecoder[PictureT]):
         if crops_left_or_top(facts.codec, facts.extradata):
             raise EngineUnfit("pictures are cropped on the left or at the top, which PyNvVideoCodec ignores", _ADVICE)
         reorders = facts.codec in ("h264", "hevc") and max_reorder_frames(facts.codec, facts.extradata) != 0
-        if self._options.keeps_coding_order and reorders:
-            message = f"latency {self._options.latency} is for pictures that are shown as they are coded"
+        if self.options.keeps_coding_order and reorders:
+            message = f"latency {self.options.latency} is for pictures that are shown as they are coded"
             raise EngineUnfit(message, "Use the latency native.")
-        key = SessionKey(facts.codec, facts.pix_fmt, surface, facts.width, facts.height, self._options, sequence)
-        if reason := self._cannot(key):
+        key = SessionKey(facts.codec, facts.pix_fmt, surface, facts.width, facts.height, self.options, sequence)
+        if reason := self.cannot(key):
             raise EngineUnfit(reason, _ADVICE)
         return key
 
 
 def _looked_at(fed: Fed, facts: CodedTrack, context: VideoCodecContext) -> CodedTrack:
-    """Have software decode a packet: its picture shows what new parameters mean, and gives ``context`` its colours."""
+    """Decode a packet in software: its picture shows what new parameters mean, and gives ``context`` its colours."""
     try:
         pictures = context.decode(fed.packet)
         if not pictures:
@@ -163,7 +190,7 @@ def _looked_at(fed: Fed, facts: CodedTrack, context: VideoCodecContext) -> Coded
 
 
 def _colours(context: VideoCodecContext) -> tuple[int, int, int, int]:
-    """Return the colour description as far as software knows it by now."""
+    """Return the colour description that software knows by now."""
     return int(context.color_range), int(context.colorspace), int(context.color_primaries), int(context.color_trc)
 
 
@@ -174,16 +201,7 @@ def _refuse_blurred(before: tuple[int, ...], after: tuple[int, ...]) -> None:
 
 
 def _known_sequence(facts: CodedTrack, context: VideoCodecContext) -> CodedSequence | None:
-    """Return what is known of the pictures where the codec's configuration does not say it."""
     if facts.codec != "vp9":
         return None
     colours = Vp9Colours(int(context.colorspace), int(context.color_range))
     return vp9_sequence((facts.width, facts.height), colours)
-
-
-def _refuse_ambiguity(feeder: Feeder) -> None:
-    if feeder.sequences > 1:
-        message = (
-            f"the codec's configuration has {feeder.sequences} sequence parameter sets, for pictures to choose from"
-        )
-        raise EngineUnfit(message, _ADVICE)

@@ -39,10 +39,7 @@ _ENDS: Final = frozenset({36, 37})
 
 
 class Chunk(NamedTuple):
-    """What is fed for one packet: its number in demux order, the bytes, and its headers.
-
-    ``is_new`` is whether the packet changes the known parameters of the pictures from here on.
-    """
+    """One packet as it is fed; ``number`` is in demux order, ``is_new`` whether it changes the known parameters."""
 
     number: int
     payload: bytes
@@ -56,7 +53,7 @@ class Feeder:
     Args:
         codec: FFmpeg's canonical name.
         extradata: the track's codec configuration; it says how units are delimited.
-        size: the pictures' (width, height).
+        size: the pictures' (width, height); set it again when it changes.
         sequence: what is known of the pictures before the first packet, where extradata does not say it.
     """
 
@@ -65,8 +62,9 @@ class Feeder:
     ) -> None:
         self._codec = codec
         self._extradata = extradata
-        self._size = size
-        self._sequence = sequence or _stated(codec, extradata)
+        self.size = size
+        self.sequence = sequence or _stated(codec, extradata)
+        """What is known of the following pictures; several where they choose without a packet saying so."""
         self._is_hevc = codec == "hevc"
         self._has_units = codec in ("h264", "hevc")
         self._prefix_bytes = prefix_bytes(extradata, hevc=self._is_hevc) if self._has_units else None
@@ -76,21 +74,11 @@ class Feeder:
 
     @property
     def counts_pictures(self) -> bool:
-        """Whether pictures come in the order of the packets, so that counting tells which is which."""
+        """Whether pictures come in the order of the packets, so that counting identifies them."""
         return self._codec in ("vp8", "vp9", "av1")
 
-    @property
-    def sequence(self) -> CodedSequence:
-        """What is known of the pictures from here on."""
-        return self._sequence
-
-    @property
-    def sequences(self) -> int:
-        """How many sequences pictures may belong to without a packet saying so."""
-        return len(self._sequence)
-
     def chunk(self, number: int, packet: "bytes | memoryview") -> Chunk | None:
-        """Return what to feed for a packet; None where it must not be seen. The packet is not held on to."""
+        """Return what to feed for a packet; None where NVDEC must not see it. Keeps no reference."""
         if self._prefix_bytes is not None:
             view = memoryview(packet)
             return self._unit_chunk(number, view, list(prefixed_units(view, self._prefix_bytes)))
@@ -100,15 +88,11 @@ class Feeder:
         headers = self._headers(data)
         return Chunk(number, data, self._is_new(headers.sequence), headers)
 
-    def resize(self, size: tuple[int, int]) -> None:
-        """Say what size pictures have from here on."""
-        self._size = size
-
     def _headers(self, data: bytes) -> PacketHeaders:
         if self._codec == "vp8":
             return vp8_headers(data)
         if self._codec == "vp9":
-            return vp9_headers(data, self._size)
+            return vp9_headers(data, self.size)
         return av1_headers(data) if self._codec == "av1" else PacketHeaders()
 
     def _unit_chunk(
@@ -127,15 +111,15 @@ class Feeder:
         return Chunk(number, payload, is_new, headers)
 
     def _is_new(self, stated: CodedSequence | None) -> bool:
-        if stated is None or stated <= self._sequence:
+        if stated is None or stated <= self.sequence:
             return False
-        self._sequence = stated
+        self.sequence = stated
         return True
 
     def _is_undecodable(self, kinds: Sequence[int]) -> bool:
-        """Tell whether a packet holds a leading picture that refers to what lies before a point where decoding starts.
+        """Return whether a packet's picture is a leading one that refers to what precedes the start of decoding.
 
-        That is the range's first picture, a broken link, and a CRA after an end of sequence (H.265 section 8.1.3).
+        Decoding starts at the range's first picture, a broken link, and a CRA after an end of sequence (H.265 8.1.3).
         """
         first = next((place for place, kind in enumerate(kinds) if kind < _SLICES), len(kinds))
         self._starts_sequence = self._starts_sequence or not _ENDS.isdisjoint(kinds[:first])
@@ -149,7 +133,6 @@ class Feeder:
 
 
 def _stated(codec: str, extradata: bytes) -> CodedSequence:
-    """Return what a track's configuration states of its pictures."""
     if codec in ("h264", "hevc"):
         hevc = codec == "hevc"
         return base_sequence_sets(sequence_sets(extradata, hevc=hevc), hevc=hevc)

@@ -4,7 +4,7 @@ Opening one costs 0.1 s of the kernel's time, serialised over the whole host (do
 """
 
 import threading
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from typing import Final
 
 from ....errors import DeviceError, EngineBusy, SessionLimit
 from ...device.interface import SESSIONS_OPENING
-from ..cuda.memory_budget import MemoryBudget
+from ..cuda.memory import MemoryBudget
 from .session import NvdecSession, SessionKey, session_bytes
 
 PATIENT_OPENINGS: Final = 2
@@ -43,27 +43,19 @@ class PoolCounts:
     in_use_now: int = 0
     closed: int = 0
     refused: int = 0
-    of_kind: dict[SessionKey, KeyCounts] = field(default_factory=dict)
-
-    def of(self, key: SessionKey) -> KeyCounts:
-        """Return the counts of one kind."""
-        return self.of_kind.setdefault(key, KeyCounts())
+    of_kind: defaultdict[SessionKey, KeyCounts] = field(default_factory=lambda: defaultdict(KeyCounts))
 
 
+@dataclass(slots=True)
 class SessionRequest:
-    """A request for a session soon, or not at all. Until it ends, the session opened for it is reserved."""
+    """A request for a session soon, or not at all. Until ``is_over``, the session opened for it is reserved."""
 
-    def __init__(self) -> None:
-        self.is_over = False
-
-    def end(self) -> None:
-        """End it, with a session or without."""
-        self.is_over = True
+    is_over: bool = False
 
 
 @dataclass(slots=True, eq=False)
 class _Waiter:
-    """A caller that waits, and its session or error."""
+    """A waiting caller, and its session or error."""
 
     outcome: NvdecSession | BaseException | None = None
 
@@ -157,7 +149,7 @@ class NvdecPool:
         return self._idle.pop(name)
 
     def _count_in_use(self, key: SessionKey) -> None:
-        counts = self.counts.of(key)
+        counts = self.counts.of_kind[key]
         counts.in_use_now += 1
         counts.wanted_most = max(counts.wanted_most, counts.in_use_now)
         self.counts.in_use += 1
@@ -189,7 +181,7 @@ class NvdecPool:
         if not found.is_begun:
             self._openings.append(found)
         found.request = request
-        counts = self.counts.of(key)
+        counts = self.counts.of_kind[key]
         here = sum(1 for each in self._openings if each.key == key and (each is found or not each.is_free))
         counts.wanted_most = max(counts.wanted_most, counts.in_use_now + here)
         if self._maker is None:
@@ -248,7 +240,7 @@ class NvdecPool:
         with self._changed:
             self._openings.remove(opening)
             self.counts.made += 1
-            self.counts.of(opening.key).made += 1
+            self.counts.of_kind[opening.key].made += 1
             if opening.waiter is None:
                 surplus = self._shelve(session, opening.request)
             else:
@@ -261,7 +253,7 @@ class NvdecPool:
 
     def _give_back(self, session: NvdecSession) -> None:
         with self._changed:
-            self.counts.of(session.key).in_use_now -= 1
+            self.counts.of_kind[session.key].in_use_now -= 1
             self.counts.in_use_now -= 1
             surplus = self._shelve(session, None) if session.is_clean else [session]
             self._changed.notify_all()
@@ -294,7 +286,7 @@ class NvdecPool:
         for session in sessions:
             with self._changed:
                 self.counts.closed += 1
-                self.counts.of(session.key).closed += 1
+                self.counts.of_kind[session.key].closed += 1
             try:
                 session.close()
             finally:

@@ -1,20 +1,16 @@
 """One range in NVDEC: which pictures are awaited, and which packet each one is of."""
 
 import time
-from collections.abc import Callable, Generator, Iterator
-from typing import TYPE_CHECKING, Final, Generic, NamedTuple, ParamSpec
+from collections.abc import Generator, Iterator
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple
 
 from ....errors import EngineFailed, EngineUnfit
 from ...decode.decoding import DecodeTally, PictureT
-from ..cuda.surface_reader import SurfaceReader
 from .packet_prep import Chunk, Feeder
-from .session import NvdecSession, SessionPicture
+from .session import NvdecSession, SurfaceReader
 
 if TYPE_CHECKING:
     from ...decode.decoding import VideoPacket
-
-
-CallP = ParamSpec("CallP")
 
 _ADVICE: Final = "Software decodes it instead."
 
@@ -24,13 +20,6 @@ class Fed(NamedTuple):
 
     chunk: Chunk
     packet: "VideoPacket"
-
-
-class RangePicture(NamedTuple, Generic[PictureT]):
-    """A picture of a range, and the number of its packet."""
-
-    number: int
-    picture: PictureT
 
 
 class _Awaited(NamedTuple):
@@ -44,7 +33,7 @@ class _Awaited(NamedTuple):
 class FedRange(Generic[PictureT]):
     """A range's packets, read one ahead, and the pictures that they give. Used once.
 
-    A range falls into stretches: a packet that states something new of the pictures from here on (their size, their
+    A range falls into stretches: a packet that states something new of the following pictures (their size, their
     colours) begins another, and what was fed before comes out first.
 
     The decoder is given presentation times, and gives each picture one: it hands them out in their own order, so they
@@ -54,7 +43,7 @@ class FedRange(Generic[PictureT]):
         codec: FFmpeg's canonical name.
         feeder: makes packets ready.
         packets: (number in demux order, packet), the first one a random access point.
-        tally: what decoding meets.
+        tally: counts what decoding meets.
         counts_pictures: whether pictures are identified by counting them.
         at_once: whether each must come with its packet, else it counts as missing before the next is fed.
     """
@@ -80,49 +69,43 @@ class FedRange(Generic[PictureT]):
         self._begun = False
         self._first_pts: int | None = None
         self._packets = packets
-        self._next: Fed | None = None
-
-    @property
-    def next(self) -> Fed | None:
+        self.next: Fed | None = None
         """What the next stretch begins with; None at the end."""
-        return self._next
 
     def advance(self) -> None:
-        """Read the next packet.
-
-        Raises:
-            EngineFailed, EngineUnfit: NVDEC is not trusted with it.
-        """
+        """Read the next packet; ``EngineFailed`` or ``EngineUnfit`` if NVDEC is not trusted with it."""
         for number, packet in self._packets:
             self._check(number, packet)
             chunk = self._feeder.chunk(number, memoryview(packet))
             if chunk is not None:
                 self._check_headers(chunk, packet)
                 self._begun = True
-                self._next = Fed(chunk, packet)
+                self.next = Fed(chunk, packet)
                 return
-        self._next = None
+        self.next = None
 
     def stretch(
         self, session: NvdecSession, reader: SurfaceReader[PictureT]
-    ) -> Generator[RangePicture[PictureT], None, None]:
-        """Yield the pictures up to the next stretch, the session empty then.
+    ) -> Generator[tuple[int, PictureT], None, None]:
+        """Yield (its packet's number, picture) up to the next stretch; the session is empty then.
 
         Raises:
             EngineUnfit: NVDEC may not decode what comes.
             EngineFailed: what it gave is not beyond doubt.
             DeviceError: the device failed otherwise.
         """
-        while (fed := self._next) is not None:
+        while (fed := self.next) is not None:
             ticket = self._expect(fed.chunk, fed.packet)
-            yield from self._accepted(self._timed(session.feed, fed.chunk.payload, ticket, reader))
+            began_s = time.perf_counter()
+            yield from self._accepted(session.feed(fed.chunk.payload, ticket, reader), began_s)
             if self._at_once and self._awaited:
                 message = f"NVDEC held the picture of packet {fed.chunk.number} back"
                 raise EngineFailed(message, "Use the latency native.")
             self.advance()
-            if self._next is not None and self._next.chunk.is_new:
+            if self.next is not None and self.next.chunk.is_new:
                 break
-        yield from self._accepted(self._timed(session.flush, reader))
+        began_s = time.perf_counter()
+        yield from self._accepted(session.flush(reader), began_s)
         missing = [awaited for awaited in self._awaited.values() if awaited.is_wanted]
         if missing:
             message = f"NVDEC left out {len(missing)} pictures, the first of packet {missing[0].number}"
@@ -152,7 +135,9 @@ class FedRange(Generic[PictureT]):
 
     def _expect(self, chunk: Chunk, packet: "VideoPacket") -> int:
         """Note the pictures that a chunk shows; return the ticket to feed it with."""
-        awaited = _Awaited(chunk.number, packet.pts, self._is_wanted(packet))
+        # An edit list hides some; a leading picture refers to what was never fed.
+        is_leading = packet.pts is not None and self._first_pts is not None and packet.pts < self._first_pts
+        awaited = _Awaited(chunk.number, packet.pts, not packet.is_discard and not is_leading)
         if self._counts_pictures:
             for _ in range(chunk.headers.shown):
                 self._awaited[self._tickets] = awaited
@@ -164,32 +149,15 @@ class FedRange(Generic[PictureT]):
         self._awaited[packet.pts] = awaited
         return packet.pts
 
-    def _is_wanted(self, packet: "VideoPacket") -> bool:
-        """Return whether software would give a packet's picture.
-
-        Not one that an edit list hides, nor a leading picture, which refers to what was never fed.
-        """
-        is_leading = packet.pts is not None and self._first_pts is not None and packet.pts < self._first_pts
-        return not packet.is_discard and not is_leading
-
-    def _timed(
-        self, call: Callable[CallP, list[SessionPicture[PictureT]]], *arguments: CallP.args, **named: CallP.kwargs
-    ) -> list[SessionPicture[PictureT]]:
-        began = time.perf_counter()
-        pictures = call(*arguments, **named)
-        self._tally.decode_s += time.perf_counter() - began
-        return pictures
-
-    def _accepted(self, pictures: list[SessionPicture[PictureT]]) -> Iterator[RangePicture[PictureT]]:
-        for told, picture in pictures:
-            ticket = told
-            if self._counts_pictures:
-                ticket = self._next_ticket
-                self._next_ticket += 1
+    def _accepted(self, pictures: list[tuple[int, PictureT]], began_s: float) -> Iterator[tuple[int, PictureT]]:
+        self._tally.decode_s += time.perf_counter() - began_s
+        for stated, picture in pictures:
+            ticket = self._next_ticket if self._counts_pictures else stated
+            self._next_ticket += 1
             awaited = self._awaited.pop(ticket, None)
             if awaited is None:
                 raise EngineFailed(f"NVDEC gave a picture that no packet promised, at {ticket}", _ADVICE)
             if awaited.is_wanted:
                 self._tally.frames += 1
                 picture.pts = awaited.pts
-                yield RangePicture(awaited.number, picture)
+                yield awaited.number, picture

@@ -5,6 +5,7 @@ long as its worker lives. It belongs to one thread at a time.
 """
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -12,17 +13,17 @@ from enum import Enum
 from typing import Any, Final, Generic, NamedTuple, TypeAlias, cast
 
 import numpy as np
+from av.video.codeccontext import VideoCodecContext
 
 from ....errors import DeviceError, EngineFailed, EngineUnfit
 from ...bitstream.packet_headers import CodedSequence
 from ...decode.decoding import PictureT
 from ...decode.nvdec_options import PLAIN, NvdecOptions
 from ...decode.nvdec_support import CODECS
+from ...media.values import SeiMessage
+from ...surfaces.device_frame import DecodeStatistics, PictureNotes
 from ...surfaces.formats import SurfaceFormat
-from ...surfaces.picture_notes import PictureNotes
-from ..cuda.context import Cuda, cuda_error
-from ..cuda.surface_reader import SurfaceReader
-from .picture_notes import picture_notes
+from ..cuda.context import Cuda, Stream, cuda_error
 
 _NVDEC: Final = "NVDEC"
 _UNSUPPORTED: Final = "PyNvVCExceptionUnsupported"
@@ -34,8 +35,8 @@ _ADVICE: Final = "codecfleet doctor --fresh tries every codec; --device cpu does
 class SessionKey:
     """What a session is made for; tracks with the same key may be fed to the same session.
 
-    ``sequence`` is what their pictures have in common, and compared only: a decoder has as many surfaces as its first
-    stream needs, and gives wrong pictures of one of the same size that needs more (measured on an H200).
+    ``sequence``, what is known of their pictures, is only compared: a decoder has as many surfaces as its first stream
+    needs, and gives wrong pictures of a stream of the same size that needs more (measured on an H200).
     """
 
     codec: str
@@ -60,10 +61,10 @@ _FIXED_BYTES: Final = 56 << 20
 
 
 def session_bytes(key: SessionKey) -> int:
-    """Return how much of the device's memory a session and its readers are counted with: an upper estimate.
+    """Return an upper estimate of the device memory of a session and its readers.
 
-    Surfaces as the package asks for them, each of the largest picture's size, and as much more as one of 1080p was seen
-    to take on an H200: 124 MiB in all.
+    The surfaces that the package asks for, each of the largest picture's size, and what a session of 1080p took beside
+    them on an H200: 124 MiB in all.
     """
     widest, highest = key.options.largest or (0, 0)
     size = max(key.width, widest), max(key.height, highest)
@@ -71,15 +72,30 @@ def session_bytes(key: SessionKey) -> int:
     return _FIXED_BYTES + pictures * key.surface.size_bytes(*size)
 
 
+class SurfaceReader(ABC, Generic[PictureT]):
+    """Makes pictures of one session's surfaces. Used by one thread at a time."""
+
+    @abstractmethod
+    def begin(self, surface: int, stream: Stream) -> Callable[[], PictureT]:
+        """Begin to read the surface at a device address; return what gives its picture once the stream is done.
+
+        Later work in the stream may overwrite the surface. Keep what this returns until the stream is done: it owns the
+        memory that is written to.
+
+        Raises:
+            DeviceError: the driver refuses, or there is no memory for it.
+        """
+
+    def apply_colour(self, picture: PictureT, context: VideoCodecContext) -> None:
+        """Give a picture what a software decoder would say of it beside its samples."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Free its memory; pictures in use keep theirs. Idempotent."""
+
+
 MakeReader: TypeAlias = Callable[[SessionKey], SurfaceReader[PictureT]]
 """Makes a reader for one session's surfaces."""
-
-
-class SessionPicture(NamedTuple, Generic[PictureT]):
-    """A picture as it comes out, with its notes if they were asked for, and the ticket of the packet it came from."""
-
-    ticket: int
-    picture: PictureT
 
 
 class _Begun(NamedTuple, Generic[PictureT]):
@@ -112,12 +128,7 @@ class NvdecSession:
         DeviceError: the driver refuses one.
     """
 
-    def __init__(
-        self,
-        codec_module: Any,
-        cuda: Cuda,
-        key: SessionKey,
-    ) -> None:
+    def __init__(self, codec_module: Any, cuda: Cuda, key: SessionKey) -> None:
         self.key = key
         self._shape = key
         self._module = codec_module
@@ -127,18 +138,15 @@ class NvdecSession:
         self._readers: dict[object, SurfaceReader[Any]] = {}
         self._begun: list[_Begun[Any]] = []
         self._stream = cuda.stream()
-        self._decoder = self._opened()
-
-    def _opened(self) -> Any:
         try:
-            with self._cuda.watch.opening(_NVDEC, "CreateDecoder"):
-                return self._module.CreateDecoder(
+            with cuda.watch.opening(_NVDEC, "CreateDecoder"):
+                self._decoder = codec_module.CreateDecoder(
                     gpuid=0,
-                    codec=self._module.cudaVideoCodec(CODECS[self.key.codec]),
-                    cudacontext=self._cuda.context,
+                    codec=codec_module.cudaVideoCodec(CODECS[key.codec]),
+                    cudacontext=cuda.context,
                     cudastream=self._stream.number,
                     usedevicememory=True,
-                    **decoder_arguments(self.key.options, self._module),
+                    **decoder_arguments(key.options, codec_module),
                 )
         except Exception as error:
             self._stream.close()
@@ -154,11 +162,7 @@ class NvdecSession:
         self._cuda.enter()
 
     def prime(self, payload: bytes) -> None:
-        """Decode a first packet and drop its picture: the driver opens its decoder with the first picture.
-
-        Raises:
-            DeviceError: by what went wrong; close the session.
-        """
+        """Decode a first packet, which makes the driver open its decoder, and drop its picture. If it raises, close."""
         if payload:
             self._state = _State.FEEDING
             with self._cuda.watch.calling(_NVDEC, "Decode"):
@@ -175,23 +179,18 @@ class NvdecSession:
     def serves(self, key: SessionKey) -> bool:
         """Return whether ``turn_to`` accepts ``key``: its own, or another size up to the largest it was opened for.
 
-        The driver makes the decoder again for another size, with the surfaces that size needs. Of its first size it
-        takes its own key alone.
+        The driver makes the decoder again for another size, with the surfaces that size needs. Of its first size, only
+        its own key is accepted.
         """
-        if (key.width, key.height) == (self._shape.width, self._shape.height):
-            return key == self._shape
-        if (key.width, key.height) == (self.key.width, self.key.height):
-            return key == self.key
+        for known in (self._shape, self.key):
+            if (key.width, key.height) == (known.width, known.height):
+                return key == known
         here = replace(key, width=self.key.width, height=self.key.height, sequence=self.key.sequence)
         widest, highest = self.key.options.largest or (0, 0)
         return here == self.key and key.width <= widest and key.height <= highest
 
     def turn_to(self, key: SessionKey) -> None:
-        """Have the next range's pictures be of ``key``'s size; its readers are new ones then. Only while it is clean.
-
-        Raises:
-            DeviceError: the package refuses that size.
-        """
+        """Give a clean session ``key``'s size and new readers; ``DeviceError`` if the package refuses the size."""
         if (key.width, key.height) == (self._shape.width, self._shape.height):
             return
         try:
@@ -204,8 +203,8 @@ class NvdecSession:
         self._size_bytes = key.surface.size_bytes(key.width, key.height)
         self._close_readers()
 
-    def feed(self, payload: bytes, ticket: int, reader: SurfaceReader[PictureT]) -> list[SessionPicture[PictureT]]:
-        """Decode one packet; return the pictures that are there by now, in order: often none, and then several.
+    def feed(self, payload: bytes, ticket: int, reader: SurfaceReader[PictureT]) -> list[tuple[int, PictureT]]:
+        """Decode one packet; return (ticket of its packet, picture) of those complete by now: often none, then several.
 
         Raises:
             EngineFailed, EngineUnfit, DeviceLost: by what went wrong; close the session.
@@ -216,15 +215,11 @@ class NvdecSession:
             self._begin(self._packet(payload, ticket), reader)
             return self._finished() if self._is_far_ahead else []
 
-    def flush(self, reader: SurfaceReader[PictureT]) -> list[SessionPicture[PictureT]]:
-        """Return the pictures that are left; the session is clean then.
-
-        Raises:
-            EngineFailed, EngineUnfit, DeviceLost: as ``feed`` does.
-        """
+    def flush(self, reader: SurfaceReader[PictureT]) -> list[tuple[int, PictureT]]:
+        """Return the pictures that are left, or raise, as ``feed`` does; the session is clean then."""
         with self._cuda.watch.calling(_NVDEC, "decoding the last pictures"):
             self._begin(self._module.PacketData(), reader)
-            pictures: list[SessionPicture[PictureT]] = self._finished()
+            pictures: list[tuple[int, PictureT]] = self._finished()
         self._state = _State.READY
         return pictures
 
@@ -233,7 +228,11 @@ class NvdecSession:
         if self._state is not _State.CLOSED:
             self._state = _State.CLOSED
             self.enter()
-            self._abandon()
+            if self._begun:
+                # The device must no longer write to their memory; if the wait fails, it does not.
+                with suppress(DeviceError), self._cuda.watch.calling(_NVDEC, "the last pictures"):
+                    self._stream.wait()
+                self._begun.clear()
             self._decoder = None
             self._close_readers()
             self._stream.close()
@@ -275,29 +274,40 @@ class NvdecSession:
                 message = f"NVDEC gave a picture of {frame.framesize()} bytes instead of {self._size_bytes}"
                 raise EngineFailed(message, _ADVICE)
             ticket, options = frame.getPTS(), self.key.options
-            notes = picture_notes(frame, statistics=options.statistics) if options.has_notes else None
+            notes = _notes(frame, statistics=options.statistics) if options.has_notes else None
             # Last: from here on the device writes to the picture's memory, which no failure may release.
             self._begun.append(_Begun(ticket, reader.begin(frame.GetPtrToPlane(0), self._stream), notes))
 
-    def _finished(self) -> list[SessionPicture[PictureT]]:
+    def _finished(self) -> list[tuple[int, PictureT]]:
         """Wait for the pictures that were begun, and return them."""
         self._stream.wait()
         begun, self._begun = self._begun, []
-        return [SessionPicture(each.ticket, _noted(each.picture(), each.notes)) for each in begun]
-
-    def _abandon(self) -> None:
-        """Drop unfinished pictures, once the device no longer writes to their memory."""
-        if self._begun:
-            # If that fails, the device writes no more.
-            with suppress(DeviceError), self._cuda.watch.calling(_NVDEC, "the last pictures"):
-                self._stream.wait()
-            self._begun.clear()
+        return [(each.ticket, _noted(each.picture(), each.notes)) for each in begun]
 
 
 def _noted(picture: PictureT, notes: PictureNotes | None) -> PictureT:
     if notes is not None:
         picture.opaque = notes
     return picture
+
+
+def _notes(frame: Any, *, statistics: bool) -> PictureNotes:
+    """Read the notes of a ``DecodedFrame``: they are the decoder's until its next call."""
+    messages = tuple(SeiMessage(about["sei_type"], bytes(payload)) for about, payload in frame.getSEIMessage() or ())
+    return PictureNotes(messages, _statistics(frame) if statistics else None)
+
+
+def _statistics(frame: Any) -> DecodeStatistics:
+    if not frame.decode_stats_size:
+        message = "statistics: this GPU's driver gives no decode statistics; NVIDIA's 590 is the first that does"
+        raise EngineUnfit(message, "Do without them, or use a GPU whose driver has them.")
+    found = frame.ParseDecodeStats()
+    return DecodeStatistics(
+        luma_qp=tuple(found["qp_luma"]),
+        coding_units=tuple(found["cu_type"]),
+        first_motion=tuple(zip(found["mv0_x"], found["mv0_y"], strict=True)),
+        second_motion=tuple(zip(found["mv1_x"], found["mv1_y"], strict=True)),
+    )
 
 
 def mapped(error: Exception, what: str) -> DeviceError:
@@ -313,7 +323,7 @@ def mapped(error: Exception, what: str) -> DeviceError:
 
 
 def decoder_arguments(options: NvdecOptions, module: Any) -> dict[str, Any]:
-    """Return what ``CreateDecoder`` of ``PyNvVideoCodec`` is given; what it does by itself is left out."""
+    """Return the arguments of ``CreateDecoder`` for options that differ from its defaults."""
     found: dict[str, Any] = {}
     if options.keeps_coding_order:
         found["latency"] = getattr(module.DisplayDecodeLatencyType, options.latency.upper())

@@ -11,7 +11,7 @@ from ...encode.settings import Codec
 from ...settle.nvenc_capabilities import SOFTWARE_STEP, EncoderCapabilities
 from ...surfaces.formats import SurfaceFormat
 from ...watchdog import CallWatch, process_watch
-from ..cuda.memory_budget import MemoryBudget
+from ..cuda.memory import MemoryBudget
 from .arguments import create_encoder_arguments
 from .errors import EncoderEvidence, nvenc_error
 from .inputs import SURFACE_NAMES

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from av.video.frame import VideoFrame
 
 from ...actors.decode.decoding import PictureDecoder
-from ...actors.nvidia.convert import PicturePool
 from ...actors.nvidia.cuda import BufferPool, Cuda
 from ...actors.nvidia.gpu import Gpu, OpenedGpu, assemble_gpu
 from .fake_cuda import FakeCudaDriver
@@ -16,9 +15,8 @@ from .fake_nvenc import FakeNvenc
 from .host_converter import ReferenceConverter
 
 
-def drop_idle(memory: PicturePool | BufferPool) -> None:
+def drop_idle(pool: BufferPool) -> None:
     """Free all memory that is not in use, so that what is left is what somebody holds."""
-    pool = memory._memory if isinstance(memory, PicturePool) else memory  # noqa: SLF001 - sessions never need it
     while pool.drop_oldest():
         pass
 

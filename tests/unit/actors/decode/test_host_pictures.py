@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from codecfleet.actors.decode.decoding import SOFTWARE, DecodeTally, OpenTrack, picture_hash
-from codecfleet.actors.nvidia.convert.picture_fetcher import PictureFetcher
-from codecfleet.actors.nvidia.convert.unpacking import Unpacker
+from codecfleet.actors.nvidia.convert.unpacking import PictureFetcher, Unpacker
 from codecfleet.actors.nvidia.cuda.context import Cuda
-from codecfleet.actors.nvidia.cuda.pinned_memory import PinnedMemory
+from codecfleet.actors.nvidia.cuda.memory import PinnedMemory
 from codecfleet.actors.surfaces.formats import SurfaceFormat, surface_format
 from codecfleet.actors.surfaces.frames import plane_arrays
 from codecfleet.actors.surfaces.host_pictures import apply_colour, planar_picture, plane_samples

@@ -15,7 +15,7 @@ from codecfleet.actors.decode.nvdec_support import CODECS
 from codecfleet.actors.device.interface import SessionCounts
 from codecfleet.actors.nvidia.cuda.context import Cuda
 from codecfleet.actors.nvidia.gpu import Gpu, OpenedGpu, assemble_gpu, imported, open_gpu
-from codecfleet.actors.nvidia.nvdec.caps import NvdecCapabilities
+from codecfleet.actors.nvidia.nvdec.decoder import NvdecCapabilities
 from codecfleet.actors.nvidia.nvdec.session import SessionKey, session_bytes
 from codecfleet.actors.surfaces.formats import surface_format
 from codecfleet.errors import DeviceError, DeviceLost, DeviceMemory, EngineBusy, EngineFailed, EngineUnfit

@@ -12,8 +12,7 @@ import codecfleet
 from codecfleet import Frame
 from codecfleet.actors.nvidia import gpu
 from codecfleet.actors.nvidia.cuda.context import Cuda
-from codecfleet.actors.nvidia.gpu import assemble_gpu
-from codecfleet.actors.nvidia.own_gpu import OwnGpu
+from codecfleet.actors.nvidia.gpu import Gpu, assemble_gpu, open_beside
 from codecfleet.testing.nvidia.fake_device import FakeDevice, drop_idle
 
 from ..frame_streams import Told, no_gpu, read, reference, source, stream, told, workers
@@ -109,7 +108,7 @@ def test_the_program_s_output_is_its_own(source: Path, monkeypatch: pytest.Monke
     before = os.fstat(1)
 
     async def take_all() -> int:
-        async with stream(source, OwnGpu(), place="host", decoder="nvdec", threads=1) as frames:
+        async with stream(source, Gpu(open_beside), place="host", decoder="nvdec", threads=1) as frames:
             await anext(frames)
             assert (os.fstat(1).st_dev, os.fstat(1).st_ino) == (before.st_dev, before.st_ino)
             return 1 + len([frame async for frame in frames])

@@ -5,11 +5,10 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from codecfleet.actors.nvidia.convert.converting import Converter, open_converter
+from codecfleet.actors.nvidia.convert.converting import Converter, SurfaceConversion, SurfaceConverter, open_converter
 from codecfleet.actors.nvidia.convert.device_pictures import CudaConversion, PicturePool
-from codecfleet.actors.nvidia.convert.surface_converter import SurfaceConversion, SurfaceConverter
 from codecfleet.actors.nvidia.cuda.context import Cuda, Stream
-from codecfleet.actors.nvidia.cuda.memory_budget import MemoryBudget
+from codecfleet.actors.nvidia.cuda.memory import MemoryBudget
 from codecfleet.actors.surfaces.conversion import Conversion
 from codecfleet.actors.surfaces.formats import SurfaceFormat
 from codecfleet.actors.surfaces.scaling import ScaleFilter

@@ -13,10 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codecfleet.actors.nvidia.cuda.buffer_pool import BufferPool, PooledBuffer
 from codecfleet.actors.nvidia.cuda.context import Cuda
-from codecfleet.actors.nvidia.cuda.memory_budget import MemoryBudget
-from codecfleet.actors.nvidia.cuda.pinned_memory import PinnedMemory
+from codecfleet.actors.nvidia.cuda.memory import BufferPool, MemoryBudget, PinnedMemory, PooledBuffer
 from codecfleet.errors import DeviceLost, DeviceMemory
 from codecfleet.testing.nvidia.fake_cuda import FakeCudaDriver
 from codecfleet.testing.nvidia.fake_device import drop_idle
@@ -233,8 +231,8 @@ def test_page_locked_memory_is_lent_as_long_as_any_part_of_it_is_looked_at(first
 
 ENDING = """
 import builtins
-from codecfleet.actors.nvidia.cuda.buffer_pool import BufferPool
-from codecfleet.actors.nvidia.cuda.memory_budget import MemoryBudget
+from codecfleet.actors.nvidia.cuda.memory import BufferPool
+from codecfleet.actors.nvidia.cuda.memory import MemoryBudget
 
 memory = BufferPool(lambda size_bytes: 1, lambda address: print("freed"), 0, MemoryBudget(None))
 memory.acquire(4)

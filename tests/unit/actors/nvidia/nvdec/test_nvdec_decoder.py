@@ -20,10 +20,9 @@ from codecfleet.actors.decode.decoding import (
     picture_hash,
 )
 from codecfleet.actors.decode.describe import frame_side_data
-from codecfleet.actors.nvidia.convert.picture_fetcher import PictureFetcher
-from codecfleet.actors.nvidia.convert.unpacking import Unpacker
+from codecfleet.actors.nvidia.convert.unpacking import PictureFetcher, Unpacker
 from codecfleet.actors.nvidia.cuda.context import Cuda
-from codecfleet.actors.nvidia.cuda.pinned_memory import PinnedMemory
+from codecfleet.actors.nvidia.cuda.memory import PinnedMemory
 from codecfleet.actors.nvidia.nvdec.decoder import NvdecDecoder
 from codecfleet.actors.nvidia.nvdec.pool import NvdecPool
 from codecfleet.actors.nvidia.nvdec.session import NvdecSession, SessionKey

@@ -152,7 +152,7 @@ class Bench:
             borrower.got.set_exception(error)
         finally:
             if borrower.request is not None:
-                borrower.request.end()
+                borrower.request.is_over = True
 
     def refused(self, codec: str = "h264") -> SessionRequest:
         """Ask for something that takes too long; return the request, which is not over yet."""
@@ -185,7 +185,7 @@ def test_few_wait_and_the_others_go_without(bench: Bench) -> None:
         bench.maker.finish()
         each.session()
     for request in requests:
-        request.end()
+        request.is_over = True
     for each in waiting:
         each.return_it()
 
@@ -200,10 +200,10 @@ def test_what_nobody_waited_for_is_opened_all_the_same(bench: Bench) -> None:
     sessions = [each.session() for each in waiting]
     _join_maker(bench)
     for request in requests:
-        request.end()
+        request.is_over = True
     with bench.borrowed() as one, bench.borrowed() as two, bench.borrowed() as three, bench.borrowed() as four:
         assert len({*sessions, one, two, three, four}) == 7
-    counts = bench.pool.counts.of(key())
+    counts = bench.pool.counts.of_kind[key()]
     assert (counts.made, counts.wanted_most, counts.in_use_now) == (7, 7, 3)
     for each in waiting:
         each.return_it()
@@ -273,7 +273,7 @@ def test_a_session_that_comes_back_serves_who_waits(bench: Bench) -> None:
     blocker.return_it()
     second.return_it()
     assert bench.maker.begun.empty()
-    assert bench.pool.counts.of(key()).made == 1
+    assert bench.pool.counts.of_kind[key()].made == 1
 
 
 def test_an_opening_goes_to_whoever_asks_next(bench: Bench) -> None:
@@ -282,15 +282,15 @@ def test_an_opening_goes_to_whoever_asks_next(bench: Bench) -> None:
     assert bench.maker.began() == "vp9"
     behind = [bench.wait_for("hevc", non_blocking=False) for _ in range(2)]
     request = bench.refused()
-    request.end()
+    request.is_over = True
     request = bench.refused()
-    request.end()
+    request.is_over = True
     late = bench.wait_for(non_blocking=False)
     for each in (blocker, *behind, late):
         bench.maker.finish()
         each.session()
     _join_maker(bench)
-    assert bench.pool.counts.of(key()).made == 1
+    assert bench.pool.counts.of_kind[key()].made == 1
     for each in (blocker, *behind, late):
         each.return_it()
 
@@ -378,7 +378,7 @@ def test_no_more_sessions_than_threads(threads: int, rounds: int, kinds: int, re
                 pool.acquire(key(codecs[number % kinds]), request=None if require_device else request),
             ):
                 pass
-            request.end()
+            request.is_over = True
 
     _run_all([partial(decode, requiring_device[number]) for number in range(threads)])
     pool.close()

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codecfleet.actors.nvidia.cuda.memory_budget import MemoryBudget
+from codecfleet.actors.nvidia.cuda.memory import MemoryBudget
 from codecfleet.actors.nvidia.nvdec.pool import NvdecPool
 from codecfleet.actors.nvidia.nvdec.session import SessionKey, session_bytes
 from codecfleet.actors.surfaces.formats import surface_format

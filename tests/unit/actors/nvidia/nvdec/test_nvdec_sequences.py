@@ -12,14 +12,14 @@ import pytest
 from codecfleet.actors.decode.decoding import SOFTWARE
 from codecfleet.actors.decode.nvdec_options import PLAIN, Latency, NvdecOptions
 from codecfleet.actors.media.values import SeiMessage
-from codecfleet.actors.nvidia.convert.picture_fetcher import PictureFetcher
+from codecfleet.actors.nvidia.convert.unpacking import PictureFetcher
 from codecfleet.actors.nvidia.cuda.context import Cuda
-from codecfleet.actors.nvidia.cuda.pinned_memory import PinnedMemory
+from codecfleet.actors.nvidia.cuda.memory import PinnedMemory
 from codecfleet.actors.nvidia.nvdec.decoder import NvdecDecoder
 from codecfleet.actors.nvidia.nvdec.pool import NvdecPool
 from codecfleet.actors.nvidia.nvdec.session import NvdecSession, SessionKey, session_bytes
+from codecfleet.actors.surfaces.device_frame import DecodeStatistics, PictureNotes
 from codecfleet.actors.surfaces.formats import surface_format
-from codecfleet.actors.surfaces.picture_notes import DecodeStatistics, PictureNotes
 from codecfleet.errors import EngineUnfit
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 from codecfleet.testing.nvidia.fake_cuda import FakeCudaDriver
@@ -93,7 +93,7 @@ def test_a_size_that_changes_is_followed(bench: Bench, tmp_path: Path, name: str
 def test_one_session_may_be_turned_to_every_size(bench: Bench, tmp_path: Path, name: str) -> None:
     """A session that was opened for the largest size serves all of them, and the next range as well."""
     path, packets = spliced(tmp_path, name, wider, same)
-    decoder = bench.decoder.asking(NvdecOptions(largest=(96, 72)))
+    decoder = replace(bench.decoder, options=NvdecOptions(largest=(96, 72)))
     wanted = decoded_packets(SOFTWARE, path, packets)
     assert decoded_packets(decoder, path, packets) == wanted
     assert decoded_packets(decoder, path, packets) == wanted
@@ -109,7 +109,7 @@ def test_a_session_can_always_be_turned_back(bench: Bench, tmp_path: Path) -> No
 
     path, packets = spliced(tmp_path, "h264.ts", sdr, wide, hdr)
     packets = packets[len(TIMES) :]
-    decoder = bench.decoder.asking(NvdecOptions(largest=(96, 72)))
+    decoder = replace(bench.decoder, options=NvdecOptions(largest=(96, 72)))
     wanted = decoded_packets(SOFTWARE, path, packets)
     for _ in range(2):
         assert decoded_packets(decoder, path, packets) == wanted
@@ -119,7 +119,7 @@ def test_a_session_can_always_be_turned_back(bench: Bench, tmp_path: Path) -> No
 def test_a_size_beyond_the_largest_is_another_sessions(bench: Bench, tmp_path: Path) -> None:
     """What a session was not opened for, another one decodes."""
     path, packets = spliced(tmp_path, "h264.ts", wider)
-    decoder = bench.decoder.asking(NvdecOptions(largest=(96, 64)))
+    decoder = replace(bench.decoder, options=NvdecOptions(largest=(96, 64)))
     assert decoded_packets(decoder, path, packets) == decoded_packets(SOFTWARE, path, packets)
     assert bench.pool.counts.made == 2
 
@@ -201,9 +201,9 @@ def test_pictures_in_order_may_come_at_once(bench: Bench, tmp_path: Path, name: 
     plain = PLAIN_CLIPS.get(name) or Clip(times=TIMES, options=(("x264-params", params),))
     path = make_clip(tmp_path / name, plain)
     packets = packets_of(path)
-    assert decoded_packets(bench.decoder.asking(NvdecOptions(latency=latency)), path, packets) == decoded_packets(
-        SOFTWARE, path, packets
-    )
+    assert decoded_packets(
+        replace(bench.decoder, options=NvdecOptions(latency=latency)), path, packets
+    ) == decoded_packets(SOFTWARE, path, packets)
     assert bench.device.options[0]["latency"] == {"low": 1, "zero": 2}[latency]
 
 
@@ -212,7 +212,7 @@ def test_reordered_pictures_do_not_come_at_once(bench: Bench, tmp_path: Path, na
     """Low latency is refused where pictures are shown in another order than they are coded in."""
     path = make_clip(tmp_path / name, PLAIN_CLIPS[name])
     with pytest.raises(EngineUnfit, match="latency zero is for pictures that are shown as they are coded"):
-        decoded_packets(bench.decoder.asking(NvdecOptions(latency="zero")), path, packets_of(path))
+        decoded_packets(replace(bench.decoder, options=NvdecOptions(latency="zero")), path, packets_of(path))
 
 
 STATISTICS = {"qp_luma": [20, 21], "cu_type": [1, 2], "mv0_x": [3, 4], "mv0_y": [5, 6], "mv1_x": [], "mv1_y": []}
@@ -224,7 +224,7 @@ def test_notes_come_with_their_pictures(bench: Bench, tmp_path: Path) -> None:
     bench.device.statistics = STATISTICS
     path = make_clip(tmp_path / "h264.ts", PLAIN_CLIPS["h264.ts"])
     options = NvdecOptions(sei_messages=True, statistics=True)
-    found = decoded_packets(bench.decoder.asking(options), path, packets_of(path))
+    found = decoded_packets(replace(bench.decoder, options=options), path, packets_of(path))
     statistics = DecodeStatistics((20, 21), (1, 2), ((3, 5), (4, 6)), ())
     notes = PictureNotes((SeiMessage(5, b"user data"), SeiMessage(137, b"mastering")), statistics)
     assert [each.notes for each in found] == [notes] * len(TIMES)
@@ -237,7 +237,7 @@ def test_statistics_that_the_driver_lacks_are_refused(bench: Bench, tmp_path: Pa
     """An older driver gives none, and the package only warns: whoever insists on them hears why."""
     path = make_clip(tmp_path / "h264.ts", PLAIN_CLIPS["h264.ts"])
     with pytest.raises(EngineUnfit, match="statistics: this GPU's driver gives no decode statistics"):
-        decoded_packets(bench.decoder.asking(NvdecOptions(statistics=True)), path, packets_of(path))
+        decoded_packets(replace(bench.decoder, options=NvdecOptions(statistics=True)), path, packets_of(path))
 
 
 def test_what_is_refused_writes_to_nobody_elses_memory(bench: Bench, tmp_path: Path) -> None:

@@ -263,7 +263,7 @@ def test_new_is_what_was_not_stated_before(tmp_path: Path, name: str) -> None:
     for each, packets in ((other, other.packets), (track, track.packets)):
         news = [chunk for chunk in map(feeder.chunk, range(len(packets)), packets) if chunk and chunk.is_new]
         assert [(chunk.number, chunk.headers.begins) for chunk in news] == [(0, True)], each.codec
-        feeder.resize((96, 64) if each is other else (64, 64))
+        feeder.size = (96, 64) if each is other else (64, 64)
 
 
 def _stated(track: _Track) -> CodedSequence | None:
@@ -293,9 +293,9 @@ def _intra_only(width: int, height: int) -> bytes:
 def test_several_parameter_sets_leave_it_open() -> None:
     """Where a configuration holds two sets of the decoded layer, a picture chooses; a set of another layer is none."""
     first, second, layered = b"\x42\x01\xaa", b"\x42\x01\xbb", b"\x42\x09\xcc"
-    assert Feeder("hevc", annex_b([first, second])).sequences == 2
-    assert Feeder("hevc", annex_b([first, layered, first])).sequences == 1
-    assert Feeder("h264", annex_b([b"\x67\x01", b"\x67\x02"])).sequences == 2
+    assert len(Feeder("hevc", annex_b([first, second])).sequence) == 2
+    assert len(Feeder("hevc", annex_b([first, layered, first])).sequence) == 1
+    assert len(Feeder("h264", annex_b([b"\x67\x01", b"\x67\x02"])).sequence) == 2
 
 
 @given(data=st.binary(max_size=60))

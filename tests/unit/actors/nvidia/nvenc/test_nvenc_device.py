@@ -7,7 +7,7 @@ import pytest
 
 from codecfleet.actors.encode.nvenc_settings import NvencSettings, Qp, RateMode, TuningInfo
 from codecfleet.actors.encode.settings import Codec
-from codecfleet.actors.nvidia.cuda.memory_budget import MemoryBudget
+from codecfleet.actors.nvidia.cuda.memory import MemoryBudget
 from codecfleet.actors.nvidia.nvenc.device import NvencDevice
 from codecfleet.actors.settle.nvenc_capabilities import EncoderCapabilities
 from codecfleet.actors.surfaces.formats import SurfaceFormat

@@ -1,0 +1,210 @@
+"""How much of a memory this process may use, and pools of buffers in it that return with their last reference."""
+
+import os
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final, TypeVar
+
+from ....errors import DeviceMemory
+from .context import Cuda
+
+USABLE_PART: Final = 0.9
+"""The part of a device's free memory that is used: what drivers and kernels take by themselves needs the rest."""
+_ADVICE: Final = "Run fewer segments at a time, or end what else uses this GPU."
+_MIB: Final = 1 << 20
+_LOCKED_BYTES_MAX: Final = 16 << 30
+"""Far more than a GPU's sessions have under way: locked memory is lost to everything else on the host."""
+_IDLE_LOCKED_BYTES: Final = 1 << 30
+"""Locking pages costs a millisecond for a picture."""
+
+ResultT = TypeVar("ResultT")
+
+
+class MemoryBudget:
+    """Counts what is taken of a memory, at most ``total_bytes`` (None: unbounded). Safe from any thread.
+
+    Idle objects count as taken until their room is needed: then they are evicted one by one, in the order of
+    ``reclaim_from``. Messages call the memory ``name``.
+    """
+
+    def __init__(self, total_bytes: int | None, name: str = "the GPU's memory") -> None:
+        self.total_bytes = total_bytes
+        self._name = name
+        self._lock = threading.Lock()
+        self._taken_bytes = 0
+        # Without the lock: the interpreter may release a buffer anywhere, even within this class.
+        self._returned: deque[int] = deque()
+        self._reclaims: list[Callable[[], bool]] = []
+
+    @property
+    def taken_bytes(self) -> int:
+        """How much is taken now."""
+        with self._lock:
+            self._settle()
+            return self._taken_bytes
+
+    def reclaim_from(self, reclaim: Callable[[], bool]) -> None:
+        """Ask ``reclaim`` for room: it evicts one idle object, and returns whether there was one."""
+        self._reclaims.append(reclaim)
+
+    def spend(self, size_bytes: int, allocate: Callable[[], ResultT]) -> ResultT:
+        """Take ``size_bytes`` for what ``allocate`` returns; ``give_back`` them when that is freed.
+
+        Idle objects are evicted until it fits the budget and the driver.
+
+        Raises:
+            DeviceMemory: it does not fit, and nothing is idle.
+            CodecfleetError: any other error of ``allocate``; nothing is taken then.
+        """
+        while True:
+            self._take(size_bytes)
+            try:
+                return allocate()
+            except DeviceMemory:
+                self.give_back(size_bytes)
+                if not self._reclaim():
+                    raise
+            except BaseException:
+                self.give_back(size_bytes)
+                raise
+
+    def give_back(self, size_bytes: int) -> None:
+        """Give taken bytes back."""
+        self._returned.append(size_bytes)
+
+    def _take(self, size_bytes: int) -> None:
+        while not self._taken(size_bytes):
+            if not self._reclaim():
+                held = f"{self.taken_bytes // _MIB} of {(self.total_bytes or 0) // _MIB} MiB are in use"
+                raise DeviceMemory(f"{self._name} does not hold another {size_bytes / _MIB:.1f} MiB: {held}", _ADVICE)
+
+    def _taken(self, size_bytes: int) -> bool:
+        with self._lock:
+            self._settle()
+            if self.total_bytes is not None and self._taken_bytes + size_bytes > self.total_bytes:
+                return False
+            self._taken_bytes += size_bytes
+            return True
+
+    def _settle(self) -> None:
+        while self._returned:
+            self._taken_bytes -= self._returned.popleft()
+
+    def _reclaim(self) -> bool:
+        # Not under the lock: each has locks of its own.
+        return any(reclaim() for reclaim in self._reclaims)
+
+
+class PooledBuffer:
+    """Memory that returns to its pool with the last reference, on any thread.
+
+    When the interpreter ends, nothing returns: the driver may be gone, and frees its process's memory.
+    """
+
+    __slots__ = ("__weakref__", "_pool", "address", "size_bytes")
+
+    def __init__(self, pool: "BufferPool", address: int, size_bytes: int) -> None:
+        self._pool = pool
+        self.address = address
+        self.size_bytes = size_bytes
+
+    # A quarter of the cost of ``weakref.finalize``. The function is bound here: modules are emptied at exit.
+    def __del__(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
+        if not is_ending():
+            self._pool.take_back(self.address, self.size_bytes)
+
+
+class BufferPool:
+    """Buffers of any size that return when nothing in them is referenced. Safe from any thread.
+
+    A dozen threads take and return a buffer for every picture, thousands a second, and would queue for a lock whose
+    holder may wait for the interpreter. So each size has a deque, whose ends are taken and put atomically.
+
+    Args:
+        allocate: returns the address of that many bytes.
+        free: frees such an address.
+        idle_bytes: how much idle memory is kept.
+        budget: what all of it, idle or in use, is taken from; idle buffers are evicted there.
+    """
+
+    def __init__(
+        self, allocate: Callable[[int], int], free: Callable[[int], None], idle_bytes: int, budget: MemoryBudget
+    ) -> None:
+        self.budget = budget
+        self._allocate = allocate
+        self._free = free
+        self._idle_bytes_max = idle_bytes
+        self._idle: dict[int, deque[int]] = {}
+        self._latest_bytes = 0
+        budget.reclaim_from(self.drop_oldest)
+
+    def take(self, size_bytes: int) -> int:
+        """Return the address of ``size_bytes`` uninitialised bytes; ``DeviceError`` if no more can be allocated."""
+        idle = self._idle.get(size_bytes)
+        if idle:
+            try:
+                return idle.pop()
+            except IndexError:  # another thread was faster
+                pass
+        return self.budget.spend(size_bytes, partial(self._allocate, size_bytes))
+
+    def acquire(self, size_bytes: int) -> PooledBuffer:
+        """Return a buffer of ``size_bytes`` uninitialised bytes; ``DeviceError`` if no more can be allocated."""
+        return PooledBuffer(self, self.take(size_bytes), size_bytes)
+
+    def drop_oldest(self) -> bool:
+        """Free the buffer idle longest, preferably not of the latest size; return whether there was one."""
+        for size_bytes in sorted(self._idle, key=lambda size_bytes: size_bytes == self._latest_bytes):
+            try:
+                address = self._idle[size_bytes].popleft()
+            except IndexError:
+                continue
+            try:
+                self._free(address)
+            finally:
+                self.budget.give_back(size_bytes)
+            return True
+        return False
+
+    def take_back(self, address: int, size_bytes: int) -> None:
+        """Take a buffer back: called wherever its last reference goes, even within any line of this class."""
+        self._latest_bytes = size_bytes
+        idle = self._idle.get(size_bytes)
+        if idle is None:
+            idle = self._idle.setdefault(size_bytes, deque())
+        idle.append(address)
+        while self._idle_bytes() > self._idle_bytes_max and self.drop_oldest():
+            pass
+
+    def _idle_bytes(self) -> int:
+        return sum([size_bytes * len(idle) for size_bytes, idle in list(self._idle.items())])
+
+
+class PinnedBuffer(PooledBuffer):
+    """Page-locked memory; ``numpy.asarray`` makes writable bytes of it, which keep it from returning."""
+
+    __slots__ = ()
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        """NumPy's array interface, version 3."""
+        return {"version": 3, "typestr": "|u1", "shape": (self.size_bytes,), "data": (self.address, False)}
+
+
+class PinnedMemory(BufferPool):
+    """Page-locked host memory, which the device copies into at full speed.
+
+    ``part`` is this process's part of what may be locked: a quarter of the host's memory, at most 16 GiB.
+    """
+
+    def __init__(self, cuda: Cuda, idle_bytes: int = _IDLE_LOCKED_BYTES, part: float = 1.0) -> None:
+        lockable_bytes = min(_LOCKED_BYTES_MAX, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4)
+        budget = MemoryBudget(int(lockable_bytes * part), "the host's page-locked memory")
+        super().__init__(cuda.pin, cuda.unpin, idle_bytes, budget)
+
+    def acquire(self, size_bytes: int) -> PinnedBuffer:
+        """Return an uninitialised buffer; ``DeviceMemory`` if no more may be locked, ``DeviceError`` if none can be."""
+        return PinnedBuffer(self, self.take(size_bytes), size_bytes)
