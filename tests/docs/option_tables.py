@@ -19,21 +19,22 @@ _TEMPLATE_HEAD = """\
 # An option on the command line counts instead of the file's key. Keys without a default are commented out and show an
 # example. docs/config.md explains every one.
 """
+_EXPLAINED_BY = {
+    **dict.fromkeys(("plan", "verify", "infer"), "transcode"),
+    **dict.fromkeys(("nodes", "devices"), "doctor"),
+    **dict.fromkeys(("drain", "cordon", "uncordon"), "status"),
+}
+"""The command whose chapter explains options that others share with it."""
 _KEYS = {field: option for field, option in options_of(TranscodeSpec).items() if option.key}
 
 
 def key_table() -> str:
-    """Return the table of docs/config.md: the keys of a spec file."""
-    head = ["| key | field | value | default | meaning |", "|---|---|---|---|---|"]
+    """Return the table of docs/config.md: the keys of a spec file; docs/cli.md says what they mean."""
     rows = (
-        (
-            option.panel,
-            f"| `{option.key}` | {_field(field, option)}| {option.kind.values} | {_default(field)} | {meaning} |",
-        )
+        f"| `{option.key}` | {_field(field, option)}| {option.kind.values} | {_default(field)} |"
         for field, option in _KEYS.items()
-        for meaning in [_linked(option.help.rstrip("."), _key)]
     )
-    return "\n".join([*head, *_in_panels(rows, columns=5)])
+    return "\n".join(["| key | field | value | default |", "|---|---|---|---|", *rows])
 
 
 def template() -> str:
@@ -50,14 +51,16 @@ def template() -> str:
 
 
 def command_table(name: str) -> str:
-    """Return the table of a command's chapter in docs/cli.md; ``plan`` only names what it shares with ``transcode``."""
+    """Return the table of a command's chapter in docs/cli.md; options that another chapter explains are only named."""
     commands = typer.main.get_command(program()).commands  # type: ignore[attr-defined]
     own = [each for each in commands[name].params if each.opts[0].startswith("--")]
-    head = ["| option | default | meaning |", "|---|---|---|"]
-    if name == "plan":
-        shared = [each.opts[0] for each in own if each.help in {other.help for other in commands["transcode"].params}]
-        own = [each for each in own if each.opts[0] not in shared]
-        head.insert(0, f"The options of `transcode`: {', '.join(f'`{flag}`' for flag in shared)}; and\n")
+    base = _EXPLAINED_BY.get(name, "")
+    explained = {(other.opts[0], other.help) for other in (commands[base].params if base else ())}
+    shared = [each for each in own if (each.opts[0], each.help) in explained]
+    own = [each for each in own if each not in shared]
+    flags = ", ".join(f"`{each.opts[0]}`" for each in shared)
+    head = [f"As for [`{base}`](#codecfleet-{base}): {flags}.", *[""][: len(own)]] if shared else []
+    head += ["| option | default | meaning |", "|---|---|---|"] if own else []
     return "\n".join([*head, *_in_panels(((each.rich_help_panel, _row(each)) for each in own), columns=3)])
 
 

@@ -10,6 +10,7 @@ import asyncio
 import fnmatch
 import json
 import sys
+import textwrap
 import time
 import traceback
 from collections import Counter
@@ -192,18 +193,29 @@ def _print(console: Console, row: Row) -> None:
 
 
 def write_document(path: Path, rows: Sequence[Row]) -> None:
-    """Replace the results in the document at ``path`` by these rows, a line per file."""
+    """Replace the results in the document at ``path``; files of which all outputs are unchanged share a line."""
     by_file: dict[str, list[Row]] = {}
     for row in rows:
         by_file.setdefault(row.file, []).append(row)
-    lines = [
-        f"| {name} | {group[0].frames or '-'} | {'; '.join(map(_cell, group))} |" for name, group in by_file.items()
-    ]
+    unchanged = {
+        name: group
+        for name, group in by_file.items()
+        if all(row.outcome is Outcome.EXACT and not row.declared for row in group)
+    }
     counts = Counter(row.outcome.value for row in rows)
     summary = f"{len(rows)} cases: " + ", ".join(f"{count} {outcome}" for outcome, count in counts.items()) + "."
+    frames = sum(group[0].frames for group in unchanged.values())
+    summary += (
+        f" {len(unchanged)} files with {frames:,} frames gave only outputs that are exact and unchanged; the others:"
+    )
+    lines = [
+        f"| {name} | {group[0].frames or '-'} | {'; '.join(map(_cell, group))} |"
+        for name, group in by_file.items()
+        if name not in unchanged
+    ]
     table = ["| file | frames | outputs |", "|---|---|---|", *lines]
     head, _, _ = path.read_text().partition(RESULTS)
-    path.write_text("\n".join([head + RESULTS, summary, "", *table, ""]))
+    path.write_text("\n".join([head + RESULTS, *textwrap.wrap(summary, 120), "", *table, ""]))
 
 
 def _cell(row: Row) -> str:
