@@ -18,7 +18,7 @@ from codecfleet.cluster.placement.model.demand import Demand, EncoderChoice, Ren
 from codecfleet.cluster.placement.model.inventory import Device, Inventory, Node
 from codecfleet.cluster.placement.model.placement import Placement
 from codecfleet.cluster.placement.model.policy import Policy
-from codecfleet.cluster.placement.rates.rates import start_rates
+from codecfleet.cluster.placement.rates import start_rates
 from codecfleet.cluster.probes.gpus.hardware import load_hardware
 from codecfleet.cluster.probes.report.device_report import DeviceKind
 from codecfleet.cluster.probes.report.engines import CodecCase, Direction, Engine, MediaCodec

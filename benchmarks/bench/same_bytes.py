@@ -16,12 +16,11 @@ from codecfleet.actors.decode.decoding import SOFTWARE
 from codecfleet.actors.encode.settings import Codec
 from codecfleet.cluster.machine import cores
 from codecfleet.cluster.placement.assign.assignment import place
+from codecfleet.cluster.placement.build import documented_devices
 from codecfleet.cluster.placement.model.demand import Demand
-from codecfleet.cluster.placement.model.inventory import Device, Inventory
+from codecfleet.cluster.placement.model.inventory import Device, Inventory, processor_of
 from codecfleet.cluster.placement.model.policy import Policy
-from codecfleet.cluster.placement.nodes.assumed import processor_of
-from codecfleet.cluster.placement.nodes.build import documented_devices
-from codecfleet.cluster.placement.rates.rates import start_rates
+from codecfleet.cluster.placement.rates import start_rates
 from codecfleet.cluster.probes.nvml_child import probe_nvml_in_child
 from codecfleet.cluster.probes.report.absence import Unavailable
 from codecfleet.jobs.plan.placing import demand_of

@@ -26,9 +26,8 @@ from ...errors import (
     Unsupported,
     UsageError,
 )
-from ..placement.model.demand import Demand
+from ..placement.model.demand import PLAIN_FRAMES, Demand, plain_demand
 from ..placement.model.preview import PlacementPreview
-from ..placement.nodes.assumed import PLAIN_FRAMES, plain_demand
 from ..ray.ray_failures import LossScope, classify
 from ..ray.ray_words import first_line
 from ..supervisor.runner.client import SupervisorClient

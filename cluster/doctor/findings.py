@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from ..placement.nodes.guest_share import guest_share
+from ..placement.build import guest_share
 from ..probes.cuda.compat import STUCK_FIX, CompatFacts, has_driver, judge
 from ..probes.gpus.hardware import load_hardware
 from ..probes.node.container import judge_container

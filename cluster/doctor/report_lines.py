@@ -4,8 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from ..grouping import counted, equal_groups, named_nodes
-from ..placement.nodes.build import shown_by
-from ..placement.nodes.guest_share import guest_share
+from ..placement.build import guest_share, shown_by
 from ..probes.gpus.hardware import load_hardware
 from ..probes.node.report import DeviceTrials, NodeReport, SilentNode
 from ..probes.report.absence import Unavailable, known

@@ -3,8 +3,8 @@
 import os
 from dataclasses import dataclass, replace
 
+from ..placement.build import documented_devices
 from ..placement.model.inventory import Device, cordoned
-from ..placement.nodes.build import documented_devices
 from ..probes.gpus.visible_device import CONTAINER_VARIABLE, CUDA_VARIABLE
 from ..probes.nvml.calls import can_load_nvml
 from ..probes.nvml_child import probe_nvml_in_child

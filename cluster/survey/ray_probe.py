@@ -5,8 +5,8 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from ..placement.build import node_of_report
 from ..placement.model.inventory import Node
-from ..placement.nodes.build import node_of_report
 from ..probes.node.probe import probe_node
 from ..probes.node.report import NodeReport, pack, unpack
 from ..ray.ray_internals import cuda_visible_to_node

@@ -53,7 +53,7 @@ def place_on(plan: "Plan", on: PlanOn, survey: Callable[[str], "Inventory"]) -> 
 
     policy = Policy() if on.policy is None else load_policy(on.policy)
     if on.fleet is not None:
-        from ..cluster.placement.nodes import inventory_of_fleet
+        from ..cluster.placement.build import inventory_of_fleet
         from ..cluster.simulated.fleet_file import load_fleet
 
         fleet = load_fleet(on.fleet)
@@ -68,21 +68,19 @@ def place_on(plan: "Plan", on: PlanOn, survey: Callable[[str], "Inventory"]) -> 
 
 def _this_machine() -> "Inventory":
     from ..cluster import machine
-    from ..cluster.placement.model import Inventory
-    from ..cluster.placement.nodes import inventory_of_processor
+    from ..cluster.placement.model import Inventory, processor_of
     from ..cluster.probes.nvml import can_load_nvml
 
-    found = inventory_of_processor("this machine", machine.cores(), machine.memory_bytes())
+    node = processor_of("this machine", "this machine", machine.cores(), machine.memory_bytes())
     if not can_load_nvml():
-        return found
+        return Inventory((node,))
     from ..cluster.survey.known_gpus import known_gpus
 
-    (node,) = found.nodes
     return Inventory((replace(node, devices=(*known_gpus(node.node).devices, *node.devices)),))
 
 
 def _placed(plan: "Plan", inventory: "Inventory", policy: "Policy", where: str, note: str = "") -> "PlacedPlan":
-    from ..cluster.placement.nodes import shared_by_policy
+    from ..cluster.placement.model import shared_by_policy
     from ..cluster.placement.rates import start_rates
     from ..jobs.plan.placing import demand_of, place_plan
 

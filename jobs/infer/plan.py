@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 from ...actors.decode.decoding import DecodeRange
 from ...actors.device.blob import Blob
 from ...actors.dla.inference import InferSegment, NetworkSettings, PixelRule, WarmNetworks
-from ...cluster.placement.model import Demand
-from ...cluster.placement.nodes import plain_demand
+from ...cluster.placement.model import Demand, plain_demand
 from ..board.board import Run
 from ..plan.track_ranges import PlannedSegment, TrackRanges
 from ..source.index import TrackIndex

@@ -4,14 +4,13 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from av.video.format import VideoFormat as PixelFormat
 
 from ...actors.segment.decode_path import METADATA_IN_SOFTWARE
 from ...actors.settle.nvenc import nvenc_unsupported_reason
 from ...actors.settle.software import codes_interlaced
-from ...cluster.client.pool import Pool
 from ...cluster.grouping import counted, equal_groups, number_ranges, short_names
 from ...cluster.placement.assign import LaneSchedule, Prediction, place, predict
 from ...cluster.placement.model import (
@@ -31,6 +30,9 @@ from ...cluster.probes.report import CodecCase, DeviceKind, Direction, Engine, M
 from ...cluster.text_lines import wrapped
 from ...errors import Unsupported
 from .plan import Plan
+
+if TYPE_CHECKING:
+    from ...cluster.client.pool import Pool
 
 LANES_SHOWN: Final = 24
 _BY_FFMPEG: Final = {"mpeg2video": MediaCodec.MPEG2, "mjpeg": MediaCodec.JPEG, "vc1": MediaCodec.VC1}
@@ -112,7 +114,7 @@ def device_unsupported_reason(plan: Plan) -> str:
     return plan.extras.device_unsupported_reason
 
 
-async def check_device(demand: Demand, pool: Pool) -> None:
+async def check_device(demand: Demand, pool: "Pool") -> None:
     """Refuse what was asked of a GPU and cannot be had.
 
     Args:

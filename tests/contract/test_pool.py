@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from codecfleet.cluster.client.pool import Pool
+from codecfleet.cluster.placement.model.demand import plain_demand
 from codecfleet.cluster.placement.model.preview import PlacementPreview
-from codecfleet.cluster.placement.nodes.assumed import plain_demand
 from codecfleet.errors import (
     Cancelled,
     CodecfleetError,

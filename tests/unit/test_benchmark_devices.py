@@ -21,8 +21,8 @@ from bench.table import save_results, spread
 from live_health import judge_slots
 
 from codecfleet.actors.device.work import WorkContext
-from codecfleet.cluster.placement.nodes.assumed import plain_demand
-from codecfleet.cluster.placement.nodes.build import inventory_of_fleet
+from codecfleet.cluster.placement.build import inventory_of_fleet
+from codecfleet.cluster.placement.model.demand import plain_demand
 from codecfleet.cluster.probes.report.device_report import DeviceKind
 from codecfleet.cluster.probes.report.engines import CodecCase, Direction, MediaCodec
 from codecfleet.cluster.simulated.fleet_file import load_fleet

@@ -13,7 +13,7 @@ from ..model.demand import Demand
 from ..model.inventory import Inventory
 from ..model.placement import Placement
 from ..model.policy import Policy
-from ..rates.rates import Rates
+from ..rates import Rates
 from .fill import Fill
 from .lanes import lanes_and_refusals
 from .ledger import Ledger

@@ -9,7 +9,7 @@ from math import log
 from ..model.demand import Demand
 from ..model.policy import Policy
 from .estimates import capacity_fps, useful_sessions
-from .ledger import Ledger, Site
+from .ledger import Ledger
 from .options import Catalogue, PlacementOption
 from .recipes import Kinds
 
@@ -201,19 +201,14 @@ def option_key(option: PlacementOption, ledger: Ledger) -> Key:
     the host with the fewest open GPU sessions; then a whole GPU before a share of one, whose engines others may be
     using; then the inventory's order, so that few GPUs of a host are opened where cores are short.
     """
-    site = option.site
-    gain = ledger.gain_fps(site, option.recipe)
+    site, recipe = option.site, option.recipe
     host = site.host
-    load = round(_load(site, option), 9)
+    gain = ledger.gain_fps(site, recipe)
+    # The load on the busiest engine of this route, from 0.
+    loads = [site.loads[use.engine] / use.load_most for use in recipe.engines] if recipe.encoder_sessions else ()
+    load = round(max(loads) if loads else host.load, 9)
     step = round(log(gain) / STEP) if gain > 0 else NO_GAIN
     return (option.rank, -step, load, host.has_gpu, host.device_sessions, -site.device.share, site.order)
-
-
-def _load(site: Site, option: PlacementOption) -> float:
-    """Return the load on the busiest engine of this route, from 0."""
-    if not option.recipe.encoder_sessions:
-        return site.host.load
-    return max(site.loads[use.engine] / use.load_most for use in option.recipe.engines)
 
 
 class _Queue:

@@ -15,20 +15,15 @@ from ..model.policy import Policy
 from .recipes import Recipe
 
 ROUNDING = 1e-9
-_CAPPED = (
-    "it takes {} encoder sessions at most",
-    "its GPU takes {} encoder sessions at most, all slices together",
-    "its node takes {} encoder sessions at most, all GPUs together",
-)
-"""By the owner of the cap, as in ``Site.caps``."""
 _CPU = Engine.CPU.name
 _IDLE = {Engine.NVDEC.name: 0.0, Engine.NVENC.name: 0.0}
 
 
 @dataclass(slots=True)
 class _Caps:
-    """Encoder sessions that several devices share: those of one GPU's slices, or of one machine."""
+    """Encoder sessions of a device, of one GPU's slices or of one machine; ``refusal`` says that no more fit."""
 
+    refusal: str
     most: int | None
     open: int = 0
 
@@ -80,6 +75,8 @@ class Ledger:
     hardware: Hardware
     totals: dict[str, float]
     """Engines of the whole fleet, by name."""
+    context_bytes: int
+    """What a process takes of a device before its first session."""
 
     @classmethod
     def opened(cls, nodes: Sequence[Node], policy: Policy, hardware: Hardware) -> "Ledger":
@@ -95,12 +92,8 @@ class Ledger:
             for engine, count in site.device.engines.items():
                 if engine in totals:
                     totals[engine] += count * site.device.share
-        return cls(sites, policy, hardware, {engine.name: total for engine, total in totals.items()})
-
-    @property
-    def context_bytes(self) -> int:
-        """What a process takes of a device before its first session."""
-        return self.hardware.memory.context_mib * MIB
+        named = {engine.name: total for engine, total in totals.items()}
+        return cls(sites, policy, hardware, named, hardware.memory.context_mib * MIB)
 
     def why_not(self, site: Site, recipe: Recipe) -> str:
         """Return what keeps one more session away, as a sentence without a full stop; "" when it fits."""
@@ -117,9 +110,10 @@ class Ledger:
         for use in recipe.engines:
             if site.loads[use.engine] + use.load > use.load_most + ROUNDING:
                 return f"its {use.engine} gets no faster with more than {use.load_most} sessions at full speed"
-        for place, caps in enumerate(site.caps if recipe.encoder_sessions else ()):
-            if caps.most is not None and caps.most - caps.open < recipe.encoder_sessions:
-                return _CAPPED[place].format(caps.most)
+        if recipe.encoder_sessions:
+            for caps in site.caps:
+                if caps.most is not None and caps.most - caps.open < recipe.encoder_sessions:
+                    return caps.refusal.format(caps.most)
         needed = recipe.device_bytes + (0 if site.sessions else self.context_bytes)
         if site.memory_bytes is not None and site.memory_used + needed > site.memory_bytes:
             return "its memory is taken"
@@ -146,7 +140,9 @@ class Ledger:
         """Return by how much one more session makes the device faster, in frames a second."""
         part = 1.0
         for use in recipe.engines:
-            part = min(part, use.gain(site.loads[use.engine]))
+            before = site.loads[use.engine]
+            if before + use.load > 1:
+                part = min(part, use.gain(before))
         return recipe.fps * part
 
     def speed_fps(self, site: Site, recipe: Recipe) -> float:
@@ -175,7 +171,7 @@ def _host(node: Node, index: int, policy: Policy) -> Host:
         cores = max(0.0, count - policy.cores_reserved) * policy.sessions_per_core
     memory = None if node.memory_bytes is None else int(node.memory_bytes * (1 - policy.memory_reserve))
     name = processor.name if processor is not None else ""
-    system = _Caps(node.system_encoder_sessions_max)
+    system = _Caps("its node takes {} encoder sessions at most, all GPUs together", node.system_encoder_sessions_max)
     has_gpu = any(device.kind is not DeviceKind.CPU for device in node.devices)
     return Host(
         node=node, index=index, processor=name, cores=cores, memory_bytes=memory, has_gpu=has_gpu, system=system
@@ -184,9 +180,9 @@ def _host(node: Node, index: int, policy: Policy) -> Host:
 
 def _site(device: Device, host: Host, gpus: dict[str, _Caps], order: int, policy: Policy) -> Site:
     free = device.free_memory_bytes
-    own = _Caps(device.encoder_sessions_max, device.encoder_sessions_others)
+    own = _Caps("it takes {} encoder sessions at most", device.encoder_sessions_max, device.encoder_sessions_others)
     host.system.open += device.encoder_sessions_others
-    gpu = _Caps(None)
+    gpu = _Caps("its GPU takes {} encoder sessions at most, all slices together", None)
     if device.parent:
         gpu = gpus.setdefault(device.parent, gpu)
         known = [most for most in (gpu.most, device.encoder_sessions_max) if most is not None]

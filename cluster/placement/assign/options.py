@@ -8,7 +8,7 @@ from ...probes.report.engines import Engine
 from ..model.demand import Demand, EncoderChoice, EncoderKind, Rendition
 from ..model.inventory import DeviceState, Node
 from ..model.policy import Policy, PreemptibleUse
-from ..rates.rates import Rates
+from ..rates import Rates
 from .ledger import Ledger, Site
 from .recipes import Kinds, Recipe, Recipes, nvenc_kind, recipes_of
 

@@ -11,12 +11,12 @@ from math import inf
 from ...probes.gpus.hardware import MIB
 from ...probes.report.device_report import DeviceKind
 from ...probes.report.engines import CodecCase, Engine, Trial
-from ..model.demand import Demand, EncoderKind, Rendition
+from ..measurements import core_fps_beside
+from ..model.demand import Demand, EncoderKind
 from ..model.inventory import Device
 from ..model.placement import Route
 from ..model.policy import Policy
-from ..rates.device_rates import core_fps_beside
-from ..rates.rates import DEFAULT_PRESET, Curve, Rates, Stage, curve_of, read_curve, software_fps
+from ..rates import Curve, Rates, Stage, curve_of, decode_stage, encode_stage, read_curve, software_fps
 
 EIGHT_BITS = 8
 _SAMPLES = {"4:0:0": 1.0, "4:2:0": 1.5, "4:2:2": 2.0, "4:4:4": 3.0}
@@ -42,16 +42,11 @@ class SessionLoad:
     engine: str
     load: float
     curve: Curve
-
-    @property
-    def load_most(self) -> int:
-        """The load beyond which the device gets no faster."""
-        return self.curve[-1][0]
+    load_most: int
+    """The load beyond which the device gets no faster."""
 
     def gain(self, before: float) -> float:
-        """Return the part of its own speed that one more session adds to a device with a load of ``before``."""
-        if before + self.load <= 1:
-            return 1.0
+        """Return the part of its own speed that one more session adds to a device that is full with it."""
         return (read_curve(self.curve, before + self.load) - read_curve(self.curve, before)) / self.load
 
     def slowdown(self, load: float) -> float:
@@ -80,11 +75,6 @@ Recipes = tuple[Recipe, ...] | str
 def nvenc_kind(device: Device) -> EncoderKind:
     """Return the kind of what a device's NVENC writes."""
     return EncoderKind(Engine.NVENC.value, device.architecture, device.driver_branch)
-
-
-def preset_of(rendition: Rendition) -> int:
-    """Return a rendition's preset, 1 to 7; the default where it names none of these."""
-    return int(rendition.preset) if rendition.preset in tuple("1234567") else DEFAULT_PRESET
 
 
 def recipes_of(
@@ -206,13 +196,10 @@ class _Asked:
     def _recipe(self, decoder: Engine) -> Recipe:
         """Work out a session that is decoded by ``decoder`` and encoded as the kinds say."""
         demand = self.demand
-        decode = Stage(demand.decode, demand.width, demand.height, decoder, Engine.NVDEC.value)
+        decode = decode_stage(demand, decoder)
         decodes, encodes, core_s = [decode] if decoder is Engine.NVDEC else [], [], 0.0
-        for rendition, kind in zip(demand.renditions, self.kinds, strict=True):
-            engine = Engine.NVENC if kind.is_nvenc else Engine.CPU
-            size, preset = (rendition.width, rendition.height), preset_of(rendition)
-            stage = Stage(rendition.case, *size, engine, kind.implementation, preset)
-            if engine is Engine.NVENC:
+        for stage in map(encode_stage, demand.renditions, self.kinds):
+            if stage.engine is Engine.NVENC:
                 encodes.append(stage)
             else:
                 core_s += self._core_s(stage, beside_gpu=bool(decodes))
@@ -225,13 +212,13 @@ class _Asked:
         if not all(decoding + encoding):
             return Recipe(route=route, kinds=self.kinds, fps=0.0)
         encoder_s = sum(1 / curve[0][1] for curve in encoding)
-        nvencs = max(1.0, self.device.engines.get(Engine.NVENC, 0) * self.device.share)
+        nvencs = max(1.0, self.device.engine_count(Engine.NVENC))
         bounds = [curve[0][1] for curve in encoding + decoding]
         bounds += [nvencs / encoder_s] if encoder_s else []
         bounds += [1 / core_s] if core_s else []
         fps = min(bounds, default=0.0)
-        uses = [SessionLoad(Engine.NVDEC.name, fps / curve[0][1], _relative(curve)) for curve in decoding]
-        uses += [SessionLoad(Engine.NVENC.name, fps * encoder_s, _relative(curve)) for curve in encoding[:1]]
+        uses = [_session_load(Engine.NVDEC, fps / curve[0][1], curve) for curve in decoding]
+        uses += [_session_load(Engine.NVENC, fps * encoder_s, curve) for curve in encoding[:1]]
         return Recipe(
             route=route,
             kinds=self.kinds,
@@ -261,8 +248,9 @@ class _Asked:
         return software.host_session_mib * MIB + software.host_frames * frame
 
 
-def _relative(curve: Curve) -> Curve:
-    return tuple((sessions, fps / curve[0][1]) for sessions, fps in curve)
+def _session_load(engine: Engine, load: float, curve: Curve) -> SessionLoad:
+    relative = tuple((sessions, fps / curve[0][1]) for sessions, fps in curve)
+    return SessionLoad(engine.name, load, relative, curve[-1][0])
 
 
 def _frame_bytes(case: CodecCase, width: int, height: int) -> int:

@@ -1,9 +1,9 @@
 """The values of placement: demand, inventory, policy, placement."""
 
-from .demand import Demand, EncoderChoice, EncoderKind, Rendition
-from .inventory import Device, DeviceState, Inventory, Node
+from .demand import Demand, EncoderChoice, EncoderKind, Rendition, plain_demand
+from .inventory import Device, DeviceState, Inventory, Node, processor_of
 from .placement import Placement, Refusal
-from .policy import Policy, load_policy
+from .policy import Policy, load_policy, shared_by_policy
 from .preview import PlacementPreview
 
 __all__ = [
@@ -20,4 +20,7 @@ __all__ = [
     "Refusal",
     "Rendition",
     "load_policy",
+    "plain_demand",
+    "processor_of",
+    "shared_by_policy",
 ]

@@ -4,7 +4,11 @@ from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
 
-from ...probes.report.engines import CodecCase, Engine
+from ...probes.report.engines import CodecCase, Direction, Engine, MediaCodec
+
+PLAIN_FRAMES = 250
+"""How many frames a piece of unknown work is taken to have: a usual segment."""
+_PLAIN_CASE = CodecCase(MediaCodec.H264, Direction.DECODE)
 
 
 class EncoderChoice(Enum):
@@ -96,3 +100,18 @@ class Demand:
     def about_frames(self) -> int:
         """How long the whole job is, rounded down to a power of two: jobs of about a length are placed alike."""
         return 1 << self.frames_total.bit_length() - 1 if self.frames_total > 0 else 0
+
+
+def plain_demand(job: str, pieces: int, workers_max: int | None = None) -> Demand:
+    """Return the demand of a job whose media is unknown: ``pieces`` segments of software work."""
+    case = CodecCase(_PLAIN_CASE.codec, Direction.ENCODE)
+    return Demand(
+        job=job,
+        segments=(PLAIN_FRAMES,) * pieces,
+        decode=_PLAIN_CASE,
+        width=1920,
+        height=1080,
+        renditions=(Rendition(case=case, width=1920, height=1080, software="libx264"),),
+        encoder=EncoderChoice.SOFTWARE,
+        workers_max=workers_max,
+    )

@@ -60,6 +60,10 @@ class Device:
     hosts_vgpus: bool = False
     """Whether it is a hypervisor's GPU, whose engines belong to its guests: it takes no work and is not counted."""
 
+    def engine_count(self, engine: Engine) -> float:
+        """Return how many engines of a kind are its own: its share of those that there are."""
+        return self.engines.get(engine, 0) * self.share
+
     def can(self, case: CodecCase, engine: Engine) -> bool:
         """Return whether a trial found that ``engine`` of this device does ``case``."""
         return any(trial.works for trial in self.trials if trial.engine is engine and trial.case == case)
@@ -108,6 +112,17 @@ def cordoned(device: Device, reason: str) -> Device:
 def processor_name(node: str) -> str:
     """Return the name of a node's processor among devices."""
     return f"{node}/cpu"
+
+
+def processor(node: str, cores: int, name: str = "processor", trials: tuple[Trial, ...] = ()) -> Device:
+    """Return a node's processor as a device; without trials its software is taken to do whatever is asked."""
+    engines, device = {Engine.CPU: cores}, processor_name(node)
+    return Device(device=device, node=node, kind=DeviceKind.CPU, name=name, engines=engines, trials=trials)
+
+
+def processor_of(node: str, name: str, cores: int, memory_bytes: int | None = None) -> Node:
+    """Return a node of which only its processor is known, with ``cores`` slots for any software codec."""
+    return Node(node=node, name=name, devices=(processor(node, cores),), memory_bytes=memory_bytes)
 
 
 def dlas_of(node: str, count: int) -> tuple[Dla, ...]:

@@ -3,14 +3,17 @@
 docs/placement.md explains every key; ``configs/policy.toml`` is the annotated file of all defaults.
 """
 
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from ...probes.report.device_report import DeviceKind
 from ...probes.report.engines import Engine
 from ...toml_file import load_model
+from .inventory import Inventory, Node
 
 ALL_ENGINES = frozenset({Engine.NVDEC, Engine.NVENC, Engine.CPU})
 
@@ -64,3 +67,19 @@ def load_policy(path: str | Path) -> Policy:
         UsageError: the file cannot be read, is not TOML, or has a key or a value that makes no sense.
     """
     return load_model("policy", path, Policy, missing="Check the path.", wrong=_HELP)
+
+
+def with_policy(node: Node, policy: Policy) -> Node:
+    """Return a node whose vGPUs have the part of their GPU that the policy says, where it says one."""
+    if policy.vgpu_share == 0:
+        return node
+    devices = (
+        replace(device, share=policy.vgpu_share, share_unknown="") if device.kind is DeviceKind.VGPU else device
+        for device in node.devices
+    )
+    return replace(node, devices=tuple(devices))
+
+
+def shared_by_policy(inventory: Inventory, policy: Policy) -> Inventory:
+    """Return an inventory with ``with_policy`` for every node."""
+    return Inventory(tuple(with_policy(node, policy) for node in inventory.nodes))

@@ -4,15 +4,12 @@ from collections.abc import Mapping, Sequence
 
 from ...placement.assign.assignment import place
 from ...placement.assign.networks import place_networks
+from ...placement.measurements import engine_parts, measurement_of
 from ...placement.model.demand import Demand, EncoderKind
 from ...placement.model.inventory import Device, Inventory, Node
 from ...placement.model.placement import Placement
-from ...placement.model.policy import Policy, load_policy
-from ...placement.nodes.guest_share import with_policy
-from ...placement.rates.device_rates import device_measurement, engine_parts
-from ...placement.rates.rates import record_measurement, start_rates
-from ...placement.rates.software_rates import software_measurement
-from ...probes.report.device_report import DeviceKind
+from ...placement.model.policy import Policy, load_policy, with_policy
+from ...placement.rates import record_measurement, start_rates
 from ...probes.report.engines import Engine
 from ..core.core import Core
 from ..state.settings import SupervisorSettings
@@ -57,12 +54,7 @@ class PlacingPlanner(Planner):
         kinds: tuple[EncoderKind, ...],
     ) -> None:
         """Record what a worker gave while all its sessions served one job and decoded alike."""
-        if device.kind is DeviceKind.CPU:
-            measurement = software_measurement(self._rates, demand, device, sessions, fps)
-        else:
-            measurement = device_measurement(
-                self._rates, demand, device, processor, kinds=kinds, sessions=sessions, fps=fps
-            )
+        measurement = measurement_of(self._rates, demand, device, processor, kinds=kinds, sessions=sessions, fps=fps)
         if measurement is not None:
             self._rates = record_measurement(self._rates, measurement)
 

@@ -7,8 +7,7 @@ costs a second, and a restarted supervisor learns everything from the next round
 from dataclasses import dataclass, field, replace
 
 from ...placement.model.demand import Demand
-from ...placement.model.inventory import Device, Node, dlas_of
-from ...placement.nodes.assumed import processor_of
+from ...placement.model.inventory import Device, Node, dlas_of, processor_of
 from ...probes.report.gpu_identity import ShownGpus
 from ...worker.facts import WorkerFacts
 

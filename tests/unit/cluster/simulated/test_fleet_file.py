@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from codecfleet.cluster.placement.build import inventory_of_fleet, node_of_report
 from codecfleet.cluster.placement.model.inventory import Device, DeviceState, Inventory
-from codecfleet.cluster.placement.nodes.build import inventory_of_fleet, node_of_report
 from codecfleet.cluster.probes.cuda.report import CudaReport
 from codecfleet.cluster.probes.gpus.hardware import load_hardware
 from codecfleet.cluster.probes.node.report import NodeReport, from_json

@@ -2,9 +2,8 @@
 
 from dataclasses import replace
 
-from codecfleet.cluster.placement.model.demand import EncoderChoice
+from codecfleet.cluster.placement.model.demand import EncoderChoice, plain_demand
 from codecfleet.cluster.placement.model.inventory import Device, Node
-from codecfleet.cluster.placement.nodes.assumed import plain_demand
 from codecfleet.cluster.probes.report.device_report import DeviceKind
 from codecfleet.cluster.probes.report.engines import CodecCase, Direction, Engine, How, MediaCodec, Trial
 from codecfleet.cluster.supervisor.core.granting import grants_for

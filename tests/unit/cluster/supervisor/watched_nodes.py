@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 
 import pytest
 
+from codecfleet.cluster.placement.build import node_of_report
 from codecfleet.cluster.placement.model.inventory import Device, DeviceState
-from codecfleet.cluster.placement.nodes.build import node_of_report
 from codecfleet.cluster.probes.gpus.health_poll import HealthPoll
 from codecfleet.cluster.probes.report.absence import Unavailable
 from codecfleet.cluster.probes.report.device_report import DeviceKind

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from codecfleet.cluster.placement.build import inventory_of_fleet
 from codecfleet.cluster.placement.model.demand import Demand, EncoderChoice, Rendition
 from codecfleet.cluster.placement.model.policy import Policy
-from codecfleet.cluster.placement.nodes.build import inventory_of_fleet
-from codecfleet.cluster.placement.rates.rates import start_rates
+from codecfleet.cluster.placement.rates import start_rates
 from codecfleet.cluster.probes.report.engines import CodecCase, Direction, MediaCodec
 from codecfleet.cluster.simulated.fleet_file import built_in_fleets, load_fleet
 from codecfleet.jobs.plan.placing import place_plan

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from codecfleet.cluster.placement.build import inventory_of_fleet
 from codecfleet.cluster.placement.model.demand import Demand, EncoderChoice, EncoderKind, Rendition
+from codecfleet.cluster.placement.model.inventory import Inventory, processor_of
 from codecfleet.cluster.placement.model.policy import Policy
-from codecfleet.cluster.placement.nodes.build import inventory_of_fleet, inventory_of_processor
-from codecfleet.cluster.placement.rates.rates import start_rates
+from codecfleet.cluster.placement.rates import start_rates
 from codecfleet.cluster.probes.report.engines import CodecCase, Direction, Engine, MediaCodec
 from codecfleet.cluster.simulated.fleet_file import load_fleet
 from codecfleet.cluster.text_lines import WIDTH
@@ -98,7 +99,7 @@ def test_what_fits_nowhere_says_so() -> None:
 
 def test_this_machine_is_one_line() -> None:
     """A processor alone is summed up: sessions, speed, time."""
-    machines = inventory_of_processor("this machine", 2, 8 << 30)
+    machines = Inventory((processor_of("this machine", "this machine", 2, 8 << 30),))
     placed = place_plan(_demand(), machines, start_rates(), SOFTWARE, where="this machine")
     assert placed.summary().startswith("placed on this machine: cpu with 2 sessions at ")
 

@@ -9,12 +9,11 @@ from hypothesis import strategies as st
 
 from codecfleet.cluster.placement.assign.assignment import place
 from codecfleet.cluster.placement.assign.networks import SESSIONS_PER_DLA, place_networks
-from codecfleet.cluster.placement.model.demand import Demand
-from codecfleet.cluster.placement.model.inventory import DeviceState, Inventory, Node, dlas_of
+from codecfleet.cluster.placement.model.demand import Demand, plain_demand
+from codecfleet.cluster.placement.model.inventory import DeviceState, Inventory, Node, dlas_of, processor_of
 from codecfleet.cluster.placement.model.placement import Placement, Route
 from codecfleet.cluster.placement.model.policy import Policy, PreemptibleUse
-from codecfleet.cluster.placement.nodes.assumed import plain_demand, processor_of
-from codecfleet.cluster.placement.rates.rates import start_rates
+from codecfleet.cluster.placement.rates import start_rates
 from codecfleet.cluster.supervisor.runner.wiring import PlacingPlanner
 
 

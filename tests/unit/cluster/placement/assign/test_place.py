@@ -9,7 +9,7 @@ from codecfleet.cluster.placement.model.demand import Demand, EncoderChoice, Enc
 from codecfleet.cluster.placement.model.inventory import Device, DeviceState, Inventory
 from codecfleet.cluster.placement.model.placement import Placement, Route
 from codecfleet.cluster.placement.model.policy import ALL_ENGINES, Policy, PreemptibleUse
-from codecfleet.cluster.placement.rates.rates import start_rates
+from codecfleet.cluster.placement.rates import start_rates
 from codecfleet.cluster.probes.gpus.hardware import MIB
 from codecfleet.cluster.probes.report.engines import CodecCase, Direction, Engine, MediaCodec
 

@@ -11,7 +11,7 @@ from codecfleet.cluster.placement.assign.prediction import predict, schedule
 from codecfleet.cluster.placement.model.demand import Demand
 from codecfleet.cluster.placement.model.inventory import Inventory
 from codecfleet.cluster.placement.model.policy import Policy
-from codecfleet.cluster.placement.rates.rates import start_rates
+from codecfleet.cluster.placement.rates import start_rates
 from codecfleet.cluster.probes.report.engines import Engine
 
 from ..model.test_place_properties import WORLD

@@ -15,7 +15,7 @@ from codecfleet.cluster.placement.model.demand import Demand
 from codecfleet.cluster.placement.model.inventory import Device, DeviceState, Inventory, Node
 from codecfleet.cluster.placement.model.placement import Lane, Placement, Route
 from codecfleet.cluster.placement.model.policy import Policy, PreemptibleUse
-from codecfleet.cluster.placement.rates.rates import start_rates
+from codecfleet.cluster.placement.rates import start_rates
 from codecfleet.cluster.probes.gpus.hardware import MIB
 from codecfleet.cluster.probes.report.device_report import DeviceKind
 from codecfleet.cluster.probes.report.engines import CodecCase, Direction, Engine, How, MediaCodec, Trial

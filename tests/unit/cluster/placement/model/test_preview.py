@@ -4,13 +4,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from codecfleet.cluster.placement.assign.assignment import place
-from codecfleet.cluster.placement.model.demand import Demand, EncoderChoice, EncoderKind
+from codecfleet.cluster.placement.model.demand import Demand, EncoderChoice, EncoderKind, plain_demand
 from codecfleet.cluster.placement.model.inventory import DeviceState, Inventory
 from codecfleet.cluster.placement.model.placement import Placement
 from codecfleet.cluster.placement.model.policy import Policy
 from codecfleet.cluster.placement.model.preview import PlacementPreview, preview_of
-from codecfleet.cluster.placement.nodes.assumed import plain_demand
-from codecfleet.cluster.placement.rates.rates import start_rates
+from codecfleet.cluster.placement.rates import start_rates
 from codecfleet.cluster.probes.report.engines import MediaCodec
 
 from ..worlds import demand, gpu, inventory, node, rendition

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from codecfleet.cluster.doctor.findings import Weight, findings
+from codecfleet.cluster.placement.build import node_of_report
 from codecfleet.cluster.placement.model.inventory import DeviceState
-from codecfleet.cluster.placement.nodes.build import node_of_report
 from codecfleet.cluster.probes.gpus.devices import NvmlReport
 from codecfleet.cluster.probes.report.absence import Absence, Unavailable
 from codecfleet.cluster.probes.report.device_report import Health

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 from pydantic import TypeAdapter
 
-from codecfleet.cluster.placement.nodes.build import inventory_of_fleet, node_of_report
+from codecfleet.cluster.placement.build import inventory_of_fleet, node_of_report
 from codecfleet.cluster.probes.report.absence import Absence, Maybe, Unavailable
 from codecfleet.cluster.probes.report.device_report import DeviceKind
 from codecfleet.cluster.probes.report.engines import Engine

@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import pytest
 
-from codecfleet.cluster.placement.nodes.assumed import plain_demand
+from codecfleet.cluster.placement.model.demand import plain_demand
 from codecfleet.cluster.supervisor.core.granting import grants_for
 from codecfleet.cluster.supervisor.state.events import (
     Asked,

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from codecfleet.cluster.placement.nodes.build import node_of_report
+from codecfleet.cluster.placement.build import node_of_report
 from codecfleet.cluster.probes.gpus.health_poll import HealthPoll
 from codecfleet.cluster.probes.gpus.live_health import DeviceHealth
 from codecfleet.cluster.probes.report.absence import Absence, Maybe, Unavailable

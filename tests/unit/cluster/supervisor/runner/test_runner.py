@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from codecfleet.cluster.placement.model.demand import EncoderChoice
-from codecfleet.cluster.placement.nodes.assumed import plain_demand
+from codecfleet.cluster.placement.model.demand import EncoderChoice, plain_demand
 from codecfleet.cluster.supervisor.runner.runner import PROBE_WAIT_S, SupervisorRunner
 from codecfleet.cluster.supervisor.runner.wiring import make_core, policy_from
 from codecfleet.cluster.supervisor.state.events import Order

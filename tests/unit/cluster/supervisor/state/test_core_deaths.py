@@ -7,7 +7,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from codecfleet.cluster.placement.nodes.assumed import plain_demand
+from codecfleet.cluster.placement.model.demand import plain_demand
 from codecfleet.cluster.supervisor.runner.wiring import make_core, policy_from
 from codecfleet.cluster.supervisor.state.events import (
     Abandon,

@@ -8,9 +8,8 @@ import pytest
 from codecfleet.actors.device.blob import Blob
 from codecfleet.actors.device.work import Work, WorkContext
 from codecfleet.cluster.client.pool import Pool
-from codecfleet.cluster.placement.model.demand import Demand
+from codecfleet.cluster.placement.model.demand import Demand, plain_demand
 from codecfleet.cluster.placement.model.inventory import Node, dlas_of
-from codecfleet.cluster.placement.nodes.assumed import plain_demand
 from codecfleet.cluster.supervisor.core.granting import grants_for
 from codecfleet.cluster.supervisor.runner.client import LocalClient
 from codecfleet.cluster.supervisor.runner.runner import SupervisorRunner

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from codecfleet.cluster.placement.build import documented_devices
+from codecfleet.cluster.placement.model.demand import plain_demand
 from codecfleet.cluster.placement.model.inventory import Device, DeviceState
 from codecfleet.cluster.placement.model.placement import Lane, Route
 from codecfleet.cluster.placement.model.policy import Policy
-from codecfleet.cluster.placement.nodes.assumed import plain_demand
-from codecfleet.cluster.placement.nodes.build import documented_devices
 from codecfleet.cluster.probes.gpus.devices import probe_nvml
 from codecfleet.cluster.probes.report.device_report import DeviceKind
 from codecfleet.cluster.probes.report.engines import CodecCase, Direction, Engine, MediaCodec

@@ -4,10 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from codecfleet.cluster.placement.model.demand import Demand
+from codecfleet.cluster.placement.model.demand import Demand, plain_demand
 from codecfleet.cluster.placement.model.inventory import Device
 from codecfleet.cluster.placement.model.placement import Route
-from codecfleet.cluster.placement.nodes.assumed import plain_demand
 from codecfleet.cluster.probes.report.device_report import DeviceKind
 from codecfleet.cluster.probes.report.engines import CodecCase, Direction, Engine, How, MediaCodec, Trial
 from codecfleet.cluster.supervisor.core.granting import grants_for

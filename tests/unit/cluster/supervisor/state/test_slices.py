@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 
 import pytest
 
+from codecfleet.cluster.placement.build import node_of_report
+from codecfleet.cluster.placement.model.demand import plain_demand
 from codecfleet.cluster.placement.model.inventory import Device, DeviceState
-from codecfleet.cluster.placement.nodes.assumed import plain_demand
-from codecfleet.cluster.placement.nodes.build import node_of_report
 from codecfleet.cluster.probes.gpus.health_poll import HealthPoll
 from codecfleet.cluster.probes.gpus.visible_device import CONTAINER_VARIABLE, CUDA_VARIABLE, narrow, shown_gpus
 from codecfleet.cluster.probes.report.device_report import DeviceKind

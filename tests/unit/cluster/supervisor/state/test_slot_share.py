@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codecfleet.cluster.placement.nodes.assumed import processor_of
+from codecfleet.cluster.placement.model.inventory import processor_of
 from codecfleet.cluster.supervisor.state.nodes import NO_UNITS
 from codecfleet.cluster.supervisor.state.slot_share import CORES_PER_PROCESS, share_out
 from codecfleet.cluster.supervisor.state.stations import stations_of

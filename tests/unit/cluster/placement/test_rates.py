@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codecfleet.cluster.placement.model.inventory import Device
-from codecfleet.cluster.placement.rates.rates import (
+from codecfleet.cluster.placement.rates import (
     Measurement,
     Rates,
     SizeClass,
@@ -19,7 +19,7 @@ from codecfleet.cluster.placement.rates.rates import (
 )
 from codecfleet.cluster.probes.report.engines import CodecCase, Direction, Engine, MediaCodec
 
-from ..worlds import gpu, node
+from .worlds import gpu, node
 
 START = start_rates()
 DECODE = Stage(CodecCase(MediaCodec.H264, Direction.DECODE), 1920, 1080, Engine.NVDEC, "nvdec")

@@ -1,12 +1,22 @@
-"""From what a GPU's sessions gave together to the rate of whatever held them up."""
+"""From what a worker's sessions gave together to the rate of what held them up."""
 
 from dataclasses import replace
 
-from ...probes.report.device_report import DeviceKind
-from ...probes.report.engines import Engine
-from ..model.demand import Demand, EncoderKind, Rendition
-from ..model.inventory import Device
-from .rates import DEFAULT_PRESET, Measurement, Rates, Stage, curve_of, measured_core_fps, read_curve, software_fps
+from ..probes.report.device_report import DeviceKind
+from ..probes.report.engines import Engine
+from .model.demand import Demand, EncoderKind
+from .model.inventory import Device
+from .rates import (
+    Measurement,
+    Rates,
+    Stage,
+    curve_of,
+    decode_stage,
+    encode_stage,
+    measured_core_fps,
+    read_curve,
+    software_fps,
+)
 
 
 def beside(processor: str, gpu: str) -> str:
@@ -22,7 +32,7 @@ def core_fps_beside(rates: Rates, processor: str, speed: float, gpu: str, stage:
     return measured_core_fps(rates, beside(processor, gpu), stage) or software_fps(rates, processor, speed, stage)
 
 
-def device_measurement(
+def measurement_of(
     rates: Rates,
     demand: Demand,
     device: Device,
@@ -40,20 +50,21 @@ def device_measurement(
     Args:
         rates: what is known.
         demand: the job.
-        device: the GPU or slice that decoded all of it.
+        device: what decoded all of it: a GPU, a slice or a processor.
         processor: its host's.
         kinds: what encoded.
         sessions: how many were at work.
         fps: what they gave together, in source frames a second.
     """
-    if device.kind is DeviceKind.CPU or len(demand.renditions) != 1 or len(kinds) != 1 or fps <= 0 or sessions < 1:
+    if len(demand.renditions) != 1 or fps <= 0 or sessions < 1:
         return None
-    decode = _decode_stage(demand)
-    rendition, kind = demand.renditions[0], kinds[0]
-    on_device = kind.is_nvenc
-    encode = _encode_stage(rendition, kind)
+    if device.kind is DeviceKind.CPU:
+        return _of_software(rates, demand, device, sessions, fps)
+    if len(kinds) != 1:
+        return None
+    decode, encode = decode_stage(demand), encode_stage(demand.renditions[0], kinds[0])
     decoded_fps = read_curve(curve_of(rates, device, decode), sessions)
-    if on_device:
+    if kinds[0].is_nvenc:
         where, encoded_fps = device, read_curve(curve_of(rates, device, encode), sessions)
     else:
         where = replace(processor, name=beside(processor.name, device.name))
@@ -63,6 +74,16 @@ def device_measurement(
     if encoded_fps <= decoded_fps:
         return Measurement(device=where, stage=encode, sessions=sessions, fps=fps)
     return Measurement(device=device, stage=decode, sessions=sessions, fps=fps)
+
+
+def _of_software(rates: Rates, demand: Demand, device: Device, sessions: int, fps: float) -> Measurement | None:
+    """Return the rate of an encoder whose sessions decode and encode in turn: decoding, by its rate, is taken off."""
+    decode_fps = software_fps(rates, device.name, 1.0, decode_stage(demand, Engine.CPU))
+    encode_s = sessions / fps - (1 / decode_fps if decode_fps > 0 else 0.0)
+    if encode_s <= 0:
+        return None
+    encode = encode_stage(demand.renditions[0], EncoderKind(demand.renditions[0].software))
+    return Measurement(device=device, stage=encode, sessions=sessions, fps=sessions / encode_s)
 
 
 def engine_parts(
@@ -75,24 +96,10 @@ def engine_parts(
     if fps <= 0:
         return {}
     whole = replace(device, busy={}, fps_max=None)
-    encodes = [
-        _encode_stage(rendition, kind)
-        for rendition, kind in zip(demand.renditions, kinds, strict=False)
-        if kind.is_nvenc
-    ]
+    encoding = zip(demand.renditions, kinds, strict=False)
+    stages = [decode_stage(demand), *(encode_stage(rendition, kind) for rendition, kind in encoding if kind.is_nvenc)]
     parts: dict[Engine, float] = {}
-    for stage in (_decode_stage(demand), *encodes):
-        curve = curve_of(rates, whole, stage)
-        if curve:
+    for stage in stages:
+        if curve := curve_of(rates, whole, stage):
             parts[stage.engine] = min(1.0, parts.get(stage.engine, 0.0) + fps / curve[-1][1])
     return parts
-
-
-def _decode_stage(demand: Demand) -> Stage:
-    return Stage(demand.decode, demand.width, demand.height, Engine.NVDEC, Engine.NVDEC.value)
-
-
-def _encode_stage(rendition: Rendition, kind: EncoderKind) -> Stage:
-    engine = Engine.NVENC if kind.is_nvenc else Engine.CPU
-    preset = int(rendition.preset or DEFAULT_PRESET)
-    return Stage(rendition.case, rendition.width, rendition.height, engine, kind.implementation, preset)

@@ -4,35 +4,27 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ...probes.cuda.tables import is_geforce
-from ...probes.gpus.hardware import Hardware, load_hardware
-from ...probes.report.absence import Absence, Maybe, Unavailable, known
-from ...probes.report.device_report import DeviceKind, DeviceReport, MemoryUse, MigSlice
-from ...probes.report.engines import Engine, EngineCount, Trial
-from ...probes.report.gpu_identity import ShownGpus, named, on_node
-from ...probes.report.placeable import broken_by_xid, why_unplaceable
-from ...probes.vgpu.licence import fps_limit, licence_of
-from ...simulated.devices import SimulatedDevice, SimulatedFleet, SimulatedNode, SimulatedSlice
-from ..model.inventory import Device, DeviceState, Inventory, Node, dlas_of
-from .guest_share import SHARE_UNKNOWN, guest_share
+from ..probes.cuda.tables import is_geforce
+from ..probes.gpus.hardware import Hardware, load_hardware
+from ..probes.report.absence import Absence, Maybe, Unavailable, known
+from ..probes.report.device_report import DeviceKind, DeviceReport, MemoryUse, MigSlice
+from ..probes.report.engines import Engine, EngineCount, Trial
+from ..probes.report.gpu_identity import ShownGpus, named, on_node
+from ..probes.report.placeable import broken_by_xid, why_unplaceable
+from ..probes.vgpu.licence import fps_limit, licence_of
+from ..simulated.devices import SimulatedDevice, SimulatedFleet, SimulatedNode, SimulatedSlice
+from .model.inventory import Device, DeviceState, Inventory, Node, dlas_of, processor
 
 if TYPE_CHECKING:
-    from ...probes.gpus.devices import NvmlReport
-    from ...probes.node.report import NodeReport
-    from ...probes.tegra.module import TegraReport
+    from ..probes.gpus.devices import NvmlReport
+    from ..probes.node.report import NodeReport
+    from ..probes.tegra.module import TegraReport
 
 
 HOST_OF_VGPUS = 3
 _HOSTS_VGPUS = "it hosts vGPUs, whose guests have its engines"
+_SHARE_UNKNOWN = "which part of its GPU this vGPU has is not known, so it is counted as all of it"
 _PLACED = (Engine.NVDEC, Engine.NVENC, Engine.NVJPG, Engine.OFA, Engine.DLA)
-
-
-def inventory_of_processor(node: str, cores: int, memory_bytes: int) -> Inventory:
-    """Return the inventory of one machine of which only its processor counts."""
-    processor = Device(
-        device=f"{node}/cpu", node=node, kind=DeviceKind.CPU, name="processor", engines={Engine.CPU: cores}
-    )
-    return Inventory((Node(node=node, name=node, devices=(processor,), memory_bytes=memory_bytes),))
 
 
 def node_of_report(
@@ -60,18 +52,10 @@ def node_of_report(
         for each in report.gpus
         for made in _devices_of(each, name, driver, trials, tables)
     ]
-    processor = Device(
-        device=f"{name}/cpu",
-        node=name,
-        kind=DeviceKind.CPU,
-        name=report.host.machine or "processor",
-        engines={Engine.CPU: report.host.cores},
-        trials=report.software,
-    )
     return Node(
         node=name,
         name=report.host.name,
-        devices=(*found, processor),
+        devices=(*found, processor(name, report.host.cores, report.host.machine or "processor", report.software)),
         dlas=dlas_of(name, _dla_count(report)),
         memory_bytes=report.host.memory_bytes,
         system_encoder_sessions_max=_system_cap((device.name for device in found), tables),
@@ -170,7 +154,7 @@ def _devices_of(
         max_video_clock_mhz=None if isinstance(report.max_video_clock_mhz, Unavailable) else report.max_video_clock_mhz,
         free_memory_bytes=None if report.kind is DeviceKind.IGPU else _free_bytes(report.memory),
         share=share or 1.0,
-        share_unknown=SHARE_UNKNOWN if share is None else "",
+        share_unknown=_SHARE_UNKNOWN if share is None else "",
         state=state,
         state_reason=reason,
         hosts_vgpus=known(report.virtualization, "") == "host vgpu",
@@ -300,3 +284,26 @@ def _simulated_slice(whole: Device, part: SimulatedSlice, sharers: int) -> Devic
         share=whole.share / sharers,
         parent=whole.device,
     )
+
+
+def guest_share(name: str, hardware: Hardware) -> float | None:
+    """Return the part of its GPU's engines that a vGPU has when all its neighbours are busy; None for unknown types.
+
+    A type is named after its GPU and its frame buffer ("NVIDIA L40S-12Q"), and as many run on a GPU as fit into its
+    memory, each with an equal part of the engines. How many run, and which scheduler the host uses, a guest cannot ask.
+    One that has a GPU instance has all of the engines that its guest sees. (NVIDIA Virtual GPU Software User Guide,
+    "Virtual GPU Types" and "Changing Scheduling Behavior".)
+    """
+    wanted = _plain(name)
+    for gpu in hardware.vgpu:
+        if any(_plain(each.name) == wanted for each in hardware.vgpu_types_of(gpu, mig_enabled=True)):
+            return 1.0
+        for each in hardware.vgpu_types_of(gpu, mig_enabled=False):
+            if _plain(each.name) == wanted:
+                return 1 / each.most
+    return None
+
+
+def _plain(name: str) -> str:
+    """Return a type's name without its maker's, which has changed over the years."""
+    return name.removeprefix("GRID ").removeprefix("NVIDIA ")

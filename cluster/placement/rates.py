@@ -11,9 +11,10 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from math import ceil
 
-from ...probes.gpus.hardware import Hardware, load_hardware
-from ...probes.report.engines import CodecCase, Direction, Engine, MediaCodec
-from ..model.inventory import Device
+from ..probes.gpus.hardware import Hardware, load_hardware
+from ..probes.report.engines import CodecCase, Direction, Engine, MediaCodec
+from .model.demand import Demand, EncoderKind, Rendition
+from .model.inventory import Device
 
 REFERENCE_PIXELS = 1920 * 1080
 DEFAULT_PRESET = 4
@@ -63,6 +64,18 @@ class Stage:
     def pixels(self) -> int:
         """How many pixels a picture has."""
         return self.width * self.height
+
+
+def decode_stage(demand: Demand, engine: Engine = Engine.NVDEC) -> Stage:
+    """Return what decoding a demand's input asks of NVDEC or of a processor."""
+    return Stage(demand.decode, demand.width, demand.height, engine, engine.value)
+
+
+def encode_stage(rendition: Rendition, kind: EncoderKind) -> Stage:
+    """Return what encoding a track asks of NVENC or of a processor; a preset that is not one of 1 to 7 is the usual."""
+    engine = Engine.NVENC if kind.is_nvenc else Engine.CPU
+    preset = int(rendition.preset) if rendition.preset in tuple("1234567") else DEFAULT_PRESET
+    return Stage(rendition.case, rendition.width, rendition.height, engine, kind.implementation, preset)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +149,7 @@ def curve_of(rates: Rates, device: Device, stage: Stage) -> Curve:
 
 
 def _whole_curve(rates: Rates, device: Device, stage: Stage) -> Curve:
-    engines = device.engines.get(stage.engine, 0) * device.share
+    engines = device.engine_count(stage.engine)
     if engines <= 0:
         return ()
     measured = rates.measured.get(_key_of(device, stage)) if rates.measured else None
@@ -178,8 +191,7 @@ def measured_core_fps(rates: Rates, processor: str, stage: Stage) -> float:
 
 
 def _key_of(device: Device, stage: Stage) -> RateKey:
-    engines = device.engines.get(stage.engine, 0) * device.share
-    return _key(device.name, 1.0 if stage.engine is Engine.CPU else engines, stage)
+    return _key(device.name, 1.0 if stage.engine is Engine.CPU else device.engine_count(stage.engine), stage)
 
 
 def _key(model: str, engines: float, stage: Stage) -> RateKey:
@@ -251,28 +263,19 @@ def _engine_fps(hardware: Hardware, device: Device, stage: Stage) -> float:
     architecture = hardware.architectures.get(hardware.architecture_of(device.name, device.architecture))
     if architecture is None:
         return 0.0
-    scale = REFERENCE_PIXELS / stage.pixels * _clock_scale(hardware, device, architecture.nvdec)
+    scale = REFERENCE_PIXELS / stage.pixels
+    if device.max_video_clock_mhz is not None and architecture.nvdec in hardware.nvdec:
+        scale *= device.max_video_clock_mhz / hardware.nvdec[architecture.nvdec].reference_clock_mhz
     if stage.engine is Engine.NVDEC and architecture.nvdec:
         fps = hardware.nvdec[architecture.nvdec].fps
         named = fps.get(f"{stage.case.codec.value} {stage.case.bit_depth}")
         return scale * (named if named is not None else min(fps.values()))
-    if stage.engine is Engine.NVENC and architecture.nvenc:
-        presets = hardware.nvenc[architecture.nvenc].get(stage.case.codec)
-        return 0.0 if presets is None else scale * _between_presets(presets, stage.preset)
-    return 0.0
-
-
-def _clock_scale(hardware: Hardware, device: Device, generation: str) -> float:
-    clock = device.max_video_clock_mhz
-    if clock is None or generation not in hardware.nvdec:
-        return 1.0
-    return clock / hardware.nvdec[generation].reference_clock_mhz
-
-
-def _between_presets(known: tuple[float, float, float, float], preset: int) -> float:
-    """Return the rate of presets 1 to 7 where 1, 3, 5 and 7 are known: those between are geometric means."""
-    index, between = divmod(preset - 1, 2)
-    return (known[index] * known[index + 1]) ** 0.5 if between else known[index]
+    presets = hardware.nvenc[architecture.nvenc] if stage.engine is Engine.NVENC and architecture.nvenc else {}
+    if stage.case.codec not in presets:
+        return 0.0
+    # Presets 1, 3, 5 and 7 are known; those between are geometric means.
+    known, (index, between) = presets[stage.case.codec], divmod(stage.preset - 1, 2)
+    return scale * ((known[index] * known[index + 1]) ** 0.5 if between else known[index])
 
 
 def _software_start(hardware: Hardware, stage: Stage) -> float:

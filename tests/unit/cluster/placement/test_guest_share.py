@@ -5,10 +5,9 @@ from dataclasses import replace
 import pytest
 
 from codecfleet.cluster.doctor.findings import findings
+from codecfleet.cluster.placement.build import guest_share, node_of_report
 from codecfleet.cluster.placement.model.inventory import Device
-from codecfleet.cluster.placement.model.policy import Policy
-from codecfleet.cluster.placement.nodes.build import node_of_report
-from codecfleet.cluster.placement.nodes.guest_share import guest_share, with_policy
+from codecfleet.cluster.placement.model.policy import Policy, with_policy
 from codecfleet.cluster.probes.gpus.hardware import load_hardware
 from codecfleet.cluster.probes.node.report import NodeReport
 from codecfleet.cluster.probes.report.device_report import DeviceKind

@@ -1,5 +1,0 @@
-"""How fast a device decodes and encodes."""
-
-from .rates import Rates, start_rates
-
-__all__ = ["Rates", "start_rates"]
