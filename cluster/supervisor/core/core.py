@@ -13,40 +13,20 @@ from ...placement.model.demand import Demand
 from ...placement.model.inventory import Inventory, processor_name
 from ...placement.model.preview import PlacementPreview, preview_of
 from ...probes.report.device_report import DeviceKind
+from ..state import events
 from ..state.clients import ClientBook
-from ..state.events import (
-    Abandon,
-    Asked,
-    Departed,
-    Died,
-    Effect,
-    Encoding,
-    Ended,
-    Found,
-    HealthSeen,
-    HealthUnseen,
-    Measured,
-    NodesSeen,
-    Note,
-    NotReserved,
-    Order,
-    Probe,
-    Probed,
-    ProbeFailed,
-    RecycleDue,
-    Remember,
-    Renewed,
-    Reserved,
-    Start,
-    Started,
-    Stop,
-    Stopped,
-    SupervisorEvent,
-    Ticked,
-)
+from ..state.events import Abandon, Effect, Note, Order, Probe, Remember, Start, Stop, SupervisorEvent
 from ..state.settings import SupervisorSettings
 from ..state.state import Planner, SupervisorState
-from ..state.stations import DEATHS_IN_A_ROW_MAX, StationBook, StationState, node_of, station_of, unseen_station
+from ..state.stations import (
+    DEATHS_IN_A_ROW_MAX,
+    StationBook,
+    StationState,
+    epoch_of,
+    node_of,
+    station_of,
+    unseen_station,
+)
 from .effective import effective_nodes
 from .encoding import see_encoding
 from .health import forget_xids, probe_passed, see_health, unsee_health
@@ -63,7 +43,10 @@ RESTS_S = (0.0, 0.1, 0.2, 0.4)
 UNRESERVED_REST_S = 0.1
 OVERSLEPT_S = 2.0
 """A longer gap between ticks means that this process stood still, not that clients were silent."""
-_QUIET = (Ticked, Renewed, NodesSeen, Measured, RecycleDue, Encoding, HealthSeen, HealthUnseen)
+_QUIET = (
+    *(events.Ticked, events.Renewed, events.NodesSeen, events.Measured, events.RecycleDue, events.Encoding),
+    *(events.HealthSeen, events.HealthUnseen),
+)
 """Frequent events that mostly change nothing; their handlers unsettle the state when they do."""
 
 
@@ -81,25 +64,25 @@ class Core:
         self._planner = planner
         self.state = SupervisorState(settings, first_epoch, now_s, now_s, now_s)
         self._handlers: dict[type[SupervisorEvent], Callable[..., list[Effect]]] = {
-            NodesSeen: self._nodes_seen,
-            Probed: self._probed,
-            ProbeFailed: self._probe_failed,
-            Reserved: self._reserved,
-            NotReserved: self._not_reserved,
-            Started: self._started,
-            Died: self._died,
-            Stopped: self._stopped,
-            Found: self._found,
-            Renewed: self._renewed,
-            Departed: self._departed,
-            Asked: self._asked,
-            Ticked: self._ticked,
-            Measured: self._measured,
-            RecycleDue: self._recycle_due,
-            Encoding: lambda event, _now_s: see_encoding(self.state, event),
-            HealthSeen: lambda event, now_s: see_health(self.state, self._planner, event, now_s),
-            HealthUnseen: lambda event, _now_s: unsee_health(self.state, event),
-            Ended: self._ended,
+            events.NodesSeen: self._nodes_seen,
+            events.Probed: self._probed,
+            events.ProbeFailed: self._probe_failed,
+            events.Reserved: self._reserved,
+            events.NotReserved: self._not_reserved,
+            events.Started: self._started,
+            events.Died: self._died,
+            events.Stopped: self._stopped,
+            events.Found: self._found,
+            events.Renewed: self._renewed,
+            events.Departed: self._departed,
+            events.Asked: self._asked,
+            events.Ticked: self._ticked,
+            events.Measured: self._measured,
+            events.RecycleDue: self._recycle_due,
+            events.Encoding: lambda event, _now_s: see_encoding(self.state, event),
+            events.HealthSeen: lambda event, now_s: see_health(self.state, self._planner, event, now_s),
+            events.HealthUnseen: lambda event, _now_s: unsee_health(self.state, event),
+            events.Ended: self._ended,
         }
 
     def decide(self, event: SupervisorEvent, now_s: float) -> list[Effect]:
@@ -130,7 +113,7 @@ class Core:
 
     # Events of nodes
 
-    def _nodes_seen(self, event: NodesSeen, now_s: float) -> list[Effect]:
+    def _nodes_seen(self, event: events.NodesSeen, now_s: float) -> list[Effect]:
         came, went, changed = self.state.nodes.see(event.nodes)
         if any(node.cores for node in event.nodes):
             self.state.processor_seen_s = now_s
@@ -153,10 +136,10 @@ class Core:
             book = self.state.stations.pop(name)
             if book.state not in (StationState.EMPTY, StationState.RESTING, StationState.QUARANTINED):
                 # Its process may still live behind a broken network; its reservation must be released in any case.
-                effects.append(Stop(name, book.epoch))
+                effects.append(Stop(book.worker))
         return effects
 
-    def _probed(self, event: Probed, now_s: float) -> list[Effect]:
+    def _probed(self, event: events.Probed, now_s: float) -> list[Effect]:
         book = self.state.nodes.get(event.node.node)
         if book is None:
             return []
@@ -165,7 +148,7 @@ class Core:
         effects: list[Effect] = [Note(f"node {self.state.nodes.title(book.ray.node)} was probed: {book.summary}")]
         return effects + self._release_quarantined(event.node.node, now_s)
 
-    def _probe_failed(self, event: ProbeFailed, now_s: float) -> list[Effect]:
+    def _probe_failed(self, event: events.ProbeFailed, now_s: float) -> list[Effect]:
         book = self.state.nodes.get(event.node)
         if book is None:
             return []
@@ -189,7 +172,7 @@ class Core:
                 effects.append(Note(f"{self.state.named(book)} is back from quarantine"))
         return effects
 
-    def _asked(self, event: Asked, now_s: float) -> list[Effect]:
+    def _asked(self, event: events.Asked, now_s: float) -> list[Effect]:
         book = self.state.nodes.find(event.node)
         if book is None:
             return [Note(f"asked to {event.order.value} {event.node}, which is not a node of this cluster")]
@@ -206,33 +189,31 @@ class Core:
 
     # Events of stations
 
-    def _reserved(self, event: Reserved, now_s: float) -> list[Effect]:
-        book = self._of(event.station, event.epoch, StationState.RESERVING)
+    def _reserved(self, event: events.Reserved, now_s: float) -> list[Effect]:
+        book = self._of(event.worker, StationState.RESERVING)
         if book is None:
-            return [Stop(event.station, event.epoch)]
+            return [Stop(event.worker)]
         book.to(StationState.STARTING, now_s)
         book.reserved_cores = event.cores
         book.unreserved_next, book.unreserved = False, ""
         slots = event.cores if event.cores and book.station.is_processor else book.station.slots
-        it = book.station
-        start = (event.station, event.epoch, it.node, slots, it.takes_gpu, it.dla, it.part, it.counts_slices)
-        return [Start(*start)]
+        return [Start(event.worker, book.station, slots)]
 
-    def _not_reserved(self, event: NotReserved, now_s: float) -> list[Effect]:
-        book = self._of(event.station, event.epoch, StationState.RESERVING)
+    def _not_reserved(self, event: events.NotReserved, now_s: float) -> list[Effect]:
+        book = self._of(event.worker, StationState.RESERVING)
         if book is None:
-            return [Stop(event.station, event.epoch)]
+            return [Stop(event.worker)]
         book.to(StationState.RESTING, now_s, event.reason)
         book.rest_until_s = now_s + UNRESERVED_REST_S
         book.unreserved = event.reason
         # Other work fills the node. A worker of ours that shares its cores is better than none.
         book.unreserved_next = book.station.is_processor and not self.state.has_any_worker
-        return [Stop(event.station, event.epoch), Note(f"{self.state.named(book)} was not reserved: {event.reason}")]
+        return [Stop(event.worker), Note(f"{self.state.named(book)} was not reserved: {event.reason}")]
 
-    def _started(self, event: Started, now_s: float) -> list[Effect]:
-        book = self._of(event.station, event.epoch, StationState.STARTING)
+    def _started(self, event: events.Started, now_s: float) -> list[Effect]:
+        book = self._of(event.worker, StationState.STARTING)
         if book is None:
-            return [Stop(event.station, event.epoch)]
+            return [Stop(event.worker)]
         is_empty = book.station.takes_gpu and not event.facts.device
         book.to(StationState.READY, now_s, "the GPU that Ray gave it has no slice for it" if is_empty else "")
         book.occupy(event.facts)
@@ -242,13 +223,13 @@ class Core:
         took = f" on {event.facts.device}" if event.facts.device else ""
         return [Note(f"{self.state.named(book)} is up{took}: process {event.facts.pid}, {event.facts.slots} slots")]
 
-    def _died(self, event: Died, now_s: float) -> list[Effect]:
-        book = self._of(event.station, event.epoch, StationState.STARTING, StationState.READY)
+    def _died(self, event: events.Died, now_s: float) -> list[Effect]:
+        book = self._of(event.worker, StationState.STARTING, StationState.READY)
         if book is None:
             return []
         was_steady = book.state is StationState.READY and now_s - book.since_s >= STEADY_S
         book.deaths_in_a_row = 1 if was_steady else book.deaths_in_a_row + 1
-        effects: list[Effect] = [Stop(event.station, event.epoch)]
+        effects: list[Effect] = [Stop(event.worker)]
         if book.deaths_in_a_row < DEATHS_IN_A_ROW_MAX:
             book.to(StationState.RESTING, now_s, event.reason)
             book.rest_until_s = now_s + RESTS_S[book.deaths_in_a_row - 1]
@@ -261,22 +242,23 @@ class Core:
         book.quarantines += 1
         return [*effects, Note(f"{self.state.named(book)} is in quarantine: {book.reason}")]
 
-    def _stopped(self, event: Stopped, now_s: float) -> list[Effect]:
-        book = self._of(event.station, event.epoch, StationState.LEAVING)
+    def _stopped(self, event: events.Stopped, now_s: float) -> list[Effect]:
+        book = self._of(event.worker, StationState.LEAVING)
         if book is None:
             return []
         book.to(StationState.EMPTY, now_s)
         return [Note(f"{self.state.named(book)} was given back")]
 
-    def _found(self, event: Found, now_s: float) -> list[Effect]:
+    def _found(self, event: events.Found, now_s: float) -> list[Effect]:
         effects: list[Effect] = []
         for worker in event.workers:
-            self.state.epoch = max(self.state.epoch, worker.epoch + 1)
-            book = self._station_of(worker.station)
+            epoch = epoch_of(worker.worker)
+            self.state.epoch = max(self.state.epoch, epoch + 1)
+            book = self._station_of(station_of(worker.worker))
             if book is None or book.state is not StationState.EMPTY:
-                effects.append(Stop(worker.station, worker.epoch))
+                effects.append(Stop(worker.worker))
                 continue
-            book.epoch = worker.epoch
+            book.epoch = epoch
             book.to(StationState.READY, now_s, "adopted")
             book.occupy(worker.facts)
             book.reserved_cores = worker.facts.cores if worker.is_reserved else 0
@@ -293,7 +275,7 @@ class Core:
 
     # Events of clients
 
-    def _renewed(self, event: Renewed, now_s: float) -> list[Effect]:
+    def _renewed(self, event: events.Renewed, now_s: float) -> list[Effect]:
         is_new = self.state.clients.get(event.report.client) is None
         if self.state.clients.renew(event.report, now_s):
             self.state.is_settled = False
@@ -303,20 +285,16 @@ class Core:
         came = is_new and self.state.clients.get(event.report.client) is not None
         return [Note(f"client {event.report.where} came")] if came else []
 
-    def _departed(self, event: Departed, _now_s: float) -> list[Effect]:
+    def _departed(self, event: events.Departed, _now_s: float) -> list[Effect]:
         book = self.state.clients.depart(event.client)
         return [] if book is None else [*self._abandon(book), Note(f"client {book.where} left")]
 
     def _abandon(self, client: ClientBook) -> list[Effect]:
         """Cancel the work of a client that is gone: its results have no recipient."""
         workers = {worker for job in client.jobs.values() for worker in (*job.held, *job.promised)}
-        return [
-            Abandon(station_of(worker), int(worker.rpartition(":")[2]), client.client)
-            for worker in sorted(workers)
-            if self.state.is_live(worker)
-        ]
+        return [Abandon(worker, client.client) for worker in sorted(workers) if self.state.is_live(worker)]
 
-    def _ticked(self, _event: Ticked, now_s: float) -> list[Effect]:
+    def _ticked(self, _event: events.Ticked, now_s: float) -> list[Effect]:
         # After a pause of this process (a stopped process, a stalled machine), silence is not the clients'.
         overslept_s = now_s - self.state.ticked_s - OVERSLEPT_S
         if overslept_s > 0:
@@ -352,8 +330,8 @@ class Core:
         book.begin_probe(now_s)
         return [Probe(station.station.node, again=True)]
 
-    def _measured(self, event: Measured, _now_s: float) -> list[Effect]:
-        book = self._of(event.station, event.epoch, StationState.READY)
+    def _measured(self, event: events.Measured, _now_s: float) -> list[Effect]:
+        book = self._of(event.worker, StationState.READY)
         jobs = [job for job in self.state.clients.jobs() if job.key.endswith(f"/{event.job}")]
         node = None if book is None else self.state.nodes.get(book.station.node)
         if book is None or node is None or len(jobs) != 1:
@@ -371,24 +349,23 @@ class Core:
             )
         return []
 
-    def _recycle_due(self, event: RecycleDue, _now_s: float) -> list[Effect]:
-        book = self._of(event.station, event.epoch, StationState.READY)
+    def _recycle_due(self, event: events.RecycleDue, _now_s: float) -> list[Effect]:
+        book = self._of(event.worker, StationState.READY)
         if book is None or book.recycle_due:
             return []
         book.recycle_due = event.reason
         self.state.is_settled = False
         return [Note(f"{self.state.named(book)} is replaced as soon as it is idle: {event.reason}")]
 
-    def _ended(self, event: Ended, _now_s: float) -> list[Effect]:
+    def _ended(self, event: events.Ended, _now_s: float) -> list[Effect]:
         self.state.end = self.state.end or event.reason
-        effects: list[Effect] = [Note(f"the end: {event.reason}")]
-        for name, book in self.state.stations.items():
-            if book.state in (StationState.RESERVING, StationState.STARTING, StationState.READY):
-                effects.append(Stop(name, book.epoch))
+        in_use = (StationState.RESERVING, StationState.STARTING, StationState.READY)
+        stops = [Stop(book.worker) for book in self.state.stations.values() if book.state in in_use]
         self.state.stations.clear()
         self.state.targets = {}
-        return effects
+        return [Note(f"the end: {event.reason}"), *stops]
 
-    def _of(self, station: str, epoch: int, *states: StationState) -> StationBook | None:
-        book = self.state.stations.get(station)
-        return book if book is not None and book.epoch == epoch and book.state in states else None
+    def _of(self, worker: str, *states: StationState) -> StationBook | None:
+        """Return the station of a worker that is its current process and in one of ``states``."""
+        book = self.state.stations.get(station_of(worker))
+        return book if book is not None and book.worker == worker and book.state in states else None

@@ -5,7 +5,7 @@ from ...placement.model.inventory import Device
 from ..state.events import Effect, Encoding, Note
 from ..state.nodes import NodeBook
 from ..state.state import SupervisorState
-from ..state.stations import StationBook, StationState
+from ..state.stations import StationBook, station_of
 
 
 def see_encoding(state: SupervisorState, event: Encoding) -> list[Effect]:
@@ -13,8 +13,8 @@ def see_encoding(state: SupervisorState, event: Encoding) -> list[Effect]:
 
     GeForce cards are capped per machine (``system_encoder_sessions_max``).
     """
-    book = state.stations.get(event.station)
-    if book is None or book.epoch != event.epoch or book.state is not StationState.READY:
+    book = state.stations.get(station_of(event.worker))
+    if book is None or not state.is_live(event.worker):
         return []
     book.encoding = event.sessions
     node = state.nodes.get(book.station.node)

@@ -107,8 +107,7 @@ def _reserve_missing(state: SupervisorState, gpu_share: float, now_s: float) -> 
         book.reserved_cores = 0
         book.to(StationState.RESERVING, now_s)
         gpus = gpu_share if book.station.takes_gpu else 0.0
-        station = book.station
-        effects.append(Reserve(name, book.epoch, station.node, cores, gpus, station.bundle, station.sharers))
+        effects.append(Reserve(book.worker, book.station, cores, gpus))
     return effects
 
 
@@ -126,7 +125,7 @@ def _give_back_unused(state: SupervisorState, now_s: float) -> list[Effect]:
         patience_s = _patience_s(state, book)
         if patience_s is not None and now_s - book.unused_since_s >= patience_s:
             book.to(StationState.LEAVING, now_s, "unused")
-            effects.append(Stop(name, book.epoch))
+            effects.append(Stop(book.worker))
     return effects
 
 

@@ -39,19 +39,19 @@ class ClusterBackend(ABC):
         """Start a worker process in its bundle and wait until it answers."""
 
     @abstractmethod
-    async def death_of(self, station: str, epoch: int) -> str:
+    async def death_of(self, worker: str) -> str:
         """Wait until a worker is dead; return why."""
 
     @abstractmethod
-    async def heartbeat(self, station: str, epoch: int) -> Heartbeat:
+    async def heartbeat(self, worker: str) -> Heartbeat:
         """Return a worker's heartbeat; the call also renews it, so that it does not fence itself."""
 
     @abstractmethod
-    async def stop(self, station: str, epoch: int) -> None:
+    async def stop(self, worker: str) -> None:
         """End a worker process, if there is one, and release its reservation. Idempotent."""
 
     @abstractmethod
-    async def abandon(self, station: str, epoch: int, client: str) -> None:
+    async def abandon(self, worker: str, client: str) -> None:
         """Make a worker cancel everything it runs for ``client``."""
 
     @abstractmethod

@@ -90,19 +90,19 @@ class PrivateBackend(RayCalls):
 
     async def reserve(self, order: Reserve) -> int:
         """Record the reservation; Ray need not know, since no other program could take it."""
-        self._reserved[f"{order.station}:{order.epoch}"] = order
+        self._reserved[order.worker] = order
         return order.cores
 
     async def start(self, order: Start) -> WorkerFacts:
         """Start a worker process."""
-        reserved = self._reserved[f"{order.station}:{order.epoch}"]
-        gpus = share_of_gpu(reserved.gpus, reserved.sharers)
+        reserved = self._reserved[order.worker]
+        gpus = share_of_gpu(reserved.gpus, reserved.station.sharers)
         return await self._create(order, {"num_cpus": 0, "num_gpus": gpus}, reserved.cores, None)
 
-    async def stop(self, station: str, epoch: int) -> None:
+    async def stop(self, worker: str) -> None:
         """Kill a worker process."""
-        self._reserved.pop(f"{station}:{epoch}", None)
-        actor = self._actors.pop(f"{station}:{epoch}", None)
+        self._reserved.pop(worker, None)
+        actor = self._actors.pop(worker, None)
         if actor is not None:
             ray.kill(actor)
 

@@ -7,13 +7,14 @@ This module imports ray: import it only where the environment that Ray reads the
 """
 
 import asyncio
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
 import msgpack
 import ray
 from ray.util import list_named_actors
-from ray.util.placement_group import PlacementGroup, placement_group_table, remove_placement_group
+from ray.util.placement_group import PlacementGroup, placement_group, placement_group_table, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from ...placement.model.inventory import Node
@@ -21,12 +22,14 @@ from ...ray.private_ray import NAMESPACE
 from ...ray.ray_internals import draining_nodes, free_resources_by_node, keep_in_cluster, kept_in_cluster
 from ...worker.facts import WorkerFacts
 from ..state.events import Order, Reserve, Start
-from ..state.gpu_bundles import GpuBundles, reserve_on
 from ..state.messages import FoundWorker, RayNode
+from ..state.stations import bundle_of, station_of
 from .ray_calls import Actor, ProbeNode, RayCalls, on_ray_node, share_of_gpu
 
 WORKER_PREFIX = "codecfleet-worker "
 BUNDLE_PREFIX = "codecfleet-bundle "
+GPU_PREFIX = "codecfleet-gpu "
+_NODE_LABEL = "ray.io/node-id"
 MARKET_LABEL, SPOT = "ray.io/market-type", "spot"
 """Ray's label of a node that its cloud may take away at any moment."""
 ORDERS_KEY = "codecfleet/orders"
@@ -55,7 +58,7 @@ class RayBackend(RayCalls):
         self._fence_s = fence_s
         self._probe = probe
         self._bundles: dict[str, PlacementGroup] = {}
-        self._shared = GpuBundles()
+        self._shared = _GpuBundles()
         self._sizes: dict[str, tuple[int, float]] = {}
 
     async def look(self) -> tuple[RayNode, ...]:
@@ -67,15 +70,15 @@ class RayBackend(RayCalls):
         named = await asyncio.to_thread(list_named_actors, all_namespaces=True)
         names = [entry["name"] for entry in named if entry["namespace"] == NAMESPACE]
         workers = [name.removeprefix(WORKER_PREFIX) for name in names if name.startswith(WORKER_PREFIX)]
-        reserved = frozenset(await asyncio.to_thread(_reserved_workers))
+        reserved = frozenset(await asyncio.to_thread(_reserved, BUNDLE_PREFIX))
         adopted = await asyncio.gather(*(self._adopt(worker, reserved) for worker in workers))
         found = [worker for worker in adopted if worker is not None]
-        await self.sweep(frozenset(f"{worker.station}:{worker.epoch}" for worker in found))
+        await self.sweep(frozenset(worker.worker for worker in found))
         return tuple(found)
 
     async def sweep(self, in_use: frozenset[str]) -> None:
         """Release every reservation without a worker in use: made too late, or not released in time."""
-        for worker in await asyncio.to_thread(_reserved_workers):
+        for worker in await asyncio.to_thread(_reserved, BUNDLE_PREFIX):
             if worker not in in_use:
                 await self._give_back(worker)
         await self._shared.sweep({*in_use, *self._sizes})
@@ -87,8 +90,7 @@ class RayBackend(RayCalls):
         except Exception:  # noqa: BLE001 - it is dead or unresponsive; its clients learn of it
             await self._kill(worker)
             return None
-        station, _, epoch = worker.rpartition(":")
-        return FoundWorker(station, int(epoch), facts, worker in reserved)
+        return FoundWorker(worker, facts, worker in reserved)
 
     async def probe(self, node: str, *, again: bool) -> Node:
         """Probe a node in a Ray task on it."""
@@ -99,26 +101,26 @@ class RayBackend(RayCalls):
 
         Where stations share a GPU, it has a bundle of its own, and the CPUs another without a worker.
         """
-        worker = f"{order.station}:{order.epoch}"
-        self._sizes[worker] = (order.cores, share_of_gpu(order.gpus, order.sharers))
-        own_gpus = order.gpus if order.sharers == 1 else 0.0
+        worker = order.worker
+        self._sizes[worker] = (order.cores, share_of_gpu(order.gpus, order.station.sharers))
+        own_gpus = order.gpus if order.station.sharers == 1 else 0.0
         bundle = {name: amount for name, amount in (("CPU", order.cores), ("GPU", own_gpus)) if amount}
-        if order.sharers > 1:
+        if order.station.sharers > 1:
             await self._shared.reserve(order)
         if bundle:
-            group = await asyncio.to_thread(reserve_on, order.node, bundle, BUNDLE_PREFIX + worker)
+            group = await asyncio.to_thread(_reserve_on, order.station.node, bundle, BUNDLE_PREFIX + worker)
             self._bundles[worker] = group
             await group.ready()
         return order.cores
 
     async def start(self, order: Start) -> WorkerFacts:
         """Start a worker process in its bundle, detached and named."""
-        worker = f"{order.station}:{order.epoch}"
+        worker = order.worker
         cores, gpus = self._sizes[worker]
         shared = self._shared.get(worker)
         group = shared or self._bundles.get(worker)
         strategy: Any = (
-            on_ray_node(order.node)
+            on_ray_node(order.station.node)
             if group is None
             else PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=0)
         )
@@ -132,9 +134,8 @@ class RayBackend(RayCalls):
         }
         return await self._create(order, options, cores, self._fence_s)
 
-    async def stop(self, station: str, epoch: int) -> None:
+    async def stop(self, worker: str) -> None:
         """Kill a worker process and release its reservation, whatever supervisor made them."""
-        worker = f"{station}:{epoch}"
         try:
             await self._kill(worker)
         finally:
@@ -193,7 +194,68 @@ async def recall_orders() -> dict[str, Order]:
     return {} if packed is None else {node: Order(order) for node, order in msgpack.unpackb(packed).items()}
 
 
-def _reserved_workers() -> list[str]:
+def _reserve_on(node: str, bundle: dict[str, float], name: str) -> PlacementGroup:
+    """Request a detached bundle on a node; it exists once its ``ready`` resolves."""
+    group: PlacementGroup = placement_group(
+        [bundle], strategy="STRICT_PACK", name=name, lifetime="detached", bundle_label_selector=[{_NODE_LABEL: node}]
+    )
+    return group
+
+
+class _GpuBundles:
+    """Reservations of GPUs that several workers share, one per slice: by bundle name (``Station.bundle``).
+
+    Ray counts a GPU that is cut into slices as one. One bundle books the policy's share of it; each worker in it gets
+    that GPU and takes its own slice. So Ray's figures show the use of whole GPUs.
+    """
+
+    def __init__(self) -> None:
+        self._groups: dict[str, PlacementGroup] = {}
+        self._lock = asyncio.Lock()
+
+    def get(self, worker: str) -> PlacementGroup | None:
+        """Return the reservation that a worker shares, if any."""
+        return self._groups.get(bundle_of(station_of(worker)))
+
+    async def reserve(self, order: Reserve) -> None:
+        """Wait for the GPU that a station shares; the first caller books it."""
+        async with self._lock:
+            if order.station.bundle not in self._groups:
+                self._groups[order.station.bundle] = await asyncio.to_thread(_found_or_made, order)
+        await self._groups[order.station.bundle].ready()
+
+    async def give_back(self, worker: str, others: Iterable[str]) -> None:
+        """Release a worker's GPU, unless one of ``others`` shares it."""
+        bundle = bundle_of(station_of(worker))
+        if bundle in self._groups and all(bundle_of(station_of(other)) != bundle for other in others):
+            await self._remove(bundle)
+
+    async def sweep(self, in_use: Iterable[str]) -> None:
+        """Adopt the shared reservations of workers in use, and release all others."""
+        bundles = {bundle_of(station_of(worker)) for worker in in_use}
+        for bundle in await asyncio.to_thread(_reserved, GPU_PREFIX):
+            if bundle not in self._groups:
+                self._groups[bundle] = await asyncio.to_thread(ray.util.get_placement_group, GPU_PREFIX + bundle)
+            if bundle not in bundles:
+                await self._remove(bundle)
+
+    async def _remove(self, bundle: str) -> None:
+        async with self._lock:
+            group = self._groups.pop(bundle, None)
+            if group is not None:
+                await asyncio.to_thread(remove_placement_group, group)
+
+
+def _found_or_made(order: Reserve) -> PlacementGroup:
+    name = GPU_PREFIX + order.station.bundle
+    with suppress(ValueError):  # there is none of that name
+        found: PlacementGroup = ray.util.get_placement_group(name)
+        return found
+    return _reserve_on(order.station.node, {"GPU": order.gpus}, name)
+
+
+def _reserved(prefix: str) -> list[str]:
+    """Return the names of our reservations with this prefix, without it."""
     table: dict[str, Any] = placement_group_table()
     names = [entry["name"] for entry in table.values() if entry["state"] != "REMOVED"]
-    return [name.removeprefix(BUNDLE_PREFIX) for name in names if name.startswith(BUNDLE_PREFIX)]
+    return [name.removeprefix(prefix) for name in names if name.startswith(prefix)]

@@ -54,22 +54,22 @@ class RayCalls(ClusterBackend):
         self._actors: dict[str, Actor] = {}
         self._agents: dict[str, Actor] = {}
 
-    async def death_of(self, station: str, epoch: int) -> str:
+    async def death_of(self, worker: str) -> str:
         """Wait until a worker is dead; return why."""
         try:
-            await self._call(f"{station}:{epoch}", "watch")
+            await self._call(worker, "watch")
         except Exception as error:  # noqa: BLE001 - the edge: any error of Ray's means that the process is gone
             return first_line(error)
         return "it left on its own"
 
-    async def heartbeat(self, station: str, epoch: int) -> Heartbeat:
+    async def heartbeat(self, worker: str) -> Heartbeat:
         """Return a worker's heartbeat, and renew it."""
-        found: Heartbeat = await self._call(f"{station}:{epoch}", "heartbeat")
+        found: Heartbeat = await self._call(worker, "heartbeat")
         return found
 
-    async def abandon(self, station: str, epoch: int, client: str) -> None:
+    async def abandon(self, worker: str, client: str) -> None:
         """Make a worker cancel everything it runs for ``client``."""
-        actor = self._actors[f"{station}:{epoch}"]
+        actor = self._actors[worker]
         await actor.abandon.options(concurrency_group=CONTROL).remote(client)
 
     async def poll(self, node: str, pids: tuple[int, ...]) -> Maybe[tuple[DeviceHealth, ...]]:
@@ -109,18 +109,17 @@ class RayCalls(ClusterBackend):
             "enable_task_events": False,
             **options,
         }
-        worker = f"{order.station}:{order.epoch}"
         make = ray.remote(**settings)(RayWorker).remote
         actor = await asyncio.to_thread(
             make,
             order.slots,
-            takes_gpu=order.takes_gpu,
-            part=order.part,
-            counts_slices=order.counts_slices,
-            dla=order.dla,
+            takes_gpu=order.station.takes_gpu,
+            part=order.station.part,
+            counts_slices=order.station.counts_slices,
+            dla=order.station.dla,
             cores=cores,
             fence_s=fence_s,
         )
-        self._actors[worker] = actor
-        facts: WorkerFacts = await self._call(worker, "facts")
+        self._actors[order.worker] = actor
+        facts: WorkerFacts = await self._call(order.worker, "facts")
         return facts

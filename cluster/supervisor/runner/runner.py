@@ -20,35 +20,8 @@ from ...ray.ray_words import first_line
 from ...worker.heartbeat import Heartbeat, speed_between
 from ..core.core import Core
 from ..core.granting import grants_for
-from ..state.events import (
-    Abandon,
-    Asked,
-    Departed,
-    Died,
-    Effect,
-    Encoding,
-    Ended,
-    Found,
-    Measured,
-    NodesSeen,
-    Note,
-    NotReserved,
-    Order,
-    Probe,
-    Probed,
-    ProbeFailed,
-    RecycleDue,
-    Remember,
-    Renewed,
-    Reserve,
-    Reserved,
-    Start,
-    Started,
-    Stop,
-    Stopped,
-    SupervisorEvent,
-    Ticked,
-)
+from ..state import events
+from ..state.events import Abandon, Effect, Note, Order, Probe, Remember, Reserve, Start, Stop, SupervisorEvent
 from ..state.messages import ClientReport, Grants
 from ..state.settings import SupervisorSettings
 from ..state.stations import StationState
@@ -121,20 +94,20 @@ class SupervisorRunner:
 
     async def open(self) -> None:
         """See what exists, adopt what an earlier supervisor left, and run."""
-        self._decide(NodesSeen(await self._backend.look()))
-        self._decide(Found(await self._backend.find()))
+        self._decide(events.NodesSeen(await self._backend.look()))
+        self._decide(events.Found(await self._backend.find()))
         for node, order in (await self._backend.recall()).items():
-            self.feed(Asked(order, node, is_recalled=True))
+            self.feed(events.Asked(order, node, is_recalled=True))
         for book in list(self._core.state.stations.values()):
             if book.state is StationState.READY:
-                self._spawn(self._await_death(book.station.station, book.epoch))
+                self._spawn(self._await_death(book.worker))
         self._spawn(self._run_ticks())
         self._spawn(self._run_looks())
         self._spawn(self._polling.run())
 
     async def close(self, reason: str) -> None:
         """Stop every worker, release everything, and stop."""
-        self.feed(Ended(reason))
+        self.feed(events.Ended(reason))
         stopping = [task for task in self._tasks if task.get_name() == "stop"]
         for task in self._tasks - set(stopping):
             task.cancel()
@@ -179,7 +152,7 @@ class SupervisorRunner:
     async def renew(self, report: ClientReport, wait_s: float = 0.0) -> Grants:
         """Take a report; return the client's grants when they change, a newer report comes, or ``wait_s`` is over."""
         concluded = self._concluded
-        self.feed(Renewed(report))
+        self.feed(events.Renewed(report))
         self._wake(report.client)
         await concluded.wait()
         until_s = self._clock() + wait_s
@@ -236,14 +209,14 @@ class SupervisorRunner:
 
     def depart(self, client: str) -> None:
         """Remove a client."""
-        self.feed(Departed(client))
+        self.feed(events.Departed(client))
         self._sent.pop(client, None)
         self._wake(client)
 
     def ask(self, order: Order, node: str) -> bool:
         """Cordon, drain or uncordon a node for a user; False if no node, or several, match the name."""
         known = self._core.state.nodes.find(node) is not None
-        self.feed(Asked(order, node))
+        self.feed(events.Asked(order, node))
         return known
 
     def status(self) -> Status:
@@ -277,8 +250,8 @@ class SupervisorRunner:
                     self._spawn(self._run_worker(effect))
                 case Stop():
                     self._spawn(self._stop(effect), "stop")
-                case Abandon(station, epoch, client):
-                    self._spawn(self._abandon(station, epoch, client))
+                case Abandon(worker, client):
+                    self._spawn(self._abandon(worker, client))
                 case Remember(orders):
                     self._spawn(self._backend.remember(orders))
 
@@ -298,74 +271,71 @@ class SupervisorRunner:
         try:
             node = await asyncio.wait_for(self._backend.probe(effect.node, again=effect.again), PROBE_LIMIT_S)
         except Exception as error:  # noqa: BLE001 - any error of the node is the answer
-            self.feed(ProbeFailed(effect.node, first_line(error)))
+            self.feed(events.ProbeFailed(effect.node, first_line(error)))
         else:
-            self.feed(Probed(node))
+            self.feed(events.Probed(node))
 
     async def _reserve(self, effect: Reserve) -> None:
         try:
             cores = await asyncio.wait_for(self._backend.reserve(effect), self._settings.reserve_limit_s)
         except TimeoutError:
             reason = f"other Ray work holds what it needs; waited {self._settings.reserve_limit_s:g} s"
-            self.feed(NotReserved(effect.station, effect.epoch, reason))
+            self.feed(events.NotReserved(effect.worker, reason))
         except Exception as error:  # noqa: BLE001 - any error of Ray's is the answer
-            self.feed(NotReserved(effect.station, effect.epoch, first_line(error)))
+            self.feed(events.NotReserved(effect.worker, first_line(error)))
         else:
-            self.feed(Reserved(effect.station, effect.epoch, cores))
+            self.feed(events.Reserved(effect.worker, cores))
 
     async def _run_worker(self, effect: Start) -> None:
         """Start a worker, then wait for its death."""
         try:
             facts = await asyncio.wait_for(self._backend.start(effect), self._settings.start_limit_s)
         except TimeoutError:
-            self._report_death(
-                effect.station, effect.epoch, f"it did not answer within {self._settings.start_limit_s:g} s"
-            )
+            self._report_death(effect.worker, f"it did not answer within {self._settings.start_limit_s:g} s")
             return
         except Exception as error:  # noqa: BLE001 - any error of Ray's means that it did not start
-            self._report_death(effect.station, effect.epoch, first_line(error))
+            self._report_death(effect.worker, first_line(error))
             return
-        self.feed(Started(effect.station, effect.epoch, facts))
-        await self._await_death(effect.station, effect.epoch)
+        self.feed(events.Started(effect.worker, facts))
+        await self._await_death(effect.worker)
 
-    async def _await_death(self, station: str, epoch: int) -> None:
-        self._report_death(station, epoch, await self._backend.death_of(station, epoch))
+    async def _await_death(self, worker: str) -> None:
+        self._report_death(worker, await self._backend.death_of(worker))
 
-    def _report_death(self, station: str, epoch: int, reason: str) -> None:
+    def _report_death(self, worker: str, reason: str) -> None:
         gone = self._backend.world_is_gone()
-        self.feed(Ended(gone) if gone else Died(station, epoch, reason))
+        self.feed(events.Ended(gone) if gone else events.Died(worker, reason))
 
     async def _stop(self, effect: Stop) -> None:
         with suppress(Exception):  # an unreachable worker fences itself; the sweep releases its bundle
-            await self._backend.stop(effect.station, effect.epoch)
-        worker = f"{effect.station}:{effect.epoch}"
-        self._heartbeats.pop(worker, None)
-        self._fps.pop(worker, None)
-        self._polling.forget(worker)
-        self.feed(Stopped(effect.station, effect.epoch))
+            await self._backend.stop(effect.worker)
+        self._heartbeats.pop(effect.worker, None)
+        self._fps.pop(effect.worker, None)
+        self._polling.forget(effect.worker)
+        self.feed(events.Stopped(effect.worker))
 
-    async def _abandon(self, station: str, epoch: int, client: str) -> None:
+    async def _abandon(self, worker: str, client: str) -> None:
         with suppress(Exception):  # a worker that is gone runs nothing
-            await self._backend.abandon(station, epoch, client)
+            await self._backend.abandon(worker, client)
 
     async def _run_ticks(self) -> None:
         heartbeat_at_s = self._clock()
         while True:
             await self._sleep(TICK_S)
-            self.feed(Ticked())
+            self.feed(events.Ticked())
             if not self._core.state.is_idle:
                 self._idle_since_s = self._clock()
             if self._clock() >= heartbeat_at_s:
                 heartbeat_at_s = self._clock() + HEARTBEAT_S
                 for book in list(self._core.state.stations.values()):
                     if book.state is StationState.READY:
-                        self._spawn(self._check_heartbeat(book.station.station, book.epoch, book.worker))
+                        self._spawn(self._check_heartbeat(book.worker))
 
     async def _run_looks(self) -> None:
         for look in itertools.count(1):
             await self._sleep(LOOK_S)
             with suppress(Exception):  # the last view holds while the node table cannot be read
-                self.feed(NodesSeen(await self._backend.look()))
+                self.feed(events.NodesSeen(await self._backend.look()))
             if look % SWEEP_LOOKS == 0:
                 with suppress(Exception):  # the next sweep tries again
                     await self._backend.sweep(self._workers_in_use())
@@ -375,19 +345,19 @@ class SupervisorRunner:
         books = self._core.state.stations.values()
         return frozenset(book.worker for book in books if book.state not in unused)
 
-    async def _check_heartbeat(self, station: str, epoch: int, worker: str) -> None:
+    async def _check_heartbeat(self, worker: str) -> None:
         limit_s, asked_s = self._settings.ping_limit_s, self._clock()
         try:
-            heartbeat = await asyncio.wait_for(self._backend.heartbeat(station, epoch), limit_s)
+            heartbeat = await asyncio.wait_for(self._backend.heartbeat(worker), limit_s)
         except TimeoutError:
             # If far more time has passed than the limit, this process itself stood still.
             if self._clock() - asked_s < limit_s * 1.5:
-                self._report_death(station, epoch, f"it has not answered for {limit_s:g} s")
+                self._report_death(worker, f"it has not answered for {limit_s:g} s")
             return
         except Exception:  # noqa: BLE001 - ``death_of`` reports deaths
             return
         if heartbeat.recycle_due:
-            self.feed(RecycleDue(station, epoch, heartbeat.recycle_due))
+            self.feed(events.RecycleDue(worker, heartbeat.recycle_due))
         now_s = self._clock()
         before_s, before = self._heartbeats.get(worker, (now_s, heartbeat))
         self._heartbeats[worker] = (now_s, heartbeat)
@@ -397,8 +367,8 @@ class SupervisorRunner:
         self._fps[worker] = speed.fps
         refused_at = heartbeat.refused_at if heartbeat.refusals > before.refusals else None
         if heartbeat.encoding != before.encoding or refused_at is not None:
-            self.feed(Encoding(station, epoch, heartbeat.encoding, refused_at))
+            self.feed(events.Encoding(worker, heartbeat.encoding, refused_at))
         if heartbeat.decoding or before.decoding:
             self._polling.note_speed(worker, speed.fps)
         if speed.job and speed.fps > 0:
-            self.feed(Measured(station, epoch, speed.job, speed.sessions, speed.fps, speed.on_device))
+            self.feed(events.Measured(worker, speed.job, speed.sessions, speed.fps, speed.on_device))

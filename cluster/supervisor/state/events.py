@@ -1,4 +1,7 @@
-"""The input and output of ``core.Core``: events that reach a supervisor, and effects it asks for."""
+"""The input and output of ``core.Core``: events that reach a supervisor, and effects it asks for.
+
+``worker`` names a station and the epoch of its process (``StationBook.worker``).
+"""
 
 from dataclasses import dataclass, field
 from enum import Enum
@@ -7,6 +10,7 @@ from ...placement.model.inventory import Node
 from ...probes.gpus.live_health import DeviceHealth
 from ...worker.facts import WorkerFacts
 from .messages import ClientReport, FoundWorker, RayNode
+from .stations import Station
 
 
 class Order(Enum):
@@ -30,15 +34,13 @@ class Effect:
 
 
 @dataclass(frozen=True, slots=True)
-class _StationEvent(SupervisorEvent):
-    station: str
-    epoch: int
+class _WorkerEvent(SupervisorEvent):
+    worker: str
 
 
 @dataclass(frozen=True, slots=True)
-class _StationEffect(Effect):
-    station: str
-    epoch: int
+class _WorkerEffect(Effect):
+    worker: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,35 +66,35 @@ class ProbeFailed(SupervisorEvent):
 
 
 @dataclass(frozen=True, slots=True)
-class Reserved(_StationEvent):
+class Reserved(_WorkerEvent):
     """Ray reserved the station's bundle, with ``cores`` CPUs in it."""
 
     cores: int
 
 
 @dataclass(frozen=True, slots=True)
-class NotReserved(_StationEvent):
+class NotReserved(_WorkerEvent):
     """Ray did not reserve the station's bundle in time, or never will."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class Started(_StationEvent):
+class Started(_WorkerEvent):
     """The station's process answered."""
 
     facts: WorkerFacts
 
 
 @dataclass(frozen=True, slots=True)
-class Died(_StationEvent):
+class Died(_WorkerEvent):
     """The station's process ended, did not start, or no longer answers."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class Stopped(_StationEvent):
+class Stopped(_WorkerEvent):
     """The station's process and reservation are gone, as ordered by ``Stop``."""
 
 
@@ -132,7 +134,7 @@ class Ticked(SupervisorEvent):
 
 
 @dataclass(frozen=True, slots=True)
-class Measured(_StationEvent):
+class Measured(_WorkerEvent):
     """A worker's sessions, all for one job (by its driver's name for it), ran at ``fps`` together.
 
     ``on_device`` is whether the worker's device decoded.
@@ -145,14 +147,14 @@ class Measured(_StationEvent):
 
 
 @dataclass(frozen=True, slots=True)
-class RecycleDue(_StationEvent):
+class RecycleDue(_WorkerEvent):
     """The station's process should be replaced once it is idle."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class Encoding(_StationEvent):
+class Encoding(_WorkerEvent):
     """A worker's open encoder sessions, and how many were open when its driver refused another, if it did."""
 
     sessions: int
@@ -195,41 +197,32 @@ class Probe(Effect):
 
 
 @dataclass(frozen=True, slots=True)
-class Reserve(_StationEffect):
+class Reserve(_WorkerEffect):
     """Reserve a station's bundle on its node; Reserved or NotReserved follows.
 
-    ``gpus`` is booked once for all ``sharers`` stations of one ``bundle``, which use slices of the same GPU.
+    ``gpus`` is booked once for all stations that share the bundle.
     """
 
-    node: str
+    station: Station
     cores: int
     gpus: float
-    bundle: str = ""
-    sharers: int = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Start(_StationEffect):
-    """Start the station's process in its bundle; Started or Died follows. ``dla`` is its DLA, if any.
+class Start(_WorkerEffect):
+    """Start the station's process in its bundle; Started or Died follows."""
 
-    ``part`` is its slice of the GPU that Ray assigns, ``counts_slices`` whether Ray counts slices there.
-    """
-
-    node: str
+    station: Station
     slots: int
-    takes_gpu: bool
-    dla: int | None = None
-    part: int = 0
-    counts_slices: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Stop(_StationEffect):
+class Stop(_WorkerEffect):
     """End the station's process, if there is one, and release its reservation; Stopped follows."""
 
 
 @dataclass(frozen=True, slots=True)
-class Abandon(_StationEffect):
+class Abandon(_WorkerEffect):
     """Have a worker cancel everything it runs for a client that is gone."""
 
     client: str

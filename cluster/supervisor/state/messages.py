@@ -90,7 +90,6 @@ class RayNode:
 class FoundWorker:
     """A live worker of an earlier supervisor; ``is_reserved`` says whether it has a bundle."""
 
-    station: str
-    epoch: int
+    worker: str
     facts: WorkerFacts
     is_reserved: bool = True

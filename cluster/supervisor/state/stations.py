@@ -230,6 +230,11 @@ def station_of(worker: str) -> str:
     return worker.rpartition(":")[0]
 
 
+def epoch_of(worker: str) -> int:
+    """Return the epoch in a worker's name."""
+    return int(worker.rpartition(":")[2])
+
+
 def _processor_stations(device: Device) -> list[Station]:
     cores = sum(device.engines.values())
     if cores < 1:

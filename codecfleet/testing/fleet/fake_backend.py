@@ -86,10 +86,7 @@ class FakeClusterBackend(ClusterBackend):
         """Return the workers that live, and give back bundles without one."""
         for worker in [name for name in self._bundles if name not in self._workers]:
             self._give_back(worker)
-        return tuple(
-            FoundWorker(name.rpartition(":")[0], int(name.rpartition(":")[2]), facts)
-            for name, facts in self._workers.items()
-        )
+        return tuple(FoundWorker(worker, facts) for worker, facts in self._workers.items())
 
     async def probe(self, node: str, *, again: bool) -> Node:
         """Return a node whose processor is all it has."""
@@ -99,11 +96,11 @@ class FakeClusterBackend(ClusterBackend):
 
     async def reserve(self, order: Reserve) -> int:
         """Reserve the cores if they are free, else wait without end."""
-        node = self._nodes[order.node]
+        node = self._nodes[order.station.node]
         if node.free_cores < order.cores:
             await asyncio.Event().wait()
-        self.occupy(order.node, order.cores)
-        self._bundles[f"{order.station}:{order.epoch}"] = (order.node, order.cores)
+        self.occupy(order.station.node, order.cores)
+        self._bundles[order.worker] = (order.station.node, order.cores)
         return order.cores
 
     async def start(self, order: Start) -> WorkerFacts:
@@ -111,30 +108,28 @@ class FakeClusterBackend(ClusterBackend):
         self.starts += 1
         if self.start_errors:
             raise self.start_errors.pop(0)
-        worker = f"{order.station}:{order.epoch}"
+        worker = order.worker
         self._deaths[worker] = asyncio.Event()
         self._workers[worker] = WorkerFacts(next(self._pids), order.slots, cores=self._bundles[worker][1])
         return self._workers[worker]
 
-    async def death_of(self, station: str, epoch: int) -> str:
+    async def death_of(self, worker: str) -> str:
         """Wait until a worker dies."""
-        worker = f"{station}:{epoch}"
         await self._deaths[worker].wait()
         return self._why[worker]
 
-    async def heartbeat(self, station: str, epoch: int) -> Heartbeat:
+    async def heartbeat(self, worker: str) -> Heartbeat:
         """Return what ``heartbeats`` holds for a worker: nothing done yet, unless a test says otherwise."""
-        return self.heartbeats.get(f"{station}:{epoch}", Heartbeat(0, ()))
+        return self.heartbeats.get(worker, Heartbeat(0, ()))
 
-    async def stop(self, station: str, epoch: int) -> None:
+    async def stop(self, worker: str) -> None:
         """Kill a worker and give its bundle back."""
-        worker = f"{station}:{epoch}"
         self.kill(worker, "stopped")
         self._give_back(worker)
 
-    async def abandon(self, station: str, epoch: int, client: str) -> None:
+    async def abandon(self, worker: str, client: str) -> None:
         """Tell the worker, if anybody has used it."""
-        handle = self._handles.get(f"{station}:{epoch}")
+        handle = self._handles.get(worker)
         if handle is not None:
             await handle.abandon.remote(client)
 

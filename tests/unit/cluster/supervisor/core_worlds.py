@@ -31,7 +31,6 @@ from codecfleet.cluster.supervisor.state.messages import (
     WorkerFacts,
 )
 from codecfleet.cluster.supervisor.state.settings import SupervisorSettings
-from codecfleet.cluster.supervisor.state.stations import bundle_of
 
 SETTINGS = SupervisorSettings(idle_release_s=30, client_expiry_s=10, recovery_s=3)
 
@@ -50,7 +49,7 @@ class World:
         self.nodes = {each.node: each for each in nodes}
         self.sequence = 0
         self.gpus: dict[str, str] = {}
-        self.stopped: list[tuple[str, int]] = []
+        self.stopped: list[str] = []
         self.probes: list[Probe] = []
         self.abandoned: list[Abandon] = []
         self.started: list[Start] = []
@@ -66,15 +65,15 @@ class World:
     def carry_out(self, effect: Effect) -> None:
         """Do one thing, and tell what came of it."""
         match effect:
-            case Reserve(station, epoch, _, cores, _):
-                self.pending += self.core.decide(Reserved(station, epoch, cores), self.now_s)
-            case Start(station, epoch, _, slots, _):
+            case Reserve(worker, _, cores, _):
+                self.pending += self.core.decide(Reserved(worker, cores), self.now_s)
+            case Start(worker, station, slots):
                 self.started.append(effect)
-                facts = WorkerFacts(7, slots, self.gpus.get(station) or self._slice_for(effect))
-                self.pending += self.core.decide(Started(station, epoch, facts), self.now_s)
-            case Stop(station, epoch):
-                self.stopped.append((station, epoch))
-                self.pending += self.core.decide(Stopped(station, epoch), self.now_s)
+                facts = WorkerFacts(7, slots, self.gpus.get(station.station) or self._slice_for(effect))
+                self.pending += self.core.decide(Started(worker, facts), self.now_s)
+            case Stop(worker):
+                self.stopped.append(worker)
+                self.pending += self.core.decide(Stopped(worker), self.now_s)
             case Probe():
                 self.probes.append(effect)
             case Abandon():
@@ -82,10 +81,10 @@ class World:
 
     def _slice_for(self, start: Start) -> str:
         """Return the slice that a worker takes of the GPU that its bundle's first station was given."""
-        node = self.core.state.nodes.get(start.node)
-        given = self.gpus.get(bundle_of(start.station), "")
+        node = self.core.state.nodes.get(start.station.node)
+        given, part = self.gpus.get(start.station.bundle, ""), start.station.part
         units = () if node is None else node.units.units
-        return next((unit[start.part] for unit in units if given in unit and start.part < len(unit)), "")
+        return next((unit[part] for unit in units if given in unit and part < len(unit)), "")
 
     def wait(self, seconds: float) -> None:
         """Let time pass, a tick at a time."""

@@ -25,7 +25,7 @@ from codecfleet.cluster.supervisor.state.messages import (
     JobReport,
     WorkerFacts,
 )
-from codecfleet.cluster.supervisor.state.stations import StationState
+from codecfleet.cluster.supervisor.state.stations import StationState, epoch_of
 
 from ..core_worlds import World, node, total, wants
 
@@ -48,7 +48,7 @@ def test_a_job_alone_gets_everything() -> None:
     world = World(node("a"), node("b"))
     assert world.started == []
     assert total(world.say("one", wants("j", 100)), "j") == 4
-    assert sorted(start.station for start in world.started) == ["a/cpu#0", "b/cpu#0"]
+    assert sorted(start.station.station for start in world.started) == ["a/cpu#0", "b/cpu#0"]
 
 
 def test_jobs_of_two_clients_share_evenly_whatever_their_size() -> None:
@@ -146,7 +146,7 @@ def test_only_free_cores_are_reserved() -> None:
     """Where other Ray work holds cores, a worker gets what is left, and as many slots."""
     world = World(node("a", 8, free=3), node("b", 8))
     assert total(world.say("one", wants("j", 100)), "j") >= 8
-    slots = {start.station: start.slots for start in world.started}
+    slots = {start.station.station: start.slots for start in world.started}
     assert slots["b/cpu#0"] == 8
     assert slots.get("a/cpu#0", 3) == 3
 
@@ -157,16 +157,16 @@ def test_a_full_cluster_is_shared_rather_than_waited_for() -> None:
     core, now_s = world.core, world.now_s
     report = ClientReport("one", "driver", 1, (wants("j", 100),))
     (reserve,) = [e for e in core.decide(Renewed(report), now_s) if isinstance(e, Reserve)]
-    core.decide(NotReserved(reserve.station, reserve.epoch, "taken"), now_s)
+    core.decide(NotReserved(reserve.worker, "taken"), now_s)
     effects = core.decide(Ticked(), now_s + 1)
     (again,) = [effect for effect in effects if isinstance(effect, Reserve)]
-    assert (again.cores, again.epoch > reserve.epoch) == (0, True)
+    assert (again.cores, epoch_of(again.worker) > epoch_of(reserve.worker)) == (0, True)
 
 
 def test_a_worker_that_shares_cores_is_replaced_once_some_are_free() -> None:
     """A worker without a reservation is a makeshift: when others leave, one that Ray knows of takes its place."""
     world = World(node("a", 2, free=0))
-    found = FoundWorker("a/cpu#0", 41, WorkerFacts(99, 2), is_reserved=False)
+    found = FoundWorker("a/cpu#0:41", WorkerFacts(99, 2), is_reserved=False)
     world.tell(Found((found,)))
     world.say("one", wants("j", 50, {"a/cpu#0:41": 1}))
     world.wait(4)
@@ -175,7 +175,7 @@ def test_a_worker_that_shares_cores_is_replaced_once_some_are_free() -> None:
     assert total(world.say("one", wants("j", 50, {"a/cpu#0:41": 1})), "j") == 0
     assert world.stopped == []
     world.say("one", wants("j", 49))
-    assert world.stopped == [("a/cpu#0", 41)]
+    assert world.stopped == ["a/cpu#0:41"]
     grants = world.say("one", wants("j", 49))
     assert (total(grants, "j"), world.core.state.stations["a/cpu#0"].reserved_cores) == (2, 2)
 
@@ -185,10 +185,10 @@ def test_adopts_what_an_earlier_supervisor_left() -> None:
     world = World(node("a"))
     world.tell(
         Found(
-            (FoundWorker("a/cpu#0", 41, WorkerFacts(99, 2, cores=2)), FoundWorker("gone/cpu#0", 40, WorkerFacts(98, 2)))
+            (FoundWorker("a/cpu#0:41", WorkerFacts(99, 2, cores=2)), FoundWorker("gone/cpu#0:40", WorkerFacts(98, 2)))
         )
     )
-    assert world.stopped == [("gone/cpu#0", 40)]
+    assert world.stopped == ["gone/cpu#0:40"]
     grants = world.say("one", wants("j", 50, {"a/cpu#0:41": 2}))
     assert grants.slots["j"] == {"a/cpu#0:41": 2}
     assert total(world.say("two", wants("k", 50)), "k") == 0

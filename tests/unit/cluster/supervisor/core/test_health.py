@@ -162,8 +162,7 @@ class Measuring:
 
     def tell(self, fps: float) -> None:
         """Have its worker give that many frames a second."""
-        station = self._station.station.station
-        self._watched.world.tell(Measured(station, self._station.epoch, self._demand.job, 4, fps, on_device=True))
+        self._watched.world.tell(Measured(self._station.worker, self._demand.job, 4, fps, on_device=True))
 
 
 def test_a_rate_that_is_measured_beside_others_teaches_nothing(watched: Watched) -> None:
@@ -220,7 +219,7 @@ def test_encoder_sessions_of_others_count_against_the_cap() -> None:
 def _encoding(watched: Watched, sessions: int, refused_at: int | None = None) -> None:
     watched.sessions()
     station = next(book for book in watched.world.core.state.stations.values() if book.device == watched.gpus[0].device)
-    watched.world.tell(Encoding(station.station.station, station.epoch, sessions, refused_at))
+    watched.world.tell(Encoding(station.worker, sessions, refused_at))
 
 
 def _encoder_sessions(watched: Watched) -> int:
@@ -266,5 +265,4 @@ async def test_a_heartbeat_tells_of_encoder_sessions(make_runner: MakeRunner, cl
     ):
         backend.heartbeats[worker] = heartbeat
         await clock.advance(4)
-    station, _, epoch = worker.rpartition(":")
-    assert told == [Encoding(station, int(epoch), 2), Encoding(station, int(epoch), 2, 2)]
+    assert told == [Encoding(worker, 2), Encoding(worker, 2, 2)]

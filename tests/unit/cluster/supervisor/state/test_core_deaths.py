@@ -46,9 +46,8 @@ def test_a_gone_clients_work_is_stopped() -> None:
     world = World(node("a"))
     (worker,) = world.say("one", wants("j", 100)).slots["j"]
     world.say("one", wants("j", 100, {worker: 2}))
-    station, _, epoch = worker.rpartition(":")
     world.tell(Departed("one"))
-    assert world.abandoned == [Abandon(station, int(epoch), "one")]
+    assert world.abandoned == [Abandon(worker, "one")]
 
 
 def test_unused_workers_are_given_back() -> None:
@@ -60,7 +59,7 @@ def test_unused_workers_are_given_back() -> None:
     assert world.core.state.stations["a/cpu#0"].state is StationState.READY
     world.wait(2)
     assert world.core.state.stations["a/cpu#0"].state is StationState.EMPTY
-    assert world.stopped == [("a/cpu#0", world.started[0].epoch)]
+    assert world.stopped == [world.started[0].worker]
 
 
 def test_a_client_that_falls_silent_loses_what_it_held() -> None:
@@ -79,8 +78,7 @@ def test_a_dead_worker_is_replaced_and_its_clients_are_told() -> None:
     """The next process has another name; who held the dead one hears that it is dead."""
     world = World(node("a"))
     (worker,) = world.say("one", wants("j", 100)).slots["j"]
-    station, _, epoch = worker.rpartition(":")
-    world.tell(Died(station, int(epoch), "signal 9"))
+    world.tell(Died(worker, "signal 9"))
     grants = world.say("one", wants("j", 100, {worker: 2}))
     assert grants.dead == {worker}
     (successor,) = grants.slots["j"]
@@ -91,9 +89,8 @@ def test_the_same_death_told_twice_counts_once() -> None:
     """Several callers tell of one death; one replacement starts."""
     world = World(node("a"))
     (worker,) = world.say("one", wants("j", 100)).slots["j"]
-    station, _, epoch = worker.rpartition(":")
     for _ in range(3):
-        world.tell(Died(station, int(epoch), "signal 9"))
+        world.tell(Died(worker, "signal 9"))
     assert len(world.started) == 2
 
 
@@ -102,7 +99,7 @@ def test_a_station_that_keeps_dying_is_quarantined_and_probed() -> None:
     world = World(node("a"))
     world.say("one", wants("j", 100))
     for _ in range(DEATHS_IN_A_ROW_MAX):
-        world.tell(Died("a/cpu#0", world.started[-1].epoch, "out of memory"))
+        world.tell(Died(world.started[-1].worker, "out of memory"))
         world.wait(8)
         world.say("one", wants("j", 100))
     assert len(world.started) == DEATHS_IN_A_ROW_MAX
@@ -125,7 +122,7 @@ def test_a_long_life_clears_the_record() -> None:
         world.wait(9)
         world.say("one", wants("j", 100))
         world.wait(2)
-        world.tell(Died("a/cpu#0", world.started[-1].epoch, "killed"))
+        world.tell(Died(world.started[-1].worker, "killed"))
     assert world.core.state.stations["a/cpu#0"].state is not StationState.QUARANTINED
 
 
@@ -176,7 +173,7 @@ class Deaths(RuleBasedStateMachine):
         book = data.draw(st.sampled_from(sorted(stations, key=lambda each: each.station.station)))
         if steady:
             self.world.now_s += 11
-        self.world.tell(Died(book.station.station, book.epoch, "killed"))
+        self.world.tell(Died(book.worker, "killed"))
 
     @rule(
         client=st.sampled_from("xyz"), pieces=st.integers(0, 30), takes=st.integers(0, 30), priority=st.integers(0, 1)
@@ -222,7 +219,7 @@ class Deaths(RuleBasedStateMachine):
         """The supervisor dies; its successor knows nothing but what workers and clients tell."""
         old = self.world.core.state
         survivors = tuple(
-            FoundWorker(book.station.station, book.epoch, book.facts)
+            FoundWorker(book.worker, book.facts)
             for book in old.stations.values()
             if book.facts is not None and book.station.node in self.alive
         )
@@ -252,7 +249,7 @@ class Deaths(RuleBasedStateMachine):
     @invariant()
     def epochs_are_unique(self) -> None:
         """No two processes ever have the same name."""
-        names = [(start.station, start.epoch) for start in self.world.started]
+        names = [start.worker for start in self.world.started]
         assert len(names) == len(set(names))
 
     def teardown(self) -> None:

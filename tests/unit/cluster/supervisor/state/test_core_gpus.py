@@ -38,12 +38,12 @@ def test_a_gpu_is_reserved_by_its_share_and_known_by_what_its_worker_took() -> N
     effects = core.decide(Renewed(ClientReport("one", "driver", 1, (nvenc("j", 40),))), 0.0)
     reserves = [effect for effect in effects if isinstance(effect, Reserve)]
     assert {reserve.gpus for reserve in reserves} == {0.51}
-    assert {reserve.station for reserve in reserves} == {"g/gpu#0", "g/gpu#1"}
+    assert {reserve.station.station for reserve in reserves} == {"g/gpu#0", "g/gpu#1"}
     # Ray gives the second GPU to the first station.
     for reserve, uuid in zip(reserves, ("GPU-b", "GPU-a"), strict=True):
-        (start,) = [e for e in core.decide(Reserved(reserve.station, reserve.epoch, 0), 0.0) if isinstance(e, Start)]
-        assert start.takes_gpu
-        core.decide(Started(reserve.station, reserve.epoch, WorkerFacts(5, start.slots, uuid)), 0.0)
+        (start,) = [e for e in core.decide(Reserved(reserve.worker, 0), 0.0) if isinstance(e, Start)]
+        assert start.station.takes_gpu
+        core.decide(Started(reserve.worker, WorkerFacts(5, start.slots, uuid)), 0.0)
     grants = grants_for(core.state, "one", 0.0)
     lanes = {lane.device: lane.sessions for lane in core.state.placement.lanes}
     given = {
@@ -69,7 +69,7 @@ def test_a_gpu_in_quarantine_gets_nothing() -> None:
     world = world_of_two_gpus()
     world.say("one", nvenc("j", 40))
     for _ in range(DEATHS_IN_A_ROW_MAX):
-        world.tell(Died("g/gpu#0", world.core.state.stations["g/gpu#0"].epoch, "fell off the bus"))
+        world.tell(Died(world.core.state.stations["g/gpu#0"].worker, "fell off the bus"))
         world.wait(8)
         world.say("one", nvenc("j", 40))
     assert {lane.device for lane in world.core.state.placement.lanes} == {"GPU-b"}
@@ -94,7 +94,7 @@ def test_a_job_that_needs_a_gpu_ends_when_all_are_in_quarantine(wish: str) -> No
     for station in ("g/gpu#0", "g/gpu#1"):
         for _ in range(DEATHS_IN_A_ROW_MAX):
             assert world.say("one", *jobs).broken == {}
-            world.tell(Died(station, world.core.state.stations[station].epoch, "fell off the bus"))
+            world.tell(Died(world.core.state.stations[station].worker, "fell off the bus"))
             world.wait(8)
             world.say("one", *jobs)
     grants = world.say("one", *jobs)
@@ -120,6 +120,6 @@ def test_what_workers_measure_changes_the_rates() -> None:
     world.say("one", wants("j", 100))
     before = world.core.state.placement.lanes[0].fps
     station = world.core.state.stations["a/cpu#0"]
-    world.tell(Measured("a/cpu#0", station.epoch, "j", 2, before / 4))
+    world.tell(Measured(station.worker, "j", 2, before / 4))
     world.say("one", wants("j", 50))
     assert world.core.state.placement.lanes[0].fps == pytest.approx(before / 4, rel=0.05)

@@ -59,7 +59,10 @@ def test_each_dla_has_a_process_of_its_own() -> None:
         "o/dla#0": 2,
         "o/dla#1": 2,
     }
-    assert [(start.dla, start.slots, start.takes_gpu) for start in world.started] == [(0, 2, False), (1, 2, False)]
+    assert [(start.station.dla, start.slots, start.station.takes_gpu) for start in world.started] == [
+        (0, 2, False),
+        (1, 2, False),
+    ]
     assert {world.core.state.stations[f"o/dla#{n}"].reserved_cores for n in (0, 1)} == {2}
 
 
@@ -85,7 +88,7 @@ def test_a_transcode_that_waits_for_its_worker_takes_no_dla_s() -> None:
     world = orin(4)
     world.say("one", wants("t", 50))
     for _ in range(2):
-        world.tell(Died("o/cpu#0", world.core.state.stations["o/cpu#0"].epoch, "killed"))
+        world.tell(Died(world.core.state.stations["o/cpu#0"].worker, "killed"))
         world.say("one", wants("t", 50))
     assert world.core.state.stations["o/cpu#0"].state is StationState.RESTING
     assert world.say("one", wants("t", 50)).slots["t"] == {}
@@ -105,7 +108,7 @@ def test_a_dla_whose_processes_keep_dying_is_left_alone() -> None:
     world.say("one", infers())
     for _ in range(DEATHS_IN_A_ROW_MAX):
         book = world.core.state.stations["o/dla#1"]
-        world.tell(Died("o/dla#1", book.epoch, "it hangs"))
+        world.tell(Died(book.worker, "it hangs"))
         world.wait(1)
         world.say("one", infers())
     assert world.core.state.stations["o/dla#1"].state is StationState.QUARANTINED
@@ -120,8 +123,8 @@ def test_a_worker_is_found_again_before_its_node_is_probed() -> None:
     """A supervisor that restarts adopts what runs on a DLA that it has not heard of yet."""
     core = make_core(SupervisorSettings(), policy_from({}), 1, 0.0)
     core.decide(NodesSeen((node("o"),)), 0.0)
-    found = FoundWorker("o/dla#1", 7, WorkerFacts(11, 2, cores=2))
-    foreign = FoundWorker("gone/dla#0", 3, WorkerFacts(12, 2))
+    found = FoundWorker("o/dla#1:7", WorkerFacts(11, 2, cores=2))
+    foreign = FoundWorker("gone/dla#0:3", WorkerFacts(12, 2))
     effects = core.decide(Found((found, foreign)), 0.0)
     assert core.state.is_live("o/dla#1:7")
     assert [effect for effect in effects if isinstance(effect, Start)] == []

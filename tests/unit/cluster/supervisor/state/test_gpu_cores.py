@@ -180,15 +180,13 @@ def test_a_job_is_decoded_on_a_gpu_before_any_probe(machine: tuple[Device, ...])
     effects = core.decide(Renewed(ClientReport("one", "driver", 1, (JobReport(wish, {}),))), 0.0)
     (reserve,) = [effect for effect in effects if isinstance(effect, Reserve)]
     (placed,) = core.state.placement.lanes
-    assert (reserve.station, placed.route) == ("n/gpu#0", Route.HYBRID)
+    assert (reserve.station.station, placed.route) == ("n/gpu#0", Route.HYBRID)
     assert reserve.cores == min(12, ceil(placed.cores)) > 0
     (start,) = [
-        effect
-        for effect in core.decide(Reserved(reserve.station, reserve.epoch, reserve.cores), 0.0)
-        if isinstance(effect, Start)
+        effect for effect in core.decide(Reserved(reserve.worker, reserve.cores), 0.0) if isinstance(effect, Start)
     ]
-    assert start.takes_gpu
-    core.decide(Started(reserve.station, reserve.epoch, WorkerFacts(5, start.slots, machine[0].device)), 0.0)
+    assert start.station.takes_gpu
+    core.decide(Started(reserve.worker, WorkerFacts(5, start.slots, machine[0].device)), 0.0)
     left = RayNode(node="n", name="host", cores=12, free_cores=12 - reserve.cores, gpus=1, devices=machine[:1])
     core.decide(NodesSeen((left,)), 1.0)
     assert core.state.capacity_slots == 12

@@ -12,7 +12,7 @@ from codecfleet.cluster.probes.report.engines import CodecCase, Direction, Engin
 from codecfleet.cluster.supervisor.core.granting import grants_for
 from codecfleet.cluster.supervisor.state.events import Measured, NodesSeen, Probed, RecycleDue, Renewed, Reserve, Stop
 from codecfleet.cluster.supervisor.state.messages import ClientReport, JobReport, RayNode
-from codecfleet.cluster.supervisor.state.stations import StationState
+from codecfleet.cluster.supervisor.state.stations import StationState, station_of
 from codecfleet.cluster.worker.heartbeat import Heartbeat
 
 from ..core_worlds import World
@@ -68,7 +68,7 @@ def _routes(world: World) -> set[Route]:
 
 def _measure(world: World, fps: float, *, on_device: bool) -> None:
     station = world.core.state.stations[STATION]
-    world.tell(Measured(STATION, station.epoch, "j", CORES, fps, on_device))
+    world.tell(Measured(station.worker, "j", CORES, fps, on_device))
 
 
 def test_a_hybrid_that_is_measured_slow_is_given_up() -> None:
@@ -99,14 +99,14 @@ def test_a_worn_worker_finishes_and_is_replaced() -> None:
     worker, epoch = old.worker, old.epoch
     busy = replace(job(), held={worker: 3})
     world.say("one", busy)
-    world.tell(RecycleDue(STATION, epoch, "it has used its GPU for 6.0 hours"))
+    world.tell(RecycleDue(worker, "it has used its GPU for 6.0 hours"))
     assert worker not in world.say("one", busy).slots["j"]
     world.wait(5)
     world.say("one", busy)
-    assert (STATION, epoch) not in world.stopped
+    assert worker not in world.stopped
     world.say("one", job())
     world.wait(1)
-    assert (STATION, epoch) in world.stopped
+    assert worker in world.stopped
     world.tell(NodesSeen((NODE,)))
     grants = world.say("one", job())
     book = world.core.state.stations[STATION]
@@ -119,11 +119,11 @@ def test_what_is_said_of_a_worn_worker_twice_counts_once() -> None:
     """It says so with every heartbeat; only the first is news, and none about its successor."""
     world = _world()
     book = world.core.state.stations[STATION]
-    recycle_due = RecycleDue(STATION, book.epoch, "it is old")
+    recycle_due = RecycleDue(book.worker, "it is old")
     (note,) = world.core.take_in(recycle_due, world.now_s)
     assert "is replaced as soon as it is idle: it is old" in str(note)
     assert world.core.take_in(recycle_due, world.now_s) == []
-    assert world.core.take_in(replace(recycle_due, epoch=book.epoch - 1), world.now_s) == []
+    assert world.core.take_in(replace(recycle_due, worker=f"{STATION}:{book.epoch - 1}"), world.now_s) == []
 
 
 async def test_a_heartbeat_tells_that_a_worker_is_worn(make_runner: MakeRunner, clock: object) -> None:
@@ -149,12 +149,12 @@ def test_cores_that_a_processor_waits_for_are_given_back_at_once() -> None:
     worker = core.state.stations[STATION].worker
     busy = ClientReport("one", "driver one", 90, (replace(job(50), held={worker: 2}),))
     effects = core.decide(Renewed(busy), now_s)
-    assert [effect.station for effect in effects if isinstance(effect, Reserve)] == ["g/cpu#0", "g/cpu#1"]
+    assert [effect.station.station for effect in effects if isinstance(effect, Reserve)] == ["g/cpu#0", "g/cpu#1"]
     grants_for(core.state, "one", now_s)
     effects = core.decide(Renewed(replace(busy, sequence=91)), now_s)
     assert not [effect for effect in effects if isinstance(effect, Stop)]
     effects = core.decide(Renewed(replace(busy, sequence=92, jobs=(job(50),))), now_s)
-    assert [effect.station for effect in effects if isinstance(effect, Stop)] == [STATION]
+    assert [station_of(effect.worker) for effect in effects if isinstance(effect, Stop)] == [STATION]
 
 
 def test_an_idle_gpu_worker_is_kept_while_its_cores_are_not_needed() -> None:

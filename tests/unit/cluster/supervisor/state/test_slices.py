@@ -17,7 +17,7 @@ from codecfleet.cluster.simulated.fleet_file import load_fleet
 from codecfleet.cluster.supervisor.core.effective import effective_nodes
 from codecfleet.cluster.supervisor.state.events import HealthSeen, NodesSeen, NotReserved, Probed, Reserve, Start
 from codecfleet.cluster.supervisor.state.messages import Grants, JobReport, RayNode
-from codecfleet.cluster.supervisor.state.stations import StationState, bundle_of
+from codecfleet.cluster.supervisor.state.stations import StationState
 from codecfleet.testing import FakeNvml
 from codecfleet.testing.fleet.simulated_report import simulated_report
 
@@ -140,15 +140,15 @@ class RayWorld(World):
         self.tell(Probed(probed))
 
     def _slice_for(self, start: Start) -> str:
-        if not start.takes_gpu:
+        if not start.station.takes_gpu:
             return ""
-        bundle = bundle_of(start.station)
+        bundle = start.station.bundle
         if bundle not in self._bundles:
             self._bundles[bundle] = self._free.pop()
         environment = dict(self._how.environment)
         nvml = opened(self._how.machine)
         given = [self._bundles[bundle]]
-        taken = narrow(given, environment, nvml, part=start.part, counts_slices=start.counts_slices)
+        taken = narrow(given, environment, nvml, part=start.station.part, counts_slices=start.station.counts_slices)
         assert bool(taken) == bool(environment[CUDA_VARIABLE])
         return taken
 
@@ -252,8 +252,8 @@ def test_slices_that_share_a_gpu_book_it_once(machines: dict[str, SimulatedNode]
 
     world.carry_out = note  # type: ignore[method-assign]
     world.run_job()
-    assert [each.station for each in asked] == ["g/gpu#0", "g/gpu#0.1", "g/gpu#0.2"]
-    assert {(each.bundle, each.gpus, each.sharers) for each in asked} == {("g/gpu#0", 0.51, 3)}
+    assert [each.station.station for each in asked] == ["g/gpu#0", "g/gpu#0.1", "g/gpu#0.2"]
+    assert {(each.station.bundle, each.gpus, each.station.sharers) for each in asked} == {("g/gpu#0", 0.51, 3)}
 
 
 def wish(**changes: object) -> JobReport:
@@ -282,7 +282,7 @@ def test_a_job_whose_gpu_ray_never_gives_ends_with_the_reason(machines: dict[str
 
     def refuse(effect: object) -> None:
         if isinstance(effect, Reserve):
-            refused = NotReserved(effect.station, effect.epoch, "Ray reserved nothing within 10 s")
+            refused = NotReserved(effect.worker, "Ray reserved nothing within 10 s")
             world.pending += world.core.decide(refused, world.now_s)
         else:
             carry_out(effect)  # type: ignore[arg-type]
