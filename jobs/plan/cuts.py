@@ -10,7 +10,7 @@ one. So a cut goes to an off-grid access point near the aim where there is one.
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from fractions import Fraction
 
@@ -69,14 +69,7 @@ def choose_cuts(
     return tuple(_walk(candidates, first, last, segment_ticks, shortest))
 
 
-@dataclass(frozen=True, slots=True)
-class _Candidate:
-    ticks: int
-    entry: AccessPoint
-    on_grid: bool
-
-
-def _candidates(index: TrackIndex, earliest: int, latest: int) -> list[_Candidate]:
+def _candidates(index: TrackIndex, earliest: int, latest: int) -> list[Cut]:
     """Return the usable access points with a time in [earliest, latest], sorted by time."""
     usable = [
         entry
@@ -90,7 +83,7 @@ def _candidates(index: TrackIndex, earliest: int, latest: int) -> list[_Candidat
     grid = _on_grid(index, usable)
     times = [int(index.pts[entry.packet]) for entry in usable]
     return [
-        _Candidate(ticks, entry, regular)
+        Cut(ticks, entry, CutReason.GRID if regular else CutReason.SCENE)
         for ticks, entry, regular in zip(times, usable, grid, strict=True)
         if earliest <= ticks <= latest
     ]
@@ -108,7 +101,7 @@ def _on_grid(index: TrackIndex, entries: Sequence[AccessPoint]) -> list[bool]:
     return [gap == regular for gap in gaps]
 
 
-def _walk(candidates: Sequence[_Candidate], first: int, last: int, segment_ticks: int, shortest: int) -> list[Cut]:
+def _walk(candidates: Sequence[Cut], first: int, last: int, segment_ticks: int, shortest: int) -> list[Cut]:
     """Go from cut to cut, to the best candidate within reach, else the next there is, until the rest is one segment."""
     times = [candidate.ticks for candidate in candidates]
     reach = segment_ticks + segment_ticks // 2
@@ -116,13 +109,8 @@ def _walk(candidates: Sequence[_Candidate], first: int, last: int, segment_ticks
     previous = first
     while last - previous > reach and (low := bisect_left(times, previous + shortest)) < len(candidates):
         window = candidates[low : bisect_right(times, previous + reach)]
-        chosen, reason = _pick(window, previous + segment_ticks) if window else (candidates[low], CutReason.ONLY)
-        cuts.append(Cut(chosen.ticks, chosen.entry, reason))
-        previous = chosen.ticks
+        scenes = [candidate for candidate in window if candidate.reason is CutReason.SCENE]
+        near = scenes or window or [replace(candidates[low], reason=CutReason.ONLY)]
+        cuts.append(min(near, key=lambda candidate: abs(candidate.ticks - previous - segment_ticks)))
+        previous = cuts[-1].ticks
     return cuts
-
-
-def _pick(window: Sequence[_Candidate], aim: int) -> tuple[_Candidate, CutReason]:
-    scenes = [candidate for candidate in window if not candidate.on_grid]
-    reason = CutReason.SCENE if scenes else CutReason.GRID
-    return min(scenes or window, key=lambda candidate: abs(candidate.ticks - aim)), reason

@@ -24,7 +24,16 @@ COMMANDS = {
     "--help": NOT_AT_FIRST | {"codecfleet.actors", "codecfleet.cluster", "codecfleet.jobs"},
     "transcode --help": {"ray", "av", "numpy", "fsspec", DEVICES} | NVIDIA | CLUSTER,
     "probe {film}": {"ray", "fsspec", "rich", "codecfleet.jobs.run", DEVICES} | NVIDIA | CLUSTER,
-    "plan {film} out.mp4": {"ray", "fsspec", "rich", "codecfleet.cluster.supervisor", DEVICES} | NVIDIA,
+    "plan {film} out.mp4": {
+        "ray",
+        "fsspec",
+        "rich",
+        "asyncio",
+        "codecfleet.cluster.supervisor",
+        "codecfleet.cluster.probes.vgpu",
+    }
+    | {DEVICES}
+    | NVIDIA,
 }
 
 

@@ -6,18 +6,28 @@ gets the next session (dominant resource fairness: Ghodsi et al., NSDI 2011), un
 more fits; so unused shares go to the others. docs/placement.md explains the rules.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 
+from ...probes.report.device_report import DeviceKind
 from ..model.demand import Demand
 from ..model.inventory import Inventory
-from ..model.placement import Placement
+from ..model.placement import Lane, Placement, Refusal, Route
 from ..model.policy import Policy
 from ..rates import Rates
-from .fill import Fill
-from .lanes import lanes_and_refusals
+from .fill import Claim, Fill
 from .ledger import Ledger
-from .options import Catalogue
+from .options import Catalogue, PlacementOption
+
+_OTHERS_FIRST = "other jobs came first"
+_TOO_LATE = "one more session would be open only when those before it have done everything"
+_WHY = {
+    Route.GPU: "NVDEC decodes {} and {} encodes on the same device, so no picture leaves it",
+    Route.HYBRID: "NVDEC decodes {} and the host's processor encodes with {}, which the track is bound to",
+    Route.UPLOAD: "the host's processor decodes {}, and {} encodes on the device",
+    Route.CPU: "the processor decodes {} and encodes with {}",
+}
+"""Why a lane is what it is, with the codec that is decoded and the encoders."""
 
 
 def place(demands: Sequence[Demand], inventory: Inventory, rates: Rates, policy: Policy) -> Placement:
@@ -41,4 +51,130 @@ def place(demands: Sequence[Demand], inventory: Inventory, rates: Rates, policy:
     ]
     for fill in fills:
         fill.run()
-    return lanes_and_refusals([claim for fill in fills for claim in fill.claims], ledger, catalogue)
+    claims = [claim for fill in fills for claim in fill.claims]
+    reasons = _Refusals(ledger, catalogue)
+    return Placement(
+        tuple(lane for claim in claims for lane in _lanes(claim, ledger)),
+        tuple(refusal for claim in claims for refusal in reasons.of(claim)),
+    )
+
+
+def _lanes(claim: Claim, ledger: Ledger) -> Iterator[Lane]:
+    given = sorted(claim.given.items(), key=lambda entry: (claim.options[entry[0]].site.order, entry[0]))
+    for index, sessions in given:
+        option = claim.options[index]
+        site, recipe = option.site, option.recipe
+        yield Lane(
+            job=claim.demand.job,
+            node=site.host.node.node,
+            device=site.device.device,
+            route=recipe.route,
+            sessions=sessions,
+            fps=sessions * ledger.speed_fps(site, recipe),
+            cores=sessions * recipe.cores,
+            memory_bytes=sessions * (recipe.device_bytes or recipe.host_bytes),
+            kinds=recipe.kinds,
+            reason=_why(claim, option),
+        )
+
+
+def _why(claim: Claim, option: PlacementOption) -> str:
+    names = ("NVENC" if kind.is_nvenc else kind.implementation for kind in option.recipe.kinds)
+    return _WHY[option.recipe.route].format(claim.demand.decode.codec.value, " and ".join(dict.fromkeys(names)))
+
+
+class _Refusals:
+    """Why jobs are not on devices; jobs that ask for the same share the answers."""
+
+    def __init__(self, ledger: Ledger, catalogue: Catalogue) -> None:
+        self._ledger = ledger
+        self._catalogue = catalogue
+        self._full: dict[int, dict[int, str]] = {}
+
+    def of(self, claim: Claim) -> Iterator[Refusal]:
+        job = claim.demand.job
+        if not claim.demand.segments:
+            yield Refusal(job, "nothing is left to do")
+            return
+        if claim.kinds is None:
+            yield from self._unplaceable(claim)
+            return
+        if not claim.sessions:
+            yield Refusal(job, "every device that could do it is taken by other work just now")
+        for reason, devices in self._catalogue.options(claim.demand, claim.kinds).refused.items():
+            yield Refusal(job, reason, devices)
+        yield from self._unused(claim)
+
+    def _unused(self, claim: Claim) -> Iterator[Refusal]:
+        """Say why a job is not on devices that could do it."""
+        used = {claim.options[index].site.order for index in claim.given}
+        unused = {
+            option.site.order: option.site.device.device for option in claim.options if option.site.order not in used
+        }
+        if unused and claim.sessions >= claim.limit:
+            yield Refusal(claim.demand.job, _satisfied(claim), tuple(unused.values()))
+            return
+        full = self._why_full(claim)
+        by_reason: dict[str, list[str]] = {}
+        for order, device in unused.items():
+            by_reason.setdefault(full[order] or _OTHERS_FIRST, []).append(device)
+        for reason, named in by_reason.items():
+            yield Refusal(claim.demand.job, reason, tuple(named))
+
+    def _why_full(self, claim: Claim) -> dict[int, str]:
+        """Return by device what keeps one more such session away."""
+        if id(claim.options) not in self._full:
+            self._full[id(claim.options)] = {
+                option.site.order: self._ledger.why_not(option.site, option.recipe)
+                for option in reversed(claim.options)
+            }
+        return self._full[id(claim.options)]
+
+    def _unplaceable(self, claim: Claim) -> Iterator[Refusal]:
+        """Say why a job is on no device at all: the first encoder kind's reason for each."""
+        job, choices = claim.demand.job, self._catalogue.choices(claim.demand)
+        reason_of: dict[str, str] = {}
+        for kinds in choices:
+            options = self._catalogue.options(claim.demand, kinds)
+            for reason, devices in options.refused.items():
+                for device in devices:
+                    reason_of.setdefault(device, reason)
+            for option in options.found:
+                full = self._ledger.why_not(option.site, option.recipe) or _OTHERS_FIRST
+                reason_of.setdefault(option.site.device.device, full)
+        by_reason: dict[str, list[str]] = {}
+        of_processors: set[str] = set()
+        nothing_found = _no_encoder(claim)
+        for site in self._ledger.sites:
+            reason = reason_of.get(site.device.device, nothing_found)
+            by_reason.setdefault(reason, []).append(site.device.device)
+            if site.device.kind is DeviceKind.CPU:
+                of_processors.add(reason)
+        # What keeps a GPU away says more than what keeps processors away.
+        weighed = sorted(by_reason, key=of_processors.__contains__)
+        yield Refusal(job, _nowhere(claim, weighed, has_choices=bool(choices)))
+        for reason, devices_of_it in by_reason.items():
+            yield Refusal(job, reason, tuple(devices_of_it))
+
+
+def _satisfied(claim: Claim) -> str:
+    if claim.sessions >= len(claim.demand.segments):
+        return "every segment that is left has a session elsewhere already"
+    if claim.sessions >= claim.wanted:
+        return f"the job wants no more than {claim.wanted} workers"
+    return _TOO_LATE
+
+
+def _no_encoder(claim: Claim) -> str:
+    cases = (rendition.case for rendition in claim.demand.renditions)
+    wanted = ", ".join(f"{case.codec.value} {case.chroma} with {case.bit_depth} bits" for case in cases)
+    return f"no encoder that the job allows ({claim.demand.encoder.value}) writes what it asks for: {wanted}"
+
+
+def _nowhere(claim: Claim, reasons: list[str], *, has_choices: bool) -> str:
+    if not has_choices:
+        return _no_encoder(claim)
+    if not reasons:
+        return "there is no device at all"
+    more = f", and {len(reasons) - 1} more reasons on others" if len(reasons) > 1 else ""
+    return f"no device can do it: {reasons[0]}{more}"

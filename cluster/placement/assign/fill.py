@@ -1,17 +1,17 @@
 """Giving out sessions among demands of one priority: first one each, then by weighted fair shares."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from heapq import heapify, heappop, heapreplace
-from math import log
+from math import ceil, log
 
 from ..model.demand import Demand
+from ..model.placement import Route
 from ..model.policy import Policy
-from .estimates import capacity_fps, useful_sessions
-from .ledger import Ledger
+from .ledger import Ledger, Site
 from .options import Catalogue, PlacementOption
-from .recipes import Kinds
+from .recipes import Kinds, Recipe
 
 Key = tuple[int, int, float, bool, int, float, int]
 
@@ -84,7 +84,7 @@ class Fill:
     def _capacity(self, wanted: int, options: tuple[PlacementOption, ...]) -> tuple[float, float]:
         key = (wanted, id(options))
         if key not in self._capacities:
-            self._capacities[key] = capacity_fps(wanted, options, self._ledger)
+            self._capacities[key] = _capacity_fps(wanted, options, self._ledger)
         return self._capacities[key]
 
     def _settle(self, claim: Claim, kinds: Kinds) -> None:
@@ -92,7 +92,7 @@ class Fill:
         claim.options = self._catalogue.options(claim.demand, kinds).found
         key = (claim.wanted, claim.demand.segments, id(claim.options))
         if key not in self._useful:
-            self._useful[key] = useful_sessions(claim.wanted, claim.demand.segments, claim.options, self._ledger)
+            self._useful[key] = _useful_sessions(claim.wanted, claim.demand.segments, claim.options, self._ledger)
         claim.limit = self._useful[key]
 
     def _give_first(self, claims: list[Claim]) -> None:
@@ -141,7 +141,7 @@ class Fill:
 
     def _best_fit(self, claim: Claim) -> int | None:
         fitting = [
-            (option_key(option, self._ledger), index)
+            (_option_key(option, self._ledger), index)
             for index, option in enumerate(claim.options)
             if not self._ledger.why_not(option.site, option.recipe)
         ]
@@ -193,7 +193,7 @@ class Fill:
         return self._queues[id(claim.options)]
 
 
-def option_key(option: PlacementOption, ledger: Ledger) -> Key:
+def _option_key(option: PlacementOption, ledger: Ledger) -> Key:
     """Return an option's sort key: the least is taken first. It only grows while sessions are given out.
 
     Nodes of last resort come last. Then the largest gain in frames a second, in steps of a quarter: rates are no more
@@ -217,7 +217,7 @@ class _Queue:
     def __init__(self, options: tuple[PlacementOption, ...], ledger: Ledger) -> None:
         self._options = options
         self._ledger = ledger
-        self._heap = [(option_key(option, ledger), index) for index, option in enumerate(options)]
+        self._heap = [(_option_key(option, ledger), index) for index, option in enumerate(options)]
         heapify(self._heap)
 
     def next_fit(self) -> int | None:
@@ -229,8 +229,77 @@ class _Queue:
             if self._ledger.why_not(option.site, option.recipe):
                 heappop(heap)
                 continue
-            now = option_key(option, self._ledger)
+            now = _option_key(option, self._ledger)
             if now <= key:
                 return index
             heapreplace(heap, (now, index))
         return None
+
+
+def _capacity_fps(wanted: int, options: Sequence[PlacementOption], ledger: Ledger) -> tuple[float, float]:
+    """Return how many frames a second ``wanted`` sessions would give at best, and the fastest of them alone.
+
+    Sessions go to the fastest devices first, and to each no more than it takes; (0, 0) where there is no room.
+    """
+    left, fps, cores = wanted, 0.0, dict[int, float]()
+    fastest = 0.0
+    for option in sorted(options, key=lambda option: (option.rank, -option.recipe.fps, option.site.order)):
+        if left <= 0:
+            break
+        site, recipe = option.site, option.recipe
+        used = cores.get(site.host.index, 0.0)
+        sessions = min(left, _room_for(site, recipe, ledger, used))
+        if sessions <= 0:
+            continue
+        cores[site.host.index] = used + sessions * recipe.cores
+        left -= sessions
+        part = 1.0
+        for use in recipe.engines:
+            part = min(part, use.slowdown(site.loads[use.engine] + sessions * use.load))
+        fps += sessions * recipe.fps * part
+        fastest = max(fastest, recipe.fps)
+    return fps, fastest
+
+
+def _useful_sessions(wanted: int, segments: Sequence[int], options: Sequence[PlacementOption], ledger: Ledger) -> int:
+    """Return how many of ``wanted`` sessions open in time to do one of the ``segments`` (frames); 1 at least.
+
+    A host's drivers open GPU sessions one after the other (measured: 0.1 s each, however many GPUs there are), so a
+    short job has no use for many. Software sessions open at once.
+    """
+    if wanted <= 1 or not options or any(option.recipe.route is Route.CPU for option in options):
+        return wanted
+    times = ledger.hardware.sessions
+    hosts = {option.site.host.index: option.site.host.device_sessions for option in options}
+    before = sum(hosts.values()) / len(hosts)
+    work_s = sum(segments) / max(option.recipe.fps for option in options)
+    segment_s = work_s / len(segments)
+    opened_s = 0.0
+    for number in range(wanted):
+        ready_s = times.first_start_s + (before + number // len(hosts)) * times.start_s
+        if number:
+            done_s = max((work_s + opened_s) / number, ceil(len(segments) / number) * segment_s)
+            if ready_s + segment_s >= done_s:
+                return number
+        opened_s += ready_s
+    return wanted
+
+
+def _room_for(site: Site, recipe: Recipe, ledger: Ledger, cores_used: float = 0.0) -> int:
+    """Return how many more sessions a device takes, where ``cores_used`` more of its host's cores are taken."""
+    host = site.host
+    rooms = [ledger.policy.sessions_per_device - site.sessions]
+    if host.cores is not None and recipe.cores:
+        rooms.append(int((host.cores - host.cores_used - cores_used) / recipe.cores + 1e-9))
+    rooms += [int((use.load_most - site.loads[use.engine]) / use.load + 1e-9) for use in recipe.engines]
+    if recipe.encoder_sessions:
+        capped = [caps.most - caps.open for caps in site.caps if caps.most is not None]
+        rooms += [free // recipe.encoder_sessions for free in capped]
+    if site.memory_bytes is not None and recipe.device_bytes:
+        context = 0 if site.sessions else ledger.context_bytes
+        rooms.append((site.memory_bytes - site.memory_used - context) // recipe.device_bytes)
+    if host.memory_bytes is not None and recipe.host_bytes:
+        rooms.append((host.memory_bytes - host.memory_used) // recipe.host_bytes)
+    if not recipe.device_bytes:
+        rooms = rooms[1:]
+    return max(0, min(rooms))

@@ -4,7 +4,8 @@ A network's speed on a DLA is unknown before it has run, so DLAs are assigned by
 placed on them never moves a transcode.
 """
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ..model.demand import Demand
@@ -31,19 +32,29 @@ def place_networks(demands: Sequence[Demand], inventory: Inventory, policy: Poli
         inventory: every node, whatever its state.
         policy: what may be used.
     """
-    nodes = sorted(inventory.nodes, key=lambda node: node.node)
-    places = [_Place(node, dla) for node in nodes for dla in node.dlas]
-    claims = [_claim(demand, places, policy) for demand in sorted(demands, key=lambda each: (-each.priority, each.job))]
-    while True:
-        hungry = [claim for claim in claims if claim.wants_more and claim.next_place() is not None]
-        if not hungry:
-            break
-        min(hungry, key=lambda claim: claim.order).take()
-    lanes = tuple(lane for claim in claims for lane in claim.lanes())
-    refusals = tuple(
-        Refusal(claim.demand.job, _why_nothing(claim, inventory)) for claim in claims if not claim.sessions
-    )
-    return Placement(lanes, refusals)
+    places = [(node, dla) for node in sorted(inventory.nodes, key=lambda node: node.node) for dla in node.dlas]
+    refused = [_refusal(node, dla, policy) for node, dla in places]
+    freely = policy.preemptible is PreemptibleUse.FREELY
+    taken = [0] * len(places)
+    claims = []
+    for demand in sorted(demands, key=lambda each: (-each.priority, each.job)):
+        asked = [at for at, (_, dla) in enumerate(places) if not demand.dlas or dla.number in demand.dlas]
+        claims.append(_Claim(demand, asked, [at for at in asked if not refused[at]]))
+    while hungry := [claim for claim in claims if claim.wants_more and claim.free(taken)]:
+        claim = min(hungry, key=lambda claim: claim.order)
+        # The emptiest DLA; preemptible nodes come last.
+        at = min(claim.free(taken), key=lambda at: (places[at][0].preemptible and not freely, taken[at], at))
+        taken[at] += 1
+        claim.given[at] += 1
+    lanes = [
+        _lane(claim.demand.job, *places[at], sessions)
+        for claim in claims
+        for at, sessions in sorted(claim.given.items())
+    ]
+    refusals = [
+        Refusal(claim.demand.job, _why_nothing(claim, refused, inventory)) for claim in claims if not claim.given
+    ]
+    return Placement(tuple(lanes), tuple(refusals))
 
 
 def no_dla_for(demand: Demand, inventory: Inventory) -> str:
@@ -52,93 +63,55 @@ def no_dla_for(demand: Demand, inventory: Inventory) -> str:
     if not numbers:
         return "no machine has a DLA"
     wanted = set(demand.dlas or numbers)
-    return (
-        ""
-        if numbers & wanted
-        else f"no machine has DLA {' or '.join(map(str, sorted(wanted)))}: they are counted from 0"
-    )
+    missing = " or ".join(map(str, sorted(wanted)))
+    return "" if numbers & wanted else f"no machine has DLA {missing}: they are counted from 0"
 
 
 @dataclass(slots=True)
-class _Place:
-    """A DLA while sessions are assigned."""
-
-    node: Node
-    dla: Dla
-    taken: int = 0
-
-
-@dataclass(slots=True, eq=False)
 class _Claim:
-    """A job while it is served. ``given`` counts its sessions by index in ``places``."""
+    """A job while it is served, with the DLAs that it asks for and those that take work, by index."""
 
     demand: Demand
-    places: list[_Place]
-    policy: Policy
-    refused: list[str]
-    given: dict[int, int] = field(default_factory=dict)
-
-    @property
-    def sessions(self) -> int:
-        return sum(self.given.values())
+    asked: list[int]
+    usable: list[int]
+    given: Counter[int] = field(default_factory=Counter)
 
     @property
     def wants_more(self) -> bool:
-        return self.sessions < sessions_wanted(self.demand)
+        return self.given.total() < sessions_wanted(self.demand)
 
     @property
     def order(self) -> tuple[int, float, str]:
-        return (-self.demand.priority, self.sessions / max(float(self.demand.weight), 1e-6), self.demand.job)
+        return (-self.demand.priority, self.given.total() / max(float(self.demand.weight), 1e-6), self.demand.job)
 
-    def next_place(self) -> int | None:
-        """Return the index of the emptiest DLA with room; preemptible nodes come last."""
-        freely = self.policy.preemptible is PreemptibleUse.FREELY
-        free = [
-            (place.node.preemptible and not freely, place.taken, index)
-            for index, place in enumerate(self.places)
-            if place.taken < SESSIONS_PER_DLA
-        ]
-        return min(free)[-1] if free else None
-
-    def take(self) -> None:
-        index = self.next_place()
-        if index is not None:
-            self.places[index].taken += 1
-            self.given[index] = self.given.get(index, 0) + 1
-
-    def lanes(self) -> Iterator[Lane]:
-        for index, sessions in sorted(self.given.items()):
-            place = self.places[index]
-            yield Lane(
-                job=self.demand.job,
-                node=place.node.node,
-                device=place.dla.device,
-                route=Route.DLA,
-                sessions=sessions,
-                fps=0.0,
-                cores=sessions * CORES_PER_SESSION,
-                memory_bytes=0,
-                kinds=(),
-                reason=f"the processor decodes, and the network runs on DLA {place.dla.number}",
-            )
+    def free(self, taken: Sequence[int]) -> list[int]:
+        return [at for at in self.usable if taken[at] < SESSIONS_PER_DLA]
 
 
-def _claim(demand: Demand, places: Sequence[_Place], policy: Policy) -> _Claim:
-    asked = [place for place in places if not demand.dlas or place.dla.number in demand.dlas]
-    refusals = [_refusal(place, policy) for place in asked]
-    usable = [place for place, refusal in zip(asked, refusals, strict=True) if not refusal]
-    return _Claim(demand, usable, policy, [refusal for refusal in refusals if refusal])
+def _lane(job: str, node: Node, dla: Dla, sessions: int) -> Lane:
+    return Lane(
+        job=job,
+        node=node.node,
+        device=dla.device,
+        route=Route.DLA,
+        sessions=sessions,
+        fps=0.0,
+        cores=sessions * CORES_PER_SESSION,
+        memory_bytes=0,
+        kinds=(),
+        reason=f"the processor decodes, and the network runs on DLA {dla.number}",
+    )
 
 
-def _refusal(place: _Place, policy: Policy) -> str:
-    if place.dla.state is not DeviceState.OPEN:
-        return f"DLA {place.dla.number} is {place.dla.state.value} because {place.dla.state_reason}"
-    return node_refusal(place.node, policy)
+def _refusal(node: Node, dla: Dla, policy: Policy) -> str:
+    if dla.state is not DeviceState.OPEN:
+        return f"DLA {dla.number} is {dla.state.value} because {dla.state_reason}"
+    return node_refusal(node, policy)
 
 
-def _why_nothing(claim: _Claim, inventory: Inventory) -> str:
+def _why_nothing(claim: _Claim, refused: Sequence[str], inventory: Inventory) -> str:
     if not claim.demand.segments:
         return "nothing is left to do"
-    if claim.places:
+    if claim.usable:
         return "every DLA is taken by other work just now"
-    return no_dla_for(claim.demand, inventory) or f"no DLA can do it: {claim.refused[0]}"
+    return no_dla_for(claim.demand, inventory) or f"no DLA can do it: {refused[claim.asked[0]]}"

@@ -6,10 +6,13 @@ Percentages are of an engine kind's whole capacity on that device: in a vGPU's g
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ..report.absence import Absence, Maybe, Unavailable
 from ..report.device_report import DeviceProcess, DeviceUse, Health, MemoryUse
-from ..vgpu.licence import Licence
+
+if TYPE_CHECKING:
+    from ..vgpu.licence import Licence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +58,7 @@ class DeviceHealth:
     encoder_percent: Maybe[int]
     encoder_sessions: Maybe[int]
     ours: Maybe[OwnUse]
-    licence: Maybe[Licence]
+    licence: "Maybe[Licence]"
     accounting: Maybe[bool]
     scheduler: Maybe[str]
     vgpus: tuple[VgpuLoad, ...] = ()
