@@ -10,7 +10,7 @@ from ..model.inventory import DeviceState, Node
 from ..model.policy import Policy, PreemptibleUse
 from ..rates import Rates
 from .ledger import Ledger, Site
-from .recipes import Kinds, Recipe, Recipes, nvenc_kind, recipes_of
+from .recipes import Kinds, Recipe, RecipeRequest, Recipes, nvenc_kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,15 +61,11 @@ class Catalogue:
             families.append(None)
         if demand.encoder is not EncoderChoice.SOFTWARE and Engine.NVENC in self._policy.engines:
             families += self._nvenc_kinds
-        chosen = [self._settled(demand, family) for family in families]
         if all(rendition.kind is not None for rendition in demand.renditions):
-            chosen = [tuple(rendition.kind for rendition in demand.renditions if rendition.kind is not None)]
-        return list(dict.fromkeys(kinds for kinds in chosen if kinds is not None))
-
-    def _settled(self, demand: Demand, family: EncoderKind | None) -> Kinds | None:
-        kinds = [self._kind(demand, rendition, family) for rendition in demand.renditions]
-        settled = tuple(kind for kind in kinds if kind is not None)
-        return settled if len(settled) == len(kinds) else None
+            families = [None]
+        chosen = ([self._kind(demand, each, family) for each in demand.renditions] for family in families)
+        settled = ((tuple(kind for kind in kinds if kind is not None), len(kinds)) for kinds in chosen)
+        return list(dict.fromkeys(kinds for kinds, tracks in settled if len(kinds) == tracks))
 
     def _kind(self, demand: Demand, rendition: Rendition, family: EncoderKind | None) -> EncoderKind | None:
         if rendition.kind is not None:
@@ -108,16 +104,11 @@ class Catalogue:
         known = self._recipes.get(key)
         if known is None:
             host = site.host
-            known = recipes_of(
-                demand,
-                kinds,
-                site.device,
-                self._rates,
-                self._policy,
-                processor=host.processor,
-                speed=host.node.speed,
-                host_cores=host.cores or 0.0,
+            rates, policy, cores = self._rates, self._policy, host.cores or 0.0
+            request = RecipeRequest(
+                demand, kinds, site.device, rates, policy, host.processor, host.node.speed, host_cores=cores
             )
+            known = request.recipes()
             if not isinstance(known, str) and host.cores is None and not any(kind.is_nvenc for kind in kinds):
                 known = "nothing is known of its host's processor"
             self._recipes[key] = known

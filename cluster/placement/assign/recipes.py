@@ -10,7 +10,7 @@ from math import inf
 
 from ...probes.gpus.hardware import MIB
 from ...probes.report.device_report import DeviceKind
-from ...probes.report.engines import CodecCase, Engine, Trial
+from ...probes.report.engines import CodecCase, Engine
 from ..measurements import core_fps_beside
 from ..model.demand import Demand, EncoderKind
 from ..model.inventory import Device
@@ -77,37 +77,22 @@ def nvenc_kind(device: Device) -> EncoderKind:
     return EncoderKind(Engine.NVENC.value, device.architecture, device.driver_branch)
 
 
-def recipes_of(
-    demand: Demand,
-    kinds: Kinds,
-    device: Device,
-    rates: Rates,
-    policy: Policy,
-    *,
-    processor: str = "",
-    speed: float = 1.0,
-    host_cores: float = 1.0,
-) -> Recipes:
-    """Return the routes open on a device to a demand with settled encoder kinds, fastest first; or why there is none.
-
-    ``processor`` names the host's processor, ``speed`` is its cores' relative to the reference core, ``host_cores`` how
-    many it has. A reason is one sentence without a full stop.
-    """
-    return _Asked(demand, kinds, device, processor, speed, host_cores, rates, policy).answer()
-
-
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class RecipeRequest:
+    """A demand with settled encoder kinds, and a device of a host with such a processor."""
+
     demand: Demand
     kinds: Kinds
     device: Device
-    processor: str
-    speed: float
-    host_cores: float
     rates: Rates
     policy: Policy
+    processor: str = ""
+    speed: float = 1.0
+    """That of its host's cores, relative to the reference core."""
+    host_cores: float = 1.0
 
-    def answer(self) -> Recipes:
+    def recipes(self) -> Recipes:
+        """Return the open routes, fastest first; or why there is none, as one sentence without a full stop."""
         if self.device.kind is DeviceKind.CPU:
             return self._on_processor()
         if refusal := self._encoding_refusal():
@@ -119,11 +104,8 @@ class _Asked:
         usable = [recipe for recipe in found if recipe.fps > 0]
         if not usable:
             return decoding or "nothing is known of how fast its engines are"
-        if (
-            usable[0].route is Route.HYBRID
-            and not self.demand.needs_gpu
-            and (refusal := self._hybrid_refusal(usable[0].fps, self._recipe(Engine.CPU).fps))
-        ):
+        is_hybrid = usable[0].route is Route.HYBRID and not self.demand.needs_gpu
+        if is_hybrid and (refusal := self._hybrid_refusal(usable[0].fps, self._recipe(Engine.CPU).fps)):
             return refusal
         return tuple(sorted(usable, key=lambda recipe: -recipe.fps))
 
@@ -149,7 +131,7 @@ class _Asked:
         for rendition, kind in zip(self.demand.renditions, self.kinds, strict=True):
             case, name = rendition.case, kind.implementation
             tried = [trial for trial in self.device.trials if trial.case == case and trial.implementation == name]
-            # A trial that was never made is not an problem.
+            # A trial that was never made is not a problem.
             if tried and not any(trial.works for trial in tried):
                 return tried[0].reason or f"{name} failed its trial with {case.name} there"
         recipe = self._recipe(Engine.CPU)
@@ -184,14 +166,12 @@ class _Asked:
             return next((trial.reason for trial in trials if trial.reason), f"{self.device.name} has no {engine.name}")
         working = [trial for trial in trials if trial.works]
         if not working:
-            named = f"{case.codec.value} {case.bit_depth}-bit {case.chroma}"
-            return f"{self.device.name} cannot {case.direction.value} {named} with its {engine.name}"
-        if not any(_takes(trial, width, height) for trial in working):
-            most = max((trial.max_width or 0, trial.max_height or 0) for trial in working)
-            return (
-                f"{width}x{height} is larger than its {engine.name} takes of {case.codec.value} ({most[0]}x{most[1]})"
-            )
-        return ""
+            media = f"{case.codec.value} {case.bit_depth}-bit {case.chroma}"
+            return f"{self.device.name} cannot {case.direction.value} {media} with its {engine.name}"
+        if any(width <= (trial.max_width or width) and height <= (trial.max_height or height) for trial in working):
+            return ""
+        most = "{}x{}".format(*max((trial.max_width or 0, trial.max_height or 0) for trial in working))
+        return f"{width}x{height} is larger than its {engine.name} takes of {case.codec.value} ({most})"
 
     def _recipe(self, decoder: Engine) -> Recipe:
         """Work out a session that is decoded by ``decoder`` and encoded as the kinds say."""
@@ -212,6 +192,7 @@ class _Asked:
         if not all(decoding + encoding):
             return Recipe(route=route, kinds=self.kinds, fps=0.0)
         encoder_s = sum(1 / curve[0][1] for curve in encoding)
+        software = self.rates.hardware.software
         nvencs = max(1.0, self.device.engine_count(Engine.NVENC))
         bounds = [curve[0][1] for curve in encoding + decoding]
         bounds += [nvencs / encoder_s] if encoder_s else []
@@ -227,7 +208,7 @@ class _Asked:
             cores=max(fps * core_s, self.policy.feeding_cores if uses else 0.0),
             encoder_sessions=len(encodes),
             device_bytes=self._device_bytes(decodes + encodes),
-            host_bytes=self._host_bytes(in_software=core_s > 0),
+            host_bytes=software.host_session_mib * MIB + (software.host_frames * _frame_bytes(decode) if core_s else 0),
         )
 
     def _core_s(self, stage: Stage, *, beside_gpu: bool = False) -> float:
@@ -239,13 +220,7 @@ class _Asked:
 
     def _device_bytes(self, stages: list[Stage]) -> int:
         memory = self.rates.hardware.memory
-        least, each = memory.session_mib * MIB, memory.session_1080p_frames
-        return sum(max(least, each * _frame_bytes(stage.case, stage.width, stage.height)) for stage in stages)
-
-    def _host_bytes(self, *, in_software: bool) -> int:
-        software = self.rates.hardware.software
-        frame = _frame_bytes(self.demand.decode, self.demand.width, self.demand.height) if in_software else 0
-        return software.host_session_mib * MIB + software.host_frames * frame
+        return sum(max(memory.session_mib * MIB, memory.session_1080p_frames * _frame_bytes(stage)) for stage in stages)
 
 
 def _session_load(engine: Engine, load: float, curve: Curve) -> SessionLoad:
@@ -253,15 +228,9 @@ def _session_load(engine: Engine, load: float, curve: Curve) -> SessionLoad:
     return SessionLoad(engine.name, load, relative, curve[-1][0])
 
 
-def _frame_bytes(case: CodecCase, width: int, height: int) -> int:
-    samples = width * height * _SAMPLES.get(case.chroma, 3.0)
-    return int(samples * (2 if case.bit_depth > EIGHT_BITS else 1))
-
-
-def _takes(trial: Trial, width: int, height: int) -> bool:
-    return (trial.max_width is None or width <= trial.max_width) and (
-        trial.max_height is None or height <= trial.max_height
-    )
+def _frame_bytes(stage: Stage) -> int:
+    samples = stage.pixels * _SAMPLES.get(stage.case.chroma, 3.0)
+    return int(samples * (2 if stage.case.bit_depth > EIGHT_BITS else 1))
 
 
 def _spoken(kind: EncoderKind) -> str:

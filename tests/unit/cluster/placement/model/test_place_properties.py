@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codecfleet.cluster.placement.assign.assignment import place
-from codecfleet.cluster.placement.assign.recipes import Recipe, recipes_of
+from codecfleet.cluster.placement.assign.recipes import Recipe, RecipeRequest
 from codecfleet.cluster.placement.model.demand import Demand
 from codecfleet.cluster.placement.model.inventory import Device, DeviceState, Inventory, Node
 from codecfleet.cluster.placement.model.placement import Lane, Placement, Route
@@ -43,7 +43,7 @@ def _homes(inventory: Inventory) -> dict[str, tuple[Node, Device]]:
 
 def _recipe(lane: Lane, demand: Demand, node: Node, device: Device, policy: Policy) -> Recipe:
     processor = next(each for each in node.devices if each.kind is DeviceKind.CPU)
-    found = recipes_of(demand, lane.kinds, device, RATES, policy, processor=processor.name, speed=node.speed)
+    found = RecipeRequest(demand, lane.kinds, device, RATES, policy, processor.name, node.speed).recipes()
     assert not isinstance(found, str), found
     return next(recipe for recipe in found if recipe.route is lane.route)
 
