@@ -1,6 +1,7 @@
 """Groups equal machines, devices and faults, so that commands print each once."""
 
 import re
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Final, TypeVar
 
@@ -14,6 +15,11 @@ _PARTS_MOST: Final = 4
 def counted(count: int, noun: str) -> str:
     """Return ``1 node`` or ``2 nodes``."""
     return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def tallied(kinds: Iterable[str]) -> list[str]:
+    """Return each kind once, as ``2 x NVIDIA L4``, in the order of the first."""
+    return [f"{count} x {kind}" for kind, count in Counter(kinds).items()]
 
 
 def equal_groups(items: Iterable[T], key: Callable[[T], Hashable]) -> list[tuple[T, ...]]:

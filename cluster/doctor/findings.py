@@ -1,23 +1,24 @@
-"""What is wrong on a machine, and how to fix it: pure rules over a node report, the gravest first."""
+"""What is wrong on a machine, and how to fix it: pure rules over a node report, worst first."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
 from typing import Final
 
+from ..grouping import counted, tallied
 from ..placement.build import guest_share
 from ..probes.cuda.compat import STUCK_FIX, CompatFacts, has_driver, judge
 from ..probes.gpus.hardware import load_hardware
 from ..probes.node.container import judge_container
-from ..probes.node.report import NodeReport
+from ..probes.node.report import DeviceTrials, NodeReport
 from ..probes.nvml.facts import BRANDS
 from ..probes.report.absence import Absence, Unavailable, known
-from ..probes.report.device_report import DeviceReport
-from ..probes.report.engines import How
+from ..probes.report.device_report import DeviceReport, MigSlice
+from ..probes.report.engines import Engine, How, Trial
 from ..probes.report.verdict import Diagnosis, Grade
 from ..probes.report.xids import XidAction, xid_rule
 from ..probes.trials.cases import SOFTWARE_DECODERS, SOFTWARE_ENCODERS
 from ..probes.vgpu.licence import UNLICENSED_FPS, LicenceState, fps_limit, licence_of
-from .engine_findings import engine_findings, undecoding_slices
-from .finding import Finding, Weight
 
 _NVML_SILENT: Final = "NVML does not answer: devices are neither counted nor watched"
 _REBOOT: Final = "stop the work on this node, then restart the machine"
@@ -31,18 +32,43 @@ _RECOVERY_FIXES: Final = {
 _AGAIN: Final = "run codecfleet doctor --fresh again"
 _RESETS: Final = ("reset", "drain and reset")
 _LICENCE_FIX: Final = "give the guest a licence: a client configuration token, and /etc/nvidia/gridd.conf"
-_ORDER: Final = {weight: rank for rank, weight in enumerate(Weight)}
+_DECODES_NOTHING_FIX: Final = (
+    "in a container: --gpus all -e NVIDIA_DRIVER_CAPABILITIES=compute,video,utility; then codecfleet doctor --fresh"
+)
+
+
+class Weight(Enum):
+    """How grave a finding is."""
+
+    BROKEN = "broken"  #: something does not work that should, until a user fixes it
+    LIMITED = "limited"  #: works, but not everything, or not as fast
+    NOTE = "note"  #: nothing to fix; it is good to know what will happen
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing to know about a device or part; ``title``, ``cause`` and ``fix`` are a sentence each, or ""."""
+
+    weight: Weight
+    title: str
+    cause: str
+    fix: str = ""
+    about: str = ""
+
+
+WEIGHT_RANK: Final = {weight: rank for rank, weight in enumerate(Weight)}
 _WEIGHT_OF: Final = {Grade.BROKEN: Weight.BROKEN, Grade.LIMITED: Weight.LIMITED}
 
 
 def findings(report: NodeReport) -> tuple[Finding, ...]:
-    """Return what is to be known about a machine, the gravest first; the same report gives the same findings."""
+    """Return what is to be known about a machine, worst first; the same report gives the same findings."""
     found = [
         *_no_gpu(report),
         *_nvml(report),
         *_of_verdicts(report),
         *_health(report),
-        *engine_findings(report),
+        *_engines(report),
+        *_encoder_capacity(report),
         *_mig(report),
         *_vgpu(report),
         *_software(report),
@@ -51,7 +77,7 @@ def findings(report: NodeReport) -> tuple[Finding, ...]:
             for each in report.probe_problems
         ),
     ]
-    return tuple(sorted(dict.fromkeys(found), key=lambda finding: _ORDER[finding.weight]))
+    return tuple(sorted(dict.fromkeys(found), key=lambda finding: WEIGHT_RANK[finding.weight]))
 
 
 def needs_repair(found: tuple[Finding, ...]) -> bool:
@@ -69,10 +95,10 @@ def verdicts(report: NodeReport) -> tuple[Diagnosis, ...]:
     said = (gpu.facts.get("brand") for gpu in report.gpus)
     # The first GPU's brand stands for all, as it does for the container runtime.
     brand = next((brand for brand in said if isinstance(brand, str) and brand in BRANDS.values()), "")
-    container = (
-        () if isinstance(report.container, Unavailable) else judge_container(report.container, report.cuda, brand)
-    )
-    return (*judge(CompatFacts(report.cuda, package, report.driver, codecs_work)), *container)
+    judged = judge(CompatFacts(report.cuda, package, report.driver, codecs_work))
+    if isinstance(report.container, Unavailable):
+        return tuple(judged)
+    return (*judged, *judge_container(report.container, report.cuda, brand))
 
 
 def _driver_is_here(report: NodeReport) -> bool:
@@ -101,18 +127,11 @@ def _nvml(report: NodeReport) -> Iterator[Finding]:
         if _driver_is_here(report) or _is_cut_off(report):
             yield Finding(Weight.BROKEN, _NVML_SILENT, report.nvml.reason, STUCK_FIX, "NVML")
         return
-    if report.nvml.library_problem is None:
-        return
     problem = report.nvml.library_problem
-    if not _driver_is_here(report) and problem.absence in (Absence.NO_LIBRARY, Absence.NOT_FOUND):
+    if problem is None or (not _driver_is_here(report) and problem.absence in (Absence.NO_LIBRARY, Absence.NOT_FOUND)):
         return
-    yield Finding(
-        Weight.BROKEN if _driver_is_here(report) else Weight.NOTE,
-        _NVML_SILENT,
-        problem.reason,
-        report.nvml.fix,
-        "NVML",
-    )
+    weight = Weight.BROKEN if _driver_is_here(report) else Weight.NOTE
+    yield Finding(weight, _NVML_SILENT, problem.reason, report.nvml.fix, "NVML")
 
 
 def _of_verdicts(report: NodeReport) -> Iterator[Finding]:
@@ -144,7 +163,7 @@ def _health(report: NodeReport) -> Iterator[Finding]:
             yield Finding(Weight.BROKEN, "the GPU wants recovery", cause, fix, about)
         yield from _xids(health.xids, about, _reset(device))
         if known(health.ecc_uncorrected, 0):
-            cause = f"{known(health.ecc_uncorrected, 0)} memory errors could not be corrected"
+            cause = f"{health.ecc_uncorrected} memory errors could not be corrected"
             yield Finding(Weight.BROKEN, "the GPU's memory is damaged", cause, _reset(device), about)
         if known(health.retirement_pending, otherwise=False) or known(health.remapped_rows_pending, otherwise=False):
             cause = "bad memory was found and will be replaced at the next reset"
@@ -178,10 +197,9 @@ def _mig(report: NodeReport) -> Iterator[Finding]:
             state = "on" if device.mig.pending else "off"
             title = f"MIG will be {state} after a reset"
             yield Finding(Weight.LIMITED, title, "a change is pending", _reset(device), about)
-        profiles = [part.profile for part in undecoding_slices(device)]
+        profiles = [part.profile for part in _undecoding_slices(device)]
         for profile in dict.fromkeys(profiles):
-            count = profiles.count(profile)
-            title = f"no video work goes to {count} instance{'' if count == 1 else 's'} of {profile}"
+            title = f"no video work goes to {counted(profiles.count(profile), 'instance')} of {profile}"
             fix = (
                 "for video, make a larger one or one with +me (codecfleet devices --mig lists the profiles; "
                 f"sudo nvidia-smi mig -i {device.index} -cgi <profile> -C)"
@@ -190,7 +208,7 @@ def _mig(report: NodeReport) -> Iterator[Finding]:
 
 
 def _no_slice(device: DeviceReport, refused: Unavailable | None, about: str) -> Finding:
-    """Tell MIG without an instance from instances that this user may not see: those must not be taken away."""
+    """Distinguish MIG without an instance from instances that this user may not see: those must stay."""
     if refused is not None:
         title = "MIG is on, but its instances cannot be seen from here"
         fix = "give this user or container the instances (--gpus device=<MIG UUID>; sudo nvidia-smi -L lists them)"
@@ -242,21 +260,96 @@ def _licence(report: NodeReport, device: DeviceReport, about: str) -> Iterator[F
 def _software(report: NodeReport) -> Iterator[Finding]:
     if not report.software:
         if not report.simulated:
-            yield Finding(
-                Weight.BROKEN,
-                "no software codec was tried",
-                "their probe said nothing",
-                "pip install --force-reinstall av",
-            )
+            fix = "pip install --force-reinstall av"
+            yield Finding(Weight.BROKEN, "no software codec was tried", "their probe said nothing", fix)
         return
     for codec, name in (*SOFTWARE_ENCODERS.items(), *SOFTWARE_DECODERS.items()):
         mine = [trial for trial in report.software if trial.implementation == name]
         if mine and not any(trial.works for trial in mine):
             title = f"{name} does not work: no {codec.value} by the processor"
             yield Finding(Weight.BROKEN, title, mine[0].reason, mine[0].fix, "PyAV")
-        else:
-            for trial in mine:
-                if not trial.works:
-                    yield Finding(
-                        Weight.LIMITED, f"{name}: {trial.case.name} does not work", trial.reason, trial.fix, "PyAV"
-                    )
+            continue
+        for trial in mine:
+            if not trial.works:
+                title = f"{name}: {trial.case.name} does not work"
+                yield Finding(Weight.LIMITED, title, trial.reason, trial.fix, "PyAV")
+
+
+def _names(report: NodeReport) -> dict[str, str]:
+    """Map what trials call a device to what people call it."""
+    names: dict[str, str] = {}
+    for gpu in report.gpus:
+        names[gpu.key] = gpu.label
+        names |= {part.uuid: f"{gpu.label}, MIG {part.profile} {part.gpu_instance}" for part in gpu.slices}
+    return names
+
+
+def _engines(report: NodeReport) -> Iterator[Finding]:
+    names = _names(report)
+    without_decoder = {part.uuid for gpu in report.gpus for part in _undecoding_slices(gpu)}
+    without_encoder: dict[tuple[str, str], list[str]] = {}
+    for device in report.devices:
+        if device.device in without_decoder:
+            continue  # ``_mig`` reports these
+        about = names.get(device.device, device.kind)
+        decodes = [trial for trial in device.trials if trial.engine is Engine.NVDEC]
+        encodes = [trial for trial in device.trials if trial.engine is Engine.NVENC]
+        yield from _decoders(device, decodes, about)
+        yield from _wrong(decodes + encodes, about)
+        if encodes and not any(trial.works for trial in encodes):
+            if fixable := next((trial for trial in encodes if trial.fix), None):
+                title = "this device's encoder does not work"
+                yield Finding(Weight.BROKEN, title, fixable.reason, fixable.fix, about)
+            else:
+                decoder = "NVDEC decodes" if any(trial.works for trial in decodes) else "the processor decodes"
+                without_encoder.setdefault((decoder, encodes[0].reason), []).append(device.kind)
+    yield from _no_encoders(without_encoder, report.host.cores)
+
+
+def _no_encoders(kinds: dict[tuple[str, str], list[str]], cores: int) -> Iterator[Finding]:
+    for (decoder, reason), devices in kinds.items():
+        title = f"no NVENC: {decoder} here, and this machine's {counted(cores, 'core')} encode"
+        yield Finding(Weight.NOTE, title, f"{reason}: {', '.join(tallied(devices))}")
+
+
+def _decoders(device: DeviceTrials, decodes: list[Trial], about: str) -> Iterator[Finding]:
+    smoke = device.smoke
+    if smoke is not None and not smoke.works:
+        title = "this device does not decode, though others of its kind do"
+        yield Finding(Weight.BROKEN, title, smoke.reason, smoke.fix or _DECODES_NOTHING_FIX, about)
+        return
+    if not decodes or any(trial.works for trial in decodes):
+        return
+    weight, trial, fix = Weight.NOTE, decodes[0], ""
+    if fixable := next((trial for trial in decodes if trial.fix), None):
+        weight, trial, fix = Weight.BROKEN, fixable, fixable.fix
+    elif trial.how in (How.TRIED, How.ASKED):
+        # Some GPUs have no decoder; others are hidden from the codec library, which then says the same.
+        weight, fix = Weight.LIMITED, f"if it should: {_DECODES_NOTHING_FIX}"
+    yield Finding(weight, "this device decodes nothing", trial.reason, fix, about)
+
+
+def _wrong(trials: list[Trial], about: str) -> Iterator[Finding]:
+    """Yield the cases that the driver promises and that fail, where the engine does anything at all."""
+    for trial in trials if any(trial.works for trial in trials) else ():
+        if not trial.works and trial.how is How.TRIED and trial.fix:
+            yield Finding(Weight.LIMITED, f"{trial.case.name} does not work here", trial.reason, trial.fix, about)
+
+
+def _encoder_capacity(report: NodeReport) -> Iterator[Finding]:
+    trials = {each.device: each.trials for each in report.devices}
+    for device in report.gpus:
+        said = [codec for codec, percent in device.use.encoder_capacity_percent.items() if known(percent, 0) > 0]
+        tried = [t for t in trials.get(known(device.uuid, ""), ()) if t.engine is Engine.NVENC]
+        if said and tried and not any(trial.works for trial in tried):
+            yield Finding(
+                Weight.NOTE,
+                "NVML's encoder capacity is not believed",
+                f"{device.name} reports capacity for {', '.join(said)}, but it has no encoder",
+            )
+
+
+def _undecoding_slices(device: DeviceReport) -> list[MigSlice]:
+    """Return the slices that are known to have no decoder."""
+    counts = [(part, [each.count for each in part.engines if each.engine is Engine.NVDEC]) for part in device.slices]
+    return [part for part, decoders in counts if decoders and not any(decoders)]

@@ -3,30 +3,23 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from ..grouping import counted, equal_groups, short_names
+from ..grouping import counted, equal_groups, short_names, tallied
 from ..probes.node.report import NodeReport, SilentNode
 from ..text_lines import gigabytes, wrapped
 from .capability_matrix import all_trials, capability_matrix
-from .finding import Weight
-from .inventory_lines import device_units, hypervisor_gpus
+from .findings import Weight
+from .inventory_lines import device_units, hosts_vgpus
 from .report_lines import machine_page, marks, matrix_lines, silent_lines
 from .shared_findings import finding_lines, findings_of, shared_findings
 
 _COLUMNS: Final = (24, 6, 10, 12)
-_FEW: Final = 1
 
 Reports = Sequence[NodeReport | SilentNode]
 
 
 def doctor_lines(reports: Reports, *, every: bool = False) -> Iterator[str]:
-    """Yield what ``codecfleet doctor`` prints: one machine's page, or what many have in common.
-
-    ``every`` asks for the page of each.
-    """
-    if every or len(reports) <= _FEW:
-        yield from _pages(reports)
-    else:
-        yield from _summary(reports)
+    """Yield what ``codecfleet doctor`` prints: one machine's page, or a summary of many (``every``: all pages)."""
+    yield from (_pages if every or len(reports) <= 1 else _summary)(reports)
     yield ""
     yield _verdict(reports)
 
@@ -66,7 +59,7 @@ def _verdict(reports: Reports) -> str:
     things, nodes = sum(map(len, broken)), sum(map(bool, broken))
     if not things:
         return "healthy: nothing to fix"
-    where = f" on {nodes} of {len(reports)} nodes" if len(reports) > _FEW else ""
+    where = f" on {nodes} of {len(reports)} nodes" if len(reports) > 1 else ""
     return f"{counted(things, 'thing')} to fix{where}"
 
 
@@ -97,11 +90,9 @@ def _table(reports: Reports, *, every: bool) -> Iterator[str]:
 def _node_cells(report: NodeReport) -> tuple[tuple[str, str, str], tuple[str, ...]]:
     """Return a machine's row without its name: what equal machines have in common."""
     kinds = [kind for _, kind, _ in device_units(report)]
-    hypervisors = [f"{name} (hosts vGPUs)" for name in hypervisor_gpus(report)]
-    shown = [f"{kinds.count(kind)} x {kind}" for kind in dict.fromkeys(kinds)]
-    shown += [f"{hypervisors.count(name)} x {name}" for name in dict.fromkeys(hypervisors)]
+    kinds += [f"{gpu.name} (hosts vGPUs)" for gpu in report.gpus if hosts_vgpus(gpu)]
     host = report.host
-    return (str(host.cores), gigabytes(host.memory_bytes), report.driver or "none"), tuple(shown) or ("CPU only",)
+    return (str(host.cores), gigabytes(host.memory_bytes), report.driver or "none"), (*tallied(kinds),) or ("CPU only",)
 
 
 def _row(cells: tuple[str, ...], kinds: list[str]) -> Iterator[str]:

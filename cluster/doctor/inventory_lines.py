@@ -8,7 +8,7 @@ from typing import Any, Final
 from ..grouping import counted, equal_groups
 from ..probes.node.device_values import device_condition
 from ..probes.node.report import DeviceTrials, NodeReport, SilentNode, to_json
-from ..probes.report.absence import Unavailable, known
+from ..probes.report.absence import Maybe, Unavailable, known
 from ..probes.report.device_report import DeviceReport, MigProfile, MigReport
 from ..probes.report.engines import Engine
 from ..probes.vgpu.guest import VgpuGuestReport
@@ -21,7 +21,6 @@ from .findings import findings, needs_repair, verdicts
 from .report_lines import device_head, engine_counts, engine_text, paged, sharing, slice_head
 
 DOCUMENT_SCHEMA: Final = 1
-HOST_VGPU: Final = "host vgpu"
 
 Reports = Sequence[NodeReport | SilentNode]
 
@@ -29,7 +28,7 @@ Reports = Sequence[NodeReport | SilentNode]
 def device_units(report: NodeReport) -> list[tuple[str, str, DeviceReport | None]]:
     """Return (device, kind, GPU) of all that work can be pinned to on a machine, its processor aside.
 
-    A GPU that hosts vGPUs is none: its engines belong to its guests.
+    A GPU that hosts vGPUs is left out: its engines belong to its guests.
     """
     units: list[tuple[str, str, DeviceReport | None]] = []
     for gpu in report.gpus:
@@ -42,14 +41,9 @@ def device_units(report: NodeReport) -> list[tuple[str, str, DeviceReport | None
     return units or [(device.device, device.kind, None) for device in report.devices if not report.gpus]
 
 
-def hypervisor_gpus(report: NodeReport) -> list[str]:
-    """Return the names of the GPUs whose engines belong to vGPU guests of this machine."""
-    return [gpu.name for gpu in report.gpus if hosts_vgpus(gpu)]
-
-
 def hosts_vgpus(gpu: DeviceReport) -> bool:
-    """Return whether a GPU is a hypervisor's, for its guests."""
-    return known(gpu.virtualization, "") == HOST_VGPU
+    """Return whether a GPU's engines belong to the vGPU guests of this machine."""
+    return gpu.virtualization == "host vgpu"
 
 
 def device_lines(reports: Reports, *, every: bool = False) -> Iterator[str]:
@@ -81,10 +75,10 @@ def _equal_devices(report: NodeReport) -> Iterator[str]:
 def _kinds(gpu: DeviceReport, trials: dict[str, DeviceTrials]) -> Iterator[str]:
     if not isinstance(gpu.mig, Unavailable) and gpu.mig.enabled and gpu.mig.slices:
         for part in gpu.mig.slices:
-            engines = engine_text(engine_counts(part.engines, trials.get(part.uuid)))
+            engines = engine_text(part.engines, trials.get(part.uuid))
             yield f"{gpu.name} MIG {part.profile}: {engines}{sharing(gpu.mig, part)}"
         return
-    engines = engine_text(engine_counts(gpu.engines, trials.get(gpu.key)))
+    engines = engine_text(gpu.engines, trials.get(gpu.key))
     mode = known(gpu.virtualization, "none")
     lost = f"; LOST: {gpu.health.lost}" if gpu.health.lost else ""
     yield f"{gpu.name}{'' if mode == 'none' else f', {mode}'}: {engines}{lost}"
@@ -95,10 +89,10 @@ def _device(gpu: DeviceReport, trials: dict[str, DeviceTrials]) -> Iterator[str]
     yield f"    {gpu.key} at {known(gpu.pci_bus_id, 'an unknown bus id')}"
     if not isinstance(gpu.mig, Unavailable) and gpu.mig.enabled:
         for part in gpu.mig.slices:
-            counts = engine_text(engine_counts(part.engines, trials.get(part.uuid)))
+            counts = engine_text(part.engines, trials.get(part.uuid))
             yield from wrapped(f"{slice_head(gpu.mig, part)}, {counts}", "    ")
     else:
-        yield from wrapped(f"engines: {engine_text(engine_counts(gpu.engines, trials.get(gpu.key)))}", "    ")
+        yield from wrapped(f"engines: {engine_text(gpu.engines, trials.get(gpu.key))}", "    ")
     if use := _use(gpu):
         yield from wrapped(f"in use: {use}", "    ")
     if gpu.health.lost:
@@ -106,16 +100,18 @@ def _device(gpu: DeviceReport, trials: dict[str, DeviceTrials]) -> Iterator[str]
 
 
 def _use(gpu: DeviceReport) -> str:
-    percents = {
-        "decoder": gpu.use.decoder_percent,
-        "encoder": gpu.use.encoder_percent,
-        "memory bus": gpu.use.memory_percent,
-    }
-    parts = [f"{name} {percent} %" for name, percent in percents.items() if not isinstance(percent, Unavailable)]
+    use = gpu.use
+    parts = _percents(
+        {"decoder": use.decoder_percent, "encoder": use.encoder_percent, "memory bus": use.memory_percent}
+    )
     if not isinstance(gpu.use.processes, Unavailable):
         count = len(gpu.use.processes)
         parts.append(f"{count} process{'' if count == 1 else 'es'}")
     return ", ".join(parts)
+
+
+def _percents(rates: dict[str, Maybe[int]]) -> list[str]:
+    return [f"{name} {percent} %" for name, percent in rates.items() if not isinstance(percent, Unavailable)]
 
 
 def mig_lines(reports: Reports) -> Iterator[str]:
@@ -141,17 +137,15 @@ def _mig(mig: MigReport, trials: dict[str, DeviceTrials]) -> Iterator[str]:
     yield f"    MIG is {'on' if mig.enabled else 'off'}{after}{room}"
     for part in mig.slices:
         yield from wrapped(slice_head(mig, part), "    ")
-        yield f"      engines: {engine_text(engine_counts(part.engines, trials.get(part.uuid)))}"
+        yield f"      engines: {engine_text(part.engines, trials.get(part.uuid))}"
     for profile in mig.profiles:
         yield from wrapped(f"profile {_profile(profile)}", "    ")
 
 
 def _profile(profile: MigProfile) -> str:
-    free = known(profile.instances_free, -1)
-    room = f", {free} of {profile.instances_max} free" if free >= 0 else f", at most {profile.instances_max}"
-    return (
-        f"{profile.name}: {gigabytes(profile.memory_bytes)}, {engine_text(engine_counts(profile.engines, None))}{room}"
-    )
+    free, most = profile.instances_free, profile.instances_max
+    room = f"at most {most}" if isinstance(free, Unavailable) else f"{free} of {most} free"
+    return f"{profile.name}: {gigabytes(profile.memory_bytes)}, {engine_text(profile.engines, None)}, {room}"
 
 
 def vgpu_lines(reports: Reports) -> Iterator[str]:
@@ -169,8 +163,8 @@ def _vgpus_of(report: NodeReport) -> Iterator[str]:
             yield from _vgpu_host(report.vgpu_hosts[uuid])
         if uuid in report.vgpu_guests:
             yield from _vgpu_guest(report.vgpu_guests[uuid], report.taken_utc)
-        if uuid not in report.vgpu_hosts and uuid not in report.vgpu_guests:
-            yield "    hosts no vGPUs, and is none"
+        if uuid not in {*report.vgpu_hosts, *report.vgpu_guests}:
+            yield "    hosts no vGPUs, and is not one"
 
 
 def _vgpu_host(host: VgpuHostReport) -> Iterator[str]:
@@ -199,7 +193,6 @@ def _creation(host: VgpuHostReport, type_id: int) -> str:
 
 
 def _vgpu_guest(guest: VgpuGuestReport, taken_utc: datetime | None) -> Iterator[str]:
-    """Yield what a guest knows of its own: how it came by the GPU, its identity, its licence and its use."""
     stable = "stable" if guest.uuid_is_stable else "random: the PCI bus id identifies it"
     seen = f"seen as a guest sees it: {guest.view.value} at {known(guest.pci_bus_id, 'an unknown bus id')}"
     yield from wrapped(f"{seen}; its UUID is {stable}", "    ")
@@ -211,8 +204,7 @@ def _vgpu_guest(guest: VgpuGuestReport, taken_utc: datetime | None) -> Iterator[
         "encoder": guest.use.encoder_percent,
         "decoder": guest.use.decoder_percent,
     }
-    used = [f"{name} {percent} %" for name, percent in rates.items() if not isinstance(percent, Unavailable)]
-    if used:
+    if used := _percents(rates):
         yield from wrapped(f"in use, of what it may take: {', '.join(used)}", "    ")
 
 

@@ -1,4 +1,4 @@
-"""A node report as a person reads it: narrow, without colour, the machine first and what is wrong last."""
+"""A node report as a person reads it: narrow, without colour, machine first, findings last."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
@@ -178,14 +178,15 @@ def engine_counts(counted: Iterable[EngineCount], trials: DeviceTrials | None) -
     return counts
 
 
-def engine_text(counts: dict[Engine, tuple[int, How]]) -> str:
+def engine_text(counted: Iterable[EngineCount], trials: DeviceTrials | None) -> str:
     """Return engine counts as ``7 NVDEC, no NVENC``."""
+    counts = engine_counts(counted, trials)
     shown = [(engine, counts[engine][0]) for engine in _ENGINES if engine in counts]
     return ", ".join(f"{count or 'no'} {engine.name}" for engine, count in shown) or "not counted"
 
 
 def _engines_of(counted: tuple[EngineCount, ...], trials: DeviceTrials | None, indent: str = "    ") -> Iterator[str]:
-    yield from wrapped(f"engines: {engine_text(engine_counts(counted, trials))}", indent)
+    yield from wrapped(f"engines: {engine_text(counted, trials)}", indent)
     if trials is None or not trials.trials:
         return
     kept = "; from an earlier run" if trials.from_cache else ""
@@ -204,7 +205,7 @@ def _cases(works: Sequence[Trial]) -> str:
         mine = [trial for trial in works if trial.case.codec is codec]
         if not mine:
             continue
-        cases = [trial.case for trial in mine]
+        cases = (trial.case for trial in mine)
         named = (f"{case.bit_depth}{'' if case.chroma == '4:2:0' else f'/{case.chroma}'}" for case in cases)
         formats = " ".join(dict.fromkeys(named))
         widest = max((trial.max_width or 0, trial.max_height or 0) for trial in mine)
@@ -219,23 +220,22 @@ def matrix_lines(rows: Sequence[MatrixRow]) -> Iterator[str]:
     pad = _CELL_WIDTH * len(_DEPTHS)
     yield f"{'codecs':16}{'decode':{pad}}  encode"
     yield f"{'':16}{head}  {head}".rstrip()
-    cells = {(row.codec, row.chroma, row.bit_depth): row for row in rows}
+    cells = {(row.codec, row.chroma, row.bit_depth): (row.decode, row.encode) for row in rows}
     for codec, chroma in dict.fromkeys((row.codec, row.chroma) for row in rows):
-        mine = [cells.get((codec, chroma, depth)) for depth in _DEPTHS]
-        decode = "".join(f"{_cell(None if row is None else row.decode):{_CELL_WIDTH}}" for row in mine)
-        encode = "".join(f"{_cell(None if row is None else row.encode):{_CELL_WIDTH}}" for row in mine)
+        mine = [cells.get((codec, chroma, depth), (None, None)) for depth in _DEPTHS]
+        decode = "".join(f"{_cell(cell):{_CELL_WIDTH}}" for cell, _ in mine)
+        encode = "".join(f"{_cell(cell):{_CELL_WIDTH}}" for _, cell in mine)
         yield f"  {codec.value:6}{chroma:8}{decode}  {encode}".rstrip()
     yield "  hardware: an engine of a device; software: the processor"
     yield "  ?: not tried; -: no such format"
-    if any(cell.how not in (None, How.TRIED) for row in rows for cell in (row.decode, row.encode) if _does(cell)):
+    if any(_is_promised(cell) for row in rows for cell in (row.decode, row.encode)):
         yield "  *: not tried; the driver, a document or a simulated fleet says so"
 
 
-def _does(cell: Cell) -> bool:
-    return cell.way in (CodecSupport.HARDWARE, CodecSupport.SOFTWARE)
+def _is_promised(cell: Cell) -> bool:
+    """Whether it works by the word of a driver, a document or a fleet alone."""
+    return cell.way in (CodecSupport.HARDWARE, CodecSupport.SOFTWARE) and cell.how is not How.TRIED
 
 
 def _cell(cell: Cell | None) -> str:
-    if cell is None:
-        return "-"
-    return f"{_WORDS[cell.way]}{'*' if _does(cell) and cell.how is not How.TRIED else ''}"
+    return "-" if cell is None else f"{_WORDS[cell.way]}{'*' if _is_promised(cell) else ''}"

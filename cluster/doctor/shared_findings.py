@@ -1,4 +1,4 @@
-"""Findings of many devices and machines, equal ones told once: who has them, the gravest first."""
+"""Findings of many devices and machines, equal ones printed once, worst first."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -8,10 +8,8 @@ from typing import Final
 from ..grouping import equal_groups, named_nodes, number_ranges
 from ..probes.node.report import NodeReport, SilentNode
 from ..text_lines import wrapped
-from .finding import Finding, Weight
-from .findings import findings
+from .findings import WEIGHT_RANK, Finding, Weight, findings
 
-_RANK: Final = {weight: rank for rank, weight in enumerate(Weight)}
 _GPU: Final = re.compile(r"^GPU (\d+) \((.+)\)$")
 _SILENT_FIX: Final = "run codecfleet doctor on that node; ray status says whether it is still part of the cluster"
 
@@ -48,7 +46,7 @@ def findings_of(report: NodeReport | SilentNode) -> tuple[Finding, ...]:
 
 
 def shared_findings(found: Iterable[tuple[str, Finding]]) -> list[SharedFinding]:
-    """Return the findings of nodes, equal ones as one: the gravest first, then what most machines have.
+    """Return the findings of nodes, equal ones as one: worst first, then what most machines have.
 
     Findings are equal in weight, title and cause. What to do about them may name each device.
     """
@@ -62,11 +60,11 @@ def shared_findings(found: Iterable[tuple[str, Finding]]) -> list[SharedFinding]
         )
         for group in groups
     )
-    return sorted(shared, key=lambda each: (_RANK[each.finding.weight], -len(each.nodes)))
+    return sorted(shared, key=lambda each: (WEIGHT_RANK[each.finding.weight], -len(each.nodes)))
 
 
 def finding_lines(shared: Iterable[SharedFinding], *, names_nodes: bool) -> Iterator[str]:
-    """Yield findings with their numbers; ``names_nodes`` tells that they are of more than one machine."""
+    """Yield findings with their numbers; ``names_nodes``: they are of more than one machine."""
     for number, each in enumerate(shared, start=1):
         finding, devices = each.finding, each.devices
         first = f"  {number}. {finding.weight.value}: "

@@ -10,15 +10,13 @@ from ..probes.tegra.tegrastats import EngineState, TegraStats
 from ..text_lines import gigabytes, wrapped
 
 _INDENT: Final = "    "
-_CUDLA_MAJOR: Final = 1_000_000
-_CUDLA_MINOR: Final = 1_000
 
 
 def tegra_lines(found: TegraReport) -> Iterator[str]:
     """Yield what doctor says of a Tegra besides its GPU."""
-    release = "" if isinstance(found.identity.l4t, Unavailable) else f", Jetson Linux R{found.identity.l4t.major}"
-    revision = "" if isinstance(found.identity.l4t, Unavailable) else f" {found.identity.l4t.revision}"
-    yield from wrapped(f"Tegra {found.identity.soc.name}: {found.identity.model}{release}{revision}", "  ")
+    l4t = found.identity.l4t
+    release = "" if isinstance(l4t, Unavailable) else f", Jetson Linux R{l4t.major} {l4t.revision}"
+    yield from wrapped(f"Tegra {found.identity.soc.name}: {found.identity.model}{release}", "  ")
     yield from wrapped(f"DLA: {_dlas(found.dla)}", _INDENT)
     yield from wrapped(f"video engines: {_video(found)}", _INDENT)
     for rule in (found.io_coherent, found.host_register):
@@ -26,7 +24,7 @@ def tegra_lines(found: TegraReport) -> Iterator[str]:
             yield from wrapped(f"memory: {rule.reason}", _INDENT)
     if not isinstance(found.allocatable, Unavailable):
         yield f"{_INDENT}allocatable by the GPU: {gigabytes(found.allocatable.allocatable_bytes)}"
-    yield from wrapped(f"use is told by {found.monitor.value}", _INDENT)
+    yield from wrapped(f"use is reported by {found.monitor.value}", _INDENT)
     if isinstance(found.stats, Unavailable):
         # Where NVML reports use, tegrastats is not needed.
         if found.monitor is Monitor.TEGRASTATS:
@@ -42,11 +40,11 @@ def tegra_lines(found: TegraReport) -> Iterator[str]:
 def _dlas(dla: Maybe[DlaReport]) -> str:
     if isinstance(dla, Unavailable):
         return f"not known: {dla.reason}"
-    count = f"{len(dla.devices) or 'none'}"
+    count = str(len(dla.devices) or "none")
     if isinstance(dla.cudla_version, Unavailable):
         return count
-    major, rest = divmod(dla.cudla_version, _CUDLA_MAJOR)
-    minor, patch = divmod(rest, _CUDLA_MINOR)
+    major, rest = divmod(dla.cudla_version, 1_000_000)
+    minor, patch = divmod(rest, 1_000)
     return f"{count}, cuDLA {major}.{minor}.{patch}"
 
 

@@ -59,8 +59,8 @@ class SimulatedDevice:
     """One device of a simulated node.
 
     ``engines`` are its own engine counts; ``trials`` what its engines would do with every codec case.
-    ``faults`` maps an NVML function's name to the NVML return code that it answers with ("nvmlDeviceGetUUID": 15), and
-    ``xids`` are events that are waiting to be told. ``virtualization`` is NVML's mode: 0 none, 1 passthrough, 2 vGPU,
+    ``faults`` maps an NVML function's name to the return code that it answers with ("nvmlDeviceGetUUID": 15); ``xids``
+    are events that wait to be read. ``virtualization`` is NVML's mode: 0 none, 1 passthrough, 2 vGPU,
     3 host of vGPUs. ``share`` is the part of its engines that a vGPU with a fixed or equal share has. ``licensed`` says
     whether it has a vGPU software licence, None where none applies to it.
     """
@@ -68,12 +68,12 @@ class SimulatedDevice:
     kind: DeviceKind
     uuid: str
     name: str
-    architecture: str
-    compute_capability: str
-    pci_bus_id: str
     memory_bytes: int
-    max_video_clock_mhz: int | None
     engines: dict[Engine, int]
+    architecture: str = ""
+    compute_capability: str = ""
+    pci_bus_id: str = ""
+    max_video_clock_mhz: int | None = None
     trials: tuple[Trial, ...] = ()
     mig_enabled: bool = False
     mig_capable: bool = False
@@ -93,8 +93,8 @@ class SimulatedDevice:
 class SimulatedNode:
     """One machine of a simulated fleet.
 
-    Its processor is among its devices where the fleet names it. ``cordoned`` says why somebody asked for no new work
-    on it, "" where there is no such request.
+    Its processor is among its devices where the fleet names it. ``cordoned`` says why it takes no new work, "" where
+    it takes work.
     """
 
     name: str

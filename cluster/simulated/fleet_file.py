@@ -4,41 +4,57 @@
 model's name. The same files feed ``codecfleet plan --fleet``, the tests, and the fakes of NVML.
 """
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
+from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
-from pydantic import AwareDatetime, Field
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from ...errors import UsageError
-from ..probes.gpus.hardware import MIB, GpuModel, Hardware, load_hardware
+from ..probes.gpus.hardware import MIB, GpuModel, Hardware, MigProfileFacts, VgpuTypeEntry, load_hardware
 from ..probes.report.device_report import DeviceKind
 from ..probes.report.engines import Engine, Trial
 from ..toml_file import load_model
-from .devices import SimulatedDevice, SimulatedFleet, SimulatedNode
-from .fleet_parts import Gibibytes, Parts, Strict, VgpuEntry, made_uuid
+from .devices import SimulatedDevice, SimulatedFleet, SimulatedNode, SimulatedSlice, SimulatedVgpu
 
 GIB = 1 << 30
 _HELP = "configs/fleets/README.md lists the keys of a fleet file."
-_FOLDER = "fleets"
 
 Count = Annotated[int, Field(ge=1, le=10_000)]
+Gibibytes = Annotated[float, Field(gt=0, le=1_000_000)]
+
+
+class Strict(BaseModel):
+    """A table of a fleet file: unknown keys are refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class Virtualization(StrEnum):
-    """NVML's GPU virtualization modes."""
+    """NVML's GPU virtualization modes, in the order of NVML's numbers."""
 
     NONE = "none"
     PASSTHROUGH = "passthrough"
     GUEST = "guest"
     HOST = "host"
 
-    @property
-    def number(self) -> int:
-        """Return NVML's own number of the mode."""
-        return list(Virtualization).index(self)
+
+class VgpuEntry(Strict):
+    """One vGPU that runs on a host's GPU. A type that the tables lack needs its id and frame buffer."""
+
+    instance: Annotated[int, Field(ge=0)]
+    type_name: str
+    type_id: int | None = None
+    framebuffer_gib: Gibibytes | None = None
+    vm: str
+    licensed: bool = True
+    licence_expires: AwareDatetime | None = None
+    frame_rate_limit: int | None = None
 
 
 class DeviceEntry(Strict):
@@ -91,7 +107,7 @@ class FleetDocument(Strict):
 
 def built_in_fleets() -> dict[str, Path]:
     """Return the fleets that come with the package, by name."""
-    folder = Path(str(files(f"{__name__.split('.')[0]}.configs").joinpath(_FOLDER)))
+    folder = Path(str(files(f"{__name__.split('.')[0]}.configs").joinpath("fleets")))
     return {path.stem: path for path in sorted(folder.glob("*.toml"))}
 
 
@@ -108,10 +124,9 @@ def load_fleet(path: str | Path, hardware: Hardware | None = None) -> SimulatedF
     document = load_model("fleet", place, FleetDocument, missing=missing, wrong=_HELP)
     resolver = _Resolver(str(path), document.name, hardware or load_hardware())
     nodes = tuple(node for entry in document.nodes for node in resolver.nodes(entry))
-    names = [node.name for node in nodes]
-    twice = next((name for name in names if names.count(name) > 1), None) if len(set(names)) < len(names) else None
-    if twice is not None:
-        message = f"the fleet {path}: two nodes are called {twice}"
+    name, count = Counter(node.name for node in nodes).most_common(1)[0]
+    if count > 1:
+        message = f"the fleet {path}: two nodes are called {name}"
         raise UsageError(message, "Put {n} into the name of nodes that are counted.")
     return SimulatedFleet(name=document.name, description=document.description, source=document.source, nodes=nodes)
 
@@ -126,86 +141,161 @@ class _Resolver:
         self._trials: dict[object, tuple[Trial, ...]] = {}
 
     def nodes(self, entry: NodeEntry) -> Iterator[SimulatedNode]:
+        memory_bytes = int(entry.memory_gib * GIB)
+        same = entry.model_dump(include={"cores", "driver", "preemptible", "cordoned", "tegra", "speed"})
+        gpus = [device for each in entry.devices for device in [each] * each.count]
         for number in range(entry.first, entry.first + entry.count):
             name = entry.name.replace("{n}", str(number))
-            gpus = [device for each in entry.devices for device in [each] * each.count]
             devices = [self._device(gpu, name, index, entry.tegra) for index, gpu in enumerate(gpus)]
-            yield SimulatedNode(
-                name=name,
-                cores=entry.cores,
-                memory_bytes=int(entry.memory_gib * GIB),
-                driver=entry.driver,
-                devices=(*devices, _processor(entry, name)),
-                preemptible=entry.preemptible,
-                cordoned=entry.cordoned,
-                tegra=entry.tegra,
-                speed=entry.speed,
+            processor = SimulatedDevice(
+                kind=DeviceKind.CPU,
+                uuid=f"{name}/cpu",
+                name=entry.processor,
+                memory_bytes=memory_bytes,
+                engines={Engine.CPU: entry.cores},
             )
+            yield SimulatedNode(name=name, memory_bytes=memory_bytes, devices=(*devices, processor), **same)
 
     def _device(self, entry: DeviceEntry, node: str, index: int, tegra: str) -> SimulatedDevice:
         model = self._hardware.gpus.get(entry.model)
         if model is None:
             message = f"the fleet {self._path}: no GPU model is called {entry.model}"
             raise UsageError(message, f"Known are {', '.join(self._hardware.gpus)}.")
+        name = entry.name or model.names[0]
         engines = {**model.engines, **(entry.engines or {})}
         guest = entry.virtualization is Virtualization.GUEST
-        uuid = made_uuid("GPU", self._fleet, node, index)
+        uuid = _made_uuid("GPU", self._fleet, node, index)
         architecture = self._hardware.architectures[model.architecture]
-        parts = self._parts_of(entry, model, uuid)
-        clock = entry.video_clock_mhz or model.video_clock_mhz
-        return SimulatedDevice(
-            kind=DeviceKind.VGPU if guest else DeviceKind.IGPU if model.igpu or tegra else DeviceKind.GPU,
-            uuid=uuid,
-            name=entry.name or model.names[0],
-            architecture=architecture.nvml,
-            compute_capability=architecture.compute_capability,
-            pci_bus_id=f"00000000:{index + 1:02X}:00.0",
-            memory_bytes=model.memory_mib * MIB if entry.memory_gib is None else int(entry.memory_gib * GIB),
-            max_video_clock_mhz=None if guest else clock,
-            engines=engines,
-            trials=self._trials_of(entry.name or model.names[0], model, engines),
-            mig_enabled=entry.mig is not None,
-            mig_capable=bool(model.mig),
-            slices=parts.slices(entry.mig or ()),
-            virtualization=entry.virtualization.number,
-            vgpus=parts.vgpus(entry.vgpus),
-            vgpu_scheduler=entry.vgpu_scheduler,
-            share=entry.share,
-            licensed=guest if entry.licensed is None and guest else entry.licensed,
-            licence_expires=entry.licence_expires,
-            encoder_sessions_max=entry.encoder_sessions_max,
-            faults=entry.faults,
-            xids=entry.xids,
-        )
-
-    def _parts_of(self, entry: DeviceEntry, model: GpuModel, uuid: str) -> Parts:
-        name = entry.name or model.names[0]
-        return Parts(
+        vgpu_types = self._hardware.vgpu_types_of(name, mig_enabled=entry.mig is not None)
+        parts = _Parts(
             where=f"the fleet {self._path}: {entry.model}",
             uuid=uuid,
             memory_mib=model.memory_mib,
             profiles=self._hardware.mig.get(model.mig, {}),
-            vgpu_types={
-                found.name: found for found in self._hardware.vgpu_types_of(name, mig_enabled=entry.mig is not None)
-            },
+            vgpu_types={found.name: found for found in vgpu_types},
+        )
+        return SimulatedDevice(
+            kind=DeviceKind.VGPU if guest else DeviceKind.IGPU if model.igpu or tegra else DeviceKind.GPU,
+            uuid=uuid,
+            name=name,
+            architecture=architecture.nvml,
+            compute_capability=architecture.compute_capability,
+            pci_bus_id=f"00000000:{index + 1:02X}:00.0",
+            memory_bytes=model.memory_mib * MIB if entry.memory_gib is None else int(entry.memory_gib * GIB),
+            max_video_clock_mhz=None if guest else entry.video_clock_mhz or model.video_clock_mhz,
+            engines=engines,
+            trials=self._trials_of(name, model, engines),
+            mig_enabled=entry.mig is not None,
+            mig_capable=bool(model.mig),
+            slices=parts.slices(entry.mig or ()),
+            virtualization=list(Virtualization).index(entry.virtualization),
+            vgpus=parts.vgpus(entry.vgpus),
+            licensed=guest if entry.licensed is None and guest else entry.licensed,
+            **entry.model_dump(
+                include={"vgpu_scheduler", "share", "licence_expires", "encoder_sessions_max", "faults", "xids"}
+            ),
         )
 
     def _trials_of(self, name: str, model: GpuModel, engines: dict[Engine, int]) -> tuple[Trial, ...]:
-        key = (name, tuple(sorted((engine.value, count) for engine, count in engines.items())))
+        key = (name, frozenset(engines.items()))
         if key not in self._trials:
             self._trials[key] = self._hardware.trials_of(name, model, engines)
         return self._trials[key]
 
 
-def _processor(entry: NodeEntry, node: str) -> SimulatedDevice:
-    return SimulatedDevice(
-        kind=DeviceKind.CPU,
-        uuid=f"{node}/cpu",
-        name=entry.processor,
-        architecture="",
-        compute_capability="",
-        pci_bus_id="",
-        memory_bytes=int(entry.memory_gib * GIB),
-        max_video_clock_mhz=None,
-        engines={Engine.CPU: entry.cores},
-    )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Parts:
+    """Resolves the parts of one GPU. ``where`` begins each message: the file and the GPU's model."""
+
+    where: str
+    uuid: str
+    memory_mib: int
+    profiles: Mapping[str, MigProfileFacts]
+    vgpu_types: Mapping[str, VgpuTypeEntry]
+
+    def slices(self, instances: Iterable[str | tuple[str, ...]]) -> tuple[SimulatedSlice, ...]:
+        """Return the MIG devices of these GPU instances: a profile, or the names of its compute instances.
+
+        "3g.20gb" is one device with all of its GPU instance; ("1c.3g.20gb", "2c.3g.20gb") are two that share one.
+        """
+        named = [(each,) if isinstance(each, str) else each for each in instances]
+        shares = [[_compute_instance(name) for name in names] for names in named]
+        for names in shares:
+            if len({profile for profile, _ in names}) != 1:
+                self._refuse("makes compute instances of one GPU instance of several profiles, or of none")
+        self._check([names[0][0] for names in shares])
+        return tuple(part for number, names in enumerate(shares) for part in self._instance(number, names))
+
+    def _check(self, taken: list[str]) -> None:
+        for profile in taken:
+            if profile not in self.profiles:
+                self._refuse(f"has no MIG profile {profile}", f"It has {', '.join(self.profiles) or 'none'}.")
+            most = self.profiles[profile].most
+            if taken.count(profile) > most:
+                self._refuse(f"holds {most} of {profile} at most")
+        slices, whole = sum(map(_gpu_slices, taken)), max(map(_gpu_slices, self.profiles), default=0)
+        if slices > whole:
+            self._refuse(f"has {whole} compute slices, and its MIG takes {slices}")
+        memory_mib = sum(self.profiles[profile].memory_mib for profile in taken)
+        if memory_mib > self.memory_mib:
+            self._refuse(f"has {self.memory_mib} MiB of memory, and its MIG takes {memory_mib}")
+
+    def _instance(self, number: int, names: list[tuple[str, int | None]]) -> Iterator[SimulatedSlice]:
+        profile = names[0][0]
+        whole, facts = _gpu_slices(profile), self.profiles[profile]
+        taken = sum(whole if share is None else share for _, share in names)
+        if taken > whole or any(share == 0 for _, share in names):
+            self._refuse(f"has {whole} compute slices in a {profile}, and its compute instances take {taken}")
+        for place, (_, share) in enumerate(names):
+            yield SimulatedSlice(
+                uuid=_made_uuid("MIG", self.uuid, profile, number, *([place] if place else [])),
+                gpu_instance=number + 1,
+                profile=profile,
+                memory_bytes=facts.memory_mib * MIB,
+                engines=facts.engine_counts(),
+                compute_instance=place,
+                compute_slices=None if share == whole else share,
+            )
+
+    def vgpus(self, entries: tuple[VgpuEntry, ...]) -> tuple[SimulatedVgpu, ...]:
+        """Return the vGPUs that run on the GPU."""
+        for name, count in Counter(entry.type_name for entry in entries).items():
+            if name in self.vgpu_types and count > self.vgpu_types[name].most:
+                self._refuse(f"holds {self.vgpu_types[name].most} of {name} at most")
+        return tuple(self._vgpu(entry) for entry in entries)
+
+    def _vgpu(self, entry: VgpuEntry) -> SimulatedVgpu:
+        known = self.vgpu_types.get(entry.type_name)
+        number = entry.type_id if known is None or entry.type_id is not None else known.number
+        size = None if known is None else known.framebuffer_mib * MIB
+        size = int(entry.framebuffer_gib * GIB) if entry.framebuffer_gib is not None else size
+        if number is None or size is None:
+            advice = f"Give its type_id and framebuffer_gib, or one of {', '.join(self.vgpu_types) or 'none'}."
+            self._refuse(f"has no vGPU type {entry.type_name} that the tables know", advice)
+        return SimulatedVgpu(
+            type_id=number,
+            uuid=_made_uuid("", self.uuid, entry.vm, entry.instance).removeprefix("-"),
+            vm_id=entry.vm,
+            framebuffer_bytes=size,
+            **entry.model_dump(include={"instance", "type_name", "licensed", "licence_expires", "frame_rate_limit"}),
+        )
+
+    def _refuse(self, said: str, advice: str = "Take some away.") -> NoReturn:
+        raise UsageError(f"{self.where} {said}", advice)
+
+
+def _compute_instance(name: str) -> tuple[str, int | None]:
+    """Return a GPU instance's profile and the compute slices of it: None for all of "3g.20gb", 1 for "1c.3g.20gb"."""
+    share, dot, profile = name.partition("c.")
+    return (profile, int(share)) if dot and share.isdigit() else (name, None)
+
+
+def _gpu_slices(profile: str) -> int:
+    """Return how much of a GPU an instance takes: 3 for "3g.20gb"."""
+    return int(profile.partition("g.")[0])
+
+
+def _made_uuid(prefix: str, *parts: object) -> str:
+    """Return a UUID that is the same whenever the file is read."""
+    text = sha256("/".join(map(str, parts)).encode()).hexdigest()
+    return f"{prefix}-{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:32]}"

@@ -42,7 +42,7 @@ class DeviceProcess:
 
 @dataclass(frozen=True, slots=True)
 class CodecSession:
-    """An encoder session that somebody has open."""
+    """An open encoder session."""
 
     session: int
     pid: int
@@ -55,7 +55,7 @@ class CodecSession:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceUse:
-    """What goes on on a device just now.
+    """How a device is used just now.
 
     ``encoder_capacity_percent`` maps "h264", "hevc", "av1" to what the driver calls capacity: it is reported on GPUs
     without any encoder too, so it proves nothing. ``gpm_percent`` maps an engine's name ("nvdec0") to its use.

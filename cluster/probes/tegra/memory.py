@@ -62,7 +62,7 @@ class Allocatable:
 
 
 def read_meminfo(text: str) -> dict[str, int]:
-    """Return the fields of /proc/meminfo in bytes; lines that are none are left out."""
+    """Return the fields of /proc/meminfo in bytes; other lines are left out."""
     found = {}
     for line in text.splitlines():
         match = _MEMINFO_LINE.match(line)
@@ -75,7 +75,7 @@ def read_meminfo(text: str) -> dict[str, int]:
 def device_allocated_from_clients(text: str) -> int | None:
     """Return the total of /sys/kernel/debug/nvmap/iovmm/clients in bytes, None where it has none or counts nothing.
 
-    On Thor the file is there and says 0K whatever is allocated, so 0 is no answer.
+    On Thor the file is there and says 0K whatever is allocated, so 0 is not an answer.
     """
     totals = [_CLIENTS_TOTAL.match(line) for line in text.splitlines()]
     sizes = [int(match[1]) * _UNITS[match[2]] for match in totals if match]
@@ -108,7 +108,7 @@ def allocatable_memory(root: Path, cuda_free_bytes: Maybe[int], *, qnx: bool = F
 
 def _by_cuda(cuda_free_bytes: Maybe[int]) -> Maybe[Allocatable]:
     if isinstance(cuda_free_bytes, Unavailable):
-        reason = "no file tells what the GPU has allocated, and CUDA did not tell how much is free"
+        reason = "no file says what the GPU has allocated, and CUDA did not say how much is free"
         return Unavailable(Absence.NOT_FOUND, f"{reason}: {cuda_free_bytes.reason}")
     return Allocatable(cuda_free_bytes, MemorySource.CUDA)
 

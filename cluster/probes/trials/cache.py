@@ -1,7 +1,7 @@
 """Keeps what trials found, so that a machine is not tried again each time it is asked: a cache, never a truth.
 
 One file per subject under ``codecfleet/`` in the user's cache folder, in msgpack. The key is in the file: other
-drivers, devices, packages or schemas do not match it. A file that cannot be read is no cache.
+drivers, devices, packages or schemas do not match it. A file that cannot be read is ignored.
 """
 
 import hashlib

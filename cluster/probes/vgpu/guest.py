@@ -44,7 +44,7 @@ class GuestView(Enum):
 def passthrough_or_vgpu(mode: Maybe[VirtualizationMode]) -> Maybe[GuestView]:
     """Return whether a GPU is passed through or a vGPU, by its virtualization mode (guide 3.3.1).
 
-    Both look the same otherwise. In any other mode this machine is no guest of that GPU, and neither applies.
+    Both look the same otherwise. In any other mode this machine is not a guest of that GPU, and neither applies.
     """
     if isinstance(mode, Unavailable):
         return mode

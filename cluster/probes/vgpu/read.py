@@ -49,7 +49,7 @@ def read_device_id(pair: tuple[int, int]) -> VgpuDeviceId:
 
 
 def read_profile(profile: int) -> Maybe[int]:
-    """Return a vGPU type's GPU instance profile; INVALID_GPU_INSTANCE_PROFILE_ID is no profile (guide 2.3)."""
+    """Return a vGPU type's GPU instance profile; INVALID_GPU_INSTANCE_PROFILE_ID is an absence (guide 2.3)."""
     if profile == NO_VALUE_32:
         return Unavailable(Absence.DOES_NOT_APPLY, "the vGPU type is not backed by a MIG GPU instance")
     return profile

@@ -60,7 +60,7 @@ def test_an_orin_shows_its_accelerators_engines_and_memory(tmp_path: Path) -> No
     assert "video engines: 1 NVDEC, 1 NVENC by tegrastats; reached through V4L2 and the Jetson Multimedia API" in said
     assert "which codecfleet does not use: software encodes" in said
     assert "memory: the GPU is I/O coherent" in said
-    assert "use is told by tegrastats" in said
+    assert "use is reported by tegrastats" in said
     assert "tegrastats: RAM 4.2 GB of 8.5 GB, CPU 8 % of 2 cores, GR3D 35 %, NVENC0 off, NVDEC0 314 MHz" in said
     assert said.count("tj 50.1 C, VDD_GPU_SOC 1.2 W") == 1
 
@@ -72,7 +72,7 @@ def test_what_cannot_be_asked_is_said_with_the_reason(tmp_path: Path) -> None:
     assert "tegrastats: tegrastats did not start: not found" in orin
     thor = words(tegra(tmp_path / "thor", "nvidia,tegra264", dla=DlaReport(ABSENT, ())))
     assert "DLA: none" in thor
-    assert "use is told by NVML" in thor
+    assert "use is reported by NVML" in thor
     assert "did not start" not in thor
     assert "reached through Video Codec SDK, so PyNvVideoCodec" in thor
     assert "does not use" not in thor

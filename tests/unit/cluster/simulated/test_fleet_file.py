@@ -17,8 +17,7 @@ from codecfleet.cluster.probes.report.absence import Absence, Unavailable
 from codecfleet.cluster.probes.report.device_report import DeviceKind
 from codecfleet.cluster.probes.report.engines import CodecCase, Direction, Engine, How, MediaCodec
 from codecfleet.cluster.simulated.devices import SimulatedFleet
-from codecfleet.cluster.simulated.fleet_file import DeviceEntry, NodeEntry, built_in_fleets, load_fleet
-from codecfleet.cluster.simulated.fleet_parts import VgpuEntry
+from codecfleet.cluster.simulated.fleet_file import DeviceEntry, NodeEntry, VgpuEntry, built_in_fleets, load_fleet
 from codecfleet.errors import UsageError
 from codecfleet.testing.fleet.simulated_report import simulated_report
 
