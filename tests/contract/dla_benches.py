@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from codecfleet.actors.dla.engine.cuda_calls import CudaCalls
 from codecfleet.actors.dla.engine.host import open_host
-from codecfleet.actors.dla.engine.hybrid import HybridSession
+from codecfleet.actors.dla.engine.session import DlaSession
 from codecfleet.testing.nvidia.fake_cudla import FakeLoadable, FakeMachine, fake_tensor
 
 SHAPE = (2, 3, 4, 5)
@@ -51,24 +51,24 @@ class DlaBench:
             self._cuda = CudaCalls(machine.import_module("cuda.bindings.driver"))
         self._cuda.enter()
 
-    def open(self, device: int = 0) -> HybridSession:
+    def open(self, device: int = 0) -> DlaSession:
         """Open a session."""
         return self.host.open(device)
 
     def memory(self, size_bytes: int) -> int:
         """Allocate memory of CUDA's."""
-        return self._cuda.allocate(size_bytes)
+        return int(self._cuda.call("cuMemAlloc", size_bytes))
 
-    def write(self, session: HybridSession, memory: int, content: NDArray[np.uint8]) -> None:
+    def write(self, session: DlaSession, memory: int, content: NDArray[np.uint8]) -> None:
         """Copy in the session's stream."""
-        self._cuda.copy_in(memory, content.ctypes.data, content.nbytes, session.stream)
-        self._cuda.wait_for(session.stream)
+        self._cuda.call("cuMemcpyHtoDAsync", memory, content.ctypes.data, content.nbytes, session.stream)
+        self._cuda.call("cuStreamSynchronize", session.stream)
 
-    def read(self, session: HybridSession, memory: int, size_bytes: int) -> NDArray[np.uint8]:
+    def read(self, session: DlaSession, memory: int, size_bytes: int) -> NDArray[np.uint8]:
         """Copy in the session's stream."""
         content = np.zeros(size_bytes, dtype=np.uint8)
-        self._cuda.copy_out(content.ctypes.data, memory, size_bytes, session.stream)
-        self._cuda.wait_for(session.stream)
+        self._cuda.call("cuMemcpyDtoHAsync", content.ctypes.data, memory, size_bytes, session.stream)
+        self._cuda.call("cuStreamSynchronize", session.stream)
         return content
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from codecfleet.actors.dla.engine.hybrid import HybridSession
+from codecfleet.actors.dla.engine.session import DlaSession
 from codecfleet.actors.dla.engine.states import DlaSessionState
 from codecfleet.actors.dla.engine.statuses import CudlaStatus
 from codecfleet.actors.dla.engine.tasks import (
@@ -34,7 +34,7 @@ def bench() -> DlaBench:
 
 
 @pytest.fixture
-def session(bench: DlaBench) -> Iterator[HybridSession]:
+def session(bench: DlaBench) -> Iterator[DlaSession]:
     """An open session, closed after the test unless it failed."""
     session = bench.open()
     yield session
@@ -49,7 +49,7 @@ def frames(seed: int = 0) -> NDArray[np.float32]:
 class Loaded:
     """A session with the network loaded and one set of buffers."""
 
-    def __init__(self, bench: DlaBench, session: HybridSession) -> None:
+    def __init__(self, bench: DlaBench, session: DlaSession) -> None:
         self.bench, self.session = bench, session
         self.module = session.load(bench.network.loadable)
         (self.source,), (self.result,) = self.module.inputs, self.module.outputs
@@ -71,12 +71,12 @@ class Loaded:
 
 
 @pytest.fixture
-def loaded(bench: DlaBench, session: HybridSession) -> Loaded:
+def loaded(bench: DlaBench, session: DlaSession) -> Loaded:
     """The network, ready to run."""
     return Loaded(bench, session)
 
 
-def test_a_new_session_is_idle_and_says_what_it_runs_on(session: HybridSession) -> None:
+def test_a_new_session_is_idle_and_says_what_it_runs_on(session: DlaSession) -> None:
     """A session is idle when it opens, has met no error, and knows its device."""
     assert (session.state, session.device) == (DlaSessionState.IDLE, 0)
     assert session.last_error() is CudlaStatus.SUCCESS
@@ -244,7 +244,7 @@ def test_several_sessions_share_a_device(bench: DlaBench) -> None:
         np.testing.assert_array_equal(loaded.found(task), bench.network.expected(frames()))
 
 
-def test_the_time_of_tasks_can_be_limited(session: HybridSession) -> None:
+def test_the_time_of_tasks_can_be_limited(session: DlaSession) -> None:
     """A limit is accepted up to what cuDLA takes."""
     session.set_task_limit(0.5)
     with pytest.raises(UsageError, match="1000 s at most"):

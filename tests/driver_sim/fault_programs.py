@@ -28,9 +28,8 @@ from codecfleet.actors.decode.decoding import DecodeTally, OpenTrack
 from codecfleet.actors.device.work import Work, WorkContext
 from codecfleet.actors.device.worker import WorkerCore
 from codecfleet.actors.dla.engine.host import open_host
-from codecfleet.actors.dla.engine.session import Timing
 from codecfleet.actors.dla.engine.tasks import DlaTask
-from codecfleet.actors.dla.engine.watchdog import TimeLimits
+from codecfleet.actors.dla.engine.watchdog import TimeLimits, Timing
 from codecfleet.actors.dla.inference.layout import pack
 from codecfleet.actors.encode.settings import Codec
 from codecfleet.actors.media.values import VideoFormat

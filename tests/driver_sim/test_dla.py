@@ -32,7 +32,7 @@ PRELUDE = """
 import os, sys, warnings
 warnings.simplefilter("error")
 import numpy as np
-from codecfleet.actors.dla.engine.session import Timing
+from codecfleet.actors.dla.engine.watchdog import Timing
 from codecfleet.actors.dla.engine.host import open_host
 from codecfleet.actors.dla.inference.layout import pack, unpack
 from codecfleet.actors.dla.engine.tasks import DlaTask

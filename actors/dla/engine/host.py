@@ -12,11 +12,11 @@ from typing import Any, Final
 
 from ....errors import CodecfleetError, DeviceLost, Unsupported
 from .cuda_calls import CudaCalls, CudaFailure, lost
-from .hybrid import HybridSession
 from .library import CudlaBinding
-from .session import Timing
+from .session import DlaSession
 from .states import LIVE
 from .statuses import CudlaFailure, CudlaStatus, error_of
+from .watchdog import Timing
 
 EXECUTION_MODE: Final = "CUDA_EXTERNAL_ENGINE_EXECUTION_MODE"
 ISOLATED_ERRORS: Final = "2"
@@ -47,7 +47,7 @@ def require_dlas(import_module: Importer = importlib.import_module) -> tuple[Cud
         message = "this machine cannot reach a DLA: cuda.bindings is not installed"
         raise Unsupported(message, "Install codecfleet with cuda-python on a Jetson: docs/dla.md.") from None
     try:
-        count = library.device_count()
+        count = int(library.call("cudlaDeviceGetCount"))
     except CudlaFailure as failure:
         if failure.status is CudlaStatus.DRIVER_NOT_FOUND:
             message = "this machine has no DLA: there is no libcudla.so.1"
@@ -105,7 +105,7 @@ class DlaHost:
         self._cuda = cuda
         self._count = count
         self._timing = timing
-        self._sessions: list[HybridSession] = []
+        self._sessions: list[DlaSession] = []
         self._lock = threading.Lock()
         self._failure = ""
         self._closed = False
@@ -123,23 +123,26 @@ class DlaHost:
     def version(self) -> tuple[int, int, int]:
         """Return the version of cuDLA: major, minor, patch."""
         try:
-            number = self._library.version()
+            number = int(self._library.call("cudlaGetVersion"))
         except CudlaFailure as failure:
             raise error_of(failure.call, failure.status, 0) from None
         return number // 1_000_000, number // 1_000 % 1_000, number % 1_000
 
-    def open(self, device: int) -> HybridSession:
+    def open(self, device: int) -> DlaSession:
         """Open a session on a DLA; several may be open on one.
 
         Raises:
             Unsupported: there is no such DLA.
             DeviceLost: it does not open, or something failed before in this process.
         """
-        self._refuse_if_broken()
+        if self._failure:
+            raise DeviceLost(f"the DLAs of this process are lost: {self._failure}", "Restart the process.")
+        if self._closed:
+            raise DeviceLost("the DLAs of this process were closed", "Open a new host.")
         if not 0 <= device < self._count:
             message = f"there is no DLA {device}: this machine has {self._count}, counted from 0"
             raise Unsupported(message, "Choose one of them.")
-        session = HybridSession(self._library, self._cuda, device, self._timing, self)
+        session = DlaSession(self._library, self._cuda, device, self._timing, self)
         with self._lock:
             self._sessions.append(session)
         return session
@@ -166,7 +169,7 @@ class DlaHost:
         for session in sessions:
             session.condemn(error.message)
 
-    def forget(self, session: HybridSession) -> None:
+    def forget(self, session: DlaSession) -> None:
         """Drop a session whose handle is destroyed."""
         with self._lock:
             self._sessions = [other for other in self._sessions if other is not session]
@@ -188,14 +191,8 @@ class DlaHost:
             except CudaFailure as failure:
                 raise lost(failure, 0) from None
 
-    def _refuse_if_broken(self) -> None:
-        if self._failure:
-            raise DeviceLost(f"the DLAs of this process are lost: {self._failure}", "Restart the process.")
-        if self._closed:
-            raise DeviceLost("the DLAs of this process were closed", "Open a new host.")
 
-
-def _closing(session: HybridSession) -> CodecfleetError | None:
+def _closing(session: DlaSession) -> CodecfleetError | None:
     try:
         session.close()
     except CodecfleetError as error:

@@ -1,43 +1,56 @@
-"""A DLA session apart from CUDA: its contract, its state, its checks, its calling thread, and how it maps errors."""
+"""A DLA beside CUDA: its state, its checks, its calling thread, and how errors are mapped."""
 
+import ctypes
 import threading
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
-from time import monotonic
 from types import TracebackType
-from typing import NoReturn, Self, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ....errors import CodecfleetError, DeviceLost, EngineHung, UsageError
-from ...watchdog import CallThread, Patience, wait_for
-from .library import CudlaBinding, ModuleAttribute
+from ...watchdog import CallThread
+from .cuda_calls import EXTERNAL_DEVICE, CudaCalls, CudaFailure, lost
+from .library import DESCRIPTORS, CudlaBinding
 from .states import LIVE, DlaEvent, DlaSessionState, next_state
 from .statuses import CudlaFailure, CudlaStatus, FunctionMissing, error_of, is_final
-from .tasks import Access, DeviceAttributes, DlaModule, DlaTask, LoadOption, Registration, SubmitOption, TaskMemory
-from .tensors import TensorDescriptor
-from .watchdog import Deadlines, TimeLimits
+from .tasks import (
+    Access,
+    DeviceAttributes,
+    DeviceBuffer,
+    DlaModule,
+    DlaTask,
+    LoadOption,
+    Registration,
+    SubmitOption,
+    TaskMemory,
+    task_fault,
+)
+from .watchdog import Deadlines, TimeLimits, Timing
+
+if TYPE_CHECKING:
+    from .host import DlaHost
 
 ResultT = TypeVar("ResultT")
 
-TASK_LIMIT_MAX_S = 1000.0
-PER_THREAD_STREAM = 2
+_TASK_LIMIT_MAX_S = 1000.0
+_HYBRID = 0
+_NON_BLOCKING = 1
+_PER_THREAD_STREAM = 2
 """CU_STREAM_PER_THREAD, which cuDLA does not support (CUDA for Tegra 5.4)."""
-_SEE_DOCS = "docs/dla.md says how sessions are used."
+_UNIFIED_ADDRESSING, _DEVICE_VERSION = 0, 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timing:
-    """Time limits, and how time passes: tests give a clock and a patience of their own."""
+class DlaSession:
+    """One cuDLA device handle in hybrid mode (``CUDLA_CUDA_DLA``): a loadable, its memory, and the tasks that run it.
 
-    limits: TimeLimits = field(default_factory=TimeLimits)
-    clock: Callable[[], float] = monotonic
-    patience: Patience = wait_for
-
-
-class DlaSession(ABC):
-    """One cuDLA device handle: a loadable, its memory, and the tasks that run it. A subclass couples it with CUDA.
+    Open it with ``DlaHost.open``. Tasks and copies keep the order of the session's CUDA stream; put kernels of your own
+    between them through ``stream``. Not for managed memory, CUDA's virtual memory management or streams under graph
+    capture (5.4).
 
     Tasks are asynchronous: ``submit`` returns when they are queued; a later call, at the latest ``synchronize``,
     reports their errors. cuDLA makes every error but one final (CUDA for Tegra 5.4): the session is then FAILED, every
@@ -50,35 +63,42 @@ class DlaSession(ABC):
         EngineFailed: the engine aborted a task, possibly of an earlier submission. Final.
         EngineHung: a call or a task did not end within its time limit. Final; the process cannot be saved.
         UsageError: the call is invalid (a closed session, a foreign module, a buffer too small). Changes nothing.
-
-    Args:
-        library: the way to cuDLA.
-        device: the number of the DLA.
-        timing: time limits and clock.
     """
 
-    def __init__(self, library: CudlaBinding, device: int, timing: Timing) -> None:
-        self._library = library
-        self._device = device
+    device: int
+    """The number of the DLA."""
+    handle: int
+    """The cuDLA handle."""
+    stream: int
+    """The session's own CUDA stream (a CUstream); work put into it keeps its order with the tasks."""
+
+    def __init__(self, library: CudlaBinding, cuda: CudaCalls, device: int, timing: Timing, host: "DlaHost") -> None:
+        self._library, self._cuda, self._host = library, cuda, host
+        self.device = device
         self._timing = timing
         self._thread = CallThread(f"DLA {device}", timing.patience)
         self._deadlines = Deadlines(timing.limits)
         self._state = DlaSessionState.IDLE
         self._turn = threading.RLock()
         self._moving = threading.Lock()
-        self._handle = 0
+        self.handle = self.stream = 0
         self._has_loaded = False
         self._diagnoses = False
         self._module: DlaModule | None = None
         self._registrations: dict[int, Registration] = {}
+        self._buffers: dict[int, DeviceBuffer] = {}
+        self._locked: list[int] = []
         self._in_flight: list[TaskMemory] = []
+        self._copied_arrays: list[NDArray[Any]] = []
         self._streams: set[int] = set()
         self._failure = ""
-
-    @property
-    def device(self) -> int:
-        """The number of the DLA."""
-        return self._device
+        try:
+            self.stream = self._ask("starting CUDA", self._enter)
+            self.handle = int(self._cudla("cudlaCreateDevice", device, _HYBRID))
+            self._limit_tasks(timing.limits)
+        except CodecfleetError:
+            self._thread.close()
+            raise
 
     @property
     def state(self) -> DlaSessionState:
@@ -88,7 +108,11 @@ class DlaSession(ABC):
     def attributes(self) -> DeviceAttributes:
         """Return the device's attributes (``cudlaDeviceGetAttribute``)."""
         with self._turn:
-            return self._ask("cudlaDeviceGetAttribute", lambda: self._library.attributes(self._handle))
+            shared, version = (
+                self._cudla("cudlaDeviceGetAttribute", self.handle, which)
+                for which in (_UNIFIED_ADDRESSING, _DEVICE_VERSION)
+            )
+        return DeviceAttributes(bool(shared.unified_addressing_supported), int(version.device_version))
 
     def load(self, loadable: bytes, options: LoadOption = LoadOption.NONE) -> DlaModule:
         """Load a loadable (``cudlaModuleLoadFromMemory``, ``cudlaModuleGetAttributes``).
@@ -108,14 +132,15 @@ class DlaSession(ABC):
             diagnostics = bool(options & LoadOption.FAULT_DIAGNOSTICS)
             self._refuse_unless(diagnostics is not bool(loadable), "there is no loadable, or it is the library's own")
             self._has_loaded = True
-            handle = self._ask("cudlaModuleLoadFromMemory", lambda: self._library.load(self._handle, loadable, options))
+            # No bytes are passed on as no address.
+            arguments = loadable or 0, len(loadable), int(options)
+            module = int(self._cudla("cudlaModuleLoadFromMemory", self.handle, *arguments))
             self._diagnoses = diagnostics
-            self._module = DlaModule(
-                handle,
-                self._described(handle, ModuleAttribute.INPUT_TENSOR_DESCRIPTORS),
-                self._described(handle, ModuleAttribute.OUTPUT_TENSOR_DESCRIPTORS),
-                self._described(handle, ModuleAttribute.OUTPUT_TASK_STATISTICS_DESCRIPTORS),
+            inputs, outputs, statistics = (
+                self._ask("cudlaModuleGetAttributes", partial(self._library.descriptors, module, kind))
+                for kind in DESCRIPTORS
             )
+            self._module = DlaModule(module, inputs, outputs, statistics)
             return self._module
 
     def unload(self, module: DlaModule) -> None:
@@ -123,7 +148,7 @@ class DlaSession(ABC):
         with self._turn:
             self._refuse_unless(module is self._module, "the module is not loaded in this session")
             self._refuse_unless(self._state is not DlaSessionState.BUSY, "tasks may still run the module: synchronize")
-            self._ask("cudlaModuleUnload", lambda: self._library.unload(module.handle))
+            self._cudla("cudlaModuleUnload", module.handle, 0)
             self._module = None
 
     def register(self, memory: int, size_bytes: int, access: Access = Access.READ_WRITE) -> Registration:
@@ -134,18 +159,59 @@ class DlaSession(ABC):
         """
         with self._turn:
             self._refuse_unless(memory != 0 and size_bytes > 0, f"no memory: {memory:#x}, {size_bytes} bytes")
-            register = partial(self._library.register, self._handle, memory, size_bytes, access)
-            dla_address = self._ask("registering memory", register)
+            dla_address = int(self._cudla("cudlaMemRegister", self.handle, memory, size_bytes, int(access)))
             registration = self._registrations[dla_address] = Registration(memory, size_bytes, dla_address, access)
             return registration
 
     def unregister(self, registration: Registration) -> None:
         """Take memory from the DLA; its tasks must be done (``cudlaMemUnregister``)."""
         with self._turn:
-            self._refuse_unless(self._holds(registration), "the memory is not registered in this session")
+            held = self._registrations.get(registration.dla_address) is registration
+            self._refuse_unless(held, "the memory is not registered in this session")
             self._refuse_unless(self._state is not DlaSessionState.BUSY, "tasks may still use the memory: synchronize")
-            self._ask("cudlaMemUnregister", lambda: self._library.unregister(self._handle, registration.dla_address))
+            self._cudla("cudlaMemUnregister", self.handle, registration.dla_address)
             del self._registrations[registration.dla_address]
+
+    def allocate(self, size_bytes: int, access: Access = Access.READ_WRITE) -> DeviceBuffer:
+        """Allocate device memory and register it; ``close`` frees it."""
+        with self._turn:
+            self._refuse_unless(size_bytes > 0, f"no memory: {size_bytes} bytes")
+            memory = int(self._cu("cuMemAlloc", size_bytes))
+            buffer = DeviceBuffer(memory, size_bytes, self.register(memory, size_bytes, access))
+            self._buffers[memory] = buffer
+            return buffer
+
+    def free(self, buffer: DeviceBuffer) -> None:
+        """Unregister a buffer and free its memory; its tasks must be done."""
+        with self._turn:
+            self._refuse_unless(self._buffers.get(buffer.memory) is buffer, "the buffer is not this session's")
+            self.unregister(buffer.registration)
+            self._cu("cuMemFree", buffer.memory)
+            del self._buffers[buffer.memory]
+
+    def host_array(self, size_bytes: int) -> NDArray[np.uint8]:
+        """Return page-locked memory for ``upload`` and ``download``, which do not hold up the caller with it.
+
+        ``close`` frees it: keep no view of it longer than the session.
+        """
+        with self._turn:
+            self._refuse_unless(size_bytes > 0, f"no memory: {size_bytes} bytes")
+            address = int(self._cu("cuMemHostAlloc", size_bytes, 0))
+            self._locked.append(address)
+            return np.ctypeslib.as_array((ctypes.c_uint8 * size_bytes).from_address(address))
+
+    def upload(self, buffer: DeviceBuffer, array: NDArray[Any]) -> None:
+        """Queue a copy of a contiguous array into a buffer; do not change the array before ``synchronize``."""
+        self._copy(buffer, array, "cuMemcpyHtoDAsync", buffer.memory, int(array.ctypes.data))
+
+    def download(self, buffer: DeviceBuffer, array: NDArray[Any]) -> None:
+        """Queue a copy of a buffer's beginning into a contiguous array; it is there after ``synchronize``."""
+        self._copy(buffer, array, "cuMemcpyDtoHAsync", int(array.ctypes.data), buffer.memory)
+
+    def clear(self, buffer: DeviceBuffer) -> None:
+        """Queue the filling of a buffer with zeros."""
+        with self._turn:
+            self._put("cuMemsetD8Async", buffer.memory, 0, buffer.size_bytes)
 
     def submit(
         self, tasks: Sequence[DlaTask], *, stream: int | None = None, options: SubmitOption = SubmitOption.NONE
@@ -159,24 +225,22 @@ class DlaSession(ABC):
             options: how to submit.
         """
         with self._turn:
-            self._refuse_unless(bool(tasks), "there is no task to submit")
+            self._refuse_unless(tasks, "there is no task to submit")
             for task in tasks:
-                self._check_task(task)
+                fault = task_fault(task, self._module, self._registrations)
+                self._refuse_unless(not fault, fault)
             diagnostics = bool(options & SubmitOption.DIAGNOSTICS)
             self._refuse_unless(
                 diagnostics is self._diagnoses, "diagnostics run their own module, and nothing else does"
             )
-            self._refuse_unless(stream != PER_THREAD_STREAM, "cuDLA does not support the per-thread default stream")
-            where = self._own_stream() if stream is None else stream
+            self._refuse_unless(stream != _PER_THREAD_STREAM, "cuDLA does not support the per-thread default stream")
+            where = self.stream if stream is None else stream
             memory = TaskMemory(tasks)
             # cuDLA may wait in here for room in its queue: as long as what is queued may take.
             self._deadlines.submitted(self._timing.clock(), len(tasks))
             self._in_flight.append(memory)
-            self._ask(
-                "cudlaSubmitTask",
-                lambda: self._library.submit(self._handle, memory, where, options),
-                self._deadlines.patience_s(self._timing.clock()),
-            )
+            arguments = self.handle, memory.address, memory.count, where, int(options)
+            self._cudla("cudlaSubmitTask", *arguments, limit_s=self._patience_s())
             self._move(DlaEvent.SUBMIT)
             self._streams.add(where)
 
@@ -193,8 +257,7 @@ class DlaSession(ABC):
     def last_error(self) -> CudlaStatus:
         """Return the handle's latest asynchronous error, without raising or waiting (``cudlaGetLastError``)."""
         with self._turn:
-            self._refuse_if_over()
-            return self._ask("cudlaGetLastError", lambda: self._library.last_error(self._handle))
+            return self._ask("cudlaGetLastError", lambda: self._library.last_error(self.handle))
 
     def set_task_limit(self, seconds: float) -> None:
         """Limit how long one task may run from now on (``cudlaSetTaskTimeoutInMs``).
@@ -203,8 +266,8 @@ class DlaSession(ABC):
         """
         limits = replace(self._deadlines.limits, task_s=seconds)
         with self._turn:
-            self._refuse_unless(seconds <= TASK_LIMIT_MAX_S, f"a task may take {TASK_LIMIT_MAX_S:.0f} s at most")
-            self._ask("cudlaSetTaskTimeoutInMs", lambda: self._limit_tasks(limits))
+            self._refuse_unless(seconds <= _TASK_LIMIT_MAX_S, f"a task may take {_TASK_LIMIT_MAX_S:.0f} s at most")
+            self._limit_tasks(limits)
             self._deadlines.limits = limits
 
     def close(self) -> None:
@@ -214,7 +277,7 @@ class DlaSession(ABC):
         """
         with self._turn:
             if self._state in LIVE:
-                self._drain_and_release()
+                self._end()
             elif self._state is not DlaSessionState.CLOSED:
                 self._move(DlaEvent.CLOSE)
             self._thread.close()
@@ -233,31 +296,48 @@ class DlaSession(ABC):
     ) -> None:
         self.close()
 
-    def _open(self) -> None:
-        """Create the handle; the last thing a constructor does."""
-        try:
-            self._ask("starting CUDA", self._enter)
-            self._handle = self._ask("cudlaCreateDevice", lambda: self._library.create_device(self._device))
-            self._ask("cudlaSetTaskTimeoutInMs", lambda: self._limit_tasks(self._timing.limits))
-        except CodecfleetError:
-            self._thread.close()
-            raise
+    def _enter(self) -> int:
+        self._cuda.enter()
+        return int(self._cuda.call("cuStreamCreate", _NON_BLOCKING))
 
     def _limit_tasks(self, limits: TimeLimits) -> None:
-        # A cuDLA without this function (CUDA for Tegra lacks it) leaves the limit to the watchdog.
-        with suppress(FunctionMissing):
-            self._library.set_task_timeout(self._handle, limits.task_ms)
+        def limit() -> None:
+            # A cuDLA without this function (CUDA for Tegra lacks it) leaves the limit to the watchdog.
+            with suppress(FunctionMissing):
+                self._library.call("cudlaSetTaskTimeoutInMs", self.handle, limits.task_ms)
+
+        self._ask("cudlaSetTaskTimeoutInMs", limit)
+
+    def _copy(self, buffer: DeviceBuffer, array: NDArray[Any], function: str, target: int, source: int) -> None:
+        with self._turn:
+            if not array.flags.c_contiguous or array.nbytes > buffer.size_bytes:
+                message = f"an array of {array.nbytes} bytes does not fit a buffer of {buffer.size_bytes}, or has gaps"
+                raise UsageError(message, "Give a contiguous array of the buffer's size at most.")
+            self._copied_arrays.append(array)
+            self._put(function, target, source, array.nbytes)
+
+    def _put(self, function: str, *arguments: int) -> None:
+        """Put work of CUDA's into the stream. It may wait for tasks in front of it, as pageable copies do."""
+        self._streams.add(self.stream)
+        limit_s = self._patience_s() if self._state is DlaSessionState.BUSY else None
+        self._ask("a CUDA copy", lambda: self._cuda.call(function, *arguments, self.stream), limit_s)
+
+    def _patience_s(self) -> float:
+        return self._deadlines.patience_s(self._timing.clock())
 
     def _settle(self) -> None:
         """Wait for every task, and raise a late error: with isolation on, CUDA does not report it."""
-        self._wait_for_tasks()
-        status = self._ask("cudlaGetLastError", lambda: self._library.last_error(self._handle))
+        for stream in sorted(self._streams):
+            self._cu("cuStreamSynchronize", stream, limit_s=self._patience_s())
+        self._streams.clear()
+        self._copied_arrays.clear()
+        status = self.last_error()
         if status is not CudlaStatus.SUCCESS:
-            self._fail(error_of("cudlaSubmitTask", status, self._device))
+            self._give_up(DlaEvent.FAIL, error_of("cudlaSubmitTask", status, self.device))
         self._deadlines.ended()
         self._in_flight.clear()
 
-    def _drain_and_release(self) -> None:
+    def _end(self) -> None:
         if self._state is DlaSessionState.BUSY:
             self._move(DlaEvent.CLOSE)
         try:
@@ -273,59 +353,63 @@ class DlaSession(ABC):
 
     def _release(self) -> None:
         for registration in reversed(self._registrations.values()):
-            self._library.unregister(self._handle, registration.dla_address)
+            self._library.call("cudlaMemUnregister", self.handle, registration.dla_address)
         self._registrations.clear()
         if self._module is not None:
-            self._library.unload(self._module.handle)
+            self._library.call("cudlaModuleUnload", self._module.handle, 0)
             self._module = None
-        self._library.destroy_device(self._handle)
-        self._leave()
+        self._library.call("cudlaDestroyDevice", self.handle)
+        for memory in self._buffers:
+            self._cuda.call("cuMemFree", memory)
+        self._buffers.clear()
+        for address in self._locked:
+            self._cuda.call("cuMemFreeHost", address)
+        self._locked.clear()
+        self._cuda.call("cuStreamDestroy", self.stream)
+        self._host.forget(self)
 
-    def _described(self, handle: int, attribute: ModuleAttribute) -> tuple[TensorDescriptor, ...]:
-        return self._ask("cudlaModuleGetAttributes", lambda: self._library.descriptors(handle, attribute))
+    def _cudla(self, function: str, *arguments: object, limit_s: float | None = None) -> Any:
+        return self._ask(function, lambda: self._library.call(function, *arguments), limit_s)
 
-    def _check_task(self, task: DlaTask) -> None:
-        module = task.module
-        self._refuse_unless(module is self._module, "the task's module is not loaded in this session")
-        self._check_tensors("input", module.inputs, task.inputs)
-        self._check_tensors("output", module.outputs, task.outputs)
-        if task.statistics:
-            self._check_tensors("statistics buffer", module.statistics, task.statistics)
-
-    def _check_tensors(self, kind: str, wanted: tuple[TensorDescriptor, ...], given: tuple[Registration, ...]) -> None:
-        self._refuse_unless(
-            len(wanted) == len(given), f"a task needs one {kind} for each of {len(wanted)}, and has {len(given)}"
-        )
-        for descriptor, registration in zip(wanted, given, strict=True):
-            self._refuse_unless(self._holds(registration), f"the {kind} for {descriptor.name} is not registered here")
-            self._refuse_unless(
-                registration.size_bytes >= descriptor.size_bytes,
-                f"the {kind} for {descriptor.name} needs {descriptor.size_bytes} bytes: {registration.size_bytes}",
-            )
-
-    def _holds(self, registration: Registration) -> bool:
-        return self._registrations.get(registration.dla_address) is registration
+    def _cu(self, function: str, *arguments: object, limit_s: float | None = None) -> Any:
+        return self._ask(function, lambda: self._cuda.call(function, *arguments), limit_s)
 
     def _ask(self, what: str, call: Callable[[], ResultT], limit_s: float | None = None) -> ResultT:
-        """Have the session's thread call the library, and map its errors."""
+        """Have the session's thread make a call, and map its errors."""
         self._refuse_if_over()
         try:
-            return self._thread.call(what, call, limit_s or self._timing.limits.call_s)
+            return self._thread.call(what, lambda: self._blamed(call), limit_s or self._timing.limits.call_s)
         except CudlaFailure as failure:
-            error = error_of(failure.call, failure.status, self._device)
+            device = self.device if failure.device is None else failure.device
+            error = error_of(failure.call, failure.status, device)
             if is_final(failure.status):
-                self._fail(error)
+                self._give_up(DlaEvent.FAIL, error)
             raise error from None
+        except CudaFailure as failure:
+            self._give_up(DlaEvent.FAIL, lost(failure, self.device))
         except EngineHung as error:
             self._give_up(DlaEvent.HANG, error)
 
-    def _fail(self, error: CodecfleetError) -> NoReturn:
-        self._give_up(DlaEvent.FAIL, error)
+    def _blamed(self, call: Callable[[], ResultT]) -> ResultT:
+        """Make a failure of CUDA one of cuDLA, where CUDA says that an engine is to blame."""
+        try:
+            return call()
+        except CudaFailure as failure:
+            if failure.code != EXTERNAL_DEVICE:
+                raise
+            found = self._host.guilty(self._library)
+            own = self._library.last_error(self.handle) if self.handle else CudlaStatus.SUCCESS
+            if own is not CudlaStatus.SUCCESS:
+                found = {self.device: own}
+            for device, status in found.items():
+                # A task that was submitted at some time.
+                raise CudlaFailure("cudlaSubmitTask", status, device) from None
+            raise
 
     def _give_up(self, happening: DlaEvent, error: CodecfleetError) -> NoReturn:
         self._failure = error.message
         self._move(happening)
-        self._failed_finally(error)
+        self._host.condemn(error)
         raise error
 
     def _move(self, happening: DlaEvent) -> None:
@@ -333,33 +417,12 @@ class DlaSession(ABC):
             self._state = next_state(self._state, happening)
 
     def _refuse_if_over(self) -> None:
-        if self._state is DlaSessionState.CLOSED:
-            self._refuse_unless(sound=False, message="the session is closed")
+        self._refuse_unless(self._state is not DlaSessionState.CLOSED, "the session is closed")
         if self._state not in LIVE:
-            message = f"DLA {self._device} failed before in this process ({self._failure})"
+            message = f"DLA {self.device} failed before in this process ({self._failure})"
             raise DeviceLost(message, "Restart the process.")
 
-    def _refuse_unless(self, sound: bool, message: str) -> None:  # noqa: FBT001 - reads as a sentence
+    def _refuse_unless(self, sound: object, message: str) -> None:
         if not sound:
-            complaint = f"DLA {self._device}: {message}"
-            raise UsageError(complaint, _SEE_DOCS)
-
-    @abstractmethod
-    def _enter(self) -> None:
-        """Prepare the session's thread, in that thread."""
-
-    @abstractmethod
-    def _leave(self) -> None:
-        """Release what ``_enter`` and the session's life took, in that thread, the handle being destroyed."""
-
-    @abstractmethod
-    def _own_stream(self) -> int:
-        """Return the stream to submit to where a caller names none."""
-
-    @abstractmethod
-    def _wait_for_tasks(self) -> None:
-        """Wait until every task is done, within the deadlines."""
-
-    @abstractmethod
-    def _failed_finally(self, error: CodecfleetError) -> None:
-        """Report a final error to the other sessions of the process."""
+            complete = f"DLA {self.device}: {message}"
+            raise UsageError(complete, "docs/dla.md says how sessions are used.")

@@ -99,12 +99,14 @@ class CudlaFailure(Exception):
     Args:
         call: the C function's name.
         status: what it returned.
+        device: the DLA to blame, None for the one that was called.
     """
 
-    def __init__(self, call: str, status: CudlaStatus) -> None:
-        super().__init__(call, status)
+    def __init__(self, call: str, status: CudlaStatus, device: int | None = None) -> None:
+        super().__init__(call, status, device)
         self.call = call
         self.status = status
+        self.device = device
 
 
 class FunctionMissing(CudlaFailure):

@@ -3,7 +3,7 @@
 Source: CUDA for Tegra, chapter 5, and cudla.h.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntFlag
 from typing import Any, Final
@@ -72,6 +72,15 @@ class Registration:
     access: Access = Access.READ_WRITE
 
 
+@dataclass(frozen=True, slots=True)
+class DeviceBuffer:
+    """Device memory of a session's own, registered with its DLA."""
+
+    memory: int
+    size_bytes: int
+    registration: Registration
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DlaTask:
     """One run of a module: ``cudlaTask``.
@@ -83,6 +92,24 @@ class DlaTask:
     inputs: tuple[Registration, ...]
     outputs: tuple[Registration, ...]
     statistics: tuple[Registration, ...] = ()
+
+
+def task_fault(task: DlaTask, module: DlaModule | None, registrations: Mapping[int, Registration]) -> str:
+    """Return why a task cannot be submitted where ``module`` is loaded and memory registered so; "" if it can."""
+    if module is None or task.module is not module:
+        return "the task's module is not loaded in this session"
+    kinds = [("input", module.inputs, task.inputs), ("output", module.outputs, task.outputs)]
+    if task.statistics:
+        kinds.append(("statistics buffer", module.statistics, task.statistics))
+    for kind, wanted, given in kinds:
+        if len(wanted) != len(given):
+            return f"a task needs one {kind} for each of {len(wanted)}, and has {len(given)}"
+        for descriptor, memory in zip(wanted, given, strict=True):
+            if registrations.get(memory.dla_address) is not memory:
+                return f"the {kind} for {descriptor.name} is not registered here"
+            if memory.size_bytes < descriptor.size_bytes:
+                return f"the {kind} for {descriptor.name} needs {descriptor.size_bytes} bytes: {memory.size_bytes}"
+    return ""
 
 
 TASK: Final = np.dtype(

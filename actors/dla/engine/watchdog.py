@@ -4,7 +4,11 @@ The DLA's firmware can hang on a task, and so does its caller (CUDA for Tegra 5.
 makes every call (``actors/watchdog.py``), and the caller gives it up, thread and all, after a time limit.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from time import monotonic
+
+from ...watchdog import Patience, wait_for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +32,15 @@ class TimeLimits:
     def task_ms(self) -> int:
         """``task_s`` for cuDLA: whole milliseconds, at least one."""
         return max(1, round(self.task_s * 1000))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """Time limits, and how time passes: tests give a clock and a patience of their own."""
+
+    limits: TimeLimits = field(default_factory=TimeLimits)
+    clock: Callable[[], float] = monotonic
+    patience: Patience = wait_for
 
 
 @dataclass(slots=True)

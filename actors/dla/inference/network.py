@@ -16,12 +16,11 @@ from numpy.typing import NDArray
 from ....errors import CodecfleetError, DeviceLost, InputNotFound, InputUnreadable, Unsupported
 from ...device.blob import Blob
 from ..engine.host import DlaHost, open_host
-from ..engine.hybrid import DeviceBuffer, HybridSession
-from ..engine.session import Timing
+from ..engine.session import DlaSession
 from ..engine.states import DlaSessionState
-from ..engine.tasks import Access, DlaModule, DlaTask
+from ..engine.tasks import Access, DeviceBuffer, DlaModule, DlaTask
 from ..engine.tensors import TensorDescriptor
-from ..engine.watchdog import TimeLimits
+from ..engine.watchdog import TimeLimits, Timing
 from .layout import unpack
 
 
@@ -69,7 +68,7 @@ class Network:
         Unsupported: the loadable has other than one input, or does not load.
     """
 
-    def __init__(self, session: HybridSession, content: bytes, tasks_at_once: int) -> None:
+    def __init__(self, session: DlaSession, content: bytes, tasks_at_once: int) -> None:
         self._session = session
         self._module = session.load(content)
         if len(self._module.inputs) != 1:
@@ -127,7 +126,7 @@ class Network:
 class _Lane:
     """The buffers of one task, on the device and, page-locked, on the host."""
 
-    def __init__(self, session: HybridSession, module: DlaModule) -> None:
+    def __init__(self, session: DlaSession, module: DlaModule) -> None:
         self.source = session.allocate(module.inputs[0].size_bytes)
         self.results: list[DeviceBuffer] = [session.allocate(result.size_bytes) for result in module.outputs]
         statistics = [session.allocate(each.size_bytes, Access.TASK_STATISTICS) for each in module.statistics]

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from codecfleet.actors.dla.engine.host import DlaHost, open_host
-from codecfleet.actors.dla.engine.hybrid import HybridSession
-from codecfleet.actors.dla.engine.session import Timing
+from codecfleet.actors.dla.engine.session import DlaSession
 from codecfleet.actors.dla.engine.tasks import DlaTask
-from codecfleet.actors.dla.engine.watchdog import TimeLimits
+from codecfleet.actors.dla.engine.watchdog import TimeLimits, Timing
 from codecfleet.actors.dla.inference.layout import pack
 from codecfleet.testing.nvidia.fake_cudla import FakeLoadable, FakeMachine, fake_tensor
 
@@ -40,7 +39,7 @@ def machine() -> Iterator[Machine]:
     machine.fake.release()
 
 
-def prepared(session: HybridSession) -> DlaTask:
+def prepared(session: DlaSession) -> DlaTask:
     """Return a task on a session."""
     module = session.load(NETWORK.to_bytes())
     x, y = (session.allocate(each.size_bytes) for each in (*module.inputs, *module.outputs))

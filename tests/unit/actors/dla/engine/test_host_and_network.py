@@ -9,11 +9,10 @@ import pytest
 from codecfleet.actors.device.blob import Blob
 from codecfleet.actors.dla.engine.cuda_calls import BLOCKING_SYNC, CONTEXT_ACTIVE
 from codecfleet.actors.dla.engine.host import EXECUTION_MODE, isolate_errors, require_dlas
-from codecfleet.actors.dla.engine.hybrid import HybridSession
-from codecfleet.actors.dla.engine.session import Timing
+from codecfleet.actors.dla.engine.session import DlaSession
 from codecfleet.actors.dla.engine.states import DlaSessionState
 from codecfleet.actors.dla.engine.statuses import CudlaStatus
-from codecfleet.actors.dla.engine.watchdog import TimeLimits
+from codecfleet.actors.dla.engine.watchdog import TimeLimits, Timing
 from codecfleet.actors.dla.inference.network import NetworkSettings, WarmNetworks, read_loadable
 from codecfleet.errors import (
     CodecfleetError,
@@ -172,7 +171,7 @@ def test_a_hang_anywhere_is_noticed(machine: Machine, function: str) -> None:
     assert len(machine.fake.calls) == calls
 
 
-def _whole_life(session: HybridSession) -> None:
+def _whole_life(session: DlaSession) -> None:
     session.submit([prepared(session)])
     session.synchronize()
 
