@@ -117,7 +117,7 @@ class DlaSession:
     def load(self, loadable: bytes, options: LoadOption = LoadOption.NONE) -> DlaModule:
         """Load a loadable (``cudlaModuleLoadFromMemory``, ``cudlaModuleGetAttributes``).
 
-        A handle takes one in its life, also after ``unload`` (cuDLA API reference).
+        A handle takes one in its life (cuDLA API reference); ``close`` unloads it.
 
         Args:
             loadable: what TensorRT built; ``b""`` with ``FAULT_DIAGNOSTICS``.
@@ -142,14 +142,6 @@ class DlaSession:
             )
             self._module = DlaModule(module, inputs, outputs, statistics)
             return self._module
-
-    def unload(self, module: DlaModule) -> None:
-        """Unload it; its tasks must be done (``cudlaModuleUnload``)."""
-        with self._turn:
-            self._refuse_unless(module is self._module, "the module is not loaded in this session")
-            self._refuse_unless(self._state is not DlaSessionState.BUSY, "tasks may still run the module: synchronize")
-            self._cudla("cudlaModuleUnload", module.handle, 0)
-            self._module = None
 
     def register(self, memory: int, size_bytes: int, access: Access = Access.READ_WRITE) -> Registration:
         """Make CUDA memory usable by the DLA (``cudlaMemRegister``). It stays the caller's, and must outlive this.
