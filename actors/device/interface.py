@@ -16,7 +16,7 @@ from ..encode.settings import Codec, EncoderSettings
 if TYPE_CHECKING:
     from ..decode.nvdec_options import NvdecOptions
     from ..encode.session import EncoderSession
-    from ..settle.nvenc_capabilities import EncoderCapabilities
+    from ..settle.nvenc import EncoderCapabilities
     from ..surfaces.conversion import Conversion
     from ..surfaces.device_frame import DevicePicture, TimedPicture
 

@@ -78,8 +78,9 @@ def _named(*names: str) -> tuple[Options, ...]:
     return tuple((("preset", name),) for name in names)
 
 
-_VP9_PRESETS = (("realtime", "8"), ("realtime", "5"), *(("good", speed) for speed in "54210"))
-_X26X_PRESETS = _named("ultrafast", "veryfast", "fast", "medium", "slow", "slower", "veryslow")
+_VP9_PRESETS: Final = (("realtime", "8"), ("realtime", "5"), *(("good", speed) for speed in "54210"))
+_X26X_PRESETS: Final = _named("ultrafast", "veryfast", "fast", "medium", "slow", "slower", "veryslow")
+_YUV_IN_8_AND_10: Final = ("yuv420p", "yuv422p", "yuv444p", "yuv420p10le", "yuv422p10le", "yuv444p10le")
 
 PROFILES: Final[Mapping[Codec, SoftwareProfile]] = {
     Codec.H264: SoftwareProfile(
@@ -89,10 +90,7 @@ PROFILES: Final[Mapping[Codec, SoftwareProfile]] = {
         default_quality=23,
         worst_quality=51,
         params_key="x264-params",
-        pix_fmts=(
-            *("yuv420p", "yuv422p", "yuv444p", "yuv420p10le", "yuv422p10le", "yuv444p10le"),
-            *("gray", "gray10le"),
-        ),
+        pix_fmts=(*_YUV_IN_8_AND_10, "gray", "gray10le"),
         whole_chroma=True,
         shortest_side=2,
     ),
@@ -104,7 +102,7 @@ PROFILES: Final[Mapping[Codec, SoftwareProfile]] = {
         worst_quality=51,
         params_key="x265-params",
         pix_fmts=(
-            *("yuv420p", "yuv422p", "yuv444p", "yuv420p10le", "yuv422p10le", "yuv444p10le"),
+            *_YUV_IN_8_AND_10,
             *("yuv420p12le", "yuv422p12le", "yuv444p12le"),
             *("gbrp", "gbrp10le", "gbrp12le", "gray", "gray10le", "gray12le"),
         ),
@@ -140,20 +138,19 @@ NVENC_PIX_FMTS: Final = ("yuv420p", "yuv420p10le", "yuv422p", "yuv422p10le", "yu
 """What NVENC's surfaces hold exactly; it codes AV1 in 4:2:0 alone."""
 
 
-def _nvenc(codec: Codec, default_quality: int, worst_quality: int, pix_fmts: tuple[str, ...]) -> EncoderProfile:
-    return EncoderProfile(
+NVENC_PROFILES: Final[Mapping[Codec, EncoderProfile]] = {
+    codec: EncoderProfile(
         codec=codec,
         implementation=f"{codec}_nvenc",
         best_quality=1,
-        default_quality=default_quality,
-        worst_quality=worst_quality,
+        default_quality=default,
+        worst_quality=worst,
         pix_fmts=pix_fmts,
     )
-
-
-NVENC_PROFILES: Final[Mapping[Codec, EncoderProfile]] = {
-    Codec.H264: _nvenc(Codec.H264, 23, 51, NVENC_PIX_FMTS),
-    Codec.HEVC: _nvenc(Codec.HEVC, 26, 51, NVENC_PIX_FMTS),
-    Codec.AV1: _nvenc(Codec.AV1, 32, 63, NVENC_PIX_FMTS[:2]),
+    for codec, default, worst, pix_fmts in (
+        (Codec.H264, 23, 51, NVENC_PIX_FMTS),
+        (Codec.HEVC, 26, 51, NVENC_PIX_FMTS),
+        (Codec.AV1, 32, 63, NVENC_PIX_FMTS[:2]),
+    )
 }
 """NVENC, by the format it writes; it has no VP9."""

@@ -18,7 +18,7 @@ from ..decode.decoding import Decoded, DecodeTally, OpenTrack, PictureDecoder
 from ..decode.nvdec_options import PLAIN, NvdecOptions
 from ..device.interface import SESSIONS_OPENING, SessionCounts, WorkerDevice
 from ..encode.settings import Codec, EncoderSettings
-from ..settle.nvenc_capabilities import EncoderCapabilities
+from ..settle.nvenc import EncoderCapabilities
 from ..surfaces.conversion import Conversion
 from ..surfaces.device_frame import DevicePicture
 from .convert.converting import SurfaceConverter, open_converter

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from ...errors import EngineUnfit
 from ..device.work import Work, WorkContext
 from ..encode.settings import Codec
-from ..settle.nvenc_capabilities import EncoderCapabilities
+from ..settle.nvenc import EncoderCapabilities
 
 
 @dataclass(frozen=True, slots=True)

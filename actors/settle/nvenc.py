@@ -1,9 +1,9 @@
 """From a request's quality, rates and preset to one settled NVENC encoder.
 
-A request gives the same settings everywhere, except for features that a device lacks (B pictures, look-ahead): those
-are part of the settings, so two kinds of device are two encoder kinds and never share a track. Sources: PyNvVideoCodec
-programming guide, sections 2.4 and 2.5; the Video Codec SDK's advice for encoding where delay does not matter. Scales
-and presets follow those documents; none was measured on NVENC.
+A request gives the same settings everywhere, except for features that a device lacks (B pictures, look-ahead): two
+such kinds of device are two encoder kinds, and never share a track. Sources: PyNvVideoCodec programming guide, sections
+2.4 and 2.5; the Video Codec SDK's advice for encoding where delay does not matter. Scales and presets follow those
+documents; none was measured on NVENC.
 """
 
 from collections.abc import Mapping
@@ -11,15 +11,17 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Final
 
-from ...errors import Unsupported, UsageError
+from ...errors import EngineUnfit, Unsupported, UsageError
 from ..encode.nvenc_settings import Multipass, NvencSettings, Preset, Qp, RateMode, TuningInfo
 from ..encode.profiles import INITIAL_FULLNESS, NVENC_PROFILES, Options, gop_frames, preset_index
 from ..encode.settings import Codec, EncoderSettings, RateControl
 from ..media.values import VideoFormat
-from ..surfaces.formats import surface_format
-from .nvenc_capabilities import EncoderCapabilities
+from ..surfaces.formats import SurfaceFormat, surface_format
 from .nvenc_options import NvencValue, read_option, settings_to_options, write_option
 
+_RATE_MODE_BITS: Final = {RateMode.VBR: 1, RateMode.CBR: 2}
+"""NV_ENC_PARAMS_RC_MODE, as in NV_ENC_CAPS_SUPPORTED_RATECONTROL_MODES; constqp is 0, and always supported."""
+SOFTWARE_STEP: Final = "Use other settings, another GPU, or a software encoder."
 _PEAK_SHARE, _BUFFER_S = 2, 4
 """Without --maxrate: the peak over the average, and the seconds of the average that the decoder's buffer holds."""
 _RESERVED: Final[Mapping[str, str]] = {
@@ -41,6 +43,57 @@ _RATES: Final = ("cq", "bitrate", "maxbitrate", "vbvbufsize", "vbvinit")
 _STEERED: Final = (*_RATES, "multipass", "lookahead", "aq")
 
 
+@dataclass(frozen=True, slots=True)
+class EncoderCapabilities:
+    """What one device's NVENC can do with one codec: the driver's NV_ENC_CAPS, by the package's names."""
+
+    codec: Codec
+    values: Mapping[str, int]
+
+    def has(self, name: str) -> bool:
+        """Return whether the device has a capability; one that this build of the package does not name is missing."""
+        return bool(self.values.get(f"support_{name}", 0))
+
+    def most(self, name: str, unknown: int) -> int:
+        """Return a limit, or ``unknown`` where the package does not name it."""
+        return int(self.values.get(name, unknown))
+
+    @property
+    def b_frames_max(self) -> int:
+        """How many B pictures may lie between two others."""
+        return self.most("num_max_bframes", 0)
+
+    def check(self, settings: NvencSettings, surface: SurfaceFormat, width: int, height: int) -> None:
+        """Raise ``EngineUnfit``, which names what is lacking, if the device cannot encode such pictures like this."""
+        least = (self.most("width_min", 1), self.most("height_min", 1))
+        most = (self.most("width_max", width), self.most("height_max", height))
+        if not (least[0] <= width <= most[0] and least[1] <= height <= most[1]):
+            limits = f"{least[0]}x{least[1]} to {most[0]}x{most[1]}"
+            message = f"this GPU's {self.codec} encoder takes {limits}, not {width}x{height}"
+            raise EngineUnfit(message, "Scale with --scale, or use a software encoder.")
+        lacking = [what for what, there in self._demands(settings, surface) if not there]
+        if lacking:
+            raise EngineUnfit(f"this GPU's {self.codec} encoder lacks {' and '.join(lacking)}", SOFTWARE_STEP)
+
+    def _demands(self, settings: NvencSettings, surface: SurfaceFormat) -> list[tuple[str, bool]]:
+        wanted = settings.bf or 0
+        bit = _RATE_MODE_BITS.get(settings.rc, 0)
+        modes = self.most("supported_ratecontrol_modes", bit)
+        references = max(settings.numrefl0 or 0, settings.numrefl1 or 0)
+        return [
+            ("10-bit samples", surface.bits == 8 or self.has("10bit_encode")),  # noqa: PLR2004 - a byte
+            ("4:2:2 chroma", surface.chroma != "4:2:2" or self.has("yuv422_encode")),
+            ("4:4:4 chroma", surface.chroma != "4:4:4" or self.has("yuv444_encode")),
+            (f"{wanted} B pictures in a row", wanted <= self.b_frames_max),
+            (f"rate control {settings.rc}", modes & bit == bit),
+            ("look-ahead", not settings.lookahead or self.has("lookahead")),
+            ("temporal adaptive quantization", not settings.temporalaq or self.has("temporal_aq")),
+            ("several reference pictures", references <= 1 or self.has("multiple_ref_frames")),
+            ("a decoder buffer of chosen size", settings.vbvbufsize is None or self.has("custom_vbv_buf_size")),
+            ("lossless coding", settings.tuning_info is not TuningInfo.LOSSLESS or self.has("lossless_encode")),
+        ]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NvencRequest:
     """A request for NVENC, independent of a device; made by ``nvenc_request``.
@@ -56,27 +109,16 @@ class NvencRequest:
     single_session: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Effort:
-    """What a preset of ours requests, where the device has it."""
-
-    preset: Preset
-    b_frames: int
-    multipass: Multipass | None = None
-    lookahead: int | None = None
-    adaptive: bool = False
-
-
-_EFFORTS: Final = (
-    _Effort(preset=Preset.P1, b_frames=0),
-    _Effort(preset=Preset.P2, b_frames=0),
-    _Effort(preset=Preset.P3, b_frames=2),
-    _Effort(preset=Preset.P4, b_frames=3, multipass=Multipass.QUARTER, adaptive=True),
-    _Effort(preset=Preset.P5, b_frames=3, multipass=Multipass.QUARTER, lookahead=16, adaptive=True),
-    _Effort(preset=Preset.P6, b_frames=3, multipass=Multipass.FULL, lookahead=16, adaptive=True),
-    _Effort(preset=Preset.P7, b_frames=4, multipass=Multipass.FULL, lookahead=24, adaptive=True),
+_EFFORTS: Final[tuple[dict[str, Any], ...]] = (
+    {"preset": Preset.P1, "bf": 0},
+    {"preset": Preset.P2, "bf": 0},
+    {"preset": Preset.P3, "bf": 2},
+    {"preset": Preset.P4, "bf": 3, "multipass": Multipass.QUARTER, "aq": 0},
+    {"preset": Preset.P5, "bf": 3, "multipass": Multipass.QUARTER, "lookahead": 16, "aq": 0},
+    {"preset": Preset.P6, "bf": 3, "multipass": Multipass.FULL, "lookahead": 16, "aq": 0},
+    {"preset": Preset.P7, "bf": 4, "multipass": Multipass.FULL, "lookahead": 24, "aq": 0},
 )
-"""By our presets 1 to 7."""
+"""What our presets 1 to 7 request, where the device has it."""
 
 
 def nvenc_request(
@@ -134,16 +176,10 @@ def settle_nvenc(
     rate = profile.settled_rate(request.rate)
     # Groups of pictures have one length and begin with an IDR picture, so every one is closed.
     frames = gop_frames(picture.frame_rate)
-    ours = _rate_options(rate) | {
-        "preset": effort.preset,
-        "bf": min(effort.b_frames, capabilities.b_frames_max),
-        "multipass": effort.multipass,
-        "lookahead": effort.lookahead if capabilities.has("lookahead") else None,
-        "aq": 0 if effort.adaptive else None,
-        "fps": picture.frame_rate,
-        "gop": frames,
-        "idrperiod": frames,
-    }
+    ours = _rate_options(rate) | effort | {"fps": picture.frame_rate, "gop": frames, "idrperiod": frames}
+    ours["bf"] = min(effort["bf"], capabilities.b_frames_max)
+    if not capabilities.has("lookahead"):
+        ours["lookahead"] = None
     if codec is not Codec.AV1:
         ours["repeatspspps"] = False
     given = dict(request.options)
@@ -187,8 +223,8 @@ def _rate_options(rate: RateControl) -> dict[str, Any]:
     return {"rc": RateMode.VBR, "cq": rate.quality}
 
 
-def _with_modes(ours: dict[str, Any], given: Mapping[str, NvencValue], rate: RateControl | None) -> dict[str, Any]:
-    """Lay a single session's settings over ours, without those of ours that contradict them."""
+def _with_modes(ours: dict[str, Any], given: dict[str, NvencValue], rate: RateControl | None) -> dict[str, Any]:
+    """Lay a single session's settings over those of ours that do not contradict them."""
     is_lossless = given.get("tuning_info") is TuningInfo.LOSSLESS
     mode = given.get("rc", RateMode.CONSTQP if "constqp" in given or is_lossless else RateMode.VBR)
     steers = "cq" in given or "bitrate" in given or mode is RateMode.CONSTQP
@@ -196,14 +232,16 @@ def _with_modes(ours: dict[str, Any], given: Mapping[str, NvencValue], rate: Rat
         listed = ", ".join(f"{key}={write_option(key, value)}" for key, value in given.items())
         raise UsageError(f"a quality or bitrate contradicts the encoder options {listed}", "Give one of them.")
     dropped = _overruled(mode, given, is_lossless=is_lossless)
-    kept = {key: value for key, value in ours.items() if key not in dropped} | {"rc": mode}
-    period = given.get("gop") or given.get("idrperiod")
-    lossless = {"constqp": Qp.same(0)} if is_lossless else {}
-    return kept | lossless | ({"gop": period, "idrperiod": period} if period else {}) | dict(given)
+    found = {key: value for key, value in ours.items() if key not in dropped} | {"rc": mode}
+    if is_lossless:
+        found["constqp"] = Qp.same(0)
+    if period := given.get("gop") or given.get("idrperiod"):
+        found |= {"gop": period, "idrperiod": period}
+    return found | given
 
 
 def _overruled(mode: NvencValue, given: Mapping[str, NvencValue], *, is_lossless: bool) -> tuple[str, ...]:
-    """Return those of our settings that a mode, or given rates, exclude."""
+    """Return our settings that a mode, or given rates, exclude."""
     if mode is RateMode.CONSTQP:
         # The driver decides how many B pictures a lossless stream may have.
         return (*_STEERED, "bf") if is_lossless else _STEERED

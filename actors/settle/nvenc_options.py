@@ -1,6 +1,7 @@
 """NVENC settings as text and back, and the refused keys, with today's spelling or the reason."""
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import fields
 from difflib import get_close_matches
 from enum import Enum
@@ -71,10 +72,12 @@ def read_option(key: str, text: str) -> NvencValue:
     try:
         return SETTINGS[key](text)
     except (ValueError, ZeroDivisionError) as error:
-        message = f"NVENC setting {key}={text}: {error}"
-        near = next((word for word in (text.upper(), text.lower()) if word != text and _is_value(key, word)), None)
-        advice = f"Write {key}={near}." if near else "See docs/nvenc.md for what it takes."
-        raise Unsupported(message, advice) from None
+        advice = "See docs/nvenc.md for what it takes."
+        for word in (text.upper(), text.lower()):
+            with suppress(ValueError, ZeroDivisionError):
+                SETTINGS[key](word)
+                advice = f"Write {key}={word}."
+        raise Unsupported(f"NVENC setting {key}={text}: {error}", advice) from None
 
 
 def settings_to_options(settings: NvencSettings) -> tuple[tuple[str, str], ...]:
@@ -103,14 +106,6 @@ def _refusal(key: str) -> Unsupported:
     near = key.lower() if key.lower() in SETTINGS else next(iter(get_close_matches(key, SETTINGS, n=1)), "")
     message = f"NVENC has no setting {key}: PyNvVideoCodec would silently drop it"
     return Unsupported(message, f"Write {near}." if near else f"It has {', '.join(SETTINGS)}.")
-
-
-def _is_value(key: str, text: str) -> bool:
-    try:
-        SETTINGS[key](text)
-    except (ValueError, ZeroDivisionError):
-        return False
-    return True
 
 
 def _number(text: str) -> int:

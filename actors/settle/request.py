@@ -1,7 +1,4 @@
-"""Requests for encoders, software or NVENC, and the steps of settling them.
-
-A request is made once, where the user's options are known, and settled where the pictures and the machine are known.
-"""
+"""Settling requests for encoders, software or NVENC, where the pictures and the machine are known."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -10,20 +7,8 @@ from typing import TypeAlias
 from ...errors import EngineUnfit, UsageError
 from ..encode.settings import EncoderSettings
 from ..media.values import VideoFormat
-from .nvenc import NvencRequest, nvenc_kind, nvenc_request, settle_nvenc
-from .nvenc_capabilities import EncoderCapabilities
-from .software import SoftwareRequest, settle_software, software_fullness, software_kind, software_request
-
-__all__ = [
-    "EncoderRequest",
-    "NvencRequest",
-    "SoftwareRequest",
-    "encoder_kind",
-    "nvenc_request",
-    "settle",
-    "software_request",
-    "with_initial_fullness",
-]
+from .nvenc import EncoderCapabilities, NvencRequest, nvenc_kind, settle_nvenc
+from .software import SoftwareRequest, settle_software, software_fullness, software_kind
 
 EncoderRequest: TypeAlias = SoftwareRequest | NvencRequest
 
@@ -36,7 +21,7 @@ def settle(
 ) -> EncoderSettings:
     """Return a request's settings for pictures like ``picture`` in ticks of ``time_base``.
 
-    ``capabilities`` are those of the device whose NVENC is to encode, if any.
+    ``capabilities`` are of the NVENC that encodes, if any.
 
     Raises:
         UsageError: the preset or the quality is out of range, or the rates contradict each other.

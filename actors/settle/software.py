@@ -35,9 +35,8 @@ class SoftwareRequest:
     """A request for a software encoder; made by ``software_request``.
 
     ``rate`` None is the codec's default quality. ``options`` are FFmpeg's by name, which override ours;
-    ``x264-params``, ``x265-params`` and ``svtav1-params`` (``a=1:b=2``) are merged with ours.
-    ``dolby_vision`` keeps the frames' RPUs:
-    for HEVC in 10 bits, of sources whose base layer is viewable (profile 8).
+    ``x264-params``, ``x265-params`` and ``svtav1-params`` (``a=1:b=2``) are merged with ours. ``dolby_vision`` keeps
+    the frames' RPUs: for HEVC in 10 bits, of sources whose base layer is viewable (profile 8).
     """
 
     codec: Codec

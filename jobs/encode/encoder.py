@@ -20,7 +20,9 @@ from ...actors.encode.session import EncodedPacket, EncoderSession
 from ...actors.encode.settings import Codec, EncoderSettings
 from ...actors.encode.software import SoftwareEncoder
 from ...actors.media.values import VideoFormat
-from ...actors.settle.request import nvenc_request, settle, software_request
+from ...actors.settle.nvenc import nvenc_request
+from ...actors.settle.request import settle
+from ...actors.settle.software import software_request
 from ...actors.surfaces.device_frame import DevicePicture, TimedPicture
 from ...actors.surfaces.device_tensor import DEFAULT_STREAM, DeviceTensor
 from ...errors import DeviceMemory, EngineUnfit, ProofFailed, SessionLimit, Unsupported, UsageError

@@ -11,8 +11,8 @@ from typing import TypeAlias
 from ...actors.media.values import VideoFormat
 from ...actors.segment.describe_encoder import DescribeEncoder, EncoderOffer
 from ...actors.segment.filtering import FilterSettings
-from ...actors.settle.nvenc import nvenc_unsupported_reason
-from ...actors.settle.request import NvencRequest, settle
+from ...actors.settle.nvenc import NvencRequest, nvenc_unsupported_reason
+from ...actors.settle.request import settle
 from ...actors.surfaces.conversion import device_conversion
 from ...actors.surfaces.formats import surface_format
 from ...cluster.client.pool import Pool

@@ -14,14 +14,9 @@ from ...actors.encode.settings import Codec, EncoderSettings, RateControl
 from ...actors.media.values import VideoFormat
 from ...actors.segment.encoding import EncodeSegment
 from ...actors.segment.filtering import WARM_UP_FRAMES, FilterSettings
-from ...actors.settle.request import (
-    NvencRequest,
-    SoftwareRequest,
-    encoder_kind,
-    nvenc_request,
-    settle,
-    software_request,
-)
+from ...actors.settle.nvenc import NvencRequest, nvenc_request
+from ...actors.settle.request import encoder_kind, settle
+from ...actors.settle.software import SoftwareRequest, software_request
 from ...actors.surfaces.conversion import device_conversion
 from ...actors.surfaces.formats import surface_format
 from ...cluster.grouping import counted

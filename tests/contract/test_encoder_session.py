@@ -15,7 +15,9 @@ from codecfleet.actors.encode.software import SoftwareEncoder
 from codecfleet.actors.media.values import Colour, SeiMessage, VideoFormat
 from codecfleet.actors.nvidia.nvenc.device import NvencDevice
 from codecfleet.actors.nvidia.nvenc.session import NvencSession
-from codecfleet.actors.settle.request import nvenc_request, settle, software_request
+from codecfleet.actors.settle.nvenc import nvenc_request
+from codecfleet.actors.settle.request import settle
+from codecfleet.actors.settle.software import software_request
 from codecfleet.errors import EncoderFailed, Unsupported
 from codecfleet.testing.clips import picture
 from codecfleet.testing.nvidia.fake_nvenc import FakeNvenc

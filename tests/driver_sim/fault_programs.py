@@ -37,7 +37,8 @@ from codecfleet.actors.nvidia.cuda.context import Cuda
 from codecfleet.actors.nvidia.gpu import open_gpu
 from codecfleet.actors.nvidia.nvenc.device import NvencDevice
 from codecfleet.actors.nvidia.nvenc.session import NvencSession
-from codecfleet.actors.settle.request import nvenc_request, settle
+from codecfleet.actors.settle.nvenc import nvenc_request
+from codecfleet.actors.settle.request import settle
 from codecfleet.actors.watchdog import process_watch
 from codecfleet.cluster.probes.gpus.devices import probe_nvml
 from codecfleet.cluster.probes.nvml.events import watch_events

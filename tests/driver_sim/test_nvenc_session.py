@@ -45,7 +45,8 @@ import base64, json, sys
 from fractions import Fraction
 import numpy as np
 import PyNvVideoCodec
-from codecfleet.actors.settle.request import nvenc_request, settle
+from codecfleet.actors.settle.nvenc import nvenc_request
+from codecfleet.actors.settle.request import settle
 from codecfleet.actors.encode.settings import Codec, RateControl
 from codecfleet.actors.media.values import Colour, ContentLight, HdrStatic, VideoFormat
 from codecfleet.actors.surfaces.device_frame import DeviceFrame, TimedPicture, device_planes

@@ -64,7 +64,7 @@ import json, os, sys
 import PyNvVideoCodec
 from codecfleet.actors.settle.nvenc_options import read_option
 from codecfleet.actors.encode.nvenc_settings import NvencSettings
-from codecfleet.actors.nvidia.nvenc.arguments import create_encoder_arguments
+from codecfleet.actors.nvidia.nvenc.device import create_encoder_arguments
 faults = []
 for surface, options, raw in json.loads(sys.argv[1]):
     arguments = create_encoder_arguments(NvencSettings(**{k: read_option(k, v) for k, v in options.items()})) | raw

@@ -10,7 +10,8 @@ import pytest
 from codecfleet.actors.encode.settings import Codec, EncoderSettings, RateControl
 from codecfleet.actors.encode.software import EncodedPacket, SoftwareEncoder, reorder_depth
 from codecfleet.actors.media.values import VideoFormat
-from codecfleet.actors.settle.request import settle, software_request
+from codecfleet.actors.settle.request import settle
+from codecfleet.actors.settle.software import software_request
 from codecfleet.errors import EncoderFailed
 from codecfleet.testing.clips import picture
 

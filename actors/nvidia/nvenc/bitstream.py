@@ -38,17 +38,16 @@ _METADATA_LIGHT, _METADATA_MASTERING = b"\x01", b"\x02"
 _AV1_CHROMATICITY_UNITS, _AV1_MAX_UNITS, _AV1_MIN_UNITS = 1 << 16, 1 << 8, 1 << 14
 
 _LIMITED, _FULL = 1, 2
+_RETRY: Final = "Try again on another device."
 _AV1_CHROMA_POSITION: Final = {1: 1, 3: 2}
 """By FFmpeg's chroma location: left is "vertical", top left is "colocated"; AV1 knows no others."""
 
 
 class BitstreamWriter:
-    """Makes one session's packets out of what NVENC gives.
+    """Makes one session's packets from NVENC's.
 
-    Args:
-        picture: what the pictures are: its colour, sample aspect ratio and HDR values are written.
-        codec: of the bitstream.
-        sequence_parameters: what the encoder says its parameter sets are.
+    The colour, sample aspect ratio and HDR values of ``picture`` are written. ``sequence_parameters`` are the parameter
+    sets as the encoder reports them.
 
     Raises:
         EngineFailed: there are no parameter sets in them.
@@ -58,7 +57,7 @@ class BitstreamWriter:
         self._codec = codec
         self._native = tuple(_parameter_sets(codec, sequence_parameters))
         if not self._native:
-            raise EngineFailed(f"NVENC gave no {codec} parameter sets", "Try again on another device.")
+            raise EngineFailed(f"NVENC gave no {codec} parameter sets", _RETRY)
         self._hdr = hdr_units(codec, picture.hdr)
         self._changed = False
         self._filter = metadata_filter(codec, picture)
@@ -66,7 +65,7 @@ class BitstreamWriter:
         self._described = {self._native[0]: self.extradata}
 
     def parameters_may_change(self) -> None:
-        """Let packets carry other parameter sets from here on: the encoder was reconfigured."""
+        """Accept other parameter sets from here on: the encoder was reconfigured."""
         self._changed = True
 
     def packet(self, data: bytes, *, is_keyframe: bool) -> bytes:
@@ -75,16 +74,13 @@ class BitstreamWriter:
         Raises:
             EngineFailed: it holds no picture, or its parameter sets are not the session's.
         """
-        payload = (
-            self._av1(data, is_keyframe=is_keyframe)
-            if self._codec is Codec.AV1
-            else self._h26x(data, is_keyframe=is_keyframe)
-        )
+        hdr = self._hdr if is_keyframe else ()
+        payload = self._av1(data, hdr) if self._codec is Codec.AV1 else self._h26x(data, hdr)
         if not payload:
-            raise EngineFailed("NVENC gave a packet without a picture", "Try again on another device.")
+            raise EngineFailed("NVENC gave a packet without a picture", _RETRY)
         return payload
 
-    def _h26x(self, data: bytes, *, is_keyframe: bool) -> bytes:
+    def _h26x(self, data: bytes, hdr: tuple[bytes, ...]) -> bytes:
         units: list[bytes] = []
         new_sets = self._new_parameter_sets(data)
         has_slice = False
@@ -96,11 +92,11 @@ class BitstreamWriter:
                 continue
             if kind <= _LAST_SLICE[self._codec] and not has_slice:
                 has_slice = True
-                units += self._hdr if is_keyframe else ()
+                units += hdr
             units.append(unit)
         return annex_b(units) if has_slice else b""
 
-    def _av1(self, data: bytes, *, is_keyframe: bool) -> bytes:
+    def _av1(self, data: bytes, hdr: tuple[bytes, ...]) -> bytes:
         parts: list[bytes] = []
         has_frame = False
         for kind, unit in obus(data):
@@ -108,25 +104,25 @@ class BitstreamWriter:
                 # An encoder may announce another header than it writes (SVT-AV1 does); the written one is what counts.
                 if unit not in self._described:
                     self._described[unit] = _filtered(self._codec, self._filter, unit)
-                parts += (self._described[unit], *(self._hdr if is_keyframe else ()))
+                parts += (self._described[unit], *hdr)
                 continue
             has_frame = has_frame or kind in _FRAME_KINDS
             parts.append(unit)
         return b"".join(parts) if has_frame else b""
 
     def _new_parameter_sets(self, data: bytes) -> list[bytes]:
-        """Return a packet's parameter sets, described as the session's, where they are not those known by now."""
+        """Return a packet's parameter sets, described as the session's, if they are new."""
         found = tuple(_parameter_sets(self._codec, data))
         if set(found) <= set(self._native):
             return []
         if not self._changed:
             message = f"NVENC wrote other {self._codec} parameter sets into a packet than it had announced"
-            raise EngineFailed(message, "Try again on another device.")
+            raise EngineFailed(message, _RETRY)
         return list(nal_units(_filtered(self._codec, self._filter, _joined(self._codec, found))))
 
 
 def metadata_filter(codec: Codec, picture: VideoFormat) -> str:
-    """Return FFmpeg's bitstream filter that writes a picture's colour and aspect ratio; "" where nothing is to say."""
+    """Return FFmpeg's bitstream filter that writes a picture's colour and aspect ratio; "" if neither is stated."""
     options = _av1_options(picture.colour) if codec is Codec.AV1 else _h26x_options(picture)
     joined = ":".join(f"{name}={value}" for name, value in options.items())
     return f"{codec}_metadata={joined}" if joined else ""
@@ -242,7 +238,7 @@ def obus(data: bytes) -> Iterator[tuple[int, bytes]]:
         size, begin = leb128(data, begin)
         if not head & 2 or begin + size > len(data):
             message = f"NVENC gave an AV1 packet that is cut short or has no sizes, at byte {at} of {len(data)}"
-            raise EngineFailed(message, "Try again on another device.")
+            raise EngineFailed(message, _RETRY)
         yield head >> 3 & 15, data[at : begin + size]
         at = begin + size
 

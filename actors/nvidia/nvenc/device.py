@@ -2,17 +2,16 @@
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from ....errors import CodecfleetError, DeviceLost, EngineUnfit, SessionLimit, Unsupported
-from ...encode.nvenc_settings import NvencSettings
+from ...encode.nvenc_settings import NvencSettings, Qp
 from ...encode.settings import Codec
-from ...settle.nvenc_capabilities import SOFTWARE_STEP, EncoderCapabilities
+from ...settle.nvenc import SOFTWARE_STEP, EncoderCapabilities
 from ...surfaces.formats import SurfaceFormat
 from ...watchdog import CallWatch, process_watch
 from ..cuda.memory import MemoryBudget
-from .arguments import create_encoder_arguments
 from .errors import EncoderEvidence, nvenc_error
 from .inputs import SURFACE_NAMES
 
@@ -20,11 +19,15 @@ _SESSION_BYTES: Final = 96 << 20
 """A guess at what a session takes beside its surfaces; documented nowhere, not measured on NVENC."""
 _SPARE_SURFACES: Final = 8
 _NVENC: Final = "NVENC"
+_NUMBERS: Final = (
+    *("bitrate", "maxbitrate", "vbvbufsize", "vbvinit", "cq", "gop", "idrperiod", "bf", "numrefl0", "numrefl1"),
+    *("lookahead", "aq", "tier"),
+)
 
 
 @dataclass(frozen=True, slots=True)
 class EncoderCounts:
-    """Encoders of one process: open now, made so far, refused for their number, and open at the last refusal."""
+    """A process's encoders: open now, made so far, refused for their number, and open at the last refusal."""
 
     open: int = 0
     made: int = 0
@@ -40,11 +43,11 @@ class NvencDevice:
 
     Args:
         package: the imported ``PyNvVideoCodec``.
-        free_bytes: asks how much device memory is free (cuMemGetInfo, NVML); None if unknown. Its own error is
-            passed on: of a lost device the package reports only that a picture failed.
-        cuda_context: the CUDA context that encoders shall use; 0 lets each make its own.
-        watch: notices calls that do not return; None is the process's.
-        budget: the device's memory, which encoders take from; None has no bounds.
+        free_bytes: returns how much device memory is free; None if unknown. Its own error is passed on: of a lost
+            device the package reports only that a picture failed.
+        cuda_context: the CUDA context that encoders use; 0 lets each make its own.
+        watch: reports calls that do not return; None is the process's.
+        budget: the device's memory, which encoders take from; None is unbounded.
     """
 
     def __init__(
@@ -63,13 +66,8 @@ class NvencDevice:
         self._handles = {"cudacontext": cuda_context} if cuda_context else {}
         self._lock = threading.Lock()
         self._capabilities: dict[Codec, EncoderCapabilities] = {}
-        self._counts = EncoderCounts()
+        self.counts = EncoderCounts()
         self._abandoned: list[Any] = []
-
-    @property
-    def counts(self) -> EncoderCounts:
-        """How many encoders are open, were made, and were refused."""
-        return self._counts
 
     def capabilities(self, codec: Codec) -> EncoderCapabilities:
         """Return what the device can do with a codec, asking the driver the first time.
@@ -91,15 +89,15 @@ class NvencDevice:
         Raises:
             Unsupported: no NVENC does that.
             EngineUnfit: this device's does not.
-            SessionLimit: the driver opens no further encoder just now.
-            DeviceMemory: the device's memory does not hold one more.
+            SessionLimit, DeviceMemory: no further encoder fits just now.
             DeviceError: the driver failed.
         """
         name = SURFACE_NAMES[surface.layout]
         if not surface.holds(width, height):
             message = f"NVENC takes no {name} surface of {width}x{height}"
             raise Unsupported(message, "Where chroma is halved, sides are even; scale with --scale.")
-        needed_bytes = _session_bytes(settings, surface, width, height)
+        window = (settings.bf or 0) + (settings.lookahead or 0) + _SPARE_SURFACES
+        needed_bytes = _SESSION_BYTES + window * surface.size_bytes(width, height)
         self.capabilities(settings.codec).check(settings, surface, width, height)
         arguments = create_encoder_arguments(settings) | {"gpu_id": 0} | self._handles
 
@@ -111,36 +109,31 @@ class NvencDevice:
                 found = self.mapped(error, needed_bytes, opening=True)
                 if isinstance(found, SessionLimit):
                     with self._lock:
-                        counts = self._counts
-                        self._counts = replace(counts, refusals=counts.refusals + 1, refused_at=counts.open)
+                        counts = self.counts
+                        self.counts = replace(counts, refusals=counts.refusals + 1, refused_at=counts.open)
                 raise found from error
 
         native = self._budget.spend(needed_bytes, made)
         with self._lock:
-            self._counts = replace(self._counts, open=self._counts.open + 1, made=self._counts.made + 1)
+            self.counts = replace(self.counts, open=self.counts.open + 1, made=self.counts.made + 1)
         return NvencEncoder(self, native, needed_bytes)
 
     def mapped(self, error: Exception, needed_bytes: int, *, opening: bool) -> CodecfleetError:
-        """Return our error for the package's, with what is known of the device now; if that fails too, why it does."""
+        """Return our error for the package's, or for asking the device for its free memory, if that fails too."""
         if isinstance(error, CodecfleetError):
             return error
         try:
             free_bytes = self._free_bytes()
         except CodecfleetError as broken:
             return broken
-        evidence = EncoderEvidence(
-            opening=opening,
-            own_sessions=self._counts.open,
-            needed_bytes=needed_bytes,
-            free_bytes=free_bytes,
-        )
-        return nvenc_error(error, evidence)
+        own = self.counts.open
+        return nvenc_error(error, EncoderEvidence(opening, own, needed_bytes, free_bytes))
 
     def closed(self, needed_bytes: int) -> None:
-        """Count an encoder that is gone, and what it needed."""
+        """Give back an encoder's memory and count it as closed."""
         self._budget.give_back(needed_bytes)
         with self._lock:
-            self._counts = replace(self._counts, open=self._counts.open - 1)
+            self.counts = replace(self.counts, open=self.counts.open - 1)
 
     def abandon(self, native: Any) -> None:
         """Keep an encoder of a lost device until the process is replaced: destroying it would end the process now."""
@@ -163,19 +156,15 @@ class NvencEncoder:
 
     def __init__(self, device: NvencDevice, native: Any, needed_bytes: int) -> None:
         self._device = device
-        self._native: Any = native
+        self._native = native
         self._needed_bytes = needed_bytes
         self._is_lost = False
 
-    def call(self, name: str, *arguments: object, **named: object) -> Any:
-        """Call a method of the package's encoder.
-
-        Raises:
-            DeviceError: it failed.
-        """
+    def call(self, name: str, *arguments: object) -> Any:
+        """Call a method of the package's encoder; ``DeviceError`` if it fails."""
         try:
             with self._device.watch.calling(_NVENC, name):
-                return getattr(self._native, name)(*arguments, **named)
+                return getattr(self._native, name)(*arguments)
         except Exception as error:
             found = self._device.mapped(error, self._needed_bytes, opening=False)
             self._is_lost = isinstance(found, DeviceLost)
@@ -191,6 +180,34 @@ class NvencEncoder:
             self._device.closed(self._needed_bytes)
 
 
-def _session_bytes(settings: NvencSettings, surface: SurfaceFormat, width: int, height: int) -> int:
-    window = (settings.bf or 0) + (settings.lookahead or 0) + _SPARE_SURFACES
-    return _SESSION_BYTES + window * surface.size_bytes(width, height)
+def create_encoder_arguments(settings: NvencSettings) -> dict[str, Any]:
+    """Return the keyword arguments of ``CreateEncoder``, spelt and typed as the package reads them.
+
+    They are only what differs from "leave it to the preset": the package switches some settings on by the mere
+    presence of their key.
+    """
+    arguments: dict[str, Any] = {
+        "codec": settings.codec.value,
+        "preset": settings.preset.value,
+        "tuning_info": settings.tuning_info.value,
+        "rc": settings.rc.value,
+        "fps": f"{settings.fps.numerator}/{settings.fps.denominator}",
+    }
+    for name in _NUMBERS:
+        if (value := getattr(settings, name)) is not None:
+            arguments[name] = int(value)
+    for name in ("constqp", "initqp", "qmax"):
+        quantizers: Qp | None = getattr(settings, name)
+        if quantizers is not None:
+            arguments[name] = list(quantizers.values)
+    arguments |= {name: 1 for name in ("temporalaq", "ldkfs") if getattr(settings, name)}
+    if settings.multipass is not None:
+        arguments["multipass"] = settings.multipass.value
+    if settings.timinginfo is not None:
+        arguments["timinginfo"] = asdict(settings.timinginfo)
+    if settings.level is not None:
+        arguments["level"] = settings.level
+    if settings.repeatspspps is not None:
+        # The package sets repeatSPSPPS whatever the value of its key; the only key that clears it is another.
+        arguments["repeatspspps" if settings.repeatspspps else "global_header"] = 1
+    return arguments

@@ -2,8 +2,8 @@
 
 The package raises one exception for all faults; its text holds ``Error code : N`` or ``returned error N``. N is an
 NVENCSTATUS where a function of the encoder is named (``nvEnc...``), a CUresult where CUDA's is; a fault of CUDA under
-the encoder is 20 with CUDA's name for it, and a fault of encoding a picture 20 alone. A session too many and
-too little memory have the same number, 10: what tells them apart is how much memory is free and who else encodes.
+the encoder is 20 with CUDA's name for it, and a fault of encoding a picture 20 alone. A session too many and too little
+memory have the same number, 10; the free memory and this process's open encoders distinguish them.
 Sources: Video Codec SDK, nvEncodeAPI.h (NVENCSTATUS); CUDA driver API (CUresult).
 """
 
@@ -15,13 +15,12 @@ from ....errors import CodecfleetError, DeviceLost, DeviceMemory, EngineFailed, 
 from ..cuda.results import FATAL_RESULTS, kind_of_result, result_named
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class EncoderEvidence:
-    """What is known of the device when an encoder fails. None is unknown.
+    """What is known of the device when an encoder fails: while it was being made, or later.
 
-    ``needed_bytes`` is an estimate of what one session takes, ``free_bytes`` what the device has left.
-    ``own_sessions`` are encoders that this process has open. ``opening`` says that the fault came while the encoder
-    was being made.
+    ``own_sessions`` are encoders that this process has open, ``needed_bytes`` an estimate of what one takes,
+    ``free_bytes`` what the device has left, None if unknown.
     """
 
     opening: bool
@@ -75,23 +74,21 @@ def _without_code(detail: str, evidence: EncoderEvidence) -> CodecfleetError:
     if "version" in detail.lower() and "driver" in detail.lower():
         return _old_driver(detail)
     if evidence.opening:
-        message = f"NVENC does not open: {detail}"
-        return EngineUnfit(message, "Use other settings, or a software encoder.")
-    message = f"NVENC failed: {detail}"
-    return EngineFailed(message, "Try again on another device.")
+        return EngineUnfit(f"NVENC does not open: {detail}", "Use other settings, or a software encoder.")
+    return EngineFailed(f"NVENC failed: {detail}", "Try again on another device.")
 
 
 def _old_driver(detail: str) -> CodecfleetError:
-    message = f"the driver is too old for this PyNvVideoCodec: {detail}"
-    return EngineUnfit(message, "Install driver branch 570 or later.")
+    return EngineUnfit(
+        f"the driver is too old for this PyNvVideoCodec: {detail}", "Install driver branch 570 or later."
+    )
 
 
 def _cuda_error(code: int | None, detail: str) -> CodecfleetError:
-    """Return the error of a CUresult; None is one that tells of no more than the call that failed."""
+    """Return the error of a CUresult; None is one that concerns the failed call alone."""
     kind = EngineFailed if code is None else kind_of_result(code, EngineFailed)
     if kind is DeviceMemory:
-        message = f"the GPU's memory does not hold the encoder: {detail}"
-        return DeviceMemory(message, "Run fewer sessions on this GPU.")
+        return DeviceMemory(f"the GPU's memory does not hold the encoder: {detail}", "Run fewer sessions on this GPU.")
     fatal = FATAL_RESULTS.get(code or 0)
     message = f"CUDA failed under NVENC{f', {fatal.why}' if fatal else ''}: {detail}"
     return kind(message, "Look for Xid lines in dmesg.")

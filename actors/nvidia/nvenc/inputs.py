@@ -27,7 +27,7 @@ SURFACE_NAMES: Final = {
 }
 """Surfaces by the names that ``CreateEncoder`` takes, which are case-sensitive (programming guide, sections 2.3, 2.4).
 
-Names of what another holds as well, or of RGB, are not used: docs/nvenc.md has the reasons.
+docs/nvenc.md says why other names are not used.
 """
 _CAI_VERSION: Final = 3
 _CODED_BITS: Final = 10
@@ -35,10 +35,7 @@ _ADVICE: Final = "Give a picture of exactly the session's size and surface forma
 
 
 class CudaPlane:
-    """One plane on the device by the CUDA array interface, with the strides that the package requires.
-
-    Those of 16-bit samples and of pairs deviate from the interface (the last is always 1).
-    """
+    """One plane by the CUDA array interface, but with the strides that the package requires for 16 bits and pairs."""
 
     def __init__(self, plane: DevicePlane, sample_bytes: int, components: int) -> None:
         wide = sample_bytes > 1
@@ -67,19 +64,14 @@ class CudaPlanes:
 
 
 def host_input(frame: object, surface: SurfaceFormat, width: int, height: int) -> NDArray[np.uint8]:
-    """Return a software frame's samples as a surface's bytes, exactly: nothing is converted but their order.
-
-    Raises:
-        EncoderFailed: not a software frame, or its size or pixel format is not the surface's.
-    """
+    """Return a software frame's samples, unchanged, as a surface's bytes; ``EncoderFailed`` if it does not fit."""
     if not isinstance(frame, VideoFrame):
         message = f"the session reads pictures from the host, and a {type(frame).__name__} is not there"
         raise EncoderFailed(message, _ADVICE)
     name = frame.format.name
     fits = name in NVENC_PIX_FMTS and surface_format(name) == surface
     if (frame.width, frame.height) != (width, height) or not fits:
-        what = f"picture of {frame.width}x{frame.height} {name}"
-        raise _misfit(what, surface, width, height)
+        raise _misfit(f"picture of {frame.width}x{frame.height} {name}", surface, width, height)
     found = np.empty(surface.size_bytes(width, height), dtype=np.uint8)
     packed_surface(frame, surface, found)
     return found
@@ -100,8 +92,7 @@ def device_input(frame: object, surface: SurfaceFormat, width: int, height: int)
     planes = device_planes(surface, frame.planes[0].address, width, height)
     sizes = [[(plane.row_bytes, plane.rows) for plane in each] for each in (frame.planes, planes)]
     if frame.layout is not surface.layout or sizes[0] != sizes[1]:
-        what = f"{frame.layout.value} frame of {frame.width}x{frame.height}"
-        raise _misfit(what, surface, width, height)
+        raise _misfit(f"{frame.layout.value} frame of {frame.width}x{frame.height}", surface, width, height)
     if frame.planes != planes:
         message = "the picture has gaps between its rows or planes, which PyNvVideoCodec does not take"
         raise EncoderFailed(message, "Copy it into one piece first.")

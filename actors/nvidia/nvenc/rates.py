@@ -3,14 +3,21 @@
 Source: PyNvVideoCodec programming guide, section 2.3, "Reconfigure"; ``cq`` is newer.
 """
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from fractions import Fraction
 from typing import Any, Final
 
 from ...encode.nvenc_settings import Multipass, NvencSettings, RateMode
 from ...encode.settings import RateChange
 
-_COUNTS: Final = frozenset({"bitrate", "maxbitrate", "vbvbufsize", "vbvinit", "cq"})
+_COUNTS: Final = {
+    "bitrate": "averageBitrate",
+    "maxbitrate": "maxBitRate",
+    "vbvbufsize": "vbvBufferSize",
+    "vbvinit": "vbvInitialDelay",
+    "cq": "targetQuality",
+}
+"""By our name, the field of the package's ``structEncodeReconfigureParams``."""
 _MULTIPASS: Final = {None: "DISABLED", Multipass.QUARTER: "QUARTER_RESOLUTION", Multipass.FULL: "FULL_RESOLUTION"}
 
 
@@ -29,17 +36,10 @@ class NvencRates:
 
 
 def initial_rates(settings: NvencSettings, native: Any) -> NvencRates:
-    """Return the rates of an encoder that was made with ``settings``, and says ``native`` of itself."""
-    return NvencRates(
-        rc=settings.rc,
-        multipass=settings.multipass,
-        bitrate=int(native.averageBitrate),
-        maxbitrate=int(native.maxBitRate),
-        vbvbufsize=int(native.vbvBufferSize),
-        vbvinit=int(native.vbvInitialDelay),
-        fps=Fraction(int(native.frameRateNum), int(native.frameRateDen)),
-        cq=settings.cq or 0,
-    )
+    """Return the rates of an encoder that was made with ``settings``, and reports ``native``."""
+    found = {name: int(getattr(native, field)) for name, field in _COUNTS.items()} | {"cq": settings.cq or 0}
+    fps = Fraction(int(native.frameRateNum), int(native.frameRateDen))
+    return NvencRates(rc=settings.rc, multipass=settings.multipass, fps=fps, **found)
 
 
 def changed_rates(rates: NvencRates, change: RateChange) -> NvencRates:
@@ -56,7 +56,7 @@ def changed_rates(rates: NvencRates, change: RateChange) -> NvencRates:
         given["multipass"] = None if given["multipass"] == "off" else Multipass(given["multipass"])
     if "fps" in given:
         given["fps"] = _rate(given["fps"])
-    for name in _COUNTS & given.keys():
+    for name in _COUNTS.keys() & given.keys():
         if not isinstance(given[name], int) or isinstance(given[name], bool):
             raise TypeError(f"{name} is a whole number, not {given[name]!r}")
     wanted = replace(rates, **given)
@@ -72,29 +72,14 @@ def _rate(fps: Any) -> Fraction:
 
 
 def check_rates(settings: NvencSettings, wanted: NvencRates) -> None:
-    """Hold new rates against the rules of the settings.
-
-    Raises:
-        Unsupported: they break one.
-    """
-    replace(
-        settings,
-        rc=wanted.rc,
-        multipass=wanted.multipass,
-        bitrate=wanted.bitrate or None,
-        maxbitrate=wanted.maxbitrate or None,
-        vbvbufsize=wanted.vbvbufsize or None,
-        vbvinit=wanted.vbvinit or None,
-        fps=wanted.fps,
-        cq=wanted.cq or None,
-    )
+    """Raise ``Unsupported`` if new rates break a rule of the settings."""
+    replace(settings, **(asdict(wanted) | {name: getattr(wanted, name) or None for name in _COUNTS}))
 
 
 def put_rates(wanted: NvencRates, native: Any) -> None:
     """Write rates into the package's ``structEncodeReconfigureParams``."""
     native.rateControlMode = getattr(type(native.rateControlMode), wanted.rc.name)
     native.multiPass = getattr(type(native.multiPass), _MULTIPASS[wanted.multipass])
-    native.averageBitrate, native.maxBitRate = wanted.bitrate, wanted.maxbitrate
-    native.vbvBufferSize, native.vbvInitialDelay = wanted.vbvbufsize, wanted.vbvinit
     native.frameRateNum, native.frameRateDen = wanted.fps.numerator, wanted.fps.denominator
-    native.targetQuality = wanted.cq
+    for name, field in _COUNTS.items():
+        setattr(native, field, getattr(wanted, name))

@@ -6,7 +6,6 @@ PyNvVideoCodec programming guide, section 2.3.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from av.video.frame import VideoFrame
@@ -30,28 +29,12 @@ _MOST_B_FRAMES: Final = 7
 """More than any preset asks for: the bound where neither settings nor parameter sets state one."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Waiting:
-    """A picture whose packet has not come yet.
-
-    It keeps its samples: the package copies them at any time, without a wait.
-    """
-
-    pts_ticks: int
-    surface: object
-
-
 class NvencSession(EncoderSession[VideoFrame | TimedPicture]):
     """One encoder on NVENC, made for one segment and dropped with it.
 
     Software frames carry their time and must be in the settings' size, pixel format and time base; everything else
-    comes as a ``TimedPicture``. Nothing is converted: NVENC's surface holds the samples as they are.
-
-    Args:
-        device: whose NVENC.
-        settings: what to encode, how and in which time base; settled for NVENC.
-        from_host: where the pictures are: in host memory, or on the device. There they must be complete when they are
-            given: the package waits for no stream.
+    comes as a ``TimedPicture``. Nothing is converted: NVENC's surface holds the samples as they are. Unless pictures
+    come ``from_host``, they are on the device, and complete: the package waits for no stream.
 
     Raises:
         Unsupported: no NVENC does that; the message names the setting.
@@ -60,13 +43,7 @@ class NvencSession(EncoderSession[VideoFrame | TimedPicture]):
         DeviceError: the device failed.
     """
 
-    def __init__(
-        self,
-        device: NvencDevice,
-        settings: EncoderSettings,
-        *,
-        from_host: bool = True,
-    ) -> None:
+    def __init__(self, device: NvencDevice, settings: EncoderSettings, *, from_host: bool = True) -> None:
         picture = settings.format
         self._settings = settings
         self.name = settings.implementation
@@ -86,7 +63,8 @@ class NvencSession(EncoderSession[VideoFrame | TimedPicture]):
         except BaseException:
             self._encoder.close()
             raise
-        self._waiting: dict[int, _Waiting] = {}
+        # By number, each picture's pts and its samples, which the package copies at any time, without a wait.
+        self._waiting: dict[int, tuple[int, object]] = {}
         self._taken = 0
 
     @property
@@ -96,45 +74,29 @@ class NvencSession(EncoderSession[VideoFrame | TimedPicture]):
 
     @property
     def reorder_frames(self) -> int:
-        """By how many pictures the encoder may reorder: as its parameter sets state it, else as B pictures allow."""
+        """By how many pictures the encoder may reorder, by its parameter sets, else by its B pictures."""
         return self._reorder_frames
 
     def encode(
-        self,
-        picture: VideoFrame | TimedPicture,
-        *,
-        keyframe: bool = False,
-        sei_messages: Sequence[SeiMessage] = (),
+        self, picture: VideoFrame | TimedPicture, *, keyframe: bool = False, sei_messages: Sequence[SeiMessage] = ()
     ) -> list[EncodedPacket]:
-        """Encode one picture and return the packets that are ready, in decoding order.
-
-        Raises:
-            EncoderFailed: the picture does not fit the settings, or is not later than the one before it.
-            DeviceError: the device failed, or gave something impossible.
-        """
+        """Encode one picture and return the packets that are ready."""
         self._require_open()
         pixels, pts_ticks = self._timed(picture)
-        size = (self._settings.format.width, self._settings.format.height)
-        if self._from_host:
-            surface: object = host_input(pixels, self._surface, *size)
-        else:
-            surface = device_input(pixels, self._surface, *size)
+        accept = host_input if self._from_host else device_input
+        surface = accept(pixels, self._surface, self._settings.format.width, self._settings.format.height)
         number = self._taken
-        self._waiting[number] = _Waiting(pts_ticks, surface)
+        self._waiting[number] = (pts_ticks, surface)
         self._taken, self._last_pts_ticks = number + 1, pts_ticks
         flags = _FORCE_IDR if keyframe or not number else 0
         found = self._encoder.call("Encode", surface, *self._picture_parameters(number, flags, sei_messages))
         return [self._packet(entry) for entry in found]
 
     def finish(self) -> list[EncodedPacket]:
-        """Return the packets the encoder still held, and check that every picture came out.
-
-        Raises:
-            DeviceError: the device failed, gave something impossible, or pictures are missing.
-        """
+        """Return the remaining packets; ``DeviceError`` if the device failed or pictures are missing."""
         self._require_open()
         packets = [self._packet(entry) for entry in self._encoder.call("EndEncode")] if self._taken else []
-        self._end([waiting.pts_ticks for waiting in self._waiting.values()], EngineFailed)
+        self._end([pts_ticks for pts_ticks, _ in self._waiting.values()], EngineFailed)
         return packets
 
     def close(self) -> None:
@@ -144,12 +106,7 @@ class NvencSession(EncoderSession[VideoFrame | TimedPicture]):
         self._waiting.clear()
 
     def reconfigure(self, change: RateChange) -> None:
-        """Change what steers the bitrate from the next picture on.
-
-        Raises:
-            Unsupported: the values contradict each other.
-            DeviceError: the driver refuses them; the session keeps the old ones.
-        """
+        """Change the rate control, from the next picture on."""
         self._require_open()
         try:
             wanted = changed_rates(self._rates, change)
@@ -199,4 +156,4 @@ class NvencSession(EncoderSession[VideoFrame | TimedPicture]):
             raise EngineFailed(message, RETRY_ADVICE)
         self._count_packet(EngineFailed, is_keyframe=is_keyframe)
         payload = self._writer.packet(data, is_keyframe=is_keyframe)
-        return EncodedPacket(self._waiting.pop(number).pts_ticks, is_keyframe, payload)
+        return EncodedPacket(self._waiting.pop(number)[0], is_keyframe, payload)

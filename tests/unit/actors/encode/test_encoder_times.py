@@ -11,7 +11,8 @@ from codecfleet.actors.encode.session import EncodedPacket
 from codecfleet.actors.encode.settings import Codec, RateControl
 from codecfleet.actors.encode.software import SoftwareEncoder, encoder_time_base
 from codecfleet.actors.media.values import VideoFormat
-from codecfleet.actors.settle.request import settle, software_request
+from codecfleet.actors.settle.request import settle
+from codecfleet.actors.settle.software import software_request
 from codecfleet.testing.clips import picture
 
 WIDTH, HEIGHT = 128, 96

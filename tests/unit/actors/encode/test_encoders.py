@@ -12,8 +12,9 @@ from codecfleet.actors.encode.profiles import PRESETS, PROFILES, gop_frames
 from codecfleet.actors.encode.settings import Codec, EncoderSettings, RateControl
 from codecfleet.actors.media.hdr import mastering_display_from_bytes, mastering_display_to_bytes
 from codecfleet.actors.media.values import Colour, ContentLight, HdrStatic, MasteringDisplay, VideoFormat
-from codecfleet.actors.settle.request import encoder_kind, software_request, with_initial_fullness
+from codecfleet.actors.settle.request import encoder_kind, with_initial_fullness
 from codecfleet.actors.settle.request import settle as settle_request
+from codecfleet.actors.settle.software import software_request
 from codecfleet.errors import Unsupported, UsageError
 
 PICTURE = VideoFormat(64, 64, "yuv420p", Fraction(25))

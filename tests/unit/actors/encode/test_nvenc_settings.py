@@ -20,7 +20,7 @@ from codecfleet.actors.encode.nvenc_settings import (
     TuningInfo,
 )
 from codecfleet.actors.encode.settings import Codec
-from codecfleet.actors.nvidia.nvenc.arguments import create_encoder_arguments
+from codecfleet.actors.nvidia.nvenc.device import create_encoder_arguments
 from codecfleet.actors.settle.nvenc_options import REFUSED, SETTINGS, read_option, settings_to_options
 from codecfleet.errors import Unsupported
 

@@ -13,7 +13,8 @@ from codecfleet.actors.encode.scheduling import ordinary_scheduling
 from codecfleet.actors.encode.settings import Codec
 from codecfleet.actors.encode.software import SoftwareEncoder
 from codecfleet.actors.media.values import VideoFormat
-from codecfleet.actors.settle.request import settle, software_request
+from codecfleet.actors.settle.request import settle
+from codecfleet.actors.settle.software import software_request
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has these rights")
 

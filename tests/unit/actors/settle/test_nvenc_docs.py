@@ -11,8 +11,9 @@ from codecfleet.actors.encode.settings import Codec
 from codecfleet.actors.media.values import VideoFormat
 from codecfleet.actors.nvidia.nvenc.device import NvencDevice
 from codecfleet.actors.nvidia.nvenc.inputs import SURFACE_NAMES
+from codecfleet.actors.settle.nvenc import nvenc_request
 from codecfleet.actors.settle.nvenc_options import REFUSED, SETTINGS, settings_to_options
-from codecfleet.actors.settle.request import nvenc_request, settle
+from codecfleet.actors.settle.request import settle
 from codecfleet.actors.surfaces.formats import surface_format
 from codecfleet.testing.nvidia.fake_nvenc import FakeNvenc
 

@@ -11,8 +11,8 @@ from codecfleet.actors.encode.profiles import NVENC_PROFILES, PRESETS, gop_frame
 from codecfleet.actors.encode.settings import Codec, EncoderSettings, RateControl
 from codecfleet.actors.media.values import VideoFormat
 from codecfleet.actors.nvidia.nvenc.device import NvencDevice
-from codecfleet.actors.settle.nvenc_capabilities import EncoderCapabilities
-from codecfleet.actors.settle.request import encoder_kind, nvenc_request
+from codecfleet.actors.settle.nvenc import EncoderCapabilities, nvenc_request
+from codecfleet.actors.settle.request import encoder_kind
 from codecfleet.actors.settle.request import settle as settle_request
 from codecfleet.errors import EngineUnfit, Unsupported, UsageError
 from codecfleet.testing.nvidia.fake_nvenc import FakeNvenc

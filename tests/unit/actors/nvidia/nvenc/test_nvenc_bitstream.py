@@ -14,7 +14,8 @@ from codecfleet.actors.encode.software import SoftwareEncoder
 from codecfleet.actors.media.hdr import content_light_from_bytes, mastering_display_from_bytes
 from codecfleet.actors.media.values import Colour, ContentLight, HdrStatic, MasteringDisplay, VideoFormat
 from codecfleet.actors.nvidia.nvenc.bitstream import BitstreamWriter, hdr_units, metadata_filter, obus
-from codecfleet.actors.settle.request import settle, software_request
+from codecfleet.actors.settle.request import settle
+from codecfleet.actors.settle.software import software_request
 from codecfleet.errors import EngineFailed
 from codecfleet.testing.clips import picture
 

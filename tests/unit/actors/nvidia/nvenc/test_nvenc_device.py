@@ -9,7 +9,7 @@ from codecfleet.actors.encode.nvenc_settings import NvencSettings, Qp, RateMode,
 from codecfleet.actors.encode.settings import Codec
 from codecfleet.actors.nvidia.cuda.memory import MemoryBudget
 from codecfleet.actors.nvidia.nvenc.device import NvencDevice
-from codecfleet.actors.settle.nvenc_capabilities import EncoderCapabilities
+from codecfleet.actors.settle.nvenc import EncoderCapabilities
 from codecfleet.actors.surfaces.formats import SurfaceFormat
 from codecfleet.errors import DeviceLost, DeviceMemory, EngineUnfit, SessionLimit, Unsupported
 from codecfleet.testing.nvidia.fake_nvenc import FakeNvenc
@@ -27,7 +27,7 @@ def test_capabilities_are_asked_once_a_codec() -> None:
     for _ in range(3):
         device.open(SETTINGS, NV12, *SIZE, from_host=True).close()
     assert package.asked == ["h264"]
-    assert device.capabilities(Codec.HEVC).engines == 2
+    assert device.capabilities(Codec.HEVC).b_frames_max
     assert package.asked == ["h264", "hevc"]
 
 

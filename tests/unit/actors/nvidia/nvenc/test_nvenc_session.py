@@ -13,7 +13,8 @@ from codecfleet.actors.media.values import SeiMessage, VideoFormat
 from codecfleet.actors.nvidia.nvenc.device import NvencDevice
 from codecfleet.actors.nvidia.nvenc.inputs import host_input
 from codecfleet.actors.nvidia.nvenc.session import NvencSession
-from codecfleet.actors.settle.request import nvenc_request, settle
+from codecfleet.actors.settle.nvenc import nvenc_request
+from codecfleet.actors.settle.request import settle
 from codecfleet.actors.surfaces.device_frame import DeviceFrame, DevicePlane, TimedPicture
 from codecfleet.actors.surfaces.formats import SurfaceLayout
 from codecfleet.errors import (
