@@ -40,7 +40,6 @@ CLEAN = (
 )
 ALLOWED = {
     "cluster/probes": "not rewritten yet",
-    "tests/unit/actors": "not rewritten yet",
     "tests/docs/test_vocabulary.py": "it lists the words",
     "benchmarks/results": "records of runs, with the names of their time",
 }

@@ -84,14 +84,14 @@ class Time:
         self.passes(watch, seconds)
 
     def passes(self, watch: CallWatch, seconds: float) -> None:
-        """Let time pass, and wake whoever slept."""
+        """Let time pass, and wake the sleeping thread."""
         with watch._rest:
             self.now_s += seconds
             watch._rest.notify()
 
 
 def test_an_overdue_call_is_told_of_once() -> None:
-    """Whoever asked hears of a call that does not return, as EngineHung, once; of one that returned, nobody does."""
+    """Listeners get one EngineHung for a call that does not return, and nothing for one that did."""
     time, told = Time(), []
     watch = time.watch()
     watch.on_overdue(told.append)
@@ -116,7 +116,7 @@ def test_an_overdue_call_is_told_of_once() -> None:
 
 
 def test_a_call_that_comes_back_too_late_raises_what_was_told() -> None:
-    """Who gave a call up has gone on without it; so must whoever made it, whatever it came back with."""
+    """A call reported as overdue fails for its caller too, whatever it returned."""
     time = Time()
     watch = time.watch()
 

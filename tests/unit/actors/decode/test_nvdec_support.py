@@ -105,7 +105,7 @@ def test_what_all_is_known_of_may_be_decoded(codec: str) -> None:
         ({"width": 63, "height": 47, "pix_fmt": "yuv444p10le"}, ""),
     ],
 )
-def test_every_objection_names_its_reason(changes: dict[str, object], reason: str) -> None:
+def test_every_refusal_names_its_reason(changes: dict[str, object], reason: str) -> None:
     """Codec, pixel format and odd sides are refused by name; odd sides only where chroma is halved."""
     assert unsupported_reason(replace(TRACK, **changes)) == reason  # type: ignore[arg-type]
 

@@ -77,7 +77,7 @@ def _halved(packet: Packet) -> Packet:
 
 
 def pictures(path: Path, held: int) -> Iterator[VideoFrame]:
-    """Decode a clip while so many pictures that it gave are still held."""
+    """Decode a clip while that many of its pictures are still held."""
     holding: deque[VideoFrame] = deque()
     with av.open(str(path)) as container:
         stream = container.streams.video[0]

@@ -31,7 +31,7 @@ class Gate(Work[str]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Twice(Work[str]):
-    """Do five frames in vain, and three of them again."""
+    """Do five frames, and three of them again."""
 
     def run(self, context: WorkContext) -> str:
         """Do them."""
@@ -41,7 +41,7 @@ class Twice(Work[str]):
         return "done"
 
 
-def test_frames_done_in_vain_are_work_and_no_progress() -> None:
+def test_frames_done_again_are_work_but_not_progress() -> None:
     """What is done again counts once as progress, and twice for the speed, whose count never falls."""
     context = WorkContext(frames_done=2)
     context.advance(5)
@@ -144,7 +144,7 @@ def test_errors() -> None:
 
 
 def test_work_whose_thread_never_returns_is_given_up() -> None:
-    """Whoever waits hears at once, whoever asks later too, and a thread that comes back after all disturbs nobody."""
+    """Current and later callers get the error at once, and a thread that returns after all changes nothing."""
     core, stuck, waiting = WorkerCore(1), Gate(job="j", label="a"), Gate(job="j", label="b")
     first, second = core.submit("0", stuck), core.submit("1", waiting)
     assert stuck.reached.wait(10)
@@ -209,7 +209,7 @@ def test_a_result_is_gone_with_the_last_who_holds_it() -> None:
 
 
 def test_work_without_a_thread_is_refused_and_never_begins() -> None:
-    """Who cannot have a thread is told so, and no thread that comes later runs that work for nobody."""
+    """Work without a thread fails at once, and no later thread runs it."""
     core = WorkerCore(1)
     refused = Gate(job="j", label="refused")
     threading.stack_size(1 << 46)  # more than there is

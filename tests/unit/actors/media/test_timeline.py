@@ -21,7 +21,7 @@ MILLISECOND = Fraction(1, 1000)
 
 
 def repair(stamps: list[int | None], **options: object) -> list[tuple[int, int]]:
-    """Push stamps through a mender; return (time, place in the decoder's output order)."""
+    """Push stamps through a repair; return (time, place in the decoder's output order)."""
     repair: TimestampRepair[int] = TimestampRepair(nominal=NOMINAL, **options)  # type: ignore[arg-type]
     out = [pair for place, ticks in enumerate(stamps) for pair in repair.push(place, ticks)]
     return [*out, *repair.finish()]
@@ -122,7 +122,7 @@ def test_frames_whose_time_is_their_own_never_move(times: list[int], random: obj
 
 @given(st.lists(st.integers(0, 60), min_size=2, max_size=60), st.data())
 def test_frames_that_share_a_time_get_the_same_ones_in_any_segment(times: list[int], data: st.DataObject) -> None:
-    """Rule R4: a mender that starts later gives the frames behind the cut the same times, as cuts avoid repeats."""
+    """Rule R4: a repair that starts later gives the frames behind the cut the same times, as cuts avoid repeats."""
     ticks = sorted(time * divisor(times) for time in times)
     cut = data.draw(st.sampled_from(sorted(set(ticks))))
     whole = [time for time, _ in repair(list(ticks), expected=ticks)]
@@ -155,7 +155,7 @@ def test_every_frame_comes_out_once_at_increasing_times(stamps: list[int | None]
 
 
 class _ByEveryRule(TimestampRepair[int]):
-    """A mender that applies every rule to every frame, also where none has anything to do."""
+    """A repair that applies every rule to every frame, also where none has anything to do."""
 
     def _goes_on(self, ticks: int) -> bool:  # noqa: ARG002 - whatever it is
         return False

@@ -139,7 +139,7 @@ def test_it_is_opened_once_and_late(device: FakeNvdec, clip: Path) -> None:
 
 
 def test_a_refusal_is_remembered(device: FakeNvdec, clip: Path) -> None:
-    """A package that is missing stays missing: everybody hears the reason, and nobody waits for it again."""
+    """A missing package stays missing: every caller gets the reason, and none waits for it again."""
     gpu = Gpu(opening := Opening(device, EngineUnfit("PyNvVideoCodec cannot be used here: no module")))
     for _ in range(3):
         with pytest.raises(EngineUnfit, match="PyNvVideoCodec cannot be used here: no module"):
@@ -149,7 +149,7 @@ def test_a_refusal_is_remembered(device: FakeNvdec, clip: Path) -> None:
 
 @pytest.mark.parametrize("kind", [DeviceMemory, DeviceLost, EngineFailed])
 def test_other_failures_are_tried_again(device: FakeNvdec, clip: Path, kind: type[DeviceError]) -> None:
-    """What may pass, like full memory, is no refusal for ever."""
+    """A passing error, such as full memory, is not remembered."""
     gpu = Gpu(opening := Opening(device, kind("not now")))
     with pytest.raises(kind, match="not now"):
         list(_decode(gpu, clip))
@@ -162,7 +162,7 @@ def _decode_without_blocking(gpu: Gpu, clip: Path) -> list[bytes]:
         return list(_decoded(pictures, clip))
 
 
-def test_nobody_in_a_hurry_waits_for_a_gpu_that_is_being_opened(device: FakeNvdec, clip: Path) -> None:
+def test_non_blocking_callers_do_not_wait_for_a_gpu_that_is_being_opened(device: FakeNvdec, clip: Path) -> None:
     """Who could do without is told at once, has it opened all the same, and once; after that there is a decoder."""
     may_open, opening = threading.Event(), Opening(device)
 

@@ -108,7 +108,7 @@ def test_a_process_says_its_last_words(statement: str) -> None:
 
 
 def test_threads_that_count_first_at_once_have_one_listener(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of two listeners the first would be deaf: whoever asks it would be told that every picture is right."""
+    """Of two taps the first would read nothing, and report every picture as right."""
     with _listening() as (_, speaker, only):
         made: list[StdoutTap] = []
         is_opening, may_open = threading.Event(), threading.Event()
@@ -142,7 +142,7 @@ def test_what_was_passed_on_takes_no_memory() -> None:
 
 
 def test_a_reader_who_is_slow_gets_everything() -> None:
-    """A pipe that takes little at once, and is not to be waited for, loses nothing and fails nobody."""
+    """A non-blocking pipe that takes little at once loses nothing and raises nothing."""
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     said = LINE + b"x" * (1 << 18)
@@ -156,7 +156,7 @@ def test_a_reader_who_is_slow_gets_everything() -> None:
         os.close(writer)
 
 
-def test_nobody_waits_for_whoever_reads_standard_input() -> None:
+def test_counting_does_not_wait_for_a_reader_of_standard_input() -> None:
     """C holds the lock of a stream while it reads from it, as ``input`` does: counting waits for no such stream."""
     libc = ctypes.CDLL(None)
     stdin = ctypes.c_void_p.in_dll(libc, "stdin")

@@ -154,7 +154,7 @@ def test_who_requires_on_a_gpu_waits_for_it(source: Path, device: str, told: tup
 
 
 def test_cancelling_is_no_failure_of_the_device(source: Path) -> None:
-    """A cancelled work ends, on a device too, instead of beginning anew in software."""
+    """Cancelled work ends, on a device too, instead of starting over in software."""
     context = WorkContext(device=device_with(SurfaceDecoder()))
     context.cancel()
     with pytest.raises(Cancelled):
@@ -162,7 +162,7 @@ def test_cancelling_is_no_failure_of_the_device(source: Path) -> None:
 
 
 def test_a_new_worker_decodes_wherever_it_can_at_once(source: Path) -> None:
-    """Many segments at once on a GPU that nobody has opened: whoever decodes each, the bytes are the same."""
+    """Many segments at once on a GPU that is not open yet: whichever decoder each gets, the bytes are the same."""
     works = segments(source) * 6
     wanted = [content(work.run(WorkContext())) for work in works]
     device = FakeDevice()

@@ -1,4 +1,4 @@
-"""A segment that a device encodes: the same bytes whoever decoded it, and what is scaled there stays there."""
+"""A segment that a device encodes: the same bytes whichever decoder it had, and what is scaled there stays there."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -142,7 +142,7 @@ def test_the_kind_says_what_was_done_to_pictures(folder: Path) -> None:
 
 
 def test_an_encoder_that_fails_is_not_blamed_on_the_decoder(folder: Path) -> None:
-    """Decoding again in software would not mend an encoder: its error comes through at once."""
+    """Decoding again in software would not repair an encoder: its error is raised at once."""
     device = FakeDevice()
     device.encoder.faults = {"nvEncEncodePicture": 8}
     work = works(planned(folder / "h264.mkv"))[0]

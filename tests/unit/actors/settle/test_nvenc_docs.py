@@ -38,7 +38,7 @@ def section(page: str, heading: str) -> str:
 
 
 def rows(text: str, columns: int) -> list[list[str]]:
-    """Return the tables' rows that have so many cells, heads left out."""
+    """Return the tables' rows that have that many cells, without heads."""
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line[:1] == "|"]
     return [row for row in cells if len(row) == columns and not set("".join(row)) <= set("-")]
 

@@ -73,7 +73,7 @@ def test_a_new_loadable_takes_the_place_of_the_old(warm: Warm, machine: Machine)
 
 
 def test_work_goes_to_the_dla_that_has_least_to_do(warm: Warm) -> None:
-    """Of those that are allowed, the one with the fewest networks lent; a process with a DLA of its own uses that."""
+    """Of those that are allowed, the one with the fewest networks in use; a process with a DLA of its own uses that."""
     networks, settings = warm.networks, warm.settings
     with (
         networks.acquire(settings) as one,

@@ -93,7 +93,7 @@ def test_what_is_taken_is_given_back() -> None:
 
 @given(content=st.binary(min_size=1, max_size=64))
 def test_a_copy_is_done_when_its_stream_is(content: bytes) -> None:
-    """Bytes arrive unchanged, and nobody may look before the stream was waited for."""
+    """Bytes arrive unchanged, once the stream was waited for."""
     cuda = Cuda(FakeCudaDriver())
     stream, host, device = cuda.stream(), cuda.pin(len(content)), cuda.allocate(len(content))
     ctypes.memmove(device, content, len(content))

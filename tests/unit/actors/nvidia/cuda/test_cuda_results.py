@@ -40,7 +40,7 @@ def test_the_page_lists_them_all() -> None:
 
 
 @pytest.mark.parametrize("code", [code for code in RESULTS if code])
-def test_every_code_is_one_kind_whoever_met_it(code: int) -> None:
+def test_every_code_is_one_kind_of_error(code: int) -> None:
     """A code tells memory, a missing feature, a time-out or a lost process; or only that a call failed."""
     expected = TOLD_APART.get(code, DeviceLost if code in FATAL_RESULTS else EngineFailed)
     assert kind_of_result(code, EngineFailed) is expected

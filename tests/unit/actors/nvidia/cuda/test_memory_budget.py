@@ -21,7 +21,7 @@ from codecfleet.testing.nvidia.fake_device import drop_idle
 
 
 class Memory:
-    """Memory of some size that others use too; it knows what nobody gave back yet."""
+    """Memory of some size that others use too; it knows what was not given back."""
 
     def __init__(self, size_bytes: int) -> None:
         self.size_bytes = size_bytes
@@ -34,7 +34,7 @@ class Memory:
         return sum(self.blocks.values())
 
     def allocate(self, size_bytes: int) -> int:
-        """Return the address of so many bytes."""
+        """Return the address of that many bytes."""
         if self.used_bytes + size_bytes > self.size_bytes:
             message = "the driver has no more"
             raise DeviceMemory(message)
@@ -120,7 +120,7 @@ def test_the_drivers_word_counts_too() -> None:
 
 
 def test_what_fails_otherwise_takes_nothing() -> None:
-    """Any other error of whoever allocates passes at once, and leaves the budget as it was."""
+    """Any other error of an allocation passes at once, and leaves the budget as it was."""
 
     def lost() -> None:
         message = "it is gone"
@@ -134,7 +134,7 @@ def test_what_fails_otherwise_takes_nothing() -> None:
 
 
 def test_a_buffer_may_come_back_while_another_is_freed_or_got() -> None:
-    """Whatever the driver is doing when the interpreter lets go of one, it comes back, and nobody waits for himself."""
+    """A buffer released during any driver call returns to its pool, without a deadlock."""
     budget, below = MemoryBudget(100), Memory(100)
     late: list[PooledBuffer] = []
 
@@ -193,7 +193,7 @@ def test_many_threads_stay_within_it() -> None:
 
 
 def test_buffers_come_back_from_whichever_thread_lets_go_of_them() -> None:
-    """Lent on one thread and let go of on others, every buffer comes back, once."""
+    """Acquired on one thread and released on others, every buffer returns once."""
     budget, below = MemoryBudget(None), Memory(10_000)
     keeper = BufferPool(below.allocate, below.free, 40, budget)
     handed: queue.SimpleQueue[PooledBuffer | None] = queue.SimpleQueue()
@@ -215,7 +215,7 @@ def test_buffers_come_back_from_whichever_thread_lets_go_of_them() -> None:
 
 
 @given(first=st.integers(0, 90), count=st.integers(1, 10))
-def test_page_locked_memory_is_lent_as_long_as_any_part_of_it_is_looked_at(first: int, count: int) -> None:
+def test_page_locked_memory_is_in_use_while_a_view_of_it_exists(first: int, count: int) -> None:
     """What lies in a buffer stays there while some view of it does, and then it is freed."""
     driver = FakeCudaDriver()
     memory = PinnedMemory(Cuda(driver), idle_bytes=0)
@@ -245,7 +245,7 @@ print("ending")
 
 
 def test_nothing_goes_back_when_the_interpreter_ends() -> None:
-    """What is still lent then stays as it is, without a word: the driver may be gone."""
+    """A buffer in use then stays as it is, silently: the driver may be gone."""
     done = subprocess.run([sys.executable, "-c", ENDING], capture_output=True, check=True, text=True)
     assert (done.stdout.split(), done.stderr) == (["freed", "ending"], "")
 

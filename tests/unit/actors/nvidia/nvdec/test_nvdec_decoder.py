@@ -140,7 +140,7 @@ def test_who_stops_early_costs_a_session(bench: Bench, clips: dict[str, Path]) -
 def test_nothing_is_given_back_that_is_still_written_to(
     bench: Bench, clips: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who gives up while pictures are on their way waits for them: the next one may be lent their memory at once."""
+    """Closing waits for unfinished pictures: their memory may be reused at once."""
     left: list[int] = []
     destroy = bench.driver.cuStreamDestroy
 

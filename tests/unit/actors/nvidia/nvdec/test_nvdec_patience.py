@@ -190,7 +190,7 @@ def test_few_wait_and_the_others_go_without(bench: Bench) -> None:
         each.return_it()
 
 
-def test_what_nobody_waited_for_is_opened_all_the_same(bench: Bench) -> None:
+def test_a_session_without_a_waiter_is_opened_all_the_same(bench: Bench) -> None:
     """As many sessions come as were wanted at once, one after the other, in one thread, and wait for the next."""
     waiting = [bench.wait_for() for _ in range(3)]
     requests = [bench.refused() for _ in range(4)]
@@ -217,7 +217,7 @@ def _join_maker(bench: Bench) -> None:
 
 
 def test_only_one_is_opened_at_a_time(bench: Bench) -> None:
-    """While one opening is under way, no other begins, whoever asks."""
+    """While one opening is under way, no other begins."""
     first = bench.wait_for(non_blocking=False)
     others = [bench.wait_for(non_blocking=False) for _ in range(5)]
     assert bench.maker.began() == "h264"
@@ -242,7 +242,7 @@ def test_who_requires_waits_however_long(bench: Bench) -> None:
 
 
 def test_those_who_wait_come_before_those_who_do_not(bench: Bench) -> None:
-    """What nobody waits for is opened when nobody waits."""
+    """A session without a waiter is opened when no caller waits."""
     waiting = [bench.wait_for() for _ in range(3)]
     bench.refused("vp9")
     late = bench.wait_for("hevc", non_blocking=False)
@@ -257,7 +257,7 @@ def test_those_who_wait_come_before_those_who_do_not(bench: Bench) -> None:
 
 
 def test_a_session_that_comes_back_serves_who_waits(bench: Bench) -> None:
-    """Nobody waits for an opening while a session of the kind lies idle, and what is not needed is not opened."""
+    """No caller waits for an opening while a session of the kind is idle, and unneeded ones are not opened."""
     bench.maker.finish()
     first = bench.wait_for(non_blocking=False)
     session = first.session()
@@ -276,7 +276,7 @@ def test_a_session_that_comes_back_serves_who_waits(bench: Bench) -> None:
     assert bench.pool.counts.of_kind[key()].made == 1
 
 
-def test_an_opening_goes_to_whoever_asks_next(bench: Bench) -> None:
+def test_an_opening_goes_to_the_next_caller(bench: Bench) -> None:
     """A segment that went without is over: the next one waits for what was begun for it, and no other is begun."""
     blocker = bench.wait_for("vp9", non_blocking=False)
     assert bench.maker.began() == "vp9"
@@ -295,8 +295,8 @@ def test_an_opening_goes_to_whoever_asks_next(bench: Bench) -> None:
         each.return_it()
 
 
-def test_what_failed_for_nobody_is_heard_by_the_next(bench: Bench) -> None:
-    """Whoever asks next hears why there is no session, once; then it is tried again."""
+def test_a_failure_without_a_waiter_is_raised_to_the_next_caller(bench: Bench) -> None:
+    """The next caller gets the error, once; then it is tried again."""
     waiting = [bench.wait_for("hevc") for _ in range(3)]
     bench.refused()
     bench.refused()
@@ -326,7 +326,7 @@ def test_a_failure_reaches_the_one_who_waits(bench: Bench) -> None:
 
 
 def test_closing_waits_for_what_is_being_opened(bench: Bench) -> None:
-    """No thread of the pool's is left, nor a session, and what nobody waited for is not begun any more."""
+    """Neither a thread nor a session of the pool is left, and openings without a waiter are cancelled."""
     waiting = [bench.wait_for() for _ in range(3)]
     for _ in range(3):
         bench.refused()

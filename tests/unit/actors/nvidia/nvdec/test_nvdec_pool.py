@@ -1,4 +1,4 @@
-"""Warm sessions: lent one at a time, kept while they are clean, closed once."""
+"""Warm sessions: handed out one at a time, kept while they are clean, closed once."""
 
 import threading
 from collections.abc import Callable
@@ -76,7 +76,7 @@ class Maker:
 
     @property
     def alive(self) -> list[Session]:
-        """Those that nobody closed."""
+        """Those that were not closed."""
         return [session for session in self.made if not session.closed]
 
 
@@ -86,11 +86,11 @@ def pool_of(maker: Callable[[SessionKey], Session], idle_max: int = 4) -> NvdecP
 
 
 def counts_of(pool: NvdecPool) -> tuple[int, int, int]:
-    """Return how many sessions were made, lent and closed."""
+    """Return how many sessions were made, handed out and closed."""
     return pool.counts.made, pool.counts.in_use, pool.counts.closed
 
 
-def test_a_session_is_lent_again() -> None:
+def test_a_session_is_used_again() -> None:
     """Range after range of one kind goes through one session."""
     pool = pool_of(maker := Maker())
     for _ in range(5):
@@ -101,7 +101,7 @@ def test_a_session_is_lent_again() -> None:
 
 
 def test_another_kind_gets_another_session() -> None:
-    """A session is lent for exactly what it was made for."""
+    """A session is handed out for exactly what it was made for."""
     pool = pool_of(maker := Maker())
     for wanted in (key(), key("hevc"), key(width=128), key()):
         with pool.acquire(wanted) as session:
@@ -110,7 +110,7 @@ def test_another_kind_gets_another_session() -> None:
 
 
 def test_two_at_once_get_two_and_the_last_used_first() -> None:
-    """Nobody shares a session; the one given back last is lent first."""
+    """No two callers share a session; the one returned last is handed out first."""
     pool = pool_of(maker := Maker())
     with pool.acquire(key()) as one, pool.acquire(key()) as other:
         assert one is not other
@@ -160,8 +160,8 @@ def test_full_memory_takes_the_idle_sessions() -> None:
     assert [session.closed for session in maker.made] == [1, 0, 0]
 
 
-def test_memory_full_of_lent_sessions_is_an_error() -> None:
-    """Where everything is in use, the one who asks hears of it, and nobody loses a session."""
+def test_memory_full_of_sessions_in_use_is_an_error() -> None:
+    """Where everything is in use, the caller gets an error, and no other loses a session."""
     pool = pool_of(maker := Maker(limit=1))
     with pool.acquire(key()) as session:
         with pytest.raises(DeviceMemory), pool.acquire(key("hevc")):
@@ -251,7 +251,7 @@ _steps = st.one_of(
     steps=st.lists(_steps, max_size=30), idle_max=st.integers(0, 3), limit=st.integers(1, 6), total=st.integers(1, 6)
 )
 def test_no_session_is_lost_or_shared(steps: list[tuple[str, object]], idle_max: int, limit: int, total: int) -> None:
-    """In any order of lending and returning, each session is lent to one, closed at most once, and accounted for."""
+    """In any order of calls, each session has one user, is closed at most once, and is accounted for."""
     budget = MemoryBudget(total * session_bytes(key()))
     pool = NvdecPool(maker := Maker(limit=limit), idle_max, budget)  # type: ignore[arg-type]
     limit = min(limit, total)
@@ -290,8 +290,8 @@ def _acquire(pool: NvdecPool, wanted: SessionKey, in_use: list[tuple[ExitStack, 
         in_use.append((stack.pop_all(), session))
 
 
-def test_no_thread_to_open_sessions_holds_nobody_up() -> None:
-    """Where no thread can be started whoever asks is told, and the next who asks has one tried again."""
+def test_without_a_thread_to_open_sessions_no_caller_waits() -> None:
+    """Where no thread can be started the caller gets an error, and the next one tries again."""
     pool = pool_of(maker := Maker())
     threading.stack_size(1 << 46)  # more than there is
     try:

@@ -64,7 +64,7 @@ def bench() -> Bench:
 
 
 def wider(clip: Clip) -> Clip:
-    """Return a clip of another size, which is no whole number of blocks."""
+    """Return a clip of another size, not a whole number of blocks."""
     return replace(clip, width=96, height=72)
 
 
@@ -102,7 +102,7 @@ def test_one_session_may_be_turned_to_every_size(bench: Bench, tmp_path: Path, n
 
 
 def test_a_session_can_always_be_turned_back(bench: Bench, tmp_path: Path) -> None:
-    """Another sequence of its first size is another session's: it would else be lent for a key that it refuses."""
+    """Another sequence of its first size is another session's: the first would refuse its key."""
 
     def wide(clip: Clip) -> Clip:
         return wider(sdr(clip))
@@ -154,7 +154,7 @@ def coloured(clip: Clip, params: str) -> Clip:
 
 
 def test_colours_that_blur_are_left_to_software(bench: Bench, tmp_path: Path) -> None:
-    """Software gives new colours to older pictures that had none: nobody else would know to which."""
+    """Software gives new colours to older pictures that had none; to which, cannot be known."""
     path, packets = spliced(tmp_path, "h264.ts", hdr)
     told = [each.colours for each in decoded_packets(SOFTWARE, path, packets)]
     assert told[0] == (0, 2, 2, 2)
@@ -164,7 +164,7 @@ def test_colours_that_blur_are_left_to_software(bench: Bench, tmp_path: Path) ->
 
 
 def test_other_parameters_in_the_middle_are_left_to_software(bench: Bench, tmp_path: Path) -> None:
-    """Where new parameters come with a packet that begins nothing, nobody guesses."""
+    """New parameters in a packet that begins nothing are refused."""
     path, packets = spliced(tmp_path, "h264.ts", wider)
     begins = len(TIMES)
     joined = [*packets[:begins], *packets[begins + 1 :]]
@@ -234,14 +234,14 @@ def test_notes_come_with_their_pictures(bench: Bench, tmp_path: Path) -> None:
 
 
 def test_statistics_that_the_driver_lacks_are_refused(bench: Bench, tmp_path: Path) -> None:
-    """An older driver gives none, and the package only warns: whoever insists on them hears why."""
+    """An older driver gives none, and the package only warns: requesting them is an error."""
     path = make_clip(tmp_path / "h264.ts", PLAIN_CLIPS["h264.ts"])
     with pytest.raises(EngineUnfit, match="statistics: this GPU's driver gives no decode statistics"):
         decoded_packets(replace(bench.decoder, options=NvdecOptions(statistics=True)), path, packets_of(path))
 
 
-def test_what_is_refused_writes_to_nobody_elses_memory(bench: Bench, tmp_path: Path) -> None:
-    """A picture whose notes are refused is not on its way to memory that somebody else has by then."""
+def test_a_refused_picture_writes_to_no_memory(bench: Bench, tmp_path: Path) -> None:
+    """A picture whose notes are refused is not copied to memory that is reused by then."""
     packets = packets_of(make_clip(tmp_path / "h264.ts", PLAIN_CLIPS["h264.ts"]))
     session = NvdecSession(bench.device, bench.cuda, key(options=NvdecOptions(statistics=True)))
     reader = session.reader(bench.to_host)

@@ -272,7 +272,7 @@ def _stated(track: _Track) -> CodedSequence | None:
 
 
 def test_a_size_within_a_sequence_is_told(tmp_path: Path) -> None:
-    """A VP9 frame of another size that is no key frame scales its references: that is no new sequence."""
+    """A VP9 frame of another size that is not a key frame scales its references: not a new sequence."""
     clip = Clip(times=constant_times(3), encoder="libvpx-vp9", options=(("deadline", "realtime"),))
     key, *others = _Track(make_clip(tmp_path / "clip.webm", clip)).packets
     assert not any(vp9_headers(data, (64, 48)).resizes for data in (key, *others))

@@ -129,7 +129,7 @@ def test_an_encoder_without_parameter_sets_is_an_error(codec: Codec) -> None:
 
 
 def test_nothing_to_say_is_no_filter() -> None:
-    """Unspecified values are not written, so nothing is claimed that nobody said."""
+    """Unspecified values are not written, so nothing unknown is claimed."""
     assert {metadata_filter(codec, PLAIN) for codec in CODECS} == {""}
     assert hdr_units(Codec.HEVC, HdrStatic()) == ()
 

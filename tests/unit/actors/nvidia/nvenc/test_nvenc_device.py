@@ -32,7 +32,7 @@ def test_capabilities_are_asked_once_a_codec() -> None:
 
 
 def test_a_segment_gets_an_encoder_of_its_own() -> None:
-    """Rate control begins anew with every encoder; those that are closed are gone from the driver."""
+    """Every encoder has its own rate control; those that are closed are gone from the driver."""
     package = FakeNvenc(sessions_max=1)
     device = NvencDevice(package)
     for number in range(3):
@@ -125,7 +125,7 @@ def test_a_capability_that_the_package_does_not_name_is_not_there() -> None:
 
 
 def test_a_device_that_answers_nothing_is_lost() -> None:
-    """The package says of a lost device that a picture failed; whoever asks the device learns more, and is believed."""
+    """The package reports a lost device as a failed picture; the device itself reports more, and that counts."""
 
     def lost() -> int:
         message = "cuMemGetInfo failed with CUDA error 999"

@@ -116,7 +116,7 @@ STRIDES = {
     "yuv444p": [(64, 1, 1)] * 3,
     "yuv444p10le": [(128, 2, 1)] * 3,
 }
-"""What PyNvVideoCodec 2.2.4 insists on, as it said itself."""
+"""What PyNvVideoCodec 2.2.4 requires, by its own messages."""
 
 
 @pytest.mark.parametrize("pix_fmt", PIX_FMTS)
