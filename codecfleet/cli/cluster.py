@@ -4,13 +4,13 @@ from dataclasses import replace
 from typing import Annotated, Final
 
 from ..errors import UsageError
-from .params import JsonFlag, flag, named
+from .params import JsonFlag, address_of, flag, named
 from .question import Question
 from .services import Answer, Commands, Machines, Services
 
 Address = Annotated[
     str | None,
-    named("--address", "RAY_ADDRESS", "Ask every node of this Ray cluster: host:port, or auto. Default: this machine."),
+    address_of("Ask every node of this Ray cluster: host:port, or auto. Default: this machine."),
 ]
 FleetFile = Annotated[
     str | None,

@@ -8,7 +8,7 @@ from typing import Annotated, Final
 
 from ..jobs.infer.spec import InferSpec
 from ..jobs.request.parts import RUN
-from .params import JsonFlag, named, with_options
+from .params import JsonFlag, address_of, with_options
 from .question import Question
 from .services import Answer, Commands, Services
 
@@ -18,9 +18,7 @@ def _infer(
     *,
     address: Annotated[
         str | None,
-        named(
-            "--address",
-            "RAY_ADDRESS",
+        address_of(
             "Use this Ray cluster's DLAs: host:port, or auto for the one on this machine. Default: the environment's "
             "RAY_ADDRESS, else this machine.",
             RUN,
@@ -44,10 +42,7 @@ COMMANDS: Final[Commands] = {
 
 @dataclass(frozen=True, slots=True)
 class AskInfer:
-    """Runs the job, and answers with its report.
-
-    ``address`` is a Ray cluster's; None is the environment's, else a private Ray.
-    """
+    """Runs the job on a cluster, the environment's if ``address`` is None, else on a private Ray."""
 
     spec: InferSpec
     address: str | None = None

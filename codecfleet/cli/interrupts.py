@@ -22,33 +22,26 @@ _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Phase(Enum):
-    """How far the run is."""
+    """How far the run is. Once the output is published, an interruption only cuts the shutdown short."""
 
     RUNNING = "running"
     CANCELLING = "cancelling"
-    """A signal came; the job is being cancelled and its files removed."""
     PUBLISHED = "published"
-    """The output has its final name: an interruption only cuts the shutdown short."""
     KILLED = "killed"
-    """The process is being ended at once."""
 
 
 class Act(Enum):
-    """What the shell must do."""
+    """What to do: cancel the job and start the deadline, or end the process now with the state's exit code."""
 
     CANCEL = "cancel"
-    """Cancel the job, and start the deadline."""
     EXIT = "exit"
-    """End the process now, with the state's exit code."""
 
 
 class Happening(Enum):
-    """An event other than a signal, which is its number."""
+    """An event other than a signal: cancelling took too long, or the output is in its place."""
 
     DEADLINE = "deadline"
-    """Cancelling took too long."""
     PUBLISHED = "published"
-    """The output is in its place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +133,11 @@ class Interrupts:
 
     def attach_here(self) -> None:
         """Raise ``KeyboardInterrupt`` in the main thread on cancellation, for work without an event loop."""
-        self._cancel = _interrupt
+
+        def interrupt() -> None:
+            raise KeyboardInterrupt
+
+        self._cancel = interrupt
 
     def published(self) -> None:
         """Report that the output is published."""
@@ -183,10 +180,6 @@ def end_at_once_on_signals(exit_code: int) -> None:
 
     for number in _SIGNALS:
         signal.signal(number, end)
-
-
-def _interrupt() -> None:
-    raise KeyboardInterrupt
 
 
 def last_acts() -> None:

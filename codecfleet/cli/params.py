@@ -28,6 +28,11 @@ def named(flag_: str, metavar: str, text: str, panel: str | None = None) -> Any:
     )
 
 
+def address_of(text: str, panel: str | None = None) -> Any:  # noqa: ANN401 - typer's return type
+    """Return the typer option for a Ray cluster's address."""
+    return named("--address", "RAY_ADDRESS", text, panel)
+
+
 def flag(flag_: str, text: str, panel: str | None = None) -> Any:  # noqa: ANN401 - typer's own return type
     """Return a typer option without a value."""
     return typer.Option(flag_, metavar="", help=text, rich_help_panel=panel, show_default=False)
@@ -41,12 +46,7 @@ SourceArgument = Annotated[str, typer.Argument(metavar="INPUT", help=get_args(So
 JsonFlag = Annotated[bool, flag("--json", "Print one JSON document, for programs.")]
 _SpecFile = Annotated[
     str | None,
-    named(
-        "--spec",
-        "FILE.toml",
-        "Take options from this file; options given here override it: docs/config.md.",
-        RUN,
-    ),
+    named("--spec", "FILE.toml", "Take options from this file; options given here override it: docs/config.md.", RUN),
 ]
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 from ..errors import UsageError
 from ..jobs.request.parts import RUN
 from ..jobs.request.spec import TranscodeSpec
-from .params import JsonFlag, named, with_spec_options
+from .params import JsonFlag, address_of, named, with_spec_options
 from .question import Question
 from .services import Commands
 
@@ -28,17 +28,6 @@ class PlanOn:
     fleet: str | None = None
     address: str | None = None
     policy: str | None = None
-
-
-def plan_on(fleet: str | None, address: str | None, policy: str | None) -> PlanOn:
-    """Return the options, checked.
-
-    Raises:
-        UsageError: they exclude each other.
-    """
-    if fleet is not None and address is not None:
-        raise UsageError("--fleet and --address exclude each other", "Leave one of them out.")
-    return PlanOn(fleet=fleet, address=address, policy=policy)
 
 
 def place_on(plan: "Plan", on: PlanOn, survey: Callable[[str], "Inventory"]) -> "PlacedPlan":
@@ -102,9 +91,7 @@ def _plan(
     ] = None,
     address: Annotated[
         str | None,
-        named(
-            "--address",
-            "RAY_ADDRESS",
+        address_of(
             "Show where it would run on this Ray cluster (host:port, or auto), whose nodes are probed.",
             RUN,
         ),
@@ -115,7 +102,9 @@ def _plan(
     ] = None,
     as_json: JsonFlag = False,
 ) -> Question:
-    on = plan_on(fleet, address, policy)
+    if fleet is not None and address is not None:
+        raise UsageError("--fleet and --address exclude each other", "Leave one of them out.")
+    on = PlanOn(fleet=fleet, address=address, policy=policy)
     return Question(ask=lambda services, _progress: services.plan(spec, on), as_json=as_json)
 
 

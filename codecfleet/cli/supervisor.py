@@ -11,7 +11,7 @@ import typer
 from ..console.output import Output, is_terminal, json_line
 from ..jobs.request.values import parse_path
 from .interrupts import Interrupts, last_acts
-from .params import JsonFlag, flag, named
+from .params import JsonFlag, address_of, flag
 from .question import Question, safe_line
 from .services import Answer, Commands, Services
 
@@ -23,9 +23,7 @@ _Node = Annotated[
 ]
 _Address = Annotated[
     str | None,
-    named(
-        "--address",
-        "RAY_ADDRESS",
+    address_of(
         "The Ray cluster: host:port, or auto for the one on this machine. Default: the environment's RAY_ADDRESS.",
     ),
 ]

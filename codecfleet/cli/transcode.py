@@ -18,7 +18,7 @@ from ..jobs.request.parts import RULES, RUN
 from ..jobs.request.spec import TranscodeSpec
 from .failures import READER_GONE_CODE, failure_of, print_failure
 from .interrupts import Interrupts, last_acts
-from .params import flag, named, with_spec_options
+from .params import address_of, flag, named, with_spec_options
 from .services import Commands, JobLike, Services
 
 
@@ -201,9 +201,7 @@ def _transcode(
     quiet: Annotated[bool, flag("--quiet", "Print nothing but an error; warnings are in the report.", RULES)] = False,
     address: Annotated[
         str | None,
-        named(
-            "--address",
-            "RAY_ADDRESS",
+        address_of(
             "Use this Ray cluster, host:port, or auto for the one on this machine: docs/fleet.md. Default: the "
             "environment's RAY_ADDRESS, else a private Ray.",
             RUN,

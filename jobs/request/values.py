@@ -1,8 +1,8 @@
 """Values as people write them, on the command line and in TOML files, parsed exactly.
 
-Every parser is pure, takes the name of what it parses for its error, and returns integers or ``Fraction``: a time or a
-rate never passes through a float. Only ASCII digits count, so that ``nan``, ``inf``, ``1e9`` and other scripts' digits
-are refused like any other word.
+Every parser takes the name of what it parses, and raises ``UsageError`` with that name and how to write such a value.
+It returns integers or ``Fraction``: a time or a rate never passes through a float. Only ASCII digits count, so that
+``nan``, ``inf``, ``1e9`` and other scripts' digits are refused like any other word.
 """
 
 import os
@@ -37,8 +37,7 @@ _SHOWN_CHARACTERS: Final = 60
 def parse_rate(name: str, text: str) -> int:
     """Return the bit/s (or bits, for a buffer) of ``text``: ``4M`` is 4,000,000, ``800k`` 800,000, ``2.5M`` 2,500,000.
 
-    Raises:
-        UsageError: it is not a rate, not a whole number of bits, under 1,000 or over 100 G.
+    From 1,000 to 100 G, and whole.
     """
     match = _RATE.fullmatch(text)
     if match is None:
@@ -52,11 +51,7 @@ def parse_rate(name: str, text: str) -> int:
 
 
 def parse_time(name: str, text: str) -> Fraction:
-    """Return the seconds of ``text``, exactly: ``90``, ``90.25s``, ``1:30``, ``00:01:30.5``.
-
-    Raises:
-        UsageError: it is not a time, negative, or over 10,000 hours.
-    """
+    """Return the seconds of ``text``, exactly: ``90``, ``90.25s``, ``1:30``, ``00:01:30.5``; at most 10,000 hours."""
     how = "Write seconds (90, 90.25s) or a clock time (1:30, 00:01:30.5)."
     seconds = _clock_s(text)
     if seconds is None:
@@ -79,11 +74,7 @@ def _clock_s(text: str) -> Fraction | None:
 
 
 def parse_size(name: str, text: str) -> tuple[int | None, int]:
-    """Return (width, height) of ``1280x720``, or (None, height) of ``720p``.
-
-    Raises:
-        UsageError: it is not a size, or a side is 0 or over 65,536.
-    """
+    """Return (width, height) of ``1280x720``, or (None, height) of ``720p``; a side is 1 to 65,536."""
     if (height := _HEIGHT.fullmatch(text)) is not None:
         sides: tuple[int | None, int] = (None, int(height[1]))
     elif (both := _SIZE.fullmatch(text)) is not None:
@@ -96,11 +87,7 @@ def parse_size(name: str, text: str) -> tuple[int | None, int]:
 
 
 def parse_count(name: str, text: str, *, least: int = 0, most: int = 1_000_000) -> int:
-    """Return the whole number ``text`` when it lies in ``least .. most``.
-
-    Raises:
-        UsageError: it is not a whole number, or out of that range.
-    """
+    """Return the whole number ``text`` when it lies in ``least .. most``."""
     how = f"Write a whole number from {least} to {most}."
     if _COUNT.fullmatch(text) is None:
         raise refusal(name, text, "not a whole number", how)
@@ -110,33 +97,21 @@ def parse_count(name: str, text: str, *, least: int = 0, most: int = 1_000_000) 
 
 
 def parse_counts(name: str, texts: Sequence[str]) -> tuple[int, ...]:
-    """Return the whole numbers ``texts``, in the order given.
-
-    Raises:
-        UsageError: one is not a whole number, or is given twice.
-    """
+    """Return the whole numbers ``texts``, in the order given; none may be repeated."""
     counts = tuple(parse_count(name, text, most=1_000) for text in texts)
     _refuse_repeats(name, [str(count) for count in counts])
     return counts
 
 
 def parse_choice(name: str, text: str, choices: Sequence[str]) -> str:
-    """Return ``text`` when it is one of ``choices``.
-
-    Raises:
-        UsageError: it is none of them.
-    """
+    """Return ``text`` when it is one of ``choices``."""
     if text not in choices:
         raise refusal(name, text, "not one of its values", f"Choose {', '.join(choices[:-1])} or {choices[-1]}.")
     return text
 
 
 def parse_numbers(name: str, text: str) -> tuple[float, ...]:
-    """Return the number, or the three numbers with commas between, of ``text``: one for each channel of a picture.
-
-    Raises:
-        UsageError: it is neither.
-    """
+    """Return the number, or the three numbers with commas between, of ``text``: one for each channel of a picture."""
     parts = text.split(",")
     if len(parts) not in (1, _CHANNELS) or not all(_NUMBER.fullmatch(part) for part in parts):
         how = "Write for example 0.017 or 123.7,116.3,103.5."
@@ -147,8 +122,7 @@ def parse_numbers(name: str, text: str) -> tuple[float, ...]:
 def parse_pairs(name: str, texts: Sequence[str]) -> tuple[tuple[str, str], ...]:
     """Return (key, value) of each ``key=value``, in the order given; a value may hold more ``=`` signs.
 
-    Raises:
-        UsageError: there is no ``=``, no value, or a key has characters no encoder option has, or is given twice.
+    Keys are those that encoder options can have, each once.
     """
     pairs = []
     for text in texts:
@@ -161,11 +135,7 @@ def parse_pairs(name: str, texts: Sequence[str]) -> tuple[tuple[str, str], ...]:
 
 
 def parse_path(name: str, text: str) -> str:
-    """Return ``text`` when it can name something: a file, an address, a pixel format.
-
-    Raises:
-        UsageError: it is empty, holds a NUL, or looks like an option that lacks its value.
-    """
+    """Return ``text`` when it can name a file, an address, a pixel format: not "", a NUL, or an option."""
     if not text.strip():
         raise UsageError(f"{name} is empty", "Write its name.")
     if "\0" in text:
@@ -176,11 +146,6 @@ def parse_path(name: str, text: str) -> str:
 
 
 def _refuse_repeats(name: str, keys: Sequence[str]) -> None:
-    """Make sure that no key comes twice.
-
-    Raises:
-        UsageError: one does.
-    """
     for position, key in enumerate(keys):
         if key in keys[:position]:
             raise refusal(name, key, "given twice", "Give it once.")
@@ -198,11 +163,7 @@ def is_ffmpeg_ratio(value: Fraction) -> bool:
 
 
 def location(name: str, value: object) -> str:
-    """Return a path or URL, as a program passes it, as text.
-
-    Raises:
-        UsageError: it is neither ``str`` nor ``os.PathLike``.
-    """
+    """Return a path or URL, as a program passes it, as text."""
     path = os.fspath(value) if isinstance(value, os.PathLike) else value
     if not isinstance(path, str):
         raise UsageError(f"{name} is not a path: {value!r}", "Give a str or a pathlib.Path.")

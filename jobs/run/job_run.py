@@ -15,9 +15,8 @@ from ..join.spool import Spool
 from ..plan.encoders import NOT_ON_NVENC, may_restart, settle_encoder_kind
 from ..plan.placing import check_device, settled_demand
 from ..plan.plan import Plan, plan_transcode
-from ..report.channel import EventChannel
+from ..report.channel import EventChannel, JobEvents
 from ..report.events import Done, Planned, Warned
-from ..report.job_events import JobEvents
 from ..report.report import Report, Warning_
 from ..request.spec import TranscodeSpec
 from ..source.source import SourceStamp

@@ -25,8 +25,8 @@ from ..join.spool import Spool, SpooledSegment
 from ..join.video_track import JoinedTrack
 from ..plan.placing import settled_demand
 from ..plan.plan import Plan
+from ..report.channel import JobEvents
 from ..report.events import Progress, SegmentFinished, SegmentStarted
-from ..report.job_events import JobEvents
 from ..report.report import Warning_
 from ..source.source import SourceStamp
 

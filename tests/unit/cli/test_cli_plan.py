@@ -1,9 +1,9 @@
-"""Where ``plan`` is told to place a job."""
+"""Where ``plan`` places a job."""
 
 import pytest
 
-from codecfleet.cli.app import run
-from codecfleet.cli.plan import PlanOn, plan_on
+from codecfleet.cli.app import parse, run
+from codecfleet.cli.plan import PlanOn
 from codecfleet.cli.services import Answer, Services
 from codecfleet.errors import UsageError
 
@@ -26,7 +26,7 @@ def test_the_options_reach_the_service() -> None:
 def test_a_fleet_and_a_cluster_exclude_each_other() -> None:
     """A plan is for one or the other."""
     with pytest.raises(UsageError, match="exclude each other"):
-        plan_on("f.toml", "auto", None)
+        parse(["plan", "a.mkv", "--fleet", "f.toml", "--address", "auto"])
 
 
 @pytest.mark.parametrize("option", ["--fleet", "--address", "--policy"])
