@@ -13,23 +13,22 @@ from ..report.report import TrackReport, Warning_
 from ..request.spec import TranscodeSpec
 from ..source.tracks import Chapter, SourceDescription, Track, TrackKind
 from .containers import Container
-from .dispositions import lost_dispositions
-from .tags import held_language, kept_tags, needs_free_keys, unheld_tags
+from .tags import held_language, kept_tags, lost_dispositions, needs_free_keys, unheld_tags
 from .track_plan import Action, TrackPlan, label_checks
 
 _TEXT_SUBTITLES = frozenset({"mov_text", "subrip", "ass", "webvtt", "text"})
 _MAX_ENCODED_CHANNELS = 8
+_BIT_FOR_BIT = "copied bit for bit"
 _TIMECODE_RATES = (24, 25, 30, 48, 50, 60, 100, 120, 150)
 """Whole frame rates in which a timecode can count (as FFmpeg's muxers accept them)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CarryPlan:
-    """The fate of every track but the encoded one, and of chapters and tags."""
+    """The fate of every track but ``video``, the encoded one, whose tags and disposition are carried too."""
 
     container: Container
     video: Track | None
-    """The track that is encoded; its own tags and disposition are carried too."""
     tracks: tuple[TrackPlan, ...]
     chapters: tuple[Chapter, ...]
     tags: tuple[tuple[str, str], ...]
@@ -54,15 +53,10 @@ class CarryPlan:
             if plan.asked
         )
 
-    @property
-    def encoded_audio(self) -> tuple[TrackPlan, ...]:
-        """The audio tracks that are to be encoded before the gather."""
-        return tuple(t for t in self.tracks if t.action is Action.ENCODE)
-
     def audio_works(
         self, job: str, source: str, *, start_s: Fraction | None = None, end_s: Fraction | None = None
     ) -> dict[int, EncodeAudio]:
-        """Return the work that encodes each such track, by its stream index; times are on the source's clock."""
+        """Return the work that encodes each audio track that needs it, by stream index; on the source's clock."""
         return {
             plan.track.index: EncodeAudio(
                 job=job,
@@ -73,7 +67,8 @@ class CarryPlan:
                 start_s=start_s,
                 end_s=end_s,
             )
-            for plan in self.encoded_audio
+            for plan in self.tracks
+            if plan.action is Action.ENCODE
         }
 
     @property
@@ -86,10 +81,12 @@ class CarryPlan:
     @property
     def video_tags(self) -> dict[str, str]:
         """The tags of the encoded track's stream: language, title, handler, timecode."""
-        if self.video is None or not self.container.tags:
-            return {"language": self.video.language} if self.video is not None and self.video.language else {}
+        if self.video is None:
+            return {}
+        if not self.container.tags:
+            return {"language": self.video.language} if self.video.language else {}
         tags = kept_tags(self.video.tags, self.container, of_track=True)
-        return {**tags, **({"timecode": self.timecode} if self.timecode else {})}
+        return tags | ({"timecode": self.timecode} if self.timecode else {})
 
     @property
     def video_disposition(self) -> int:
@@ -126,14 +123,9 @@ def plan_carry(
     planner = _Planner(source, spec, container, timecode)
     tracks = tuple(planner.fate(track) for track in source.tracks if track is not video)
     tags = tuple(kept_tags(source.tags, container).items()) if container.tags else ()
+    chapters = source.chapters if container.chapters else ()
     plan = CarryPlan(
-        container=container,
-        video=video,
-        tracks=tracks,
-        chapters=source.chapters if container.chapters else (),
-        tags=tags,
-        timecode=timecode,
-        losses=(),
+        container=container, video=video, tracks=tracks, chapters=chapters, tags=tags, timecode=timecode, losses=()
     )
     return replace(plan, losses=tuple(_losses(plan, source)))
 
@@ -162,8 +154,16 @@ def _timecode(source: SourceDescription, video: Track | None, container: Contain
     if source.timecode is None or not container.tags or rate is None:
         return None
     whole = int(rate + Fraction(1, 2))
-    counts = whole in _TIMECODE_RATES or (whole > 0 and whole % 30 == 0)
-    return source.timecode if counts or container.is_matroska else None
+    counts = container.is_matroska or whole in _TIMECODE_RATES or (whole > 0 and whole % 30 == 0)
+    return source.timecode if counts else None
+
+
+def _copy(track: Track, why: str = _BIT_FOR_BIT) -> TrackPlan:
+    return TrackPlan(track, Action.COPY, track.codec, why)
+
+
+def _drop(track: Track, why: str, loss: str) -> TrackPlan:
+    return TrackPlan(track, Action.DROP, None, why, loss)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,19 +177,18 @@ class _Planner:
         decide = {TrackKind.AUDIO: self._audio, TrackKind.SUBTITLE: self._subtitle, TrackKind.DATA: self._data}
         if track.kind in decide:
             return decide[track.kind](track)
-        if track.kind is TrackKind.VIDEO and track.codec in self.container.extra_video_codecs:
-            return TrackPlan(track, Action.COPY, track.codec, "a further video track is copied")
-        if track.kind is TrackKind.VIDEO:
-            return self._drop(track, self._refused(track), "video-track-dropped")
-        is_cover = track.kind is TrackKind.COVER
-        if track.codec in self.container.cover_codecs if is_cover else self.container.attachments:
-            return TrackPlan(track, Action.COPY, track.codec, "copied bit for bit")
-        if is_cover:
-            return self._drop(track, self._refused(track), "cover-dropped")
-        return self._drop(track, f".{self.container.name} cannot hold attachments", "attachment-dropped")
-
-    def _drop(self, track: Track, why: str, loss: str) -> TrackPlan:
-        return TrackPlan(track, Action.DROP, None, why, loss)
+        container = self.container
+        fits, loss = {
+            TrackKind.VIDEO: (track.codec in container.extra_video_codecs, "video-track-dropped"),
+            TrackKind.COVER: (track.codec in container.cover_codecs, "cover-dropped"),
+            TrackKind.ATTACHMENT: (container.attachments, "attachment-dropped"),
+        }[track.kind]
+        if fits:
+            return _copy(track, "a further video track is copied" if track.kind is TrackKind.VIDEO else _BIT_FOR_BIT)
+        is_attachment = track.kind is TrackKind.ATTACHMENT
+        return _drop(
+            track, f".{container.name} cannot hold attachments" if is_attachment else self._refused(track), loss
+        )
 
     def _refused(self, track: Track) -> str:
         return f".{self.container.name} cannot hold {track.codec or track.tag or 'this kind of'} {track.kind.value}"
@@ -203,9 +202,9 @@ class _Planner:
         wanted = track.codec if self.spec.audio == "copy" else self.spec.audio
         copied = wanted == track.codec and track.codec in self.container.audio_codecs
         if (impossible := self._no_sound(track, copied=copied)) is not None:
-            return self._drop(track, impossible, "audio-dropped")
+            return _drop(track, impossible, "audio-dropped")
         if copied:
-            return TrackPlan(track, Action.COPY, track.codec, "copied bit for bit")
+            return _copy(track)
         return self._encoded(track, None if self.spec.audio == "copy" else self.spec.audio)
 
     def _no_sound(self, track: Track, *, copied: bool) -> str | None:
@@ -220,7 +219,7 @@ class _Planner:
 
     def _encoded(self, track: Track, asked: str | None) -> TrackPlan:
         if track.audio is not None and track.audio.channels > _MAX_ENCODED_CHANNELS:
-            return self._drop(track, f"{track.audio.channels} channels are more than can be encoded", "audio-dropped")
+            return _drop(track, f"{track.audio.channels} channels are more than can be encoded", "audio-dropped")
         if asked is not None:
             return TrackPlan(track, Action.ENCODE, asked, f"{asked} was asked for")
         reason = f"{self._refused(track)}: encoded to {self.container.audio_fallback}"
@@ -230,24 +229,24 @@ class _Planner:
         if self.spec.subtitles == "none":
             return TrackPlan(track, Action.DROP, None, "no subtitles were asked for", asked=True)
         if track.codec in self.container.subtitle_codecs:
-            return TrackPlan(track, Action.COPY, track.codec, "copied bit for bit")
+            return _copy(track)
         target = self.container.text_subtitles
         if track.codec in _TEXT_SUBTITLES and target is not None:
             reason = f"{self._refused(track)}: its text became {target}, without styles"
             return TrackPlan(track, Action.CONVERT, target, reason, "subtitle-converted")
-        return self._drop(track, self._refused(track), "subtitle-dropped")
+        return _drop(track, self._refused(track), "subtitle-dropped")
 
     def _data(self, track: Track) -> TrackPlan:
         if track.tag == "tmcd":
             if self.timecode is not None:
                 return TrackPlan(track, Action.CONVERT, "timecode", f"its timecode {self.timecode} is written again")
-            return self._drop(track, f".{self.container.name} cannot hold this timecode", "timecode-dropped")
+            return _drop(track, f".{self.container.name} cannot hold this timecode", "timecode-dropped")
         if track.tag == "text" and self.source.chapters:
             if self.container.chapters:
                 return TrackPlan(track, Action.CONVERT, "chapters", "it names the chapters, which are written again")
             return TrackPlan(track, Action.DROP, None, "it names the chapters, which have no place here")
         # Not even mov: FFmpeg's muxer writes a timed metadata track whose sample description is void.
-        return self._drop(track, self._refused(track), "data-track-dropped")
+        return _drop(track, self._refused(track), "data-track-dropped")
 
 
 _TRACK_CHECKS = {
@@ -274,8 +273,7 @@ def _losses(plan: CarryPlan, source: SourceDescription) -> Iterator[Warning_]:
     if renamed := sorted(key for key, _ in plan.tags if plan.container.is_matroska and " " in key):
         message = f"tags are renamed in .{name}, whose names have no spaces: {', '.join(renamed)}"
         yield Warning_(code="tags-renamed", message=message, checks=("metadata.tags",))
-    lost = unheld_tags(source.tags, plan.container, free_keys=plan.free_keys)
-    if lost:
+    if lost := unheld_tags(source.tags, plan.container, free_keys=plan.free_keys):
         message = f"tags are lost in .{name}: {', '.join(lost)}"
         yield Warning_(code="tags-dropped", message=message, checks=("metadata.tags",))
 
@@ -290,7 +288,6 @@ def _track_losses(plan: CarryPlan, track: TrackPlan) -> Iterator[Warning_]:
         message = f".{plan.container.name} cannot name the language of {described.name}"
         checks = label_checks(plan.tracks, described.index, "language")
         yield Warning_(code="language-dropped", message=message, checks=checks)
-
     if track.kept and (lost := lost_dispositions(described, plan.container)):
         message = f".{plan.container.name} does not say that {described.name} is {', '.join(lost)}"
         checks = label_checks(plan.tracks, described.index, "disposition")

@@ -16,14 +16,12 @@ _MIN_MOV_TIMESCALE = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Container:
-    """One way to write an output file.
+    """One way to write an output file; ``name`` is the extension without its dot, ``muxer`` and codecs FFmpeg's names.
 
-    ``muxer`` is FFmpeg's name. Codec names are FFmpeg's canonical ones; the codecs are those this container is known
-    to be read with, not all that the muxer would take.
+    The codecs are those this container is known to be read with, not all that the muxer would take.
     """
 
     name: str
-    """The extension, without its dot."""
     muxer: str
     default_codec: Codec
     video_codecs: frozenset[Codec]
@@ -32,12 +30,11 @@ class Container:
     """What a track is encoded to when its own codec does not fit; None where the container holds no audio."""
     subtitle_codecs: frozenset[str] = frozenset()
     text_subtitles: str | None = None
-    """What text subtitles are converted to when their own codec does not fit."""
+    """The same of text subtitles."""
     extra_video_codecs: frozenset[str] = frozenset()
-    """Codecs of further video tracks that can be copied beside the encoded one."""
+    """Of further tracks that are copied beside the encoded one."""
     attachments: bool = False
     cover_codecs: frozenset[str] = frozenset()
-    """Still-picture codecs that can be carried as cover art."""
     cover_as_attachment: bool = False
     chapters: bool = False
     tags: bool = False
@@ -79,23 +76,17 @@ class Container:
             return Fraction(1, timescale)
         if self.is_matroska:
             return Fraction(1, 1000)
-        if self.muxer == "mpegts":
-            return Fraction(1, 90_000)
-        return source_time_base
+        return Fraction(1, 90_000) if self.muxer == "mpegts" else source_time_base
 
     def options(self, video_tick: Fraction) -> dict[str, str]:
         """Return the muxer's options: no date, no random id, index in front, times exact to ``video_tick``."""
         options = {"fflags": "+bitexact"}
         if self.is_isobmff:
             # Start offsets are stored in the movie's own timescale; its default of 1000 would round them.
-            options["movie_timescale"] = str(video_tick.denominator)
-            options["video_track_timescale"] = str(video_tick.denominator)
-            options["strict"] = "unofficial"
-            options["movflags"] = _FRAGMENTED_FLAGS if self.fragmented else "+faststart"
-        elif self.is_matroska:
-            options["cues_to_front"] = "1"
-            options["default_mode"] = "passthrough"
-        return options
+            timescale = str(video_tick.denominator)
+            options |= {"movie_timescale": timescale, "video_track_timescale": timescale, "strict": "unofficial"}
+            return options | {"movflags": _FRAGMENTED_FLAGS if self.fragmented else "+faststart"}
+        return options | ({"cues_to_front": "1", "default_mode": "passthrough"} if self.is_matroska else {})
 
     def check_video_codec(self, codec: Codec) -> None:
         """Make sure that ``codec`` fits.

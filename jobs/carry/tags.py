@@ -1,4 +1,4 @@
-"""Which tags of a source say something about its content, and which containers can hold them.
+"""Which tags of a source say something about its content, what its tracks are for, and which containers hold that.
 
 A tag that describes the old file (its brand, its muxer, its statistics) would be false in the new one and is left out
 without a warning.
@@ -6,7 +6,12 @@ without a warning.
 
 import re
 from collections.abc import Iterable
+from functools import reduce
+from operator import or_
 
+from av.stream import Disposition
+
+from ..source.tracks import Track, TrackKind
 from .containers import Container
 
 _ABOUT_THE_FILE = re.compile(
@@ -102,3 +107,29 @@ def _repeats(key: str, tags: dict[str, str]) -> bool:
     # mp4's reader gives a tag twice when it has a language: once as "location", once as "location-eng".
     base, dash, language = key.rpartition("-")
     return bool(dash) and len(language) == len("eng") and tags.get(base) == tags[key]
+
+
+def _flags(*flags: Disposition) -> int:
+    return reduce(or_, (int(flag) for flag in flags))
+
+
+_D = Disposition
+_ALWAYS = _flags(_D.default, _D.attached_pic, _D.timed_thumbnails, _D.still_image, _D.dependent, _D.metadata)
+"""Kept everywhere that counts, or about how a track is stored and not what it is for."""
+_SPOKEN = _flags(_D.hearing_impaired, _D.visual_impaired, _D.comment, _D.dub)
+_HELD = {
+    "mp4": _SPOKEN | _flags(_D.captions, _D.descriptions),
+    "mov": 0,
+    "matroska": _SPOKEN | _flags(_D.forced, _D.original),
+    "webm": _flags(_D.forced),
+}
+_HELD_OF_SUBTITLES = {"matroska": _flags(_D.descriptions), "webm": _flags(_D.captions, _D.descriptions)}
+"""By FFmpeg's muxers, besides the default; each was written and read back."""
+
+
+def lost_dispositions(track: Track, container: Container) -> list[str]:
+    """Return the names of what a track is for, and ``container`` does not say."""
+    held = _ALWAYS | _HELD.get(container.muxer, 0)
+    if track.kind is TrackKind.SUBTITLE:
+        held |= _HELD_OF_SUBTITLES.get(container.muxer, 0)
+    return sorted(str(flag.name) for flag in Disposition if track.disposition & int(flag) & ~held)

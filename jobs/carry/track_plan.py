@@ -20,16 +20,17 @@ class Action(Enum):
 
 @dataclass(frozen=True, slots=True)
 class TrackPlan:
-    """One track's fate. ``codec`` is the output's, None where nothing is written; ``loss`` names what is lost."""
+    """One track's fate. ``codec`` is the output's, None where nothing is written; ``asked``: it was asked to go.
+
+    ``loss`` is a stable code, where something is lost that was not asked to go.
+    """
 
     track: Track
     action: Action
     codec: str | None
     reason: str
     loss: str | None = None
-    """A stable code, where this fate loses something that was not asked to go."""
     asked: bool = False
-    """Whether it was asked to go."""
 
     @property
     def kept(self) -> bool:
@@ -57,24 +58,21 @@ _LABELS = {TrackKind.AUDIO: "audio", TrackKind.SUBTITLE: "subtitles"}
 
 def content_checks(tracks: Sequence[TrackPlan], index: int, *words: str) -> tuple[str, ...]:
     """Return the names of the checks of a track's content, by its stream index: only those ``words``, or all."""
-    kind = _kind(tracks, index)
-    if kind not in _LABELS:
+    if (found := _numbered(tracks, index)) is None:
         return ()
-    name = f"{_LABELS[kind]}.{_number(tracks, kind, index)}"
+    name = ".".join(found)
     return tuple(f"{name}.{word}" for word in words) or (name,)
 
 
 def label_checks(tracks: Sequence[TrackPlan], index: int, label: str) -> tuple[str, ...]:
     """Return the name of the check of a track's ``language``, ``title`` or ``disposition``."""
-    kind = _kind(tracks, index)
-    return (f"metadata.{label}.{_LABELS[kind]}-{_number(tracks, kind, index)}",) if kind in _LABELS else ()
+    found = _numbered(tracks, index)
+    return () if found is None else (f"metadata.{label}.{'-'.join(found)}",)
 
 
-def _kind(tracks: Sequence[TrackPlan], index: int) -> TrackKind:
-    return next(plan.track.kind for plan in tracks if plan.track.index == index)
-
-
-def _number(tracks: Sequence[TrackPlan], kind: TrackKind, index: int) -> int:
-    """Count as ``verify`` does: the tracks of one kind that were asked for and that FFmpeg knows."""
+def _numbered(tracks: Sequence[TrackPlan], index: int) -> tuple[str, str] | None:
+    """Return a track's label and number as ``verify`` counts: the tracks of a kind, asked for, that FFmpeg knows."""
+    kind = next(plan.track.kind for plan in tracks if plan.track.index == index)
     counted = [plan.track for plan in tracks if not plan.asked]
-    return sum(track.kind is kind and track.decodable and track.index < index for track in counted)
+    number = sum(track.kind is kind and track.decodable and track.index < index for track in counted)
+    return (_LABELS[kind], str(number)) if kind in _LABELS else None
