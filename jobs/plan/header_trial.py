@@ -110,7 +110,12 @@ def _losses(
 ) -> Iterator[Warning_]:
     for kind in (kind for kind in kinds if kind in wanted):
         before, after = _meaning(kind, wanted[kind]), _meaning(kind, found.get(kind))
-        if before != after:
+        if isinstance(before, tuple) and isinstance(after, tuple):
+            # Each writer rounds an angle's sine.
+            differs = any(abs(a - b) > 1 for a, b in zip(before, after, strict=True))
+        else:
+            differs = before != after
+        if differs:
             yield kinds[kind].warning(container, changed=after is not None)
 
 
@@ -124,7 +129,7 @@ def _meaning(kind: str, data: bytes | None) -> object:
         return content_light_from_bytes(data)
     if kind == "display_matrix":
         a, b, _, c, d, *_ = _MATRIX.unpack_from(data)
-        # Where the picture is moved to, players ignore; an angle's sine is rounded by each writer.
+        # Where the picture is moved to, players ignore.
         turn = tuple(round(value * 128 / _ONE) for value in (a, b, c, d))
         return None if turn == (128, 0, 0, 128) else turn
     return data

@@ -10,7 +10,7 @@ from os import PathLike
 from av.stream import Disposition
 
 from ..request.values import location
-from ..source.tracks import Chapter, Track, TrackKind, describe_tracks
+from ..source.tracks import Track, TrackKind, describe_tracks, tag_value
 from .lines import describe_for_people
 from .oddities import Evidence, find_oddities
 from .packets import PacketTally, SourceTally, tally_packets
@@ -50,13 +50,6 @@ def probe(source: str | PathLike[str]) -> ProbeReport:
         for track in described.tracks
     )
     duration_s = _duration(tracks, tally)
-    evidence = Evidence(
-        tally,
-        tracks,
-        duration_s,
-        unreadable={index: found.unreadable for index, found in videos.items() if found.unreadable is not None},
-        undecodable={index: found.undecodable for index, found in videos.items() if found.undecodable is not None},
-    )
     return ProbeReport(
         source=source,
         container=described.format,
@@ -65,15 +58,13 @@ def probe(source: str | PathLike[str]) -> ProbeReport:
         header_duration_s=tally.header_duration_s,
         tags=dict(described.tags),
         timecode=described.timecode,
-        chapters=tuple(_chapter(chapter) for chapter in sorted(described.chapters, key=lambda each: each.start_s)),
+        chapters=tuple(
+            ChapterFacts(start_s=chapter.start_s, end_s=chapter.end_s, title=tag_value(chapter.tags, "title") or "")
+            for chapter in sorted(described.chapters, key=lambda each: each.start_s)
+        ),
         tracks=tracks,
-        oddities=find_oddities(evidence),
+        oddities=find_oddities(Evidence(tally, tracks, duration_s, videos)),
     )
-
-
-def _chapter(chapter: Chapter) -> ChapterFacts:
-    title = next((value for name, value in chapter.tags if name.lower() == "title"), "")
-    return ChapterFacts(start_s=chapter.start_s, end_s=chapter.end_s, title=title)
 
 
 def _track(track: Track, tally: PacketTally, video: VideoFindings | None) -> TrackFacts:
@@ -85,7 +76,7 @@ def _track(track: Track, tally: PacketTally, video: VideoFindings | None) -> Tra
         codec=track.codec,
         tag=track.tag,
         language=track.language,
-        title=next((value for key in _TITLE_TAGS if (value := track.tag_value(key)) is not None), None),
+        title=next((value for key in _TITLE_TAGS if (value := tag_value(track.tags, key)) is not None), None),
         dispositions=tuple(f.name for f in Disposition if f.name is not None and f.value & track.disposition),
         decodable=track.decodable,
         start_s=track.start_s if timeline is None else timeline.first_s,

@@ -7,16 +7,8 @@ from .values import AudioFacts, ColourFacts, HdrFacts, PictureFacts, SourceFacts
 
 _SHOWN_POINTS = 10
 _PRIMARIES = {1: "bt709", 5: "bt470bg", 6: "smpte170m", 9: "bt2020", 11: "dci-p3", 12: "display-p3"}
-_TRANSFERS = {
-    1: "bt709",
-    6: "smpte170m",
-    8: "linear",
-    13: "srgb",
-    14: "bt2020-10",
-    15: "bt2020-12",
-    16: "pq",
-    18: "hlg",
-}
+_TRANSFERS = {1: "bt709", 6: "smpte170m", 8: "linear", 13: "srgb", 14: "bt2020-10", 15: "bt2020-12"}
+_TRANSFERS |= {16: "pq", 18: "hlg"}
 _MATRICES = {0: "rgb", 1: "bt709", 5: "bt470bg", 6: "smpte170m", 9: "bt2020nc", 10: "bt2020c", 15: "ipt-c2"}
 _RANGES = {0: "unspecified", 1: "limited", 2: "full"}
 _UNSPECIFIED = 2
@@ -43,8 +35,7 @@ def _track(track: TrackFacts) -> Iterator[str]:
     details = [track.codec or track.tag or "unknown codec", track.language, track.title, *track.dispositions]
     start = None if track.start_s is None else f"from {_seconds(track.start_s)}"
     size = f"{track.packets} packets, {track.size_bytes:,} bytes" if track.packets else track.attachment
-    told = [part for part in (*details, start, size) if part]
-    yield f"track {track.index} ({track.kind}): {', '.join(told)}"
+    yield f"track {track.index} ({track.kind}): {', '.join(filter(None, (*details, start, size)))}"
     if track.audio is not None:
         yield f"  {_audio(track.audio)}"
     if track.video is None:
@@ -70,36 +61,32 @@ def _picture(picture: PictureFacts) -> Iterator[str]:
     yield f"  colour: {_colour(picture.colour)}"
     if picture.hdr is not None:
         yield f"  HDR10: {_hdr(picture.hdr)}"
-    extras = [
-        (f"rotation {picture.rotation_degrees}", picture.rotation_degrees != 0),
-        ("mirrored", picture.mirrored),
-        (f"Dolby Vision profile {picture.dolby_vision_profile}", picture.dolby_vision_profile is not None),
-        (f"spherical ({picture.spherical})", picture.spherical is not None),
-        ("stereo", picture.stereo3d),
-        ("closed captions", picture.captions),
-    ]
-    told = [text for text, present in extras if present]
-    if told:
-        yield f"  {', '.join(told)}"
+    extras = {
+        f"rotation {picture.rotation_degrees}": picture.rotation_degrees != 0,
+        "mirrored": picture.mirrored,
+        f"Dolby Vision profile {picture.dolby_vision_profile}": picture.dolby_vision_profile is not None,
+        f"spherical ({picture.spherical})": picture.spherical is not None,
+        "stereo": picture.stereo3d,
+        "closed captions": picture.captions,
+    }
+    if any(extras.values()):
+        yield f"  {', '.join(text for text, present in extras.items() if present)}"
 
 
 def _colour(colour: ColourFacts) -> str:
-    named = (
-        ("primaries", _PRIMARIES, colour.primaries),
-        ("transfer", _TRANSFERS, colour.transfer),
-        ("matrix", _MATRICES, colour.matrix),
-    )
-    told = [f"{word} {names.get(value, value)}" for word, names, value in named if value != _UNSPECIFIED]
-    return ", ".join([f"range {_RANGES.get(colour.range, colour.range)}", *told])
+    named = ("primaries", _PRIMARIES), ("transfer", _TRANSFERS), ("matrix", _MATRICES)
+    points = ((word, names, getattr(colour, word)) for word, names in named)
+    stated = [f"{word} {names.get(value, value)}" for word, names, value in points if value != _UNSPECIFIED]
+    return ", ".join([f"range {_RANGES.get(colour.range, colour.range)}", *stated])
 
 
 def _hdr(hdr: HdrFacts) -> str:
-    told = []
+    parts = []
     if hdr.max_luminance is not None and hdr.min_luminance is not None:
-        told.append(f"mastered at {float(hdr.min_luminance):g} to {float(hdr.max_luminance):g} cd/m²")
+        parts.append(f"mastered at {float(hdr.min_luminance):g} to {float(hdr.max_luminance):g} cd/m²")
     if hdr.max_cll is not None:
-        told.append(f"MaxCLL {hdr.max_cll}, MaxFALL {hdr.max_fall}")
-    return "; ".join(told) or "chromaticities alone"
+        parts.append(f"MaxCLL {hdr.max_cll}, MaxFALL {hdr.max_fall}")
+    return "; ".join(parts) or "chromaticities alone"
 
 
 def _timeline(timeline: TimelineFacts) -> Iterator[str]:

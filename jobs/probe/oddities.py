@@ -3,12 +3,13 @@
 An oddity is not an error. It explains why a file was cut there, why a player disagrees, or what is repaired.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 
 from .packets import PacketTally, SourceTally
 from .values import Oddity, PictureFacts, TimelineFacts, TrackFacts
+from .video import VideoFindings
 
 _LIE_S = Fraction(1, 4)
 _LIE_SHARE = Fraction(1, 50)
@@ -21,15 +22,12 @@ _ENCRYPTED_SIDE_DATA = frozenset({"encryption_info", "encryption_init_info"})
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What the oddities are found in."""
+    """What the oddities are found in; ``videos`` by track."""
 
     tally: SourceTally
     tracks: tuple[TrackFacts, ...]
     duration_s: Fraction | None
-    unreadable: dict[int, str] = field(default_factory=dict)
-    """Why a video track could not be indexed, by track."""
-    undecodable: dict[int, str] = field(default_factory=dict)
-    """Why no picture of a video track decodes, by track."""
+    videos: Mapping[int, VideoFindings] = field(default_factory=dict)
 
 
 def find_oddities(evidence: Evidence) -> tuple[Oddity, ...]:
@@ -47,18 +45,14 @@ def _of_file(evidence: Evidence) -> Iterator[tuple[str, str]]:
         sound = any(track.audio is not None for track in evidence.tracks)
         yield "no-video", "there is no video, only sound" if sound else "there is no video"
     if videos > 1:
-        yield (
-            "several-video-tracks",
-            f"there are {videos} video tracks; transcode takes the first unless told otherwise",
-        )
+        message = f"there are {videos} video tracks; transcode takes the first unless told otherwise"
+        yield "several-video-tracks", message
     if tally.broken is not None:
         yield "cut-short", f"reading stops before the end: {tally.broken}"
     stated, measured = tally.header_duration_s, evidence.duration_s
     if stated is not None and measured is not None and abs(stated - measured) > max(_LIE_S, measured * _LIE_SHARE):
-        yield (
-            "header-duration-lies",
-            f"the header says {float(stated):.3f} s, the packets last {float(measured):.3f} s",
-        )
+        message = f"the header says {float(stated):.3f} s, the packets last {float(measured):.3f} s"
+        yield "header-duration-lies", message
 
 
 def _of_track(evidence: Evidence, track: TrackFacts) -> Iterator[tuple[str, str]]:
@@ -68,10 +62,11 @@ def _of_track(evidence: Evidence, track: TrackFacts) -> Iterator[tuple[str, str]
         yield from _of_sound(evidence, track)
     if track.video is None:
         return
-    if (reason := evidence.unreadable.get(track.index)) is not None:
-        yield "no-index", reason
-    if (reason := evidence.undecodable.get(track.index)) is not None:
-        yield "undecodable", reason
+    found = evidence.videos.get(track.index)
+    if found is not None and found.unreadable is not None:
+        yield "no-index", found.unreadable
+    if found is not None and found.undecodable is not None:
+        yield "undecodable", found.undecodable
     if tally.sequence_changes or "new_extradata" in tally.side_data or "param_change" in tally.side_data:
         yield "parameters-change", "the coding parameters change in mid-stream: the picture size may change too"
     if track.video.picture is not None:
@@ -125,10 +120,8 @@ def _of_timeline(timeline: TimelineFacts) -> Iterator[tuple[str, str]]:
         # Pictures without times leave holes that say nothing about the rate.
         return
     if not rate.constant:
-        yield (
-            "variable-frame-rate",
-            f"a picture lasts {_ms(rate.shortest_s)} to {_ms(rate.longest_s)} ms, usually {_ms(rate.typical_s)} ms",
-        )
+        spread = f"{_ms(rate.shortest_s)} to {_ms(rate.longest_s)} ms, usually {_ms(rate.typical_s)} ms"
+        yield "variable-frame-rate", f"a picture lasts {spread}"
     if rate.longest_s is not None and rate.typical_s is not None and rate.longest_s > _GAP_FACTOR * rate.typical_s:
         yield "gap", f"one picture stays for {_ms(rate.longest_s)} ms, where {_ms(rate.typical_s)} ms are usual"
 
@@ -138,18 +131,15 @@ def _of_times(timeline: TimelineFacts) -> Iterator[tuple[str, str]]:
         yield "no-pts", "no packet has a presentation time: pictures are counted"
     elif timeline.missing_pts:
         yield "pts-missing", f"{timeline.missing_pts} packets have no presentation time"
-    if timeline.missing_dts:
-        yield "dts-missing", f"{timeline.missing_dts} packets have no decoding time"
-    if timeline.repeated_pts:
-        yield "pts-repeated", f"{timeline.repeated_pts} packets repeat a presentation time"
-    if timeline.clock_resets:
-        yield "clock-reset", f"the clock was reset {timeline.clock_resets} times"
-    if timeline.backward_dts:
-        yield "dts-backward", f"the decoding time steps back {timeline.backward_dts} times"
-    if timeline.discarded_packets:
-        yield "edit-list-discards", f"an edit list hides {timeline.discarded_packets} of {timeline.packets} packets"
-    if timeline.corrupt_packets:
-        yield "corrupt-packets", f"{timeline.corrupt_packets} packets are marked as damaged"
+    counted = (
+        ("dts-missing", timeline.missing_dts, "{} packets have no decoding time"),
+        ("pts-repeated", timeline.repeated_pts, "{} packets repeat a presentation time"),
+        ("clock-reset", timeline.clock_resets, "the clock was reset {} times"),
+        ("dts-backward", timeline.backward_dts, "the decoding time steps back {} times"),
+        ("edit-list-discards", timeline.discarded_packets, f"an edit list hides {{}} of {timeline.packets} packets"),
+        ("corrupt-packets", timeline.corrupt_packets, "{} packets are marked as damaged"),
+    )
+    yield from ((code, message.format(count)) for code, count, message in counted if count)
     if timeline.first_s < 0 or timeline.first_s > 1:
         yield "start-not-zero", f"the first picture is at {float(timeline.first_s):.3f} s"
 

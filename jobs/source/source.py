@@ -110,15 +110,17 @@ class _Pass:
         with suppress(av.error.FFmpegError):
             for packet in demux(self._container, self._stream, *audio):
                 self._see(packet)
-        self._first.finish()
+        self._first.see(None)  # a picture that the decoder has held back
         index = self._indexer.index(self._source)
         self._starts.give_up()
-        self._describe_tracks()
-        assert self._tracks is not None  # noqa: S101
-        picture = self._picture(index)
-        failed = f"{self._first.failed} of {index.packets} packets failed"
-        undecodable = f"no picture of {self._source} can be decoded ({failed})" if picture is None else ""
-        return SourceReading(index=index, tracks=self._tracks, picture=picture, undecodable=undecodable)
+        tracks = self._tracks or describe_container(self._source, self._container, self._starts)
+        if self._first.described is None:
+            failed = f"{self._first.failed} of {index.packets} packets failed"
+            message = f"no picture of {self._source} can be decoded ({failed})"
+            return SourceReading(index=index, tracks=tracks, picture=None, undecodable=message)
+        format_, extras = self._first.described
+        picture = _resized(replace(format_, frame_rate=index.frame_rate), index), extras
+        return SourceReading(index=index, tracks=tracks, picture=picture, undecodable="")
 
     def _see(self, packet: "Packet[Any]") -> None:
         if packet.stream_index == self._stream.index:
@@ -134,12 +136,6 @@ class _Pass:
             self._tracks = describe_container(self._source, self._container, self._starts)
             for each in self._starts.streams:
                 each.discard = Discard.all
-
-    def _picture(self, index: TrackIndex) -> tuple[VideoFormat, StreamExtras] | None:
-        if self._first.described is None:
-            return None
-        format_, extras = self._first.described
-        return _resized(replace(format_, frame_rate=index.frame_rate), index), extras
 
 
 class _FirstPicture:
@@ -162,10 +158,6 @@ class _FirstPicture:
             self.failed += 1
         if frames:
             self.described = describe_video(self._stream, frames[0]), describe_extras(self._stream, frames[0])
-
-    def finish(self) -> None:
-        """Ask for a picture that the decoder has held back."""
-        self.see(None)
 
 
 def _resized(format_: VideoFormat, index: TrackIndex) -> VideoFormat:

@@ -6,7 +6,7 @@ track begins and how much of that is priming.
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
 from math import floor
@@ -102,10 +102,6 @@ class Track:
         details = ", ".join(part for part in (self.codec or self.tag or "unknown codec", self.language) if part)
         return f"{self.kind.value} track {self.index} ({details})"
 
-    def tag_value(self, key: str) -> str | None:
-        """Return the value of a tag, by its name in any case; None where there is none."""
-        return _tag_value(self.tags, key)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceDescription:
@@ -115,7 +111,7 @@ class SourceDescription:
     format: str
     tags: tuple[tuple[str, str], ...] = ()
     chapters: tuple[Chapter, ...] = ()
-    tracks: tuple[Track, ...] = field(default=())
+    tracks: tuple[Track, ...] = ()
 
     def of_kind(self, kind: TrackKind) -> tuple[Track, ...]:
         """Return the tracks of one kind, in the container's order."""
@@ -124,8 +120,8 @@ class SourceDescription:
     @property
     def timecode(self) -> str | None:
         """The start timecode (SMPTE ST 12) that a track or the file itself states."""
-        stated = (track.tag_value("timecode") for track in self.tracks)
-        own = _tag_value(self.tags, "timecode")
+        stated = (tag_value(track.tags, "timecode") for track in self.tracks)
+        own = tag_value(self.tags, "timecode")
         return next((value for value in stated if value), own)
 
 
@@ -154,8 +150,9 @@ class AudioStarts:
     def __init__(self, container: "InputContainer") -> None:
         self.streams: tuple[Stream, ...] = tuple(s for s in container.streams if s.type == "audio")
         self._awaited = {stream.index: stream for stream in self.streams}
-        self._first: dict[int, _FirstPacket] = {}
-        self._missed: frozenset[int] = frozenset()
+        self.first: dict[int, _FirstPacket] = {}
+        self.missed: frozenset[int] = frozenset()
+        """The tracks that are known to have no packet."""
         self._seen = 0
 
     @property
@@ -167,23 +164,14 @@ class AudioStarts:
         """Take the next packet of an audio track."""
         self._seen += 1
         if packet.pts is not None and (stream := self._awaited.pop(packet.stream_index, None)) is not None:
-            self._first[stream.index] = _first_packet(stream, packet)
+            self.first[stream.index] = _first_packet(stream, packet)
         if self._seen > _SEARCH_PACKETS:
-            self._missed = frozenset()
             self._awaited.clear()
 
     def give_up(self) -> None:
         """Await nothing more: what has not come is not there."""
-        self._missed = frozenset(self._awaited)
+        self.missed = frozenset(self._awaited)
         self._awaited.clear()
-
-    def has_none(self, stream: "Stream") -> bool:
-        """Return whether an audio track is known to have no packet."""
-        return stream.index in self._missed
-
-    def of(self, stream: "Stream") -> "_FirstPacket | None":
-        """Return a track's first packet; None where it has not come."""
-        return self._first.get(stream.index)
 
 
 def describe_container(url: str, container: "InputContainer", starts: AudioStarts) -> SourceDescription:
@@ -193,9 +181,7 @@ def describe_container(url: str, container: "InputContainer", starts: AudioStart
         format=container.format.name,
         tags=_pairs(container.metadata),
         chapters=tuple(_chapters(container)),
-        tracks=tuple(
-            replace(_track(stream, starts.of(stream)), silent=starts.has_none(stream)) for stream in container.streams
-        ),
+        tracks=tuple(_track(stream, starts) for stream in container.streams),
     )
 
 
@@ -208,7 +194,8 @@ def skipped_samples(packet: "Packet[Stream]") -> tuple[int, int]:
     return 0, 0
 
 
-def _tag_value(tags: Iterable[tuple[str, str]], key: str) -> str | None:
+def tag_value(tags: Iterable[tuple[str, str]], key: str) -> str | None:
+    """Return the value of a tag, by its name in any case (``key`` in small letters); None where there is none."""
     return next((value for name, value in tags if name.lower() == key), None)
 
 
@@ -222,14 +209,13 @@ def _chapters(container: "InputContainer") -> Iterator[Chapter]:
         yield Chapter(chapter["start"] * tick, chapter["end"] * tick, _pairs(chapter["metadata"]))
 
 
-def _track(stream: "Stream", first: "_FirstPacket | None") -> Track:
-    context = stream.codec_context
+def _track(stream: "Stream", starts: AudioStarts) -> Track:
+    context, first = stream.codec_context, starts.first.get(stream.index)
     kind = _kind(stream)
-    priming = 0 if first is None else first.priming_samples
     letters = structures(stream)[1].codec_tag.to_bytes(4, "little").rstrip(b"\0 ").decode("latin-1")
     rate = getattr(stream, "average_rate", None)
-    language = _tag_value(stream.metadata.items(), "language") or ""
-    audio = _audio(stream, priming) if kind is TrackKind.AUDIO else None
+    language = tag_value(stream.metadata.items(), "language") or ""
+    audio = _audio(stream, 0 if first is None else first.priming_samples) if kind is TrackKind.AUDIO else None
     return Track(
         index=stream.index,
         kind=kind,
@@ -242,6 +228,7 @@ def _track(stream: "Stream", first: "_FirstPacket | None") -> Track:
         decodable=context is not None,
         start_s=_start(stream, first, audio),
         audio=audio,
+        silent=stream.index in starts.missed,
         attachment=_attachment(stream) if kind is TrackKind.ATTACHMENT else None,
         frame_rate=Fraction(rate) if kind is TrackKind.VIDEO and rate else None,
     )
@@ -288,18 +275,15 @@ class _FirstPacket:
 
 def _first_packet(stream: "Stream", packet: "Packet[Stream]") -> _FirstPacket:
     priming = skipped_samples(packet)[0]
-    if not priming and stream.codec_context is not None and stream.codec_context.name in ("opus", "libopus"):
+    codec = "" if stream.codec_context is None else stream.codec_context.name
+    if not priming and codec in ("opus", "libopus"):
         # A decoder of Opus drops what the codec's own header says, whether or not the container repeats it.
         priming = structures(stream)[1].initial_padding
-    if not priming and stream.codec_context is not None and stream.codec_context.name == "vorbis":
+    if not priming and codec == "vorbis":
         # The first packet only prepares the second (Vorbis I, 4.3.8): it gives no sound.
-        priming = floor((packet.duration or 0) * Fraction(packet.time_base) * _rate(stream) + Fraction(1, 2))
+        rate = stream.codec_context.sample_rate if isinstance(stream.codec_context, AudioCodecContext) else 0
+        priming = floor((packet.duration or 0) * Fraction(packet.time_base) * rate + Fraction(1, 2))
     return _FirstPacket((packet.pts or 0) * Fraction(packet.time_base), priming)
-
-
-def _rate(stream: "Stream") -> int:
-    context = stream.codec_context
-    return context.sample_rate if isinstance(context, AudioCodecContext) else 0
 
 
 def _start(stream: "Stream", first: _FirstPacket | None, audio: AudioTrack | None) -> Fraction | None:

@@ -17,7 +17,7 @@ from codecfleet.jobs.carry.containers import container_for
 from codecfleet.jobs.carry.track_plan import Action
 from codecfleet.jobs.join.side_tracks import SideTracks
 from codecfleet.jobs.request.spec import TranscodeSpec
-from codecfleet.jobs.source.tracks import SourceDescription, Track, TrackKind, describe_tracks
+from codecfleet.jobs.source.tracks import SourceDescription, Track, TrackKind, describe_tracks, tag_value
 
 MILLISECOND = Fraction(1, 1000)
 SOUND_AND_MORE = (
@@ -195,7 +195,7 @@ def test_attachments_stay_whole(shared_media: Path, tmp_path: Path) -> None:
             stream: Any = container.streams[index]
             contents.append(stream.data)
     assert contents[0] == contents[1]
-    assert written.tag_value("license") == track.tag_value("license")
+    assert tag_value(written.tags, "license") == tag_value(track.tags, "license")
 
 
 @pytest.mark.parametrize("extension", ["mp4", "mov"])
