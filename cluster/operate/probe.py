@@ -1,8 +1,9 @@
-"""Probes every node of a Ray cluster at once, for the commands that inspect machines."""
+"""Probes every node of a Ray cluster at once, for the commands that inspect machines and plan work."""
 
 import asyncio
 from typing import Any
 
+from ..placement.model.inventory import Inventory, Node
 from ..probes.node.report import NodeReport, SilentNode
 from ..ray.embedded import connect
 from ..ray.ray_words import first_line
@@ -38,3 +39,35 @@ async def _probe(node: dict[str, Any], *, fresh: bool) -> NodeReport | SilentNod
         return SilentNode(node["NodeManagerHostname"], f"no report within {PROBE_LIMIT_S:g} s")
     except Exception as error:  # noqa: BLE001 - the edge: after any error of Ray's this node has no report
         return SilentNode(node["NodeManagerHostname"], first_line(error))
+
+
+async def survey_cluster(address: str) -> Inventory:
+    """Return the inventory that the cluster's supervisor would place on, without calling it.
+
+    A node without a report counts with its CPU alone. Ray's limits on a node's cores and GPUs apply, and users' orders
+    (cordon, drain).
+
+    Raises:
+        UsageError: the address is of another kind.
+        FleetUnavailable: the cluster does not answer.
+    """
+    connection = await connect(address)
+    try:
+        # Imported late: the environment that Ray reads at import is settled now.
+        from ..supervisor.runner.ray_backend import live_nodes, recall_orders  # noqa: PLC0415
+        from ..supervisor.state.nodes import Nodes  # noqa: PLC0415
+        from ..survey.ray_probe import PROBE_LIMIT_S, probe_ray_node  # noqa: PLC0415
+
+        nodes = Nodes()
+        nodes.see(live_nodes())
+        for node, order in (await recall_orders()).items():
+            if (ordered := nodes.get(node)) is not None:
+                ordered.order = order
+        books = tuple(nodes)
+        probes = (asyncio.wait_for(probe_ray_node(book.ray.node, again=False), PROBE_LIMIT_S) for book in books)
+        for book, found in zip(books, await asyncio.gather(*probes, return_exceptions=True), strict=True):
+            if isinstance(found, Node):
+                book.report(found)
+        return Inventory(tuple(book.node for book in books))
+    finally:
+        await connection.close()

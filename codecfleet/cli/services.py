@@ -103,7 +103,7 @@ def _plan(spec: "TranscodeSpec", on: "PlanOn") -> Answer:
 def _survey(address: str) -> "Inventory":
     import asyncio
 
-    from ..cluster.operate.survey import survey_cluster
+    from ..cluster.operate.probe import survey_cluster
 
     return asyncio.run(survey_cluster(address))
 

@@ -13,7 +13,7 @@ from codecfleet.cluster.probes.nvml.calls import NvmlLike
 from codecfleet.cluster.probes.report.absence import Absence, Unavailable
 from codecfleet.cluster.probes.report.device_report import CodecSession, DeviceKind, DeviceProcess
 from codecfleet.cluster.probes.report.engines import Engine, EngineCount, How
-from codecfleet.cluster.probes.vgpu.guest_tables import GUEST_PROPERTIES
+from codecfleet.cluster.probes.vgpu.guest import GUEST_PROPERTIES
 from codecfleet.cluster.simulated.devices import SimulatedDevice
 from codecfleet.testing import FakeNvml
 

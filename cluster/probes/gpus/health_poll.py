@@ -21,9 +21,8 @@ from ..report.absence import Absence, Maybe, Unavailable, known
 from ..report.device_report import DeviceUse, Health, MigSlice
 from ..vgpu.buffers import VgpuNvml
 from ..vgpu.guest import guest_absence
-from ..vgpu.instances import probe_vgpu_samples
+from ..vgpu.instances import probe_vgpu_samples, read_licensable_features
 from ..vgpu.licence import licence_of
-from ..vgpu.read import read_licensable_features
 from ..vgpu.values import Scheduler
 from .live_health import DeviceHealth, VgpuLoad, own_use
 

@@ -6,8 +6,9 @@ too. So a Tegra is known by the files of its kernel and of Jetson Linux. Documen
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -80,7 +81,7 @@ class TegraIdentity:
 
 
 class Monitor(Enum):
-    """What tells about use on a Tegra."""
+    """What reports use on a Tegra."""
 
     NVML = "NVML"
     TEGRASTATS = "tegrastats"
@@ -116,10 +117,10 @@ class TegraReport:
 
 
 def detect_tegra(root: Path) -> Maybe[TegraIdentity]:
-    """Say which Tegra this machine is, by the files under ``root``; never raises.
+    """Return which Tegra this machine is, by the files under ``root``; never raises.
 
     The device tree's "compatible" names the SoC; where a container hides it, the board's name or the release file of
-    Jetson Linux still tell that it is a Tegra.
+    Jetson Linux still prove a Tegra.
     """
     compatible = [name for name in read_file(root / COMPATIBLE).split("\0") if _TEGRA.match(name)]
     model = read_file(root / MODEL).strip("\0\n ")
@@ -149,7 +150,7 @@ def _release(text: str) -> Maybe[L4tRelease]:
 
 
 def monitor_for(identity: TegraIdentity) -> Monitor:
-    """Say what tells about use: NVML on Thor or later under Jetson Linux, else tegrastats.
+    """Return what reports use: NVML on Thor or later under Jetson Linux, else tegrastats.
 
     CUDA for Tegra 3.6 still denied NVML on every Tegra; its later editions do not.
     """
@@ -158,7 +159,7 @@ def monitor_for(identity: TegraIdentity) -> Monitor:
 
 
 def codec_interface(soc: Soc) -> Maybe[CodecInterface]:
-    """Say through what the video engines are reached: Thor's through the Video Codec SDK, earlier ones' not."""
+    """Return through what the video engines are reached: Thor's through the Video Codec SDK, earlier ones' not."""
     if soc is Soc.OTHER:
         return Unavailable(Absence.NOT_FOUND, "nothing says which Tegra this is")
     return CodecInterface.VIDEO_CODEC_SDK if soc is Soc.THOR else CodecInterface.V4L2
@@ -202,12 +203,8 @@ def probe_tegra(
     return TegraReport(
         identity=identity,
         capability=capability,
-        io_coherent=capability if isinstance(capability, Unavailable) else io_coherency(capability),
-        host_register=(
-            capability
-            if isinstance(capability, Unavailable)
-            else host_register(capability, attribute=cuda.host_register_supported)
-        ),
+        io_coherent=_ruled(capability, io_coherency),
+        host_register=_ruled(capability, partial(host_register, attribute=cuda.host_register_supported)),
         monitor=monitor_for(identity),
         codecs=codec_interface(identity.soc),
         allocatable=allocatable_memory(root, cuda.free_bytes),
@@ -219,22 +216,23 @@ def probe_tegra(
     )
 
 
+def _ruled(capability: Maybe[Capability], rule: Callable[[Capability], Rule]) -> Maybe[Rule]:
+    return capability if isinstance(capability, Unavailable) else rule(capability)
+
+
 def _features(
     identity: TegraIdentity, capability: Maybe[Capability], cuda: CudaSaid
 ) -> tuple[Maybe[dict[str, str]], tuple[str, ...]]:
     """Return the features that are not there, with the reasons, and those that an unknown CUDA version decides."""
     if isinstance(capability, Unavailable):
         return capability, ()
-    oldest = unsupported_features(_facts(identity, capability, cuda, known(cuda.version, _OLDEST)))
-    newest = unsupported_features(_facts(identity, capability, cuda, known(cuda.version, _NEWEST)))
-    return newest, tuple(name for name in oldest if name not in newest)
-
-
-def _facts(identity: TegraIdentity, capability: Capability, cuda: CudaSaid, version: Version) -> TegraFacts:
-    return TegraFacts(
+    facts = TegraFacts(
         capability=capability,
         system=System.EMBEDDED_LINUX if isinstance(identity.l4t, Unavailable) else System.L4T,
-        cuda=version,
+        cuda=known(cuda.version, _NEWEST),
         concurrent_managed_access=cuda.concurrent_managed_access,
         host_register_supported=cuda.host_register_supported,
     )
+    newest = unsupported_features(facts)
+    oldest = unsupported_features(replace(facts, cuda=known(cuda.version, _OLDEST)))
+    return newest, tuple(name for name in oldest if name not in newest)

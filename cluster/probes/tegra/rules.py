@@ -73,76 +73,55 @@ class TegraFacts:
     safety: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Feature:
-    """Something that CUDA has and a Tegra may lack: its name, and the rule."""
-
-    name: str
-    rule: Callable[[TegraFacts], Rule]
+def _needs(condition: Callable[[TegraFacts], bool], reason: str) -> Callable[[TegraFacts], Rule]:
+    return lambda facts: Rule(condition(facts), reason)
 
 
-def _never(name: str, reason: str) -> Feature:
-    return Feature(name, lambda _: Rule(holds=False, reason=reason))
+def _never(reason: str) -> Callable[[TegraFacts], Rule]:
+    return lambda _: Rule(holds=False, reason=reason)
 
 
 _LINUX = (System.L4T, System.EMBEDDED_LINUX)
 
-FEATURES: tuple[Feature, ...] = (
-    Feature(
-        "host register",
-        lambda facts: host_register(
-            facts.capability, qnx=facts.system is System.QNX, attribute=facts.host_register_supported
-        ),
+FEATURES: dict[str, Callable[[TegraFacts], Rule]] = {
+    "host register": lambda facts: host_register(
+        facts.capability, qnx=facts.system is System.QNX, attribute=facts.host_register_supported
     ),
-    Feature(
-        "system-wide atomics",
-        lambda facts: Rule(facts.capability >= (7, 2), "system-wide atomics need compute capability 7.2"),
+    "system-wide atomics": _needs(
+        lambda facts: facts.capability >= (7, 2), "system-wide atomics need compute capability 7.2"
     ),
-    _never("unified memory on an attached dGPU", "a dGPU that is attached to a Tegra has no unified memory"),
-    Feature(
-        "memory prefetch",
-        lambda facts: Rule(facts.concurrent_managed_access, "it needs the device attribute concurrentManagedAccess"),
+    "unified memory on an attached dGPU": _never("a dGPU that is attached to a Tegra has no unified memory"),
+    "memory prefetch": _needs(
+        lambda facts: facts.concurrent_managed_access, "it needs the device attribute concurrentManagedAccess"
     ),
-    Feature(
-        "NVML",
-        lambda facts: Rule(
-            facts.capability >= THOR and facts.system is System.L4T,
-            "NVML needs Thor or later under L4T; elsewhere tegrastats reports use",
-        ),
+    "NVML": _needs(
+        lambda facts: facts.capability >= THOR and facts.system is System.L4T,
+        "NVML needs Thor or later under L4T; elsewhere tegrastats reports use",
     ),
-    Feature(
-        "IPC that shares events",
-        lambda facts: Rule(
-            facts.system in _LINUX and facts.capability >= (7, 0) and facts.cuda >= (11, 5),
-            "it needs CUDA 11.5, L4T or embedded Linux, and compute capability 7",
-        ),
+    "IPC that shares events": _needs(
+        lambda facts: facts.system in _LINUX and facts.capability >= (7, 0) and facts.cuda >= (11, 5),
+        "it needs CUDA 11.5, L4T or embedded Linux, and compute capability 7",
     ),
-    Feature(
-        "IPC that shares memory",
-        lambda facts: Rule(
-            facts.capability >= THOR and facts.cuda >= (13, 0),
-            "it needs Thor and CUDA 13.0: use EGLStream, NvSci or shareable handles instead",
-        ),
+    "IPC that shares memory": _needs(
+        lambda facts: facts.capability >= THOR and facts.cuda >= (13, 0),
+        "it needs Thor and CUDA 13.0: use EGLStream, NvSci or shareable handles instead",
     ),
-    Feature("RDMA", lambda facts: Rule(facts.system in _LINUX, "it needs L4T or embedded Linux")),
-    Feature(
-        "just-in-time compilation",
-        lambda facts: Rule(
-            not facts.safety, "a safety context has no just-in-time compilation: compile for the GPU in advance"
-        ),
+    "RDMA": _needs(lambda facts: facts.system in _LINUX, "it needs L4T or embedded Linux"),
+    "just-in-time compilation": _needs(
+        lambda facts: not facts.safety,
+        "a safety context has no just-in-time compilation: compile for the GPU in advance",
     ),
-    Feature(
-        "Multi-Process Service",
-        lambda facts: Rule(facts.system in _LINUX and facts.cuda >= (12, 5), "it needs CUDA 12.5 and Linux"),
+    "Multi-Process Service": _needs(
+        lambda facts: facts.system in _LINUX and facts.cuda >= (12, 5), "it needs CUDA 12.5 and Linux"
     ),
-    _never("peer-to-peer", "no Tegra supports peer-to-peer calls"),
-    Feature("cuSOLVER", lambda facts: Rule(facts.system is not System.QNX, "QNX has no cuSOLVER")),
-    _never("nvGRAPH", "no Tegra has nvGRAPH"),
-)
-"""The exceptions of 3.6, in the document's order, with later editions' changes."""
+    "peer-to-peer": _never("no Tegra supports peer-to-peer calls"),
+    "cuSOLVER": _needs(lambda facts: facts.system is not System.QNX, "QNX has no cuSOLVER"),
+    "nvGRAPH": _never("no Tegra has nvGRAPH"),
+}
+"""What CUDA has and a Tegra may lack: the exceptions of 3.6 in the document's order, with later editions' changes."""
 
 
 def unsupported_features(facts: TegraFacts) -> dict[str, str]:
     """Return the features that are not there, each with the reason in a sentence without a full stop (3.6)."""
-    rules = {feature.name: feature.rule(facts) for feature in FEATURES}
+    rules = {name: rule(facts) for name, rule in FEATURES.items()}
     return {name: rule.reason for name, rule in rules.items() if not rule.holds}

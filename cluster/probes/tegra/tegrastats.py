@@ -1,4 +1,4 @@
-"""tegrastats: what tells about use on a Tegra where NVML does not, one line of text at a time.
+"""tegrastats: what reports use on a Tegra where NVML does not, one line of text at a time.
 
 The line is for people and changes with every release, so whatever is not recognised is kept as it stands. Known are
 the lines of Jetson Linux on Orin and on Thor (R38). CUDA for Tegra, 3.6, names tegrastats as the alternative to NVML.
@@ -41,13 +41,13 @@ _ENGINE = re.compile(
 )
 _TOKEN = re.compile(r"\S+")
 _FREQUENCY = re.compile(_NUMBER)
-_ENGINES = (
-    (Engine.NVDEC, "NVDEC"),
-    (Engine.NVENC, "NVENC"),
-    (Engine.NVJPG, "NVJPG"),
-    (Engine.OFA, "OFA"),
-    (Engine.DLA, "NVDLA"),
-)
+_ENGINES = {
+    Engine.NVDEC: "NVDEC",
+    Engine.NVENC: "NVENC",
+    Engine.NVJPG: "NVJPG",
+    Engine.OFA: "OFA",
+    Engine.DLA: "NVDLA",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,11 +157,11 @@ class _Line:
             self._scalars["swap_cached_bytes"] = int(match["cached"]) * _UNITS[match["cached_unit"]]
 
     def _cores_of(self, match: re.Match[str]) -> None:
-        self._cores = tuple(_core(text.strip()) for text in match["cores"].split(","))
+        found = (_CORE.match(text.strip()) for text in match["cores"].split(","))
+        self._cores = tuple(CoreUse(_number(core and core["percent"]), _number(core and core["mhz"])) for core in found)
 
     def _power_of(self, match: re.Match[str]) -> None:
-        average = match["average"]
-        self._power[match["name"]] = Power(int(match["now"]), None if average is None else int(average))
+        self._power[match["name"]] = Power(int(match["now"]), _number(match["average"]))
 
     def _temperature(self, match: re.Match[str]) -> None:
         self._celsius[match["name"]] = float(match["celsius"])
@@ -172,24 +172,19 @@ class _Line:
             self._engines[name] = EngineState(is_on=False)
             return
         clocks = match["at"] or match["only_at"] or match["bare"] or ""
-        percent = None if match["percent"] is None else int(match["percent"])
-        self._engines[name] = EngineState(
-            is_on=True, percent=percent, mhz=tuple(int(clock) for clock in _FREQUENCY.findall(clocks))
-        )
+        mhz = tuple(int(clock) for clock in _FREQUENCY.findall(clocks))
+        self._engines[name] = EngineState(is_on=True, percent=_number(match["percent"]), mhz=mhz)
 
 
-def _core(text: str) -> CoreUse:
-    match = _CORE.match(text)
-    if match is None:
-        return CoreUse(None, None)
-    return CoreUse(int(match["percent"]), None if match["mhz"] is None else int(match["mhz"]))
+def _number(text: str | None) -> int | None:
+    return None if text is None else int(text)
 
 
 def engine_counts(stats: TegraStats) -> tuple[EngineCount, ...]:
     """Return how many engines of each kind the line names, switched off ones included."""
     counts = (
         (engine, sum(1 for name in stats.engines if re.fullmatch(rf"{prefix}[0-9]*", name)))
-        for engine, prefix in _ENGINES
+        for engine, prefix in _ENGINES.items()
     )
     return tuple(EngineCount(engine, count, How.ASKED) for engine, count in counts if count)
 

@@ -8,10 +8,9 @@ nvidia-ml-py 13.615 calls five vGPU functions with memory that does not fit:
   structure of fixed size whatever the answer was;
 - ``nvmlVgpuInstanceGetAccountingPids`` fails in Python where accounting remembers no process at all.
 
-Such a fault corrupts the probing process, so the binding's functions cannot be used as they are, and a larger buffer
-cannot be handed to them either: they make their own. What they are built on, the loader that finds a function in
-libnvidia-ml, is sound, so the calls are made here through it. A library that has no such loader has no C buffers: the
-fakes, whose own functions are then used.
+Such a fault corrupts the probing process, so the binding's functions cannot be used as they are, nor with a larger
+buffer: they make their own. The loader beneath them, which finds a function in libnvidia-ml, is sound: the calls are
+made here through it. A library without such a loader, a fake, has no C buffers: its own functions are used.
 """
 
 import ctypes
@@ -26,11 +25,7 @@ VM_ID_BYTES = 128
 
 
 class VgpuNvml:
-    """An NVML library whose vGPU calls are safe; everything else is the library's own.
-
-    Args:
-        nvml: the ``pynvml`` module, or what answers like it.
-    """
+    """An NVML library (``pynvml``, or a fake) whose vGPU calls are safe; everything else is the library's own."""
 
     def __init__(self, nvml: NvmlLike) -> None:
         self._nvml = nvml
@@ -39,7 +34,7 @@ class VgpuNvml:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._nvml, name)
 
-    def nvmlVgpuInstanceGetVmID(self, instance: int) -> tuple[str, int]:  # noqa: N802 - NVML's own name
+    def nvmlVgpuInstanceGetVmID(self, instance: int) -> tuple[str, int]:
         """Return the id of the virtual machine, and of which kind it is (0 domain id, 1 UUID)."""
         if self._find is None:
             value, kind = self._nvml.nvmlVgpuInstanceGetVmID(instance)
@@ -49,7 +44,7 @@ class VgpuNvml:
         self._check(call(ctypes.c_uint(instance), buffer, ctypes.c_uint(VM_ID_BYTES), ctypes.byref(found)))
         return read_text(buffer.value), found.value
 
-    def nvmlVgpuInstanceGetFbUsage(self, instance: int) -> int:  # noqa: N802 - NVML's own name
+    def nvmlVgpuInstanceGetFbUsage(self, instance: int) -> int:
         """Return the frame buffer that a vGPU uses, in bytes."""
         if self._find is None:
             return int(self._nvml.nvmlVgpuInstanceGetFbUsage(instance))
@@ -57,21 +52,16 @@ class VgpuNvml:
         self._check(self._find("nvmlVgpuInstanceGetFbUsage")(ctypes.c_uint(instance), ctypes.byref(used)))
         return used.value
 
-    def nvmlVgpuInstanceGetMetadata(self, instance: int) -> Any:  # noqa: N802 - NVML's own name and structure
+    def nvmlVgpuInstanceGetMetadata(self, instance: int) -> Any:
         """Return the metadata structure of a vGPU, with all the room that the driver asked for behind it."""
-        if self._find is None:
-            return self._nvml.nvmlVgpuInstanceGetMetadata(instance)
-        call = self._find("nvmlVgpuInstanceGetMetadata")
-        return self._sized(call, ctypes.c_uint(instance), self._nvml.c_nvmlVgpuMetadata_t)
+        return self._sized("nvmlVgpuInstanceGetMetadata", instance, ctypes.c_uint, "c_nvmlVgpuMetadata_t")
 
-    def nvmlDeviceGetVgpuMetadata(self, handle: object) -> Any:  # noqa: N802 - NVML's own name and structure
+    def nvmlDeviceGetVgpuMetadata(self, handle: object) -> Any:
         """Return the metadata structure of a GPU, with all the room that the driver asked for behind it."""
-        if self._find is None:
-            return self._nvml.nvmlDeviceGetVgpuMetadata(handle)
-        return self._sized(self._find("nvmlDeviceGetVgpuMetadata"), handle, self._nvml.c_nvmlVgpuPgpuMetadata_t)
+        return self._sized("nvmlDeviceGetVgpuMetadata", handle, lambda same: same, "c_nvmlVgpuPgpuMetadata_t")
 
-    def nvmlVgpuInstanceGetAccountingPids(self, instance: int) -> tuple[int, ...]:  # noqa: N802 - NVML's own name
-        """Return the processes that accounting remembers, none included."""
+    def nvmlVgpuInstanceGetAccountingPids(self, instance: int) -> tuple[int, ...]:
+        """Return the processes that accounting remembers; there may be none."""
         if self._find is None:
             count, pids = self._nvml.nvmlVgpuInstanceGetAccountingPids(instance)
             return tuple(int(pid) for pid in pids[: int(getattr(count, "value", count))])
@@ -84,16 +74,20 @@ class VgpuNvml:
         self._check(call(ctypes.c_uint(instance), ctypes.byref(wanted), found))
         return tuple(found[: wanted.value])
 
-    def _sized(self, call: Callable[..., int], subject: object, structure: type[ctypes.Structure]) -> ctypes.Structure:
+    def _sized(self, function: str, subject: Any, to_c: Callable[[Any], object], structure_name: str) -> Any:
+        if self._find is None:
+            return getattr(self._nvml, function)(subject)
+        call, target = self._find(function), to_c(subject)
+        structure: type[ctypes.Structure] = getattr(self._nvml, structure_name)
         wanted = ctypes.c_uint(0)
-        code = call(subject, None, ctypes.byref(wanted))
+        code = call(target, None, ctypes.byref(wanted))
         if code != INSUFFICIENT_SIZE:
             self._check(code)
         # from_buffer: the structure is a view of the larger memory, and keeps it alive.
         memory = bytearray(max(wanted.value, ctypes.sizeof(structure)))
         room = ctypes.c_uint(len(memory))
         view = structure.from_buffer(memory)
-        self._check(call(subject, ctypes.byref(view), ctypes.byref(room)))
+        self._check(call(target, ctypes.byref(view), ctypes.byref(room)))
         return view
 
     def _check(self, code: int) -> None:

@@ -10,8 +10,12 @@ from dataclasses import dataclass
 from ..nvml.calls import DeviceQuestions, NvmlLike
 from ..report.absence import Absence, Maybe, Unavailable, known
 from .buffers import VgpuNvml
-from .instances import probe_vgpu_instance, probe_vgpu_samples
-from .read import read_host_metadata, read_licensable_features
+from .instances import (
+    probe_vgpu_instance,
+    probe_vgpu_samples,
+    read_host_metadata,
+    read_licensable_features,
+)
 from .types import Creation, GpuInstance, HostLoad, RunningVgpu, probe_vgpu_type, why_creatable
 from .values import (
     HostMetadata,
@@ -54,30 +58,22 @@ def can_host_vgpus(mode: Maybe[VirtualizationMode]) -> Unavailable | None:
     """
     if isinstance(mode, Unavailable):
         return mode
-    if mode is VirtualizationMode.HOST_VGPU:
-        return None
     reason = f"the GPU hosts no vGPUs: its virtualization mode is {mode.text}"
-    return Unavailable(Absence.DOES_NOT_APPLY, reason)
+    return None if mode is VirtualizationMode.HOST_VGPU else Unavailable(Absence.DOES_NOT_APPLY, reason)
 
 
 def probe_vgpu_host(nvml: NvmlLike, handle: object, since_us: int = 0) -> Maybe[VgpuHostReport]:
-    """Return everything that NVML says of the vGPUs of one GPU, or why it hosts none; never raises.
+    """Return everything that NVML reports of the vGPUs of one GPU, or why it hosts none; never raises.
 
     ``nvml`` is the ``pynvml`` module, initialised, or what answers like it. Samples older than ``since_us`` of NVML's
     clock are left out.
     """
     questions = DeviceQuestions(VgpuNvml(nvml), handle)
-    mode = questions.ask("nvmlDeviceGetVirtualizationMode", read=virtualization)
-    absence = can_host_vgpus(mode)
-    if absence is not None:
+    if absence := can_host_vgpus(questions.ask("nvmlDeviceGetVirtualizationMode", read=virtualization)):
         return absence
     supported = questions.ask("nvmlDeviceGetSupportedVgpus", read=_ids)
     if isinstance(supported, Unavailable):
         return supported
-    return _report(questions, supported, since_us)
-
-
-def _report(questions: DeviceQuestions, supported: tuple[int, ...], since_us: int) -> VgpuHostReport:
     types = tuple(probe_vgpu_type(questions, type_id) for type_id in supported)
     samples = probe_vgpu_samples(questions, since_us)
     handles = questions.ask("nvmlDeviceGetActiveVgpus", read=_ids)

@@ -65,22 +65,18 @@ def licence_of(features: Maybe[LicensableFeatures], now_utc: datetime | None) ->
         return Unavailable(Absence.DOES_NOT_APPLY, "this device needs no vGPU licence")
     licensed = [feature for feature in features.features if feature.is_licensed]
     valid = [feature for feature in licensed if not _has_ended(feature, now_utc)]
-    for state, found in ((LicenceState.LICENSED, valid), (LicenceState.EXPIRED, licensed)):
+    expired = licensed or [feature for feature in features.features if _has_ended(feature, now_utc)]
+    for state, found in ((LicenceState.LICENSED, valid), (LicenceState.EXPIRED, expired)):
         if found:
             return Licence(state=state, product=found[0].product, expires_utc=found[0].expires_utc)
-    expired = [feature for feature in features.features if _has_ended(feature, now_utc)]
-    if expired:
-        state, product = LicenceState.EXPIRED, expired[0].product
-        return Licence(state=state, product=product, expires_utc=expired[0].expires_utc)
     none = Unavailable(Absence.DOES_NOT_APPLY, "there is no licence that could expire")
     return Licence(state=LicenceState.MISSING, product="", expires_utc=none)
 
 
 def fps_limit(kind: DeviceKind, licence: Maybe[Licence]) -> float | None:
     """Return what the driver limits a device of this kind to for its licence, in frames a second; None for nothing."""
-    if kind is not DeviceKind.VGPU or isinstance(licence, Unavailable) or licence.is_valid:
-        return None
-    return UNLICENSED_FPS
+    full_speed = kind is not DeviceKind.VGPU or isinstance(licence, Unavailable) or licence.is_valid
+    return None if full_speed else UNLICENSED_FPS
 
 
 def _has_ended(feature: LicensableFeature, now_utc: datetime | None) -> bool:

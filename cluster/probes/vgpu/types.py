@@ -3,17 +3,29 @@
 From the vGPU Management SDK guide, 2.2 (the rules) and 2.3 (the properties).
 """
 
-from collections import Counter
 from dataclasses import dataclass
 from functools import partial
 
 from ..nvml.calls import DeviceQuestions, read_text
-from ..report.absence import Maybe, Unavailable
-from .read import read_device_id, read_profile
-from .values import VgpuType
+from ..report.absence import Absence, Maybe, Unavailable
+from .values import VgpuDeviceId, VgpuType
 
 CAPABILITY_NVLINK_PEER_TO_PEER = 0
 CAPABILITY_GPUDIRECT = 1
+NO_PROFILE = 0xFFFFFFFF
+
+
+def read_device_id(pair: tuple[int, int]) -> VgpuDeviceId:
+    """Split the two numbers of ``nvmlVgpuTypeGetDeviceID``: each holds the vendor in its low 16 bits."""
+    device, subsystem = pair
+    return VgpuDeviceId(device & 0xFFFF, device >> 16 & 0xFFFF, subsystem & 0xFFFF, subsystem >> 16 & 0xFFFF)
+
+
+def read_profile(profile: int) -> Maybe[int]:
+    """Return a vGPU type's GPU instance profile; INVALID_GPU_INSTANCE_PROFILE_ID is an absence (guide 2.3)."""
+    if profile == NO_PROFILE:
+        return Unavailable(Absence.DOES_NOT_APPLY, "the vGPU type is not backed by a MIG GPU instance")
+    return profile
 
 
 def probe_vgpu_type(questions: DeviceQuestions, type_id: int) -> VgpuType:
@@ -80,39 +92,36 @@ def why_creatable(wanted: VgpuType, load: HostLoad) -> Creation:
     """
     if wanted.type_id not in load.supported:
         return Creation(creatable=False, reason="this GPU does not support the type")
-    return _on_gpu_instances(wanted, load) if load.mig_enabled else _on_whole_gpu(wanted, load)
+    creatable, reason = (_on_gpu_instances if load.mig_enabled else _on_whole_gpu)(wanted, load)
+    return Creation(creatable, reason)
 
 
-def _on_whole_gpu(wanted: VgpuType, load: HostLoad) -> Creation:
-    if not load.running:
-        return Creation(creatable=True, reason="no vGPU runs on the GPU, so every supported type fits")
-    sizes = Counter(running.framebuffer_bytes for running in load.running)
+def _on_whole_gpu(wanted: VgpuType, load: HostLoad) -> tuple[bool, str]:
+    running, most = len(load.running), wanted.instances_max
+    if not running:
+        return True, "no vGPU runs on the GPU, so every supported type fits"
+    sizes = {vgpu.framebuffer_bytes for vgpu in load.running}
     if wanted.framebuffer_bytes not in sizes or isinstance(wanted.framebuffer_bytes, Unavailable):
-        return Creation(creatable=False, reason="vGPUs with another amount of frame buffer run on the GPU already")
-    if isinstance(wanted.instances_max, Unavailable):
-        return Creation(creatable=True, reason="vGPUs of this size run already; nothing says how many fit")
-    if len(load.running) >= wanted.instances_max:
-        return Creation(
-            creatable=False, reason=f"the GPU is full: it takes {wanted.instances_max} vGPUs of this size, and all run"
-        )
-    return Creation(
-        creatable=True,
-        reason=f"{len(load.running)} of {wanted.instances_max} vGPUs with the same frame buffer run",
-    )
+        return False, "vGPUs with another amount of frame buffer run on the GPU already"
+    if isinstance(most, Unavailable):
+        return True, "vGPUs of this size run already; nothing says how many fit"
+    if running >= most:
+        return False, f"the GPU is full: it takes {most} vGPUs of this size, and all run"
+    return True, f"{running} of {most} vGPUs with the same frame buffer run"
 
 
-def _on_gpu_instances(wanted: VgpuType, load: HostLoad) -> Creation:
+def _on_gpu_instances(wanted: VgpuType, load: HostLoad) -> tuple[bool, str]:
     if isinstance(wanted.gpu_instance_profile, Unavailable):
-        return Creation(creatable=False, reason="MIG mode is on, and the type has no GPU instance profile")
+        return False, "MIG mode is on, and the type has no GPU instance profile"
     if isinstance(load.gpu_instances, Unavailable):
-        return Creation(creatable=False, reason="MIG mode is on, and its GPU instances cannot be listed")
+        return False, "MIG mode is on, and its GPU instances cannot be listed"
     if not load.gpu_instances:
-        return Creation(creatable=False, reason="MIG mode is on, and no GPU instance has been created")
+        return False, "MIG mode is on, and no GPU instance has been created"
     taken = {running.gpu_instance for running in load.running}
     free = [found for found in load.gpu_instances if found.gpu_instance not in taken]
     if not free:
-        return Creation(creatable=False, reason="a vGPU runs on every GPU instance")
-    fitting = [found for found in free if found.profile == wanted.gpu_instance_profile]
-    if not fitting:
-        return Creation(creatable=False, reason="no free GPU instance has the profile that the type takes")
-    return Creation(creatable=True, reason=f"GPU instance {fitting[0].gpu_instance} has its profile and is free")
+        return False, "a vGPU runs on every GPU instance"
+    fitting = next((found.gpu_instance for found in free if found.profile == wanted.gpu_instance_profile), None)
+    if fitting is None:
+        return False, "no free GPU instance has the profile that the type takes"
+    return True, f"GPU instance {fitting} has its profile and is free"

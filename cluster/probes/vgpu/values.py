@@ -1,4 +1,4 @@
-"""What NVML says of vGPUs: values only. ``types.py``, ``instances.py`` and ``guest.py`` fill them in.
+"""What NVML reports of vGPUs: values only. ``types.py``, ``instances.py`` and ``guest.py`` fill them in.
 
 Memory is in bytes, utilisation in percent of the physical GPU's capacity, times in the unit of their name. A value that
 the host, the guest or the driver does not have is a ``Unavailable``, never a zero.
@@ -87,8 +87,8 @@ class VmId:
 
 
 @dataclass(frozen=True, slots=True)
-class FbcStats:
-    """Frame-buffer capture over all sessions of a vGPU; averages are moving ones."""
+class SessionStats:
+    """All sessions of a vGPU's encoder or frame-buffer capture together; averages are moving ones."""
 
     sessions_open: int
     average_fps: int
@@ -109,15 +109,6 @@ class FbcSession:
     height_max: int
     width: int
     height: int
-    average_fps: int
-    average_latency_us: int
-
-
-@dataclass(frozen=True, slots=True)
-class EncoderStats:
-    """All encoder sessions of a vGPU together: averages over the last second."""
-
-    sessions_open: int
     average_fps: int
     average_latency_us: int
 
@@ -228,11 +219,11 @@ class VgpuInstance:
     mdev_uuid: Maybe[str]
     vm_driver_version: Maybe[str]
     framebuffer_used_bytes: Maybe[int]
-    fbc_stats: Maybe[FbcStats]
+    fbc_stats: Maybe[SessionStats]
     fbc_sessions: Maybe[tuple[FbcSession, ...]]
     licensed: Maybe[bool]
     frame_rate_limit_fps: Maybe[int]
-    encoder_stats: Maybe[EncoderStats]
+    encoder_stats: Maybe[SessionStats]
     encoder_sessions: Maybe[tuple[CodecSession, ...]]
     use: Maybe[VgpuUse]
     processes: Maybe[tuple[VgpuProcess, ...]]

@@ -12,17 +12,15 @@ from codecfleet.cluster.probes.report.device_report import DeviceKind
 from codecfleet.cluster.probes.report.engines import Engine
 from codecfleet.cluster.probes.vgpu.guest import (
     GUEST_ABSENCES,
+    GUEST_PROPERTIES,
+    LATER_NAMES,
+    GuestProperty,
+    GuestReturn,
     GuestView,
     VgpuGuestReport,
     guest_absence,
     passthrough_or_vgpu,
     probe_vgpu_guest,
-)
-from codecfleet.cluster.probes.vgpu.guest_tables import (
-    GUEST_PROPERTIES,
-    LATER_NAMES,
-    GuestProperty,
-    GuestReturn,
 )
 from codecfleet.cluster.probes.vgpu.values import VirtualizationMode, virtualization
 from codecfleet.cluster.simulated.devices import SimulatedDevice, SimulatedNode

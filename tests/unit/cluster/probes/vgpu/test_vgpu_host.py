@@ -11,9 +11,8 @@ from codecfleet.cluster.probes.report.device_report import CodecSession, DeviceK
 from codecfleet.cluster.probes.report.engines import Engine
 from codecfleet.cluster.probes.vgpu.host import VgpuHostReport, can_host_vgpus, probe_vgpu_host
 from codecfleet.cluster.probes.vgpu.values import (
-    EncoderStats,
-    FbcStats,
     Scheduler,
+    SessionStats,
     VgpuCompatibility,
     VgpuDeviceId,
     VgpuUse,
@@ -140,10 +139,10 @@ def test_every_property_of_a_running_vgpu_is_read() -> None:
     assert found.framebuffer_used_bytes == 5 * GIB
     assert found.licensed is False
     assert found.frame_rate_limit_fps == 30
-    assert found.fbc_stats == FbcStats(1, 60, 900)
+    assert found.fbc_stats == SessionStats(1, 60, 900)
     assert not isinstance(found.fbc_sessions, Unavailable)
     assert (found.fbc_sessions[0].session, found.fbc_sessions[0].width_max) == (7, 1920)
-    assert found.encoder_stats == EncoderStats(1, 60, 8000)
+    assert found.encoder_stats == SessionStats(1, 60, 8000)
     assert found.encoder_sessions == (CodecSession(1, 4711, "hevc", 1920, 1080, 60, 8000),)
     assert found.use == VgpuUse(40, 0, 30, 20)
     assert not isinstance(found.processes, Unavailable)
