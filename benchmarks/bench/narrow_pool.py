@@ -43,14 +43,14 @@ async def open_narrow_pool(devices: Sequence[str]) -> tuple[Pool, Connection, "S
 async def _open_pool(connection: Connection) -> tuple[Pool, Connection, "SupervisorRunner"]:
     # Only now: Ray's settings are read when it is imported.
     from codecfleet.cluster.client.leased_pool import LeasedPool  # noqa: PLC0415
+    from codecfleet.cluster.supervisor.core.core import Core  # noqa: PLC0415
     from codecfleet.cluster.supervisor.runner.client import LocalClient  # noqa: PLC0415
     from codecfleet.cluster.supervisor.runner.private_backend import PrivateBackend  # noqa: PLC0415
     from codecfleet.cluster.supervisor.runner.runner import SupervisorRunner  # noqa: PLC0415
-    from codecfleet.cluster.supervisor.runner.wiring import make_core  # noqa: PLC0415
     from codecfleet.cluster.survey.known_gpus import known_gpus  # noqa: PLC0415
     from codecfleet.cluster.survey.ray_probe import probe_ray_node  # noqa: PLC0415
 
-    core = make_core(PRIVATE, Policy(), 1, time.monotonic())
+    core = Core(PRIVATE, Policy(), 1, time.monotonic())
     shell = SupervisorRunner(PrivateBackend(None, connection.is_alive, probe_ray_node, known_gpus), core, PRIVATE)
     pool = LeasedPool(LocalClient(shell), None, eager=True)
     await pool.start()

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, TypeVar
 from ...actors.device.work import Work
 from ...errors import FleetUnavailable
 from ..placement.model.demand import Demand
+from ..placement.model.policy import Policy
 from ..placement.model.preview import PlacementPreview
 from ..ray.embedded import Connection, connect
-from ..supervisor.state.settings import SupervisorSettings, settings_from
+from ..supervisor.state.settings import SupervisorSettings, policy_from, settings_from
 from ..survey.known_gpus import known_gpus
 from .pool import Pool
 
@@ -134,8 +135,8 @@ def leased_pool(connection: Connection, slots: int | None, *, dlas: int = 0) -> 
         dlas: how many DLAs a private Ray's workers have.
     """
     # Imported late: an embedded Ray's settings are read when Ray is imported.
+    from ..supervisor.core.core import Core  # noqa: PLC0415
     from ..supervisor.runner.client import ActorClient, LocalClient  # noqa: PLC0415
-    from ..supervisor.runner.wiring import make_core, policy_from  # noqa: PLC0415
     from .leased_pool import LeasedPool  # noqa: PLC0415
 
     if not connection.is_private:
@@ -146,7 +147,7 @@ def leased_pool(connection: Connection, slots: int | None, *, dlas: int = 0) -> 
     from ..supervisor.runner.runner import SupervisorRunner  # noqa: PLC0415
     from ..survey.ray_probe import probe_ray_node  # noqa: PLC0415
 
-    core = make_core(PRIVATE, policy_from({}), 1, time.monotonic())
+    core = Core(PRIVATE, Policy(), 1, time.monotonic())
     runner = SupervisorRunner(
         PrivateBackend(slots, connection.is_alive, probe_ray_node, known_gpus, dlas), core, PRIVATE
     )

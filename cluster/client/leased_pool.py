@@ -13,7 +13,7 @@ import secrets
 import socket
 from collections.abc import Awaitable, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar, cast
 
 from ...actors.device.work import Work
@@ -25,6 +25,8 @@ from ...errors import (
     Retry,
     Unsupported,
     UsageError,
+    WorkerLost,
+    WorkError,
 )
 from ..placement.model.demand import PLAIN_FRAMES, Demand, plain_demand
 from ..placement.model.preview import PlacementPreview
@@ -37,7 +39,6 @@ from ..worker.outcome import Outcome
 from ..worker.ray_worker import CONTROL
 from .lease_renewal import ANSWER_S, LeaseRenewal
 from .leases import Effect, Leases, Lose, RunTask, StopTask
-from .pending_work import PendingWork, lost_worker
 from .pool import Pool
 
 ResultT = TypeVar("ResultT")
@@ -50,8 +51,34 @@ PROBE_QUESTIONS = 6
 SLOTS_MAX = 1024
 """More than the cores of any machine with a private Ray."""
 _BROKEN = "Run codecfleet doctor on their machine and look at its kernel's log; or run without these devices."
+_AFTER_A_DEATH = "The pool starts another process; the same work may be submitted again."
 WARM_UP = "warm-up"
 """The job for which an eager pool gets its workers before any other."""
+
+
+@dataclass(frozen=True, slots=True)
+class _PendingWork:
+    """One piece of work, packed, and the future that its submitter awaits."""
+
+    work: Work[Any]
+    packed: bytes
+    blobs: tuple[Any, ...]
+    result: asyncio.Future[Any]
+
+    def settle(self, outcome: Outcome[Any]) -> None:
+        """Deliver the outcome, unless the submitter has given up."""
+        if self.result.done():
+            return
+        if outcome.error is None:
+            self.result.set_result(outcome.result)
+        else:
+            self.result.set_exception(outcome.error)
+
+    def failed(self, failure: LossScope, reason: str) -> WorkError:
+        """Return the error for a failure in Ray other than the worker's death."""
+        if failure is LossScope.RESULT:
+            return WorkerLost(f"the result of {self.work.label} was lost: {reason}", _AFTER_A_DEATH)
+        return WorkError(f"{self.work.label} failed in transit: {reason}", "Its result must pickle.")
 
 
 class LeasedPool(Pool):
@@ -82,7 +109,7 @@ class LeasedPool(Pool):
         self._leases = Leases()
         self._tasks = itertools.count()
         self._sequence = itertools.count(1)
-        self._pending: dict[int, PendingWork] = {}
+        self._pending: dict[int, _PendingWork] = {}
         self._demands: dict[str, Demand] = {}
         self._handles: dict[str, Any] = {}
         self._proven: set[str] = set()
@@ -198,7 +225,7 @@ class LeasedPool(Pool):
             CodecfleetError: raised by the work; its other errors arrive as WorkError.
         """
         self._refuse_if_closed()
-        pending = PendingWork(work, *self._blobs.pack(work), asyncio.get_running_loop().create_future())
+        pending = _PendingWork(work, *self._blobs.pack(work), asyncio.get_running_loop().create_future())
         task = next(self._tasks)
         self._pending[task] = pending
         try:
@@ -258,7 +285,7 @@ class LeasedPool(Pool):
                     if (handle := self._handles.get(worker)) is not None:
                         handle.cancel.options(concurrency_group=CONTROL).remote(self._run_name(task))
                 case Lose(task, worker, reason):
-                    self._fail(task, lost_worker(worker, reason))
+                    self._fail(task, WorkerLost(f"worker {worker} died at work: {reason}", _AFTER_A_DEATH))
 
     def _fail(self, task: int, error: CodecfleetError) -> None:
         if task in self._pending:
@@ -268,7 +295,7 @@ class LeasedPool(Pool):
         # Unique among all clients of a worker.
         return f"{self._client}:{task}"
 
-    async def _run(self, task: int, worker: str, pending: PendingWork) -> None:
+    async def _run(self, task: int, worker: str, pending: _PendingWork) -> None:
         try:
             if worker not in self._handles:
                 self._handles[worker] = await self._supervisor.handle(worker)

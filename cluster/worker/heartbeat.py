@@ -1,7 +1,8 @@
-"""A worker's heartbeat, and the speed between two of them."""
+"""What a worker process reports: its identity, its heartbeat, the speed between two of them, when to replace it."""
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import Final
 
 MEDIA_LABEL = "segment "
 """The prefix of labels of work that counts video frames; audio tracks count their own."""
@@ -10,12 +11,32 @@ MOST = 0.75
 """Some of a worker's sessions have just finished decoding, or have not begun."""
 
 
+RECYCLE_S: Final = 6 * 3600.0
+"""Longer than any of our tests ran."""
+SESSIONS_MAX: Final = 20_000
+"""PyNvVideoCodec loses about 1.5 KB of host memory with each decoder that it makes: 30 MB."""
+
+
 class Decoding(Enum):
     """What decodes for a worker."""
 
     SOFTWARE = "software"
     DEVICE = "device"
     BOTH = "both"  #: mixed, so the speed says nothing about either
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerFacts:
+    """What a worker process reports once it is up.
+
+    ``device`` is the identity of its GPU or slice (``gpu_identity``), "" for none; ``cores`` are those of its
+    reservation.
+    """
+
+    pid: int
+    slots: int
+    device: str = ""
+    cores: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,3 +88,12 @@ def speed_between(before: Heartbeat, after: Heartbeat, elapsed_s: float) -> Spee
     alike = before.decoded_by is after.decoded_by is not Decoding.BOTH
     job = jobs.pop() if steady and media and alike else ""
     return Speed(fps, job, len(after.running), after.decoded_by is Decoding.DEVICE)
+
+
+def recycle(age_s: float, sessions_made: int) -> str:
+    """Say why a process that uses a GPU should be replaced once idle; "" while it should not."""
+    if age_s >= RECYCLE_S:
+        return f"it has used its GPU for {age_s / 3600:.1f} hours"
+    if sessions_made >= SESSIONS_MAX:
+        return f"it has opened {sessions_made} sessions on its GPU"
+    return ""

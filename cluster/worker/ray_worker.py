@@ -17,10 +17,8 @@ from ...actors.watchdog import process_watch
 from ...errors import Cancelled, CodecfleetError
 from ..probes.gpus.visible_device import narrow, open_nvml, show_the_gpu
 from .blobs import unpack
-from .facts import WorkerFacts
-from .heartbeat import Heartbeat
+from .heartbeat import Heartbeat, WorkerFacts, recycle
 from .outcome import Outcome, failed, unreadable
-from .recycle import recycle
 from .second_process import Pace, SecondProcess
 
 FENCED_CODE = 75

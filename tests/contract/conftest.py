@@ -8,9 +8,10 @@ import pytest
 
 from codecfleet.cluster.client.connected_pool import leased_pool
 from codecfleet.cluster.client.pool import Pool
+from codecfleet.cluster.placement.model.policy import Policy
+from codecfleet.cluster.supervisor.core.core import Core
 from codecfleet.cluster.supervisor.runner.client import LocalClient
 from codecfleet.cluster.supervisor.runner.runner import SupervisorRunner
-from codecfleet.cluster.supervisor.runner.wiring import make_core, policy_from
 from codecfleet.cluster.supervisor.state.messages import RayNode
 from codecfleet.cluster.supervisor.state.settings import SupervisorSettings
 from codecfleet.testing import FakeClusterBackend, FaultyPool, LocalPool
@@ -24,7 +25,7 @@ def on_fake_workers(slots: int) -> Pool:
 
     settings = SupervisorSettings(idle_release_s=None)
     backend = FakeClusterBackend((RayNode(node="here", name="here", cores=slots, free_cores=slots),))
-    shell = SupervisorRunner(backend, make_core(settings, policy_from({}), 1, time.monotonic()), settings)
+    shell = SupervisorRunner(backend, Core(settings, Policy(), 1, time.monotonic()), settings)
     return LeasedPool(LocalClient(shell), slots, eager=True)
 
 

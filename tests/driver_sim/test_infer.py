@@ -182,7 +182,8 @@ from codecfleet.actors.dla.inference.pictures import PixelRule
 from codecfleet.cluster.ray.embedded import connect
 from codecfleet.cluster.placement.model.inventory import dlas_of
 from codecfleet.cluster.supervisor.state.settings import SupervisorSettings
-from codecfleet.cluster.supervisor.runner.wiring import make_core, policy_from
+from codecfleet.cluster.supervisor.core.core import Core
+from codecfleet.cluster.placement.model.policy import Policy
 from codecfleet.jobs.infer.job import infer
 from codecfleet.jobs.infer.spec import InferSpec
 
@@ -202,7 +203,7 @@ async def main():
         return replace(ray.unprobed(), dlas=dlas_of(node, 1 if ray.cores else 0))
 
     settings = SupervisorSettings()
-    core = make_core(settings, policy_from({}), 1, time.monotonic())
+    core = Core(settings, Policy(), 1, time.monotonic())
     runner = SupervisorRunner(RayBackend(60.0, probe), core, settings)
     async with LeasedPool(LocalClient(runner)) as pool:
         report = await infer(spec, pool)

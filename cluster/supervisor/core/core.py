@@ -11,15 +11,17 @@ from typing import TYPE_CHECKING
 from ...placement.model.caps import with_caps
 from ...placement.model.demand import Demand
 from ...placement.model.inventory import Inventory, processor_name
+from ...placement.model.policy import Policy
 from ...placement.model.preview import PlacementPreview, preview_of
 from ...probes.report.device_report import DeviceKind
 from ..state import events
 from ..state.clients import ClientBook
 from ..state.events import Abandon, Effect, Note, Order, Probe, Remember, Start, Stop, SupervisorEvent
 from ..state.settings import SupervisorSettings
-from ..state.state import Planner, SupervisorState
+from ..state.state import SupervisorState
 from ..state.stations import (
     DEATHS_IN_A_ROW_MAX,
+    IN_USE,
     StationBook,
     StationState,
     epoch_of,
@@ -28,8 +30,8 @@ from ..state.stations import (
     unseen_station,
 )
 from .effective import effective_nodes
-from .encoding import see_encoding
-from .health import forget_xids, probe_passed, see_health, unsee_health
+from .health import forget_xids, probe_passed, see_encoding, see_health, unsee_health
+from .planner import Planner
 from .reconcile import reconcile
 
 if TYPE_CHECKING:
@@ -54,14 +56,14 @@ class Core:
     """A supervisor's decisions; ``stations.EDGES`` has the states of a station.
 
     Args:
-        planner: places jobs.
         settings: timeouts.
+        policy: how to place jobs.
         first_epoch: larger than any epoch of an earlier supervisor.
         now_s: the current time, on the clock of all later events.
     """
 
-    def __init__(self, planner: Planner, settings: SupervisorSettings, first_epoch: int, now_s: float) -> None:
-        self._planner = planner
+    def __init__(self, settings: SupervisorSettings, policy: Policy, first_epoch: int, now_s: float) -> None:
+        self._planner = Planner(policy)
         self.state = SupervisorState(settings, first_epoch, now_s, now_s, now_s)
         self._handlers: dict[type[SupervisorEvent], Callable[..., list[Effect]]] = {
             events.NodesSeen: self._nodes_seen,
@@ -134,7 +136,7 @@ class Core:
         effects: list[Effect] = []
         for name in [name for name in self.state.stations if node_of(name) == node]:
             book = self.state.stations.pop(name)
-            if book.state not in (StationState.EMPTY, StationState.RESTING, StationState.QUARANTINED):
+            if book.state in IN_USE:
                 # Its process may still live behind a broken network; its reservation must be released in any case.
                 effects.append(Stop(book.worker))
         return effects
@@ -359,8 +361,8 @@ class Core:
 
     def _ended(self, event: events.Ended, _now_s: float) -> list[Effect]:
         self.state.end = self.state.end or event.reason
-        in_use = (StationState.RESERVING, StationState.STARTING, StationState.READY)
-        stops = [Stop(book.worker) for book in self.state.stations.values() if book.state in in_use]
+        books = self.state.stations.values()
+        stops = [Stop(book.worker) for book in books if book.state in IN_USE - {StationState.LEAVING}]
         self.state.stations.clear()
         self.state.targets = {}
         return [Note(f"the end: {event.reason}"), *stops]

@@ -1,12 +1,15 @@
 """The grants that clients are sent: which slots they may use, and why they have none."""
 
+from collections.abc import Callable
+
 from ...placement.assign.networks import no_dla_for
+from ...placement.model.demand import Demand
 from ...placement.model.inventory import Inventory
+from ...placement.model.placement import Placement
 from ..state.clients import ClientBook, JobBook
 from ..state.messages import Grants
-from ..state.state import SupervisorState
-from ..state.stations import DEATHS_IN_A_ROW_MAX, StationBook, StationState
-from ..state.stranded import why_stranded
+from ..state.state import Stranded, SupervisorState
+from ..state.stations import DEATHS_IN_A_ROW_MAX, NOT_STARTED, StationBook, StationState
 from .assigning import promise
 
 
@@ -69,7 +72,7 @@ def _why_broken(state: SupervisorState, job: JobBook, now_s: float) -> str:
     if not job.demand.needs_devices:
         return ""
     gpus = [book for book in state.stations.values() if book.station.takes_gpu]
-    return _why_all_rest(gpus, "GPU's worker process") or why_stranded(state, job, now_s)
+    return _why_all_rest(gpus, "GPU's worker process") or _why_stranded(state, job, now_s)
 
 
 def _why_all_rest(books: list[StationBook], whose: str) -> str:
@@ -93,3 +96,52 @@ def _why_never(state: SupervisorState, now_s: float) -> tuple[str, str]:
 _ADD_A_NODE = "Start a worker node with CPUs, or run without an address."
 _FIND_THE_CAUSE = "Look for what ends the processes (memory, a broken codec, a missing package), then try again."
 _OPEN_ANOTHER = "Open a new fleet."
+
+
+def find_unservable(state: SupervisorState, place_alone: Callable[[Demand], Placement]) -> dict[str, str]:
+    """Return why jobs that need devices could not be placed even alone: {job: reason}."""
+    placed = {lane.job for lane in state.placement.lanes}
+    reasons = {}
+    for job in state.clients.jobs():
+        if _needs_gpus(job) and job.demand.segments and job.key not in placed:
+            alone = place_alone(job.demand)
+            if not alone.lanes:
+                reasons[job.key] = alone.refusals[0].reason
+    return reasons
+
+
+def note_stranded(state: SupervisorState, now_s: float) -> None:
+    """Update which jobs that only GPUs can serve get none, so that none waits without end.
+
+    Jobs that wait for other jobs are not among them: they are served when those end.
+    """
+    before, state.stranded = state.stranded, {}
+    for job in state.clients.jobs():
+        if _needs_gpus(job) and not job.held and (reason := _why_no_gpu(state, job)):
+            since_s = before[job.key].since_s if job.key in before else now_s
+            state.stranded[job.key] = Stranded(since_s, reason)
+
+
+def _why_stranded(state: SupervisorState, job: JobBook, now_s: float) -> str:
+    """Say why a job has waited long enough for devices, "" while some may still come."""
+    found = state.stranded.get(job.key)
+    is_known = all(node.has_answered for node in state.nodes if node.ray.gpus)
+    if found is None or not is_known or now_s - found.since_s < state.settings.device_wait_s:
+        return ""
+    return f"no GPU came for it within {state.settings.device_wait_s:g} s: {found.reason}"
+
+
+def _needs_gpus(job: JobBook) -> bool:
+    return job.demand.needs_devices and job.demand.dlas is None
+
+
+def _why_no_gpu(state: SupervisorState, job: JobBook) -> str:
+    if job.key in state.unservable:
+        return state.unservable[job.key]
+    nodes = {lane.node for lane in state.placement.lanes if lane.job == job.key}
+    stations = [state.stations[name] for name, wanted in state.targets.items() if job.key in wanted]
+    if any(book.state not in NOT_STARTED for book in stations):
+        return ""
+    # A station that rests after such an attempt is not a job's target now.
+    gpus = [book for book in state.stations.values() if book.station.takes_gpu and book.station.node in nodes]
+    return next((book.unreserved for book in gpus if book.unreserved and book.state in NOT_STARTED), "")

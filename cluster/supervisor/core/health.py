@@ -1,19 +1,21 @@
-"""What follows from polls: each Xid has the effect of its rule, and devices get their conditions."""
+"""What follows from polls and heartbeats: conditions of devices, the effects of Xids, caps of encoder sessions."""
 
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ...placement.model.caps import SessionRefused, SessionsOpen, record_cap, record_open
 from ...placement.model.inventory import Device, DeviceState
 from ...probes.gpus.live_health import DeviceHealth
 from ...probes.report.absence import known
 from ...probes.report.gpu_identity import on_node
 from ...probes.report.xids import XidAction, worst_action, xid_rule
 from ..state.conditions import Condition, OwnLoad, next_condition, unseen
-from ..state.events import Effect, HealthSeen, HealthUnseen, Note, Probe
+from ..state.events import Effect, Encoding, HealthSeen, HealthUnseen, Note, Probe
 from ..state.nodes import NodeBook
-from ..state.state import Planner, SupervisorState
-from ..state.stations import StationBook, StationState
+from ..state.state import SupervisorState
+from ..state.stations import StationBook, StationState, station_of
+from .planner import Planner
 
 if TYPE_CHECKING:
     from ...probes.report.engines import Engine
@@ -173,3 +175,55 @@ def _probe_recovered(book: NodeBook, now_s: float) -> list[Effect]:
 
 def _named(state: SupervisorState, device: Device) -> str:
     return f"{device.name} ({device.device}) of node {state.nodes.title(device.node)}"
+
+
+def see_encoding(state: SupervisorState, event: Encoding) -> list[Effect]:
+    """Take in a worker's encoder sessions and whether its driver refused another; others' sessions count too.
+
+    GeForce cards are capped per machine (``system_encoder_sessions_max``).
+    """
+    book = state.stations.get(station_of(event.worker))
+    if book is None or not state.is_live(event.worker):
+        return []
+    book.encoding = event.sessions
+    node = state.nodes.get(book.station.node)
+    device = None if node is None else next((each for each in node.gpus if each.device == book.device), None)
+    if node is None or device is None:
+        return []
+    before = state.caps
+    on_device, elsewhere = _others(node, device), _elsewhere(state, node, book)
+    open_on_device = event.sessions + on_device
+    seen = SessionsOpen(
+        device=device.device, node=device.node, open_on_device=open_on_device, open_on_node=open_on_device + elsewhere
+    )
+    state.caps = record_open(state.caps, seen)
+    if event.refused_at is not None:
+        refused_on_device = event.refused_at + on_device
+        refused = SessionRefused(
+            device=device.device,
+            node=device.node,
+            open_on_device=refused_on_device,
+            open_on_node=refused_on_device + elsewhere,
+            system_wide=node.node.system_encoder_sessions_max is not None,
+        )
+        state.caps = record_cap(state.caps, refused)
+    if state.caps == before:
+        return []
+    state.is_settled = False
+    whose = "its node" if state.caps.nodes != before.nodes else "it"
+    cap = state.caps.nodes.get(device.node) or state.caps.devices.get(device.device)
+    takes = "no cap of encoder sessions is known any more" if cap is None else f"{whose} takes {cap} encoder sessions"
+    return [Note(f"{device.name} of node {state.nodes.title(device.node)}: {takes}")]
+
+
+def _others(node: NodeBook, device: Device) -> int:
+    condition = node.conditions.get(device.device)
+    return 0 if condition is None else condition.encoder_sessions_others
+
+
+def _elsewhere(state: SupervisorState, node: NodeBook, book: StationBook) -> int:
+    """Count the sessions on a node's other GPUs."""
+    ours = sum(
+        each.encoding for each in state.stations.values() if each.station.node == node.ray.node and each is not book
+    )
+    return ours + sum(_others(node, device) for device in node.gpus if device.device != book.device)

@@ -9,11 +9,12 @@ from ...placement.model.placement import Placement, Refusal
 from ...probes.report.engines import Engine
 from ..state.events import Effect, Note, Reserve, Stop
 from ..state.nodes import places_of
-from ..state.state import Planner, SupervisorState
-from ..state.stations import StationBook, StationState
-from ..state.stranded import find_unservable, note_stranded
+from ..state.state import SupervisorState
+from ..state.stations import NOT_STARTED, StationBook, StationState
 from .assigning import assign_slots, cores_for
 from .effective import effective_nodes, reservable_cores
+from .granting import find_unservable, note_stranded
+from .planner import Planner
 
 EXACT_BITS = 4
 """Up to 15 remaining segments are counted exactly, more in steps of at most an eighth."""
@@ -140,8 +141,5 @@ def _holds_wanted_cores(state: SupervisorState, book: StationBook) -> bool:
     """Return whether a GPU's worker reserves cores that a CPU worker on its node waits for."""
     if not (book.station.takes_gpu and book.reserved_cores):
         return False
-    waiting = (other for name in state.targets if (other := state.stations[name]).state in _WAITING)
+    waiting = (other for name in state.targets if (other := state.stations[name]).state in NOT_STARTED)
     return any(other.station.is_processor and other.station.node == book.station.node for other in waiting)
-
-
-_WAITING = frozenset({StationState.EMPTY, StationState.RESERVING, StationState.RESTING})

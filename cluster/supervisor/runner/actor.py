@@ -13,6 +13,7 @@ from typing import Any
 from ...placement.model.demand import Demand
 from ...placement.model.policy import Policy
 from ...placement.model.preview import PlacementPreview
+from ..core.core import Core
 from ..state.events import Order
 from ..state.messages import ClientReport, Grants
 from ..state.settings import SupervisorSettings
@@ -42,11 +43,10 @@ class SupervisorActor:
         # Imported here: this module must be importable without Ray.
         from ...survey.ray_probe import probe_ray_node
         from .ray_backend import RayBackend
-        from .wiring import make_core
 
         # Later than any epoch of an earlier supervisor: those began earlier, and count by ones.
         first_epoch = int(time.time() * TICKS_PER_S)
-        core = make_core(self._settings, self._policy, first_epoch, time.monotonic())
+        core = Core(self._settings, self._policy, first_epoch, time.monotonic())
         runner = SupervisorRunner(RayBackend(self._settings.fence_s, probe_ray_node), core, self._settings)
         await runner.open()
         self._retiring = asyncio.create_task(self._retire_when_idle(runner))

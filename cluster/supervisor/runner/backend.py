@@ -9,8 +9,7 @@ from typing import Any
 from ...placement.model.inventory import Node
 from ...probes.gpus.live_health import DeviceHealth
 from ...probes.report.absence import Maybe
-from ...worker.facts import WorkerFacts
-from ...worker.heartbeat import Heartbeat
+from ...worker.heartbeat import Heartbeat, WorkerFacts
 from ..state.events import Order, Reserve, Start
 from ..state.messages import FoundWorker, RayNode
 

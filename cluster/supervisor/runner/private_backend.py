@@ -15,7 +15,7 @@ import ray
 from ...placement.model.inventory import Node
 from ...probes.report.device_report import DeviceKind
 from ...survey.known_gpus import NO_GPUS, KnownGpus
-from ...worker.facts import WorkerFacts
+from ...worker.heartbeat import WorkerFacts
 from ..state.events import Order, Reserve, Start
 from ..state.messages import FoundWorker, RayNode
 from .ray_calls import ProbeNode, RayCalls, share_of_gpu

@@ -20,7 +20,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from ...placement.model.inventory import Node
 from ...ray.private_ray import NAMESPACE
 from ...ray.ray_internals import draining_nodes, free_resources_by_node, keep_in_cluster, kept_in_cluster
-from ...worker.facts import WorkerFacts
+from ...worker.heartbeat import WorkerFacts
 from ..state.events import Order, Reserve, Start
 from ..state.messages import FoundWorker, RayNode
 from ..state.stations import bundle_of, station_of

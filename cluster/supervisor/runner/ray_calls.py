@@ -14,8 +14,7 @@ from ...probes.gpus.live_health import DeviceHealth
 from ...probes.report.absence import Maybe
 from ...ray.ray_words import first_line
 from ...survey.health_agent import HealthAgent
-from ...worker.facts import WorkerFacts
-from ...worker.heartbeat import Heartbeat
+from ...worker.heartbeat import Heartbeat, WorkerFacts
 from ...worker.ray_worker import CONTROL, RayWorker
 from ..state.events import Start
 from .backend import ClusterBackend

@@ -24,7 +24,7 @@ from ..state import events
 from ..state.events import Abandon, Effect, Note, Order, Probe, Remember, Reserve, Start, Stop, SupervisorEvent
 from ..state.messages import ClientReport, Grants
 from ..state.settings import SupervisorSettings
-from ..state.stations import StationState
+from ..state.stations import IN_USE, StationState
 from ..status.status import Status, status_of
 from .backend import ClusterBackend
 from .polling import Polling
@@ -341,9 +341,7 @@ class SupervisorRunner:
                     await self._backend.sweep(self._workers_in_use())
 
     def _workers_in_use(self) -> frozenset[str]:
-        unused = (StationState.EMPTY, StationState.RESTING, StationState.QUARANTINED)
-        books = self._core.state.stations.values()
-        return frozenset(book.worker for book in books if book.state not in unused)
+        return frozenset(book.worker for book in self._core.state.stations.values() if book.state in IN_USE)
 
     async def _check_heartbeat(self, worker: str) -> None:
         limit_s, asked_s = self._settings.ping_limit_s, self._clock()

@@ -8,7 +8,7 @@ from enum import Enum
 
 from ...placement.model.inventory import Node
 from ...probes.gpus.live_health import DeviceHealth
-from ...worker.facts import WorkerFacts
+from ...worker.heartbeat import WorkerFacts
 from .messages import ClientReport, FoundWorker, RayNode
 from .stations import Station
 

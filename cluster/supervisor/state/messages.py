@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from ...placement.model.demand import Demand
 from ...placement.model.inventory import Device, Node, dlas_of, processor_of
 from ...probes.report.gpu_identity import ShownGpus
-from ...worker.facts import WorkerFacts
+from ...worker.heartbeat import WorkerFacts
 
 
 @dataclass(frozen=True, slots=True)

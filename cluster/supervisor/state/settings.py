@@ -1,12 +1,15 @@
-"""A supervisor's timeouts, in seconds."""
+"""A supervisor's timeouts, in seconds, and what the environment changes of them and of the policy."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from ....errors import UsageError
+from ...placement.model.policy import Policy, load_policy
 
 IDLE_VARIABLE = "CODECFLEET_IDLE_S"
 """The environment variable that sets ``idle_release_s`` of a supervisor that this process creates."""
+POLICY_VARIABLE = "CODECFLEET_POLICY"
+"""The environment variable that names its policy file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,3 +63,13 @@ def settings_from(environment: Mapping[str, str]) -> SupervisorSettings:
     if not 0 <= idle_s < float("inf"):
         raise UsageError(f"{IDLE_VARIABLE} is not a number of seconds: {text}", "Leave it unset for 30 seconds.")
     return replace(SupervisorSettings(), idle_release_s=idle_s)
+
+
+def policy_from(environment: Mapping[str, str]) -> Policy:
+    """Return the policy that the environment names, or the default.
+
+    Raises:
+        UsageError: the file cannot be read, or is invalid.
+    """
+    path = environment.get(POLICY_VARIABLE, "")
+    return load_policy(path) if path else Policy()

@@ -1,55 +1,15 @@
 """The supervisor's whole state, and simple queries of it."""
 
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ...placement.model.caps import KnownCaps
-from ...placement.model.demand import Demand, EncoderKind
-from ...placement.model.inventory import Device, Inventory, Node
+from ...placement.model.demand import Demand
+from ...placement.model.inventory import Inventory
 from ...placement.model.placement import Placement
-from ...probes.report.engines import Engine
 from .clients import Clients
 from .nodes import Nodes
 from .settings import SupervisorSettings
-from .stations import StationBook, StationState, station_of
-
-
-class Planner(ABC):
-    """Places demands and learns rates: the supervisor's only dependency for decisions."""
-
-    gpu_share: float
-    """The part of a GPU that a reservation books."""
-
-    @abstractmethod
-    def seen(self, node: Node) -> Node:
-        """Return a probed node with the policy's statements about its devices."""
-
-    @abstractmethod
-    def place(self, demands: Sequence[Demand], inventory: Inventory) -> Placement:
-        """Return where demands go."""
-
-    @abstractmethod
-    def engine_parts(
-        self, demand: Demand, device: Device, fps: float, kinds: tuple[EncoderKind, ...]
-    ) -> dict[Engine, float]:
-        """Return which fraction of each kind of engine ``fps`` source frames a second of ``demand`` take."""
-
-    @abstractmethod
-    def record_measurement(
-        self,
-        demand: Demand,
-        device: Device,
-        sessions: int,
-        fps: float,
-        *,
-        processor: Device,
-        kinds: tuple[EncoderKind, ...],
-    ) -> None:
-        """Record that ``sessions`` sessions for ``demand`` on ``device`` ran at ``fps`` together.
-
-        ``device`` decoded, a GPU beside ``processor`` or that itself; ``kinds`` are the encoders.
-        """
+from .stations import IN_USE, StationBook, StationState, station_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +52,7 @@ class SupervisorState:
     @property
     def is_idle(self) -> bool:
         """Whether there is no client and no reservation."""
-        in_use = (StationState.RESERVING, StationState.STARTING, StationState.READY, StationState.LEAVING)
-        return not len(self.clients) and not any(book.state in in_use for book in self.stations.values())
+        return not len(self.clients) and not any(book.state in IN_USE for book in self.stations.values())
 
     def is_recovering(self, now_s: float) -> bool:
         """Return whether clients still keep what they report to hold, after a restart."""

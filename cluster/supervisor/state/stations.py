@@ -7,13 +7,14 @@ from ...placement.assign.networks import SESSIONS_PER_DLA
 from ...placement.model.inventory import Device, Node
 from ...probes.report.device_report import DeviceKind
 from ...probes.report.gpu_identity import Units, on_node
-from ...worker.facts import WorkerFacts
-from .slot_share import CORES_PER_PROCESS, share_out
+from ...worker.heartbeat import WorkerFacts
 
 DEATHS_IN_A_ROW_MAX = 5
 """A station whose processes die this often, each soon after its start, is quarantined."""
 
 
+CORES_PER_PROCESS = 8
+"""One process serves up to 8 cores: codecs release the GIL, and another process costs 80 MiB and a start."""
 GPU_SLOTS = 64
 """The most sessions of a GPU's process; placement decides how many it gets."""
 
@@ -29,6 +30,11 @@ class StationState(Enum):
     RESTING = "resting"
     QUARANTINED = "quarantined"
 
+
+NOT_STARTED = frozenset({StationState.EMPTY, StationState.RESERVING, StationState.RESTING})
+"""States that may last for as long as Ray gives nothing; a process that starts answers or dies in time."""
+IN_USE = frozenset({StationState.RESERVING, StationState.STARTING, StationState.READY, StationState.LEAVING})
+"""States in which a station may have a process or a reservation."""
 
 EDGES: dict[StationState, frozenset[StationState]] = {
     # A station whose node goes is dropped in any state.
@@ -237,10 +243,13 @@ def epoch_of(worker: str) -> int:
 
 def _processor_stations(device: Device) -> list[Station]:
     cores = sum(device.engines.values())
-    if cores < 1:
-        return []
-    shares = share_out(cores, [1] * -(-cores // CORES_PER_PROCESS))
+    count = -(-cores // CORES_PER_PROCESS)
     return [
-        Station(station=f"{device.node}/cpu#{number}", node=device.node, kind=DeviceKind.CPU, slots=slots)
-        for number, slots in enumerate(shares)
+        Station(
+            station=f"{device.node}/cpu#{number}",
+            node=device.node,
+            kind=DeviceKind.CPU,
+            slots=cores // count + (number < cores % count),
+        )
+        for number in range(count)
     ]

@@ -10,8 +10,7 @@ from ...cluster.probes.gpus import DeviceHealth
 from ...cluster.probes.report import Maybe
 from ...cluster.supervisor.runner import ClusterBackend
 from ...cluster.supervisor.state import FoundWorker, Order, RayNode, Reserve, Start
-from ...cluster.worker.facts import WorkerFacts
-from ...cluster.worker.heartbeat import Heartbeat
+from ...cluster.worker.heartbeat import Heartbeat, WorkerFacts
 from .fake_worker import FakeWorker
 
 if TYPE_CHECKING:

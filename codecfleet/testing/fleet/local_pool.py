@@ -2,7 +2,7 @@
 
 import asyncio
 import itertools
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import TypeVar
 
@@ -33,8 +33,7 @@ class LocalPool(Pool):
         self._kind = kind
         self._core = WorkerCore(slots, device)
         self._runs = itertools.count()
-        self._busy = 0
-        self._turns: deque[asyncio.Future[None]] = deque()
+        self._free = asyncio.Semaphore(slots)
         self._submitted: set[asyncio.Task[object]] = set()
         self._closed = False
 
@@ -81,7 +80,7 @@ class LocalPool(Pool):
         await asyncio.gather(*submitted, return_exceptions=True)
 
     async def _in_turn(self, work: Work[ResultT]) -> ResultT:
-        await self._wait_for_slot()
+        await self._free.acquire()
         run = str(next(self._runs))
         ended = asyncio.wrap_future(self._core.submit(run, work))
         # The slot is free when the thread is, not when the submitter stops waiting.
@@ -92,31 +91,10 @@ class LocalPool(Pool):
             self._core.cancel(run)
             raise
 
-    async def _wait_for_slot(self) -> None:
-        if self._busy < self._slots:
-            self._busy += 1
-            return
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._turns.append(turn)
-        try:
-            await turn
-        except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
-                self._free_slot()
-            raise
-
     def _end(self, ended: asyncio.Future[ResultT]) -> None:
         if not ended.cancelled():
             ended.exception()  # retrieved: it may not be awaited any more
-        self._free_slot()
-
-    def _free_slot(self) -> None:
-        while self._turns:
-            turn = self._turns.popleft()
-            if not turn.done():
-                turn.set_result(None)
-                return
-        self._busy -= 1
+        self._free.release()
 
     def _refuse_if_closed(self) -> None:
         if self._closed:

@@ -4,10 +4,11 @@ from dataclasses import replace
 
 from codecfleet.cluster.placement.model.demand import EncoderChoice, plain_demand
 from codecfleet.cluster.placement.model.inventory import Device, Node
+from codecfleet.cluster.placement.model.policy import Policy
 from codecfleet.cluster.probes.report.device_report import DeviceKind
 from codecfleet.cluster.probes.report.engines import CodecCase, Direction, Engine, How, MediaCodec, Trial
+from codecfleet.cluster.supervisor.core.core import Core
 from codecfleet.cluster.supervisor.core.granting import grants_for
-from codecfleet.cluster.supervisor.runner.wiring import make_core, policy_from
 from codecfleet.cluster.supervisor.state.events import (
     Abandon,
     Effect,
@@ -45,7 +46,7 @@ class World:
 
     def __init__(self, *nodes: RayNode, settings: SupervisorSettings = SETTINGS) -> None:
         self.now_s = 100.0
-        self.core = make_core(settings, policy_from({}), 1, self.now_s)
+        self.core = Core(settings, Policy(), 1, self.now_s)
         self.nodes = {each.node: each for each in nodes}
         self.sequence = 0
         self.gpus: dict[str, str] = {}

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codecfleet.cluster.worker.recycle import RECYCLE_S, SESSIONS_MAX, recycle
+from codecfleet.cluster.worker.heartbeat import RECYCLE_S, SESSIONS_MAX, recycle
 
 
 @given(age_s=st.floats(0, 10 * RECYCLE_S), sessions=st.integers(0, 10 * SESSIONS_MAX))

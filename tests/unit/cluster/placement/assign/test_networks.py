@@ -14,7 +14,7 @@ from codecfleet.cluster.placement.model.inventory import DeviceState, Inventory,
 from codecfleet.cluster.placement.model.placement import Placement, Route
 from codecfleet.cluster.placement.model.policy import Policy, PreemptibleUse
 from codecfleet.cluster.placement.rates import start_rates
-from codecfleet.cluster.supervisor.runner.wiring import PlacingPlanner
+from codecfleet.cluster.supervisor.core.planner import Planner
 
 
 def orin(name: str, dlas: int, **changes: object) -> Node:
@@ -119,7 +119,7 @@ def test_networks_never_move_a_transcode() -> None:
     bare, rich = Inventory((orin("a", 0),)), Inventory((orin("a", 2),))
     transcodes = [plain_demand("t", 5), plain_demand("u", 3)]
     alone = place(transcodes, bare, start_rates(), Policy())
-    together = PlacingPlanner(Policy()).place([*transcodes, wish("j"), wish("k")], rich)
+    together = Planner(Policy()).place([*transcodes, wish("j"), wish("k")], rich)
     assert [lane for lane in together.lanes if lane.route is not Route.DLA] == list(alone.lanes)
     assert [refusal for refusal in together.refusals if refusal.job in "tu"] == list(alone.refusals)
     assert {lane.job for lane in together.lanes if lane.route is Route.DLA} == {"j", "k"}

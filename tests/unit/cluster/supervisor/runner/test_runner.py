@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from codecfleet.cluster.placement.model.demand import EncoderChoice, plain_demand
+from codecfleet.cluster.placement.model.policy import Policy
+from codecfleet.cluster.supervisor.core.core import Core
 from codecfleet.cluster.supervisor.runner.runner import PROBE_WAIT_S, SupervisorRunner
-from codecfleet.cluster.supervisor.runner.wiring import make_core, policy_from
 from codecfleet.cluster.supervisor.state.events import Order
 from codecfleet.cluster.supervisor.state.messages import ClientReport, Grants, JobReport, RayNode
 from codecfleet.cluster.supervisor.state.settings import SupervisorSettings
@@ -35,7 +36,7 @@ async def make_runner(clock: FakeClock) -> AsyncIterator[MakeRunner]:
     runners: list[SupervisorRunner] = []
 
     async def make(backend: FakeClusterBackend) -> SupervisorRunner:
-        core = make_core(SETTINGS, policy_from({}), 1 + 1000 * len(runners), clock())
+        core = Core(SETTINGS, Policy(), 1 + 1000 * len(runners), clock())
         runners.append(SupervisorRunner(backend, core, SETTINGS, clock=clock, sleep=clock.sleep))
         await runners[-1].open()
         return runners[-1]

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from codecfleet.cluster.placement.model.demand import plain_demand
-from codecfleet.cluster.supervisor.runner.wiring import make_core, policy_from
+from codecfleet.cluster.placement.model.policy import Policy
+from codecfleet.cluster.supervisor.core.core import Core
 from codecfleet.cluster.supervisor.state.events import (
     Abandon,
     Asked,
@@ -226,7 +227,7 @@ class Deaths(RuleBasedStateMachine):
         now_s, sequence = self.world.now_s, self.world.sequence
         self.world = World(settings=SETTINGS)
         self.world.now_s, self.world.sequence = now_s, sequence
-        self.world.core = make_core(SETTINGS, policy_from({}), old.epoch + 1000, now_s)
+        self.world.core = Core(SETTINGS, Policy(), old.epoch + 1000, now_s)
         self.world.tell(NodesSeen(tuple(self.alive.values())))
         self.world.tell(Found(survivors))
         for client, held in list(self.held.items()):

@@ -6,8 +6,8 @@ import pytest
 
 from codecfleet.cluster.placement.model.demand import EncoderChoice, EncoderKind
 from codecfleet.cluster.placement.model.policy import Policy
+from codecfleet.cluster.supervisor.core.core import Core
 from codecfleet.cluster.supervisor.core.granting import grants_for
-from codecfleet.cluster.supervisor.runner.wiring import make_core
 from codecfleet.cluster.supervisor.state.events import (
     Died,
     Measured,
@@ -32,7 +32,7 @@ from ..core_worlds import SETTINGS, World, gpu_node, node, nvenc, total, wants
 def test_a_gpu_is_reserved_by_its_share_and_known_by_what_its_worker_took() -> None:
     """A station books 0.51 of some GPU of the node; which one that was, its worker tells."""
     ray, probed = gpu_node("g", "GPU-a", "GPU-b")
-    core = make_core(SETTINGS, Policy(), 1, 0.0)
+    core = Core(SETTINGS, Policy(), 1, 0.0)
     core.decide(NodesSeen((ray,)), 0.0)
     core.decide(Probed(probed), 0.0)
     effects = core.decide(Renewed(ClientReport("one", "driver", 1, (nvenc("j", 40),))), 0.0)
@@ -57,7 +57,7 @@ def world_of_two_gpus() -> World:
     """Return a world of one node with two GPUs, which was probed."""
     ray, probed = gpu_node("g", "GPU-a", "GPU-b")
     world = World(settings=SETTINGS)
-    world.core = make_core(SETTINGS, Policy(), 1, world.now_s)
+    world.core = Core(SETTINGS, Policy(), 1, world.now_s)
     world.gpus = {"g/gpu#0": "GPU-a", "g/gpu#1": "GPU-b"}
     world.tell(NodesSeen((ray,)))
     world.tell(Probed(probed))
@@ -106,7 +106,7 @@ def test_a_job_that_needs_a_gpu_ends_when_all_are_in_quarantine(wish: str) -> No
 def test_gpus_that_ray_was_not_given_are_left_alone() -> None:
     """A node that was started without its GPUs keeps them for others."""
     ray, probed = gpu_node("g", "GPU-a")
-    core = make_core(SETTINGS, Policy(), 1, 0.0)
+    core = Core(SETTINGS, Policy(), 1, 0.0)
     core.decide(NodesSeen((replace(ray, gpus=0),)), 0.0)
     core.decide(Probed(probed), 0.0)
     effects = core.decide(Renewed(ClientReport("one", "driver", 1, (nvenc("j", 40),))), 0.0)

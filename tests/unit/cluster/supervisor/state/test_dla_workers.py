@@ -10,17 +10,18 @@ from codecfleet.actors.device.work import Work, WorkContext
 from codecfleet.cluster.client.pool import Pool
 from codecfleet.cluster.placement.model.demand import Demand, plain_demand
 from codecfleet.cluster.placement.model.inventory import Node, dlas_of
+from codecfleet.cluster.placement.model.policy import Policy
+from codecfleet.cluster.supervisor.core.core import Core
 from codecfleet.cluster.supervisor.core.granting import grants_for
 from codecfleet.cluster.supervisor.runner.client import LocalClient
 from codecfleet.cluster.supervisor.runner.runner import SupervisorRunner
-from codecfleet.cluster.supervisor.runner.wiring import make_core, policy_from
 from codecfleet.cluster.supervisor.state.events import Died, Found, NodesSeen, Probed, ProbeFailed, Start
 from codecfleet.cluster.supervisor.state.messages import FoundWorker, JobReport, RayNode
 from codecfleet.cluster.supervisor.state.settings import SupervisorSettings
 from codecfleet.cluster.supervisor.state.stations import DEATHS_IN_A_ROW_MAX, StationState
 from codecfleet.cluster.supervisor.status.lines import status_lines
 from codecfleet.cluster.supervisor.status.status import status_of
-from codecfleet.cluster.worker.facts import WorkerFacts
+from codecfleet.cluster.worker.heartbeat import WorkerFacts
 from codecfleet.errors import Unsupported
 from codecfleet.testing import FakeClusterBackend
 
@@ -121,7 +122,7 @@ def test_a_dla_whose_processes_keep_dying_is_left_alone() -> None:
 
 def test_a_worker_is_found_again_before_its_node_is_probed() -> None:
     """A supervisor that restarts adopts what runs on a DLA that it has not heard of yet."""
-    core = make_core(SupervisorSettings(), policy_from({}), 1, 0.0)
+    core = Core(SupervisorSettings(), Policy(), 1, 0.0)
     core.decide(NodesSeen((node("o"),)), 0.0)
     found = FoundWorker("o/dla#1:7", WorkerFacts(11, 2, cores=2))
     foreign = FoundWorker("gone/dla#0:3", WorkerFacts(12, 2))
@@ -178,7 +179,7 @@ def pool_on(dlas: int, cores: int = 4) -> tuple[Pool, FakeClusterBackend]:
 
     settings = SupervisorSettings(idle_release_s=None)
     backend = FakeClusterBackend((RayNode(node="here", name="here", cores=cores, free_cores=cores, dlas=dlas),))
-    runner = SupervisorRunner(backend, make_core(settings, policy_from({}), 1, time.monotonic()), settings)
+    runner = SupervisorRunner(backend, Core(settings, Policy(), 1, time.monotonic()), settings)
     return LeasedPool(LocalClient(runner)), backend
 
 

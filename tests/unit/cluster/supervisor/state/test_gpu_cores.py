@@ -17,14 +17,14 @@ from codecfleet.cluster.probes.report.device_report import DeviceKind
 from codecfleet.cluster.probes.report.engines import CodecCase, Direction, Engine, MediaCodec
 from codecfleet.cluster.simulated.fleet_file import load_fleet
 from codecfleet.cluster.supervisor.core.assigning import cores_for
+from codecfleet.cluster.supervisor.core.core import Core
 from codecfleet.cluster.supervisor.core.effective import effective_nodes, reservable_cores
-from codecfleet.cluster.supervisor.runner.wiring import make_core
 from codecfleet.cluster.supervisor.state.events import NodesSeen, Renewed, Reserve, Reserved, Start, Started
 from codecfleet.cluster.supervisor.state.messages import ClientReport, JobReport, RayNode
 from codecfleet.cluster.supervisor.state.nodes import NodeBook
 from codecfleet.cluster.supervisor.state.settings import SupervisorSettings
 from codecfleet.cluster.supervisor.state.stations import Station, StationBook, StationState
-from codecfleet.cluster.worker.facts import WorkerFacts
+from codecfleet.cluster.worker.heartbeat import WorkerFacts
 from codecfleet.testing.nvml.fake_nvml import FakeNvml
 
 GPU, CPU = DeviceKind.GPU, DeviceKind.CPU
@@ -174,7 +174,7 @@ def test_an_unprobed_node_has_the_gpus_that_are_known(machine: tuple[Device, ...
 
 def test_a_job_is_decoded_on_a_gpu_before_any_probe(machine: tuple[Device, ...]) -> None:
     """The first work finds the GPU: its worker is reserved with the cores that encode, and the slots are its own."""
-    core = make_core(SupervisorSettings(idle_release_s=30), Policy(), 1, 0.0)
+    core = Core(SupervisorSettings(idle_release_s=30), Policy(), 1, 0.0)
     core.decide(NodesSeen((RayNode(node="n", name="host", cores=12, free_cores=12, gpus=1, devices=machine[:1]),)), 0.0)
     wish = replace(plain_demand("j", 100), needs_gpu=True)
     effects = core.decide(Renewed(ClientReport("one", "driver", 1, (JobReport(wish, {}),))), 0.0)

@@ -1,4 +1,4 @@
-"""How slots are dealt out to worker processes."""
+"""How a node's cores are divided among worker processes."""
 
 import pytest
 from hypothesis import given
@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 
 from codecfleet.cluster.placement.model.inventory import processor_of
 from codecfleet.cluster.supervisor.state.nodes import NO_UNITS
-from codecfleet.cluster.supervisor.state.slot_share import CORES_PER_PROCESS, share_out
-from codecfleet.cluster.supervisor.state.stations import stations_of
+from codecfleet.cluster.supervisor.state.stations import CORES_PER_PROCESS, stations_of
 
 
 @pytest.mark.parametrize(
@@ -27,12 +26,3 @@ def test_stations_hold_every_core(cores: int) -> None:
     assert all(1 <= station.slots <= CORES_PER_PROCESS for station in stations)
     assert max(station.slots for station in stations) - min(station.slots for station in stations) <= 1
     assert len({station.station for station in stations}) == len(stations)
-
-
-@given(st.integers(0, 500), st.lists(st.integers(1, 50), max_size=12))
-def test_sharing_out_loses_nothing(total: int, weights: list[int]) -> None:
-    """Shares add up to the total and differ from their exact part by less than one."""
-    shares = share_out(total, weights)
-    assert sum(shares) == (total if weights else 0)
-    exact = [total * weight / sum(weights) for weight in weights]
-    assert all(abs(share - part) < 1 for share, part in zip(shares, exact, strict=True))

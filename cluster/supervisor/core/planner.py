@@ -1,6 +1,6 @@
-"""Connects the core with placement."""
+"""What the core knows of placement: where demands go, and what workers' measurements teach."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from ...placement.assign.assignment import place
 from ...placement.assign.networks import place_networks
@@ -8,19 +8,16 @@ from ...placement.measurements import engine_parts, measurement_of
 from ...placement.model.demand import Demand, EncoderKind
 from ...placement.model.inventory import Device, Inventory, Node
 from ...placement.model.placement import Placement
-from ...placement.model.policy import Policy, load_policy, with_policy
+from ...placement.model.policy import Policy, with_policy
 from ...placement.rates import record_measurement, start_rates
 from ...probes.report.engines import Engine
-from ..core.core import Core
-from ..state.settings import SupervisorSettings
-from ..state.state import Planner
-
-POLICY_VARIABLE = "CODECFLEET_POLICY"
-"""The environment variable that names the policy file of a supervisor that this process creates."""
 
 
-class PlacingPlanner(Planner):
-    """Plans with ``place``, by documented rates that follow workers' measurements."""
+class Planner:
+    """Places demands by documented rates that follow workers' measurements.
+
+    ``gpu_share`` is the part of a GPU that a reservation books.
+    """
 
     def __init__(self, policy: Policy) -> None:
         self.gpu_share = policy.gpu_share
@@ -40,7 +37,7 @@ class PlacingPlanner(Planner):
     def engine_parts(
         self, demand: Demand, device: Device, fps: float, kinds: tuple[EncoderKind, ...]
     ) -> dict[Engine, float]:
-        """Return which fraction of a device's engines a job takes at its speed."""
+        """Return which fraction of each kind of engine ``fps`` source frames a second of ``demand`` take."""
         return engine_parts(self._rates, demand, device, fps, kinds)
 
     def record_measurement(
@@ -53,22 +50,10 @@ class PlacingPlanner(Planner):
         processor: Device,
         kinds: tuple[EncoderKind, ...],
     ) -> None:
-        """Record what a worker gave while all its sessions served one job and decoded alike."""
+        """Record that ``sessions`` sessions for ``demand`` on ``device`` ran at ``fps`` together.
+
+        ``device`` decoded, a GPU beside ``processor`` or that itself; ``kinds`` are the encoders.
+        """
         measurement = measurement_of(self._rates, demand, device, processor, kinds=kinds, sessions=sessions, fps=fps)
         if measurement is not None:
             self._rates = record_measurement(self._rates, measurement)
-
-
-def make_core(settings: SupervisorSettings, policy: Policy, first_epoch: int, now_s: float) -> Core:
-    """Return a core that places work by ``policy``."""
-    return Core(PlacingPlanner(policy), settings, first_epoch, now_s)
-
-
-def policy_from(environment: Mapping[str, str]) -> Policy:
-    """Return the policy that the environment names, or the default.
-
-    Raises:
-        UsageError: the file cannot be read, or is invalid.
-    """
-    path = environment.get(POLICY_VARIABLE, "")
-    return load_policy(path) if path else Policy()
