@@ -39,11 +39,17 @@ class FrameFile:
         self, path: Path, container: Container, settings: EncoderSettings, *, extradata: bytes, reorder_frames: int
     ) -> None:
         self._settings = settings
-        self._extradata = extradata
-        self._reorder_frames = reorder_frames
-        self._container = container
         self._group: list[EncodedPacket] = []
         self._has_begun = False
+
+        def add_video(output: "OutputContainer", tick: Fraction) -> VideoStream:
+            stream = add_video_track(
+                output, container, settings, tick, extradata=extradata, reorder_frames=reorder_frames
+            )
+            for kind, data in container_side_data(settings.format, StreamExtras()).items():
+                add_side_data(stream, kind, data)
+            return stream
+
         self._file = TrackFile(
             path,
             container,
@@ -53,7 +59,7 @@ class FrameFile:
             extradata=extradata,
             reorder_frames=reorder_frames,
             last_duration_ticks=nominal_ticks(settings.format.frame_rate, settings.time_base),
-            add_streams=self._add_video,
+            add_streams=add_video,
         )
         self.joined = self._file.joined
 
@@ -82,19 +88,6 @@ class FrameFile:
     def abandon(self) -> None:
         """Give up: close what is open. The caller deletes the file."""
         self._file.abandon()
-
-    def _add_video(self, output: "OutputContainer", tick: Fraction) -> VideoStream:
-        stream = add_video_track(
-            output,
-            self._container,
-            self._settings,
-            tick,
-            extradata=self._extradata,
-            reorder_frames=self._reorder_frames,
-        )
-        for kind, data in container_side_data(self._settings.format, StreamExtras()).items():
-            add_side_data(stream, kind, data)
-        return stream
 
     def _flush(self, following_ticks: int | None) -> None:
         group, self._group = self._group, []

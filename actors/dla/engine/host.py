@@ -182,7 +182,12 @@ class DlaHost:
         """
         with self._lock:
             sessions, closed, self._closed = list(self._sessions), self._closed, True
-        errors = [error for session in sessions if (error := _closing(session)) is not None]
+        errors: list[CodecfleetError] = []
+        for session in sessions:
+            try:
+                session.close()
+            except CodecfleetError as error:
+                errors.append(error)
         if errors:
             raise errors[0]
         if not closed and not self._failure:
@@ -190,11 +195,3 @@ class DlaHost:
                 self._cuda.release()
             except CudaFailure as failure:
                 raise lost(failure, 0) from None
-
-
-def _closing(session: DlaSession) -> CodecfleetError | None:
-    try:
-        session.close()
-    except CodecfleetError as error:
-        return error
-    return None

@@ -29,39 +29,24 @@ class DlaEvent(Enum):
 LIVE: Final = frozenset({DlaSessionState.IDLE, DlaSessionState.BUSY, DlaSessionState.DRAINING})
 """The states in which the library may be called."""
 
-EDGES: Final[dict[tuple[DlaSessionState, DlaEvent], DlaSessionState]] = {
-    # Work comes and goes.
-    (DlaSessionState.IDLE, DlaEvent.SUBMIT): DlaSessionState.BUSY,
-    (DlaSessionState.BUSY, DlaEvent.SUBMIT): DlaSessionState.BUSY,
-    (DlaSessionState.BUSY, DlaEvent.ENDED): DlaSessionState.IDLE,
-    (DlaSessionState.IDLE, DlaEvent.ENDED): DlaSessionState.IDLE,
+_S, _E = DlaSessionState, DlaEvent
+_WAYS: Final = {
     # A handle is only destroyed once its tasks are done: cuDLA may crash otherwise (CUDA for Tegra 5.4).
-    (DlaSessionState.IDLE, DlaEvent.CLOSE): DlaSessionState.CLOSED,
-    (DlaSessionState.BUSY, DlaEvent.CLOSE): DlaSessionState.DRAINING,
-    (DlaSessionState.DRAINING, DlaEvent.ENDED): DlaSessionState.CLOSED,
-    (DlaSessionState.CLOSED, DlaEvent.CLOSE): DlaSessionState.CLOSED,
-    # Every error is final but one, and a task that hangs never ends.
-    (DlaSessionState.IDLE, DlaEvent.FAIL): DlaSessionState.FAILED,
-    (DlaSessionState.BUSY, DlaEvent.FAIL): DlaSessionState.FAILED,
-    (DlaSessionState.DRAINING, DlaEvent.FAIL): DlaSessionState.FAILED,
-    (DlaSessionState.CLOSED, DlaEvent.FAIL): DlaSessionState.CLOSED,
-    (DlaSessionState.IDLE, DlaEvent.HANG): DlaSessionState.HUNG,
-    (DlaSessionState.BUSY, DlaEvent.HANG): DlaSessionState.HUNG,
-    (DlaSessionState.DRAINING, DlaEvent.HANG): DlaSessionState.HUNG,
-    # Another session of the process failed while this one was in a call.
-    (DlaSessionState.FAILED, DlaEvent.SUBMIT): DlaSessionState.FAILED,
-    (DlaSessionState.FAILED, DlaEvent.ENDED): DlaSessionState.FAILED,
+    _S.IDLE: {_E.SUBMIT: _S.BUSY, _E.ENDED: _S.IDLE, _E.CLOSE: _S.CLOSED, _E.FAIL: _S.FAILED, _E.HANG: _S.HUNG},
+    _S.BUSY: {_E.SUBMIT: _S.BUSY, _E.ENDED: _S.IDLE, _E.CLOSE: _S.DRAINING, _E.FAIL: _S.FAILED, _E.HANG: _S.HUNG},
+    _S.DRAINING: {_E.ENDED: _S.CLOSED, _E.FAIL: _S.FAILED, _E.HANG: _S.HUNG},
+    _S.CLOSED: {_E.CLOSE: _S.CLOSED, _E.FAIL: _S.CLOSED},
+    # Another session of the process may fail while this one is in a call, which then ends.
+    _S.FAILED: {
+        **dict.fromkeys((_E.SUBMIT, _E.ENDED, _E.FAIL), _S.FAILED),
+        _E.HANG: _S.HUNG,
+        _E.CLOSE: _S.ABANDONED,
+    },
     # A failed session stays failed; closing it calls nothing.
-    (DlaSessionState.FAILED, DlaEvent.FAIL): DlaSessionState.FAILED,
-    (DlaSessionState.FAILED, DlaEvent.HANG): DlaSessionState.HUNG,
-    (DlaSessionState.HUNG, DlaEvent.FAIL): DlaSessionState.HUNG,
-    (DlaSessionState.HUNG, DlaEvent.HANG): DlaSessionState.HUNG,
-    (DlaSessionState.FAILED, DlaEvent.CLOSE): DlaSessionState.ABANDONED,
-    (DlaSessionState.HUNG, DlaEvent.CLOSE): DlaSessionState.ABANDONED,
-    (DlaSessionState.ABANDONED, DlaEvent.CLOSE): DlaSessionState.ABANDONED,
-    (DlaSessionState.ABANDONED, DlaEvent.FAIL): DlaSessionState.ABANDONED,
-    (DlaSessionState.ABANDONED, DlaEvent.HANG): DlaSessionState.ABANDONED,
+    _S.HUNG: {_E.FAIL: _S.HUNG, _E.HANG: _S.HUNG, _E.CLOSE: _S.ABANDONED},
+    _S.ABANDONED: dict.fromkeys((_E.CLOSE, _E.FAIL, _E.HANG), _S.ABANDONED),
 }
+EDGES: Final = {(state, event): target for state, ways in _WAYS.items() for event, target in ways.items()}
 
 
 def next_state(state: DlaSessionState, happening: DlaEvent) -> DlaSessionState:

@@ -6,7 +6,7 @@ would be the same on every machine.
 """
 
 from enum import IntEnum
-from typing import Final
+from typing import Final, Self
 
 from ....errors import CodecfleetError, DeviceLost, EngineFailed, EngineHung, Unsupported, UsageError
 
@@ -14,30 +14,39 @@ from ....errors import CodecfleetError, DeviceLost, EngineFailed, EngineHung, Un
 class CudlaStatus(IntEnum):
     """``cudlaStatus``. Those from 0x40000001 on come from the engine itself, while or after it ran a task."""
 
-    SUCCESS = 0
-    INVALID_PARAM = 1
-    OUT_OF_RESOURCES = 2
-    CREATION_FAILED = 3
-    INVALID_ADDRESS = 4
-    OS = 5
-    CUDA = 6
-    UMD = 7
-    INVALID_DEVICE = 8
-    INVALID_ATTRIBUTE = 9
-    INCOMPATIBLE_DLA_SW_VERSION = 10
-    MEMORY_REGISTERED = 11
-    INVALID_MODULE = 12
-    UNSUPPORTED_OPERATION = 13
-    NV_SCI = 14
-    DRIVER_NOT_FOUND = 15
-    DLA_INVALID_INPUT = 0x40000001
-    DLA_INVALID_PRE_ACTION = 0x40000002
-    DLA_NO_MEM = 0x40000003
-    DLA_PROCESSOR_BUSY = 0x40000004
-    DLA_TASK_STATUS_MISMATCH = 0x40000005
-    DLA_ENGINE_TIMEOUT = 0x40000006
-    DLA_DATA_MISMATCH = 0x40000007
-    UNKNOWN = 0x7FFFFFFF
+    meaning: str
+    """What it means, in words."""
+
+    def __new__(cls, code: int, meaning: str = "") -> Self:
+        """Make a member."""
+        status = int.__new__(cls, code)
+        status._value_, status.meaning = code, meaning
+        return status
+
+    SUCCESS = 0, "no error"
+    INVALID_PARAM = 1, "a parameter is wrong"
+    OUT_OF_RESOURCES = 2, "the resources for it are missing"
+    CREATION_FAILED = 3, "the device handle could not be created"
+    INVALID_ADDRESS = 4, "the memory is not registered, or not valid"
+    OS = 5, "the operating system failed"
+    CUDA = 6, "a CUDA operation failed inside cuDLA"
+    UMD = 7, "the DLA runtime failed"
+    INVALID_DEVICE = 8, "the device handle is not valid"
+    INVALID_ATTRIBUTE = 9, "there is no such attribute"
+    INCOMPATIBLE_DLA_SW_VERSION = 10, "the DLA runtime and cuDLA do not fit together"
+    MEMORY_REGISTERED = 11, "the memory is registered already"
+    INVALID_MODULE = 12, "not a loadable for this DLA"
+    UNSUPPORTED_OPERATION = 13, "this operation is not supported"
+    NV_SCI = 14, "an NvSci operation failed"
+    DRIVER_NOT_FOUND = 15, "the DLA driver is missing"
+    DLA_INVALID_INPUT = 0x40000001, "the engine refused the task's input"
+    DLA_INVALID_PRE_ACTION = 0x40000002, "the engine refused what was to happen before the task"
+    DLA_NO_MEM = 0x40000003, "the engine had no memory"
+    DLA_PROCESSOR_BUSY = 0x40000004, "the engine's processor was busy"
+    DLA_TASK_STATUS_MISMATCH = 0x40000005, "the engine's task ended in another state than expected"
+    DLA_ENGINE_TIMEOUT = 0x40000006, "the engine did not end the task in time"
+    DLA_DATA_MISMATCH = 0x40000007, "the engine's data does not match"
+    UNKNOWN = 0x7FFFFFFF, "an unknown error"
 
     @classmethod
     def of(cls, code: int) -> "CudlaStatus":
@@ -47,38 +56,6 @@ class CudlaStatus(IntEnum):
         except ValueError:
             return cls.UNKNOWN
 
-    @property
-    def meaning(self) -> str:
-        """Its meaning in words."""
-        return _MEANINGS[self]
-
-
-_MEANINGS: Final = {
-    CudlaStatus.SUCCESS: "no error",
-    CudlaStatus.INVALID_PARAM: "a parameter is wrong",
-    CudlaStatus.OUT_OF_RESOURCES: "the resources for it are missing",
-    CudlaStatus.CREATION_FAILED: "the device handle could not be created",
-    CudlaStatus.INVALID_ADDRESS: "the memory is not registered, or not valid",
-    CudlaStatus.OS: "the operating system failed",
-    CudlaStatus.CUDA: "a CUDA operation failed inside cuDLA",
-    CudlaStatus.UMD: "the DLA runtime failed",
-    CudlaStatus.INVALID_DEVICE: "the device handle is not valid",
-    CudlaStatus.INVALID_ATTRIBUTE: "there is no such attribute",
-    CudlaStatus.INCOMPATIBLE_DLA_SW_VERSION: "the DLA runtime and cuDLA do not fit together",
-    CudlaStatus.MEMORY_REGISTERED: "the memory is registered already",
-    CudlaStatus.INVALID_MODULE: "not a loadable for this DLA",
-    CudlaStatus.UNSUPPORTED_OPERATION: "this operation is not supported",
-    CudlaStatus.NV_SCI: "an NvSci operation failed",
-    CudlaStatus.DRIVER_NOT_FOUND: "the DLA driver is missing",
-    CudlaStatus.DLA_INVALID_INPUT: "the engine refused the task's input",
-    CudlaStatus.DLA_INVALID_PRE_ACTION: "the engine refused what was to happen before the task",
-    CudlaStatus.DLA_NO_MEM: "the engine had no memory",
-    CudlaStatus.DLA_PROCESSOR_BUSY: "the engine's processor was busy",
-    CudlaStatus.DLA_TASK_STATUS_MISMATCH: "the engine's task ended in another state than expected",
-    CudlaStatus.DLA_ENGINE_TIMEOUT: "the engine did not end the task in time",
-    CudlaStatus.DLA_DATA_MISMATCH: "the engine's data does not match",
-    CudlaStatus.UNKNOWN: "an unknown error",
-}
 
 _ENGINE_FIRST: Final = CudlaStatus.DLA_INVALID_INPUT
 _SAME_EVERYWHERE: Final = frozenset(

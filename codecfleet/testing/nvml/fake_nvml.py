@@ -23,7 +23,7 @@ from ...cluster.simulated.devices import SimulatedNode
 from .fake_nvml_device import DEVICE_ANSWERS, check
 from .fake_nvml_instances import FakeInstances
 from .fake_nvml_mig import MIG_ANSWERS, SLICE_ANSWERS, GpmSamples
-from .fake_nvml_state import FakeNvmlDevice, FakeSlice, refuse
+from .fake_nvml_state import FakeNvmlDevice, FakeSlice, address_of, refuse
 from .fake_nvml_vgpu import HOST_ANSWERS, INSTANCE_ANSWERS, TYPE_ANSWERS, compatibility, find_type, find_vgpu
 
 NO_INSTANCE = 0xFFFFFFFF
@@ -162,7 +162,7 @@ class FakeNvml:
         return _ON_DEVICES[name](subject, *arguments)
 
     def _subject(self, handle: object, name: str) -> FakeNvmlDevice | FakeSlice:
-        subject = self._subjects.get(_address(handle))
+        subject = self._subjects.get(address_of(handle))
         if subject is None:
             refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT)
         if isinstance(subject, FakeSlice):
@@ -205,7 +205,7 @@ class FakeNvml:
             "nvmlDeviceRegisterEvents": self._register,
             "nvmlEventSetWait": self._wait,
             "nvmlEventSetWait_v2": self._wait,
-            "nvmlEventSetFree": lambda event_set: self._event_sets.pop(_address(event_set)),
+            "nvmlEventSetFree": lambda event_set: self._event_sets.pop(address_of(event_set)),
             "nvmlGetVgpuCompatibility": compatibility,
             **FakeInstances(self._device_of, self._device_handle).answers(),
         }
@@ -252,7 +252,7 @@ class FakeNvml:
         device = self._device_of(handle, "nvmlDeviceGetMigDeviceHandleByIndex")
         if not device.simulated.mig_enabled or not 0 <= place < len(device.slices):
             refuse(pynvml.NVML_ERROR_NOT_FOUND)
-        return self._handle(device.slices[place], _address(handle) + (place + 1) * 0x100)
+        return self._handle(device.slices[place], address_of(handle) + (place + 1) * 0x100)
 
     def _parent_handle(self, handle: object) -> Any:
         subject = self._subject(handle, "nvmlDeviceGetDeviceHandleFromMigDeviceHandle")
@@ -280,10 +280,10 @@ class FakeNvml:
         device = self._device_of(handle, "nvmlDeviceRegisterEvents")
         if device.is_igpu:
             refuse(pynvml.NVML_ERROR_NOT_SUPPORTED)
-        self._event_sets[_address(event_set)].append(device)
+        self._event_sets[address_of(event_set)].append(device)
 
     def _wait(self, event_set: object, _timeout_ms: int) -> Any:
-        for device in self._event_sets.get(_address(event_set), ()):
+        for device in self._event_sets.get(address_of(event_set), ()):
             if device.events:
                 kind, data = device.events.pop(0)
                 return pynvml.c_nvmlEventData_t(
@@ -294,7 +294,3 @@ class FakeNvml:
                     computeInstanceId=NO_INSTANCE,
                 )
         return refuse(pynvml.NVML_ERROR_TIMEOUT)  # at once: tests do not wait
-
-
-def _address(pointer: Any) -> int:
-    return ctypes.cast(pointer, ctypes.c_void_p).value or 0

@@ -6,10 +6,9 @@ from typing import Any
 
 import pynvml
 
-from ...cluster.probes.report import Engine
 from .fake_nvml_device import check
 from .fake_nvml_mig import profile_with_id, profiles_of
-from .fake_nvml_state import FakeGpuInstance, FakeNvmlDevice, FakeSlice, refuse
+from .fake_nvml_state import FakeGpuInstance, FakeNvmlDevice, FakeSlice, address_of, engine_counts, refuse
 from .mig_profiles import COMPUTE_KINDS, compute_sizes, placements_of
 
 FIRST_HANDLE = 0x4000_0000
@@ -92,16 +91,11 @@ class FakeInstances:
         size = next((each for each in compute_sizes(whole.gpu_slices) if COMPUTE_KINDS[each] == kind), None)
         if size is None:
             refuse(pynvml.NVML_ERROR_NOT_SUPPORTED)
-        info = (
-            pynvml.c_nvmlComputeInstanceProfileInfo_t()
-            if version == 1
-            else pynvml.c_nvmlComputeInstanceProfileInfo_v2_t()
-        )
+        old, new = pynvml.c_nvmlComputeInstanceProfileInfo_t, pynvml.c_nvmlComputeInstanceProfileInfo_v2_t
+        info = (old if version == 1 else new)()
+        for name, count in engine_counts(whole.engines, shared=True).items():
+            setattr(info, name, count)
         info.id, info.sliceCount, info.instanceCount = kind, size, whole.gpu_slices // size
-        info.sharedDecoderCount = whole.engines.get(Engine.NVDEC, 0)
-        info.sharedEncoderCount = whole.engines.get(Engine.NVENC, 0)
-        info.sharedJpegCount = whole.engines.get(Engine.NVJPG, 0)
-        info.sharedOfaCount = whole.engines.get(Engine.OFA, 0)
         if version != 1:
             share = "" if size == whole.gpu_slices else f"{size}c."
             info.name = f"MIG {share}{whole.profile}".encode()
@@ -131,7 +125,7 @@ class FakeInstances:
         return refuse(pynvml.NVML_ERROR_NOT_FOUND)
 
     def _compute_info(self, handle: object) -> Any:
-        found = self._subjects.get(_address(handle))
+        found = self._subjects.get(address_of(handle))
         if not isinstance(found, FakeSlice):
             refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT)
         check(found.device, "nvmlComputeInstanceGetInfo", of_a_part=True)
@@ -146,17 +140,16 @@ class FakeInstances:
         )
 
     def _instance(self, handle: object, name: str) -> FakeGpuInstance:
-        found = self._subjects.get(_address(handle))
+        found = self._subjects.get(address_of(handle))
         if not isinstance(found, FakeGpuInstance):
             refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT)
         check(found.device, name, of_a_part=True)
         return found
 
     def _address_of(self, subject: FakeGpuInstance | FakeSlice) -> int:
-        is_slice = isinstance(subject, FakeSlice)
-        number = subject.simulated.gpu_instance if isinstance(subject, FakeSlice) else subject.number
-        compute = subject.simulated.compute_instance if isinstance(subject, FakeSlice) else None
-        key = (subject.device.index, number, compute if is_slice else None)
+        part = subject.simulated if isinstance(subject, FakeSlice) else None
+        number = subject.number if isinstance(subject, FakeGpuInstance) else subject.simulated.gpu_instance
+        key = (subject.device.index, number, None if part is None else part.compute_instance)
         address = self._handles.setdefault(key, FIRST_HANDLE + 0x10 * len(self._handles))
         self._subjects[address] = subject
         return address
@@ -187,7 +180,3 @@ def _place(places: Any, count: Any, starts: Sequence[int], size: int) -> None:
         for place, start in enumerate(starts):
             array[place] = pynvml.c_nvmlGpuInstancePlacement_t(start, size)
     ctypes.cast(count, ctypes.POINTER(ctypes.c_uint))[0] = len(starts)
-
-
-def _address(pointer: Any) -> int:
-    return ctypes.cast(pointer, ctypes.c_void_p).value or 0

@@ -6,8 +6,7 @@ from typing import Any
 import pynvml
 
 from ...cluster.probes.nvml import METRICS
-from ...cluster.probes.report import Engine
-from .fake_nvml_state import Answer, FakeNvmlDevice, FakeSlice, refuse
+from .fake_nvml_state import Answer, FakeNvmlDevice, FakeSlice, address_of, engine_counts, refuse
 from .mig_profiles import FakeProfile, placements_of, profiles_of_gpu
 
 MIB = 1024 * 1024
@@ -45,14 +44,11 @@ def _profile_info(device: FakeNvmlDevice, kind: int, version: int = 2) -> Any:
     found = next((profile for profile in profiles_of(device) if profile.kind == kind), None)
     if found is None:
         refuse(pynvml.NVML_ERROR_NOT_SUPPORTED)
-    info = pynvml.c_nvmlGpuInstanceProfileInfo_t() if version == 1 else pynvml.c_nvmlGpuInstanceProfileInfo_v2_t()
-    info.id = found.profile_id
-    info.sliceCount = found.slices
-    info.instanceCount = found.most
-    info.decoderCount = found.engines.get(Engine.NVDEC, 0)
-    info.encoderCount = found.engines.get(Engine.NVENC, 0)
-    info.jpegCount = found.engines.get(Engine.NVJPG, 0)
-    info.ofaCount = found.engines.get(Engine.OFA, 0)
+    old, new = pynvml.c_nvmlGpuInstanceProfileInfo_t, pynvml.c_nvmlGpuInstanceProfileInfo_v2_t
+    info = (old if version == 1 else new)()
+    for name, count in engine_counts(found.engines, shared=False).items():
+        setattr(info, name, count)
+    info.id, info.sliceCount, info.instanceCount = found.profile_id, found.slices, found.most
     info.memorySizeMB = found.memory_bytes // MIB
     if version != 1:
         info.name = f"MIG {found.name}".encode()
@@ -72,12 +68,8 @@ def _remaining(device: FakeNvmlDevice, profile_id: int) -> int:
 
 
 def _attributes(piece: FakeSlice) -> Any:
-    engines = piece.simulated.engines
     return pynvml.c_nvmlDeviceAttributes(
-        sharedDecoderCount=engines.get(Engine.NVDEC, 0),
-        sharedEncoderCount=engines.get(Engine.NVENC, 0),
-        sharedJpegCount=engines.get(Engine.NVJPG, 0),
-        sharedOfaCount=engines.get(Engine.OFA, 0),
+        **engine_counts(piece.simulated.engines, shared=True),
         gpuInstanceSliceCount=piece.simulated.gpu_slices,
         computeInstanceSliceCount=piece.simulated.compute_slices or piece.simulated.gpu_slices,
         memorySizeMB=piece.simulated.memory_bytes // MIB,
@@ -139,7 +131,7 @@ class GpmSamples:
 
     def free(self, sample: object) -> None:
         """Give a sample's room back."""
-        if self._taken.pop(_address(sample), refuse) is refuse:
+        if self._taken.pop(address_of(sample), refuse) is refuse:
             refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT)
 
     def take(self, target: FakeNvmlDevice | FakeSlice, sample: object) -> object:
@@ -147,12 +139,12 @@ class GpmSamples:
         device = target.device if isinstance(target, FakeSlice) else target
         if device.architecture < HOPPER:
             refuse(pynvml.NVML_ERROR_NOT_SUPPORTED)
-        self._taken[_address(sample)] = target
+        self._taken[address_of(sample)] = target
         return sample
 
     def measure(self, asked: Any) -> Any:
         """Fill in what was asked for; engines that the target lacks say so."""
-        first, second = (self._taken.get(_address(sample)) for sample in (asked.sample1, asked.sample2))
+        first, second = (self._taken.get(address_of(sample)) for sample in (asked.sample1, asked.sample2))
         if first is None or first is not second:
             refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT)
         if any(asked.metrics[position].metricId >= self.metrics_end for position in range(asked.numMetrics)):
@@ -165,7 +157,3 @@ class GpmSamples:
             metric.nvmlReturn = pynvml.NVML_SUCCESS if is_told else pynvml.NVML_ERROR_NOT_SUPPORTED
             metric.value = first.gpm_percent.get(f"{engine.value}{index}", 0.0) if exists else 0.0
         return asked
-
-
-def _address(pointer: Any) -> int:
-    return ctypes.cast(pointer, ctypes.c_void_p).value or 0

@@ -1,13 +1,14 @@
 """What a faked NVML device remembers, and what may be set on it while a test runs."""
 
-from collections.abc import Callable
+import ctypes
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NoReturn
 
 import pynvml
 
-from ...cluster.probes.report import CodecSession, DeviceKind, DeviceProcess
+from ...cluster.probes.report import CodecSession, DeviceKind, DeviceProcess, Engine
 from ...cluster.simulated.devices import SimulatedDevice, SimulatedNode, SimulatedSlice, SimulatedVgpu
 
 Answer = Callable[..., Any]
@@ -34,6 +35,18 @@ ARCHITECTURE_NUMBERS = {
 def refuse(code: int) -> NoReturn:
     """Raise what pynvml raises for a return code, of pynvml's own class."""
     raise pynvml.NVMLError(code)
+
+
+def address_of(pointer: Any) -> int:
+    """Return the address that a handle of pynvml's holds."""
+    return ctypes.cast(pointer, ctypes.c_void_p).value or 0
+
+
+def engine_counts(engines: Mapping[Engine, int], *, shared: bool) -> dict[str, int]:
+    """Return counts of engines as NVML's structures name them."""
+    kinds = {"Decoder": Engine.NVDEC, "Encoder": Engine.NVENC, "Jpeg": Engine.NVJPG, "Ofa": Engine.OFA}
+    counts = {f"{name}Count": engines.get(engine, 0) for name, engine in kinds.items()}
+    return {f"shared{name}" if shared else name[0].lower() + name[1:]: count for name, count in counts.items()}
 
 
 @dataclass(slots=True)
