@@ -1,12 +1,11 @@
 """Detecting driver calls that never return, and releasing their callers.
 
-A thread inside a C library cannot be stopped from outside. A ``CallThread`` makes the calls itself, so a caller whose
-call does not return gets its own thread back: for few, long calls, as a DLA's. A ``CallWatch`` leaves calls where they
-are, since handing over thousands a second would cost more than the calls, and reports overdue ones: a worker process
-then fails its work and exits.
+A thread inside a C library cannot be stopped from outside. A ``CallThread`` makes the calls itself, so its callers get
+out of one that hangs: for few, long calls, as a DLA's. A ``CallWatch`` only reports overdue calls, since handing over
+thousands a second would cost more than the calls: a worker process then fails its work and exits.
 
-Both need the interpreter. A call that never releases its lock stops every thread of the process; the supervisor
-notices that by the missing heartbeats (docs/supervisor.md).
+Both need the interpreter. A call that never releases its lock stops every thread of the process; the supervisor notices
+the missing heartbeats (docs/supervisor.md).
 """
 
 import concurrent.futures
@@ -157,7 +156,7 @@ class CallWatch:
         self._thread: threading.Thread | None = None
 
     def on_overdue(self, listener: Callable[[EngineHung], None]) -> None:
-        """Have ``listener`` called, in the watch's own thread, with the error of each overdue call."""
+        """Call ``listener``, in the watch's own thread, with the error of each overdue call."""
         self._listeners.append(listener)
 
     def calling(self, who: str, what: str) -> WatchedCall:
@@ -197,5 +196,5 @@ class CallWatch:
 
 @cache
 def process_watch() -> CallWatch:
-    """Return this process's watch: one is enough, since a call that never returns spoils the whole process."""
+    """Return this process's watch: one is enough, since a call that never returns costs the whole process."""
     return CallWatch()

@@ -27,10 +27,9 @@ SESSIONS_OPENING: Final = "NVDEC's sessions were still being opened"
 
 @dataclass(frozen=True, slots=True)
 class SessionCounts:
-    """A device's sessions: how many were made since the process began, and how many decode and encode now.
+    """A device's sessions: made since the process began, and decoding and encoding now.
 
-    ``refusals`` counts encoder sessions beyond the driver's limit, and ``refused_at`` is how many this process had open
-    at the last of them.
+    ``refusals`` are encoder sessions beyond the driver's limit; at the last, this process had ``refused_at`` open.
     """
 
     sessions_made: int = 0
@@ -45,12 +44,7 @@ class PictureMover(ABC):
 
     @abstractmethod
     def to_device(self, picture: VideoFrame) -> "DevicePicture":
-        """Return a software picture as the device holds it.
-
-        Raises:
-            EngineUnfit: no surface holds it exactly.
-            DeviceError: the copy failed, or there is no memory for it.
-        """
+        """Copy a software picture to the device; ``EngineUnfit`` if no surface holds it, else ``DeviceError``."""
 
     @abstractmethod
     def to_host(self, picture: "DevicePicture") -> VideoFrame:
@@ -111,12 +105,7 @@ class WorkerDevice(ABC):
 
     @abstractmethod
     def encoder_capabilities(self, codec: Codec) -> "EncoderCapabilities":
-        """Return what the device's encoder can do.
-
-        Raises:
-            EngineUnfit: it has none, or none for this codec.
-            DeviceError: the driver failed.
-        """
+        """Return what its encoder can do; ``EngineUnfit`` if it has none for the codec, else ``DeviceError``."""
 
     @abstractmethod
     def encoder_package(self) -> str:
@@ -130,11 +119,7 @@ class WorkerDevice(ABC):
     def open_encoder(
         self, settings: EncoderSettings, *, from_host: bool
     ) -> "EncoderSession[VideoFrame | TimedPicture]":
-        """Open an encoder session for pictures of the host or of the device.
-
-        Raises:
-            EngineUnfit, SessionLimit, DeviceMemory, DeviceError: by the reason it did not open.
-        """
+        """Open an encoder for pictures of the host or the device; ``EngineUnfit`` or ``DeviceError`` if none opens."""
 
     @abstractmethod
     def open_mover(self) -> "PictureMover":

@@ -1,13 +1,14 @@
-"""The unit of work a worker runs, and its context.
+"""The unit of work a worker runs, its context, and bytes that many pieces of work need.
 
 A worker only knows ``Work``, not segments or tracks: that keeps the pool, its fakes and its contract tests free of
 media.
 """
 
+import hashlib
 import threading
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 from ...errors import Cancelled
 
@@ -20,10 +21,7 @@ ResultT = TypeVar("ResultT")
 
 @dataclass(slots=True)
 class WorkContext:
-    """What running work may use: a way to report progress that is also the place where cancellation is noticed.
-
-    ``device`` is this worker's GPU, where it has one. ``frames_redone`` had to be done again.
-    """
+    """What running work may use: its worker's GPU, if any, and reports of progress, where cancellation is noticed."""
 
     frames_done: int = 0
     frames_redone: int = 0
@@ -74,3 +72,19 @@ class Work(ABC, Generic[ResultT]):
         Raises:
             CodecfleetError: anything that went wrong, mapped from foreign errors.
         """
+
+
+@dataclass(frozen=True, slots=True)
+class Blob:
+    """Bytes and their digest, such as a network; blobs are equal if their contents are.
+
+    A pool may strip the content from the work and send it ahead, once to each machine; running work has it.
+    """
+
+    digest: str
+    content: bytes = field(repr=False, compare=False)
+
+    @classmethod
+    def of(cls, content: bytes) -> Self:
+        """Return the blob of ``content``."""
+        return cls(hashlib.sha256(content).hexdigest(), content)

@@ -56,7 +56,12 @@ class WorkerCore:
             # Not the thread's own future, which a thread that never returns would leave pending.
             ran = self._threads.submit(self._run, run, work)
         except RuntimeError as error:
-            self._refuse(run, work, awaited, error)
+            self.cancel(run)  # the executor keeps the work, which must not begin
+            with self._lock:
+                self._awaited.discard(awaited)
+            message = f"the worker has no thread for {work.label}: {error}"
+            advice = "Give the worker's machine more threads, or fewer segments at a time."
+            awaited.set_exception(WorkerLost(message, advice))
             return awaited
         ran.add_done_callback(partial(self._hand_on, run, awaited))
         # Weakly: a reference cycle would keep the result in memory until the next collection of cycles.
@@ -119,16 +124,6 @@ class WorkerCore:
             for _, context in self._running.values():
                 context.cancel()
         self._threads.shutdown(wait=False, cancel_futures=True)
-
-    def _refuse(self, run: str, work: Work[Any], awaited: Future[Any], error: RuntimeError) -> None:
-        """Report that no thread can be started; the executor keeps the work, which must not begin."""
-        self.cancel(run)
-        with self._lock:
-            self._awaited.discard(awaited)
-        message = f"the worker has no thread for {work.label}: {error}"
-        awaited.set_exception(
-            WorkerLost(message, "Give the worker's machine more threads, or fewer segments at a time.")
-        )
 
     def _hand_on(self, run: str, awaited: Future[ResultT], ran: Future[ResultT]) -> None:
         """Pass the outcome of the work to its awaited future."""

@@ -36,13 +36,11 @@ def padding_bits(format_: SurfaceFormat) -> int:
 
 @dataclass(frozen=True, slots=True)
 class PlanePlace:
-    """Where a plane's samples lie in a tight surface, counted in samples from its beginning."""
+    """Where a plane's samples lie, in samples: ``step`` is from column to column, ``pitch`` from row to row."""
 
     offset: int
     step: int
-    """From one column to the next."""
     pitch: int
-    """From one row to the next."""
     columns: int
     rows: int
 

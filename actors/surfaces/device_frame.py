@@ -10,7 +10,7 @@ from .formats import SurfaceFormat, SurfaceLayout
 
 
 class DevicePlane(NamedTuple):
-    """One plane: where it begins on the device, how far its rows are apart, and how large it is."""
+    """One plane: where it begins on the device, how far its rows are apart, and its size."""
 
     address: int
     pitch_bytes: int
@@ -85,7 +85,7 @@ class TimedPicture:
 
 
 def device_planes(format_: SurfaceFormat, address: int, width: int, height: int) -> tuple[DevicePlane, ...]:
-    """Return the planes of a surface that begins at ``address``, its rows following each other without padding."""
+    """Return the planes of a surface at ``address``, without padding."""
     row_bytes = width * format_.sample_bytes
     chroma_rows = height >> format_.halved_down
     # Pairs of chroma, where it is halved across, are as wide as luma; else there are two planes of it.
@@ -95,3 +95,15 @@ def device_planes(format_: SurfaceFormat, address: int, width: int, height: int)
         planes.append(DevicePlane(address, row_bytes, row_bytes, count))
         address += count * row_bytes
     return tuple(planes)
+
+
+def tight_picture(
+    format_: SurfaceFormat, address: int, size: tuple[int, int], pix_fmt: str, owner: object
+) -> DevicePicture:
+    """Return the picture of that (width, height) in the memory at ``address``, which ``owner`` keeps alive."""
+    width, height = size
+    planes = device_planes(format_, address, width, height)
+    frame = DeviceFrame(
+        layout=format_.layout, bits=format_.bits, width=width, height=height, planes=planes, owner=owner
+    )
+    return DevicePicture(frame, format_, pix_fmt)

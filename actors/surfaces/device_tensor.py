@@ -43,19 +43,13 @@ class DeviceTensor:
 
 
 def device_kind(tensor: Any) -> int:  # noqa: ANN401 - whatever speaks DLPack
-    """Return on which kind of device a tensor is (DLDeviceType).
-
-    Raises:
-        EncoderFailed: it does not say.
-    """
+    """Return the kind of a tensor's device (DLDeviceType); ``EncoderFailed`` if it does not say."""
     with _foreign(tensor):
         return int(tensor.__dlpack_device__()[0])
 
 
 def device_tensor(tensor: Any) -> DeviceTensor:  # noqa: ANN401 - whatever speaks DLPack
-    """Return where a CUDA tensor lies.
-
-    The capsule is not consumed: it owns the tensor until the answer is dropped.
+    """Return where a CUDA tensor lies. Its capsule is not consumed: it owns the tensor until the result is dropped.
 
     Raises:
         EncoderFailed: the tensor gives no capsule of the known kind, or none at all, is not on the process's first CUDA

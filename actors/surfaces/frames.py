@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 from av.video.frame import VideoFrame
@@ -16,23 +16,7 @@ from .frames_dlpack import CPU, DeviceArray
 from .host_pictures import plane_rows
 
 _FLOATS: Final = ("f16le", "f16be", "f32le", "f32be")
-"""How the names of FFmpeg's formats end whose samples are floating-point numbers."""
-
-_HOST: Final = (CPU, 0)
-"""DLPack's name of the host's memory."""
-
-
-class _Exporter(Protocol):
-    """A DLPack exporter."""
-
-    def __dlpack__(
-        self,
-        *,
-        stream: int | None = None,
-        max_version: tuple[int, int] | None = None,
-        dl_device: tuple[int, int] | None = None,
-        copy: bool | None = None,
-    ) -> object: ...
+"""Endings of the names of FFmpeg's floating-point formats."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, weakref_slot=True)
@@ -130,7 +114,7 @@ class Frame:
         """Return (kind, number) of the device that holds it (DLDeviceType)."""
         if isinstance(self._picture, DevicePicture):
             return _rows(self._picture).__dlpack_device__()
-        return _HOST
+        return CPU, 0
 
     def __dlpack__(
         self,
@@ -146,10 +130,12 @@ class Frame:
             BufferError: it cannot be had like that.
         """
         try:
-            exporter = self._exporter()
+            picture = self._picture
+            exporter: Any = _rows(picture) if isinstance(picture, DevicePicture) else _one_array(picture)
         except Unsupported as error:
             raise BufferError(error.message) from error
-        return exporter.__dlpack__(stream=stream, max_version=max_version, dl_device=dl_device, copy=copy)
+        found: object = exporter.__dlpack__(stream=stream, max_version=max_version, dl_device=dl_device, copy=copy)
+        return found
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
@@ -161,11 +147,6 @@ class Frame:
         if not isinstance(self._picture, DevicePicture):
             raise AttributeError("the frame is on the host")  # noqa: TRY004 - the interface must look absent
         return _rows(self._picture).__cuda_array_interface__
-
-    def _exporter(self) -> _Exporter:
-        if isinstance(self._picture, DevicePicture):
-            return _rows(self._picture)
-        return _one_array(self._picture)
 
 
 def frame_bytes(picture: VideoFrame | DevicePicture) -> int:

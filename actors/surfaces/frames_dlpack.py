@@ -7,7 +7,6 @@ Interface, version 3.
 """
 
 import ctypes
-import threading
 from collections.abc import Callable
 from math import prod
 from typing import Any, Final
@@ -74,18 +73,14 @@ class _ManagedVersioned(ctypes.Structure):
 class DeviceArray:
     """Samples on the device, in C order, 8 or 16 bits each. Complete: a consumer may read them on any stream.
 
-    Args:
-        address: where they begin.
-        shape: how many there are along each axis.
-        item_bytes: the bytes of a sample.
-        owner: keeps the memory alive.
+    ``owner`` keeps the memory alive.
     """
 
     def __init__(self, address: int, shape: tuple[int, ...], item_bytes: int, owner: object) -> None:
         self.shape = shape
         self.item_bytes = item_bytes
-        self._address = address
-        self._owner = owner
+        self.address = address
+        self.owner = owner
 
     @property
     def nbytes(self) -> int:
@@ -99,7 +94,7 @@ class DeviceArray:
             "shape": self.shape,
             "strides": None,
             "typestr": "|u1" if self.item_bytes == 1 else f"<u{self.item_bytes}",
-            "data": (self._address, False),
+            "data": (self.address, False),
             "version": 3,
             "stream": None,
         }
@@ -129,25 +124,8 @@ class DeviceArray:
         return _exported(self, _ManagedVersioned if versioned else _Managed)
 
 
-class _Exports:
-    """Exports that were not released: structures by address, each with the owners of its memory."""
-
-    def __init__(self) -> None:
-        # Re-entrant: the interpreter may let go of another capsule in here.
-        self._lock = threading.RLock()
-        self._held: dict[int, tuple[object, ...]] = {}
-
-    def hold(self, address: int, *things: object) -> None:
-        with self._lock:
-            self._held[address] = things
-
-    def drop(self, address: int) -> None:
-        with self._lock:
-            things = self._held.pop(address, None)
-        del things  # outside the lock: memory goes back to its pool with it
-
-
-_exports = _Exports()
+_held: dict[int, tuple[object, ...]] = {}
+"""Exports that were not released: by a structure's address, what it needs. Each use is one atomic operation."""
 
 
 def _exported(array: DeviceArray, kind: type[_Managed] | type[_ManagedVersioned]) -> object:
@@ -156,7 +134,7 @@ def _exported(array: DeviceArray, kind: type[_Managed] | type[_ManagedVersioned]
     shape = (ctypes.c_int64 * axes)(*array.shape)
     strides = (ctypes.c_int64 * axes)(*(prod(array.shape[axis + 1 :]) for axis in range(axes)))
     managed.tensor = DLTensor(
-        data=array._address,  # noqa: SLF001 - of this module
+        data=array.address,
         device_type=_DEVICE[0],
         device_id=_DEVICE[1],
         ndim=axes,
@@ -173,16 +151,16 @@ def _exported(array: DeviceArray, kind: type[_Managed] | type[_ManagedVersioned]
         managed.major, managed.minor = _VERSION
         name = _VERSIONED
     address = ctypes.addressof(managed)
-    _exports.hold(address, managed, shape, strides, array._owner)  # noqa: SLF001 - of this module
+    _held[address] = (managed, shape, strides, array.owner)
     return _python.PyCapsule_New(address, name, _DESTROY)
 
 
-# What is called when the interpreter ends, too: a module has lost its names by then, so these have their own.
+# These are also called when the interpreter ends and the module has lost its names, so they have their own.
 
 
-def _delete(address: int, exports: _Exports = _exports) -> None:
-    """Let go of an export; the consumer calls this, once."""
-    exports.drop(address)
+def _delete(address: int, held: dict[int, tuple[object, ...]] = _held) -> None:
+    """Release an export; the consumer calls this, once."""
+    held.pop(address, None)
 
 
 def _destroy(
@@ -190,16 +168,16 @@ def _destroy(
     names: tuple[bytes, ...] = (_PLAIN, _VERSIONED),
     is_called: Callable[[int, bytes], int] = _python.PyCapsule_IsValid,
     address: Callable[[int, bytes], int] = _python.PyCapsule_GetPointer,
-    exports: _Exports = _exports,
+    held: dict[int, tuple[object, ...]] = _held,
 ) -> None:
-    """Let go of a capsule; one that was consumed bears another name by then."""
+    """Release a capsule; one that was consumed has another name by then."""
     for name in names:
         if is_called(capsule, name):
-            exports.drop(address(capsule, name))
+            held.pop(address(capsule, name), None)
 
 
 _DELETE: Final = _Deleter(_delete)
 _DESTROY: Final = _Destructor(_destroy)
-# For ever: capsules and tensors outlive this module, and call these when they go.
+# Never released: capsules and tensors outlive this module, and call these when they go.
 for _callback in (_DELETE, _DESTROY):
     _python.Py_IncRef(_callback)

@@ -27,14 +27,9 @@ def apply_colour(picture: VideoFrame, context: VideoCodecContext) -> None:
 def planar_picture(
     surface: NDArray[np.uint8], format_: SurfaceFormat, width: int, height: int, pix_fmt: str
 ) -> VideoFrame:
-    """Return a surface's picture as software gives it; the surface may be overwritten afterwards.
+    """Return the picture of a tight surface's bytes as software gives it; the surface may be overwritten afterwards.
 
-    Args:
-        surface: the bytes of the surface, its rows following each other without padding.
-        format_: how samples lie in it.
-        width: of the picture.
-        height: of the picture.
-        pix_fmt: FFmpeg's planar format, which ``format_`` was made from.
+    ``pix_fmt`` is FFmpeg's planar format, which ``format_`` was made from.
     """
     frame = VideoFrame(width, height, pix_fmt)
     samples: Samples = surface if format_.sample_bytes == 1 else surface.view(np.uint16)

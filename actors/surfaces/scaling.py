@@ -60,18 +60,12 @@ _ON_ODD: Final = Lattice(2, Fraction(3, 2))
 class ChromaLocation(Enum):
     """Where halved chroma lies among luma; the value is FFmpeg's number, whose 0 (unspecified) is read as LEFT."""
 
-    LEFT = 1
-    """On every second column, between two rows: what MPEG-2, H.264 and HEVC take for granted."""
-    CENTER = 2
-    """Amid four luma samples: JPEG, MPEG-1, and what swscale assumes by default."""
-    TOP_LEFT = 3
-    """On every second luma sample: BT.2020 and BT.2100."""
+    LEFT = 1  # MPEG-2, H.264 and HEVC, unless stated
+    CENTER = 2  # JPEG, MPEG-1, and swscale by default
+    TOP_LEFT = 3  # BT.2020 and BT.2100
     TOP = 4
-    """Between two columns, on every second row."""
     BOTTOM_LEFT = 5
-    """On every second column, on the odd rows."""
     BOTTOM = 6
-    """Between two columns, on the odd rows."""
 
     def across(self, *, halved: bool) -> Lattice:
         """Return where chroma's columns lie."""
@@ -125,15 +119,9 @@ def taps(
 ) -> Taps:
     """Return what an axis's target samples are made of.
 
-    Scaling down widens the filter by as much, so that nothing finer than the target's samples folds into them. Beyond
-    an edge its own sample is repeated.
-
-    Args:
-        source_size: the source picture's extent along the axis, in luma samples.
-        target_size: the target picture's.
-        filter_: how samples are weighed.
-        source_lattice: where the plane's samples lie in the source.
-        target_lattice: where they shall lie in the target.
+    Sizes are the pictures' extents along the axis, in luma samples; lattices are where the plane's samples lie.
+    Scaling down widens the filter in proportion, so that nothing finer than the target's samples folds into them.
+    Beyond an edge its own sample is repeated.
 
     Raises:
         ValueError: a size is not a positive multiple of its lattice's spacing.

@@ -5,8 +5,7 @@ import pickle
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ...actors.device.blob import Blob
-from ...actors.device.work import Work
+from ...actors.device.work import Blob, Work
 from ...errors import UsageError
 
 

@@ -10,7 +10,7 @@ from fractions import Fraction
 from math import prod
 from typing import Any, Final
 
-from ...actors.surfaces.device_frame import DeviceFrame, DevicePicture, device_planes
+from ...actors.surfaces.device_frame import DevicePicture, tight_picture
 from ...actors.surfaces.device_tensor import DeviceTensor, array_tensor, device_kind, device_tensor
 from ...actors.surfaces.formats import SurfaceLayout, surface_format
 from ...actors.surfaces.frames_dlpack import CPU
@@ -68,10 +68,7 @@ def device_picture(tensor: DeviceTensor, pix_fmt: str) -> DevicePicture:
     format_ = surface_format(planar)
     if format_ is None or format_.layout is not layout or format_.sample_bytes != tensor.item_bytes:
         raise UsageError(f"samples of {tensor.item_bytes} bytes are not {pix_fmt}", _ADVICE)
-    width, height = picture_size(tensor.shape, pix_fmt)
-    planes = device_planes(format_, tensor.address, width, height)
-    frame = DeviceFrame(layout=layout, bits=format_.bits, width=width, height=height, planes=planes, owner=tensor)
-    return DevicePicture(frame, format_, planar)
+    return tight_picture(format_, tensor.address, picture_size(tensor.shape, pix_fmt), planar, tensor)
 
 
 def picture_size(shape: tuple[int, ...], pix_fmt: str) -> tuple[int, int]:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ...actors.decode.decoding import DecodeRange
-from ...actors.device.blob import Blob
+from ...actors.device.work import Blob
 from ...actors.dla.inference import InferSegment, NetworkSettings, PixelRule, WarmNetworks
 from ...cluster.placement.model import Demand, plain_demand
 from ..board.board import Run

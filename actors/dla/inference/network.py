@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....errors import CodecfleetError, DeviceLost, InputNotFound, InputUnreadable, Unsupported
-from ...device.blob import Blob
+from ...device.work import Blob
 from ..engine.host import DlaHost, open_host
 from ..engine.session import DlaSession
 from ..engine.states import DlaSessionState

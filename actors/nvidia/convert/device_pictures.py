@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from ....errors import EngineUnfit
 from ...device.interface import PictureConversion, PictureMover
 from ...surfaces.conversion import Conversion
-from ...surfaces.device_frame import DeviceFrame, DevicePicture, device_planes
+from ...surfaces.device_frame import DevicePicture, tight_picture
 from ...surfaces.device_tensor import THREADS_STREAM
 from ...surfaces.formats import SurfaceFormat, surface_format
 from ...surfaces.host_pictures import packed_surface, planar_picture
@@ -31,13 +31,8 @@ class PicturePool(BufferPool):
 
     def picture(self, format_: SurfaceFormat, size: tuple[int, int], pix_fmt: str) -> DevicePicture:
         """Return a picture of that (width, height), its samples uninitialised; ``DeviceMemory`` if none is left."""
-        width, height = size
-        buffer = self.acquire(format_.size_bytes(width, height))
-        planes = device_planes(format_, buffer.address, width, height)
-        frame = DeviceFrame(
-            layout=format_.layout, bits=format_.bits, width=width, height=height, planes=planes, owner=buffer
-        )
-        return DevicePicture(frame, format_, pix_fmt)
+        buffer = self.acquire(format_.size_bytes(*size))
+        return tight_picture(format_, buffer.address, size, pix_fmt, buffer)
 
 
 class SurfaceKeeper(SurfaceReader[DevicePicture]):

@@ -16,6 +16,7 @@ import numpy as np
 from av.video.codeccontext import VideoCodecContext
 from av.video.frame import VideoFrame
 
+from ...surfaces.conversion import PlanePlace, padding_bits
 from ...surfaces.formats import SurfaceFormat
 from ...surfaces.host_pictures import apply_colour, planar_picture
 from ..cuda.context import Cuda, Stream
@@ -109,37 +110,28 @@ __global__ void unpack(const Sample *surface, Sample *planar, int width, int hei
 
 
 @dataclass(frozen=True, slots=True)
-class _PlanarPlane:
-    """Where one plane begins, how far its rows are apart, and its size in samples."""
-
-    offset_bytes: int
-    pitch_bytes: int
-    columns: int
-    rows: int
-
-
-@dataclass(frozen=True, slots=True)
 class _PlanarLayout:
     """Luma, Cb and Cr one after the other, with rows that begin as FFmpeg's do; ``size_bytes`` holds a margin."""
 
-    planes: tuple[_PlanarPlane, _PlanarPlane, _PlanarPlane]
+    luma: PlanePlace
+    blue: PlanePlace
+    red: PlanePlace
     size_bytes: int
 
 
 def _planar_layout(format_: SurfaceFormat, width: int, height: int) -> _PlanarLayout:
     columns, rows = width >> format_.halved_across, height >> format_.halved_down
-    luma_pitch, chroma_pitch = (
-        -(-count * format_.sample_bytes // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES for count in (width, columns)
-    )
+    aligned = _ALIGNMENT_BYTES // format_.sample_bytes
+    luma_pitch, chroma_pitch = (-(-count // aligned) * aligned for count in (width, columns))
     blue = luma_pitch * height
     red = blue + chroma_pitch * rows
-    planes = (
-        _PlanarPlane(0, luma_pitch, width, height),
-        _PlanarPlane(blue, chroma_pitch, columns, rows),
-        _PlanarPlane(red, chroma_pitch, columns, rows),
+    return _PlanarLayout(
+        PlanePlace(0, 1, luma_pitch, width, height),
+        PlanePlace(blue, 1, chroma_pitch, columns, rows),
+        PlanePlace(red, 1, chroma_pitch, columns, rows),
+        # Vector loads may read past the last row.
+        (red + chroma_pitch * rows) * format_.sample_bytes + _ALIGNMENT_BYTES,
     )
-    # Vector loads may read past the last row.
-    return _PlanarLayout(planes, red + chroma_pitch * rows + _ALIGNMENT_BYTES)
 
 
 class Unpacker:
@@ -155,34 +147,23 @@ class Unpacker:
         self._cuda = cuda
         self._kernels = Kernels(core, _SOURCE, _KERNELS.values())
 
-    def prepare(self, planar: int, format_: SurfaceFormat, layout: _PlanarLayout) -> "_Unpacking":
-        """Return what takes surfaces apart into ``layout.size_bytes`` bytes at the device address ``planar``."""
-        luma, blue, red = layout.planes
-        size_bytes = format_.sample_bytes
+    def prepare(self, planar: int, format_: SurfaceFormat, layout: _PlanarLayout) -> tuple[Launch, ctypes.c_uint64]:
+        """Return a launch and its argument, the device address of the surface.
+
+        It takes the surface apart into ``layout.size_bytes`` bytes at the device address ``planar``.
+        """
+        luma, blue, red = layout.luma, layout.blue, layout.red
         surface = ctypes.c_uint64(0)
         values = (
             surface,
             ctypes.c_uint64(planar),
-            *map(ctypes.c_int, (luma.columns, luma.rows, blue.columns, blue.rows)),
-            *map(ctypes.c_int, (luma.pitch_bytes // size_bytes, blue.pitch_bytes // size_bytes)),
-            *map(ctypes.c_int64, (blue.offset_bytes // size_bytes, red.offset_bytes // size_bytes)),
-            *map(ctypes.c_int, (8 * size_bytes - format_.bits, int(format_.halved_across))),
+            *map(ctypes.c_int, (luma.columns, luma.rows, blue.columns, blue.rows, luma.pitch, blue.pitch)),
+            *map(ctypes.c_int64, (blue.offset, red.offset)),
+            *map(ctypes.c_int, (padding_bits(format_), int(format_.halved_across))),
         )
-        kernel = self._kernels[_KERNELS[size_bytes]]
-        vectors = -(-luma.columns * size_bytes // _VECTOR_BYTES)
-        return _Unpacking(Launch(self._cuda, kernel, (vectors, luma.rows + blue.rows), values), surface)
-
-
-class _Unpacking:
-    """The kernel with its arguments, of which only the surface changes. Used by one thread at a time."""
-
-    def __init__(self, launch: Launch, surface: ctypes.c_uint64) -> None:
-        self._launch = launch
-        self._surface = surface
-
-    def begin(self, surface: int, stream: Stream) -> None:
-        self._surface.value = surface
-        self._launch.begin(stream)
+        kernel = self._kernels[_KERNELS[format_.sample_bytes]]
+        vectors = -(-luma.columns * format_.sample_bytes // _VECTOR_BYTES)
+        return Launch(self._cuda, kernel, (vectors, luma.rows + blue.rows), values), surface
 
 
 def open_unpacker(cuda: Cuda) -> Unpacker | None:
@@ -231,7 +212,9 @@ class PictureFetcher(SurfaceReader[VideoFrame]):
         buffer = self._memory.acquire(self._copied_bytes)
         if self._unpacking is not None:
             # One scratch is enough: a stream's work runs in order.
-            self._unpacking.begin(surface, stream)
+            launch, argument = self._unpacking
+            argument.value = surface
+            launch.begin(stream)
             surface = self._scratch
         self._cuda.copy_to_host(buffer.address, surface, self._copied_bytes, stream)
         return partial(self._picture, buffer)
@@ -250,9 +233,9 @@ class PictureFetcher(SurfaceReader[VideoFrame]):
         samples = np.asarray(buffer)
         if self._unpacking is None:
             return planar_picture(samples, self._format, *self._size, self._pix_fmt)
-        step = self._format.sample_bytes
+        step, layout = self._format.sample_bytes, self._layout
         planes = [
-            np.ndarray((each.rows, each.columns), self._dtype, samples, each.offset_bytes, (each.pitch_bytes, step))
-            for each in self._layout.planes
+            np.ndarray((each.rows, each.columns), self._dtype, samples, each.offset * step, (each.pitch * step, step))
+            for each in (layout.luma, layout.blue, layout.red)
         ]
         return VideoFrame.from_dlpack(planes, format=self._pix_fmt)

@@ -4,8 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from codecfleet.actors.device.blob import Blob
-from codecfleet.actors.device.work import Work, WorkContext
+from codecfleet.actors.device.work import Blob, Work, WorkContext
 from codecfleet.cluster.worker.blobs import BlobCache, unpack
 from codecfleet.errors import UsageError
 

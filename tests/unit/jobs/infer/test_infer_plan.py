@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from codecfleet.actors.device.blob import Blob
+from codecfleet.actors.device.work import Blob
 from codecfleet.actors.dla.inference.network import warm_networks
 from codecfleet.errors import InputNotFound, NoVideoTrack, UsageError
 from codecfleet.jobs.board.board import Run

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from codecfleet.actors.device.blob import Blob
+from codecfleet.actors.device.work import Blob
 from codecfleet.actors.dla.engine.cuda_calls import BLOCKING_SYNC, CONTEXT_ACTIVE
 from codecfleet.actors.dla.engine.host import EXECUTION_MODE, isolate_errors, require_dlas
 from codecfleet.actors.dla.engine.session import DlaSession

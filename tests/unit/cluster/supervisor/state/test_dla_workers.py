@@ -5,8 +5,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from codecfleet.actors.device.blob import Blob
-from codecfleet.actors.device.work import Work, WorkContext
+from codecfleet.actors.device.work import Blob, Work, WorkContext
 from codecfleet.cluster.client.pool import Pool
 from codecfleet.cluster.placement.model.demand import Demand, plain_demand
 from codecfleet.cluster.placement.model.inventory import Node, dlas_of
