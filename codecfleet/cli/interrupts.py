@@ -15,7 +15,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Final, Self
 
-CANCEL_WITHIN_S: Final = 1.5
+_CANCEL_WITHIN_S: Final = 1.5
 """From the first signal to the forced exit; with the interpreter's own exit it stays under two seconds."""
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -74,16 +74,10 @@ class Interrupts:
 
     Args:
         exit_now: ends the process with an exit code (``os._exit``).
-        last_acts: called right before that; must not block.
-        within_s: seconds from the first signal to the forced exit.
     """
 
-    def __init__(
-        self, exit_now: Callable[[int], None], last_acts: Callable[[], None], *, within_s: float = CANCEL_WITHIN_S
-    ) -> None:
+    def __init__(self, exit_now: Callable[[int], None]) -> None:
         self._exit_now = exit_now
-        self._last_acts = last_acts
-        self._within_s = within_s
         self._state = State()
         self._cancel: Callable[[], object] | None = None
         self._over = False
@@ -158,12 +152,12 @@ class Interrupts:
 
     def _do(self, act: Act) -> None:
         if act is Act.EXIT:
-            self._last_acts()
+            _last_acts()
             if self._state.exit_code and not self._over:
                 os.write(2, b"codecfleet: error: interrupted.\n")
             self._exit_now(self._state.exit_code or 0)
             return
-        self._timer = threading.Timer(self._within_s, self._happen, (Happening.DEADLINE,))
+        self._timer = threading.Timer(_CANCEL_WITHIN_S, self._happen, (Happening.DEADLINE,))
         self._timer.daemon = True
         self._timer.start()
         if self._cancel is not None:
@@ -175,14 +169,14 @@ def end_at_once_on_signals(exit_code: int) -> None:
     """Let any further signal end the process with ``exit_code``."""
 
     def end(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - signal's signature
-        last_acts()
+        _last_acts()
         os._exit(exit_code)
 
     for number in _SIGNALS:
         signal.signal(number, end)
 
 
-def last_acts() -> None:
+def _last_acts() -> None:
     """Show the cursor and kill our children before a forced exit; from any thread, without blocking.
 
     Two of a private Ray's processes would otherwise notice their parent's death only after a minute.

@@ -8,7 +8,7 @@ from typing import TextIO
 from ..console.output import FrameCounter, Output, ReaderGone, strict_json
 from ..console.text import one_line
 from .failures import failure_of, print_failure
-from .interrupts import Interrupts, last_acts
+from .interrupts import Interrupts
 from .services import Answer, Services
 
 
@@ -29,7 +29,7 @@ class Question:
         Raises:
             ReaderGone: stdout was closed.
         """
-        with Interrupts(services.exit_now, last_acts) as interrupts:
+        with Interrupts(services.exit_now) as interrupts:
             interrupts.attach_here()
             try:
                 with FrameCounter(stderr, self.done_to_frames) as counter:

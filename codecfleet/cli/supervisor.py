@@ -10,7 +10,7 @@ import typer
 
 from ..console.output import Output, is_terminal, json_line
 from ..jobs.request.values import parse_path
-from .interrupts import Interrupts, last_acts
+from .interrupts import Interrupts
 from .params import JsonFlag, address_of, flag
 from .question import Question, safe_line
 from .services import Answer, Commands, Services
@@ -45,7 +45,7 @@ class Watch:
         """
         del stderr
         show = _shower(Output(stdout), redraw=is_terminal(stdout), as_json=self.as_json)
-        with Interrupts(services.exit_now, last_acts) as interrupts:
+        with Interrupts(services.exit_now) as interrupts:
             with contextlib.suppress(asyncio.CancelledError, KeyboardInterrupt):
                 asyncio.run(_watch(services, self.address, show, interrupts))
             interrupts.disarm()  # the connection is closed already

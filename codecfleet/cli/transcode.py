@@ -17,7 +17,7 @@ from ..jobs.report.report import Report
 from ..jobs.request.parts import RULES, RUN
 from ..jobs.request.spec import TranscodeSpec
 from .failures import READER_GONE_CODE, failure_of, print_failure
-from .interrupts import Interrupts, last_acts
+from .interrupts import Interrupts
 from .params import address_of, flag, named, with_spec_options
 from .services import Commands, JobLike, Services
 
@@ -40,7 +40,7 @@ class Transcode:
             OutputUnwritable: the report could not be written where it is wanted.
         """
         check_report_path(self)
-        with Interrupts(services.exit_now, last_acts) as interrupts:
+        with Interrupts(services.exit_now) as interrupts:
             run = _Run(self, services, make_view(self, stdout, stderr), interrupts)
             try:
                 with run.view:
