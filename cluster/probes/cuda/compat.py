@@ -11,12 +11,10 @@ from typing import Final
 
 from ..report.absence import Absence, Unavailable
 from ..report.verdict import Diagnosis, Grade
-from .deployment import is_compat_library
 from .errors import cuda_error
 from .forward import CODEC_LIMIT, judge_forward
-from .pynvvideocodec import PyNvVideoCodecReport
-from .pynvvideocodec_needs import INSTALL_EXTRA, judge_pynvvideocodec
-from .report import CudaDevice, CudaReport
+from .pynvvideocodec import INSTALL_EXTRA, PyNvVideoCodecReport, judge_pynvvideocodec
+from .report import CudaDevice, CudaReport, is_compat_library
 from .runtime import judge_runtimes
 from .tables import END_OF_LIFE_BRANCHES, NEW_FEATURE_BRANCHES, generation_of, version_numbers
 

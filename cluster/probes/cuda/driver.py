@@ -15,10 +15,9 @@ from typing import Any
 from ..child.child import ChildOutcome, run_in_child
 from ..report.absence import Absence, Maybe, Unavailable
 from .ask import ATTRIBUTES, CODEC_LIBRARIES, ask
-from .deployment import deployment
 from .elf_note import forward_note_of
 from .errors import cuda_error
-from .report import CudaDevice, CudaLibrary, CudaReport, KernelModule, RuntimeInUse
+from .report import CudaDevice, CudaLibrary, CudaReport, KernelModule, RuntimeInUse, deployment
 from .tables import cuda_version, minor_version
 
 _ROOT = Path("/")

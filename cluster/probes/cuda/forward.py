@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 from ..report.absence import Unavailable
 from ..report.verdict import Diagnosis, Grade
-from .deployment import is_compat_library
-from .report import CudaDevice, CudaLibrary, CudaReport, Deployment
+from .report import CudaDevice, CudaLibrary, CudaReport, Deployment, is_compat_library
 from .tables import (
     FORWARD_LIMITS,
     FeatureLimit,

@@ -14,7 +14,16 @@ from dataclasses import dataclass
 
 from ..child.child import run_in_child
 from ..report.absence import Absence, Maybe, Unavailable
+from ..report.verdict import Diagnosis, Grade
+from .report import CudaReport
+from .tables import NVENC_API_DRIVERS, PyNvVideoCodecNeeds, version_numbers
 
+INSTALL_EXTRA = 'install the extra: pip install "codecfleet[nvidia]"'
+_SUBJECT = "PyNvVideoCodec"
+_ENCODE_LIBRARY = "libnvidia-encode.so.1"
+_BLACKWELL = (10, 0)
+_ORIN = "8.7"
+_AARCH64_NEW_PYTHON = (3, 13)
 _NO_GLIBC = Unavailable(Absence.DOES_NOT_APPLY, "the C library is not glibc")
 _BUILD = re.compile(r"PyNvVideoCodec(_\d+)\.")
 _RUNTIME = re.compile(r"libcudart[^/]*\.so\.([\d.]+)")
@@ -99,3 +108,110 @@ def _failure(detail: str) -> Unavailable:
     """Return why the import failed: the first line; the package adds pages of advice."""
     first = detail.splitlines()[0] if detail else ""
     return Unavailable(Absence.FAILED, f"importing PyNvVideoCodec failed: {first.rstrip('.')}")
+
+
+def build_for(nvenc_api: str) -> str | None:
+    """Return the build that the package picks for a driver's NVENC interface ("12.2" -> "_121"); None: too old."""
+    api = version_numbers(nvenc_api)
+    return next((build for oldest, build in PyNvVideoCodecNeeds.BUILDS if api >= version_numbers(oldest)), None)
+
+
+def judge_pynvvideocodec(
+    package: PyNvVideoCodecReport, report: CudaReport, *, codecs_work: bool = False
+) -> Iterator[Diagnosis]:
+    """Judge the package on a machine that has an NVIDIA driver: that it works, or the first need that is not met.
+
+    What was tried decides: the needs for its import explain only one that failed, and those of a session
+    (``codecs_work``) only where none was seen to work.
+    """
+    if isinstance(package.version, Unavailable):
+        limits = ("no hardware decoding or encoding through NVIDIA's engines",)
+        yield Diagnosis(
+            _SUBJECT, Grade.LIMITED, "it is an optional package", package.version.reason, INSTALL_EXTRA, limits
+        )
+        return
+    imports = () if isinstance(package.picked, str) else (_system, _library, _api)
+    sessions = () if codecs_work else (_orin, _blackwell)
+    unmet = next((verdict for rule in (*imports, *sessions) for verdict in rule(package, report)), None)
+    if unmet is not None:
+        yield unmet
+    elif isinstance(package.picked, Unavailable):
+        fix = "import it by hand for the whole message: python -c 'import PyNvVideoCodec'"
+        yield Diagnosis(_SUBJECT, Grade.BROKEN, "its import, tried in a process of its own", package.picked.reason, fix)
+    else:
+        yield _works(package, report)
+
+
+def _works(package: PyNvVideoCodecReport, report: CudaReport) -> Diagnosis:
+    rule = "its import, tried in a process of its own"
+    because = f"version {package.version} imports and picked its build {package.picked} for NVENC {report.nvenc_api}"
+    oldest = PyNvVideoCodecNeeds.DECODE_STATISTICS_BRANCH
+    branch = _driver(report)[:1]
+    limits = (f"decode statistics need a driver from R{oldest} on",) if branch and branch < (oldest,) else ()
+    return Diagnosis(_SUBJECT, Grade.OK, rule, because, "", limits)
+
+
+def _driver(report: CudaReport) -> tuple[int, ...]:
+    module = report.kernel_module
+    return () if isinstance(module, Unavailable) or report.is_tegra else version_numbers(module.version)
+
+
+def _system(package: PyNvVideoCodecReport, report: CudaReport) -> Iterator[Diagnosis]:  # noqa: ARG001 - one signature
+    """Judge Python and the C library."""
+    needs, python = PyNvVideoCodecNeeds, version_numbers(package.python_version)
+    if not needs.OLDEST_PYTHON <= python <= needs.NEWEST_PYTHON:
+        oldest, newest = (".".join(map(str, version)) for version in (needs.OLDEST_PYTHON, needs.NEWEST_PYTHON))
+        because = f"there are builds for Python {oldest} to {newest}, and this is {package.python_version}"
+        yield Diagnosis(_SUBJECT, Grade.BROKEN, "its installation page", because, "use a Python among those")
+    new_arm = package.machine == "aarch64" and python >= _AARCH64_NEW_PYTHON
+    glibc = needs.AARCH64_NEW_PYTHON_GLIBC if new_arm else needs.GLIBC
+    if isinstance(package.glibc_version, Unavailable) or version_numbers(package.glibc_version) < glibc:
+        found = (
+            package.glibc_version.reason
+            if isinstance(package.glibc_version, Unavailable)
+            else f"this is {package.glibc_version}"
+        )
+        because = f"it needs glibc {glibc[0]}.{glibc[1]} or later, and {found}"
+        yield Diagnosis(
+            _SUBJECT, Grade.BROKEN, "its wheels' platform tags", because, "use a newer distribution or image"
+        )
+
+
+def _orin(package: PyNvVideoCodecReport, report: CudaReport) -> Iterator[Diagnosis]:  # noqa: ARG001 - one signature
+    if report.is_tegra and any(device.compute_capability == _ORIN for device in report.devices):
+        because = "among Jetsons it works on Thor alone, and this is an Orin"
+        limits = ("no NVDEC or NVENC through this package",)
+        yield Diagnosis(_SUBJECT, Grade.LIMITED, "its installation page", because, "", limits)
+
+
+def _library(package: PyNvVideoCodecReport, report: CudaReport) -> Iterator[Diagnosis]:  # noqa: ARG001 - one signature
+    found = report.codec_libraries.get(_ENCODE_LIBRARY)
+    if isinstance(found, Unavailable):
+        because = (
+            f"its import asks {_ENCODE_LIBRARY} for the interface's version, to decode only too, and {found.reason}"
+        )
+        fix = (
+            "install the driver's encode library (Ubuntu: libnvidia-encode-<branch>); "
+            "in a container: -e NVIDIA_DRIVER_CAPABILITIES=compute,utility,video"
+        )
+        yield Diagnosis(_SUBJECT, Grade.BROKEN, "it needs the encode library to import", because, fix)
+
+
+def _api(package: PyNvVideoCodecReport, report: CudaReport) -> Iterator[Diagnosis]:  # noqa: ARG001 - one signature
+    if isinstance(report.nvenc_api, Unavailable) or build_for(report.nvenc_api) is not None:
+        return
+    oldest = PyNvVideoCodecNeeds.OLDEST_API
+    because = f"the driver's NVENC interface is {report.nvenc_api}, and the oldest build needs {oldest}"
+    fix = f"install a driver from R{NVENC_API_DRIVERS[oldest]} on; a compat package does not help, it brings no codecs"
+    yield Diagnosis(_SUBJECT, Grade.BROKEN, "which NVENC interface its builds need", because, fix)
+
+
+def _blackwell(package: PyNvVideoCodecReport, report: CudaReport) -> Iterator[Diagnosis]:  # noqa: ARG001 - one signature
+    needed, driver = PyNvVideoCodecNeeds.BLACKWELL_DRIVER, _driver(report)
+    is_here = any(
+        isinstance(device.compute_capability, str) and version_numbers(device.compute_capability) >= _BLACKWELL
+        for device in report.devices
+    )
+    if is_here and driver and driver < version_numbers(needed):
+        because = f"on Blackwell it needs driver {needed} or later"
+        yield Diagnosis(_SUBJECT, Grade.BROKEN, "its readme", because, f"install driver {needed} or later")

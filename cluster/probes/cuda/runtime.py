@@ -7,10 +7,8 @@ from ..report.verdict import Diagnosis, Grade
 from .forward import usable_compat_library
 from .report import CudaReport, RuntimeInUse
 from .tables import (
-    EXACT_MINIMUMS,
     MINOR_VERSION_MINIMUMS,
     TOOLKIT_DRIVERS,
-    MinimumDriver,
     compat_package_for,
     generation_of,
     is_geforce,
@@ -26,27 +24,26 @@ _FORWARD = "across major versions only forward compatibility helps (CUDA Compati
 MINOR_VERSION_LIMITS = ("functions newer than the driver fail: cudaErrorCallRequiresNewerDriver (36)",)
 """What a runtime newer than its driver cannot do (CUDA Compatibility 2.2).
 
-That PTX of a newer toolkit does not compile (222) is no limit here: NVRTC compiles our kernels for the device itself.
+PTX of a newer toolkit does not compile (222), but NVRTC compiles our kernels for the device itself.
 """
 
 
-def minimum_driver(cuda_version: str) -> MinimumDriver | None:
-    """Return the oldest driver for a toolkit ("12.3"); None where no table knows it (CUDA Compatibility 2.1)."""
+def minimum_driver(cuda_version: str) -> str:
+    """Return the oldest driver for a toolkit ("12.3"); "" where no table knows it (CUDA Compatibility 2.1)."""
     major, *minor = version_numbers(cuda_version)
     if major >= _FIRST_MINOR_COMPATIBLE:
-        return MINOR_VERSION_MINIMUMS.get(major)
-    return EXACT_MINIMUMS.get(f"{major}.{minor[0] if minor else 0}")
+        return MINOR_VERSION_MINIMUMS.get(major, "")
+    return TOOLKIT_DRIVERS.get(f"{major}.{minor[0] if minor else 0}", "")
 
 
 def judge_runtimes(report: CudaReport) -> Iterator[Diagnosis]:
     """Judge every runtime that this installation would use."""
     if isinstance(report.library, Unavailable):
         return  # said already, and nothing to measure by
-    for runtime in report.runtimes:
-        yield judge_runtime(runtime, report)
+    yield from (_judge_runtime(runtime, report) for runtime in report.runtimes)
 
 
-def judge_runtime(runtime: RuntimeInUse, report: CudaReport) -> Diagnosis:
+def _judge_runtime(runtime: RuntimeInUse, report: CudaReport) -> Diagnosis:
     """Judge one runtime against the user-mode driver that is loaded (CUDA Compatibility 2 and 4)."""
     if isinstance(report.cuda_version, Unavailable):
         return Diagnosis(runtime.name, Grade.UNKNOWN, _BACKWARD, report.cuda_version.reason)
@@ -63,14 +60,14 @@ def judge_runtime(runtime: RuntimeInUse, report: CudaReport) -> Diagnosis:
 
 def _minor_version(runtime: RuntimeInUse, report: CudaReport) -> Diagnosis:
     driver, minimum = _user_mode_driver(report), minimum_driver(runtime.cuda_version)
-    if driver and minimum and version_numbers(driver) < version_numbers(minimum.linux):
+    if driver and minimum and version_numbers(driver) < version_numbers(minimum):
         return _too_new(runtime, report, _MINOR)
     because = f"the runtime for CUDA {runtime.cuda_version} is newer than the driver's {report.cuda_version}"
     steps = [
         *_package_on_disk(runtime, report),
         _install(TOOLKIT_DRIVERS.get(minor_version(runtime.cuda_version), ""), runtime, report),
     ]
-    return Diagnosis(runtime.name, Grade.LIMITED, _MINOR, because, _either(steps), MINOR_VERSION_LIMITS)
+    return Diagnosis(runtime.name, Grade.LIMITED, _MINOR, because, ", or ".join(steps), MINOR_VERSION_LIMITS)
 
 
 def _user_mode_driver(report: CudaReport) -> str:
@@ -86,18 +83,14 @@ def _too_new(runtime: RuntimeInUse, report: CudaReport, rule: str) -> Diagnosis:
     """Say that a runtime does not run on this driver, with what would help."""
     minimum = minimum_driver(runtime.cuda_version)
     driver = _user_mode_driver(report)
-    needs = f" needs driver {minimum.linux} or later" if minimum else " is newer"
+    needs = f" needs driver {minimum} or later" if minimum else " is newer"
     because = f"CUDA {runtime.cuda_version}{needs}; this is {driver or 'one'} for CUDA {report.cuda_version}"
-    steps = [*_package_on_disk(runtime, report), _install(minimum.linux if minimum else "", runtime, report)]
+    steps = [*_package_on_disk(runtime, report), _install(minimum, runtime, report)]
     if rule is _FORWARD and len(steps) == 1:
         package, why_none = _package(runtime, report)
         steps += [package] if package else []
         because += f"; {why_none}" if why_none else ""
-    return Diagnosis(runtime.name, Grade.BROKEN, rule, because, _either(steps))
-
-
-def _either(steps: list[str]) -> str:
-    return ", or ".join(steps)
+    return Diagnosis(runtime.name, Grade.BROKEN, rule, because, ", or ".join(steps))
 
 
 def _install(driver: str, runtime: RuntimeInUse, report: CudaReport) -> str:

@@ -1,8 +1,7 @@
 """The tables of NVIDIA's "CUDA Compatibility" as data, with those of the release notes that it refers to.
 
-Driver versions are Linux ones unless a name says otherwise. A driver's *branch* is the first number of its version; a
-CUDA version is "13.4" in text and (13, 4) where it is compared. Where the document's older and newer editions differ,
-both are here and say which they are.
+Driver versions are Linux ones. A driver's *branch* is the first number of its version; a CUDA version is "13.4" in text
+and (13, 4) where it is compared. Where the document's older and newer editions differ, both are here.
 """
 
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from enum import Enum
 
 
 def version_numbers(version: str) -> tuple[int, ...]:
-    """Return "580.159.04" as (580, 159, 4), to be compared; the first part that is no number ends it."""
+    """Return "580.159.04" as (580, 159, 4), for comparison; the first part that is not a number ends it."""
     numbers: list[int] = []
     for part in version.split("."):
         if not (part.isascii() and part.isdigit()):
@@ -29,31 +28,11 @@ def cuda_version(number: int) -> str:
     return f"{number // 1000}.{number % 1000 // 10}"
 
 
-@dataclass(frozen=True, slots=True)
-class MinimumDriver:
-    """The oldest driver on which a toolkit runs."""
-
-    linux: str
-    windows: str
-
-
-MINOR_VERSION_MINIMUMS = {
-    11: MinimumDriver("450.80.02", "452.39"),
-    12: MinimumDriver("525.60.13", "527.41"),
-    13: MinimumDriver("580.65.06", ""),
-}
+MINOR_VERSION_MINIMUMS = {11: "450.80.02", 12: "525.60.13", 13: "580.65.06"}
 """By major version: any toolkit of that family runs from here on (CUDA Compatibility 2.1, Table 1; release notes 13.4).
 
 CUDA 11.0 itself came with a driver before 450.80.02; only from that one on does all of 11.x run.
-No Windows driver comes with CUDA from 13.1 on, so there is none to name for 13.
 """
-
-EXACT_MINIMUMS = {
-    "10.2": MinimumDriver("440.33", "441.22"),
-    "10.1": MinimumDriver("418.39", "418.96"),
-    "10.0": MinimumDriver("410.48", "411.31"),
-}
-"""Before CUDA 11 every toolkit needs its own driver or a newer one (CUDA Compatibility 2.1, Table 2)."""
 
 TOOLKIT_DRIVERS = {
     "13.4": "615",
@@ -152,7 +131,7 @@ FORWARD = _forward()
 """By compat package (its CUDA version) and branch of the kernel driver (CUDA Compatibility 3.3.1, Table 3).
 
 The newest edition (for R615) has the branches 535 to 615; those before it, 470 to 550, are from the older edition,
-whose cells for 530 and 545 are read as its note says: new feature branches are no targets.
+whose cells for 530 and 545 are read as its note says: new feature branches are not targets.
 """
 
 END_OF_LIFE_BRANCHES = frozenset(
@@ -168,12 +147,11 @@ NEW_FEATURE_BRANCHES = frozenset({495, 530, 545, 555})
 def forward_by_table(cuda_version: str, branch: int) -> Forward | None:
     """Return whether the compat package of a CUDA version works on a branch; None where no table knows the pair.
 
-    For a library without a note. A package older than the driver never works; a branch that has ended and new feature
-    branches are no targets (CUDA Compatibility 3.3.1).
+    For a library without a note. A package older than the driver never works; ended branches and new feature branches
+    are not targets (CUDA Compatibility 3.3.1).
     """
     package = version_numbers(cuda_version)[:2]
-    known = FORWARD.get((minor_version(cuda_version), branch))
-    if known is not None:
+    if (known := FORWARD.get((minor_version(cuda_version), branch))) is not None:
         return known
     own = newest_cuda_of(str(branch))
     if own and package < version_numbers(own):
@@ -202,11 +180,7 @@ def compat_package_for(cuda_version: str, branch: int, last_branch: str = "") ->
 
 @dataclass(frozen=True, slots=True)
 class FeatureLimit:
-    """A feature that a compat package cannot bring along.
-
-    ``attributes`` are the device attributes (by the names of ``ask.ATTRIBUTES``) on which it depends; () is never.
-    ``condition`` says in words what it depends on beyond them.
-    """
+    """A feature that a compat package lacks unless the device has ``attributes`` (of ``ask.ATTRIBUTES``; () never)."""
 
     feature: str
     attributes: tuple[str, ...] = ()
@@ -227,28 +201,26 @@ FORWARD_LIMITS = (
 
 @dataclass(frozen=True, slots=True)
 class HardwareGeneration:
-    """Which toolkits and drivers know a generation of GPUs; "" for "and on".
+    """Which drivers and toolkits support GPUs from a compute capability on; "" for all later ones.
 
-    ``first_capability`` is the lowest compute capability of the generation. A newer user-mode driver never brings
-    support for newer hardware: the kernel driver decides (CUDA Compatibility 5).
+    The kernel driver decides: a newer user-mode driver never brings support for newer hardware (CUDA Compatibility 5).
     """
 
     name: str
     first_capability: tuple[int, int]
-    first_toolkit: str
     first_driver: str
     last_toolkit: str = ""
     last_driver_branch: str = ""
 
 
 HARDWARE_GENERATIONS = (
-    HardwareGeneration("Blackwell", (10, 0), "12.8", "570.26"),
-    HardwareGeneration("Hopper", (9, 0), "11.8", "450.36.06"),
-    HardwareGeneration("Ampere", (8, 0), "11.0", "450.36.06"),
-    HardwareGeneration("Turing", (7, 5), "10.0", "450.36.06"),
-    HardwareGeneration("Volta", (7, 0), "9.0", "450.36.06", "12.9", "580"),
-    HardwareGeneration("Pascal", (6, 0), "8.0", "450.36.06", "12.9", "580"),
-    HardwareGeneration("Maxwell", (5, 0), "6.5", "450.36.06", "12.9", "580"),
+    HardwareGeneration("Blackwell", (10, 0), "570.26"),
+    HardwareGeneration("Hopper", (9, 0), "450.36.06"),
+    HardwareGeneration("Ampere", (8, 0), "450.36.06"),
+    HardwareGeneration("Turing", (7, 5), "450.36.06"),
+    HardwareGeneration("Volta", (7, 0), "450.36.06", "12.9", "580"),
+    HardwareGeneration("Pascal", (6, 0), "450.36.06", "12.9", "580"),
+    HardwareGeneration("Maxwell", (5, 0), "450.36.06", "12.9", "580"),
 )
 """The hardware of the document's questions and answers (CUDA Compatibility 5), newest first.
 
@@ -287,5 +259,3 @@ class PyNvVideoCodecNeeds:
     GLIBC = (2, 28)
     AARCH64_NEW_PYTHON_GLIBC = (2, 34)
     """On aarch64 with Python 3.13 or later."""
-    BUNDLED_RUNTIME = "12.3.101"
-    """The CUDA runtime in the wheel of 2.2.4."""

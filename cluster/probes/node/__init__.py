@@ -1,6 +1,7 @@
 """A whole machine probed: one report."""
 
+from .nvml_child import read_nvml
 from .probe import probe_node
 from .report import DeviceTrials, HostReport, NodeReport, SilentNode
 
-__all__ = ["DeviceTrials", "HostReport", "NodeReport", "SilentNode", "probe_node"]
+__all__ = ["DeviceTrials", "HostReport", "NodeReport", "SilentNode", "probe_node", "read_nvml"]

@@ -4,15 +4,15 @@ The variables that a container was started with only explain: whether the codec 
 them. On a real H200 the capabilities were compute, graphics and utility, without video, and they were there.
 """
 
+import operator
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..cuda.report import CudaReport
-from ..cuda.require_cuda import HostFacts, evaluate, host_facts, undecided
-from ..cuda.tables import is_geforce, version_numbers
+from ..cuda.tables import is_geforce, newest_cuda_of, version_numbers
 from ..report.absence import Absence, Maybe, Unavailable
 from ..report.verdict import Diagnosis, Grade
 
@@ -23,6 +23,15 @@ _COMPAT = re.compile(r"(^|/)compat([-_][^/]*)?/?$|/cuda-compat")
 _RUNTIME_WORDS = ("kubepods", "docker", "libpod", "containerd", "lxc")
 _NOT_A_CONTAINER = Unavailable(Absence.DOES_NOT_APPLY, "this is not a container, as far as its files say")
 _VOID = frozenset({"", "void", "none"})
+_CONDITION = re.compile(r"^([a-z]+)(<=|>=|!=|<|>|=)(.+)$")
+_COMPARE: dict[str, Callable[[tuple[int, ...], tuple[int, ...]], bool]] = {
+    "<=": operator.le,
+    ">=": operator.ge,
+    "!=": operator.ne,
+    "<": operator.lt,
+    ">": operator.gt,
+    "=": operator.eq,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +53,20 @@ class ContainerReport:
     compat_folders: tuple[str, ...]
     device_minors: tuple[int, ...]
     shared_memory_bytes: Maybe[int]
+
+
+@dataclass(frozen=True, slots=True)
+class HostFacts:
+    """What conditions are about; "" is not known.
+
+    ``driver`` is the kernel driver's version, ``cuda`` what it was made for (a compat package does not change it),
+    ``brand`` NVML's brand of the GPU and ``arch`` its compute capability.
+    """
+
+    driver: str = ""
+    cuda: str = ""
+    brand: str = ""
+    arch: str = ""
 
 
 def probe_container(environ: Mapping[str, str] = os.environ, root: Path = _ROOT) -> ContainerReport:
@@ -217,3 +240,55 @@ def _subset(container: ContainerReport, cuda: CudaReport) -> Iterator[Diagnosis]
     state = Grade.LIMITED if is_hit else Grade.UNKNOWN
     limits = ("decoding or encoding may fail on some of the GPUs",)
     yield Diagnosis("part of the host's GPUs", state, "reported for GeForce cards", because, fix, limits)
+
+
+def host_facts(report: CudaReport, brand: str = "") -> HostFacts:
+    """Return the facts of this host; its first device stands for all, as it does for the container runtime."""
+    module = report.kernel_module
+    driver = "" if isinstance(module, Unavailable) else module.version
+    capabilities = (device.compute_capability for device in report.devices)
+    known = (capability for capability in capabilities if not isinstance(capability, Unavailable))
+    return HostFacts(driver, newest_cuda_of(driver) if driver else "", brand.lower(), next(known, ""))
+
+
+def evaluate(requirement: str, host: HostFacts) -> bool | None:
+    """Return whether a host meets an image's NVIDIA_REQUIRE_CUDA; None where an unknown fact decides.
+
+    ``cuda>=12.4 brand=tesla,driver>=470`` reads: CUDA 12.4 or later, or else a Tesla with driver R470 or later (a space
+    is *or*, a comma is *and*). Conditions are about ``cuda``, ``driver``, ``brand`` and ``arch``; none is met.
+    """
+    alternatives = [_all(alternative.split(","), host) for alternative in requirement.split()]
+    if not alternatives or True in alternatives:
+        return True
+    return None if None in alternatives else False
+
+
+def undecided(requirement: str, host: HostFacts) -> tuple[str, ...]:
+    """Return the conditions that cannot be decided: about what is not known of the host, or not to be read."""
+    conditions = (condition for alternative in requirement.split() for condition in alternative.split(","))
+    return tuple(dict.fromkeys(condition for condition in conditions if _holds(condition, host) is None))
+
+
+def _all(conditions: list[str], host: HostFacts) -> bool | None:
+    found = [_holds(condition, host) for condition in conditions]
+    if False in found:
+        return False
+    return None if None in found else True
+
+
+def _holds(condition: str, host: HostFacts) -> bool | None:
+    match = _CONDITION.match(condition)
+    if match is None:
+        return None
+    subject, compared, wanted = match.groups()
+    known = {"driver": host.driver, "cuda": host.cuda, "brand": host.brand, "arch": host.arch}.get(subject, "")
+    if not known:
+        return None
+    if subject == "brand":
+        return {"=": known == wanted, "!=": known != wanted}.get(compared)
+    left, right = version_numbers(known), version_numbers(wanted)
+    if not right:
+        return None
+    # "12.4" and "12.4.0" are the same version.
+    width = max(len(left), len(right))
+    return _COMPARE[compared](left + (0,) * (width - len(left)), right + (0,) * (width - len(right)))

@@ -9,7 +9,7 @@ from ..vgpu.licence import Licence, licence_of
 from .report import NodeReport
 
 T = TypeVar("T")
-_NO_GUEST = Unavailable(Absence.DOES_NOT_APPLY, "this machine is no guest of the GPU")
+_NO_GUEST = Unavailable(Absence.DOES_NOT_APPLY, "this machine is not a vGPU guest")
 _NOT_ASKED = Unavailable(Absence.NOT_FOUND, "it was not asked")
 
 

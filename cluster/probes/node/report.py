@@ -141,12 +141,12 @@ def from_json(document: Any) -> NodeReport:
     """Return the report that a document holds.
 
     Raises:
-        InputUnreadable: it is no report, or one of another schema version.
+        InputUnreadable: it is not a report of this schema version.
     """
     schema = document.get("schema") if isinstance(document, dict) else None
     if schema != SCHEMA_VERSION:
-        message = f"this is no node report of schema {SCHEMA_VERSION}, but of {schema}"
-        raise InputUnreadable(message, "Let the same version of codecfleet write and read it.")
+        message = f"this is not a node report of schema {SCHEMA_VERSION}: its schema is {schema}"
+        raise InputUnreadable(message, "Write and read it with the same version of codecfleet.")
     try:
         return _adapter().validate_python(_with_absences(document))
     except RecursionError:
@@ -179,7 +179,7 @@ def unpack(packed: bytes) -> NodeReport:
     """Return the report that ``pack`` made.
 
     Raises:
-        InputUnreadable: it is no report, or one of another schema version.
+        InputUnreadable: it is not a report of this schema version.
     """
     try:
         document = msgpack.unpackb(packed, strict_map_key=False)

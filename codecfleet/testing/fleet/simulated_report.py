@@ -4,8 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from ...cluster.probes.node import DeviceTrials, HostReport, NodeReport
-from ...cluster.probes.nvml_child import read_nvml
+from ...cluster.probes.node import DeviceTrials, HostReport, NodeReport, read_nvml
 from ...cluster.probes.report import Absence, DeviceKind, Direction, Engine, How, Trial, Unavailable
 from ...cluster.probes.trials import SAMPLES, SOFTWARE_DECODERS, SOFTWARE_ENCODERS, offered_by_software
 from ...cluster.simulated.devices import SimulatedDevice, SimulatedNode, SimulatedSlice

@@ -7,7 +7,6 @@ import pytest
 
 from codecfleet.cluster.probes.child.child import ChildEnd, ChildOutcome
 from codecfleet.cluster.probes.cuda.compat import CompatFacts, Grade, judge
-from codecfleet.cluster.probes.cuda.deployment import deployment
 from codecfleet.cluster.probes.cuda.driver import (
     compat_libraries,
     find_runtimes,
@@ -17,7 +16,7 @@ from codecfleet.cluster.probes.cuda.driver import (
     report_of,
 )
 from codecfleet.cluster.probes.cuda.elf_note import ForwardNote
-from codecfleet.cluster.probes.cuda.report import CudaLibrary, CudaReport, Deployment, KernelModule
+from codecfleet.cluster.probes.cuda.report import CudaLibrary, CudaReport, Deployment, KernelModule, deployment
 from codecfleet.cluster.probes.report.absence import Absence, Maybe, Unavailable
 
 LIMIT_S = 60

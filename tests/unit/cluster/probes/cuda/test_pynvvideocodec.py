@@ -3,8 +3,12 @@ from dataclasses import replace
 
 import pytest
 
-from codecfleet.cluster.probes.cuda.pynvvideocodec import PyNvVideoCodecReport, probe_pynvvideocodec
-from codecfleet.cluster.probes.cuda.pynvvideocodec_needs import build_for, judge_pynvvideocodec
+from codecfleet.cluster.probes.cuda.pynvvideocodec import (
+    PyNvVideoCodecReport,
+    build_for,
+    judge_pynvvideocodec,
+    probe_pynvvideocodec,
+)
 from codecfleet.cluster.probes.cuda.report import CudaDevice, CudaReport, Deployment, KernelModule
 from codecfleet.cluster.probes.report.absence import Absence, Unavailable
 from codecfleet.cluster.probes.report.verdict import Diagnosis, Grade

@@ -6,8 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codecfleet.cluster.probes.cuda.report import CudaDevice, CudaLibrary, CudaReport, Deployment, KernelModule
-from codecfleet.cluster.probes.cuda.require_cuda import HostFacts, evaluate, host_facts
-from codecfleet.cluster.probes.node.container import ContainerReport, judge_container, probe_container
+from codecfleet.cluster.probes.node.container import (
+    ContainerReport,
+    HostFacts,
+    evaluate,
+    host_facts,
+    judge_container,
+    probe_container,
+)
 from codecfleet.cluster.probes.report.absence import Absence, Unavailable
 from codecfleet.cluster.probes.report.verdict import Diagnosis, Grade
 

@@ -11,13 +11,13 @@ from typing import Any, Final, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from .child.child import ChildEnd, ChildOutcome, run_in_child
-from .child.trials import RunChild
-from .gpus.devices import NvmlReport, probe_nvml
-from .nvml.calls import NvmlLike, ask_named
-from .report.absence import Absence, Maybe, Unavailable
-from .vgpu.guest import VgpuGuestReport, probe_vgpu_guest
-from .vgpu.host import VgpuHostReport, probe_vgpu_host
+from ..child.child import ChildEnd, ChildOutcome, run_in_child
+from ..child.trials import RunChild
+from ..gpus.devices import NvmlReport, probe_nvml
+from ..nvml.calls import NvmlLike, ask_named
+from ..report.absence import Absence, Maybe, Unavailable
+from ..vgpu.guest import VgpuGuestReport, probe_vgpu_guest
+from ..vgpu.host import VgpuHostReport, probe_vgpu_host
 
 T = TypeVar("T")
 
