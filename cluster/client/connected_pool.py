@@ -48,12 +48,10 @@ class ConnectedPool(Pool):
 
     @property
     def slots(self) -> int:
-        """How many pieces of work run at the same time."""
         return self._started().slots
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Notes of the connection."""
         return () if self._connection is None else self._connection.notes
 
     async def start(self) -> None:
@@ -73,36 +71,28 @@ class ConnectedPool(Pool):
         await pool.start()
 
     def slots_for(self, job: str) -> int:
-        """How many pieces of work of ``job`` may run now."""
         return 0 if self._pool is None else self._pool.slots_for(job)
 
     async def more_slots(self, job: str, beyond: int) -> None:
-        """Wait until more than ``beyond`` pieces of work of ``job`` may run."""
         await self._started().more_slots(job, beyond)
 
     def waits_for(self, job: str) -> str:
-        """Say why ``job`` has no slots."""
         return self._started().waits_for(job)
 
     async def preview(self, demand: Demand) -> PlacementPreview:
-        """Return where a job that wants this would be placed."""
         return await self._started().preview(demand)
 
     def set_demand(self, demand: Demand) -> None:
-        """Set what a job wants from now on."""
         self._started().set_demand(demand)
 
     def clear_demand(self, job: str) -> None:
-        """Clear a job's demand."""
         if self._pool is not None:
             self._pool.clear_demand(job)
 
     async def submit(self, work: Work[ResultT]) -> ResultT:
-        """Run ``work`` on a worker and return its result."""
         return await self._started().submit(work)
 
     async def progress(self, job: str) -> Mapping[str, int]:
-        """Frames done so far by the running work of ``job``, by label."""
         return {} if self._pool is None else await self._pool.progress(job)
 
     async def aclose(self) -> None:

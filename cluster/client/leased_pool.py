@@ -129,11 +129,9 @@ class LeasedPool(Pool):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Notes for the user about this pool."""
         return self._notes
 
     def slots_for(self, job: str) -> int:
-        """How many pieces of work of ``job`` may run now."""
         return self._leases.slots_for(job)
 
     async def more_slots(self, job: str, beyond: int) -> None:
@@ -151,7 +149,6 @@ class LeasedPool(Pool):
             await self._granted.wait()
 
     def waits_for(self, job: str) -> str:
-        """Say why ``job`` has no slots."""
         return self._lease_renewal.grants.waiting.get(job, "")
 
     async def preview(self, demand: Demand) -> PlacementPreview:
@@ -169,7 +166,6 @@ class LeasedPool(Pool):
             return PlacementPreview(unknown=f"the supervisor does not answer: {first_line(error)}")
 
     def set_demand(self, demand: Demand) -> None:
-        """Set what a job wants from now on."""
         limits = [limit for limit in (demand.workers_max, self._workers_max) if limit is not None]
         demand = replace(demand, workers_max=min(limits, default=None))
         if self._demands.get(demand.job) != demand:
@@ -177,7 +173,6 @@ class LeasedPool(Pool):
             self._lease_renewal.report_soon()
 
     def clear_demand(self, job: str) -> None:
-        """Clear a job's demand."""
         self._demands.pop(job, None)
         self._leases.forget(job)
         self._lease_renewal.report_soon()

@@ -18,14 +18,7 @@ from enum import Enum
 from typing import TypeVar
 
 from ...errors import FleetUnavailable, UsageError
-from .private_ray import (
-    DEATH_KNOBS,
-    NAMESPACE,
-    PrivateRay,
-    environment,
-    sigterm_untouched,
-    start_private_ray,
-)
+from .private_ray import DEATH_KNOBS, NAMESPACE, PrivateRay, environment, sigterm_untouched, start_private_ray
 from .ray_internals import reread_environment, without_relayed_messages
 from .ray_words import first_line
 
@@ -151,9 +144,9 @@ def _take(address: str | None) -> Connection:
         if ray.is_initialized():
             return Connection(Origin.FOUND, _note_ignored(address))
     if address is None:
-        notes = _note_imported()
+        imported = (_NOTE_IMPORTED,) if "ray" in sys.modules else ()
         _shared.private = start_private_ray()
-        notes += _shared.private.notes
+        notes = (*imported, *_shared.private.notes)
         _shared.origin = Origin.PRIVATE
     else:
         notes = ()
@@ -264,10 +257,7 @@ def _note_ignored(address: str | None) -> tuple[str, ...]:
     return () if address == here else (f"this process is connected to the Ray at {here}, so {address} was ignored",)
 
 
-def _note_imported() -> tuple[str, ...]:
-    if "ray" not in sys.modules:
-        return ()
-    return ("ray was imported before codecfleet started its own: settings that Ray reads at import may differ",)
+_NOTE_IMPORTED = "ray was imported before codecfleet started its own: settings that Ray reads at import may differ"
 
 
 def _name(address: str | None) -> str:

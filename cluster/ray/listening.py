@@ -6,28 +6,21 @@ from contextlib import suppress
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 
+from .orphan_reaper import open_files
+
 _LISTEN = "0A"
 """TCP_LISTEN of linux/net/tcp_states.h, as proc_pid_net(5) prints it."""
 
 
 def listening_addresses(processes: Iterable[int]) -> frozenset[IPv4Address | IPv6Address]:
     """Return the addresses on which any of ``processes`` listens, without those that have ended."""
-    sockets = {link for process in processes for link in _links(process)}
+    sockets = {str(file) for process in processes for file in open_files(process)}
     return frozenset(
         address
         for table in ("tcp", "tcp6")
         for address, inode in _listeners(Path("/proc/net") / table)
         if f"socket:[{inode}]" in sockets
     )
-
-
-def _links(process: int) -> list[str]:
-    links: list[str] = []
-    with suppress(OSError):
-        for descriptor in Path(f"/proc/{process}/fd").iterdir():
-            with suppress(OSError):  # closed meanwhile
-                links.append(str(descriptor.readlink()))
-    return links
 
 
 def _listeners(table: Path) -> list[tuple[IPv4Address | IPv6Address, str]]:

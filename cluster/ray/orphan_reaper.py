@@ -30,17 +30,17 @@ def end_processes_in(directory: Path) -> None:
 def processes_in(directory: Path) -> Iterator[int]:
     """Yield every other process with a file open in ``directory``."""
     for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and int(entry.name) != os.getpid() and _holds_file_in(entry, directory):
-            yield int(entry.name)
+        process = int(entry.name) if entry.name.isdigit() else os.getpid()
+        if process != os.getpid() and any(file.is_relative_to(directory) for file in open_files(process)):
+            yield process
 
 
-def _holds_file_in(process: Path, directory: Path) -> bool:
+def open_files(process: int) -> Iterator[Path]:
+    """Yield what a process has open: files, and sockets as ``socket:[INODE]`` (proc_pid_fd(5))."""
     with suppress(OSError):  # it ended meanwhile, or it is not ours
-        for descriptor in (process / "fd").iterdir():
-            with suppress(OSError):
-                if descriptor.readlink().is_relative_to(directory):
-                    return True
-    return False
+        for descriptor in Path(f"/proc/{process}/fd").iterdir():
+            with suppress(OSError):  # closed meanwhile
+                yield descriptor.readlink()
 
 
 def _main() -> None:

@@ -118,7 +118,7 @@ def start_private_ray() -> PrivateRay:
 
 def _children(processes: Iterable[int]) -> frozenset[int]:
     """Return those of ``processes`` that this process started and that run."""
-    return frozenset(process for process in processes if _is_running_child(process))
+    return frozenset(filter(_is_running_child, processes))
 
 
 def _is_running_child(process: int) -> bool:

@@ -129,16 +129,10 @@ class Core:
             ]
         for book in went:
             effects.append(Note(f"node {book.ray.name} is gone"))
-            effects += self._lose_node(book.ray.node)
-        return effects
-
-    def _lose_node(self, node: str) -> list[Effect]:
-        effects: list[Effect] = []
-        for name in [name for name in self.state.stations if node_of(name) == node]:
-            book = self.state.stations.pop(name)
-            if book.state in IN_USE:
-                # Its process may still live behind a broken network; its reservation must be released in any case.
-                effects.append(Stop(book.worker))
+            names = [name for name in self.state.stations if node_of(name) == book.ray.node]
+            lost = [self.state.stations.pop(name) for name in names]
+            # Processes may still live behind a broken network; their reservations must be released in any case.
+            effects += [Stop(each.worker) for each in lost if each.state in IN_USE]
         return effects
 
     def _probed(self, event: events.Probed, now_s: float) -> list[Effect]:
@@ -154,8 +148,7 @@ class Core:
         book = self.state.nodes.get(event.node)
         if book is None:
             return []
-        book.probing_since_s = None
-        book.has_answered = True
+        book.probing_since_s, book.has_answered = None, True
         name = self.state.nodes.title(event.node)
         effects: list[Effect] = [Note(f"node {name} gave no report, so its GPUs are left alone: {event.reason}")]
         # Its CPU is used unprobed, so a station on it may try again too.
@@ -181,8 +174,7 @@ class Core:
         book.order = event.order
         effects: list[Effect] = []
         if event.order is Order.UNCORDON and forget_xids(book):
-            book.begin_probe(now_s)
-            effects.append(Probe(book.ray.node, again=True))
+            effects.append(book.probe_again(now_s))
         if not event.is_recalled:
             effects.append(Remember({each.ray.node: each.order for each in self.state.nodes if each.has_order}))
         before = " before" if event.is_recalled else ""
@@ -316,8 +308,7 @@ class Core:
             self.state.clients.forget(book.client)
             self.state.is_settled = False
             effects += self._abandon(book)
-            line = f"client {book.where} sent no report for {expiry_s:g} s: its slots are released"
-            effects.append(Note(line))
+            effects.append(Note(f"client {book.where} sent no report for {expiry_s:g} s: its slots are released"))
         return effects
 
     def _wake(self, book: StationBook, now_s: float) -> None:
@@ -327,10 +318,7 @@ class Core:
 
     def _probe_quarantined(self, station: StationBook, now_s: float) -> list[Effect]:
         book = self.state.nodes.get(station.station.node)
-        if book is None or book.is_probing(now_s):
-            return []
-        book.begin_probe(now_s)
-        return [Probe(station.station.node, again=True)]
+        return [] if book is None or book.is_probing(now_s) else [book.probe_again(now_s)]
 
     def _measured(self, event: events.Measured, _now_s: float) -> list[Effect]:
         book = self._of(event.worker, StationState.READY)

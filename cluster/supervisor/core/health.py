@@ -11,7 +11,7 @@ from ...probes.report.absence import known
 from ...probes.report.gpu_identity import on_node
 from ...probes.report.xids import XidAction, worst_action, xid_rule
 from ..state.conditions import Condition, OwnLoad, next_condition, unseen
-from ..state.events import Effect, Encoding, HealthSeen, HealthUnseen, Note, Probe
+from ..state.events import Effect, Encoding, HealthSeen, HealthUnseen, Note
 from ..state.nodes import NodeBook
 from ..state.state import SupervisorState
 from ..state.stations import StationBook, StationState, station_of
@@ -43,9 +43,10 @@ def see_health(state: SupervisorState, planner: Planner, event: HealthSeen, now_
             ]
             own = _own_load(state, planner, device, stations, event.fps)
             effects += _heed_xids(state, book, device, seen.health.xids, stations)
-            condition = _next(book, device, seen, own, now_s)
-            effects += _sickness(state, device, book.conditions.get(device.device), condition)
-            book.conditions[device.device] = condition
+            before_poll = book.conditions.get(device.device)
+            condition = book.conditions[device.device] = _next(before_poll, seen, own, now_s)
+            if condition.sick and condition.sick != ("" if before_poll is None else before_poll.sick):
+                effects.append(Note(f"{_named(state, device)} gets no new work: {condition.sick}"))
     if book.node != before:
         state.is_settled = False
     return effects + _probe_recovered(book, now_s)
@@ -87,10 +88,7 @@ def _probe_changed(book: NodeBook, polled: tuple[DeviceHealth, ...], now_s: floa
     if book.is_probing(now_s):
         return []
     book.unmatched = unmatched
-    if unmatched <= before:
-        return []
-    book.begin_probe(now_s)
-    return [Probe(book.ray.node, again=True)]
+    return [] if unmatched <= before else [book.probe_again(now_s)]
 
 
 def _found(devices: tuple[DeviceHealth, ...], device: Device) -> DeviceHealth | None:
@@ -102,17 +100,10 @@ def _found(devices: tuple[DeviceHealth, ...], device: Device) -> DeviceHealth | 
     return None
 
 
-def _next(book: NodeBook, device: Device, seen: DeviceHealth, own: OwnLoad, now_s: float) -> Condition:
-    before = book.conditions.get(device.device)
+def _next(before: Condition | None, seen: DeviceHealth, own: OwnLoad, now_s: float) -> Condition:
     kept = () if before is None else before.xids
     grave = tuple(xid for xid in seen.health.xids if xid_rule(xid).action in _GRAVE)
     return next_condition(before, seen, own, tuple(dict.fromkeys((*kept, *grave))), now_s)
-
-
-def _sickness(state: SupervisorState, device: Device, before: Condition | None, after: Condition) -> list[Effect]:
-    if after.sick and after.sick != ("" if before is None else before.sick):
-        return [Note(f"{_named(state, device)} gets no new work: {after.sick}")]
-    return []
 
 
 _GRAVE = (XidAction.QUARANTINE_DEVICE, XidAction.DRAIN_NODE)
@@ -167,10 +158,7 @@ def _probe_recovered(book: NodeBook, now_s: float) -> list[Effect]:
         device.state is DeviceState.QUARANTINED and (each := book.conditions.get(device.device)) and not each.trouble
         for device in book.gpus
     )
-    if not (waits or stale) or book.is_probing(now_s):
-        return []
-    book.begin_probe(now_s)
-    return [Probe(book.ray.node, again=True)]
+    return [book.probe_again(now_s)] if (waits or stale) and not book.is_probing(now_s) else []
 
 
 def _named(state: SupervisorState, device: Device) -> str:

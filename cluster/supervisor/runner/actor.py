@@ -33,23 +33,21 @@ class SupervisorActor:
     """A cluster's supervisor. Any client may call any method at any time."""
 
     def __init__(self, settings: SupervisorSettings, policy: Policy) -> None:
-        self._settings = settings
-        self._policy = policy
         # Ray calls this on the event loop's thread, also after a restart, when no client may ever call.
-        self._opening = asyncio.get_event_loop().create_task(self._open())
+        self._opening = asyncio.get_event_loop().create_task(self._open(settings, policy))
         self._opening.add_done_callback(_restart_if_failed)
 
-    async def _open(self) -> SupervisorRunner:
+    async def _open(self, settings: SupervisorSettings, policy: Policy) -> SupervisorRunner:
         # Imported here: this module must be importable without Ray.
         from ...survey.ray_probe import probe_ray_node
         from .ray_backend import RayBackend
 
         # Later than any epoch of an earlier supervisor: those began earlier, and count by ones.
         first_epoch = int(time.time() * TICKS_PER_S)
-        core = Core(self._settings, self._policy, first_epoch, time.monotonic())
-        runner = SupervisorRunner(RayBackend(self._settings.fence_s, probe_ray_node), core, self._settings)
+        core = Core(settings, policy, first_epoch, time.monotonic())
+        runner = SupervisorRunner(RayBackend(settings.fence_s, probe_ray_node), core, settings)
         await runner.open()
-        self._retiring = asyncio.create_task(self._retire_when_idle(runner))
+        self._retiring = asyncio.create_task(_retire_when_idle(runner, settings.retire_s))
         return runner
 
     async def renew(self, report: ClientReport, wait_s: float) -> Grants:
@@ -75,11 +73,6 @@ class SupervisorActor:
     async def _runner(self) -> SupervisorRunner:
         return await asyncio.shield(self._opening)
 
-    async def _retire_when_idle(self, runner: SupervisorRunner) -> None:
-        while runner.idle_s < self._settings.retire_s:  # noqa: ASYNC110 - time is what is waited for
-            await asyncio.sleep(RETIRE_LOOK_S)
-        _end_this_actor()
-
 
 def _restart_if_failed(opening: "asyncio.Task[SupervisorRunner]") -> None:
     """End the process of a supervisor that cannot start: Ray starts the next one."""
@@ -88,8 +81,10 @@ def _restart_if_failed(opening: "asyncio.Task[SupervisorRunner]") -> None:
         os._exit(OPENING_FAILED_CODE)
 
 
-def _end_this_actor() -> None:
+async def _retire_when_idle(runner: SupervisorRunner, retire_s: float) -> None:
     import ray
 
+    while runner.idle_s < retire_s:  # noqa: ASYNC110 - time is what is waited for
+        await asyncio.sleep(RETIRE_LOOK_S)
     me: Any = ray.get_runtime_context().current_actor
     ray.kill(me)

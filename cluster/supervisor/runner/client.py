@@ -53,25 +53,20 @@ class LocalClient(SupervisorClient):
         self._opened = False
 
     async def open(self) -> None:
-        """Start it."""
         if not self._opened:
             self._opened = True
             await self._runner.open()
 
     async def renew(self, report: ClientReport, wait_s: float) -> Grants:
-        """Pass the report on."""
         return await self._runner.renew(report, wait_s)
 
     async def depart(self, client: str) -> None:
-        """Remove the client."""
         self._runner.depart(client)
 
     async def handle(self, worker: str) -> Any:
-        """Return the handle of a worker."""
         return self._runner.handle(worker)
 
     def send(self, content: bytes) -> Any:
-        """Store bytes for the workers."""
         return self._runner.send(content)
 
     async def preview(self, demand: Demand) -> PlacementPreview:
@@ -96,28 +91,23 @@ class ActorClient(SupervisorClient):
         self._actor = await asyncio.to_thread(find_or_make_supervisor, self._settings, self._policy)
 
     async def renew(self, report: ClientReport, wait_s: float) -> Grants:
-        """Call the actor."""
         grants: Grants = await self._actor.renew.remote(report, wait_s)
         return grants
 
     async def depart(self, client: str) -> None:
-        """Call the actor."""
         await self._actor.depart.remote(client)
 
     async def handle(self, worker: str) -> Any:
-        """Find a worker by its name."""
         from .ray_backend import worker_handle
 
         return await asyncio.to_thread(worker_handle, worker)
 
     def send(self, content: bytes) -> Any:
-        """Put bytes into Ray's object store."""
         import ray
 
         return ray.put(content)
 
     async def preview(self, demand: Demand) -> PlacementPreview:
-        """Call the actor."""
         preview: PlacementPreview = await self._actor.preview.remote(demand)
         return preview
 

@@ -87,8 +87,7 @@ class Polling:
         limit_s = self._settings.health_limit_s
         try:
             found = await asyncio.wait_for(self._backend.poll(node, pids), limit_s)
-        except TimeoutError:
-            return HealthUnseen(node, f"no answer within {limit_s:g} s")
         except Exception as error:  # noqa: BLE001 - any error of the node is the answer
-            return HealthUnseen(node, first_line(error))
+            late = f"no answer within {limit_s:g} s"
+            return HealthUnseen(node, late if isinstance(error, TimeoutError) else first_line(error))
         return HealthUnseen(node, found.reason) if isinstance(found, Unavailable) else HealthSeen(node, found, fps)

@@ -94,13 +94,11 @@ class PrivateBackend(RayCalls):
         return order.cores
 
     async def start(self, order: Start) -> WorkerFacts:
-        """Start a worker process."""
         reserved = self._reserved[order.worker]
         gpus = share_of_gpu(reserved.gpus, reserved.station.sharers)
         return await self._create(order, {"num_cpus": 0, "num_gpus": gpus}, reserved.cores, None)
 
     async def stop(self, worker: str) -> None:
-        """Kill a worker process."""
         self._reserved.pop(worker, None)
         actor = self._actors.pop(worker, None)
         if actor is not None:
@@ -119,5 +117,4 @@ class PrivateBackend(RayCalls):
         return {}
 
     def world_is_gone(self) -> str:
-        """Return whether Ray itself has ended."""
         return "" if self._is_alive() else "Ray itself ended: one of its own processes died"

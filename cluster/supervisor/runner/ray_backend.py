@@ -62,11 +62,9 @@ class RayBackend(RayCalls):
         self._sizes: dict[str, tuple[int, float]] = {}
 
     async def look(self) -> tuple[RayNode, ...]:
-        """Return the live nodes, with their unreserved CPUs."""
         return await asyncio.to_thread(live_nodes)
 
     async def find(self) -> tuple[FoundWorker, ...]:
-        """Return the workers of an earlier supervisor, and release reservations without one."""
         named = await asyncio.to_thread(list_named_actors, all_namespaces=True)
         names = [entry["name"] for entry in named if entry["namespace"] == NAMESPACE]
         workers = [name.removeprefix(WORKER_PREFIX) for name in names if name.startswith(WORKER_PREFIX)]
@@ -93,7 +91,6 @@ class RayBackend(RayCalls):
         return FoundWorker(worker, facts, worker in reserved)
 
     async def probe(self, node: str, *, again: bool) -> Node:
-        """Probe a node in a Ray task on it."""
         return await self._probe(node, again=again)
 
     async def reserve(self, order: Reserve) -> int:
@@ -114,7 +111,6 @@ class RayBackend(RayCalls):
         return order.cores
 
     async def start(self, order: Start) -> WorkerFacts:
-        """Start a worker process in its bundle, detached and named."""
         worker = order.worker
         cores, gpus = self._sizes[worker]
         shared = self._shared.get(worker)
@@ -156,12 +152,10 @@ class RayBackend(RayCalls):
         await self._shared.give_back(worker, {*self._sizes, *self._actors})
 
     async def remember(self, orders: dict[str, Order]) -> None:
-        """Store them in the cluster itself."""
         packed = msgpack.packb({node: order.value for node, order in orders.items()})
         await asyncio.to_thread(keep_in_cluster, ORDERS_KEY, packed)
 
     async def recall(self) -> dict[str, Order]:
-        """Read them back."""
         return await recall_orders()
 
     def world_is_gone(self) -> str:

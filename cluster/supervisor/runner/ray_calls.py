@@ -54,7 +54,6 @@ class RayCalls(ClusterBackend):
         self._agents: dict[str, Actor] = {}
 
     async def death_of(self, worker: str) -> str:
-        """Wait until a worker is dead; return why."""
         try:
             await self._call(worker, "watch")
         except Exception as error:  # noqa: BLE001 - the edge: any error of Ray's means that the process is gone
@@ -62,12 +61,10 @@ class RayCalls(ClusterBackend):
         return "it left on its own"
 
     async def heartbeat(self, worker: str) -> Heartbeat:
-        """Return a worker's heartbeat, and renew it."""
         found: Heartbeat = await self._call(worker, "heartbeat")
         return found
 
     async def abandon(self, worker: str, client: str) -> None:
-        """Make a worker cancel everything it runs for ``client``."""
         actor = self._actors[worker]
         await actor.abandon.options(concurrency_group=CONTROL).remote(client)
 
@@ -84,17 +81,14 @@ class RayCalls(ClusterBackend):
         return found
 
     async def stop_polling(self, node: str) -> None:
-        """End the node's health agent."""
         agent = self._agents.pop(node, None)
         if agent is not None:
             await asyncio.to_thread(ray.kill, agent)
 
     def handle(self, worker: str) -> Actor:
-        """Return Ray's handle of a worker."""
         return self._actors[worker]
 
     def send(self, content: bytes) -> Any:
-        """Put bytes into Ray's object store."""
         return ray.put(content)
 
     async def _call(self, worker: str, method: str) -> Any:

@@ -276,25 +276,23 @@ class SupervisorRunner:
             self.feed(events.Probed(node))
 
     async def _reserve(self, effect: Reserve) -> None:
+        limit_s = self._settings.reserve_limit_s
         try:
-            cores = await asyncio.wait_for(self._backend.reserve(effect), self._settings.reserve_limit_s)
-        except TimeoutError:
-            reason = f"other Ray work holds what it needs; waited {self._settings.reserve_limit_s:g} s"
-            self.feed(events.NotReserved(effect.worker, reason))
+            cores = await asyncio.wait_for(self._backend.reserve(effect), limit_s)
         except Exception as error:  # noqa: BLE001 - any error of Ray's is the answer
-            self.feed(events.NotReserved(effect.worker, first_line(error)))
+            late = f"other Ray work holds what it needs; waited {limit_s:g} s"
+            self.feed(events.NotReserved(effect.worker, late if isinstance(error, TimeoutError) else first_line(error)))
         else:
             self.feed(events.Reserved(effect.worker, cores))
 
     async def _run_worker(self, effect: Start) -> None:
         """Start a worker, then wait for its death."""
+        limit_s = self._settings.start_limit_s
         try:
-            facts = await asyncio.wait_for(self._backend.start(effect), self._settings.start_limit_s)
-        except TimeoutError:
-            self._report_death(effect.worker, f"it did not answer within {self._settings.start_limit_s:g} s")
-            return
+            facts = await asyncio.wait_for(self._backend.start(effect), limit_s)
         except Exception as error:  # noqa: BLE001 - any error of Ray's means that it did not start
-            self._report_death(effect.worker, first_line(error))
+            late = f"it did not answer within {limit_s:g} s"
+            self._report_death(effect.worker, late if isinstance(error, TimeoutError) else first_line(error))
             return
         self.feed(events.Started(effect.worker, facts))
         await self._await_death(effect.worker)
@@ -338,10 +336,8 @@ class SupervisorRunner:
                 self.feed(events.NodesSeen(await self._backend.look()))
             if look % SWEEP_LOOKS == 0:
                 with suppress(Exception):  # the next sweep tries again
-                    await self._backend.sweep(self._workers_in_use())
-
-    def _workers_in_use(self) -> frozenset[str]:
-        return frozenset(book.worker for book in self._core.state.stations.values() if book.state in IN_USE)
+                    books = self._core.state.stations.values()
+                    await self._backend.sweep(frozenset(book.worker for book in books if book.state in IN_USE))
 
     async def _check_heartbeat(self, worker: str) -> None:
         limit_s, asked_s = self._settings.ping_limit_s, self._clock()

@@ -8,7 +8,7 @@ from ...probes.report.device_report import DeviceKind
 from ...probes.report.engines import Engine
 from ...probes.report.gpu_identity import NamedGpu, NamedSlice, ShownGpus, Units, on_node
 from .conditions import Condition, with_condition
-from .events import Order
+from .events import Order, Probe
 from .messages import RayNode
 from .stations import Station, stations_of
 
@@ -56,17 +56,16 @@ class NodeBook:
 
     def report(self, node: Node) -> None:
         """Apply what its probes found."""
-        self.probed = node
-        self.probing_since_s = None
-        self.has_answered = True
+        self.probed, self.probing_since_s, self.has_answered = node, None, True
 
     def is_probing(self, now_s: float) -> bool:
         """Whether a probe is under way."""
         return self.probing_since_s is not None and now_s - self.probing_since_s < PROBE_AGAIN_S
 
-    def begin_probe(self, now_s: float) -> None:
-        """Record that a probe was requested."""
+    def probe_again(self, now_s: float) -> Probe:
+        """Return the order of another probe, which is under way from now on."""
         self.probing_since_s = now_s
+        return Probe(self.ray.node, again=True)
 
     @property
     def state(self) -> DeviceState:

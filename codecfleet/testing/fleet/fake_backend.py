@@ -78,17 +78,14 @@ class FakeClusterBackend(ClusterBackend):
                 self._handles[worker].kill()
 
     async def look(self) -> tuple[RayNode, ...]:
-        """Return the live nodes."""
         return tuple(self._nodes.values())
 
     async def find(self) -> tuple[FoundWorker, ...]:
-        """Return the workers that live, and give back bundles without one."""
         for worker in [name for name in self._bundles if name not in self._workers]:
             self._give_back(worker)
         return tuple(FoundWorker(worker, facts) for worker, facts in self._workers.items())
 
     async def probe(self, node: str, *, again: bool) -> Node:
-        """Return a node whose processor is all it has."""
         del again
         await self.may_probe.wait()
         return self._nodes[node].unprobed()
@@ -113,7 +110,6 @@ class FakeClusterBackend(ClusterBackend):
         return self._workers[worker]
 
     async def death_of(self, worker: str) -> str:
-        """Wait until a worker dies."""
         await self._deaths[worker].wait()
         return self._why[worker]
 
@@ -122,18 +118,15 @@ class FakeClusterBackend(ClusterBackend):
         return self.heartbeats.get(worker, Heartbeat(0, ()))
 
     async def stop(self, worker: str) -> None:
-        """Kill a worker and give its bundle back."""
         self.kill(worker, "stopped")
         self._give_back(worker)
 
     async def abandon(self, worker: str, client: str) -> None:
-        """Tell the worker, if anybody has used it."""
         handle = self._handles.get(worker)
         if handle is not None:
             await handle.abandon.remote(client)
 
     async def sweep(self, in_use: frozenset[str]) -> None:
-        """Give back the bundles of workers that are not in use."""
         for worker in [name for name in self._bundles if name not in in_use]:
             self._give_back(worker)
 
@@ -143,7 +136,6 @@ class FakeClusterBackend(ClusterBackend):
         return self.healths[node](frozenset(pids))
 
     async def stop_polling(self, node: str) -> None:
-        """Note it: nothing was opened."""
         self.let_go.add(node)
 
     def handle(self, worker: str) -> FakeWorker:
@@ -163,15 +155,12 @@ class FakeClusterBackend(ClusterBackend):
         return content
 
     async def remember(self, orders: dict[str, Order]) -> None:
-        """Keep it in this object."""
         self._orders = dict(orders)
 
     async def recall(self) -> dict[str, Order]:
-        """Return what was kept."""
         return dict(self._orders)
 
     def world_is_gone(self) -> str:
-        """Say what ``ended`` says."""
         return self.ended
 
     def _give_back(self, worker: str) -> None:

@@ -39,7 +39,6 @@ class LocalPool(Pool):
 
     @property
     def slots(self) -> int:
-        """How many pieces of work run at the same time."""
         return self._slots
 
     async def preview(self, demand: Demand) -> PlacementPreview:
@@ -67,7 +66,6 @@ class LocalPool(Pool):
             raise
 
     async def progress(self, job: str) -> Mapping[str, int]:
-        """Frames done so far by the running work of ``job``, by label."""
         return self._core.progress(job)
 
     async def aclose(self) -> None:
@@ -128,7 +126,6 @@ class FaultyPool(Pool):
 
     @property
     def slots(self) -> int:
-        """How many pieces of work run at the same time."""
         return self._inner.slots
 
     @property
@@ -137,11 +134,9 @@ class FaultyPool(Pool):
         return self._attempts
 
     async def preview(self, demand: Demand) -> PlacementPreview:
-        """Ask the inner pool."""
         return await self._inner.preview(demand)
 
     async def start(self) -> None:
-        """Start the inner pool."""
         await self._inner.start()
 
     async def submit(self, work: Work[ResultT]) -> ResultT:
@@ -167,11 +162,9 @@ class FaultyPool(Pool):
                 await self._take_turn(ticket, work.label)
 
     async def progress(self, job: str) -> Mapping[str, int]:
-        """Ask the inner pool."""
         return await self._inner.progress(job)
 
     async def aclose(self) -> None:
-        """Let everything go and close the inner pool."""
         self._rank = None
         for _, event in self._held.values():
             event.set()
