@@ -31,13 +31,7 @@ class JobLike(Protocol):
         """Yield the job's events until ``Done`` or its failure."""
         ...
 
-    def __await__(self) -> "Generator[Any, None, Report]":
-        """Wait for the report.
-
-        Raises:
-            CodecfleetError: the job failed or was cancelled.
-        """
-        ...
+    def __await__(self) -> "Generator[Any, None, Report]": ...
 
     async def cancel(self) -> None:
         """Stop the job; when it returns, the job's files are gone."""

@@ -53,7 +53,7 @@ class Transcode:
 
 
 def make_view(request: Transcode, stdout: TextIO, stderr: TextIO) -> View:
-    """Return the view that the options and the terminal call for."""
+    """Return the view for these options and streams."""
     output = Output(stdout)
     if request.as_json:
         return JsonView(output)
@@ -80,12 +80,6 @@ class _Run:
         self._stopping: asyncio.Future[None] | None = None
 
     async def drive(self) -> None:
-        """Run the job to its end and show it.
-
-        Raises:
-            CodecfleetError: the job failed or was cancelled.
-            ReaderGone: stdout was closed, and the job was cancelled.
-        """
         self._task = asyncio.current_task()
         self._interrupts.attach(self.cancel)
         spec = self._request.spec
@@ -117,7 +111,7 @@ class _Run:
         self.view.finish(report, self._request.report_path)
 
     def cancel(self) -> None:
-        """Cancel the job, or its start. Runs once, in the event loop."""
+        """Cancel the job, or its start; in the event loop."""
         self.view.note("cancelling; press Ctrl-C again to stop at once")
         if self._job is not None:
             self._stopping = asyncio.ensure_future(self._job.cancel())
@@ -125,7 +119,6 @@ class _Run:
             self._task.cancel()
 
     def failed(self, error: BaseException, stdout: TextIO, stderr: TextIO) -> int:
-        """Print how the job failed, and return the exit code."""
         step = "Nothing was published; run the same command to start again."
         failure = failure_of(error, self._interrupts.exit_code, interrupted_step=step)
         event = Failed(

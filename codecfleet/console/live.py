@@ -72,7 +72,6 @@ class _PersonView(View):
         self._shown: set[str] = set()
 
     def show(self, event: Event) -> None:
-        """Print a line for a plan or a warning."""
         match event:
             case Planned():
                 self._plan = event
@@ -82,7 +81,6 @@ class _PersonView(View):
                 self.note(f"warning: {event.message} [{event.code}]", style="yellow")
 
     def finish(self, report: Report, report_path: str | None) -> None:
-        """Print the proof on stdout."""
         self.close()
         for line in proof_lines(report, report_path, frozenset(self._shown)):
             self._stdout.line(line)

@@ -22,11 +22,11 @@ def load_spec(path: str | Path, *, source: str, output: str, **overrides: object
     """Return the spec that a TOML file describes, for one input and output.
 
     Args:
-        path: the file.
-        source: as in ``TranscodeSpec``; a file never names its input.
-        output: as in ``TranscodeSpec``; nor its output.
-        overrides: fields of ``TranscodeSpec`` that count instead of the file's. A bitrate given here takes the place
-            of the file's quality too, and the other way round.
+        path: the file, which names neither input nor output.
+        source: as in ``TranscodeSpec``.
+        output: as in ``TranscodeSpec``.
+        overrides: fields of ``TranscodeSpec`` that replace the file's; a bitrate also its quality, and a quality its
+            bitrate.
 
     Raises:
         UsageError: the file cannot be read, is not TOML, has a key or a value that makes no sense; or the fields do
@@ -44,11 +44,7 @@ class SpecFile:
 
     @classmethod
     def read(cls, path: str | Path) -> Self:
-        """Return what a file says.
-
-        Raises:
-            UsageError: it cannot be read, is not TOML, or has a key or a value that makes no sense.
-        """
+        """Read a file; raises ``UsageError`` as ``load_spec`` does."""
         # A float would round times and rates; as text they reach the same parsers as the command line's.
         file = read_toml(
             "spec", path, missing="Check the path.", wrong='Text stands in quotes: start = "1:30".', parse_float=str
