@@ -21,7 +21,7 @@ from codecfleet.cluster.placement.model.demand import Demand
 from codecfleet.cluster.placement.model.inventory import Device, Inventory, processor_of
 from codecfleet.cluster.placement.model.policy import Policy
 from codecfleet.cluster.placement.rates import start_rates
-from codecfleet.cluster.probes.node.nvml_child import probe_nvml_in_child
+from codecfleet.cluster.probes.gpus.nvml_child import probe_nvml_in_child
 from codecfleet.cluster.probes.report.absence import Unavailable
 from codecfleet.jobs.plan.placing import demand_of
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 
 from ..placement.build import documented_devices
 from ..placement.model.inventory import Device, cordoned
+from ..probes.gpus.nvml_child import probe_nvml_in_child
 from ..probes.gpus.visible_device import CONTAINER_VARIABLE, CUDA_VARIABLE
-from ..probes.node.nvml_child import probe_nvml_in_child
 from ..probes.nvml.calls import can_load_nvml
 from ..probes.report.absence import Unavailable
 from ..probes.report.gpu_identity import ShownGpus, named, on_node

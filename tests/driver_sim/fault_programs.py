@@ -41,7 +41,7 @@ from codecfleet.actors.settle.nvenc import nvenc_request
 from codecfleet.actors.settle.request import settle
 from codecfleet.actors.watchdog import process_watch
 from codecfleet.cluster.probes.gpus.devices import probe_nvml
-from codecfleet.cluster.probes.node.nvml_child import probe_nvml_in_child
+from codecfleet.cluster.probes.gpus.nvml_child import probe_nvml_in_child
 from codecfleet.cluster.probes.nvml.events import watch_events
 from codecfleet.cluster.probes.report.absence import Unavailable
 from codecfleet.cluster.worker.ray_worker import RayWorker

@@ -1,6 +1,6 @@
 """A whole machine probed: one report."""
 
-from .nvml_child import read_nvml
+from ..gpus.nvml_child import read_nvml
 from .probe import probe_node
 from .report import DeviceTrials, HostReport, NodeReport, SilentNode
 

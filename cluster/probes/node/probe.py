@@ -20,12 +20,12 @@ from ..child.child import STUCK_S
 from ..cuda.driver import probe_cuda
 from ..cuda.pynvvideocodec import PyNvVideoCodecReport, probe_pynvvideocodec
 from ..cuda.report import CudaReport
+from ..gpus.nvml_child import NvmlAnswers, probe_nvml_in_child
 from ..report.absence import Absence, Maybe, Unavailable, known
 from ..tegra.module import CudaSaid, TegraReport, probe_tegra
 from ..trials.cache import cache_folder
 from ..trials.software import SoftwareTrials, probe_software
 from .container import probe_container
-from .nvml_child import NvmlAnswers, probe_nvml_in_child
 from .report import HostReport, NodeReport, ProbeProblem
 from .trials import TrialPlan, subjects, try_devices
 

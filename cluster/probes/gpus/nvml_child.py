@@ -13,11 +13,11 @@ from pydantic import TypeAdapter, ValidationError
 
 from ..child.child import ChildEnd, ChildOutcome, run_in_child
 from ..child.trials import RunChild
-from ..gpus.devices import NvmlReport, probe_nvml
 from ..nvml.calls import NvmlLike, ask_named
 from ..report.absence import Absence, Maybe, Unavailable
 from ..vgpu.guest import VgpuGuestReport, probe_vgpu_guest
 from ..vgpu.host import VgpuHostReport, probe_vgpu_host
+from .devices import NvmlReport, probe_nvml
 
 T = TypeVar("T")
 

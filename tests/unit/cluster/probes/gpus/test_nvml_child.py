@@ -4,7 +4,7 @@ from typing import Any
 
 from codecfleet.cluster.probes.child.child import ChildEnd, ChildOutcome
 from codecfleet.cluster.probes.gpus.devices import NvmlReport
-from codecfleet.cluster.probes.node.nvml_child import ask_nvml, probe_nvml_in_child, read_nvml
+from codecfleet.cluster.probes.gpus.nvml_child import ask_nvml, probe_nvml_in_child, read_nvml
 from codecfleet.cluster.probes.report.absence import Absence, Unavailable
 from codecfleet.cluster.simulated.fleet_file import load_fleet
 from codecfleet.testing.nvml.fake_nvml import FakeNvml
