@@ -1,5 +1,6 @@
 """Numbers, times and the proof, as text for people."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from typing import TYPE_CHECKING, Final
@@ -37,18 +38,11 @@ def clock_text(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-def speed_text(fps: float, plan: "Planned | None") -> str:
-    """Return the speed against real time, as in ``1.8x``; "" while it is unknown."""
-    if plan is None or not plan.frames or plan.duration_s <= 0:
-        return ""
-    return f"{fps * float(plan.duration_s / plan.frames):.2f}x"
-
-
 def pace_text(event: "Progress", plan: "Planned | None") -> str:
     """Return ``410/1200 frames, 45.2 fps, 1.88x real time, 0:17 left``."""
     parts = [f"{event.frames_done}/{event.frames_total} frames", f"{event.fps:.1f} fps"]
-    if speed := speed_text(event.fps, plan):
-        parts.append(f"{speed} real time")
+    if plan is not None and plan.frames and plan.duration_s > 0:
+        parts.append(f"{event.fps * float(plan.duration_s / plan.frames):.2f}x real time")
     if event.eta_s is not None:
         parts.append(f"{clock_text(event.eta_s)} left")
     return ", ".join(parts)
@@ -100,12 +94,10 @@ def _frames_text(report: "Report") -> str:
 
 
 def _output_text(report: "Report") -> str:
-    parts = [bytes_text(report.output_bytes), f"{report.codec} in {report.container}"]
-    parts.append(f"{report.width}x{report.height} {report.pix_fmt}")
+    picture = f"{report.width}x{report.height} {report.pix_fmt}"
+    text = f"{bytes_text(report.output_bytes)}, {report.codec} in {report.container}, {picture}"
     duration_s = _seconds(report.duration_s)
-    if duration_s:
-        parts.append(f"{float(report.output_bytes * 8 / duration_s / 1000):.0f} kbit/s")
-    return ", ".join(parts)
+    return f"{text}, {float(report.output_bytes * 8 / duration_s / 1000):.0f} kbit/s" if duration_s else text
 
 
 def _engines_text(report: "Report") -> str:
@@ -143,10 +135,7 @@ def _decimal(text: str) -> str:
 
 
 def _tracks_text(tracks: "Iterable[TrackReport]") -> str:
-    counts: dict[str, int] = {}
-    for track in tracks:
-        key = f"{track.kind} {track.action}"
-        counts[key] = counts.get(key, 0) + 1
+    counts = Counter(f"{track.kind} {track.action}" for track in tracks)
     return ", ".join(key if count == 1 else f"{count} {key}" for key, count in counts.items())
 
 
