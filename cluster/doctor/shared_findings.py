@@ -46,10 +46,7 @@ def findings_of(report: NodeReport | SilentNode) -> tuple[Finding, ...]:
 
 
 def shared_findings(found: Iterable[tuple[str, Finding]]) -> list[SharedFinding]:
-    """Return the findings of nodes, equal ones as one: worst first, then what most machines have.
-
-    Findings are equal in weight, title and cause. What to do about them may name each device.
-    """
+    """Return nodes' findings, those of equal weight, title and cause as one: worst first, then the most frequent."""
     groups = equal_groups(found, lambda pair: (pair[1].weight, pair[1].title, pair[1].cause))
     shared = (
         SharedFinding(

@@ -10,11 +10,7 @@ from ..ray.ray_words import first_line
 
 
 async def probe_cluster(address: str, fresh: bool) -> list[NodeReport | SilentNode]:  # noqa: FBT001 - a service's argument
-    """Return the reports of all live nodes, in order of their names; a node without one gives the reason.
-
-    Args:
-        address: the cluster's.
-        fresh: try every codec again, whatever earlier trials found.
+    """Return the reports of all live nodes by name, or the reason for none; ``fresh`` tries every codec again.
 
     Raises:
         UsageError: the address is of another kind.

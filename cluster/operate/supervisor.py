@@ -58,12 +58,7 @@ async def ask_supervisor(address: str, question: Callable[[Any], Awaitable[T]]) 
 
 async def read_status(address: str) -> Status | None:
     """Return a cluster's status; None if it has no supervisor, because no job used it lately."""
-
-    async def question(actor: Any) -> Status:  # noqa: ANN401 - Ray's handles carry no types
-        status: Status = await actor.status.remote()
-        return status
-
-    return await ask_supervisor(address, question)
+    return await ask_supervisor(address, lambda actor: actor.status.remote())
 
 
 async def watch_status(
@@ -94,12 +89,7 @@ async def order_node(address: str, order: Order, node: str) -> None:
     Raises:
         UsageError: no node, or more than one, matches; or the cluster has no supervisor.
     """
-
-    async def question(actor: Any) -> bool:  # noqa: ANN401 - Ray's handles carry no types
-        known: bool = await actor.ask.remote(order, node)
-        return known
-
-    known = await ask_supervisor(address, question)
+    known: bool | None = await ask_supervisor(address, lambda actor: actor.ask.remote(order, node))
     if known is None:
         message = "no supervisor runs on this cluster, so nothing of ours is on its nodes"
         raise UsageError(message, "To keep all of Ray off a node, use `ray drain-node`.")

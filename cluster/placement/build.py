@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from ..probes.cuda.tables import is_geforce
 from ..probes.gpus.hardware import Hardware, load_hardware
 from ..probes.report.absence import Absence, Maybe, Unavailable, known
-from ..probes.report.device_report import DeviceKind, DeviceReport, MemoryUse, MigSlice
+from ..probes.report.device_report import DeviceKind, DeviceReport, MemoryUse, MigSlice, why_unplaceable
 from ..probes.report.engines import Engine, EngineCount, Trial
 from ..probes.report.gpu_identity import ShownGpus, named, on_node
-from ..probes.report.placeable import broken_by_xid, why_unplaceable
+from ..probes.report.xids import broken_by_xid
 from ..probes.vgpu.licence import fps_limit, licence_of
 from ..simulated.devices import SimulatedDevice, SimulatedFleet, SimulatedNode, SimulatedSlice
 from .model.inventory import Device, DeviceState, Inventory, Node, dlas_of, processor

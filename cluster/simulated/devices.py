@@ -1,8 +1,6 @@
-"""A machine that does not exist: what a simulated fleet says of each node, resolved to the last number.
+"""A machine that does not exist: what ``fleet_file.py`` reads of ``configs/fleets/*.toml``.
 
-``cluster/simulated/fleet_file.py`` reads ``configs/fleets/*.toml`` into these values.
-``codecfleet.testing.FakeNvml`` answers NVML's calls from them, so that the real probes report on machines that are
-not at hand.
+``codecfleet.testing.FakeNvml`` answers NVML's calls from these values, so that the real probes report on them.
 """
 
 from dataclasses import dataclass, field
@@ -91,11 +89,7 @@ class SimulatedDevice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedNode:
-    """One machine of a simulated fleet.
-
-    Its processor is among its devices where the fleet names it. ``cordoned`` says why it takes no new work, "" where
-    it takes work.
-    """
+    """One machine of a simulated fleet; ``cordoned`` says why it takes no new work."""
 
     name: str
     cores: int

@@ -214,10 +214,7 @@ class _Parts:
     vgpu_types: Mapping[str, VgpuTypeEntry]
 
     def slices(self, instances: Iterable[str | tuple[str, ...]]) -> tuple[SimulatedSlice, ...]:
-        """Return the MIG devices of these GPU instances: a profile, or the names of its compute instances.
-
-        "3g.20gb" is one device with all of its GPU instance; ("1c.3g.20gb", "2c.3g.20gb") are two that share one.
-        """
+        """Return the MIG devices of GPU instances: a profile each, or the names of its compute instances."""
         named = [(each,) if isinstance(each, str) else each for each in instances]
         shares = [[_compute_instance(name) for name in names] for names in named]
         for names in shares:

@@ -25,11 +25,7 @@ class HealthAgent:
         self._poll = HealthPoll(pynvml)
 
     def poll(self, pids: tuple[int, ...]) -> Maybe[tuple[DeviceHealth, ...]]:
-        """Return the health of every device of the node, or why NVML does not answer.
-
-        Args:
-            pids: our processes on this node; their children are ours too.
-        """
+        """Return every device's health, or why NVML does not answer; ``pids`` and their children are our processes."""
         return self._poll.poll(frozenset(pids) | frozenset(_children(frozenset(pids))))
 
 

@@ -37,9 +37,8 @@ def known_gpus(node: str) -> KnownGpus:
     gpus = tuple(map(named, nvml.devices))
     shown = ShownGpus(gpus, os.environ.get(CUDA_VARIABLE), os.environ.get(CONTAINER_VARIABLE))
     hidden = {on_node(node, name): reason for name, reason in shown.units(EVERY_GPU).hidden.items()}
-    devices = (_as_shown(device, hidden.get(device.device)) for device in documented_devices(nvml, node))
+    devices = (
+        cordoned(device, hidden[device.device]) if device.device in hidden else device
+        for device in documented_devices(nvml, node)
+    )
     return KnownGpus(tuple(devices), replace(shown, cuda=shown.for_ray or shown.cuda))
-
-
-def _as_shown(device: Device, hidden: str | None) -> Device:
-    return device if hidden is None else cordoned(device, hidden)

@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 from codecfleet.cluster.probes.gpus.health_poll import HealthPoll
 from codecfleet.cluster.probes.gpus.live_health import DeviceHealth
 from codecfleet.cluster.probes.report.absence import Unavailable
-from codecfleet.cluster.probes.report.placeable import why_unplaceable
+from codecfleet.cluster.probes.report.device_report import why_unplaceable
 from codecfleet.cluster.probes.vgpu.licence import LicenceState
 from codecfleet.testing import FakeNvml
 from codecfleet.testing.nvml.fake_nvml_state import FakeNvmlDevice

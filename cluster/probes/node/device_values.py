@@ -3,8 +3,7 @@
 from typing import Any, TypeVar
 
 from ..report.absence import Absence, Maybe, Unavailable
-from ..report.device_report import DeviceReport, Health
-from ..report.placeable import why_unplaceable
+from ..report.device_report import DeviceReport, Health, why_unplaceable
 from ..vgpu.licence import Licence, licence_of
 from .report import NodeReport
 

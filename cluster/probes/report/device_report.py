@@ -8,6 +8,7 @@ from enum import Enum
 
 from .absence import Maybe, Unavailable, known
 from .engines import EngineCount
+from .xids import broken_by_xid
 
 
 class DeviceKind(Enum):
@@ -96,6 +97,26 @@ class Health:
     xids_refused: Unavailable | None = None
 
 
+def why_unplaceable(health: Health) -> str:
+    """Return why a device may get no new work, as a sentence without a full stop; "" where it may.
+
+    It is lost; an Xid error asks for a quarantine; its driver advises recovery; memory errors could not be corrected;
+    or bad memory waits for the next reset to be replaced (NVML API Reference Manual, "Device Queries"; the vGPU
+    Management SDK guide's 3.3.2 for which of these a guest has).
+    """
+    if health.lost:
+        return health.lost
+    if broken := broken_by_xid(health.xids):
+        return broken
+    if (action := known(health.recovery_action, "none")) != "none":
+        return f"its driver advises: {action}"
+    if errors := known(health.ecc_uncorrected, 0):
+        return f"its memory is damaged: {errors} error{'' if errors == 1 else 's'} could not be corrected"
+    if known(health.retirement_pending, otherwise=False) or known(health.remapped_rows_pending, otherwise=False):
+        return "a reset is pending: bad memory was found and is replaced then"
+    return ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MigSlice:
     """One MIG instance; ``uuid`` is what CUDA_VISIBLE_DEVICES takes."""
@@ -123,10 +144,7 @@ class MigProfile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MigReport:
-    """MIG on one GPU. ``enabled`` is what holds now, ``pending`` what holds after the next reset.
-
-    ``slices_refused`` says why slices may be missing from ``slices``, and is None where all were seen.
-    """
+    """MIG on one GPU: ``pending`` holds after a reset; ``slices_refused`` says why slices may be missing."""
 
     enabled: bool
     pending: bool

@@ -48,10 +48,7 @@ class MediaCodec(Enum):
 
 @dataclass(frozen=True, slots=True)
 class CodecCase:
-    """What is asked of an engine: one way, one codec, one sample format.
-
-    ``chroma`` is "4:2:0", "4:2:2", "4:4:4" or "4:0:0"; ``bit_depth`` is of the samples.
-    """
+    """One direction, codec and sample format; ``chroma`` is "4:2:0", "4:2:2", "4:4:4" or "4:0:0"."""
 
     codec: MediaCodec
     direction: Direction
@@ -75,12 +72,10 @@ class EngineCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """What came of asking one engine for one case.
+    """What came of asking one engine for one case; sizes are in pixels.
 
-    ``implementation`` names who answered: "nvdec", "nvenc", or the software codec (libx264, libdav1d, h264 ...).
-    ``profile`` is the codec profile that was tried ("main10"), "" where the case implies it.
-    ``max_width`` and ``max_height`` are in pixels, None where nothing says. ``reason`` and ``fix`` are one sentence
-    each, "" where it works or nothing can be done. ``took_s`` is how long the trial took.
+    ``implementation`` is "nvdec", "nvenc" or the software codec; ``reason`` and ``fix`` are one sentence each, "" where
+    it works or nothing can be done.
     """
 
     case: CodecCase

@@ -38,10 +38,9 @@ class NamedSlice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedGpu:
-    """A GPU's names; ``index`` is NVML's, ``uuid`` and ``bus_id`` are "" where NVML does not say.
+    """A GPU's NVML number and names ("" where unknown); ``trouble`` says why NVML does not answer for it.
 
-    ``is_cut`` says that it is in MIG mode: then its slices are the devices, and it is none itself. ``trouble`` says why
-    NVML does not answer for it, "" where it does.
+    Where ``is_cut`` (MIG mode), its slices are the devices instead of it.
     """
 
     index: int
@@ -97,11 +96,9 @@ def named(report: DeviceReport) -> NamedGpu:
 
 @dataclass(frozen=True, slots=True)
 class Units:
-    """What Ray gives out on a machine.
+    """What Ray gives out: the identities behind each of its GPUs, in its order, and why it ``hidden`` others.
 
-    ``units`` are the identities behind each of Ray's GPUs, in its order; one that stands for nothing is empty.
-    ``hidden`` says of every other device why Ray has none for it. ``counts_slices`` says that Ray was told a number
-    that fits only where slices are counted: then its GPU 2 is the third of all devices.
+    ``counts_slices``: Ray counts more GPUs than there are, so its GPU 2 is the third of all devices.
     """
 
     units: tuple[tuple[str, ...], ...]
@@ -116,11 +113,7 @@ class Units:
 
 @dataclass(frozen=True, slots=True)
 class ShownGpus:
-    """A machine's GPUs in NVML's order, and which of them Ray was shown there.
-
-    ``cuda`` is CUDA_VISIBLE_DEVICES as Ray's node was started with it, ``container`` NVIDIA_VISIBLE_DEVICES; None where
-    they are not set.
-    """
+    """A machine's GPUs in NVML's order, with its Ray node's CUDA_VISIBLE_DEVICES and NVIDIA_VISIBLE_DEVICES."""
 
     gpus: tuple[NamedGpu, ...]
     cuda: str | None = None
@@ -167,10 +160,7 @@ class ShownGpus:
 
     @property
     def for_ray(self) -> str | None:
-        """What CUDA_VISIBLE_DEVICES must be for Ray to count each slice as a GPU; None where there are no slices.
-
-        ``ray start`` needs the number of entries too, as ``--num-gpus``: by itself it counts no slices.
-        """
+        """CUDA_VISIBLE_DEVICES for a Ray that counts each slice as a GPU (with ``--num-gpus``); None without slices."""
         parts = [part for unit in self._offered() for part in unit]
         slices = {piece.uuid for gpu in self.gpus for piece in gpu.slices}
         return ",".join(part.visible for part in parts) if any(part.identity in slices for part in parts) else None
@@ -184,10 +174,7 @@ def _narrowed(gpu: NamedGpu, wanted: Sequence[str]) -> NamedGpu | None:
 
 
 def _offered(visible: str, gpus: Sequence[NamedGpu]) -> Iterator[tuple[DevicePart, ...]]:
-    """Yield what each entry of CUDA_VISIBLE_DEVICES stands for, up to the first that stands for nothing.
-
-    So does CUDA: whatever follows an entry that is not valid, or one that was there before, is not visible.
-    """
+    """Yield what each entry of CUDA_VISIBLE_DEVICES stands for, up to the first invalid or repeated one, like CUDA."""
     seen: set[DevicePart] = set()
     for entry in () if visible in _EVERYTHING_HIDDEN else visible.split(","):
         parts = _named_by(entry.strip(), gpus)
@@ -220,10 +207,7 @@ def _old_name(gpu: NamedGpu, piece: NamedSlice) -> str:
 
 
 def unit_given(entry: str, gpus: Sequence[NamedGpu], *, counts_slices: bool = False) -> tuple[DevicePart, ...] | None:
-    """Return the devices behind what Ray calls a GPU: none for a MIG GPU without slices, None where there is no GPU.
-
-    A number that NVML does not have can only count slices.
-    """
+    """Return the devices behind what Ray calls a GPU: none for a MIG GPU without slices, None where there is no GPU."""
     if entry.isdigit() and (counts_slices or int(entry) >= len(gpus)):
         parts = [part for gpu in gpus for part in gpu.parts]
         return tuple(parts[int(entry) : int(entry) + 1]) or None

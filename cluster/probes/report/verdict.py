@@ -15,11 +15,7 @@ class Grade(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """One subject judged.
-
-    ``rule`` names what decided, with document and section ("CUDA Compatibility 2.1"). ``because`` and ``fix`` are
-    one sentence each; ``fix`` is "" where there is nothing to do. ``limits`` are what does not work, one phrase each.
-    """
+    """One subject judged by a ``rule`` of a document ("CUDA Compatibility 2.1"); ``fix`` is "" where none is needed."""
 
     subject: str
     state: Grade

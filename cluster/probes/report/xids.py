@@ -1,7 +1,6 @@
-"""What an Xid error asks for: NVIDIA's numbers, in words, with what codecfleet does about each.
+"""What an Xid error asks for: NVIDIA's "Xid Errors" catalogue in words, and codecfleet's policy for each.
 
-The meanings are from NVIDIA's "Xid Errors" catalogue; what to do is this project's policy. An Xid that is not listed
-is reported and counted, and nothing else: most of them belong to other people's programs.
+An Xid that is not listed is only reported and counted: most of them belong to other people's programs.
 """
 
 from collections.abc import Iterable
@@ -74,3 +73,10 @@ def worst_action(xids: Iterable[int]) -> XidAction:
     """Return the severest thing that any of these Xids asks for; ``NOTE`` for none at all."""
     order = list(XidAction)
     return max((xid_rule(xid).action for xid in xids), key=order.index, default=XidAction.NOTE)
+
+
+def broken_by_xid(xids: Iterable[int]) -> str:
+    """Return why a device may not be trusted after these errors, "" where it may."""
+    rules = (xid_rule(xid) for xid in xids)
+    bad = next((rule for rule in rules if rule.action in (XidAction.QUARANTINE_DEVICE, XidAction.DRAIN_NODE)), None)
+    return "" if bad is None else f"Xid {bad.xid}, {bad.name}: {bad.reason}"

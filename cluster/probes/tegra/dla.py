@@ -35,10 +35,7 @@ class DlaReport:
 
 
 def probe_dla(limit_s: float = 10.0, environment: Mapping[str, str] | None = None) -> Maybe[DlaReport]:
-    """Ask cuDLA how many accelerators there are, and what they are; never raises and never hangs.
-
-    After ``limit_s`` the asking process is killed: accelerator firmware can hang.
-    """
+    """Ask cuDLA which accelerators there are; never raises. After ``limit_s`` the asking process is killed."""
     return dla_report_of(run_in_child(f"{__name__}:ask_cudla", {}, limit_s, environment))
 
 

@@ -31,10 +31,8 @@ class SystemMemory:
 def allocatable_bytes(memory: SystemMemory) -> int:
     """Return how many bytes the GPU could allocate, 0 to ``total_bytes``, by the formula of CUDA for Tegra 2.2.
 
-    The processor can move its own pages to swap space. If all of them fit there, everything but what the GPU holds
-    already is allocatable; otherwise everything but what does not fit. Read to the letter, and so here: only the first
-    case takes off what the GPU holds. The second comes to ``free + device + swap free``, which counts it as allocatable
-    once more; the document gives no reason. Where both are equal it names no case; the second is taken.
+    The processor can move its pages to swap space. If all fit there, everything but what the GPU holds is allocatable;
+    else everything but what does not fit, to the letter with what the GPU holds. Equality, not covered, is the second.
     """
     host = memory.total_bytes - memory.free_bytes - memory.device_allocated_bytes
     if host < memory.swap_free_bytes:
@@ -73,10 +71,7 @@ def read_meminfo(text: str) -> dict[str, int]:
 
 
 def device_allocated_from_clients(text: str) -> int | None:
-    """Return the total of /sys/kernel/debug/nvmap/iovmm/clients in bytes, None where it has none or counts nothing.
-
-    On Thor the file is there and says 0K whatever is allocated, so 0 is not an answer.
-    """
+    """Return the clients' total in bytes, None where there is none, or 0: Thor says 0K whatever is allocated."""
     totals = [_CLIENTS_TOTAL.match(line) for line in text.splitlines()]
     sizes = [int(match[1]) * _UNITS[match[2]] for match in totals if match]
     return sizes[-1] if sizes and sizes[-1] > 0 else None
@@ -85,8 +80,7 @@ def device_allocated_from_clients(text: str) -> int | None:
 def allocatable_memory(root: Path, cuda_free_bytes: Maybe[int], *, qnx: bool = False) -> Maybe[Allocatable]:
     """Return how much memory the GPU could allocate, by the files under ``root``; never raises.
 
-    ``cuda_free_bytes`` is what cudaMemGetInfo calls free, for where the formula cannot be used: on QNX, which has no
-    swap space, and where no file says what the GPU holds (Thor).
+    ``cuda_free_bytes``, from cudaMemGetInfo, is used on QNX and where no file says what the GPU holds (Thor).
     """
     if qnx:
         return _by_cuda(cuda_free_bytes)

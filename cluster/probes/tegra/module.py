@@ -96,10 +96,9 @@ class CodecInterface(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TegraReport:
-    """What a Tegra can do. ``capability`` is what CUDA said, or the SoC's documented one.
+    """What a Tegra can do. ``unsupported`` maps a missing CUDA feature to the reason.
 
-    ``unsupported`` maps each CUDA feature that is not there to the reason, ``undecided`` names those that depend on the
-    CUDA version, where that is not known. ``engines`` are those that tegrastats names.
+    ``undecided`` features depend on the unknown CUDA version; ``engines`` are those that tegrastats names.
     """
 
     identity: TegraIdentity
@@ -117,11 +116,7 @@ class TegraReport:
 
 
 def detect_tegra(root: Path) -> Maybe[TegraIdentity]:
-    """Return which Tegra this machine is, by the files under ``root``; never raises.
-
-    The device tree's "compatible" names the SoC; where a container hides it, the board's name or the release file of
-    Jetson Linux still prove a Tegra.
-    """
+    """Return which Tegra this is, by its device tree, board name or Jetson release under ``root``; never raises."""
     compatible = [name for name in read_file(root / COMPATIBLE).split("\0") if _TEGRA.match(name)]
     model = read_file(root / MODEL).strip("\0\n ")
     l4t = _release(read_file(root / RELEASE))
@@ -150,10 +145,7 @@ def _release(text: str) -> Maybe[L4tRelease]:
 
 
 def monitor_for(identity: TegraIdentity) -> Monitor:
-    """Return what reports use: NVML on Thor or later under Jetson Linux, else tegrastats.
-
-    CUDA for Tegra 3.6 still denied NVML on every Tegra; its later editions do not.
-    """
+    """Return what reports use: NVML on Thor under Jetson Linux (later editions than 3.6), else tegrastats."""
     thor = identity.soc is Soc.THOR and not isinstance(identity.l4t, Unavailable)
     return Monitor.NVML if thor else Monitor.TEGRASTATS
 
@@ -189,8 +181,7 @@ def probe_tegra(
 ) -> Maybe[TegraReport]:
     """Report a Tegra, or why this machine is not one: nothing is run there. Never raises and never hangs.
 
-    ``root`` is where the machine's files are read from, ``cuda`` what CUDA said of the GPU, ``limit_s`` the time limit
-    of each program that is run. ``ask_stats`` reads one line of tegrastats, ``ask_dla`` asks cuDLA.
+    ``root`` holds the machine's files; ``limit_s`` limits each program that is run.
     """
     identity = detect_tegra(root)
     if isinstance(identity, Unavailable):

@@ -36,10 +36,7 @@ def io_coherency(capability: Capability) -> Rule:
 
 
 def host_register(capability: Capability, *, qnx: bool = False, attribute: bool | None = None) -> Rule:
-    """Return whether cudaHostRegister() and cuMemHostRegister() work (2.1, 3.2, 3.6).
-
-    ``attribute`` is what cudaDevAttrHostRegisterSupported says, where it was asked: that decides. QNX never has it.
-    """
+    """Return whether cudaHostRegister() works (2.1, 3.2, 3.6): by the device's ``attribute`` where it was asked."""
     if attribute is not None:
         return Rule(attribute, f"the device attribute HOST_REGISTER_SUPPORTED is {int(attribute)}")
     if qnx:
@@ -60,10 +57,7 @@ class System(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TegraFacts:
-    """What decides which features there are. ``cuda`` is the CUDA version: (12, 6) is 12.6.
-
-    The last but one is the device attribute HOST_REGISTER_SUPPORTED, None where it was not asked.
-    """
+    """What decides which features there are; ``host_register_supported`` is None where CUDA was not asked."""
 
     capability: Capability
     system: System

@@ -190,10 +190,7 @@ def engine_counts(stats: TegraStats) -> tuple[EngineCount, ...]:
 
 
 def read_tegrastats(limit_s: float, command: Sequence[str] = ("tegrastats", "--interval", "100")) -> Maybe[TegraStats]:
-    """Run tegrastats, or another ``command`` that writes lines until it is ended, for one line within ``limit_s``.
-
-    Never raises, and never takes much longer.
-    """
+    """Run tegrastats, or another endless ``command``, for one line within about ``limit_s``; never raises."""
     try:
         process = subprocess.Popen(  # noqa: S603 - the caller's own program
             list(command),

@@ -1,8 +1,4 @@
-"""What is tried of every machine: codec, profile, bit depth and chroma, as data, in the order of their worth.
-
-The time for trials is limited, so what people have most comes first; what was not reached is known from the driver's
-word at most.
-"""
+"""What is tried of every machine, as data: what people have most comes first, because the time is limited."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -18,10 +14,9 @@ TRIAL_HEIGHT: Final = 160
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One sample format of one codec, and how a bitstream of it comes about.
+    """One sample format of one codec, and FFmpeg's names for its pixels and for the encoder that makes a bitstream.
 
-    ``profile`` is the codec's own name for it. ``pix_fmt`` is FFmpeg's. ``encoder`` is FFmpeg's encoder that makes the
-    bitstream, "" where it is one of ``streams.py``, or where there is none at all (VC-1).
+    ``encoder`` is "" where the bitstream is one of ``streams.py``, or where there is none (VC-1).
     """
 
     codec: MediaCodec
@@ -147,8 +142,7 @@ NVDEC_CASES: Final = tuple(sample for sample in SAMPLES if _may_be_nvdec(sample)
 class NvencCase:
     """A sample format that some generation's NVENC encodes.
 
-    ``surface`` is PyNvVideoCodec's name of the input format. ``capability`` is the key of ``GetEncoderCaps`` that tells
-    of it, "" where every encoder of the codec takes it.
+    ``surface`` is PyNvVideoCodec's input format, ``capability`` a key of ``GetEncoderCaps``: "" where all take it.
     """
 
     sample: Sample

@@ -46,8 +46,7 @@ def trials_of_device(
 ) -> tuple[tuple[Trial, ...], tuple[str, ...]]:
     """Try the whole matrix on one device within ``limit_s``; return the trials and what could not be tried.
 
-    ``visible`` is what CUDA_VISIBLE_DEVICES takes: the UUID of a GPU or of a MIG instance. ``streams`` are software's
-    bitstreams, by the sample's name; ``run`` runs a child.
+    ``visible`` is what CUDA_VISIBLE_DEVICES takes; ``streams`` are software's bitstreams by the sample's name.
     """
     decode_s = limit_s * _DECODE_SHARE
     began_s = time.monotonic()

@@ -1,8 +1,4 @@
-"""Tries PyAV's encoders and decoders with one real frame per case, in a child process.
-
-The picture is a grey ramp; a case works when what comes out at the other end is that ramp again. The bitstreams are
-kept, because they are what NVDEC is tried with.
-"""
+"""Tries PyAV's encoders and decoders with one grey ramp per case, in a child process; NVDEC gets the bitstreams."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping

@@ -1,7 +1,4 @@
-"""A GPU as its virtual machine sees it: passed through or a vGPU, what does not apply, what a percentage means.
-
-From the vGPU Management SDK guide, chapter 3. Documented, not measured: no vGPU guest was at hand.
-"""
+"""A GPU as its virtual machine sees it (vGPU Management SDK guide, chapter 3). Documented, not measured."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -23,10 +20,7 @@ class GuestReturn(Enum):
 
 @dataclass(frozen=True, slots=True)
 class GuestProperty:
-    """A function that reads a property of a physical GPU, its section, and what comes of it on a vGPU.
-
-    ``meaning`` is one sentence without a full stop that says why.
-    """
+    """A function that reads a property of a physical GPU, its section, and what a vGPU returns and why."""
 
     section: str
     function: str
@@ -106,13 +100,10 @@ GUEST_ABSENCES: dict[str, Unavailable] = {
 
 
 def guest_absence(function_name: str) -> Unavailable | None:
-    """Return why an NVML function says nothing about a vGPU, or None where its answer counts.
+    """Return why an NVML function says nothing about a vGPU, or None where its answer counts (guide 3.3.2).
 
-    Ask this before the call, not after: some of these functions succeed on a vGPU with a value that misleads (a compute
-    mode of PROHIBITED, a VBIOS of zero). ``nvmlDeviceGetUUID`` is not among them: the UUID is random but selects the
-    device for as long as it lives, see ``DeviceReport.uuid_is_stable``.
-
-    Source: vGPU Management SDK guide, 3.3.2. Later names of the same functions are known too.
+    Ask this before the call: some succeed on a vGPU with a value that misleads (a VBIOS of zero). ``nvmlDeviceGetUUID``
+    counts: its random UUID selects the device for as long as it lives.
     """
     return GUEST_ABSENCES.get(LATER_NAMES.get(function_name, function_name))
 
@@ -125,10 +116,7 @@ class GuestView(Enum):
 
 
 def passthrough_or_vgpu(mode: Maybe[VirtualizationMode]) -> Maybe[GuestView]:
-    """Return whether a GPU is passed through or a vGPU, by its virtualization mode (guide 3.3.1).
-
-    Both look the same otherwise. In any other mode this machine is not a guest of that GPU, and neither applies.
-    """
+    """Return whether a GPU is passed through or a vGPU, or why this machine is not its guest (guide 3.3.1)."""
     if isinstance(mode, Unavailable):
         return mode
     reason = f"this machine does not see the GPU as a guest: its virtualization mode is {mode.text}"
@@ -138,11 +126,9 @@ def passthrough_or_vgpu(mode: Maybe[VirtualizationMode]) -> Maybe[GuestView]:
 
 @dataclass(frozen=True, slots=True)
 class EngineUse:
-    """The four engines whose use a guest sees, in percent of the most that it may occupy (guide 3.2).
+    """The engines whose use a guest sees, in percent of the most that it may occupy (guide 3.2).
 
-    Under best effort and equal share that is the whole engine, under fixed share the part that is allotted to the vGPU.
-    The guide's second bullet calls fixed share "Equal Share", which its first bullet has just described. Which
-    scheduler its host uses, a guest cannot ask.
+    That is the whole engine under best effort and equal share, the vGPU's part under fixed share; a guest cannot ask.
     """
 
     graphics_percent: Maybe[int]
@@ -153,11 +139,7 @@ class EngineUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VgpuGuestReport:
-    """A GPU as its guest sees it.
-
-    On a vGPU ``uuid`` is random (``uuid_is_stable`` is False): the PCI bus id, with the machine, identifies it.
-    ``does_not_apply`` maps the NVML functions that were not asked, because they say nothing here, to the reason.
-    """
+    """A GPU as its guest sees it. ``does_not_apply`` gives the reason for each NVML function that was not asked."""
 
     view: GuestView
     uuid: Maybe[str]
@@ -169,10 +151,7 @@ class VgpuGuestReport:
 
 
 def probe_vgpu_guest(nvml: NvmlLike, handle: object) -> Maybe[VgpuGuestReport]:
-    """Return what a virtual machine can know of its GPU, or why this machine is not the GPU's guest; never raises.
-
-    ``nvml`` is the ``pynvml`` module, initialised, or what answers like it.
-    """
+    """Return what a virtual machine can know of its GPU, or why this machine is not the GPU's guest; never raises."""
     questions = DeviceQuestions(nvml, handle)
     view = passthrough_or_vgpu(questions.ask("nvmlDeviceGetVirtualizationMode", read=virtualization))
     if isinstance(view, Unavailable):

@@ -33,11 +33,9 @@ GPU_INSTANCES_MAX = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VgpuHostReport:
-    """The vGPUs of one physical GPU.
+    """The vGPUs of one physical GPU, and its types by NVML's ids.
 
-    ``supported`` and ``creatable`` are type ids as NVML lists them, ``types`` the properties of the supported ones.
-    ``why_creatable`` maps a type id, written as text, to what the guide's rules say of it: where that disagrees with
-    ``creatable``, the driver's list is right and the reason says so.
+    ``why_creatable`` maps a type id, as text, to the guide's rule; where the driver's list differs, the list is right.
     """
 
     supported: tuple[int, ...]
@@ -51,11 +49,7 @@ class VgpuHostReport:
 
 
 def can_host_vgpus(mode: Maybe[VirtualizationMode]) -> Unavailable | None:
-    """Return why a GPU in this mode hosts no vGPUs, or None where it can (guide 2.1).
-
-    On a platform or GPU without vGPU support NVML answers vGPU questions with NOT_SUPPORTED or INVALID_ARGUMENT, both
-    of which ``nvml/calls.py`` reads as an absence.
-    """
+    """Return why a GPU in this mode hosts no vGPUs, or None where it can (guide 2.1)."""
     if isinstance(mode, Unavailable):
         return mode
     reason = f"the GPU hosts no vGPUs: its virtualization mode is {mode.text}"
@@ -63,10 +57,9 @@ def can_host_vgpus(mode: Maybe[VirtualizationMode]) -> Unavailable | None:
 
 
 def probe_vgpu_host(nvml: NvmlLike, handle: object, since_us: int = 0) -> Maybe[VgpuHostReport]:
-    """Return everything that NVML reports of the vGPUs of one GPU, or why it hosts none; never raises.
+    """Return what NVML reports of the vGPUs of one GPU, or why it hosts none; never raises.
 
-    ``nvml`` is the ``pynvml`` module, initialised, or what answers like it. Samples older than ``since_us`` of NVML's
-    clock are left out.
+    Samples older than ``since_us`` of NVML's clock are left out.
     """
     questions = DeviceQuestions(VgpuNvml(nvml), handle)
     if absence := can_host_vgpus(questions.ask("nvmlDeviceGetVirtualizationMode", read=virtualization)):

@@ -66,10 +66,7 @@ def probe_vgpu_samples(questions: DeviceQuestions, since_us: int = 0) -> HostSam
 
 
 def probe_vgpu_instance(questions: DeviceQuestions, instance: int, samples: HostSamples) -> VgpuInstance:
-    """Ask for every property of one running vGPU (guide 2.4); never raises.
-
-    ``questions`` must be over a ``VgpuNvml``: the plain binding calls some of these with buffers that do not fit.
-    """
+    """Ask a ``VgpuNvml`` for every property of one running vGPU (guide 2.4); never raises."""
     ask = partial(questions.ask_of, instance)
     metadata = ask("nvmlVgpuInstanceGetMetadata", read=lambda found: found)
     return VgpuInstance(
@@ -160,10 +157,7 @@ def read_fbc_sessions(sessions: Iterable[Any]) -> tuple[FbcSession, ...]:
 
 
 def read_utilisation(samples: Iterable[Any]) -> dict[int, VgpuUse]:
-    """Return the newest sample of each vGPU, by its instance.
-
-    NVML gives every sample since the time that was asked for, in no promised order.
-    """
+    """Return the newest sample of each vGPU, by its instance; NVML gives all samples, in no promised order."""
     newest = {sample.vgpuInstance: sample for sample in sorted(samples, key=lambda sample: int(sample.timeStamp))}
     return {int(instance): _use(sample) for instance, sample in newest.items()}
 

@@ -1,8 +1,7 @@
-"""Whether a GPU is licensed as a vGPU or a passed-through one must be, and what its driver does about it if not.
+"""Whether a GPU is licensed as a vGPU or a passed-through one must be, and what the driver does if not.
 
-Source: vGPU Management SDK guide, 2.4 and 3.3.3 (``nvmlDeviceGetGridLicensableFeatures``). What an unlicensed vGPU
-loses is in NVIDIA's "Virtual GPU Client Licensing User Guide": its frame rate is limited to 15 fps after 20 minutes and
-to 3 fps after a day. A GPU that is passed through loses features of graphics, and no speed. Documented, not measured.
+Source: vGPU Management SDK guide, 2.4 and 3.3.3; "Virtual GPU Client Licensing User Guide": an unlicensed vGPU is
+limited to 15 fps after 20 minutes and to 3 fps after a day; a passed-through GPU loses no speed. Not measured.
 """
 
 from dataclasses import dataclass
@@ -29,10 +28,7 @@ class LicenceState(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Licence:
-    """A device's licence: the product it is for, and when it ends ("YYYY-MM-DD hh:mm:ss", UTC), or why no end is known.
-
-    ``product`` is "" where no product is licensed.
-    """
+    """A device's licence: its product ("" for none) and its end ("YYYY-MM-DD hh:mm:ss", UTC), or why none is known."""
 
     state: LicenceState
     product: str
@@ -57,7 +53,7 @@ class Licence:
 def licence_of(features: Maybe[LicensableFeatures], now_utc: datetime | None) -> Maybe[Licence]:
     """Return a device's licence at a time (None does not judge its end), or why licensing does not apply to it.
 
-    A feature that the driver calls licensed although its end has passed is expired: the driver looks seldom.
+    A licence whose end has passed is expired although the driver still calls it licensed: the driver checks rarely.
     """
     if isinstance(features, Unavailable):
         return features

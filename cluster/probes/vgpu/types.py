@@ -1,7 +1,4 @@
-"""vGPU types of a GPU: their properties, and why one can or cannot be created just now.
-
-From the vGPU Management SDK guide, 2.2 (the rules) and 2.3 (the properties).
-"""
+"""vGPU types of a GPU (vGPU Management SDK guide, 2.3), and why one can or cannot be created now (2.2)."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -84,11 +81,9 @@ class Creation:
 
 
 def why_creatable(wanted: VgpuType, load: HostLoad) -> Creation:
-    """Return by the rules of guide 2.2 whether a vGPU type can be created on a GPU so loaded, and why.
+    """Return whether a vGPU type can be created on a GPU so loaded, and why (guide 2.2).
 
-    Without MIG: any supported type on an empty GPU; beside running vGPUs only types of the same frame buffer, until the
-    GPU is full. With MIG: only types whose profile has a GPU instance on which no vGPU runs. NVML's own list
-    (``nvmlDeviceGetCreatableVgpus``) decides; a driver that mixes sizes lists more than these rules allow.
+    NVML's own list (``nvmlDeviceGetCreatableVgpus``) decides: a driver that mixes sizes allows more than these rules.
     """
     if wanted.type_id not in load.supported:
         return Creation(creatable=False, reason="this GPU does not support the type")

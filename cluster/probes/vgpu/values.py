@@ -1,7 +1,4 @@
-"""What NVML reports of vGPUs: values only. ``types.py``, ``instances.py`` and ``guest.py`` fill them in.
-
-Memory is in bytes, utilisation in percent of the physical GPU's capacity, times in the unit of their name. A value that
-the host, the guest or the driver does not have is a ``Unavailable``, never a zero.
+"""What NVML reports of vGPUs: memory in bytes, utilisation in percent of the physical GPU's capacity.
 
 Source: vGPU Management SDK guide, chapters 2 and 3; NVML API Reference Manual for the structures' fields.
 """
@@ -57,10 +54,9 @@ class VgpuDeviceId:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VgpuType:
-    """A kind of vGPU that a GPU can be shared out as (guide 2.3).
+    """A kind of vGPU (guide 2.3). ``instances_max`` counts how many fit on an empty GPU.
 
-    ``instances_max`` counts how many fit on this GPU when it is empty. ``gpu_instance_profile`` is the MIG profile that
-    such a vGPU takes whole. ``resolution_max`` is width x height in pixels of one display head.
+    ``gpu_instance_profile`` is the MIG profile that it takes whole; ``resolution_max`` is in pixels of a display head.
     """
 
     type_id: int
@@ -199,9 +195,9 @@ class HostMetadata:
 
 @dataclass(frozen=True, slots=True)
 class VgpuCompatibility:
-    """Whether a vGPU can run on a GPU, from which states of its machine, and what limits it.
+    """From which states of its machine a vGPU can run on a GPU, and what limits it.
 
-    ``states`` are of "cold", "hibernate", "sleep", "live"; ``limits`` of "host driver", "guest driver", "GPU", "other".
+    ``states``: "cold", "hibernate", "sleep", "live"; ``limits``: "host driver", "guest driver", "GPU", "other".
     """
 
     states: tuple[str, ...]

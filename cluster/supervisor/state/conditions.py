@@ -13,8 +13,8 @@ from typing import Final
 from ...placement.model.inventory import Device, DeviceState
 from ...probes.gpus.live_health import DeviceHealth
 from ...probes.report.absence import Maybe, Unavailable, known
+from ...probes.report.device_report import why_unplaceable
 from ...probes.report.engines import Engine
-from ...probes.report.placeable import why_unplaceable
 from ...probes.vgpu.licence import fps_limit
 
 FULL_PERCENT: Final = 100

@@ -9,8 +9,7 @@ from codecfleet.cluster.placement.build import node_of_report
 from codecfleet.cluster.placement.model.inventory import DeviceState
 from codecfleet.cluster.probes.gpus.devices import NvmlReport
 from codecfleet.cluster.probes.report.absence import Absence, Unavailable
-from codecfleet.cluster.probes.report.device_report import Health
-from codecfleet.cluster.probes.report.placeable import why_unplaceable
+from codecfleet.cluster.probes.report.device_report import Health, why_unplaceable
 from codecfleet.cluster.simulated.fleet_file import load_fleet
 from codecfleet.testing.fleet.simulated_report import simulated_report
 
