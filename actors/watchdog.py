@@ -131,11 +131,8 @@ class CallWatch:
     operation on a dictionary, and wakes no thread: the watch's thread checks once per shortest limit, and a call that
     begins in between is due after its next check.
 
-    Args:
-        call_s: how long a call may take.
-        opening_s: how long opening a device or a session may take.
-        clock: returns the time in seconds.
-        wait: waits on a condition, whose lock is held, for that many seconds at most.
+    ``call_s`` and ``opening_s`` (of a device or a session) are the limits; ``clock`` returns seconds; ``wait`` waits on
+    a condition, whose lock is held, for at most that many seconds.
     """
 
     def __init__(

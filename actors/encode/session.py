@@ -40,18 +40,17 @@ class EncoderSession(ABC, Generic[PictureT_contra]):
     Use it as a context manager: feed it with ``encode`` in presentation order, end it with ``finish``. It encodes once,
     and holds no engine, memory or thread after the ``with`` block. Not thread-safe.
 
-    On every engine:
-
-    - Packets come in decoding order. The first is a keyframe, and nothing refers to anything outside the session.
-    - A packet carries the ``pts_ticks`` of its picture, exactly as given.
-    - The engine may hold pictures back; ``finish`` returns their packets.
-    - The same settings and pictures give the same packets and ``extradata`` on every engine of one encoder kind: no
-      rate control state of another segment reaches a session.
-
-    ``name`` is the encoder's, for errors.
+    On every engine packets come in decoding order, with exactly the ``pts_ticks`` of their pictures. The first is a
+    keyframe, and nothing refers to anything outside the session. The same settings and pictures give the same packets
+    and ``extradata`` on every engine of one encoder kind.
     """
 
     name: str
+    """The encoder's, for errors."""
+    extradata: bytes
+    """The parameter sets (Annex B, or AV1's sequence header OBU), known before the first picture; VP9 has none."""
+    reorder_frames: int
+    """By how many pictures at most decoding order differs from presentation order; equal in every segment."""
     _state = SessionState.OPEN
     _last_pts_ticks: int | None = None
     _packets_out = 0
@@ -64,24 +63,14 @@ class EncoderSession(ABC, Generic[PictureT_contra]):
     ) -> None:
         self.close()
 
-    @property
-    @abstractmethod
-    def extradata(self) -> bytes:
-        """The parameter sets (Annex B, or AV1's sequence header OBU), known before the first picture; VP9 has none."""
-
-    @property
-    @abstractmethod
-    def reorder_frames(self) -> int:
-        """By how many pictures at most decoding order differs from presentation order; equal in every segment."""
-
     @abstractmethod
     def encode(
         self, picture: PictureT_contra, *, keyframe: bool = False, sei_messages: Sequence[SeiMessage] = ()
     ) -> list[EncodedPacket]:
         """Encode one picture and return the packets that are ready.
 
-        ``picture`` must fit the settings and be presented after the one before it; it may be overwritten when this
-        returns. ``keyframe`` forces an IDR picture. ``sei_messages`` are written beside it.
+        ``picture`` must fit the settings and follow the one before it in time; it may be overwritten when this returns.
+        ``keyframe`` forces an IDR picture. ``sei_messages`` are written beside it.
 
         Raises:
             Unsupported: the engine does not write such messages.

@@ -46,15 +46,9 @@ class RateControl:
 class RateChange:
     """New values of NVENC's rate control; None leaves a value unchanged.
 
-    Args:
-        rc: rate control mode.
-        multipass: the first pass, if any.
-        bitrate: average, in bit/s.
-        maxbitrate: peak of vbr, in bit/s. With cbr it is the average.
-        vbvbufsize: the decoder's buffer, in bits; 0 lets the driver choose.
-        vbvinit: its fullness, in bits; 0 lets the driver choose.
-        fps: nominal rate for rate control; it does not change timestamps.
-        cq: target quality of vbr; 0 returns to a bitrate.
+    ``bitrate`` (average) and ``maxbitrate`` (peak of vbr) are in bit/s; the decoder's buffer ``vbvbufsize`` and its
+    fullness ``vbvinit`` in bits, 0 lets the driver choose. ``fps`` does not change timestamps. ``cq`` is the target
+    quality of vbr; 0 returns to a bitrate.
     """
 
     rc: Literal["cbr", "vbr", "constqp"] | None = None

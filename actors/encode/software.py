@@ -53,7 +53,8 @@ class SoftwareEncoder(EncoderSession[VideoFrame]):
         self._settings = settings
         self.name = settings.implementation
         self._context: VideoCodecContext | None = _opened(settings)
-        self._extradata = bytes(self._context.extradata or b"")
+        self.extradata = bytes(self._context.extradata or b"")
+        self.reorder_frames = reorder_depth(settings, self.extradata)
         self._time_base = encoder_time_base(settings.codec, settings.time_base)
         # From the pts that the encoder got to the picture's.
         self._awaited: dict[int, int] = {}
@@ -61,16 +62,6 @@ class SoftwareEncoder(EncoderSession[VideoFrame]):
         self._dovi: dict[int, bytes] = {}
         rate = settings.format.frame_rate
         self._nominal_ticks = max(1, round(1 / (rate * self._time_base)))
-
-    @property
-    def extradata(self) -> bytes:
-        """The parameter sets."""
-        return self._extradata
-
-    @property
-    def reorder_frames(self) -> int:
-        """By how many pictures the encoder may reorder, by its parameter sets."""
-        return reorder_depth(self._settings, self._extradata)
 
     def close(self) -> None:
         """Free the encoder's memory and threads now, not when the session is collected."""
@@ -181,13 +172,13 @@ def encoder_time_base(codec: Codec, time_base: Fraction) -> Fraction:
     return time_base if codec is not Codec.VP9 or (exact and taken) else _VPX_TICK_S
 
 
-def reorder_depth(settings: EncoderSettings, extradata: bytes) -> int:
-    """Return by how many frames the encoder may reorder, by its parameter sets.
+def reorder_depth(settings: EncoderSettings, extradata: bytes, unstated: int = _H264_DEEPEST_REORDER) -> int:
+    """Return by how many frames the encoder may reorder: by its parameter sets, else ``unstated``.
 
-    AV1's and VP9's packets come in presentation order: they contain the pictures that are not shown. An H.264 stream
-    whose parameter sets do not state it may reorder by 16 (H.264 annex E.2.1).
+    AV1's and VP9's packets come in presentation order: they contain the pictures that are not shown. The default is
+    H.264's (annex E.2.1).
     """
     if settings.codec in (Codec.AV1, Codec.VP9):
         return 0
     stated = max_reorder_frames(settings.codec, extradata)
-    return _H264_DEEPEST_REORDER if stated is None else stated
+    return unstated if stated is None else stated

@@ -11,18 +11,12 @@ from av.video.format import VideoFormat as PixelFormat
 class SurfaceLayout(Enum):
     """How samples lie in a surface, by the names of the Video Codec SDK; ``value`` is PyNvVideoCodec's format name."""
 
-    NV12 = "NV12"
-    """4:2:0, 8 bits: a plane of luma, then one of chroma pairs."""
-    P016 = "P016"
-    """4:2:0, 10 or 12 bits in the upper bits of 16: laid out like NV12."""
-    NV16 = "NV16"
-    """4:2:2, 8 bits: a plane of luma, then one of chroma pairs."""
-    P216 = "P216"
-    """4:2:2, 10 or 12 bits in the upper bits of 16."""
-    YUV444 = "YUV444"
-    """4:4:4, 8 bits: three planes."""
-    YUV444_16 = "YUV444_16Bit"
-    """4:4:4, 10 or 12 bits in the upper bits of 16: three planes."""
+    NV12 = "NV12"  # 4:2:0, 8 bits: a plane of luma, then one of chroma pairs
+    P016 = "P016"  # the same with 10 or 12 bits in the upper bits of 16
+    NV16 = "NV16"  # 4:2:2, 8 bits: a plane of luma, then one of chroma pairs
+    P216 = "P216"  # the same with 10 or 12 bits in the upper bits of 16
+    YUV444 = "YUV444"  # 4:4:4, 8 bits: three planes
+    YUV444_16 = "YUV444_16Bit"  # the same with 10 or 12 bits in the upper bits of 16
 
 
 _SOFT_DEPTHS: Final = (8, 10, 12)
@@ -39,7 +33,7 @@ _LAYOUTS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class SurfaceFormat:
-    """How a track's pictures lie in a surface, and how many bits of a sample count."""
+    """How a track's pictures lie in a surface, and how many ``bits`` of a sample count."""
 
     layout: SurfaceLayout
     bits: int
@@ -57,7 +51,7 @@ class SurfaceFormat:
         return {(True, True): "4:2:0", (True, False): "4:2:2"}.get((self.halved_across, self.halved_down), "4:4:4")
 
     def holds(self, width: int, height: int) -> bool:
-        """Tell whether a surface holds pictures of that size: where chroma is halved, sides are even."""
+        """Return whether a surface holds pictures of that size: where chroma is halved, sides are even."""
         return not ((self.halved_across and width % 2) or (self.halved_down and height % 2))
 
     def size_bytes(self, width: int, height: int) -> int:

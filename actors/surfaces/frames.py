@@ -32,14 +32,14 @@ class Frame:
     """
 
     index: int
-    """Its number among the requested pictures, from 0, by the file's index."""
+    """Its number among the requested pictures, from 0."""
     ticks: int
     """When it is shown, in ticks of ``time_base``, on the source's own clock."""
     time_base: Fraction
     start_ticks: int
     """When the source's first picture is shown."""
     format: VideoFormat
-    """What its samples are, by FFmpeg's names: those of planar formats, also where a surface holds them."""
+    """By FFmpeg's names: those of planar formats, also where a surface holds them."""
     notes: PictureNotes | None = None
     """NVDEC's notes, where ``NvdecOptions`` requested them."""
     _picture: VideoFrame | DevicePicture = field(repr=False)

@@ -27,14 +27,11 @@ _PI: Final = 884279719003555
 
 
 class ScaleFilter(StrEnum):
-    """What a target sample is made of. All pass a picture through unchanged where nothing is scaled."""
+    """How a target sample is weighed. All pass a picture through unchanged where nothing is scaled."""
 
-    BILINEAR = "bilinear"
-    """A triangle that reaches one sample to either side: soft."""
-    BICUBIC = "bicubic"
-    """The cubic with a = -0.6, as swscale's ``bicubic`` has it by default: as sharp as the software path."""
-    LANCZOS = "lanczos"
-    """A sinc under a sinc window of three lobes: the sharpest, and the one that rings most."""
+    BILINEAR = "bilinear"  # a triangle: soft
+    BICUBIC = "bicubic"  # the cubic with a = -0.6, swscale's default
+    LANCZOS = "lanczos"  # a sinc under a sinc window of three lobes: the sharpest, rings most
 
     @property
     def reach(self) -> int:

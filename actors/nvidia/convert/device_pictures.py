@@ -118,15 +118,7 @@ class CudaMover(PictureMover):
 
 
 class CudaConversion(PictureConversion):
-    """Converts pictures on a stream of its own.
-
-    Args:
-        cuda: the device.
-        memory: where results go.
-        conversion: what to do.
-        converter: prepares it.
-        pix_fmt: FFmpeg's name of the resulting format.
-        budget: counts the memory that converting takes beside the pictures.
+    """Converts pictures to FFmpeg's ``pix_fmt`` on a stream of its own; ``budget`` counts the memory beside them.
 
     Raises:
         DeviceError: the device has no memory for it, or refused.

@@ -175,15 +175,9 @@ def open_unpacker(cuda: Cuda) -> Unpacker | None:
 
 
 class PictureFetcher(SurfaceReader[VideoFrame]):
-    """Brings one session's surfaces to the host.
+    """Brings one session's surfaces to the host, whose pictures have a ``size`` of (width, height).
 
-    Args:
-        cuda: the device.
-        memory: page-locked memory, shared by all sessions of the device.
-        unpacker: the device's kernel; None lets the host take surfaces apart.
-        format_: how samples lie in a surface.
-        size: (width, height) of the pictures.
-        pix_fmt: FFmpeg's planar format, which ``format_`` was made from.
+    ``unpacker`` None lets the host take surfaces apart. ``format_`` was made from the planar ``pix_fmt``.
     """
 
     def __init__(

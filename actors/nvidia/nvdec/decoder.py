@@ -76,13 +76,9 @@ class NvdecCapabilities:
 class NvdecDecoder(PictureDecoder[PictureT]):
     """Decodes on the one device that this process sees, on warm sessions.
 
-    Args:
-        pool: the sessions.
-        make_reader: makes what takes pictures out of a session's surfaces.
-        cannot: returns why the device does not decode a track, "" where it does.
-        wrong_pictures: returns how many pictures this process's decoders reported wrong so far.
-        request: of a caller with a fallback; None waits for a session as long as it takes.
-        options: how sessions are opened; each picture's ``opaque`` has the ``PictureNotes`` that they ask for.
+    ``cannot`` returns why the device does not decode a track, "" where it does; ``wrong_pictures`` how many pictures
+    this process's decoders reported wrong so far. ``request`` is of a caller with a fallback; None waits for a session
+    as long as it takes. Each picture's ``opaque`` has the ``PictureNotes`` that ``options`` request.
     """
 
     name = "nvdec"
@@ -112,7 +108,6 @@ class NvdecDecoder(PictureDecoder[PictureT]):
             message = f"the codec's configuration has {count} sequence parameter sets, for pictures to choose from"
             raise EngineUnfit(message, _ADVICE)
         range_: FedRange[PictureT] = FedRange(
-            facts.codec,
             feeder,
             packets,
             tally,
@@ -142,7 +137,7 @@ class NvdecDecoder(PictureDecoder[PictureT]):
                         yield number, picture
                     key = self._next_key(range_.next, feeder, facts, context)
                     if not feeder.counts_pictures:
-                        _refuse_blurred(colours, colours := _colours(context))
+                        _refuse_late_colours(colours, colours := _colours(context))
             request = None  # from here on it waits: what was decoded so far would be lost
 
     def _next_key(
@@ -194,7 +189,7 @@ def _colours(context: VideoCodecContext) -> tuple[int, int, int, int]:
     return int(context.color_range), int(context.colorspace), int(context.color_primaries), int(context.color_trc)
 
 
-def _refuse_blurred(before: tuple[int, ...], after: tuple[int, ...]) -> None:
+def _refuse_late_colours(before: tuple[int, ...], after: tuple[int, ...]) -> None:
     """Refuse colours where none were stated before: software gives them to the pictures that it still held, too."""
     if any(old == unstated != new for old, new, unstated in zip(before, after, _UNSTATED, strict=True)):
         raise EngineUnfit("the pictures' colours are stated from some packet on, and not before", _ADVICE)

@@ -50,11 +50,8 @@ class Chunk(NamedTuple):
 class Feeder:
     """Makes one range's packets ready, each read once. Used once.
 
-    Args:
-        codec: FFmpeg's canonical name.
-        extradata: the track's codec configuration; it says how units are delimited.
-        size: the pictures' (width, height); set it again when it changes.
-        sequence: what is known of the pictures before the first packet, where extradata does not say it.
+    ``extradata`` is the track's codec configuration, which says how units are delimited. Set ``size``, the pictures'
+    (width, height), again when it changes. ``sequence`` is what is known of the pictures where extradata lacks it.
     """
 
     def __init__(

@@ -83,8 +83,8 @@ class NvdecPool:
 
     Args:
         make: opens a session.
-        idle_max: how many idle sessions are kept; beyond it the one that was idle longest is closed.
-        budget: the device's memory, for which idle sessions are closed. None has no bounds.
+        idle_max: how many idle sessions are kept; beyond it the one idle longest is closed.
+        budget: the device's memory, for which idle sessions are closed. None is unbounded.
         changed: notified whenever an opening succeeds or fails.
     """
 
@@ -112,11 +112,8 @@ class NvdecPool:
     ) -> Iterator[NvdecSession]:
         """Hand out a session for ``key``, warm where one is idle; one that returns unclean is closed.
 
-        Args:
-            key: what it is for.
-            first: the first packet: a new session decodes it once, because the driver opens its decoder with the
-                first picture.
-            request: a caller with a fallback, which waits behind few openings; None waits as long as it takes.
+        A new session decodes the packet ``first`` once, because the driver opens its decoder with the first picture.
+        ``request`` is of a caller with a fallback, which waits behind few openings; None waits as long as it takes.
 
         Raises:
             EngineBusy: too many are to be opened first. This one is opened all the same, for the next caller.

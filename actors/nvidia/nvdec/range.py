@@ -39,18 +39,12 @@ class FedRange(Generic[PictureT]):
     The decoder is given presentation times, and gives each picture one: it hands them out in their own order, so they
     must all be there and differ. Where pictures come in the order of packets, they are counted instead.
 
-    Args:
-        codec: FFmpeg's canonical name.
-        feeder: makes packets ready.
-        packets: (number in demux order, packet), the first one a random access point.
-        tally: counts what decoding meets.
-        counts_pictures: whether pictures are identified by counting them.
-        at_once: whether each must come with its packet, else it counts as missing before the next is fed.
+    ``packets`` are (number in demux order, packet), the first one a random access point. ``counts_pictures`` identifies
+    pictures by counting them. ``at_once`` requires each with its packet, before the next is fed.
     """
 
     def __init__(
         self,
-        codec: str,
         feeder: Feeder,
         packets: "Iterator[tuple[int, VideoPacket]]",
         tally: DecodeTally,
@@ -58,7 +52,6 @@ class FedRange(Generic[PictureT]):
         counts_pictures: bool,
         at_once: bool = False,
     ) -> None:
-        self._codec = codec
         self._feeder = feeder
         self._tally = tally
         self._counts_pictures = counts_pictures

@@ -116,12 +116,7 @@ class _State(Enum):
 
 
 class NvdecSession:
-    """A decoder, its stream, and the readers that have taken its pictures away.
-
-    Args:
-        codec_module: ``PyNvVideoCodec``, imported in a process that sees one device.
-        cuda: that device's context.
-        key: what it decodes.
+    """A decoder of ``PyNvVideoCodec``, its stream, and the readers of its pictures.
 
     Raises:
         DeviceMemory: the device's memory does not hold another session.
@@ -282,17 +277,16 @@ class NvdecSession:
         """Wait for the pictures that were begun, and return them."""
         self._stream.wait()
         begun, self._begun = self._begun, []
-        return [(each.ticket, _noted(each.picture(), each.notes)) for each in begun]
-
-
-def _noted(picture: PictureT, notes: PictureNotes | None) -> PictureT:
-    if notes is not None:
-        picture.opaque = notes
-    return picture
+        found = []
+        for ticket, finish, notes in begun:
+            picture = finish()
+            if notes is not None:
+                picture.opaque = notes
+            found.append((ticket, picture))
+        return found
 
 
 def _notes(frame: Any, *, statistics: bool) -> PictureNotes:
-    """Read the notes of a ``DecodedFrame``: they are the decoder's until its next call."""
     messages = tuple(SeiMessage(about["sei_type"], bytes(payload)) for about, payload in frame.getSEIMessage() or ())
     return PictureNotes(messages, _statistics(frame) if statistics else None)
 

@@ -12,9 +12,9 @@ from av.video.frame import VideoFrame
 
 from ....errors import EncoderFailed, EngineFailed, Unsupported, UsageError
 from ...bitstream.access_points import RandomAccess, random_access_kind
-from ...bitstream.parameter_sets import max_reorder_frames
 from ...encode.session import RETRY_ADVICE, EncodedPacket, EncoderSession, SessionState
-from ...encode.settings import Codec, EncoderSettings, RateChange
+from ...encode.settings import EncoderSettings, RateChange
+from ...encode.software import reorder_depth
 from ...media.values import SeiMessage
 from ...surfaces.device_frame import TimedPicture
 from ...surfaces.formats import surface_format
@@ -54,11 +54,12 @@ class NvencSession(EncoderSession[VideoFrame | TimedPicture]):
         self._surface = surface
         self._from_host = from_host
         self._package = device.package
-        size = (picture.width, picture.height)
-        self._encoder = device.open(self._nvenc, self._surface, *size, from_host=from_host)
+        self._encoder = device.open(self._nvenc, surface, picture.width, picture.height, from_host=from_host)
         try:
             self._writer = BitstreamWriter(settings.codec, picture, bytes(self._encoder.call("GetSequenceParams")))
-            self._reorder_frames = self._stated_reorder_frames()
+            self.extradata = self._writer.extradata
+            unstated = _MOST_B_FRAMES if self._nvenc.bf is None else self._nvenc.bf
+            self.reorder_frames = reorder_depth(settings, self.extradata, unstated)
             self._rates = initial_rates(self._nvenc, self._encoder.call("GetEncodeReconfigureParams"))
         except BaseException:
             self._encoder.close()
@@ -66,16 +67,6 @@ class NvencSession(EncoderSession[VideoFrame | TimedPicture]):
         # By number, each picture's pts and its samples, which the package copies at any time, without a wait.
         self._waiting: dict[int, tuple[int, object]] = {}
         self._taken = 0
-
-    @property
-    def extradata(self) -> bytes:
-        """The parameter sets, with the picture's colour and aspect ratio written into them."""
-        return self._writer.extradata
-
-    @property
-    def reorder_frames(self) -> int:
-        """By how many pictures the encoder may reorder, by its parameter sets, else by its B pictures."""
-        return self._reorder_frames
 
     def encode(
         self, picture: VideoFrame | TimedPicture, *, keyframe: bool = False, sei_messages: Sequence[SeiMessage] = ()
@@ -121,14 +112,6 @@ class NvencSession(EncoderSession[VideoFrame | TimedPicture]):
         self._rates = wanted
         self._writer.parameters_may_change()
 
-    def _stated_reorder_frames(self) -> int:
-        if self._settings.codec is Codec.AV1:
-            return 0
-        stated = max_reorder_frames(self._settings.codec, self.extradata)
-        if stated is not None:
-            return stated
-        return _MOST_B_FRAMES if self._nvenc.bf is None else self._nvenc.bf
-
     def _timed(self, picture: VideoFrame | TimedPicture) -> tuple[object, int]:
         pts_ticks = picture.pts_ticks if isinstance(picture, TimedPicture) else picture.pts
         wanted = self._settings.time_base
@@ -151,8 +134,8 @@ class NvencSession(EncoderSession[VideoFrame | TimedPicture]):
         if is_keyframe and random_access_kind(self._settings.codec, data) is RandomAccess.NONE:
             raise EngineFailed(f"{self.name} called a picture a keyframe that is not one", RETRY_ADVICE)
         # Numbers are in presentation order: a picture may be coded early, but only a few pictures late.
-        if self._packets_out - number > self._reorder_frames:
-            message = f"{self.name} reordered picture {number} by more than {self._reorder_frames}"
+        if self._packets_out - number > self.reorder_frames:
+            message = f"{self.name} reordered picture {number} by more than {self.reorder_frames}"
             raise EngineFailed(message, RETRY_ADVICE)
         self._count_packet(EngineFailed, is_keyframe=is_keyframe)
         payload = self._writer.packet(data, is_keyframe=is_keyframe)
