@@ -90,12 +90,7 @@ class EncoderSession(ABC, Generic[PictureT_contra]):
 
     @abstractmethod
     def finish(self) -> list[EncodedPacket]:
-        """Return the remaining packets, having checked that every picture came out.
-
-        Raises:
-            EncoderFailed: pictures are missing, the session is not open, or the encoder's output is impossible.
-            DeviceError: the device failed.
-        """
+        """Return the remaining packets, having checked that every picture came out; raises as ``encode`` does."""
 
     @abstractmethod
     def close(self) -> None:

@@ -263,13 +263,9 @@ def assemble_gpu(
 ) -> OpenedGpu:
     """Put a GPU's parts together.
 
-    Args:
-        cuda: the device's context.
-        package: ``PyNvVideoCodec``, imported in a process that sees one device.
-        unpacker: the device's kernel that unpacks surfaces; None lets the host do it.
-        wrong_pictures: returns how many pictures the package's decoders reported wrong so far.
-        converter: scales and converts; None is the device's kernels, compiled on first use.
-        is_shared: leave half of all memory to another process.
+    ``package`` is ``PyNvVideoCodec``. ``unpacker`` None lets the host take surfaces apart. ``wrong_pictures`` returns
+    how many pictures the package's decoders reported wrong so far. ``converter`` None is the device's kernels, compiled
+    on first use. ``is_shared`` leaves half of all memory to another process.
     """
     part = _SHARED if is_shared else _ALONE
     budget = MemoryBudget(int(cuda.free_bytes() * USABLE_PART * part))

@@ -159,13 +159,7 @@ def nvenc_unsupported_reason(codec: Codec, picture: VideoFormat) -> str:
 def settle_nvenc(
     request: NvencRequest, picture: VideoFormat, time_base: Fraction, capabilities: EncoderCapabilities
 ) -> EncoderSettings:
-    """Return NVENC's settings on a device with those capabilities, for pictures like ``picture``.
-
-    Raises:
-        UsageError: the preset or the quality is out of range, or the rates contradict each other.
-        Unsupported: no NVENC takes the format, the rate mode or one of the options.
-        EngineUnfit: this device's does not.
-    """
+    """Return NVENC's settings for a device and pictures like ``picture``; raises what ``settle`` does."""
     codec = request.codec
     surface = surface_format(picture.pix_fmt)
     reason = nvenc_unsupported_reason(codec, picture)

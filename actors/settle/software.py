@@ -76,12 +76,7 @@ def software_request(
 
 
 def settle_software(request: SoftwareRequest, picture: VideoFormat, time_base: Fraction) -> EncoderSettings:
-    """Return the settings of a software encoder for pictures like ``picture``, having opened it once with them.
-
-    Raises:
-        UsageError: the preset or the quality is out of the encoder's range, or the rates contradict each other.
-        Unsupported: the encoder does not take the format, the rate mode or one of the options.
-    """
+    """Return a software encoder's settings, having opened it once with them; raises what ``settle`` does."""
     codec, profile = request.codec, PROFILES[request.codec]
     preset = profile.presets[preset_index(request.preset)]
     if picture.pix_fmt not in profile.pix_fmts:

@@ -124,11 +124,7 @@ class Frame:
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
     ) -> object:
-        """Return a DLPack capsule; see the Python array API standard.
-
-        Raises:
-            BufferError: it cannot be had like that.
-        """
+        """Return a DLPack capsule (Python array API standard); ``BufferError`` if it cannot be had like that."""
         try:
             picture = self._picture
             exporter: Any = _rows(picture) if isinstance(picture, DevicePicture) else _one_array(picture)
@@ -139,11 +135,7 @@ class Frame:
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        """The CUDA array interface, version 3, of a frame on the device.
-
-        Raises:
-            AttributeError: it is on the host.
-        """
+        """The CUDA array interface, version 3, of a frame on the device; ``AttributeError`` if it is on the host."""
         if not isinstance(self._picture, DevicePicture):
             raise AttributeError("the frame is on the host")  # noqa: TRY004 - the interface must look absent
         return _rows(self._picture).__cuda_array_interface__

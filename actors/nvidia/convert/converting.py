@@ -154,7 +154,7 @@ class SurfaceConverter(ABC):
 
     @abstractmethod
     def prepare(self, conversion: Conversion, target_address: int) -> SurfaceConversion:
-        """Prepare a conversion into ``conversion.target_bytes`` bytes at a device address; weights are then uploaded.
+        """Prepare a conversion, its weights uploaded, into ``conversion.target_bytes`` bytes at a device address.
 
         Raises:
             DeviceMemory: there is no room for ``conversion.scratch_bytes``.

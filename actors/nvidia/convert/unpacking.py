@@ -135,9 +135,7 @@ def _planar_layout(format_: SurfaceFormat, width: int, height: int) -> _PlanarLa
 
 
 class Unpacker:
-    """The kernel, compiled for the current device; ``core`` is ``cuda.core``.
-
-    Safe from any thread that has entered the device's context.
+    """The kernel, compiled by ``cuda.core``. Safe from any thread that has entered the device's context.
 
     Raises:
         Exception: NVRTC is missing or refuses; whatever ``cuda.core`` raises.

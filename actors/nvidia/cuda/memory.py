@@ -123,11 +123,8 @@ class BufferPool:
     A dozen threads take and return a buffer for every picture, thousands a second, and would queue for a lock whose
     holder may wait for the interpreter. So each size has a deque, whose ends are taken and put atomically.
 
-    Args:
-        allocate: returns the address of that many bytes.
-        free: frees such an address.
-        idle_bytes: how much idle memory is kept.
-        budget: what all of it, idle or in use, is taken from; idle buffers are evicted there.
+    ``allocate`` returns the address of that many bytes. At most ``idle_bytes`` are kept idle. All memory, idle or in
+    use, is taken from ``budget``, which evicts idle buffers.
     """
 
     def __init__(

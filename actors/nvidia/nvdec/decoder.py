@@ -96,8 +96,8 @@ class NvdecDecoder(PictureDecoder[PictureT]):
 
         Raises:
             EngineUnfit: NVDEC may not, or cannot, decode this track exactly.
-            EngineBusy: it would take long before a session is there.
-            EngineFailed: what it gave is not beyond doubt.
+            EngineBusy: a session would not be ready soon.
+            EngineFailed: its pictures are in doubt.
             DeviceError: the device failed otherwise.
         """
         facts = track_facts(track.stream)

@@ -79,13 +79,9 @@ class _Opening:
 class NvdecPool:
     """Keeps used sessions for the next caller with the same key. Safe from any thread.
 
-    A thread of its own opens sessions, and ends when none is missing.
-
-    Args:
-        make: opens a session.
-        idle_max: how many idle sessions are kept; beyond it the one idle longest is closed.
-        budget: the device's memory, for which idle sessions are closed. None is unbounded.
-        changed: notified whenever an opening succeeds or fails.
+    A thread of its own opens sessions with ``make``, and ends when none is missing. Beyond ``idle_max`` idle sessions
+    the one idle longest is closed, as it is for ``budget``, the device's memory (None: unbounded). ``changed`` is
+    notified whenever an opening succeeds or fails.
     """
 
     def __init__(

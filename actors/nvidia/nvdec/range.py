@@ -36,11 +36,11 @@ class FedRange(Generic[PictureT]):
     A range falls into stretches: a packet that states something new of the following pictures (their size, their
     colours) begins another, and what was fed before comes out first.
 
-    The decoder is given presentation times, and gives each picture one: it hands them out in their own order, so they
-    must all be there and differ. Where pictures come in the order of packets, they are counted instead.
+    The decoder is given presentation times and gives them to pictures in their own order, so each must have one of its
+    own. ``counts_pictures`` identifies pictures by counting instead, where they come in the order of packets.
 
-    ``packets`` are (number in demux order, packet), the first one a random access point. ``counts_pictures`` identifies
-    pictures by counting them. ``at_once`` requires each with its packet, before the next is fed.
+    ``packets`` are (number in demux order, packet), the first one a random access point. ``at_once`` requires each
+    picture with its packet, before the next is fed.
     """
 
     def __init__(
@@ -82,10 +82,7 @@ class FedRange(Generic[PictureT]):
     ) -> Generator[tuple[int, PictureT], None, None]:
         """Yield (its packet's number, picture) up to the next stretch; the session is empty then.
 
-        Raises:
-            EngineUnfit: NVDEC may not decode what comes.
-            EngineFailed: what it gave is not beyond doubt.
-            DeviceError: the device failed otherwise.
+        Raises what ``NvdecDecoder.decode`` does.
         """
         while (fed := self.next) is not None:
             ticket = self._expect(fed.chunk, fed.packet)

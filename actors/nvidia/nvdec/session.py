@@ -80,10 +80,7 @@ class SurfaceReader(ABC, Generic[PictureT]):
         """Begin to read the surface at a device address; return what gives its picture once the stream is done.
 
         Later work in the stream may overwrite the surface. Keep what this returns until the stream is done: it owns the
-        memory that is written to.
-
-        Raises:
-            DeviceError: the driver refuses, or there is no memory for it.
+        memory that is written to. ``DeviceError`` if the driver refuses, or there is no memory.
         """
 
     def apply_colour(self, picture: PictureT, context: VideoCodecContext) -> None:

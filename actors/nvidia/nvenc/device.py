@@ -38,16 +38,11 @@ class EncoderCounts:
 class NvencDevice:
     """The NVENC of the one visible device, through PyNvVideoCodec. Safe from any thread.
 
-    Capabilities are asked once per codec: each question makes a CUDA context. Every segment has a new encoder, so that
-    no rate control state passes from one to the next.
+    Capabilities are asked once per codec: each question makes a CUDA context.
 
-    Args:
-        package: the imported ``PyNvVideoCodec``.
-        free_bytes: returns how much device memory is free; None if unknown. Its own error is passed on: of a lost
-            device the package reports only that a picture failed.
-        cuda_context: the CUDA context that encoders use; 0 lets each make its own.
-        watch: reports calls that do not return; None is the process's.
-        budget: the device's memory, which encoders take from; None is unbounded.
+    ``free_bytes`` returns how much device memory is free, None if unknown. Its own error is passed on: of a lost device
+    the package reports only that a picture failed. ``cuda_context`` 0 lets each encoder make its own. ``watch`` reports
+    calls that do not return; None is the process's. Encoders take memory from ``budget``; None is unbounded.
     """
 
     def __init__(
@@ -84,14 +79,7 @@ class NvencDevice:
     def open(
         self, settings: NvencSettings, surface: SurfaceFormat, width: int, height: int, *, from_host: bool
     ) -> "NvencEncoder":
-        """Make an encoder, having checked that the settings fit it and the device.
-
-        Raises:
-            Unsupported: no NVENC does that.
-            EngineUnfit: this device's does not.
-            SessionLimit, DeviceMemory: no further encoder fits just now.
-            DeviceError: the driver failed.
-        """
+        """Make an encoder, having checked that the settings fit the device. Raises what ``NvencSession`` does."""
         name = SURFACE_NAMES[surface.layout]
         if not surface.holds(width, height):
             message = f"NVENC takes no {name} surface of {width}x{height}"

@@ -43,12 +43,7 @@ def initial_rates(settings: NvencSettings, native: Any) -> NvencRates:
 
 
 def changed_rates(rates: NvencRates, change: RateChange) -> NvencRates:
-    """Return the rates after a change.
-
-    Raises:
-        ValueError: ``rc`` or ``multipass`` does not exist.
-        TypeError: a count is not a number.
-    """
+    """Return the rates after a change; ``ValueError`` or ``TypeError`` if a value does not exist or is not a number."""
     given = {field.name: value for field in fields(change) if (value := getattr(change, field.name)) is not None}
     if "rc" in given:
         given["rc"] = RateMode(given["rc"])
