@@ -32,9 +32,7 @@ class ConnectedPool(Pool):
     Args:
         address: a cluster's address; None uses an existing connection, ``RAY_ADDRESS``, or an embedded Ray.
         slots: pieces of work at a time; None means one per core.
-        dlas: this machine's DLAs, for networks on an embedded Ray; workers then start with the first work. A cluster
-            knows
-            its own.
+        dlas: this machine's DLAs, for networks on an embedded Ray; workers then start with the first work.
     """
 
     def __init__(self, address: str | None, slots: int | None, *, dlas: int = 0) -> None:

@@ -25,12 +25,9 @@ LOST_PATIENCE_S = 60.0
 
 
 class LeaseRenewal:
-    """Reports to ``supervisor`` repeatedly, and keeps the newest ``grants``; they are unrecoverable once it stays away.
+    """Reports to an open ``supervisor`` repeatedly, and keeps the newest ``grants``; ``on_grants`` follows each change.
 
-    Args:
-        supervisor: open before ``run`` is called.
-        report: returns what to report now.
-        on_grants: called after ``grants`` have changed.
+    They are unrecoverable once the supervisor stays away.
     """
 
     def __init__(

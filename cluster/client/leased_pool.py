@@ -312,7 +312,7 @@ class LeasedPool(Pool):
                 return
             if isinstance(outcome.error, DeviceError):
                 self._leases.shun(task)
-        except Exception as error:  # noqa: BLE001 - the edge: classify tells Ray's exceptions apart
+        except Exception as error:  # noqa: BLE001 - the edge: classify sorts Ray's exceptions
             failure = classify(error)
             if failure is LossScope.PROCESS:
                 self._lose(worker, first_line(error))

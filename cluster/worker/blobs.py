@@ -12,8 +12,7 @@ from ...errors import UsageError
 class BlobCache:
     """Packs one client's work, and sends each blob ahead once; it is kept until the client is gone.
 
-    Args:
-        send: stores bytes where every machine can fetch them, and returns a reference for calls of a worker.
+    ``send`` stores bytes where every machine can fetch them, and returns a reference for calls of a worker.
     """
 
     def __init__(self, send: Callable[[bytes], Any]) -> None:

@@ -33,14 +33,7 @@ _PR_SET_PDEATHSIG: Final = 1
 
 
 def serve(connection: Connection, core: WorkerCore, gpu: Gpu, pause: Callable[[float], object]) -> None:
-    """Run requested work until the first process is gone.
-
-    Args:
-        connection: to the first process.
-        core: runs the work.
-        gpu: opened before any work arrives.
-        pause: waits the given seconds between two reports.
-    """
+    """Run requested work until the first process is gone; ``pause`` waits the given seconds between two reports."""
     answers = _Answers(connection, core, gpu)
     try:
         gpu.opened()
@@ -122,13 +115,7 @@ class _Answers:
 
 
 def main(descriptor: str, slots: str, first: str) -> None:
-    """Serve the first process, and end with it at once: unfinished work has no recipient.
-
-    Args:
-        descriptor: of the connection to it.
-        slots: pieces of work at once.
-        first: its process id.
-    """
+    """Serve the process ``first``, and end with it at once: unfinished work has no recipient."""
     _die_with(int(first))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process handles it
     code = 1

@@ -35,7 +35,7 @@ async def test_results_arrive_in_the_given_order(order: tuple[str, ...]) -> None
 
 
 async def test_a_window_never_locks_up() -> None:
-    """An order that the submitter's window cannot meet is met as far as it goes, without waiting for ever."""
+    """An order that the submitter's window cannot meet is met as far as it goes, without waiting without end."""
     labels = [f"{i}" for i in range(12)]
     window = asyncio.Semaphore(3)
 

@@ -33,7 +33,7 @@ ENDLESS_S = 3600
 async def until_it_runs(pool: Pool, *labels: str) -> None:
     """Wait until work with these labels reports frames."""
     async with asyncio.timeout(20):
-        # Progress is asked for, not told: there is no event to wait on.
+        # Progress is polled: there is no event to wait on.
         while not set(labels) <= {label for label, frames in (await pool.progress("j")).items() if frames > 0}:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
@@ -194,6 +194,6 @@ async def test_closing_again_does_nothing(make_pool: MakePool) -> None:
 
 @pytest.mark.parametrize("slots", [0, -1])
 async def test_refuses_to_have_no_slots(make_pool: MakePool, slots: int) -> None:
-    """A pool without slots would wait for ever."""
+    """A pool without slots would wait without end."""
     with pytest.raises(UsageError, match="at least one slot"):
         await make_pool(slots)

@@ -55,11 +55,7 @@ _QUIET = (
 class Core:
     """A supervisor's decisions; ``stations.EDGES`` has the states of a station.
 
-    Args:
-        settings: timeouts.
-        policy: how to place jobs.
-        first_epoch: larger than any epoch of an earlier supervisor.
-        now_s: the current time, on the clock of all later events.
+    ``first_epoch`` is larger than any epoch of an earlier supervisor; ``now_s`` is on the clock of all later events.
     """
 
     def __init__(self, settings: SupervisorSettings, policy: Policy, first_epoch: int, now_s: float) -> None:

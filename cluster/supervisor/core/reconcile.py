@@ -50,10 +50,10 @@ def _place(state: SupervisorState, planner: Planner) -> list[Effect]:
     inventory = with_caps(Inventory(tuple(effective_nodes(state.nodes, state.stations))), state.caps)
     jobs = state.clients.jobs()
     demands = tuple(job.demand for job in jobs)
-    wish = (tuple(replace(demand, segments=_about(demand.segments)) for demand in demands), inventory)
+    wanted = (tuple(replace(demand, segments=_about(len(demand.segments))) for demand in demands), inventory)
     effects: list[Effect] = []
-    if wish != state.placed_for:
-        state.placed_for = wish
+    if wanted != state.placed_for:
+        state.placed_for = wanted
         state.placement, effects = _place_or_refuse(planner, demands, inventory)
         state.unservable = find_unservable(state, lambda demand: _place_or_refuse(planner, (demand,), inventory)[0])
     kinds = {device.device: device.kind for node in inventory.nodes for device in node.devices}
@@ -88,9 +88,8 @@ def _place_or_refuse(
         return Placement(placement.lanes, (*placement.refusals, *refused)), notes
 
 
-def _about(segments: tuple[int, ...]) -> tuple[int, ...]:
+def _about(count: int) -> tuple[int, int]:
     """Round the remaining segments, so that a long job does not trigger a placement with each one that ends."""
-    count = len(segments)
     step = 1 << max(0, count.bit_length() - EXACT_BITS)
     return (count // step * step, step)
 

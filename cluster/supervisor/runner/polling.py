@@ -17,17 +17,7 @@ RESTS_MAX = 60
 
 
 class Polling:
-    """Polls nodes.
-
-    Args:
-        backend: polls.
-        state: lists the nodes, and our processes on them.
-        settings: how often.
-        feed: takes the resulting events.
-        spawn: runs a task.
-        clock: monotonic seconds.
-        sleep: waits.
-    """
+    """Polls the nodes of ``state``; ``feed`` takes the resulting events, ``clock`` returns monotonic seconds."""
 
     def __init__(
         self,

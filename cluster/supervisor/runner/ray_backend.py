@@ -46,12 +46,7 @@ def worker_handle(worker: str) -> Actor:
 
 
 class RayBackend(RayCalls):
-    """Acts on a cluster that others use too.
-
-    Args:
-        fence_s: how long a worker lives without being renewed.
-        probe: probes a node by its id.
-    """
+    """Acts on a cluster that others use too; a worker that is not renewed for ``fence_s`` ends itself."""
 
     def __init__(self, fence_s: float, probe: ProbeNode) -> None:
         super().__init__()

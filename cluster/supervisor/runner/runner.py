@@ -50,15 +50,7 @@ _log = logging.getLogger("codecfleet.supervisor")
 
 
 class SupervisorRunner:
-    """A running supervisor.
-
-    Args:
-        backend: acts.
-        core: decides.
-        settings: timeouts.
-        clock: monotonic seconds; the core's clock too.
-        sleep: waits.
-    """
+    """A running supervisor; ``clock`` returns monotonic seconds, and is the core's clock too."""
 
     def __init__(
         self,

@@ -100,15 +100,7 @@ def settle(before: Settled, part: float, polls_to_rise: int, noticed: float = NO
 def next_condition(
     before: Condition | None, seen: DeviceHealth, own: OwnLoad, xids: tuple[int, ...], now_s: float
 ) -> Condition:
-    """Return a device's condition after one more poll.
-
-    Args:
-        before: the last condition, None at first.
-        seen: the poll.
-        own: our own use.
-        xids: all Xids that keep it from work by now.
-        now_s: when it was polled.
-    """
+    """Return a device's condition after one more poll; ``xids`` are all that keep it from work by now."""
     basis = _basis(seen, own)
     memory_others = _memory_others(before, seen, own)
     found = Condition(

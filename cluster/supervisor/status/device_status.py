@@ -1,10 +1,10 @@
 """A device in ``codecfleet status``: plain values, each with its reason where there is none."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ...placement.model.inventory import Device
-from ...probes.gpus.live_health import DeviceHealth, VgpuLoad
+from ...probes.gpus.live_health import VgpuLoad
 from ...probes.node.device_values import Said, health_values, licence_values
 from ...probes.report.engines import Engine
 from ..state.conditions import Condition, use_of
@@ -34,44 +34,54 @@ class DeviceStatus:
     name: str
     state: str
     reason: str
-    seen_s: float | None
-    told_by: str
-    use: dict[str, dict[str, int | None]]
-    memory: dict[str, int | None]
-    encoder_sessions: dict[str, int | None]
-    throttle: str | None
-    health: dict[str, Any]
-    licence: str | None
-    is_licensed: bool | None
-    scheduler: str | None
-    accounting: bool | None
-    vgpus: tuple[dict[str, Any], ...]
-    unknown: dict[str, str]
+    seen_s: float | None = None
+    told_by: str = ""
+    use: dict[str, dict[str, int | None]] = field(default_factory=dict)
+    memory: dict[str, int | None] = field(default_factory=dict)
+    encoder_sessions: dict[str, int | None] = field(default_factory=dict)
+    throttle: str | None = None
+    health: dict[str, Any] = field(default_factory=dict)
+    licence: str | None = None
+    is_licensed: bool | None = None
+    scheduler: str | None = None
+    accounting: bool | None = None
+    vgpus: tuple[dict[str, Any], ...] = ()
+    unknown: dict[str, str] = field(default_factory=dict)
 
 
 def device_status(node: str, device: Device, book: NodeBook, now_s: float) -> DeviceStatus:
     """Return how a device is; ``node`` is its node's display name."""
     condition = book.conditions.get(device.device)
     said = Said()
-    seen = None if condition is None else condition.seen
-    if seen is None or book.unseen_reason:
+    if condition is None or book.unseen_reason:
         said.unknown["poll"] = book.unseen_reason or NOT_POLLED
+    polled = {} if condition is None else _polled(said, condition, now_s)
     return DeviceStatus(
         node=node,
         device=device.device,
         name=device.name,
         state=device.state.value,
         reason=device.state_reason,
-        seen_s=None if condition is None else round(now_s - condition.seen_s, 1),
-        told_by="" if condition is None else condition.basis.value,
-        use={} if condition is None else {engine.value: _use(said, condition, engine) for engine in _ENGINES},
-        memory={} if condition is None else _memory(said, condition),
-        encoder_sessions={} if condition is None else _sessions(said, condition),
-        throttle=None if seen is None else said.value("throttle", seen.throttle),
-        health={} if condition is None else health_values(said, condition.seen.health, condition.xids),
-        **_virtual(said, seen),
         unknown=said.unknown,
+        **polled,
     )
+
+
+def _polled(said: Said, condition: Condition, now_s: float) -> dict[str, Any]:
+    seen = condition.seen
+    return {
+        "seen_s": round(now_s - condition.seen_s, 1),
+        "told_by": condition.basis.value,
+        "use": {engine.value: _use(said, condition, engine) for engine in _ENGINES},
+        "memory": _memory(said, condition),
+        "encoder_sessions": _sessions(said, condition),
+        "throttle": said.value("throttle", seen.throttle),
+        "health": health_values(said, seen.health, condition.xids),
+        **licence_values(said, seen.licence),
+        "scheduler": said.value("scheduler", seen.scheduler),
+        "accounting": said.value("accounting", seen.accounting),
+        "vgpus": tuple(map(_vgpu, seen.vgpus)),
+    }
 
 
 def _use(said: Said, condition: Condition, engine: Engine) -> dict[str, int | None]:
@@ -94,17 +104,6 @@ def _memory(said: Said, condition: Condition) -> dict[str, int | None]:
 def _sessions(said: Said, condition: Condition) -> dict[str, int | None]:
     count = said.value("encoder_sessions", condition.seen.encoder_sessions)
     return {"open": count, "others": None if count is None else condition.encoder_sessions_others}
-
-
-def _virtual(said: Said, seen: DeviceHealth | None) -> dict[str, Any]:
-    if seen is None:
-        return {"licence": None, "is_licensed": None, "scheduler": None, "accounting": None, "vgpus": ()}
-    return {
-        **licence_values(said, seen.licence),
-        "scheduler": said.value("scheduler", seen.scheduler),
-        "accounting": said.value("accounting", seen.accounting),
-        "vgpus": tuple(map(_vgpu, seen.vgpus)),
-    }
 
 
 def _vgpu(vgpu: VgpuLoad) -> dict[str, Any]:

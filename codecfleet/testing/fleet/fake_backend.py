@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 class FakeClusterBackend(ClusterBackend):
     """Nodes, reservations and workers that exist in this object alone; several supervisors may act on it in turn.
 
-    Args:
-        nodes: the live nodes. ``free_cores`` is kept up to date as bundles are reserved and given back.
+    The nodes' ``free_cores`` are kept up to date as bundles are reserved and given back.
     """
 
     def __init__(self, nodes: tuple[RayNode, ...]) -> None:
@@ -38,7 +37,7 @@ class FakeClusterBackend(ClusterBackend):
         self.start_errors: list[Exception] = []
         self.healths: dict[str, Callable[[frozenset[int]], Maybe[tuple[DeviceHealth, ...]]]] = {}
         self.polled: list[str] = []
-        self.let_go: set[str] = set()
+        self.polling_stopped: set[str] = set()
         self.ended = ""
         self.may_probe = asyncio.Event()
         """Clear it to let probes take until it is set again."""
@@ -136,7 +135,7 @@ class FakeClusterBackend(ClusterBackend):
         return self.healths[node](frozenset(pids))
 
     async def stop_polling(self, node: str) -> None:
-        self.let_go.add(node)
+        self.polling_stopped.add(node)
 
     def handle(self, worker: str) -> FakeWorker:
         """Return a worker that runs work in threads of this process.

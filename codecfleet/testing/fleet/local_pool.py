@@ -106,7 +106,7 @@ class FaultyPool(Pool):
         inner: the pool that does the work; this one starts and closes it.
         kills: (label, attempt) pairs, attempts counted from 1, that raise WorkerLost instead of running.
         finishing_order: labels in the order in which results are to arrive. Whenever all work in flight is done, the
-            one whose label comes first here is let go; labels not named come last, in order of submission.
+            one whose label comes first here is released; labels not named come last, in order of submission.
     """
 
     def __init__(

@@ -20,7 +20,7 @@ Answer = Grants | Exception | None
 
 
 class Leaping(selectors.SelectSelector):
-    """Never waits: its clock leaps to when somebody wanted to be woken."""
+    """Never waits: its clock leaps to the next timer."""
 
     now_s = 0.0
 
@@ -44,7 +44,7 @@ class LeapingLoop(asyncio.SelectorEventLoop):
 
 
 class Scripted(SupervisorClient):
-    """Answers the reports one after another as it is told, and those after the last with its last answer."""
+    """Answers the reports one after another in order, and those after the last with its last answer."""
 
     def __init__(self, *answers: Answer) -> None:
         self.sequences: list[int] = []
@@ -90,7 +90,7 @@ class Scripted(SupervisorClient):
         """Do nothing."""
 
 
-def heard(
+def accepted(
     supervisor: Scripted, for_s: float, *, at: Mapping[float, Callable[[LeaseRenewal], None]] | None = None
 ) -> list[Grants]:
     """Return every grant that a client passes on in that many seconds."""
@@ -117,13 +117,13 @@ def heard(
 def test_only_what_is_newer_is_handed_on() -> None:
     """A supervisor repeats itself, and an answer may be overtaken: neither is news."""
     first, second = Grants({"j": {"w": 1}}, 1), Grants({"j": {"w": 2}}, 2)
-    assert heard(Scripted(first, first, second, first), 10) == [first, second]
+    assert accepted(Scripted(first, first, second, first), 10) == [first, second]
 
 
 def test_news_does_not_wait_for_an_answer_that_is_under_way() -> None:
     """It is reported at once, beside one call at the most."""
     supervisor = Scripted(None)
-    heard(
+    accepted(
         supervisor, 1, at={0.2: LeaseRenewal.report_soon, 0.4: LeaseRenewal.report_soon, 0.6: LeaseRenewal.report_soon}
     )
     assert (supervisor.sequences, supervisor.most_under_way) == ([1, 2], CALLS_AT_ONCE)
@@ -133,14 +133,14 @@ def test_a_supervisor_that_comes_back_in_time_was_never_missed() -> None:
     """While it is out of reach nothing is handed on, and it is looked for after every failure."""
     back = Grants({"j": {"w": 1}}, 5)
     supervisor = Scripted(*[AWAY] * 20, back)
-    assert heard(supervisor, LOST_PATIENCE_S) == [back]
+    assert accepted(supervisor, LOST_PATIENCE_S) == [back]
     assert supervisor.opened == 20
 
 
 def test_patience_ends() -> None:
     """One that stays away is given up, and still looked for: when it comes back, what it grants counts."""
     back = Grants({"j": {"w": 1}}, 5)
-    *lost, found = heard(Scripted(*[AWAY] * 60, back), 2 * LOST_PATIENCE_S)
+    *lost, found = accepted(Scripted(*[AWAY] * 60, back), 2 * LOST_PATIENCE_S)
     assert lost
     assert all(each.unrecoverable.startswith("the supervisor has been out of reach: ActorUnavailable") for each in lost)
     assert found == back
@@ -149,13 +149,13 @@ def test_patience_ends() -> None:
 def test_a_supervisor_with_a_defect_is_given_up_soon() -> None:
     """What raises thrice in a row will raise again."""
     sound = Grants({}, 1)
-    assert heard(Scripted(KeyError("x"), KeyError("x"), sound, KeyError("x"), KeyError("x"), sound), 20) == [sound]
-    given_up = heard(Scripted(KeyError("x")), 5)
+    assert accepted(Scripted(KeyError("x"), KeyError("x"), sound, KeyError("x"), KeyError("x"), sound), 20) == [sound]
+    given_up = accepted(Scripted(KeyError("x")), 5)
     assert given_up[0].unrecoverable == "the supervisor fails: KeyError: 'x'"
 
 
 def test_a_supervisor_that_is_late_is_one_out_of_reach() -> None:
     """It may be restarting: three missing answers are not a defect of its code."""
-    assert heard(Scripted(None), LOST_PATIENCE_S) == []
-    lost = heard(Scripted(None), 2 * LOST_PATIENCE_S)
+    assert accepted(Scripted(None), LOST_PATIENCE_S) == []
+    lost = accepted(Scripted(None), 2 * LOST_PATIENCE_S)
     assert lost[0].unrecoverable == f"the supervisor has been out of reach: no answer within {ANSWER_S:g} s"

@@ -88,7 +88,7 @@ def test_what_broke_its_worker_is_tried_on_another_station() -> None:
 
 
 def test_what_a_worker_could_not_do_is_tried_on_another_station() -> None:
-    """A worker that goes on after an error of its device keeps its other work; who met it goes elsewhere."""
+    """A worker that survives an error of its device keeps its other work; the failed work goes elsewhere."""
     leases = Leases()
     leases.granted(granted(j={"n/gpu#0:1": 2, "n/gpu#1:2": 2}))
     leases.submitted(0, "j", "one")
@@ -177,11 +177,11 @@ class Anything(RuleBasedStateMachine):
         held = dict.fromkeys(self.running.values(), 0)
         for worker in self.running.values():
             held[worker] += 1
-        told: dict[str, int] = {}
+        counted: dict[str, int] = {}
         for job in "jk":
             for worker, count in self.leases.held(job).items():
-                told[worker] = told.get(worker, 0) + count
-        assert told == held
+                counted[worker] = counted.get(worker, 0) + count
+        assert counted == held
         assert sum(self.leases.outstanding().values()) == len(self.submitted - self.ended)
 
 

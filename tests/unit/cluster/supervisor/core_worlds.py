@@ -1,4 +1,4 @@
-"""A core with a clock and hands of its own, and the nodes and demands that tests put before it."""
+"""A core whose effects are carried out at once, with a clock, and the nodes and demands of tests."""
 
 from dataclasses import replace
 
@@ -42,7 +42,7 @@ def node(name: str, cores: int = 2, free: int | None = None) -> RayNode:
 
 
 class World:
-    """A core, a clock, and a world that does at once whatever is decided."""
+    """A core, a clock, and a cluster that carries out every effect at once."""
 
     def __init__(self, *nodes: RayNode, settings: SupervisorSettings = SETTINGS) -> None:
         self.now_s = 100.0
@@ -55,16 +55,16 @@ class World:
         self.abandoned: list[Abandon] = []
         self.started: list[Start] = []
         self.pending: list[Effect] = []
-        self.tell(NodesSeen(nodes))
+        self.feed(NodesSeen(nodes))
 
-    def tell(self, event: SupervisorEvent) -> None:
-        """Tell the core, and do what it wants."""
+    def feed(self, event: SupervisorEvent) -> None:
+        """Pass an event to the core, and carry out its effects."""
         self.pending += self.core.decide(event, self.now_s)
         while self.pending:
             self.carry_out(self.pending.pop(0))
 
     def carry_out(self, effect: Effect) -> None:
-        """Do one thing, and tell what came of it."""
+        """Carry out one effect, and pass its result to the core."""
         match effect:
             case Reserve(worker, _, cores, _):
                 self.pending += self.core.decide(Reserved(worker, cores), self.now_s)
@@ -91,10 +91,10 @@ class World:
         """Let time pass, a tick at a time."""
         for _ in range(int(seconds / 0.25)):
             self.now_s += 0.25
-            self.tell(Ticked())
+            self.feed(Ticked())
 
     def say(self, client: str, *jobs: JobReport) -> Grants:
-        """Have a client report, hear what it may use, which is returned, and say that it has heard."""
+        """Have a client report, return its grants, and acknowledge them."""
         self.report(client, *jobs)
         grants = grants_for(self.core.state, client, self.now_s)
         self.report(client, *jobs)
@@ -103,7 +103,7 @@ class World:
     def report(self, client: str, *jobs: JobReport) -> None:
         """Have a client report."""
         self.sequence += 1
-        self.tell(Renewed(ClientReport(client, f"driver {client}", self.sequence, jobs)))
+        self.feed(Renewed(ClientReport(client, f"driver {client}", self.sequence, jobs)))
 
 
 def wants(job: str, pieces: int, held: dict[str, int] | None = None, workers_max: int | None = None) -> JobReport:

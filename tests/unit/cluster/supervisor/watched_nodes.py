@@ -52,8 +52,8 @@ class Watched:
         )
         self.world = World()
         self.world.gpus = {f"{self.ray.node}/gpu#{number}": gpu.device for number, gpu in enumerate(self.gpus)}
-        self.world.tell(NodesSeen((self.ray,)))
-        self.world.tell(Probed(self.probed))
+        self.world.feed(NodesSeen((self.ray,)))
+        self.world.feed(Probed(self.probed))
         self.fps: dict[str, float] = {}
         self.jobs: tuple[JobReport, ...] = ()
         self.poll()
@@ -82,7 +82,7 @@ class Watched:
                 if isinstance(found, Unavailable)
                 else HealthSeen(self.ray.node, found, self.fps)
             )
-            self.world.tell(event)
+            self.world.feed(event)
 
     def sessions(self, pieces: int = 100) -> int:
         """Return how many sessions a large job that only a GPU may decode gets on the first GPU."""

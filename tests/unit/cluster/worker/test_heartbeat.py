@@ -1,4 +1,4 @@
-"""What two answers of a worker in a row tell about its speed."""
+"""What two answers of a worker in a row say about its speed."""
 
 import pytest
 from hypothesis import given
@@ -42,8 +42,8 @@ def test_only_what_was_alike_throughout_tells_a_rate(
     speed = speed_between(first, second, 2.0)
     assert speed.fps == 100.0
     assert speed.sessions == after[0]
-    tells = same_job and before[0] == after[0] > 0 and first.decoded_by is second.decoded_by is not Decoding.BOTH
-    assert (speed.job == "j") == tells
+    is_clear = same_job and before[0] == after[0] > 0 and first.decoded_by is second.decoded_by is not Decoding.BOTH
+    assert (speed.job == "j") == is_clear
     if speed.job:
         assert speed.on_device == (second.decoded_by is Decoding.DEVICE)
 

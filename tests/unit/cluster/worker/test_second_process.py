@@ -101,7 +101,7 @@ def test_a_run_is_cancelled_before_it_comes(second: Second) -> None:
 
 
 def test_frames_never_become_fewer() -> None:
-    """What was seen before work ended is not told after its end."""
+    """What was seen before work ended is not reported after its end."""
     gpu = _SlowToTell()
     second = Second(gpu=gpu)
     process = second.ready()

@@ -17,7 +17,7 @@ __all__ = ["second"]
 
 
 def test_one_that_cannot_open_its_gpu_is_never_ready(second: Second) -> None:
-    """The worker goes on alone, and nothing is lost."""
+    """The worker continues alone, and nothing is lost."""
     second.gpu = Gpu(_no_gpu)
     second.process.start()
     _until(lambda: second.refused != [])
@@ -40,7 +40,7 @@ def test_one_that_ends_is_lost() -> None:
 
 @pytest.mark.parametrize("error", [OSError("no more processes"), TypeError("a path that is none")])
 def test_one_that_cannot_be_started_is_never_ready(error: Exception) -> None:
-    """Its worker hears why, goes on alone, and does not try again."""
+    """Its worker learns why, continues alone, and does not try again."""
     peer = _Peer(error)
     peer.process.start()
     kind, why = peer.told.get(timeout=PATIENCE_S)
@@ -96,7 +96,7 @@ def test_one_that_reports_while_idle_is_well(second: Second) -> None:
 
 
 def test_one_that_never_opens_its_gpu_is_ended() -> None:
-    """It holds memory of the GPU; its worker, which never needed it, goes on."""
+    """It holds memory of the GPU; its worker, which never needed it, continues."""
     peer = _Peer()
     peer.process.start()
     peer.process.look(100.0)

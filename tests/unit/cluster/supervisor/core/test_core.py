@@ -38,7 +38,7 @@ class FullWorld(World):
 
 
 def test_what_ray_withholds_is_said() -> None:
-    """While Ray has given none of the bundles that a job's workers need, the job hears that, not that they come."""
+    """While Ray has given none of the bundles that a job's workers need, the reason says so."""
     (waiting,) = FullWorld(node("a")).say("one", wants("j", 10)).waiting.values()
     assert waiting.startswith("Ray has not given it the cores and GPUs that it reserved")
 
@@ -100,7 +100,7 @@ def test_slots_that_are_taken_back_are_free_once_the_client_has_heard() -> None:
     world.say("one", wants("j", 100))
     world.say("two", wants("k", 100))
     world.report("one", wants("j", 100))
-    grants_for(world.core.state, "one", world.now_s)  # 2 instead of 4, not heard yet
+    grants_for(world.core.state, "one", world.now_s)  # 2 instead of 4, not acknowledged yet
     assert total(world.say("two", wants("k", 100)), "k") == 0
     world.report("one", wants("j", 100))
     assert total(world.say("two", wants("k", 100)), "k") == 2
@@ -121,10 +121,10 @@ def test_a_cordoned_node_gets_nothing_new() -> None:
     """Cordoned by name, a node keeps what runs and gets nothing else; opened, it gets work again."""
     world = World(node("a"), node("b"))
     held = world.say("one", wants("j", 100)).slots["j"]
-    world.tell(Asked(Order.CORDON, "host-a"))
+    world.feed(Asked(Order.CORDON, "host-a"))
     assert set(world.say("one", wants("j", 100, dict(held))).slots["j"]) == {w for w in held if w.startswith("b/")}
     assert world.core.state.stations["a/cpu#0"].state is StationState.READY
-    world.tell(Asked(Order.UNCORDON, "host-a"))
+    world.feed(Asked(Order.UNCORDON, "host-a"))
     assert total(world.say("one", wants("j", 100)), "j") == 4
 
 
@@ -133,7 +133,7 @@ def test_a_drained_node_is_given_back_as_soon_as_its_work_is_done() -> None:
     world = World(node("a"))
     (worker,) = world.say("one", wants("j", 100)).slots["j"]
     world.say("one", wants("j", 100, {worker: 1}))
-    world.tell(Asked(Order.DRAIN, "a"))
+    world.feed(Asked(Order.DRAIN, "a"))
     world.wait(1)
     world.say("one", wants("j", 100, {worker: 1}))
     assert world.core.state.stations["a/cpu#0"].state is StationState.READY
@@ -164,14 +164,14 @@ def test_a_full_cluster_is_shared_rather_than_waited_for() -> None:
 
 
 def test_a_worker_that_shares_cores_is_replaced_once_some_are_free() -> None:
-    """A worker without a reservation is a makeshift: when others leave, one that Ray knows of takes its place."""
+    """A worker without a reservation is temporary: when others leave, one that Ray knows of replaces it."""
     world = World(node("a", 2, free=0))
     found = FoundWorker("a/cpu#0:41", WorkerFacts(99, 2), is_reserved=False)
-    world.tell(Found((found,)))
+    world.feed(Found((found,)))
     world.say("one", wants("j", 50, {"a/cpu#0:41": 1}))
     world.wait(4)
     assert world.stopped == []
-    world.tell(NodesSeen((node("a", 2),)))
+    world.feed(NodesSeen((node("a", 2),)))
     assert total(world.say("one", wants("j", 50, {"a/cpu#0:41": 1})), "j") == 0
     assert world.stopped == []
     world.say("one", wants("j", 49))
@@ -183,7 +183,7 @@ def test_a_worker_that_shares_cores_is_replaced_once_some_are_free() -> None:
 def test_adopts_what_an_earlier_supervisor_left() -> None:
     """Workers that live on are taken over, not restarted; clients keep what they hold meanwhile."""
     world = World(node("a"))
-    world.tell(
+    world.feed(
         Found(
             (FoundWorker("a/cpu#0:41", WorkerFacts(99, 2, cores=2)), FoundWorker("gone/cpu#0:40", WorkerFacts(98, 2)))
         )
@@ -207,10 +207,10 @@ def test_a_cluster_without_a_cpu_is_given_half_a_minute() -> None:
 
 
 def test_an_older_report_changes_nothing() -> None:
-    """Reports that overtake each other on the way are told apart by their turn."""
+    """Reports that overtake each other are recognised by their sequence."""
     world = World(node("a"))
     world.say("one", wants("j", 100))
-    world.tell(Renewed(ClientReport("one", "driver one", 0, ())))
+    world.feed(Renewed(ClientReport("one", "driver one", 0, ())))
     assert [job.key for job in world.core.state.clients.jobs()] == ["one/j"]
 
 
@@ -220,6 +220,6 @@ def test_a_node_that_may_be_taken_away_comes_last(*, probed: bool) -> None:
     spot = replace(node("a"), preemptible=True)
     world = World(spot, node("b"))
     if probed:
-        world.tell(Probed(replace(spot, preemptible=False).unprobed()))
+        world.feed(Probed(replace(spot, preemptible=False).unprobed()))
     (worker,) = world.say("one", wants("j", 2)).slots["j"]
     assert worker.startswith("b/cpu#0:")

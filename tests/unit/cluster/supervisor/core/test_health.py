@@ -44,7 +44,7 @@ def test_what_others_decode_shrinks_our_slots_and_gives_them_back(watched: Watch
 
 
 def test_a_full_engine_keeps_one_slot(watched: Watched) -> None:
-    """Engines are shared by time: a job that only a GPU serves still gets a session, and does not wait for ever."""
+    """Engines are shared by time: a job that only a GPU serves still gets a session, and does not wait without end."""
     watched.nvml.device(watched.raw).decoder_percent = 100
     watched.poll()
     assert watched.sessions() >= 1
@@ -91,7 +91,7 @@ def test_our_own_use_is_not_others_where_the_driver_names_processes(watched: Wat
     assert "by process" in watched.log
 
 
-def test_our_own_use_is_told_by_speed_where_the_driver_hides_processes(watched: Watched) -> None:
+def test_our_own_use_is_encodings_by_speed_where_the_driver_hides_processes(watched: Watched) -> None:
     """What our speed explains, and a quarter more, is ours; a rest that stays for two polls is others'."""
     worker = _at_work(watched)
     device = watched.nvml.device(watched.raw)
@@ -108,7 +108,7 @@ def test_our_own_use_is_told_by_speed_where_the_driver_hides_processes(watched: 
     assert watched.device.busy[Engine.NVDEC] == pytest.approx(0.25, abs=0.03)
 
 
-def test_our_own_encoding_is_told_by_speed_where_only_decoding_is_told_by_process(watched: Watched) -> None:
+def test_our_own_encoding_is_encodings_by_speed_where_only_decoding_is_encodings_by_process(watched: Watched) -> None:
     """A sample that the driver leaves out is not a zero: else our own encoding would pass for others'."""
     before = OwnLoad(has_worker=True, is_working=True, parts={Engine.NVENC: 0.5})
     seen = watched.world.core.state.nodes.get(watched.ray.node).conditions[watched.gpus[0].device].seen  # type: ignore[union-attr]
@@ -155,14 +155,14 @@ class Measuring:
     def expected_fps(self) -> float:
         """What placement expects of the GPU, after another look at everything."""
         for probed in (replace(self._watched.probed, devices=()), self._watched.probed):
-            self._watched.world.tell(Probed(probed))
+            self._watched.world.feed(Probed(probed))
             self._watched.say(JobReport(self._demand))
         lanes = self._watched.world.core.state.placement.lanes
         return sum(lane.fps for lane in lanes if lane.device == self._watched.gpus[0].device)
 
-    def tell(self, fps: float) -> None:
-        """Have its worker give that many frames a second."""
-        self._watched.world.tell(Measured(self._station.worker, self._demand.job, 4, fps, on_device=True))
+    def measure(self, fps: float) -> None:
+        """Report that its worker gives that many frames a second."""
+        self._watched.world.feed(Measured(self._station.worker, self._demand.job, 4, fps, on_device=True))
 
 
 def test_a_rate_that_is_measured_beside_others_teaches_nothing(watched: Watched) -> None:
@@ -172,11 +172,11 @@ def test_a_rate_that_is_measured_beside_others_teaches_nothing(watched: Watched)
     watched.nvml.device(watched.raw).decoder_percent = 100
     watched.poll(2)
     assert watched.device.busy
-    job.tell(3.0)
+    job.measure(3.0)
     watched.nvml.device(watched.raw).decoder_percent = 0
     watched.poll(2)
     assert job.expected_fps == before_fps
-    job.tell(3.0)
+    job.measure(3.0)
     assert job.expected_fps != before_fps
 
 
@@ -185,8 +185,8 @@ def test_a_device_that_its_licence_slows_down_teaches_nothing(watched: Watched) 
     job = Measuring(watched)
     before_fps = job.expected_fps
     limited = tuple(replace(device, fps_max=3.0) for device in watched.probed.devices)
-    watched.world.tell(Probed(replace(watched.probed, devices=limited)))
-    job.tell(3.0)
+    watched.world.feed(Probed(replace(watched.probed, devices=limited)))
+    job.measure(3.0)
     assert job.expected_fps == before_fps
 
 
@@ -198,9 +198,9 @@ def test_memory_that_others_take_shrinks_our_slots(watched: Watched) -> None:
     few = watched.sessions()
     assert 1 <= few < 7
     device.used_bytes = 0
-    watched.world.tell(NodesSeen(()))
-    watched.world.tell(NodesSeen((watched.ray,)))
-    watched.world.tell(Probed(watched.probed))
+    watched.world.feed(NodesSeen(()))
+    watched.world.feed(NodesSeen((watched.ray,)))
+    watched.world.feed(Probed(watched.probed))
     watched.poll(2)
     assert watched.sessions() > few
 
@@ -219,7 +219,7 @@ def test_encoder_sessions_of_others_count_against_the_cap() -> None:
 def _encoding(watched: Watched, sessions: int, refused_at: int | None = None) -> None:
     watched.sessions()
     station = next(book for book in watched.world.core.state.stations.values() if book.device == watched.gpus[0].device)
-    watched.world.tell(Encoding(station.worker, sessions, refused_at))
+    watched.world.feed(Encoding(station.worker, sessions, refused_at))
 
 
 def _encoder_sessions(watched: Watched) -> int:
@@ -250,11 +250,11 @@ async def test_a_heartbeat_tells_of_encoder_sessions(make_runner: MakeRunner, cl
     backend = two_nodes()
     runner = await make_runner(backend)
     worker = min((await settled(runner, report(1, 50))).slots["j"])
-    told: list[Encoding] = []
+    encodings: list[Encoding] = []
     feed = runner.feed
 
     def listen(event: SupervisorEvent) -> None:
-        told.extend([event] if isinstance(event, Encoding) else [])
+        encodings.extend([event] if isinstance(event, Encoding) else [])
         feed(event)
 
     runner.feed = listen  # type: ignore[method-assign]
@@ -265,4 +265,4 @@ async def test_a_heartbeat_tells_of_encoder_sessions(make_runner: MakeRunner, cl
     ):
         backend.heartbeats[worker] = heartbeat
         await clock.advance(4)
-    assert told == [Encoding(worker, 2), Encoding(worker, 2, 2)]
+    assert encodings == [Encoding(worker, 2), Encoding(worker, 2, 2)]

@@ -69,21 +69,21 @@ async def test_a_node_without_gpus_is_not_polled(make_runner: MakeRunner, clock:
     assert backend.polled == []
 
 
-async def test_a_node_that_drains_is_let_go(make_runner: MakeRunner, clock: FakeClock) -> None:
+async def test_a_node_that_drains_is_not_polled(make_runner: MakeRunner, clock: FakeClock) -> None:
     """A GPU that is watched cannot be reset, so polling stops, and begins again once the node is open."""
     backend = _backend(FakeNvml(load_fleet("l4-x4").nodes[0]))
     runner = await make_runner(backend)
     runner.ask(Order.DRAIN, "g")
     await clock.advance(30)
     assert backend.polled == []
-    assert backend.let_go >= {"g"}
+    assert backend.polling_stopped >= {"g"}
     runner.ask(Order.UNCORDON, "g")
     await clock.advance(11)
     assert set(backend.polled) == {"g"}
 
 
 async def test_a_node_that_does_not_answer_is_asked_ever_more_seldom(make_runner: MakeRunner, clock: FakeClock) -> None:
-    """A driver that hangs is not asked every 10 s for ever, and one that answers again is."""
+    """A driver that hangs is not asked every 10 s without end, and one that answers again is."""
     backend = _backend(FakeNvml(load_fleet("l4-x4").nodes[0]))
     well = backend.healths["g"]
 

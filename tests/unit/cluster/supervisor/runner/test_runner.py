@@ -57,7 +57,7 @@ def report(sequence: int, pieces: int, held: dict[str, int] | None = None, clien
 
 
 async def settled(runner: SupervisorRunner, said: ClientReport) -> Grants:
-    """Renew, let everything happen that follows, and return what the client is told then."""
+    """Renew, let everything happen that follows, and return the grants that the client gets then."""
     await runner.renew(said)
     await all_quiet()
     return await runner.renew(said)
@@ -76,7 +76,7 @@ async def test_a_lease_reserves_starts_and_gives_back(make_runner: MakeRunner, c
 
 
 async def test_a_client_hears_news_at_once(make_runner: MakeRunner) -> None:
-    """A client that waits for news is told of a death when it happens, not when its patience ends."""
+    """A client that waits for news learns of a death when it happens, not when its patience ends."""
     backend = two_nodes()
     runner = await make_runner(backend)
     held = (await settled(runner, report(1, 50))).slots["j"]

@@ -33,12 +33,12 @@ from ..core_worlds import SETTINGS, World, node, total, wants
 
 
 def test_a_pause_of_the_supervisor_expires_no_client() -> None:
-    """A supervisor that was stopped for a while expires no client that had no chance to be heard."""
+    """A supervisor that was stopped for a while expires no client that had no chance to report."""
     world = World(node("a"))
     world.say("one", wants("j", 100))
     world.wait(1)
     world.now_s += 60
-    world.tell(Ticked())
+    world.feed(Ticked())
     assert world.core.state.clients.get("one") is not None
 
 
@@ -47,7 +47,7 @@ def test_a_gone_clients_work_is_stopped() -> None:
     world = World(node("a"))
     (worker,) = world.say("one", wants("j", 100)).slots["j"]
     world.say("one", wants("j", 100, {worker: 2}))
-    world.tell(Departed("one"))
+    world.feed(Departed("one"))
     assert world.abandoned == [Abandon(worker, "one")]
 
 
@@ -55,7 +55,7 @@ def test_unused_workers_are_given_back() -> None:
     """Thirty seconds after the last job has left, nothing is reserved any more."""
     world = World(node("a"))
     world.say("one", wants("j", 5))
-    world.tell(Departed("one"))
+    world.feed(Departed("one"))
     world.wait(29)
     assert world.core.state.stations["a/cpu#0"].state is StationState.READY
     world.wait(2)
@@ -76,10 +76,10 @@ def test_a_client_that_falls_silent_loses_what_it_held() -> None:
 
 
 def test_a_dead_worker_is_replaced_and_its_clients_are_told() -> None:
-    """The next process has another name; who held the dead one hears that it is dead."""
+    """The next process has another name; a client that held the dead one learns that it is dead."""
     world = World(node("a"))
     (worker,) = world.say("one", wants("j", 100)).slots["j"]
-    world.tell(Died(worker, "signal 9"))
+    world.feed(Died(worker, "signal 9"))
     grants = world.say("one", wants("j", 100, {worker: 2}))
     assert grants.dead == {worker}
     (successor,) = grants.slots["j"]
@@ -87,11 +87,11 @@ def test_a_dead_worker_is_replaced_and_its_clients_are_told() -> None:
 
 
 def test_the_same_death_told_twice_counts_once() -> None:
-    """Several callers tell of one death; one replacement starts."""
+    """Several callers report one death; one replacement starts."""
     world = World(node("a"))
     (worker,) = world.say("one", wants("j", 100)).slots["j"]
     for _ in range(3):
-        world.tell(Died(worker, "signal 9"))
+        world.feed(Died(worker, "signal 9"))
     assert len(world.started) == 2
 
 
@@ -100,7 +100,7 @@ def test_a_station_that_keeps_dying_is_quarantined_and_probed() -> None:
     world = World(node("a"))
     world.say("one", wants("j", 100))
     for _ in range(DEATHS_IN_A_ROW_MAX):
-        world.tell(Died(world.started[-1].worker, "out of memory"))
+        world.feed(Died(world.started[-1].worker, "out of memory"))
         world.wait(8)
         world.say("one", wants("j", 100))
     assert len(world.started) == DEATHS_IN_A_ROW_MAX
@@ -109,7 +109,7 @@ def test_a_station_that_keeps_dying_is_quarantined_and_probed() -> None:
         world.wait(8)
         world.say("one", wants("j", 100))
     assert world.probes[-1] == Probe("a", again=True)
-    world.tell(Probed(node("a").unprobed()))
+    world.feed(Probed(node("a").unprobed()))
     grants = world.say("one", wants("j", 100))
     assert len(world.started) == DEATHS_IN_A_ROW_MAX + 1
     assert (grants.unrecoverable, total(grants, "j")) == ("", 2)
@@ -123,15 +123,15 @@ def test_a_long_life_clears_the_record() -> None:
         world.wait(9)
         world.say("one", wants("j", 100))
         world.wait(2)
-        world.tell(Died(world.started[-1].worker, "killed"))
+        world.feed(Died(world.started[-1].worker, "killed"))
     assert world.core.state.stations["a/cpu#0"].state is not StationState.QUARANTINED
 
 
 def test_a_lost_node_takes_its_workers_with_it() -> None:
-    """Clients hear that the workers of a vanished node are dead; its reservation is dropped."""
+    """Clients learn that the workers of a vanished node are dead; its reservation is dropped."""
     world = World(node("a"), node("b"))
     held = world.say("one", wants("j", 100)).slots["j"]
-    world.tell(NodesSeen((node("b"),)))
+    world.feed(NodesSeen((node("b"),)))
     grants = world.say("one", wants("j", 100, dict(held)))
     assert grants.dead == {worker for worker in held if worker.startswith("a/")}
     assert total(grants, "j") == 2
@@ -155,7 +155,7 @@ class Deaths(RuleBasedStateMachine):
         self.counter += 1
         name = f"n{self.counter}"
         self.alive[name] = node(name, cores)
-        self.world.tell(NodesSeen(tuple(self.alive.values())))
+        self.world.feed(NodesSeen(tuple(self.alive.values())))
 
     @precondition(lambda self: len(self.alive) > 1)
     @rule(data=st.data())
@@ -163,7 +163,7 @@ class Deaths(RuleBasedStateMachine):
         """A node dies."""
         name = data.draw(st.sampled_from(sorted(self.alive)))
         del self.alive[name]
-        self.world.tell(NodesSeen(tuple(self.alive.values())))
+        self.world.feed(NodesSeen(tuple(self.alive.values())))
 
     @rule(data=st.data(), steady=st.booleans())
     def worker_dies(self, data: st.DataObject, *, steady: bool) -> None:
@@ -174,7 +174,7 @@ class Deaths(RuleBasedStateMachine):
         book = data.draw(st.sampled_from(sorted(stations, key=lambda each: each.station.station)))
         if steady:
             self.world.now_s += 11
-        self.world.tell(Died(book.worker, "killed"))
+        self.world.feed(Died(book.worker, "killed"))
 
     @rule(
         client=st.sampled_from("xyz"), pieces=st.integers(0, 30), takes=st.integers(0, 30), priority=st.integers(0, 1)
@@ -197,14 +197,14 @@ class Deaths(RuleBasedStateMachine):
     @rule(client=st.sampled_from("xyz"))
     def client_leaves(self, client: str) -> None:
         """A client says goodbye."""
-        self.world.tell(Departed(client))
+        self.world.feed(Departed(client))
         self.held.pop(client, None)
         self.granted.pop(client, None)
 
     @rule(order=st.sampled_from(list(Order)), data=st.data())
     def user_asks(self, order: Order, data: st.DataObject) -> None:
         """A user cordons, drains or opens a node."""
-        self.world.tell(Asked(order, data.draw(st.sampled_from(sorted(self.alive)))))
+        self.world.feed(Asked(order, data.draw(st.sampled_from(sorted(self.alive)))))
 
     @rule(seconds=st.sampled_from([0.25, 1.0, 5.0]))
     def time_passes(self, seconds: float) -> None:
@@ -217,7 +217,7 @@ class Deaths(RuleBasedStateMachine):
 
     @rule()
     def supervisor_dies(self) -> None:
-        """The supervisor dies; its successor knows nothing but what workers and clients tell."""
+        """The supervisor dies; its successor knows only what workers and clients report."""
         old = self.world.core.state
         survivors = tuple(
             FoundWorker(book.worker, book.facts)
@@ -228,8 +228,8 @@ class Deaths(RuleBasedStateMachine):
         self.world = World(settings=SETTINGS)
         self.world.now_s, self.world.sequence = now_s, sequence
         self.world.core = Core(SETTINGS, Policy(), old.epoch + 1000, now_s)
-        self.world.tell(NodesSeen(tuple(self.alive.values())))
-        self.world.tell(Found(survivors))
+        self.world.feed(NodesSeen(tuple(self.alive.values())))
+        self.world.feed(Found(survivors))
         for client, held in list(self.held.items()):
             self.granted[client] = self.world.say(client, JobReport(plain_demand("j", 10), held))
 
@@ -256,7 +256,7 @@ class Deaths(RuleBasedStateMachine):
     def teardown(self) -> None:
         """When all is quiet and everybody has left, everything is given back."""
         for client in list(self.granted):
-            self.world.tell(Departed(client))
+            self.world.feed(Departed(client))
         self.world.wait(SETTINGS.idle_release_s + 5)  # type: ignore[operator]
         held = {book.state for book in self.world.core.state.stations.values()}
         assert held <= {StationState.EMPTY, StationState.RESTING, StationState.QUARANTINED}

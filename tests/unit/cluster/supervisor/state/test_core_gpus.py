@@ -30,7 +30,7 @@ from ..core_worlds import SETTINGS, World, gpu_node, node, nvenc, total, wants
 
 
 def test_a_gpu_is_reserved_by_its_share_and_known_by_what_its_worker_took() -> None:
-    """A station books 0.51 of some GPU of the node; which one that was, its worker tells."""
+    """A station books 0.51 of some GPU of the node; its worker reports which one."""
     ray, probed = gpu_node("g", "GPU-a", "GPU-b")
     core = Core(SETTINGS, Policy(), 1, 0.0)
     core.decide(NodesSeen((ray,)), 0.0)
@@ -59,8 +59,8 @@ def world_of_two_gpus() -> World:
     world = World(settings=SETTINGS)
     world.core = Core(SETTINGS, Policy(), 1, world.now_s)
     world.gpus = {"g/gpu#0": "GPU-a", "g/gpu#1": "GPU-b"}
-    world.tell(NodesSeen((ray,)))
-    world.tell(Probed(probed))
+    world.feed(NodesSeen((ray,)))
+    world.feed(Probed(probed))
     return world
 
 
@@ -69,7 +69,7 @@ def test_a_gpu_in_quarantine_gets_nothing() -> None:
     world = world_of_two_gpus()
     world.say("one", nvenc("j", 40))
     for _ in range(DEATHS_IN_A_ROW_MAX):
-        world.tell(Died(world.core.state.stations["g/gpu#0"].worker, "fell off the bus"))
+        world.feed(Died(world.core.state.stations["g/gpu#0"].worker, "fell off the bus"))
         world.wait(8)
         world.say("one", nvenc("j", 40))
     assert {lane.device for lane in world.core.state.placement.lanes} == {"GPU-b"}
@@ -78,14 +78,14 @@ def test_a_gpu_in_quarantine_gets_nothing() -> None:
     ]
 
 
-@pytest.mark.parametrize("wish", ["nvenc", "gpu", "bound"])
-def test_a_job_that_needs_a_gpu_ends_when_all_are_in_quarantine(wish: str) -> None:
+@pytest.mark.parametrize("wanted", ["nvenc", "gpu", "bound"])
+def test_a_job_that_needs_a_gpu_ends_when_all_are_in_quarantine(wanted: str) -> None:
     """Not while one of them may still work; and jobs that processors can do go on."""
     world = world_of_two_gpus()
     demand = nvenc("j", 40).demand
-    if wish == "gpu":
+    if wanted == "gpu":
         demand = replace(demand, encoder=EncoderChoice.AUTO, needs_gpu=True)
-    elif wish == "bound":
+    elif wanted == "bound":
         (rendition,) = demand.renditions
         rendition = replace(rendition, kind=EncoderKind("nvenc", "ada", "580"))
         demand = replace(demand, encoder=EncoderChoice.AUTO, renditions=(rendition,))
@@ -94,7 +94,7 @@ def test_a_job_that_needs_a_gpu_ends_when_all_are_in_quarantine(wish: str) -> No
     for station in ("g/gpu#0", "g/gpu#1"):
         for _ in range(DEATHS_IN_A_ROW_MAX):
             assert world.say("one", *jobs).broken == {}
-            world.tell(Died(world.core.state.stations[station].worker, "fell off the bus"))
+            world.feed(Died(world.core.state.stations[station].worker, "fell off the bus"))
             world.wait(8)
             world.say("one", *jobs)
     grants = world.say("one", *jobs)
@@ -120,6 +120,6 @@ def test_what_workers_measure_changes_the_rates() -> None:
     world.say("one", wants("j", 100))
     before = world.core.state.placement.lanes[0].fps
     station = world.core.state.stations["a/cpu#0"]
-    world.tell(Measured(station.worker, "j", 2, before / 4))
+    world.feed(Measured(station.worker, "j", 2, before / 4))
     world.say("one", wants("j", 50))
     assert world.core.state.placement.lanes[0].fps == pytest.approx(before / 4, rel=0.05)

@@ -1,4 +1,4 @@
-"""Workers of DLAs: a process for each, found again, left alone when sick; and jobs that hear there is none."""
+"""Workers of DLAs: a process for each, found again, left alone when sick; and jobs where there is none."""
 
 import time
 from dataclasses import dataclass, replace
@@ -27,14 +27,14 @@ from codecfleet.testing import FakeClusterBackend
 from ..core_worlds import World, node, total, wants
 
 
-def wish(job: str = "j", pieces: int = 10, dlas: tuple[int, ...] = ()) -> Demand:
+def wanted(job: str = "j", pieces: int = 10, dlas: tuple[int, ...] = ()) -> Demand:
     """Return what an inference job wants."""
     return replace(plain_demand(job, pieces), renditions=(), dlas=dlas)
 
 
 def infers(job: str = "j", pieces: int = 10, dlas: tuple[int, ...] = ()) -> JobReport:
     """Return what a client says of an inference job."""
-    return JobReport(wish(job, pieces, dlas))
+    return JobReport(wanted(job, pieces, dlas))
 
 
 def probed(ray: RayNode, dlas: int) -> Probed:
@@ -47,12 +47,12 @@ def orin(cores: int = 8, free: int | None = None) -> World:
     """Return a world of one machine with two DLAs."""
     ray = node("o", cores, free)
     world = World(ray)
-    world.tell(probed(ray, 2))
+    world.feed(probed(ray, 2))
     return world
 
 
 def test_each_dla_has_a_process_of_its_own() -> None:
-    """Two slots each, cores to decode with, no GPU; and the process is told which DLA is its own."""
+    """Two slots each, cores to decode with, no GPU; and the process learns which DLA is its own."""
     world = orin()
     grants = world.say("one", infers())
     assert {worker.rpartition(":")[0]: slots for worker, slots in grants.slots["j"].items()} == {
@@ -84,11 +84,11 @@ def test_transcodes_and_networks_keep_out_of_each_other_s_stations() -> None:
 
 
 def test_a_transcode_that_waits_for_its_worker_takes_no_dla_s() -> None:
-    """While a processor's station rests after deaths, what was meant for it goes nowhere else."""
+    """While a processor's station rests after deaths, its work goes nowhere else."""
     world = orin(4)
     world.say("one", wants("t", 50))
     for _ in range(2):
-        world.tell(Died(world.core.state.stations["o/cpu#0"].worker, "killed"))
+        world.feed(Died(world.core.state.stations["o/cpu#0"].worker, "killed"))
         world.say("one", wants("t", 50))
     assert world.core.state.stations["o/cpu#0"].state is StationState.RESTING
     assert world.say("one", wants("t", 50)).slots["t"] == {}
@@ -103,12 +103,12 @@ def test_workers_of_dlas_do_not_count_where_a_transcode_has_none() -> None:
 
 
 def test_a_dla_whose_processes_keep_dying_is_left_alone() -> None:
-    """It is quarantined by its number; its neighbour goes on, and a probe gives it another try."""
+    """It is quarantined by its number; its neighbour continues, and a probe gives it another try."""
     world = orin()
     world.say("one", infers())
     for _ in range(DEATHS_IN_A_ROW_MAX):
         book = world.core.state.stations["o/dla#1"]
-        world.tell(Died(book.worker, "it hangs"))
+        world.feed(Died(book.worker, "it hangs"))
         world.wait(1)
         world.say("one", infers())
     assert world.core.state.stations["o/dla#1"].state is StationState.QUARANTINED
@@ -120,7 +120,7 @@ def test_a_dla_whose_processes_keep_dying_is_left_alone() -> None:
 
 
 def test_a_worker_is_found_again_before_its_node_is_probed() -> None:
-    """A supervisor that restarts adopts what runs on a DLA that it has not heard of yet."""
+    """A supervisor that restarts adopts what runs on a DLA that it does not know yet."""
     core = Core(SupervisorSettings(), Policy(), 1, 0.0)
     core.decide(NodesSeen((node("o"),)), 0.0)
     found = FoundWorker("o/dla#1:7", WorkerFacts(11, 2, cores=2))
@@ -133,15 +133,15 @@ def test_a_worker_is_found_again_before_its_node_is_probed() -> None:
 
 
 def test_a_job_hears_that_there_is_no_dla_once_every_node_was_asked() -> None:
-    """Not before, since a node that says nothing may have one; and a transcode hears nothing of it."""
+    """Not before, since a node that says nothing may have one; and a transcode is not affected."""
     one, other = node("a"), node("b")
     world = World(one, other)
-    world.tell(probed(one, 0))
+    world.feed(probed(one, 0))
     assert world.say("one", infers()).refused == {}
-    world.tell(ProbeFailed("b", "it does not answer"))
+    world.feed(ProbeFailed("b", "it does not answer"))
     grants = world.say("one", infers(), wants("t", 5))
     assert grants.refused == {"j": "no machine has a DLA"}
-    world.tell(probed(other, 1))
+    world.feed(probed(other, 1))
     assert world.say("one", infers()).refused == {}
     assert world.say("one", infers(dlas=(1,))).refused == {"j": "no machine has DLA 1: they are counted from 0"}
     assert grants_for(world.core.state, "unknown", world.now_s).refused == {}
@@ -186,16 +186,16 @@ async def test_work_finds_its_network_where_it_runs() -> None:
     """Bytes that travel beside the work are there; such work gets slots of DLAs alone."""
     pool, backend = pool_on(1)
     async with pool:
-        pool.set_demand(wish())
+        pool.set_demand(wanted())
         assert await pool.submit(Infer(job="j", label="one")) == NETWORK.content
         assert {worker.rpartition(":")[0] for worker in backend.workers} == {"here/dla#0"}
 
 
 async def test_a_job_that_nothing_can_do_is_refused() -> None:
-    """One line, as soon as every node was asked, instead of waiting for ever."""
+    """One line, as soon as every node was asked, instead of waiting without end."""
     pool, _ = pool_on(0)
     async with pool:
-        assert (await pool.preview(wish())).never == "no machine has a DLA"
-        pool.set_demand(wish())
+        assert (await pool.preview(wanted())).never == "no machine has a DLA"
+        pool.set_demand(wanted())
         with pytest.raises(Unsupported, match="no machine has a DLA"):
             await pool.more_slots("j", 0)

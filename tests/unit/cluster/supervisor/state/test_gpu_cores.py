@@ -163,7 +163,7 @@ def test_a_name_that_no_table_has_can_do_nothing() -> None:
 
 
 def test_an_unprobed_node_has_the_gpus_that_are_known(machine: tuple[Device, ...]) -> None:
-    """Before any probe a node is its processor and the GPUs that somebody has named, in one list."""
+    """Before any probe a node is its processor and the GPUs that are named already, in one list."""
     node = RayNode(node="n", name="host", cores=12, free_cores=12, gpus=8, devices=machine).unprobed()
     assert node.devices[:8] == machine
     (processor,) = node.devices[8:]
@@ -176,8 +176,8 @@ def test_a_job_is_decoded_on_a_gpu_before_any_probe(machine: tuple[Device, ...])
     """The first work finds the GPU: its worker is reserved with the cores that encode, and the slots are its own."""
     core = Core(SupervisorSettings(idle_release_s=30), Policy(), 1, 0.0)
     core.decide(NodesSeen((RayNode(node="n", name="host", cores=12, free_cores=12, gpus=1, devices=machine[:1]),)), 0.0)
-    wish = replace(plain_demand("j", 100), needs_gpu=True)
-    effects = core.decide(Renewed(ClientReport("one", "driver", 1, (JobReport(wish, {}),))), 0.0)
+    wanted = replace(plain_demand("j", 100), needs_gpu=True)
+    effects = core.decide(Renewed(ClientReport("one", "driver", 1, (JobReport(wanted, {}),))), 0.0)
     (reserve,) = [effect for effect in effects if isinstance(effect, Reserve)]
     (placed,) = core.state.placement.lanes
     assert (reserve.station.station, placed.route) == ("n/gpu#0", Route.HYBRID)

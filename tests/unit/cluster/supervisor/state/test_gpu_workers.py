@@ -1,4 +1,4 @@
-"""Workers of GPUs: what their speed teaches, and how one that is worn is replaced."""
+"""Workers of GPUs: what their speed teaches, and how an old one is replaced."""
 
 from dataclasses import replace
 
@@ -53,10 +53,10 @@ def _world() -> World:
     )
     world = World()
     world.gpus = {STATION: "GPU-a"}
-    world.tell(NodesSeen((NODE,)))
-    world.tell(Probed(replace(NODE.unprobed(), devices=(device, *NODE.unprobed().devices))))
+    world.feed(NodesSeen((NODE,)))
+    world.feed(Probed(replace(NODE.unprobed(), devices=(device, *NODE.unprobed().devices))))
     world.say("one", job())
-    world.tell(NodesSeen((replace(NODE, free_cores=0),)))
+    world.feed(NodesSeen((replace(NODE, free_cores=0),)))
     world.say("one", job())
     assert _routes(world) == {Route.HYBRID}
     return world
@@ -68,7 +68,7 @@ def _routes(world: World) -> set[Route]:
 
 def _measure(world: World, fps: float, *, on_device: bool) -> None:
     station = world.core.state.stations[STATION]
-    world.tell(Measured(station.worker, "j", CORES, fps, on_device))
+    world.feed(Measured(station.worker, "j", CORES, fps, on_device))
 
 
 def test_a_hybrid_that_is_measured_slow_is_given_up() -> None:
@@ -92,14 +92,14 @@ def test_a_hybrid_that_is_measured_fast_is_kept() -> None:
     assert lane.fps == pytest.approx(40.0, rel=0.05)
 
 
-def test_a_worn_worker_finishes_and_is_replaced() -> None:
+def test_an_old_worker_finishes_and_is_replaced() -> None:
     """It gets no more work, keeps what it runs, and its station has a fresh process as soon as it is idle: no death."""
     world = _world()
     old = world.core.state.stations[STATION]
     worker, epoch = old.worker, old.epoch
     busy = replace(job(), held={worker: 3})
     world.say("one", busy)
-    world.tell(RecycleDue(worker, "it has used its GPU for 6.0 hours"))
+    world.feed(RecycleDue(worker, "it has used its GPU for 6.0 hours"))
     assert worker not in world.say("one", busy).slots["j"]
     world.wait(5)
     world.say("one", busy)
@@ -107,7 +107,7 @@ def test_a_worn_worker_finishes_and_is_replaced() -> None:
     world.say("one", job())
     world.wait(1)
     assert worker in world.stopped
-    world.tell(NodesSeen((NODE,)))
+    world.feed(NodesSeen((NODE,)))
     grants = world.say("one", job())
     book = world.core.state.stations[STATION]
     assert (book.state, book.deaths_in_a_row, book.recycle_due) == (StationState.READY, 0, "")

@@ -43,7 +43,7 @@ def test_a_sick_device_gets_no_work_until_a_probe_has_passed(watched: Watched, s
     watched.poll()
     assert watched.sessions() == 0
     assert watched.world.probes[-1] == Probe(watched.ray.node, again=True)
-    watched.world.tell(Probed(watched.probed))
+    watched.world.feed(Probed(watched.probed))
     assert watched.sessions() == before
 
 
@@ -55,10 +55,10 @@ def test_an_xid_of_the_device_quarantines_it_until_a_user_opens_its_node(watched
     assert watched.sessions() == 0
     assert "Xid 48, double-bit ECC error" in watched.device.state_reason
     watched.poll(3)
-    watched.world.tell(Probed(watched.probed))
+    watched.world.feed(Probed(watched.probed))
     assert watched.sessions() == 0
-    watched.world.tell(Asked(Order.UNCORDON, watched.ray.node))
-    watched.world.tell(Probed(watched.probed))
+    watched.world.feed(Asked(Order.UNCORDON, watched.ray.node))
+    watched.world.feed(Probed(watched.probed))
     watched.poll()
     assert watched.sessions() == before
 
@@ -102,7 +102,7 @@ def test_a_gpu_that_fell_off_the_bus_drains_its_node(watched: Watched) -> None:
     assert (book.state, book.is_polled) == (DeviceState.DRAINING, False)
     assert watched.sessions() == 0
     assert "Xid 79" in book.node.state_reason
-    watched.world.tell(Asked(Order.UNCORDON, watched.ray.node))
+    watched.world.feed(Asked(Order.UNCORDON, watched.ray.node))
     assert book.is_polled
 
 
@@ -115,11 +115,11 @@ def test_a_gpu_that_is_cut_meanwhile_is_probed_again(watched: Watched) -> None:
     found = watched.poll_health.poll(frozenset())
     assert isinstance(found, tuple)
     cut = tuple(replace(each, uuid="MIG-1", is_slice=True) if each.uuid == watched.raw else each for each in found)
-    watched.world.tell(HealthSeen(watched.ray.node, cut))
+    watched.world.feed(HealthSeen(watched.ray.node, cut))
     assert watched.world.probes[before:] == [Probe(watched.ray.node, again=True)]
     assert watched.device.busy == {}
-    watched.world.tell(Probed(watched.probed))
-    watched.world.tell(HealthSeen(watched.ray.node, cut))
+    watched.world.feed(Probed(watched.probed))
+    watched.world.feed(HealthSeen(watched.ray.node, cut))
     assert len(watched.world.probes) == before + 1
 
 

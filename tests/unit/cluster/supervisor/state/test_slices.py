@@ -136,8 +136,8 @@ class RayWorld(World):
         assert probed.shown is not None
         probed = replace(probed, shown=replace(probed.shown, container=container))
         self.ray = RayNode(node="g", name="host", cores=machine.cores, free_cores=machine.cores, gpus=started.gpus)
-        self.tell(NodesSeen((self.ray,)))
-        self.tell(Probed(probed))
+        self.feed(NodesSeen((self.ray,)))
+        self.feed(Probed(probed))
 
     def _slice_for(self, start: Start) -> str:
         if not start.station.takes_gpu:
@@ -157,9 +157,9 @@ class RayWorld(World):
         plain_job = plain_demand("j", 400)
         fast = (replace(plain_job.renditions[0], preset="1"),)
         decode = CodecCase(MediaCodec.H264, Direction.DECODE)
-        wish = JobReport(replace(plain_job, decode=decode, segments=(2000,) * 400, renditions=fast, needs_gpu=True))
+        wanted = JobReport(replace(plain_job, decode=decode, segments=(2000,) * 400, renditions=fast, needs_gpu=True))
         for _ in range(4):
-            slots = self.say("one", wish).slots["j"]
+            slots = self.say("one", wanted).slots["j"]
             self.wait(1)
         return slots
 
@@ -256,7 +256,7 @@ def test_slices_that_share_a_gpu_book_it_once(machines: dict[str, SimulatedNode]
     assert {(each.station.bundle, each.gpus, each.station.sharers) for each in asked} == {("g/gpu#0", 0.51, 3)}
 
 
-def wish(**changes: object) -> JobReport:
+def wanted(**changes: object) -> JobReport:
     """Return what a client says of a job that only GPUs can serve."""
     decode = CodecCase(MediaCodec.H264, Direction.DECODE)
     return JobReport(replace(plain_demand("j", 40), decode=decode, needs_gpu=True, **changes))
@@ -265,18 +265,18 @@ def wish(**changes: object) -> JobReport:
 def test_a_job_that_no_gpu_can_ever_serve_ends_with_the_reason(machines: dict[str, SimulatedNode]) -> None:
     """It says at once why it waits, and after a while that no GPU came: here all are hidden from Ray."""
     world = RayWorld(Started(machines["four"], 1, {CUDA_VARIABLE: "9"}))
-    first = world.say("one", wish())
+    first = world.say("one", wanted())
     assert "hidden from Ray by CUDA_VISIBLE_DEVICES" in first.waiting["j"]
     assert first.broken == {}
     for _ in range(29):
         world.wait(1)
-        assert world.say("one", wish()).broken == {}
+        assert world.say("one", wanted()).broken == {}
     world.wait(1)
-    assert "no GPU came for it within 30 s: no device can do it" in world.say("one", wish()).broken["j"]
+    assert "no GPU came for it within 30 s: no device can do it" in world.say("one", wanted()).broken["j"]
 
 
 def test_a_job_whose_gpu_ray_never_gives_ends_with_the_reason(machines: dict[str, SimulatedNode]) -> None:
-    """Other work of Ray's has the GPU: the job says so within seconds, and does not wait for ever."""
+    """Other work of Ray's has the GPU: the job says so within seconds, and does not wait without end."""
     world = RayWorld(plain(machines["passed through"]))
     carry_out = world.carry_out
 
@@ -302,11 +302,11 @@ def test_a_job_that_others_keep_waiting_is_not_given_up(machines: dict[str, Simu
     """The job that holds the GPU's slots will leave them: that is a queue, and no broken promise."""
     world = RayWorld(plain(machines["passed through"]))
     for _ in range(3):
-        slots = world.say("one", wish(workers_max=None)).slots["j"]
+        slots = world.say("one", wanted(workers_max=None)).slots["j"]
         world.wait(1)
     for _ in range(40):
-        world.say("one", replace(wish(), held=slots))
-        assert world.say("two", wish()).broken == {}
+        world.say("one", replace(wanted(), held=slots))
+        assert world.say("two", wanted()).broken == {}
         world.wait(1)
 
 
@@ -315,15 +315,15 @@ def test_two_ray_nodes_of_one_host_each_serve_every_slice_of_theirs(machines: di
     world = World()
     report = simulated_report(machines["two cut alike"])
     cores = machines["two cut alike"].cores
-    world.tell(
+    world.feed(
         NodesSeen(tuple(RayNode(node=n, name="host", cores=cores, free_cores=cores, gpus=1) for n in ("a", "b")))
     )
     probed = [node_of_report(report, node=name, cuda_visible=number) for name, number in (("a", "0"), ("b", "1"))]
     slices = [device.device for device in probed[0].devices if device.kind is DeviceKind.MIG]
     world.gpus = {"a/gpu#0": slices[0], "b/gpu#0": slices[2]}
     for node in probed:
-        world.tell(Probed(node))
-    world.say("one", wish(segments=(2000,) * 400))
+        world.feed(Probed(node))
+    world.say("one", wanted(segments=(2000,) * 400))
     served = {
         book.device for book in world.core.state.stations.values() if book.state is StationState.READY and book.device
     }
@@ -334,7 +334,7 @@ def test_a_device_that_ray_gave_unannounced_is_still_judged_by_its_health(machin
     """What a worker took outranks what Ray was thought to have, and damage outranks both."""
     world = RayWorld(plain(machines["four"]))
     uuids = [device.uuid for device in _gpus(machines["four"])]
-    world.tell(NodesSeen((replace(world.ray, gpus=2),)))
+    world.feed(NodesSeen((replace(world.ray, gpus=2),)))
     world.gpus = {"g/gpu#0": uuids[0], "g/gpu#1": uuids[3]}
     world.run_job()
     assert world.devices()[uuids[3]].state is DeviceState.OPEN
@@ -342,14 +342,14 @@ def test_a_device_that_ray_gave_unannounced_is_still_judged_by_its_health(machin
     nvml.device(uuids[3]).ecc_uncorrected = 1
     polled = HealthPoll(nvml).poll(frozenset())
     assert isinstance(polled, tuple)
-    world.tell(HealthSeen("g", polled))
+    world.feed(HealthSeen("g", polled))
     assert world.devices()[uuids[3]].state is DeviceState.QUARANTINED
 
 
 def test_a_gpu_job_that_cannot_be_placed_costs_nothing_to_others(machines: dict[str, SimulatedNode]) -> None:
     """A demand that makes placement itself fail is refused by name, and the others are placed at once."""
     world = RayWorld(plain(machines["passed through"]))
-    world.report("two", wish(width=0, height=0))
+    world.report("two", wanted(width=0, height=0))
     assert "it cannot be placed" in world.core.state.unservable["two/j"]
     assert _after_a_second(world).broken == {}
     assert _after_a_second(world).slots["j"]
@@ -357,7 +357,7 @@ def test_a_gpu_job_that_cannot_be_placed_costs_nothing_to_others(machines: dict[
 
 def _after_a_second(world: RayWorld) -> Grants:
     world.wait(1)
-    return world.say("one", wish())
+    return world.say("one", wanted())
 
 
 def test_compute_instances_share_their_engines(machines: dict[str, SimulatedNode]) -> None:
