@@ -111,8 +111,8 @@ def _read(message: str, table: dict[int, tuple[str, str]]) -> Fault:
     for sign, reason, fix in _NO_LIBRARY:
         if sign in plain.lower():
             return Fault(None, reason, fix)
-    codes = [int(text) for text in _CODE.findall(plain)]
-    code = codes[0] if codes else None
+    found = _CODE.search(plain)
+    code = int(found[1]) if found else None
     if code in table:
         reason, fix = table[code]
         return Fault(code, f"{reason} (error {code})", fix)

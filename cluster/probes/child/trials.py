@@ -1,7 +1,7 @@
 """Many cases tried in child processes, one after the other: a case that ends its child ends nothing else.
 
-A child is told the cases and yields, for each, ``{"case": name}`` when it begins with it and a map with more keys when
-it is done. So the values that a dead child leaves behind tell which case it died of; the others go on in a new child.
+A child gets the cases and yields, for each, ``{"case": name}`` when it begins and a map with more keys when it is done.
+So the values that a dead child leaves show which case it died of; the others continue in a new child.
 """
 
 import time
@@ -58,7 +58,7 @@ def try_cases(
     run: RunChild = run_in_child,
     clock: Callable[[], float] = time.monotonic,
 ) -> CasesOutcome:
-    """Try ``cases``, the worthiest first, in as many children as it takes, within ``limit_s`` for all of them.
+    """Try ``cases``, the most important first, in as many children as it takes, within ``limit_s`` for all of them.
 
     ``probe`` is the generator function for ``run_in_child``; ``arguments`` makes its keyword arguments from the cases
     and the seconds that are left. ``environment`` is the children's; ``run`` runs one; ``clock`` counts seconds.
@@ -73,10 +73,9 @@ def try_cases(
         found, problem = _read(outcome)
         results += found
         reached = {result.case for result in found}
-        if not reached or outcome.returned:
-            left = tuple(case for case in left if case not in reached)
-            break
         left = tuple(case for case in left if case not in reached)
+        if not reached or outcome.returned:
+            break
     return CasesOutcome(tuple(results), left, (problem or "the time for trials was up") if left else "")
 
 

@@ -28,6 +28,7 @@ _BUNDLED_RUNTIME = re.compile(r"libcudart[^/]*\.so\.(\d+\.\d+)")
 _RUNTIME_PACKAGES = ("cuda-bindings", "nvidia-cuda-runtime", "nvidia-cuda-runtime-cu12", "nvidia-cuda-runtime-cu11")
 _NO_LIBRARY = Unavailable(Absence.NO_LIBRARY, "there is no libcuda.so.1 here")
 _NOT_ASKED = Unavailable(Absence.FAILED, "the question was not reached")
+_NOT_IN_DRIVER = Unavailable(Absence.FUNCTION_NOT_FOUND, "the driver is older than the question")
 _NOT_INITIALISED = Unavailable(Absence.FAILED, "cuInit failed, so nothing more was asked")
 
 
@@ -167,7 +168,7 @@ class _Said:
         values = self.one(key, *first)
         if values is None:
             return self._not_reached()
-        return _not_in_driver() if values[0] is None else int(values[0])
+        return _NOT_IN_DRIVER if values[0] is None else int(values[0])
 
     def answer(self, key: str, meaning: Any, *first: str | int) -> Maybe[Any]:
         """Return what a call answered: ``meaning`` of its value, or the absence that its code is."""
@@ -176,7 +177,7 @@ class _Said:
             return self._not_reached()
         code, value = values
         if code is None:
-            return _not_in_driver()
+            return _NOT_IN_DRIVER
         if code != 0:
             error = cuda_error(code)
             return Unavailable(Absence.FAILED, f"{error.name} ({code}): {error.meaning}")
@@ -188,18 +189,12 @@ class _Said:
         return _NOT_ASKED if self.one("init") in (None, [0]) else _NOT_INITIALISED
 
 
-def _not_in_driver() -> Unavailable:
-    return Unavailable(Absence.FUNCTION_NOT_FOUND, "the driver is older than the question")
-
-
 def _library_said(said: _Said) -> Maybe[CudaLibrary]:
     refused = said.one("no library")
     if refused is not None:
         return Unavailable(Absence.NO_LIBRARY, f"libcuda cannot be loaded: {refused[0]}")
     found = said.one("library")
-    if found is None or not found[0]:
-        return _NOT_ASKED
-    return _library(found[0])
+    return _library(found[0]) if found and found[0] else _NOT_ASKED
 
 
 def _library(path: str) -> CudaLibrary:

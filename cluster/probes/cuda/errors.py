@@ -8,8 +8,7 @@ from typing import Final
 class CudaError:
     """One code of the driver and runtime interfaces, which share their numbers from 34 on.
 
-    ``name`` is the driver's, or the runtime's where only that has one. ``meaning`` and ``fix`` are one sentence each
-    without a full stop. ``is_passing``: the same call may succeed later, with nothing fixed.
+    ``is_passing``: the same call may succeed later, with nothing fixed.
     """
 
     code: int
@@ -91,16 +90,8 @@ CUDA_ERRORS: Final = {
             "a compat libcuda was loaded, and this GPU is none of those that forward compatibility is for",
             "take the compat package out of LD_LIBRARY_PATH and ld.so.conf, and install a newer driver instead",
         ),
-        805: (
-            "CUDA_ERROR_MPS_CONNECTION_FAILED",
-            "no connection to the MPS control daemon or its server",
-            _MPS_FIX,
-        ),
-        806: (
-            "CUDA_ERROR_MPS_RPC_FAILURE",
-            "a call to the MPS server failed",
-            _MPS_FIX,
-        ),
+        805: ("CUDA_ERROR_MPS_CONNECTION_FAILED", "no connection to the MPS control daemon or its server", _MPS_FIX),
+        806: ("CUDA_ERROR_MPS_RPC_FAILURE", "a call to the MPS server failed", _MPS_FIX),
         807: (
             "CUDA_ERROR_MPS_SERVER_NOT_READY",
             "the MPS server takes no clients just now: it starts, or recovers from a fault",

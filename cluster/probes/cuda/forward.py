@@ -111,12 +111,10 @@ def _fits(library: CudaLibrary, host_driver: str, report: CudaReport) -> Diagnos
     subject, because, fix = "forward compatibility", found.because, _fix_package(library)
     if report.init_code == _MISMATCH:
         return Diagnosis(subject, Grade.BROKEN, found.rule, f"{because}; cuInit refused it (803)", fix)
-    if found.answer is Forward.WORKS:
-        return Diagnosis(subject, Grade.LIMITED, found.rule, because, "", _limits(report))
-    if found.answer is Forward.NOT_NEEDED:
-        return Diagnosis(subject, Grade.LIMITED, found.rule, because, fix, _limits(report))
-    if report.init_code == 0:
-        because += "; all the same cuInit accepted it"
+    fits = found.answer in (Forward.WORKS, Forward.NOT_NEEDED)
+    if fits or report.init_code == 0:
+        because += "" if fits else "; cuInit accepted it all the same"
+        fix = "" if found.answer is Forward.WORKS else fix
         return Diagnosis(subject, Grade.LIMITED, found.rule, because, fix, _limits(report))
     return Diagnosis(subject, Grade.UNKNOWN if found.answer is None else Grade.BROKEN, found.rule, because, fix)
 
@@ -159,10 +157,9 @@ def _deployed(library: CudaLibrary, report: CudaReport) -> Diagnosis:
     if isinstance(how, Unavailable):
         return Diagnosis("compat package's deployment", Grade.UNKNOWN, rule, how.reason)
     because = f"{library.path} is deployed {how.value}"
-    if how is Deployment.MODULES:
-        fix = "let the module check that the package fits the driver before it sets the path, else fall back"
-        return Diagnosis("compat package's deployment", Grade.OK, rule, because, fix)
-    return Diagnosis("compat package's deployment", Grade.OK, rule, because)
+    fix = "let the module check that the package fits the driver before it sets the path, else fall back"
+    has_module = how is Deployment.MODULES
+    return Diagnosis("compat package's deployment", Grade.OK, rule, because, fix if has_module else "")
 
 
 def _limits(report: CudaReport) -> tuple[str, ...]:

@@ -130,11 +130,10 @@ def judge_pynvvideocodec(
             _SUBJECT, Grade.LIMITED, "it is an optional package", package.version.reason, INSTALL_EXTRA, limits
         )
         return
-    imports = () if isinstance(package.picked, str) else (_system, _library, _api)
-    sessions = () if codecs_work else (_orin, _blackwell)
-    unmet = next((verdict for rule in (*imports, *sessions) for verdict in rule(package, report)), None)
-    if unmet is not None:
-        yield unmet
+    imports = () if isinstance(package.picked, str) else (*_system(package), *_library(report), *_api(report))
+    sessions = () if codecs_work else (*_orin(report), *_blackwell(report))
+    if unmet := (*imports, *sessions):
+        yield unmet[0]
     elif isinstance(package.picked, Unavailable):
         fix = "import it by hand for the whole message: python -c 'import PyNvVideoCodec'"
         yield Diagnosis(_SUBJECT, Grade.BROKEN, "its import, tried in a process of its own", package.picked.reason, fix)
@@ -156,7 +155,7 @@ def _driver(report: CudaReport) -> tuple[int, ...]:
     return () if isinstance(module, Unavailable) or report.is_tegra else version_numbers(module.version)
 
 
-def _system(package: PyNvVideoCodecReport, report: CudaReport) -> Iterator[Diagnosis]:  # noqa: ARG001 - one signature
+def _system(package: PyNvVideoCodecReport) -> Iterator[Diagnosis]:
     """Judge Python and the C library."""
     needs, python = PyNvVideoCodecNeeds, version_numbers(package.python_version)
     if not needs.OLDEST_PYTHON <= python <= needs.NEWEST_PYTHON:
@@ -165,26 +164,23 @@ def _system(package: PyNvVideoCodecReport, report: CudaReport) -> Iterator[Diagn
         yield Diagnosis(_SUBJECT, Grade.BROKEN, "its installation page", because, "use a Python among those")
     new_arm = package.machine == "aarch64" and python >= _AARCH64_NEW_PYTHON
     glibc = needs.AARCH64_NEW_PYTHON_GLIBC if new_arm else needs.GLIBC
-    if isinstance(package.glibc_version, Unavailable) or version_numbers(package.glibc_version) < glibc:
-        found = (
-            package.glibc_version.reason
-            if isinstance(package.glibc_version, Unavailable)
-            else f"this is {package.glibc_version}"
-        )
+    has = package.glibc_version
+    if isinstance(has, Unavailable) or version_numbers(has) < glibc:
+        found = has.reason if isinstance(has, Unavailable) else f"this is {has}"
         because = f"it needs glibc {glibc[0]}.{glibc[1]} or later, and {found}"
         yield Diagnosis(
             _SUBJECT, Grade.BROKEN, "its wheels' platform tags", because, "use a newer distribution or image"
         )
 
 
-def _orin(package: PyNvVideoCodecReport, report: CudaReport) -> Iterator[Diagnosis]:  # noqa: ARG001 - one signature
+def _orin(report: CudaReport) -> Iterator[Diagnosis]:
     if report.is_tegra and any(device.compute_capability == _ORIN for device in report.devices):
         because = "among Jetsons it works on Thor alone, and this is an Orin"
         limits = ("no NVDEC or NVENC through this package",)
         yield Diagnosis(_SUBJECT, Grade.LIMITED, "its installation page", because, "", limits)
 
 
-def _library(package: PyNvVideoCodecReport, report: CudaReport) -> Iterator[Diagnosis]:  # noqa: ARG001 - one signature
+def _library(report: CudaReport) -> Iterator[Diagnosis]:
     found = report.codec_libraries.get(_ENCODE_LIBRARY)
     if isinstance(found, Unavailable):
         because = (
@@ -197,7 +193,7 @@ def _library(package: PyNvVideoCodecReport, report: CudaReport) -> Iterator[Diag
         yield Diagnosis(_SUBJECT, Grade.BROKEN, "it needs the encode library to import", because, fix)
 
 
-def _api(package: PyNvVideoCodecReport, report: CudaReport) -> Iterator[Diagnosis]:  # noqa: ARG001 - one signature
+def _api(report: CudaReport) -> Iterator[Diagnosis]:
     if isinstance(report.nvenc_api, Unavailable) or build_for(report.nvenc_api) is not None:
         return
     oldest = PyNvVideoCodecNeeds.OLDEST_API
@@ -206,7 +202,7 @@ def _api(package: PyNvVideoCodecReport, report: CudaReport) -> Iterator[Diagnosi
     yield Diagnosis(_SUBJECT, Grade.BROKEN, "which NVENC interface its builds need", because, fix)
 
 
-def _blackwell(package: PyNvVideoCodecReport, report: CudaReport) -> Iterator[Diagnosis]:  # noqa: ARG001 - one signature
+def _blackwell(report: CudaReport) -> Iterator[Diagnosis]:
     needed, driver = PyNvVideoCodecNeeds.BLACKWELL_DRIVER, _driver(report)
     is_here = any(
         isinstance(device.compute_capability, str) and version_numbers(device.compute_capability) >= _BLACKWELL

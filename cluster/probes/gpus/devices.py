@@ -18,7 +18,7 @@ from ..nvml.health import probe_health
 from ..nvml.mig import probe_mig, probe_profiles, read_memory, whole_gpu_engines
 from ..nvml.use import probe_use
 from ..report.absence import Absence, Maybe, Unavailable, known
-from ..report.device_report import DeviceKind, DeviceReport, Health, MigReport
+from ..report.device_report import DeviceKind, DeviceReport, MigReport
 from ..report.engines import EngineCount
 from ..vgpu.guest import guest_absence
 
@@ -147,21 +147,7 @@ def _probe_devices(
             if event.xid is not None:
                 seen[event.uuid] = (*seen.get(event.uuid, ()), event.xid)
     refused = {uuid: watch.failure or watch.unwatched.get(uuid) for uuid in handles}
-    return tuple(_finish(each, _Watched(seen, refused)) if isinstance(each, _Subject) else each for each in subjects)
-
-
-@dataclass(frozen=True, slots=True)
-class _Watched:
-    """What a watch brought, by UUID: Xids, and why none would be seen."""
-
-    xids: Mapping[str, tuple[int, ...]]
-    refused: Mapping[str, Unavailable | None]
-
-    def health(self, questions: DeviceQuestions, uuid: Maybe[str]) -> Health:
-        """Ask for the health of a device, and add what was watched; without its UUID it could not be."""
-        if isinstance(uuid, Unavailable):
-            return probe_health(questions, xids_refused=uuid)
-        return probe_health(questions, self.xids.get(uuid, ()), self.refused.get(uuid))
+    return tuple(_finish(each, seen, refused) if isinstance(each, _Subject) else each for each in subjects)
 
 
 def _begin(nvml: NvmlLike, index: int, gpm_interval_s: float) -> "_Subject | DeviceReport":
@@ -189,8 +175,12 @@ def _begin(nvml: NvmlLike, index: int, gpm_interval_s: float) -> "_Subject | Dev
     )
 
 
-def _finish(subject: _Subject, watched: _Watched) -> DeviceReport:
-    questions = subject.questions
+def _finish(
+    subject: _Subject, xids: Mapping[str, tuple[int, ...]], refused: Mapping[str, Unavailable | None]
+) -> DeviceReport:
+    """Ask for the rest; ``xids``, and why none would be seen (``refused``), are by UUID."""
+    questions, uuid = subject.questions, subject.uuid
+    watched = ((), uuid) if isinstance(uuid, Unavailable) else (xids.get(uuid, ()), refused.get(uuid))
     mig, whole_gpm = _with_gpm(subject)
     name: Maybe[str] = questions.ask("nvmlDeviceGetName", read=read_text)
     facts = probe_facts(questions)
@@ -214,7 +204,7 @@ def _finish(subject: _Subject, watched: _Watched) -> DeviceReport:
         mig=mig,
         facts=facts,
         # Last, so that it knows of every answer that meant trouble.
-        health=watched.health(questions, subject.uuid),
+        health=probe_health(questions, *watched),
     )
 
 
@@ -251,5 +241,5 @@ def _unreachable(nvml: NvmlLike, index: int, refused: Unavailable, code: int) ->
     questions = DeviceQuestions(nvml, None, lambda _: refused)
     trouble = Trouble("nvmlDeviceGetHandleByIndex", code)
     subject = _Subject(index, questions, refused, refused, refused, (), None)
-    report = _finish(subject, _Watched({}, {}))
+    report = _finish(subject, {}, {})
     return replace(report, health=replace(report.health, lost=trouble.sentence))

@@ -1,4 +1,4 @@
-"""What is known of video engines before anybody asked a machine: ``configs/hardware.toml`` as frozen values.
+"""What is known of video engines before a machine is probed: ``configs/hardware.toml`` as frozen values.
 
 Everything here is a start value. Probes replace counts and capabilities, workers' measurements replace rates.
 """

@@ -1,4 +1,4 @@
-"""Asks NVML how every device of this machine is, again and again, and watches for Xid errors in between.
+"""Asks NVML how every device of this machine is, at every poll, and watches for Xid errors in between.
 
 Far less than a probe asks, so that it may run beside work: about 30 questions a device. The library stays open between
 polls, because only an open event set keeps events (NVML API Reference Manual, "Event Handling Methods"). While it is

@@ -1,7 +1,7 @@
 """How one device is just now, as values: what ``health_poll.py`` asks every 10 s, and the supervisor decides by.
 
 Percentages are of an engine kind's whole capacity on that device: in a vGPU's guest, of what the guest may occupy
-(vGPU Management SDK guide, 3.2). What a device does not tell is a ``Unavailable`` with its reason, never a zero.
+(vGPU Management SDK guide, 3.2). What a device does not report is an ``Unavailable`` with its reason, never a zero.
 """
 
 from collections.abc import Iterable
@@ -100,5 +100,5 @@ def _percent(values: Iterable[int | None]) -> Maybe[int]:
 def _memory(mine: list[DeviceProcess]) -> Maybe[int]:
     told = [process.memory_bytes for process in mine if process.memory_bytes is not None]
     if len(told) < len(mine):
-        return Unavailable(Absence.NOT_FOUND, "the driver keeps to itself how much memory each process has")
+        return Unavailable(Absence.NOT_FOUND, "the driver does not report each process's memory")
     return sum(told)

@@ -1,6 +1,6 @@
-"""NVML asked in a child process: a driver that is stuck must not take its asker along.
+"""NVML asked in a child process: a driver that hangs must not hang this process.
 
-What travels back is the report as plain values, one map per part, so that a part that was reached counts.
+The report comes back as plain values, one map per part, so that the parts before a hang count.
 """
 
 import time
@@ -59,7 +59,7 @@ def _rebuilt(outcome: ChildOutcome) -> NvmlAnswers:
     try:
         said = {key: _adapters()[key].validate_python(part) for key, part in parts.items() if key in absent}
     except ValidationError as error:
-        reason = f"what NVML answered is not of the shape it should be: {error.errors()[0]['msg']}"
+        reason = f"NVML's report cannot be read: {error.errors()[0]['msg']}"
         return NvmlAnswers(Unavailable(Absence.FAILED, reason), {}, {}, (reason,))
     return NvmlAnswers(**absent | said, problems=() if outcome.returned else (outcome.detail,))
 

@@ -145,14 +145,12 @@ def _no_devices(container: ContainerReport, cuda: CudaReport) -> Iterator[Diagno
     if container.visible_devices is None or container.device_minors or cuda.init_code == 0:
         return
     subject, rule = "NVIDIA_VISIBLE_DEVICES", "the container runtime passes the devices that it names"
+    because = f'it is "{container.visible_devices}", but there is no /dev/nvidiaN here'
+    fix = "on a machine with GPUs, run it with NVIDIA's container runtime (--gpus all, or --runtime=nvidia)"
     if container.visible_devices in _VOID:
         because = f'it is "{container.visible_devices}", so the container was given no GPU'
         fix = "to use GPUs, start it with --gpus all -e NVIDIA_VISIBLE_DEVICES=all"
-        yield Diagnosis(subject, Grade.UNKNOWN, rule, because, fix)
-    else:
-        because = f'it is "{container.visible_devices}", but there is no /dev/nvidiaN here'
-        fix = "on a machine with GPUs, run it with NVIDIA's container runtime (--gpus all, or --runtime=nvidia)"
-        yield Diagnosis(subject, Grade.UNKNOWN, rule, because, fix)
+    yield Diagnosis(subject, Grade.UNKNOWN, rule, because, fix)
 
 
 def _capabilities(container: ContainerReport, cuda: CudaReport) -> Iterator[Diagnosis]:

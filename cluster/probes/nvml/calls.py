@@ -1,8 +1,8 @@
 """The one place where NVML is called, and where its errors become values.
 
-NVML answers with a return code, which the Python binding raises. A code that says "not here, not for you, not in this
-driver" is an ordinary answer about a machine; a lost GPU or a driver that was exchanged under us is trouble that
-health has to see. Neither may leave a probe as an exception, and neither may become a zero.
+NVML answers with a return code, which the Python binding raises. "Not supported", "no permission" and the like are
+ordinary answers about a machine; a lost GPU or a replaced driver is trouble that health has to see. Neither may leave a
+probe as an exception or become a zero.
 
 The library is always an argument: the ``pynvml`` module (package nvidia-ml-py), or ``codecfleet.testing.FakeNvml``.
 Return codes: NVML API Reference Manual, "nvmlReturn_t".
@@ -38,14 +38,14 @@ RETURN_CODES: dict[int, str] = {**dict(enumerate(_NAMES.split())), 999: "UNKNOWN
 _ORDINARY: dict[int, tuple[Absence, str]] = {
     SUCCESS: (Absence.NOT_FOUND, "there are no samples"),
     2: (Absence.NOT_SUPPORTED, "this device does not take the question"),
-    3: (Absence.NOT_SUPPORTED, "this device or its driver has no such thing"),
-    4: (Absence.NO_PERMISSION, "the driver tells only privileged users"),
-    6: (Absence.NOT_FOUND, "there is none just now"),
+    3: (Absence.NOT_SUPPORTED, "this device or its driver does not have it"),
+    4: (Absence.NO_PERMISSION, "the driver answers only privileged users"),
+    6: (Absence.NOT_FOUND, "there is none at present"),
     9: (Absence.NO_LIBRARY, "the NVIDIA kernel driver is not loaded"),
     10: (Absence.TIMED_OUT, "the driver did not answer in time"),
     12: (Absence.NO_LIBRARY, "libnvidia-ml.so.1 was not found"),
     13: (Absence.FUNCTION_NOT_FOUND, "the installed driver is older than the question"),
-    21: (Absence.NOT_FOUND, "there is no data just now"),
+    21: (Absence.NOT_FOUND, "there is no data at present"),
     22: (Absence.NOT_SUPPORTED, "the vGPU has no ECC"),
     24: (Absence.NOT_SUPPORTED, "this device has no such frequency"),
     25: (Absence.FUNCTION_NOT_FOUND, "the driver does not know this version of the question"),

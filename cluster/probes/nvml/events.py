@@ -38,7 +38,7 @@ EVENTS_PER_POLL = 1000  # a storm of events must not keep a poll from returning
 
 @dataclass(frozen=True, slots=True)
 class DeviceEvent:
-    """Something that happened to a device. ``xid`` is set for Xid errors, the instances where it hit one MIG slice."""
+    """An event of a device. ``xid`` is set for Xid errors, the instances where it hit one MIG slice."""
 
     uuid: str
     name: str
@@ -126,7 +126,7 @@ def _register(nvml: NvmlLike, event_set: object, handle: object) -> Unavailable 
     if isinstance(supported, Unavailable):
         return supported
     if not supported & WANTED:
-        return Unavailable(Absence.NOT_SUPPORTED, "this device tells no events")
+        return Unavailable(Absence.NOT_SUPPORTED, "this device reports no events")
     registered = ask_named(nvml, "nvmlDeviceRegisterEvents", handle, supported & WANTED, event_set)
     return registered if isinstance(registered, Unavailable) else None
 

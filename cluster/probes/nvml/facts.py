@@ -1,4 +1,4 @@
-"""The long tail of NVML: what people want to know of a GPU and nothing is placed by. A table, and who asks it.
+"""Facts that people want to know of a GPU and that placement does not use: a table, and what asks it.
 
 Every device query that the vGPU Management SDK guide names in 3.3.2 is here or in ``health.py``; on a vGPU's
 guest they are not asked. Names carry their units. Functions that newer drivers have renamed are asked under both names
@@ -92,7 +92,7 @@ _BRAND_WORDS = (
 BRANDS = dict(enumerate(_BRAND_WORDS.split()))
 """nvmlBrandType_t, by the words that images have for them in NVIDIA_REQUIRE_CUDA."""
 
-_IDENTITY = (
+FACTS: tuple[Fact, ...] = (
     Fact("brand", "nvmlDeviceGetBrand", _choice(BRANDS)),
     Fact("serial", "nvmlDeviceGetSerial", read_text),
     Fact("board_part_number", "nvmlDeviceGetBoardPartNumber", read_text),
@@ -106,8 +106,6 @@ _IDENTITY = (
     Fact("bus_type", "nvmlDeviceGetBusType", _choice(BUS_TYPES)),
     Fact("gpu_cores", "nvmlDeviceGetNumGpuCores", int),
     Fact("memory_bus_bits", "nvmlDeviceGetMemoryBusWidth", int),
-)
-_MODES = (
     Fact("gpu_operation_mode", "nvmlDeviceGetGpuOperationMode", _item(0, _choice(OPERATION_MODES))),
     Fact("gpu_operation_mode_pending", "nvmlDeviceGetGpuOperationMode", _item(1, _choice(OPERATION_MODES))),
     Fact("compute_mode", "nvmlDeviceGetComputeMode", _choice(COMPUTE_MODES)),
@@ -116,8 +114,6 @@ _MODES = (
     Fact("persistence_mode", "nvmlDeviceGetPersistenceMode", _enabled),
     Fact("accounting_mode", "nvmlDeviceGetAccountingMode", _enabled),
     Fact("display_active", "nvmlDeviceGetDisplayActive", _enabled),
-)
-_PCIE = (
     Fact("pcie_generation_max", "nvmlDeviceGetMaxPcieLinkGeneration", int),
     Fact("pcie_generation", "nvmlDeviceGetCurrPcieLinkGeneration", int),
     Fact("pcie_width_max", "nvmlDeviceGetMaxPcieLinkWidth", int),
@@ -127,8 +123,6 @@ _PCIE = (
     Fact("pcie_replays", "nvmlDeviceGetPcieReplayCounter", int),
     Fact("pcie_sent_kb_per_s", "nvmlDeviceGetPcieThroughput", int, (0,)),
     Fact("pcie_received_kb_per_s", "nvmlDeviceGetPcieThroughput", int, (1,)),
-)
-_ENVIRONMENT = (
     Fact("fan_percent", "nvmlDeviceGetFanSpeed", int),
     Fact("clocks_throttle_reasons_supported", "nvmlDeviceGetSupportedClocksThrottleReasons", read_reasons),
     Fact("clocks_throttle_reasons", "nvmlDeviceGetCurrentClocksThrottleReasons", read_reasons),
@@ -139,8 +133,6 @@ _ENVIRONMENT = (
     Fact("temperature_shutdown_c", "nvmlDeviceGetTemperatureThreshold", int, (0,)),
     Fact("temperature_slowdown_c", "nvmlDeviceGetTemperatureThreshold", int, (1,)),
     Fact("performance_state", "nvmlDeviceGetPerformanceState", int),
-)
-_POWER = (
     Fact("power_management", "nvmlDeviceGetPowerManagementMode", _enabled),
     Fact("power_w", "nvmlDeviceGetPowerUsage", _watts),
     Fact("power_limit_w", "nvmlDeviceGetPowerManagementLimit", _watts),
@@ -149,8 +141,6 @@ _POWER = (
     Fact("power_limit_min_w", "nvmlDeviceGetPowerManagementLimitConstraints", _item(0, _watts)),
     Fact("power_limit_max_w", "nvmlDeviceGetPowerManagementLimitConstraints", _item(1, _watts)),
     Fact("energy_j", "nvmlDeviceGetTotalEnergyConsumption", _watts),  # millijoules to joules
-)
-_ECC = (
     Fact("ecc_enabled", "nvmlDeviceGetEccMode", _item(0, _enabled)),
     Fact("ecc_enabled_pending", "nvmlDeviceGetEccMode", _item(1, _enabled)),
     *(
@@ -169,30 +159,17 @@ _ECC = (
     Fact("remapped_rows_corrected", "nvmlDeviceGetRemappedRows", _item(0)),
     Fact("remapped_rows_uncorrected", "nvmlDeviceGetRemappedRows", _item(1)),
     Fact("remapped_rows_failed", "nvmlDeviceGetRemappedRows", _item(3, bool)),
-)
-_CLOCK_FACTS = tuple(
-    Fact(f"{prefix}{clock}_mhz", function, int, (number,))
-    for prefix, function in (
-        ("clock_", "nvmlDeviceGetClockInfo"),
-        ("clock_max_", "nvmlDeviceGetMaxClockInfo"),
-        ("clock_applications_", "nvmlDeviceGetApplicationsClock"),
-        ("clock_applications_default_", "nvmlDeviceGetDefaultApplicationsClock"),
-    )
-    for clock, number in _CLOCKS.items()
-)
-_AUTO_BOOST = (
+    *(
+        Fact(f"{prefix}{clock}_mhz", function, int, (number,))
+        for prefix, function in (
+            ("clock_", "nvmlDeviceGetClockInfo"),
+            ("clock_max_", "nvmlDeviceGetMaxClockInfo"),
+            ("clock_applications_", "nvmlDeviceGetApplicationsClock"),
+            ("clock_applications_default_", "nvmlDeviceGetDefaultApplicationsClock"),
+        )
+        for clock, number in _CLOCKS.items()
+    ),
     Fact("auto_boost", "nvmlDeviceGetAutoBoostedClocksEnabled", _item(0, _enabled)),
     Fact("auto_boost_default", "nvmlDeviceGetAutoBoostedClocksEnabled", _item(1, _enabled)),
-)
-
-FACTS: tuple[Fact, ...] = (
-    *_IDENTITY,
-    *_MODES,
-    *_PCIE,
-    *_ENVIRONMENT,
-    *_POWER,
-    *_ECC,
-    *_CLOCK_FACTS,
-    *_AUTO_BOOST,
 )
 """Every fact, in the order of the vGPU Management SDK guide's 3.3.2 tables."""

@@ -1,6 +1,6 @@
-"""What goes on on a device just now: utilisation, encoder sessions, processes.
+"""What a device is doing: utilisation, encoder sessions, processes.
 
-All of it still holds on a vGPU guest. On a GPU in MIG mode the utilisation rates do not exist (NVML API Reference
+All of it holds on a vGPU guest too. On a GPU in MIG mode the utilisation rates do not exist (NVML API Reference
 Manual, "Device Queries"); ``gpm.py`` says per slice what they cannot.
 """
 
@@ -75,7 +75,7 @@ def read_sessions(sessions: Iterable[Any]) -> tuple[CodecSession, ...]:
 
 
 def _processes(questions: DeviceQuestions, since_us: int) -> Maybe[tuple[DeviceProcess, ...]]:
-    """Join who holds memory on the device with who was seen using its engines."""
+    """Join the processes that hold memory on the device with those that used its engines."""
     lists = [_process_list(questions, function) for function in _PROCESS_LISTS]
     refusals = [listed for listed in lists if isinstance(listed, Unavailable)]
     for refused in refusals:
