@@ -12,7 +12,7 @@ from ..probes.report.engines import Engine, EngineCount, Trial
 from ..probes.report.gpu_identity import ShownGpus, named, on_node
 from ..probes.report.xids import broken_by_xid
 from ..probes.vgpu.licence import fps_limit, licence_of
-from ..simulated.devices import SimulatedDevice, SimulatedFleet, SimulatedNode, SimulatedSlice
+from ..simulated.devices import SimulatedDevice, SimulatedFleet, SimulatedNode
 from .model.inventory import Device, DeviceState, Inventory, Node, dlas_of, processor
 
 if TYPE_CHECKING:
@@ -32,11 +32,8 @@ def node_of_report(
 ) -> Node:
     """Return one probed machine; a simulated machine's report gives what a real one's would.
 
-    Args:
-        report: what its probes found.
-        node: its id in the cluster, by default its host's name.
-        hardware: the tables.
-        cuda_visible: CUDA_VISIBLE_DEVICES as Ray was started with it there; None where it was not set.
+    ``node`` is its id in the cluster, by default its host's name; ``cuda_visible`` is CUDA_VISIBLE_DEVICES as Ray was
+    started with it there, None where it was not set.
     """
     tables, name = hardware or load_hardware(), node or report.host.name
     driver = report.driver.partition(".")[0]
@@ -52,11 +49,12 @@ def node_of_report(
         for each in report.gpus
         for made in _devices_of(each, name, driver, trials, tables)
     ]
+    dla = report.tegra if isinstance(report.tegra, Unavailable) else report.tegra.dla
     return Node(
         node=name,
         name=report.host.name,
         devices=(*found, processor(name, report.host.cores, report.host.machine or "processor", report.software)),
-        dlas=dlas_of(name, _dla_count(report)),
+        dlas=dlas_of(name, 0 if isinstance(dla, Unavailable) else len(dla.devices)),
         memory_bytes=report.host.memory_bytes,
         system_encoder_sessions_max=_system_cap((device.name for device in found), tables),
         shown=shown_by(report, cuda_visible),
@@ -100,13 +98,6 @@ def _why_untried(report: "NodeReport") -> str:
         return ""
     found = package if isinstance(package, Unavailable) else package.picked
     return found.reason if isinstance(found, Unavailable) else ""
-
-
-def _dla_count(report: "NodeReport") -> int:
-    """Return how many DLAs cuDLA counted on a Tegra, else 0."""
-    if isinstance(report.tegra, Unavailable) or isinstance(report.tegra.dla, Unavailable):
-        return 0
-    return len(report.tegra.dla.devices)
 
 
 def documented_devices(nvml: "NvmlReport", node: str, hardware: Hardware | None = None) -> tuple[Device, ...]:
@@ -270,20 +261,17 @@ def _simulated_devices(device: SimulatedDevice, node: SimulatedNode, hardware: H
         return
     instances = [part.gpu_instance for part in device.slices]
     for part in device.slices:
-        yield _simulated_slice(whole, part, instances.count(part.gpu_instance))
-
-
-def _simulated_slice(whole: Device, part: SimulatedSlice, sharers: int) -> Device:
-    return replace(
-        whole,
-        device=part.uuid,
-        kind=DeviceKind.MIG,
-        name=f"{whole.name} MIG {part.name}",
-        engines=part.engines,
-        free_memory_bytes=part.memory_bytes // sharers or None,
-        share=whole.share / sharers,
-        parent=whole.device,
-    )
+        sharers = instances.count(part.gpu_instance)
+        yield replace(
+            whole,
+            device=part.uuid,
+            kind=DeviceKind.MIG,
+            name=f"{whole.name} MIG {part.name}",
+            engines=part.engines,
+            free_memory_bytes=part.memory_bytes // sharers or None,
+            share=whole.share / sharers,
+            parent=whole.device,
+        )
 
 
 def guest_share(name: str, hardware: Hardware) -> float | None:

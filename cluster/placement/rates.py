@@ -62,7 +62,7 @@ class Stage:
 
     @property
     def pixels(self) -> int:
-        """How many pixels a picture has."""
+        """Of a picture."""
         return self.width * self.height
 
 
@@ -140,23 +140,17 @@ def curve_of(rates: Rates, device: Device, stage: Stage) -> Curve:
     It begins with one session, never falls, and ends where more sessions add nothing: where its engines are full, by
     ours and by what others are seen to use of them, or where its driver limits its rate.
     """
-    curve = _whole_curve(rates, device, stage)
+    engines = device.engine_count(stage.engine)
+    if engines <= 0:
+        return ()
+    curve = _start_curve(rates.hardware, device, stage, engines)
+    if measured := rates.measured.get(_key_of(device, stage)):
+        curve = _joined(tuple((sessions, rate / stage.pixels) for sessions, rate in measured), curve)
     if curve and device.busy.get(stage.engine):
         curve = _up_to(curve, curve[-1][1] * (1 - min(device.busy[stage.engine], BUSY_MOST)))
     if curve and device.fps_max is not None:
         curve = _up_to(curve, device.fps_max)
     return curve
-
-
-def _whole_curve(rates: Rates, device: Device, stage: Stage) -> Curve:
-    engines = device.engine_count(stage.engine)
-    if engines <= 0:
-        return ()
-    measured = rates.measured.get(_key_of(device, stage)) if rates.measured else None
-    start = _start_curve(rates.hardware, device, stage, engines)
-    if measured is None:
-        return start
-    return _joined(tuple((sessions, rate / stage.pixels) for sessions, rate in measured), start)
 
 
 def _up_to(curve: Curve, fps_max: float) -> Curve:
@@ -183,7 +177,7 @@ def measured_core_fps(rates: Rates, processor: str, stage: Stage) -> float:
 
     The largest number of sessions counts: few have a machine's caches and clock to themselves, and placement fills it.
     """
-    curve = rates.measured.get(_key(processor, 1.0, stage)) if rates.measured else None
+    curve = rates.measured.get(_key(processor, 1.0, stage))
     if not curve:
         return 0.0
     sessions, pixels_per_s = curve[-1]

@@ -32,13 +32,9 @@ _STEP = "Use --encoder software, or leave it at auto."
 async def settle_encoder_kind(
     plan: Plan, job: str, pool: Pool, retried: Callable[[Ask], Awaitable[EncoderOffer]]
 ) -> tuple[Plan, list[Warning_]]:
-    """Bind a plan to the encoder kind that is to write it; return it with what the user should know.
+    """Bind a plan for software to the encoder kind that is to write it; return it with what the user should know.
 
-    Args:
-        plan: as it is for software.
-        job: its name.
-        pool: the fleet.
-        retried: submits work again where that helps.
+    ``retried`` submits work again where that helps.
 
     Raises:
         Unsupported: an NVENC was asked for, and cannot be had for this plan, or the one that was found denies it.

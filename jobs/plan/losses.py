@@ -32,7 +32,6 @@ def picture_losses(extras: StreamExtras, encoder: EncoderSettings, container: Co
 def _losses(extras: StreamExtras, encoder: EncoderSettings, container: Container) -> Iterator[tuple[str, ...]]:
     """Yield the code, the message, and the checks of ``verify`` that may fail because of it."""
     codec, output = encoder.codec, encoder.format
-    boxed = container.is_isobmff or container.is_matroska
     if extras.captions and (codec not in _WITH_CAPTIONS or encoder.on_device):
         writer = "NVENC writes none" if encoder.on_device else f"{codec} has no place for them here"
         yield "captions-dropped", f"closed captions are lost: {writer}", "metadata.captions"
@@ -47,22 +46,19 @@ def _losses(extras: StreamExtras, encoder: EncoderSettings, container: Container
         yield "dovi-dropped", message, "metadata.dovi-configuration", "metadata.dovi-rpu"
     if _SECOND_VIEW in extras.frame_kinds:
         yield "second-view-dropped", "the second view of the stereo video is lost; the first one is kept"
-    yield from _container_losses(output, codec, container, boxed=boxed)
+    yield from _container_losses(output, codec, container)
 
 
-def _container_losses(
-    output: VideoFormat, codec: Codec, container: Container, *, boxed: bool
-) -> Iterator[tuple[str, ...]]:
+def _container_losses(output: VideoFormat, codec: Codec, container: Container) -> Iterator[tuple[str, ...]]:
     name = f".{container.name}"
-    if not boxed:
+    if not (container.is_isobmff or container.is_matroska):
         if (output.hdr.mastering is not None or output.hdr.light is not None) and codec not in _WITH_HDR_IN_BITSTREAM:
             message = f"HDR10 values are lost: neither {codec} nor {name} has a place for them"
             yield "hdr-dropped", message, "hdr.container", "hdr.bitstream"
         if codec is Codec.VP9 and output.colour != Colour():
-            message = f"the colour primaries are lost: neither VP9 nor {name} has a place for them"
-            yield "primaries-dropped", message, "metadata.primaries"
-            message = f"the transfer function is lost: neither VP9 nor {name} has a place for it"
-            yield "transfer-dropped", message, "metadata.transfer"
+            reason = f"neither VP9 nor {name} has a place for"
+            yield "primaries-dropped", f"the colour primaries are lost: {reason} them", "metadata.primaries"
+            yield "transfer-dropped", f"the transfer function is lost: {reason} it", "metadata.transfer"
     if _rounds_shape(output, codec, container):
         yield "aspect-rounded", f"the samples' shape is rounded: {name} states none so fine", "metadata.aspect"
     if output.sample_aspect_ratio != 1 and not container.holds_tracks and codec in (Codec.AV1, Codec.VP9):

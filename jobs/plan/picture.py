@@ -39,21 +39,13 @@ def settle_picture(source: VideoFormat, spec: TranscodeSpec, codec: Codec) -> tu
     colour = source.colour
     if source.pix_fmt.startswith("yuvj"):
         # The old full-range formats say it in their name; nothing else needs to.
-        colour = replace(colour, range=2)
+        colour = replace(colour, range=_FULL)
     if is_rgb(source.pix_fmt):
         colour = _colour_of_rgb(colour, pix_fmt, height)
     shape = _aspect_ratio(source, width, height)
     interlaced = source.interlaced and spec.deinterlace == "off"
-    settled = replace(
-        source,
-        width=width,
-        height=height,
-        pix_fmt=pix_fmt,
-        sample_aspect_ratio=shape,
-        colour=colour,
-        interlaced=interlaced,
-    )
-    return settled, changes
+    settled = replace(source, width=width, height=height, pix_fmt=pix_fmt, sample_aspect_ratio=shape)
+    return replace(settled, colour=colour, interlaced=interlaced), changes
 
 
 def _colour_of_rgb(colour: Colour, pix_fmt: str, height: int) -> Colour:

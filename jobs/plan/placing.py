@@ -115,11 +115,7 @@ def device_unsupported_reason(plan: Plan) -> str:
 
 
 async def check_device(demand: Demand, pool: "Pool") -> None:
-    """Refuse what was asked of a GPU and cannot be had.
-
-    Args:
-        demand: what the job asks for.
-        pool: the fleet.
+    """Refuse what a job asks of a GPU and cannot be had.
 
     Raises:
         Unsupported: no GPU may decode the input, or none that could will ever be there.
@@ -150,16 +146,7 @@ def media_case(codec_name: str | None, direction: Direction, pix_fmt: str) -> Co
 def place_plan(
     demand: Demand, inventory: Inventory, rates: Rates, policy: Policy, *, where: str, note: str = ""
 ) -> "PlacedPlan":
-    """Place one demand on machines that do nothing else.
-
-    Args:
-        demand: what the plan asks for.
-        inventory: the machines.
-        rates: how fast they are.
-        policy: what may be used.
-        where: what to call the machines.
-        note: one more line for the reader, "" for none.
-    """
+    """Place one demand on machines that do nothing else; ``where`` names them, ``note`` is one more line to print."""
     placement = place([demand], inventory, rates, policy)
     return PlacedPlan(demand, inventory, policy, placement, predict(demand, placement, rates.hardware), where, note)
 
@@ -175,6 +162,10 @@ class PlacedPlan:
     prediction: Prediction
     where: str
     note: str
+
+    @property
+    def _devices(self) -> dict[str, Device]:
+        return {device.device: device for node in self.inventory.nodes for device in node.devices}
 
     @property
     def kinds(self) -> tuple[EncoderKind, ...]:
@@ -219,16 +210,13 @@ class PlacedPlan:
             return "no NVENC may be used"
         able = any(
             device.can(rendition.case, Engine.NVENC) and device.state is DeviceState.OPEN
-            for node in self.inventory.nodes
-            for device in node.devices
+            for device in self._devices.values()
             if device.engines.get(Engine.NVENC, 0) > 0
         )
-        if kind.is_nvenc or able:
-            return "it finishes soonest"
-        return "no device that takes work has an NVENC for it"
+        return "it finishes soonest" if kind.is_nvenc or able else "no device that takes work has an NVENC for it"
 
     def _lanes(self) -> Iterator[str]:
-        devices = {device.device: device for node in self.inventory.nodes for device in node.devices}
+        devices = self._devices
         groups = equal_groups(self.prediction.lanes, lambda entry: _lane_key(entry, devices))
         reason = ""
         for group in groups[:LANES_SHOWN]:
@@ -243,9 +231,9 @@ class PlacedPlan:
             yield f"  and {len(rest)} more devices with {counted(sessions, 'session')}, {fps:.0f} fps"
 
     def _refusals(self) -> Iterator[str]:
-        devices = {device.device: device for node in self.inventory.nodes for device in node.devices}
+        devices = self._devices
         for refusal in self.placement.refusals:
-            where = f"not on {_devices(refusal, devices)}" if refusal.devices else "nowhere"
+            where = f"not on {_refused(refusal, devices)}" if refusal.devices else "nowhere"
             yield from wrapped(f"{where}: {refusal.reason}", "")
 
     def _end(self) -> Iterator[str]:
@@ -268,19 +256,19 @@ class PlacedPlan:
             "machines": self.where,
             "note": self.note,
             "encoder_kinds": [asdict(kind) for kind in self.kinds],
-            "lanes": [self._lane_json(entry) for entry in prediction.lanes],
+            "lanes": [_lane_json(entry) for entry in prediction.lanes],
             "refusals": [
                 {"devices": list(refusal.devices), "reason": refusal.reason} for refusal in self.placement.refusals
             ],
             "predicted": {"wall_s": prediction.wall_s, "gpu_s": prediction.gpu_s, "cpu_s": prediction.cpu_s},
         }
 
-    def _lane_json(self, entry: LaneSchedule) -> dict[str, Any]:
-        lane = entry.lane
-        names = ("node", "device", "route", "sessions", "fps", "cores", "memory_bytes")
-        fields = {name: getattr(lane, name) for name in names} | {"route": lane.route.value}
-        own = {"segments": list(entry.segments), "frames": entry.frames, "ends_s": entry.ends_s}
-        return {**fields, **own, "reason": lane.reason}
+
+def _lane_json(entry: LaneSchedule) -> dict[str, Any]:
+    names = ("node", "device", "route", "sessions", "fps", "cores", "memory_bytes")
+    fields = {name: getattr(entry.lane, name) for name in names} | {"route": entry.lane.route.value}
+    own = {"segments": list(entry.segments), "frames": entry.frames, "ends_s": entry.ends_s}
+    return fields | own | {"reason": entry.lane.reason}
 
 
 def _counted(inventory: Inventory) -> str:
@@ -324,7 +312,7 @@ def _lane_text(group: Sequence[LaneSchedule]) -> str:
     return f"{each}{rate}; {segments}"
 
 
-def _devices(refusal: Refusal, devices: dict[str, Device]) -> str:
+def _refused(refusal: Refusal, devices: dict[str, Device]) -> str:
     """Name the devices of a refusal by kind and number: 8 x H200 of h200."""
     named = [devices[device] for device in refusal.devices]
     kinds = Counter(_model(device) for device in named)

@@ -224,17 +224,19 @@ def plan_transcode(spec: TranscodeSpec) -> Plan:
         InputError: the source cannot be read or decoded; or it is damaged, and ``spec.strict``.
         RequestError: the request cannot be met with this source; or would lose something, and ``spec.strict``.
     """
-    container, codec = _target(spec)
+    container = container_for(spec.output, fragmented=spec.fragmented)
+    codec = spec.codec or container.default_codec
+    container.check_video_codec(codec)
     software, nvenc = _requests(spec, codec)
     reading = read_source(spec.source, spec.video_track)
-    index, tracks = reading.index, reading.tracks
+    index = reading.index
     segments = TrackRanges.cut(index, start_s=spec.start_s, end_s=spec.end_s, segment_s=spec.segment_s).segments
     source_format, extras = reading.described()
     _check_dolby_vision(extras, spec)
     picture, changes = settle_picture(source_format, spec, codec)
     picture, extras = settle_orientation(source_format, picture, extras, container)
     header = settle_header(picture, extras, container)
-    carry = plan_carry(tracks, spec, container, encoded_index=index.stream_index)
+    carry = plan_carry(reading.tracks, spec, container, encoded_index=index.stream_index)
     keeps_dolby_vision = _keeps_dolby_vision(extras, codec, picture, container)
     encoder = settle(replace(software, dolby_vision=keeps_dolby_vision), picture, index.time_base)
     losses = (*carry.losses, *header.losses, *picture_losses(extras, encoder, container))
@@ -251,7 +253,7 @@ def plan_transcode(spec: TranscodeSpec) -> Plan:
         source_format=source_format,
         extras=extras,
         header=header.side,
-        tracks=tracks,
+        tracks=reading.tracks,
         carry=carry,
         filters=FilterSettings(picture, spec.deinterlace),
         encoder=encoder,
@@ -260,13 +262,6 @@ def plan_transcode(spec: TranscodeSpec) -> Plan:
         warnings=(*changes, *losses, *_clock_warnings(index)),
         choices=(*picture_choices(source_format, spec, picture), *carry.choices),
     )
-
-
-def _target(spec: TranscodeSpec) -> tuple[Container, Codec]:
-    container = container_for(spec.output, fragmented=spec.fragmented)
-    codec = spec.codec or container.default_codec
-    container.check_video_codec(codec)
-    return container, codec
 
 
 def _requests(spec: TranscodeSpec, codec: Codec) -> tuple[SoftwareRequest, NvencRequest | None]:

@@ -73,11 +73,8 @@ class TrackRanges:
     ) -> DecodeRange:
         """Return what to decode for a segment, and for the pictures past its end that prove its seam.
 
-        Args:
-            segment: where it begins.
-            entry_moves: how often its entry was moved back.
-            until: at whose end it ends; None is its own.
-            warm_up_frames: how many pictures before it are wanted too.
+        Its entry is moved back ``entry_moves`` times; it ends where ``until`` ends, None is the segment itself.
+        ``warm_up_frames`` pictures before it are wanted too.
         """
         index = self.index
         entry = self.entry(segment, entry_moves, warm_up_frames)

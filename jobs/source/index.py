@@ -82,7 +82,7 @@ class TrackIndex:
 
     @cached_property
     def nominal_ticks(self) -> Fraction:
-        """One frame's nominal duration."""
+        """A frame's nominal duration."""
         return nominal_ticks(self.frame_rate, self.time_base)
 
     @cached_property
@@ -299,7 +299,10 @@ class TrackIndexer:
     def _see_keyframe(self, packet: "Packet[VideoStream]") -> None:
         number, data = len(self._rows), bytes(packet)
         self._kinds[number] = random_access_kind(self._codec, data, self._extradata)
-        size = self._picture_sizes.size(data, _new_extradata(packet))
+        extradata = b""
+        if packet.has_sidedata("new_extradata"):
+            extradata = next(bytes(entry) for entry in packet.iter_sidedata() if entry.data_type == "new_extradata")
+        size = self._picture_sizes.size(data, extradata)
         if size is not None and not packet.is_corrupt:
             self._sizes[number] = size
 
@@ -341,12 +344,6 @@ class TrackIndexer:
             tick_divisor=divisor,
             sizes=self._sizes,
         )
-
-
-def _new_extradata(packet: "Packet[VideoStream]") -> bytes:
-    if not packet.has_sidedata("new_extradata"):
-        return b""
-    return next(bytes(entry) for entry in packet.iter_sidedata() if entry.data_type == "new_extradata")
 
 
 def _shared_times(pts: NDArray[np.int64], flags: NDArray[np.uint8]) -> Iterator[tuple[int, int]]:

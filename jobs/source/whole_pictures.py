@@ -44,17 +44,13 @@ class WholePictures:
         """Take the next packet."""
         if not self.are_proven or self._codec in _BY_DEFINITION:
             return
-        if self._codec in _WITH_HIDDEN_FRAMES:
-            self.are_proven = self._shown(bytes(packet)) == 1
+        if self._codec == "vp8":
+            self.are_proven = vp8_headers(bytes(packet)).shown == 1
+        elif self._codec == "vp9":
+            self.are_proven = sum(frame.is_shown for frame in vp9_frames(bytes(packet))) == 1
         elif packet.has_sidedata("new_extradata"):
             self.are_proven = False  # its packets may be delimited in another way, too
         elif packet.is_keyframe:
             sets = packet_sequence_sets(bytes(packet), self._extradata, hevc=self._hevc)
             # Damaged sets promise nothing, and decoders read some of them.
             self.are_proven = not sets or has_whole_frames_only(sets, hevc=self._hevc) is True
-
-    def _shown(self, data: bytes) -> int:
-        """Return how many pictures a packet of VP8 or VP9 shows."""
-        if self._codec == "vp8":
-            return vp8_headers(data).shown
-        return sum(frame.is_shown for frame in vp9_frames(data))

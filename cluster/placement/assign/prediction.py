@@ -49,14 +49,10 @@ def schedule(demand: Demand, lanes: Sequence[Lane], hardware: Hardware | None = 
         heapreplace(free[fps], (ends_s, index))
         taken[index].append(number)
         ends[index] = max(ends[index], ends_s)
+    frames_of = [sum(demand.segments[number] for number in numbers) for numbers in taken]
     return tuple(
-        LaneSchedule(
-            lane=lane,
-            segments=tuple(sorted(numbers)),
-            frames=sum(demand.segments[number] for number in numbers),
-            ends_s=end,
-        )
-        for lane, numbers, end in zip(lanes, taken, ends, strict=True)
+        LaneSchedule(lane=lane, segments=tuple(sorted(numbers)), frames=frames, ends_s=end)
+        for lane, numbers, frames, end in zip(lanes, taken, frames_of, ends, strict=True)
     )
 
 
@@ -68,14 +64,9 @@ def predict(demand: Demand, placement: Placement, hardware: Hardware | None = No
     for entry in scheduled:
         if entry.lane.route is not Route.CPU:
             held[entry.lane.device] = max(held.get(entry.lane.device, 0.0), entry.ends_s)
-    return Prediction(
-        wall_s=max((entry.ends_s for entry in scheduled), default=None),
-        gpu_s=sum(held.values()),
-        cpu_s=sum(
-            entry.lane.cores * entry.frames / entry.lane.fps if entry.lane.fps > 0 else 0.0 for entry in scheduled
-        ),
-        lanes=scheduled,
-    )
+    wall_s = max((entry.ends_s for entry in scheduled), default=None)
+    cpu_s = sum(entry.lane.cores * entry.frames / entry.lane.fps for entry in scheduled if entry.lane.fps > 0)
+    return Prediction(wall_s=wall_s, gpu_s=sum(held.values()), cpu_s=cpu_s, lanes=scheduled)
 
 
 def _free_sessions(lanes: Sequence[Lane], hardware: Hardware) -> dict[float, list[tuple[float, int]]]:

@@ -37,13 +37,11 @@ class KnownCaps:
 
 def record_cap(caps: KnownCaps, refused: SessionRefused) -> KnownCaps:
     """Return the caps with one refusal added. A refusal with nothing open has another cause than a cap."""
-    if refused.system_wide:
-        if refused.open_on_node < 1:
-            return caps
+    if refused.system_wide and refused.open_on_node > 0:
         return replace(caps, nodes={**caps.nodes, refused.node: refused.open_on_node})
-    if refused.open_on_device < 1:
-        return caps
-    return replace(caps, devices={**caps.devices, refused.device: refused.open_on_device})
+    if not refused.system_wide and refused.open_on_device > 0:
+        return replace(caps, devices={**caps.devices, refused.device: refused.open_on_device})
+    return caps
 
 
 def record_open(caps: KnownCaps, seen: SessionsOpen) -> KnownCaps:
@@ -60,16 +58,15 @@ def with_caps(inventory: Inventory, caps: KnownCaps) -> Inventory:
     """Return the inventory with learnt caps in the place of documented ones."""
     if not caps.devices and not caps.nodes:
         return inventory
-    return Inventory(
-        tuple(
-            replace(
-                node,
-                devices=tuple(_capped(device, caps) for device in node.devices),
-                system_encoder_sessions_max=caps.nodes.get(node.node, node.system_encoder_sessions_max),
-            )
-            for node in inventory.nodes
+    nodes = (
+        replace(
+            node,
+            devices=tuple(_capped(device, caps) for device in node.devices),
+            system_encoder_sessions_max=caps.nodes.get(node.node, node.system_encoder_sessions_max),
         )
+        for node in inventory.nodes
     )
+    return Inventory(tuple(nodes))
 
 
 def _capped(device: Device, caps: KnownCaps) -> Device:

@@ -22,11 +22,9 @@ class Device:
     """One device: a whole GPU, a MIG slice, a vGPU, a Tegra iGPU, or the node's processor.
 
     ``device`` is unique in the inventory (the UUID where it is stable, else node and PCI bus id; ``<node>/cpu`` for a
-    processor). ``engines`` are counts by kind; a processor has {CPU: cores}. ``trials`` say what its engines can do,
-    and are shared by all devices of a kind. ``encoder_sessions_max`` is a cap learnt from an error, or documented;
-    None is none known. ``parent`` is the GPU of a MIG slice: caps of the GPU hold for its slices together.
-    ``free_memory_bytes`` is what sessions may use. ``architecture`` and ``driver_branch`` are part of NVENC's encoder
-    kind.
+    processor). A processor's ``engines`` are {CPU: cores}. ``trials`` are shared by all devices of a kind.
+    ``encoder_sessions_max`` is a cap learnt from an error, or documented; None is none known. ``parent`` is the GPU of
+    a MIG slice: caps of the GPU hold for its slices together. ``free_memory_bytes`` is what sessions may use.
     """
 
     device: str

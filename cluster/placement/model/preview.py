@@ -34,12 +34,8 @@ def preview_of(
 ) -> PlacementPreview:
     """Return where a demand would be placed; it is placed once, and once more only where nothing can take it now.
 
-    Args:
-        demand: placed among ``others`` where it has an encoder to choose, else as if it were alone.
-        others: what other jobs ask for.
-        inventory: every node, as it is now.
-        place: decides.
-        idle: every node there will ever be, with nothing to do; None where more may join.
+    It is placed among ``others`` where it has an encoder to choose, else as if it were alone. ``idle`` is every node
+    there will ever be, with nothing to do; None where more may join.
     """
     placement = place((*others, demand) if demand.chooses_encoder else (demand,), inventory)
     lanes = [lane for lane in placement.lanes if lane.job == demand.job]
