@@ -77,15 +77,16 @@ def named_gpu(
     index: int, uuid: Maybe[str], bus_id: Maybe[str], virtualization: Maybe[str], mig: Maybe[MigReport]
 ) -> NamedGpu:
     """Return a GPU's names from NVML's answers."""
-    is_cut = not isinstance(mig, Unavailable) and mig.enabled
-    slices = () if isinstance(mig, Unavailable) or not mig.enabled else mig.slices
+    slices = None if isinstance(mig, Unavailable) or not mig.enabled else mig.slices
     return NamedGpu(
         index=index,
         uuid=known(uuid, ""),
         bus_id=known(bus_id, ""),
         is_guest=known(virtualization, "") == GUEST,
-        is_cut=is_cut,
-        slices=tuple(NamedSlice(each.uuid, each.gpu_instance, known(each.compute_instance, 0)) for each in slices),
+        is_cut=slices is not None,
+        slices=tuple(
+            NamedSlice(each.uuid, each.gpu_instance, known(each.compute_instance, 0)) for each in slices or ()
+        ),
     )
 
 

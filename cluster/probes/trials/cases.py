@@ -102,12 +102,7 @@ SOFTWARE_DECODERS: Final = {
 }
 """FFmpeg's decoder for each codec, as PyAV's wheels carry it."""
 
-SOFTWARE_ENCODERS: Final = {
-    MediaCodec.H264: PROFILES[OfferedCodec.H264].implementation,
-    MediaCodec.HEVC: PROFILES[OfferedCodec.HEVC].implementation,
-    MediaCodec.AV1: PROFILES[OfferedCodec.AV1].implementation,
-    MediaCodec.VP9: PROFILES[OfferedCodec.VP9].implementation,
-}
+SOFTWARE_ENCODERS: Final = {MediaCodec[codec.name]: PROFILES[codec].implementation for codec in OfferedCodec}
 """The software encoders that codecfleet offers; the others only make bitstreams for trials."""
 
 _OFFERED_PIX_FMTS: Final = {

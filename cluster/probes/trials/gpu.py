@@ -54,7 +54,14 @@ def trials_of_device(
     if not decoded:
         return (), (decode_problem,) if decode_problem else ()  # what stops one of them stops both
     left_s = max(limit_s - decode_s, limit_s - (time.monotonic() - began_s))
-    encoded, encode_problem = _encode(visible, left_s, run)
+    encoded, encode_problem = _tried(
+        Engine.NVENC,
+        {case.sample.name: case.sample for case in NVENC_CASES},
+        lambda left, remaining_s: {"names": list(left), "limit_s": remaining_s},
+        visible,
+        left_s,
+        run=run,
+    )
     return (*decoded, *encoded), tuple(problem for problem in (decode_problem, encode_problem) if problem)
 
 
@@ -86,15 +93,6 @@ def _decode(
     return _tried(Engine.NVDEC, by_name, arguments, visible, limit_s, run=run)
 
 
-def _encode(visible: str, limit_s: float, run: RunChild) -> tuple[list[Trial], str]:
-    by_name = {case.sample.name: case.sample for case in NVENC_CASES}
-
-    def arguments(left: tuple[str, ...], remaining_s: float) -> dict[str, Any]:
-        return {"names": list(left), "limit_s": remaining_s}
-
-    return _tried(Engine.NVENC, by_name, arguments, visible, limit_s, run=run)
-
-
 def _tried(
     engine: Engine,
     samples: Mapping[str, Sample],
@@ -105,14 +103,8 @@ def _tried(
     run: RunChild,
 ) -> tuple[list[Trial], str]:
     """Try samples by name on one device; return the trials and what could not be tried."""
-    outcome = try_cases(
-        _PROBE[engine],
-        tuple(samples),
-        arguments,
-        limit_s,
-        environment={"CUDA_VISIBLE_DEVICES": visible},
-        run=run,
-    )
+    environment = {"CUDA_VISIBLE_DEVICES": visible}
+    outcome = try_cases(_PROBE[engine], tuple(samples), arguments, limit_s, environment=environment, run=run)
     untried = len(outcome.untried)
     problem = f"{untried} cases of {engine.name} were not tried: {decode_fault(outcome.problem).reason}"
     trials = [

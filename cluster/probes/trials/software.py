@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from ....actors.encode.scheduling import ordinary_scheduling
 from ..child.child import run_in_child
-from ..child.trials import CaseResult, CasesOutcome, RunChild, try_cases
-from ..report.engines import CodecCase, Direction, Engine, How, Trial
+from ..child.trials import CaseResult, RunChild, try_cases
+from ..report.engines import Direction, Engine, How, Trial
 from .cases import (
     SAMPLES,
     SOFTWARE_DECODERS,
@@ -59,20 +59,15 @@ class SoftwareTrials:
 
 def probe_software(limit_s: float = 30.0, *, run: RunChild = run_in_child) -> SoftwareTrials:
     """Try every software codec within ``limit_s``; never raises."""
-    names = [sample.name for sample in SAMPLES]
+    samples = {sample.name: sample for sample in SAMPLES}
     outcome = try_cases(
         _PROBE,
-        names,
+        tuple(samples),
         lambda left, remaining_s: {"names": list(left), "limit_s": remaining_s},
         limit_s,
         environment={"SVT_LOG": "1", "CUDA_VISIBLE_DEVICES": ""},
         run=run,
     )
-    return _trials(outcome)
-
-
-def _trials(outcome: CasesOutcome) -> SoftwareTrials:
-    samples = {sample.name: sample for sample in SAMPLES}
     trials: list[Trial] = []
     streams: dict[str, TrialStream] = {}
     for result in outcome.results:
@@ -88,36 +83,25 @@ def _trials_of(sample: Sample, result: CaseResult) -> Iterator[Trial]:
     values = result.values or {}
     reason = "" if result.death is None else f"the trial did not survive it: {result.death.detail}"
     if offered_by_software(sample):
-        yield _trial(
-            sample,
-            sample.case(Direction.ENCODE),
-            SOFTWARE_ENCODERS[sample.codec],
-            reason or values["encode_fault"],
-            values.get("encode_s", 0.0),
-        )
+        fault, took_s = reason or values["encode_fault"], values.get("encode_s", 0.0)
+        yield _trial(sample, Direction.ENCODE, SOFTWARE_ENCODERS[sample.codec], fault, took_s)
     fault = reason or values["decode_fault"]
     if fault is not None:  # no bitstream says nothing about the decoder
-        yield _trial(
-            sample,
-            sample.case(Direction.DECODE),
-            SOFTWARE_DECODERS[sample.codec],
-            fault,
-            values.get("decode_s", 0.0),
-        )
+        took_s = values.get("decode_s", 0.0)
+        yield _trial(sample, Direction.DECODE, SOFTWARE_DECODERS[sample.codec], fault, took_s)
 
 
-def _trial(sample: Sample, case: CodecCase, implementation: str, fault: str, took_s: float) -> Trial:
+def _trial(sample: Sample, direction: Direction, implementation: str, fault: str, took_s: float) -> Trial:
+    wheel = f"install PyAV from its own wheel: pip install --force-reinstall av (it carries {implementation})"
     return Trial(
-        case=case,
+        case=sample.case(direction),
         engine=Engine.CPU,
         implementation=implementation,
         works=not fault,
         how=How.TRIED,
         profile=sample.profile,
         reason=fault,
-        fix=f"install PyAV from its own wheel: pip install --force-reinstall av (it carries {implementation})"
-        if fault
-        else "",
+        fix=wheel if fault else "",
         took_s=took_s,
     )
 
@@ -162,8 +146,7 @@ def _timed(action: Callable[[], Any]) -> tuple[Any, str, float]:
 def _stream(sample: Sample) -> list[bytes] | None:
     if sample.encoder:
         return _encoded(sample)
-    ready = READY_STREAMS.get(sample.name)
-    return None if ready is None else [ready]
+    return [READY_STREAMS[sample.name]] if sample.name in READY_STREAMS else None
 
 
 def trial_luma(bit_depth: int) -> Luma:
