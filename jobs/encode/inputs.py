@@ -80,7 +80,12 @@ class InputReader:
             offered = replace(self.read(item.picture), asked=item)
             return offered if item.time_s is None else replace(offered, time_s=item.time_s, ticks=None)
         if isinstance(item, tuple) and len(item) == 2:  # noqa: PLR2004 - a picture and its time
-            return self._timed(*item)
+            offered, seconds = self.read(item[0]), item[1]
+            try:
+                return replace(offered, time_s=Fraction(seconds), ticks=None)
+            except (TypeError, ValueError, ArithmeticError) as error:
+                message = f"{seconds!r} is not a time in seconds: {error}"
+                raise UsageError(message, "Give (picture, Fraction).") from None
         if isinstance(item, Frame):
             pixels = item.device_picture or item.to_video_frame()
             return Offered(pixels, item.format, item.time_s, (item.ticks, item.time_base), from_gpu=item.on_device)
@@ -88,13 +93,6 @@ class InputReader:
         if found is not None:
             return self._of_tensor(*found)
         return self._of_video_frame(item if isinstance(item, VideoFrame) else self._of_array(item))
-
-    def _timed(self, picture: object, seconds: Any) -> Offered:  # noqa: ANN401 - any number
-        offered = self.read(picture)
-        try:
-            return replace(offered, time_s=Fraction(seconds), ticks=None)
-        except (TypeError, ValueError, ArithmeticError) as error:
-            raise UsageError(f"{seconds!r} is not a time in seconds: {error}", "Give (picture, Fraction).") from None
 
     def _of_tensor(self, tensor: DeviceTensor, stated: str) -> Offered:
         name = self.pix_fmt or stated or _guessed(tensor.shape, tensor.item_bytes)

@@ -83,13 +83,12 @@ def count_dlas(devices: tuple[int, ...] | None = None) -> int:
     return count
 
 
-def unheard(frames: int) -> None:
-    """Ignore how many frames are done."""
-    del frames
-
-
 async def infer(
-    spec: InferSpec, pool: Pool, *, networks: NetworksOf = warm_networks, progress: Callable[[int], None] = unheard
+    spec: InferSpec,
+    pool: Pool,
+    *,
+    networks: NetworksOf = warm_networks,
+    progress: Callable[[int], None] = lambda _frames: None,
 ) -> InferReport:
     """Run a network over a source, and write its tensors; leave either the complete output or nothing.
 

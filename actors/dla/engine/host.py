@@ -100,25 +100,18 @@ class DlaHost:
         timing: time limits of the sessions.
     """
 
+    count: int
+    """How many DLAs there are."""
+    failure: str
+    """What failed in this process, "" if nothing; after it only a new process can use the DLAs."""
+
     def __init__(self, library: CudlaBinding, cuda: CudaCalls, count: int, timing: Timing) -> None:
-        self._library = library
-        self._cuda = cuda
-        self._count = count
-        self._timing = timing
+        self._library, self._cuda, self._timing = library, cuda, timing
+        self.count = count
+        self.failure = ""
         self._sessions: list[DlaSession] = []
         self._lock = threading.Lock()
-        self._failure = ""
         self._closed = False
-
-    @property
-    def count(self) -> int:
-        """How many DLAs there are."""
-        return self._count
-
-    @property
-    def failure(self) -> str:
-        """What failed in this process, "" if nothing; after it only a new process can use the DLAs."""
-        return self._failure
 
     def version(self) -> tuple[int, int, int]:
         """Return the version of cuDLA: major, minor, patch."""
@@ -135,12 +128,12 @@ class DlaHost:
             Unsupported: there is no such DLA.
             DeviceLost: it does not open, or something failed before in this process.
         """
-        if self._failure:
-            raise DeviceLost(f"the DLAs of this process are lost: {self._failure}", "Restart the process.")
+        if self.failure:
+            raise DeviceLost(f"the DLAs of this process are lost: {self.failure}", "Restart the process.")
         if self._closed:
             raise DeviceLost("the DLAs of this process were closed", "Open a new host.")
-        if not 0 <= device < self._count:
-            message = f"there is no DLA {device}: this machine has {self._count}, counted from 0"
+        if not 0 <= device < self.count:
+            message = f"there is no DLA {device}: this machine has {self.count}, counted from 0"
             raise Unsupported(message, "Choose one of them.")
         session = DlaSession(self._library, self._cuda, device, self._timing, self)
         with self._lock:
@@ -164,7 +157,7 @@ class DlaHost:
     def condemn(self, error: CodecfleetError) -> None:
         """Fail every session: nothing in this process can be relied upon."""
         with self._lock:
-            self._failure = self._failure or error.message
+            self.failure = self.failure or error.message
             sessions = list(self._sessions)
         for session in sessions:
             session.condemn(error.message)
@@ -190,7 +183,7 @@ class DlaHost:
                 errors.append(error)
         if errors:
             raise errors[0]
-        if not closed and not self._failure:
+        if not closed and not self.failure:
             try:
                 self._cuda.release()
             except CudaFailure as failure:

@@ -37,11 +37,7 @@ _WAYS: Final = {
     _S.DRAINING: {_E.ENDED: _S.CLOSED, _E.FAIL: _S.FAILED, _E.HANG: _S.HUNG},
     _S.CLOSED: {_E.CLOSE: _S.CLOSED, _E.FAIL: _S.CLOSED},
     # Another session of the process may fail while this one is in a call, which then ends.
-    _S.FAILED: {
-        **dict.fromkeys((_E.SUBMIT, _E.ENDED, _E.FAIL), _S.FAILED),
-        _E.HANG: _S.HUNG,
-        _E.CLOSE: _S.ABANDONED,
-    },
+    _S.FAILED: {**dict.fromkeys((_E.SUBMIT, _E.ENDED, _E.FAIL), _S.FAILED), _E.HANG: _S.HUNG, _E.CLOSE: _S.ABANDONED},
     # A failed session stays failed; closing it calls nothing.
     _S.HUNG: {_E.FAIL: _S.HUNG, _E.HANG: _S.HUNG, _E.CLOSE: _S.ABANDONED},
     _S.ABANDONED: dict.fromkeys((_E.CLOSE, _E.FAIL, _E.HANG), _S.ABANDONED),

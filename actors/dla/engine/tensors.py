@@ -5,7 +5,7 @@ The numbers are those of cudla.h (data formats, types, categories, pixel formats
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +29,16 @@ TENSOR_DESCRIPTOR: Final = np.dtype(
 """``cudlaModuleTensorDescriptor`` as it lies in memory."""
 
 
-class DataFormat(IntEnum):
+class _OpenEnum(IntEnum):
+    """Numbers to which newer versions add: one that is not known is UNKNOWN, whose use is refused."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> Self:
+        del value
+        return cls["UNKNOWN"]
+
+
+class DataFormat(_OpenEnum):
     """In which order a tensor's elements lie."""
 
     UNKNOWN = 0
@@ -37,13 +46,8 @@ class DataFormat(IntEnum):
     NHWC = 2
     NCxHWx = 3  #: channels in groups of 32 bytes, each group a plane of its own
 
-    @classmethod
-    def _missing_(cls, value: object) -> "DataFormat":
-        del value  # a newer one; its use is refused
-        return cls.UNKNOWN
 
-
-class DataType(IntEnum):
+class DataType(_OpenEnum):
     """What one element is."""
 
     UNKNOWN = 0
@@ -53,11 +57,6 @@ class DataType(IntEnum):
     INT8 = 4
     UINT8 = 5
     UINT16 = 6
-
-    @classmethod
-    def _missing_(cls, value: object) -> "DataType":
-        del value
-        return cls.UNKNOWN
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -92,7 +91,7 @@ class DataCategory(IntEnum):
     BIAS = 4
 
 
-class PixelFormat(IntEnum):
+class PixelFormat(_OpenEnum):
     """How the samples of an image tensor lie in a pixel."""
 
     R8 = 0
@@ -133,11 +132,6 @@ class PixelFormat(IntEnum):
     Y16___V16U16_N444 = 35
     FEATURE = 36
     UNKNOWN = 37
-
-    @classmethod
-    def _missing_(cls, value: object) -> "PixelFormat":
-        del value
-        return cls.UNKNOWN
 
 
 class PixelMapping(IntEnum):

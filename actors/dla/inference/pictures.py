@@ -45,19 +45,16 @@ class PixelRule:
         channels = pictures.shape[3]
         if self.order == "bgr" and channels == COLOUR:
             pictures = pictures[..., ::-1]
-        mean, scale = (self._per_channel(numbers, channels) for numbers in (self.mean, self.scale))
+        for numbers in (self.mean, self.scale):
+            if len(numbers) not in (1, channels):
+                message = f"{len(numbers)} numbers were given for the {channels} channels of the input"
+                raise UsageError(message, "Give one for all, or one for each.")
+        mean, scale = (np.array(numbers, dtype=np.float32) for numbers in (self.mean, self.scale))
         values = (pictures.astype(np.float32) - mean) * scale
         if dtype.kind != "f":
             limits = np.iinfo(dtype)
             values = np.clip(np.rint(values), limits.min, limits.max)
         return np.ascontiguousarray(values.transpose(0, 3, 1, 2)).astype(dtype)
-
-    @staticmethod
-    def _per_channel(numbers: tuple[float, ...], channels: int) -> NDArray[np.float32]:
-        if len(numbers) not in (1, channels):
-            message = f"{len(numbers)} numbers were given for the {channels} channels of the input"
-            raise UsageError(message, "Give one for all, or one for each.")
-        return np.array(numbers, dtype=np.float32)
 
 
 def check_input(descriptor: TensorDescriptor) -> None:
@@ -126,21 +123,13 @@ class PictureScaler:
     def _build(self, frame: VideoFrame) -> av.filter.Graph:
         graph = av.filter.Graph()
         graph.threads = 1  # other segments have the other cores
-        source = graph.add("buffer", self._described(frame))
-        size = f"w={self._width}:h={self._height}:flags={SCALE_FLAGS}:out_range=full"
-        scale = graph.add("scale", size + self._matrix(frame))
-        graph.link_nodes(source, scale, graph.add("format", self._pix_fmt), graph.add("buffersink")).configure()
-        return graph
-
-    @staticmethod
-    def _described(frame: VideoFrame) -> str:
-        return (
+        described = (
             f"video_size={frame.width}x{frame.height}:pix_fmt={frame.format.name}:time_base=1/1:pixel_aspect=1/1"
             f":colorspace={int(frame.colorspace)}:range={int(frame.color_range)}"
         )
-
-    @staticmethod
-    def _matrix(frame: VideoFrame) -> str:
-        if int(frame.colorspace) != _UNSPECIFIED or frame.format.is_rgb:
-            return ""
-        return f":in_color_matrix={'bt709' if frame.height >= _HD_HEIGHT else 'bt601'}"
+        size = f"w={self._width}:h={self._height}:flags={SCALE_FLAGS}:out_range=full"
+        if int(frame.colorspace) == _UNSPECIFIED and not frame.format.is_rgb:
+            size += f":in_color_matrix={'bt709' if frame.height >= _HD_HEIGHT else 'bt601'}"
+        source, scale = graph.add("buffer", described), graph.add("scale", size)
+        graph.link_nodes(source, scale, graph.add("format", self._pix_fmt), graph.add("buffersink")).configure()
+        return graph

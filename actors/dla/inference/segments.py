@@ -132,10 +132,10 @@ class _Run:
             raise EngineFailed(message, "Please report it with the input.")
 
     def _packed(self, wall_s: float) -> InferredSegment:
-        tensors = (
-            NamedTensor(descriptor.name, _joined(arrays, (0, *descriptor.shape[1:]), descriptor.data_type.dtype))
-            for descriptor, arrays in zip(self._network.results, self._found, strict=True)
-        )
+        tensors = []
+        for descriptor, arrays in zip(self._network.results, self._found, strict=True):
+            empty = np.zeros((0, *descriptor.shape[1:]), dtype=descriptor.data_type.dtype)
+            tensors.append(NamedTensor(descriptor.name, np.concatenate(arrays) if arrays else empty))
         return InferredSegment(
             segment=self._work.segment,
             pts_ticks=np.array(self._walk.taken, dtype=np.int64),
@@ -146,7 +146,3 @@ class _Run:
             infer_s=self._infer_s,
             wall_s=wall_s,
         )
-
-
-def _joined(arrays: list[NDArray[Any]], shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-    return np.concatenate(arrays) if arrays else np.zeros(shape, dtype=dtype)

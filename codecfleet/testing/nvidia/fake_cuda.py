@@ -121,11 +121,7 @@ class FakeCudaDriver:
     def cuMemcpyDtoDAsync(self, target: int, source: int, size_bytes: int, stream: int) -> Answer:
         return self._queued("cuMemcpyDtoDAsync", stream, lambda: self._copy(target, source, size_bytes))
 
-    def cuLaunchKernel(
-        self,
-        function: int,
-        *shape_and_more: int,
-    ) -> Answer:
+    def cuLaunchKernel(self, function: int, *shape_and_more: int) -> Answer:
         """Put the kernel that takes surfaces apart into a stream; ``function`` is the size of its samples in bytes."""
         *_, stream, arguments, _extra = shape_and_more
         pointers = ctypes.cast(arguments, ctypes.POINTER(ctypes.c_void_p))

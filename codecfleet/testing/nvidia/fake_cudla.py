@@ -123,34 +123,31 @@ class FakeCudlaError(Exception):
 
 
 class FakeMachine:
-    """A machine with ``dlas`` accelerators; it answers the calls of ``cuda.bindings.cudla`` itself."""
+    """A machine with ``dlas`` accelerators; it answers the calls of ``cuda.bindings.cudla`` itself.
+
+    ``integrated`` says of each GPU, by its ordinal, whether it is the Tegra's own; ``context_gpus`` are the GPUs of the
+    contexts that were retained. ``calls`` has every call by its C name; an engine's run of a task is ``cudlaTask``.
+    ``hanging`` is done once a call hangs. ``isolated``: errors of the DLA leave CUDA alone
+    (CUDA_EXTERNAL_ENGINE_EXECUTION_MODE). ``streams_waited`` are the streams that were waited for, ``tasks_of`` counts
+    the tasks of each DLA; ``memory`` and ``locked`` are device and page-locked memory by address.
+    """
 
     CudlaError = FakeCudlaError
 
     def __init__(self, dlas: int = 1, *, integrated: Sequence[bool] = (True,)) -> None:
         self.dlas = dlas
         self.integrated = tuple(integrated)
-        """Whether each GPU, by its ordinal, is the Tegra's own."""
         self.context_gpus: list[int] = []
-        """The GPU of every context that was retained, in order."""
         self.context_flags: dict[int, int] = {}
         self.calls: list[str] = []
-        """Every call, by its C name, in order; an engine's run of a task is ``cudlaTask``."""
         self.hanging: Future[None] = Future()
-        """Done once a call hangs."""
         self.released = Future[None]()
-        """Set it to let what hangs end."""
         self.isolated = False
-        """Whether errors of the DLA leave CUDA alone (CUDA_EXTERNAL_ENGINE_EXECUTION_MODE)."""
         self.streams_waited: list[int] = []
-        """Every stream that was waited for, in order."""
         self.timeouts_ms: dict[int, int] = {}
         self.tasks_of: Counter[int] = Counter()
-        """How many tasks each DLA ran."""
         self.memory: dict[int, NDArray[np.uint8]] = {}
-        """Allocated device memory, by address."""
         self.locked: dict[int, NDArray[np.uint8]] = {}
-        """Page-locked host memory, by address."""
         self._faults: dict[tuple[str, int], int] = {}
         self._counts: Counter[str] = Counter()
         self._numbers = itertools.count(0x1000, 0x10)

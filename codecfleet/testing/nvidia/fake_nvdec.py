@@ -134,9 +134,8 @@ class FakeNvdec:
         self.options.append(
             {"most": most, "latency": latency, "sei": enableSEIMessage, "statistics": enableDecodeStats}
         )
-        told = self.sei_messages if enableSEIMessage else ()
-        statistics = self.statistics if enableDecodeStats else None
-        return _Decoder(self, cudastream, _codec_name(codec), most, _Latency(latency), told, statistics)
+        notes = self.sei_messages if enableSEIMessage else (), self.statistics if enableDecodeStats else None
+        return _Decoder(self, cudastream, _codec_name(codec), most, _Latency(latency), notes)
 
 
 def _raise(code: int, what: str) -> None:
@@ -181,25 +180,18 @@ class _Frame:
         return self.timestamp
 
 
+@dataclass(eq=False)
 class _Decoder:
     """One decoder; its surfaces are its own until its next call."""
 
-    def __init__(  # noqa: PLR0917 - what the package's own is made with
-        self,
-        device: FakeNvdec,
-        stream: int,
-        codec: str,
-        most: tuple[int, int],
-        latency: _Latency,
-        sei_messages: tuple[tuple[int, bytes], ...],
-        statistics: dict[str, list[int]] | None,
-    ) -> None:
-        self._device = device
-        self._stream = stream
-        self._codec = codec
-        self._most = most
-        self._latency = latency
-        self._told = (sei_messages, statistics)
+    _device: FakeNvdec
+    _stream: int
+    _codec: str
+    _most: tuple[int, int]
+    _latency: _Latency
+    _notes: tuple[tuple[tuple[int, bytes], ...], dict[str, list[int]] | None]
+
+    def __post_init__(self) -> None:
         self._size: tuple[int, int] | None = None
         self._wanted: tuple[int, int] | None = None
         self._sequence: bytes | None = None
@@ -319,7 +311,7 @@ class _Decoder:
         if used == len(self._surfaces):
             self._surfaces.append(int(device.driver.cuMemAlloc(len(surface))[1]))
         self._fills.append((self._surfaces[used], surface))
-        return [_Frame(self._surfaces[used], len(surface) + device.spare_bytes, self._timestamp(), *self._told)]
+        return [_Frame(self._surfaces[used], len(surface) + device.spare_bytes, self._timestamp(), *self._notes)]
 
     def _timestamp(self) -> int:
         if self._latency is _Latency.ZERO:

@@ -82,16 +82,8 @@ class _PictureParameters:
     encodePicFlags: int = 0
 
 
-class _RateMode(Enum):
-    CONSTQP = 0
-    VBR = 1
-    CBR = 2
-
-
-class _Multipass(Enum):
-    DISABLED = 0
-    QUARTER_RESOLUTION = 1
-    FULL_RESOLUTION = 2
+_RateMode = Enum("_RateMode", "CONSTQP VBR CBR", start=0)
+_Multipass = Enum("_Multipass", "DISABLED QUARTER_RESOLUTION FULL_RESOLUTION", start=0)
 
 
 @dataclass
@@ -143,14 +135,7 @@ class FakeNvenc:
             return {}
         return _CAPABILITIES | self.capabilities[codec]
 
-    def CreateEncoder(
-        self,
-        width: int,
-        height: int,
-        fmt: str,
-        usecpuinputbuffer: bool,
-        **settings: Any,
-    ) -> "_Encoder":
+    def CreateEncoder(self, width: int, height: int, fmt: str, usecpuinputbuffer: bool, **settings: Any) -> "_Encoder":
         """Return an encoder. Stricter than the package: a key it would drop is an error.
 
         Raises:

@@ -27,16 +27,7 @@ from .fake_nvml_state import FakeNvmlDevice, FakeSlice, address_of, refuse
 from .fake_nvml_vgpu import HOST_ANSWERS, INSTANCE_ANSWERS, TYPE_ANSWERS, compatibility, find_type, find_vgpu
 
 NO_INSTANCE = 0xFFFFFFFF
-CUDA_BY_BRANCH = {
-    615: 13040,
-    610: 13030,
-    595: 13020,
-    590: 13010,
-    580: 13000,
-    570: 12080,
-    550: 12040,
-    525: 12000,
-}
+CUDA_BY_BRANCH = {615: 13040, 610: 13030, 595: 13020, 590: 13010, 580: 13000, 570: 12080, 550: 12040, 525: 12000}
 CUDA_OF_OLD_DRIVERS = 11080
 
 _ON_DEVICES = {**DEVICE_ANSWERS, **MIG_ANSWERS, **HOST_ANSWERS}
