@@ -30,7 +30,7 @@ CALL_S: Final = 60.0
 """A picture takes milliseconds; a GPU that many processes share, and one that is being reset, take longer."""
 OPENING_S: Final = 180.0
 """Drivers open one session at a time on a whole host, and a machine of many GPUs may take a minute to start."""
-_GIVEN_UP: Final = object()
+_MISSING: Final = object()
 _ADVICE: Final = "Its process has to be ended; codecfleet doctor shows whether the device is healthy."
 
 
@@ -81,13 +81,13 @@ class CallThread:
             raise EngineHung(self._stuck.message, self._stuck.next_step)
 
     def _serve(self) -> None:
-        while (order := self._calls.get()) is not None:
-            future, call = order
+        while (request := self._calls.get()) is not None:
+            future, call = request
             try:
                 future.set_result(call())
             except BaseException as error:  # noqa: BLE001 - it belongs to the caller
                 future.set_exception(error)
-            del order, future, call
+            del request, future, call
 
 
 class WatchedCall:
@@ -175,7 +175,7 @@ class CallWatch:
 
     def end(self, call: WatchedCall) -> bool:
         """Stop watching a call; return whether it was not reported as overdue."""
-        return self._calls.pop(call, _GIVEN_UP) is None
+        return self._calls.pop(call, _MISSING) is None
 
     def _watch_calls(self) -> None:
         while True:

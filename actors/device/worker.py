@@ -63,7 +63,7 @@ class WorkerCore:
             advice = "Give the worker's machine more threads, or fewer segments at a time."
             awaited.set_exception(WorkerLost(message, advice))
             return awaited
-        ran.add_done_callback(partial(self._hand_on, run, awaited))
+        ran.add_done_callback(partial(self._pass_on, run, awaited))
         # Weakly: a reference cycle would keep the result in memory until the next collection of cycles.
         awaited.add_done_callback(partial(_cancel, weakref.ref(ran)))
         return awaited
@@ -125,7 +125,7 @@ class WorkerCore:
                 context.cancel()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _hand_on(self, run: str, awaited: Future[ResultT], ran: Future[ResultT]) -> None:
+    def _pass_on(self, run: str, awaited: Future[ResultT], ran: Future[ResultT]) -> None:
         """Pass the outcome of the work to its awaited future."""
         with self._lock:
             self._awaited.discard(awaited)

@@ -14,7 +14,7 @@ import select
 import threading
 from typing import Final
 
-_SAID = b"Decode Error occurred"
+_ERROR_LINE: Final = b"Decode Error occurred"
 _READ_BYTES = 1 << 16
 STDOUT = 1
 _PUNCH_HOLE: Final = 3
@@ -29,10 +29,10 @@ class StdoutTap:
     def __init__(self, descriptor: int = STDOUT) -> None:
         self._descriptor = descriptor
         self._original = os.dup(descriptor)
-        self._heard = os.memfd_create("codecfleet-stdout")
+        self._written = os.memfd_create("codecfleet-stdout")
         # Appending: threads that write at the same moment never overwrite each other.
-        fcntl.fcntl(self._heard, fcntl.F_SETFL, os.O_APPEND)
-        os.dup2(self._heard, descriptor)
+        fcntl.fcntl(self._written, fcntl.F_SETFL, os.O_APPEND)
+        os.dup2(self._written, descriptor)
         self._read_bytes = 0
         self._tail = b""
         self._count = 0
@@ -44,7 +44,7 @@ class StdoutTap:
         """Forward what was written; return how many pictures of this process were reported wrong so far."""
         _flush()
         with self._lock:
-            self._pass_on()
+            self._forward()
             return self._count
 
     def close(self) -> None:
@@ -53,19 +53,19 @@ class StdoutTap:
         with self._lock:
             if self._is_open:
                 os.dup2(self._original, self._descriptor)  # first: later writes take the original path
-                self._pass_on()
+                self._forward()
                 self._is_open = False
                 os.close(self._original)
-                os.close(self._heard)
+                os.close(self._written)
 
-    def _pass_on(self) -> None:
-        while self._is_open and (data := os.pread(self._heard, _READ_BYTES, self._read_bytes)):
+    def _forward(self) -> None:
+        while self._is_open and (data := os.pread(self._written, _READ_BYTES, self._read_bytes)):
             self._read_bytes += len(data)
-            heard = self._tail + data
-            self._count += heard.count(_SAID)
-            self._tail = heard[-len(_SAID) + 1 :]
+            text = self._tail + data
+            self._count += text.count(_ERROR_LINE)
+            self._tail = text[-len(_ERROR_LINE) + 1 :]
             # The file is memory: hours of output would not fit.
-            _libc.fallocate(self._heard, _PUNCH_HOLE, ctypes.c_int64(0), ctypes.c_int64(self._read_bytes))
+            _libc.fallocate(self._written, _PUNCH_HOLE, ctypes.c_int64(0), ctypes.c_int64(self._read_bytes))
             _write_all(self._original, data)
 
 

@@ -134,7 +134,7 @@ class FedRange(Generic[PictureT]):
                 self._tickets += 1
             return chunk.number
         if packet.pts is None or packet.pts in self._awaited:
-            message = f"packet {chunk.number} has no presentation time of its own, and NVDEC tells pictures by it"
+            message = f"packet {chunk.number} has no presentation time of its own, and NVDEC identifies pictures by it"
             raise EngineUnfit(message, _ADVICE)
         self._awaited[packet.pts] = awaited
         return packet.pts
@@ -146,7 +146,7 @@ class FedRange(Generic[PictureT]):
             self._next_ticket += 1
             awaited = self._awaited.pop(ticket, None)
             if awaited is None:
-                raise EngineFailed(f"NVDEC gave a picture that no packet promised, at {ticket}", _ADVICE)
+                raise EngineFailed(f"NVDEC returned a picture of no packet, at {ticket}", _ADVICE)
             if awaited.is_wanted:
                 self._tally.frames += 1
                 picture.pts = awaited.pts
