@@ -106,7 +106,7 @@ def _driver_is_here(report: NodeReport) -> bool:
 
 
 def _is_cut_off(report: NodeReport) -> bool:
-    """Whether neither NVML nor CUDA came to its end, so that nothing tells whether there is a driver."""
+    """Whether neither NVML nor CUDA came to its end, so that nothing proves or rules out a driver."""
     return not report.simulated and isinstance(report.nvml, Unavailable) and isinstance(report.cuda, Unavailable)
 
 

@@ -63,7 +63,7 @@ def _each_device(report: NodeReport) -> Iterator[str]:
 
 
 def _equal_devices(report: NodeReport) -> Iterator[str]:
-    """Yield the devices of a machine without what tells equal ones from each other."""
+    """Yield the devices of a machine without what distinguishes equal ones."""
     trials = report.trials_by_device
     texts = [text for gpu in report.gpus for text in _kinds(gpu, trials)]
     texts += [device.kind for device in report.devices if not report.gpus]

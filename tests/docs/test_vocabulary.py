@@ -39,7 +39,6 @@ CLEAN = (
     "tests",
 )
 ALLOWED = {
-    "cluster/probes": "not rewritten yet",
     "tests/docs/test_vocabulary.py": "it lists the words",
     "benchmarks/results": "records of runs, with the names of their time",
 }

@@ -13,7 +13,7 @@ class Absence(Enum):
     NOT_SUPPORTED = "not supported"  #: the device or its driver has no such thing
     NO_PERMISSION = "no permission"  #: it is there, but not for us
     FUNCTION_NOT_FOUND = "function not found"  #: the driver or the package is older than the question
-    NOT_FOUND = "not found"  #: nothing there just now: no sample, no session, no such index
+    NOT_FOUND = "not found"  #: nothing there now: no sample, no session, no such index
     DOES_NOT_APPLY = "does not apply"  #: known to be meaningless here, so not asked (a vGPU's serial number)
     NO_LIBRARY = "no library"  #: the library or package that would answer is not there
     TIMED_OUT = "timed out"  #: no answer within the probe's time limit

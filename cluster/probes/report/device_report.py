@@ -56,7 +56,7 @@ class CodecSession:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceUse:
-    """How a device is used just now.
+    """How a device is used now.
 
     ``encoder_capacity_percent`` maps "h264", "hevc", "av1" to what the driver calls capacity: it is reported on GPUs
     without any encoder too, so it proves nothing. ``gpm_percent`` maps an engine's name ("nvdec0") to its use.
