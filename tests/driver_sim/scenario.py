@@ -13,10 +13,9 @@ from codecfleet.cluster.probes.report.device_report import DeviceKind
 from codecfleet.cluster.probes.report.engines import Direction, Engine, Trial
 from codecfleet.cluster.simulated.devices import SimulatedNode
 from codecfleet.cluster.simulated.fleet_file import load_fleet
-from codecfleet.testing.nvml.fake_nvml_mig import profiles_of
+from codecfleet.testing.nvml.fake_nvml_mig import placements_of, profiles_of
 from codecfleet.testing.nvml.fake_nvml_state import FakeNvmlDevice
 from codecfleet.testing.nvml.fake_nvml_vgpu import gpu_instance_of, profile_id_of, series_of, types_of
-from codecfleet.testing.nvml.mig_profiles import placements_of
 
 __all__ = ["SIMULATED", "Action", "Fault", "Scenario", "machine"]
 

@@ -7,9 +7,8 @@ from typing import Any
 import pynvml
 
 from .fake_nvml_device import check
-from .fake_nvml_mig import profile_with_id, profiles_of
+from .fake_nvml_mig import COMPUTE_KINDS, compute_sizes, placements_of, profile_with_id, profiles_of
 from .fake_nvml_state import FakeGpuInstance, FakeNvmlDevice, FakeSlice, address_of, engine_counts, refuse
-from .mig_profiles import COMPUTE_KINDS, compute_sizes, placements_of
 
 FIRST_HANDLE = 0x4000_0000
 
