@@ -182,9 +182,9 @@ def _counts(
     documented = {} if model is None else model[1].engines
     for engine in (Engine.NVDEC, Engine.NVENC):
         working = [trial for trial in trials if trial.engine is engine and trial.works]
-        told = max((trial.engines or 0 for trial in working), default=0)
+        reported = max((trial.engines or 0 for trial in working), default=0)
         if working:
-            counts[engine] = counts.get(engine) or told or documented.get(engine) or 1
+            counts[engine] = counts.get(engine) or reported or documented.get(engine) or 1
         elif trials:
             counts[engine] = 0  # every case was refused: a table that promises engines is wrong here
     return counts

@@ -23,7 +23,7 @@ def orin(name: str, dlas: int, **changes: object) -> Node:
     return replace(plain, dlas=dlas_of(name, dlas), **changes)  # type: ignore[arg-type]
 
 
-def wish(job: str, segments: int = 100, **changes: object) -> Demand:
+def wanted(job: str, segments: int = 100, **changes: object) -> Demand:
     """Return what an inference job wants."""
     network = replace(plain_demand(job, segments), renditions=(), dlas=())
     return replace(network, **changes)  # type: ignore[arg-type]
@@ -44,7 +44,7 @@ def sessions(placement: Placement) -> dict[str, dict[str, int]]:
 
 def test_a_job_alone_gets_every_dla() -> None:
     """Two segments at a time on each, of every machine."""
-    found = placed([wish("j")], orin("a", 2), orin("b", 1), orin("c", 0))
+    found = placed([wanted("j")], orin("a", 2), orin("b", 1), orin("c", 0))
     assert sessions(found) == {"j": {"a/dla#0": 2, "a/dla#1": 2, "b/dla#0": 2}}
     assert {lane.route for lane in found.lanes} == {Route.DLA}
     assert found.refusals == ()
@@ -52,27 +52,27 @@ def test_a_job_alone_gets_every_dla() -> None:
 
 def test_few_segments_are_spread() -> None:
     """A second one on the same DLA comes when each has one."""
-    assert sessions(placed([wish("j", 3)], orin("a", 2))) == {"j": {"a/dla#0": 2, "a/dla#1": 1}}
-    assert sessions(placed([wish("j", workers_max=1)], orin("a", 2))) == {"j": {"a/dla#0": 1}}
+    assert sessions(placed([wanted("j", 3)], orin("a", 2))) == {"j": {"a/dla#0": 2, "a/dla#1": 1}}
+    assert sessions(placed([wanted("j", workers_max=1)], orin("a", 2))) == {"j": {"a/dla#0": 1}}
 
 
 def test_jobs_share_by_weight_and_priority_comes_first() -> None:
     """What each gets follows its weight; a job of a higher priority is served before."""
-    two = placed([wish("j", weight=Fraction(3)), wish("k")], orin("a", 2))
+    two = placed([wanted("j", weight=Fraction(3)), wanted("k")], orin("a", 2))
     assert {job: sum(given.values()) for job, given in sessions(two).items()} == {"j": 3, "k": 1}
-    first = placed([wish("j"), wish("k", priority=1)], orin("a", 2))
+    first = placed([wanted("j"), wanted("k", priority=1)], orin("a", 2))
     assert set(sessions(first)) == {"k"}
     assert [refusal.reason for refusal in first.refusals] == ["every DLA is taken by other work just now"]
 
 
 def test_some_dlas_are_asked_for() -> None:
     """Their numbers count on each machine; where there are none, that is said."""
-    numbered = placed([wish("j", dlas=(1,))], orin("a", 2), orin("b", 1))
+    numbered = placed([wanted("j", dlas=(1,))], orin("a", 2), orin("b", 1))
     assert sessions(numbered) == {"j": {"a/dla#1": 2}}
-    missing = placed([wish("j", dlas=(2, 3))], orin("a", 2))
+    missing = placed([wanted("j", dlas=(2, 3))], orin("a", 2))
     assert [refusal.reason for refusal in missing.refusals] == ["no machine has DLA 2 or 3: they are counted from 0"]
-    assert [refusal.reason for refusal in placed([wish("j")]).refusals] == ["no machine has a DLA"]
-    assert [refusal.reason for refusal in placed([wish("j", 0)], orin("a", 1)).refusals] == ["nothing is left to do"]
+    assert [refusal.reason for refusal in placed([wanted("j")]).refusals] == ["no machine has a DLA"]
+    assert [refusal.reason for refusal in placed([wanted("j", 0)], orin("a", 1)).refusals] == ["nothing is left to do"]
 
 
 def test_machines_and_dlas_that_take_no_work_get_none() -> None:
@@ -80,14 +80,14 @@ def test_machines_and_dlas_that_take_no_work_get_none() -> None:
     broken = orin("a", 2)
     sick = replace(broken.dlas[0], state=DeviceState.QUARANTINED, state_reason="it hangs")
     machine = replace(broken, dlas=(sick, broken.dlas[1]))
-    assert sessions(placed([wish("j")], machine)) == {"j": {"a/dla#1": 2}}
-    alone = placed([wish("j", dlas=(0,))], machine)
+    assert sessions(placed([wanted("j")], machine)) == {"j": {"a/dla#1": 2}}
+    alone = placed([wanted("j", dlas=(0,))], machine)
     assert alone.refusals[0].reason == "no DLA can do it: DLA 0 is quarantined because it hangs"
     drained = orin("b", 1, state=DeviceState.DRAINING, state_reason="a user asked")
-    assert sessions(placed([wish("j")], drained)) == {}
+    assert sessions(placed([wanted("j")], drained)) == {}
     spot = orin("a", 1, preemptible=True)
-    assert sessions(placed([wish("j", 2)], spot, orin("b", 1))) == {"j": {"b/dla#0": 2}}
-    assert sessions(placed([wish("j")], spot, policy=Policy(preemptible=PreemptibleUse.NEVER))) == {}
+    assert sessions(placed([wanted("j", 2)], spot, orin("b", 1))) == {"j": {"b/dla#0": 2}}
+    assert sessions(placed([wanted("j")], spot, policy=Policy(preemptible=PreemptibleUse.NEVER))) == {}
 
 
 @given(
@@ -100,7 +100,7 @@ def test_no_dla_has_too_much_and_none_is_idle_while_somebody_waits(
     """Sessions never exceed a DLA's or a job's own; and what is free is given as long as a job wants it."""
     machines = [orin(f"n{number}", count) for number, count in enumerate(nodes)]
     demands = [
-        wish(f"j{number}", pieces, weight=Fraction(weight), priority=priority)
+        wanted(f"j{number}", pieces, weight=Fraction(weight), priority=priority)
         for number, (pieces, weight, priority) in enumerate(jobs)
     ]
     found = placed(demands, *machines)
@@ -119,7 +119,7 @@ def test_networks_never_move_a_transcode() -> None:
     bare, rich = Inventory((orin("a", 0),)), Inventory((orin("a", 2),))
     transcodes = [plain_demand("t", 5), plain_demand("u", 3)]
     alone = place(transcodes, bare, start_rates(), Policy())
-    together = Planner(Policy()).place([*transcodes, wish("j"), wish("k")], rich)
+    together = Planner(Policy()).place([*transcodes, wanted("j"), wanted("k")], rich)
     assert [lane for lane in together.lanes if lane.route is not Route.DLA] == list(alone.lanes)
     assert [refusal for refusal in together.refusals if refusal.job in "tu"] == list(alone.refusals)
     assert {lane.job for lane in together.lanes if lane.route is Route.DLA} == {"j", "k"}
