@@ -76,13 +76,11 @@ class CudaDevice:
 class CudaReport:
     """The CUDA driver of this machine, and what depends on it.
 
-    ``library`` is the libcuda that a process of ours loads, ``compat_libraries`` those of compat packages that lie on
-    the disk. ``cuda_version`` is what that library says of itself ("13.0"). ``init_code`` is cuInit's.
-    ``codec_libraries`` maps the name of each library that codecs and NVML need to the file that loaded.
-    ``nvenc_api`` is the newest NVENC interface of the driver ("13.0"), ``nvrtc`` the version of the compiler of our
-    kernels; with ``Absence.NO_LIBRARY`` there is none. ``ended`` says how the asking process ended, ""
-    when it came to its own end; what it had found out until then is kept. ``visible_devices`` is CUDA_VISIBLE_DEVICES,
-    None where it is not set.
+    ``library`` is the libcuda that our processes load, ``compat_libraries`` those of compat packages on the disk.
+    ``cuda_version`` is what ``library`` says of itself ("13.0"). ``codec_libraries`` maps the name of each library that
+    codecs and NVML need to the file that loaded. ``nvenc_api`` is the driver's newest NVENC interface ("13.0").
+    ``nvrtc`` is the version of our kernels' compiler, ``Absence.NO_LIBRARY`` without one. ``ended`` says how the asking
+    process ended, "" when it returned. ``visible_devices`` is CUDA_VISIBLE_DEVICES, None where it is not set.
     """
 
     kernel_module: Maybe[KernelModule]

@@ -71,7 +71,7 @@ def _minor_version(runtime: RuntimeInUse, report: CudaReport) -> Diagnosis:
 
 
 def _user_mode_driver(report: CudaReport) -> str:
-    """Return the version of the loaded libcuda, or of the kernel driver where its name tells none; "" on Tegra."""
+    """Return the version of the loaded libcuda, or of the kernel driver where its name has no version; "" on Tegra."""
     if report.is_tegra:
         return ""
     if not isinstance(report.library, Unavailable) and not isinstance(report.library.version, Unavailable):

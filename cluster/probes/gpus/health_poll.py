@@ -18,7 +18,7 @@ from ..nvml.health import probe_health
 from ..nvml.mig import probe_mig, read_memory
 from ..nvml.use import probe_use
 from ..report.absence import Absence, Maybe, Unavailable, known
-from ..report.device_report import DeviceUse, Health, MigSlice
+from ..report.device_report import DeviceUse, MigSlice
 from ..vgpu.buffers import VgpuNvml
 from ..vgpu.guest import guest_absence
 from ..vgpu.instances import probe_vgpu_samples, read_licensable_features
@@ -172,7 +172,7 @@ class _Polled:
     ) -> DeviceHealth:
         features = questions.ask("nvmlDeviceGetGridLicensableFeatures", read=read_licensable_features)
         name = self._named(questions, "nvmlDeviceGetName", read_text)
-        return DeviceHealth(
+        whole = DeviceHealth(
             index=self.index,
             uuid=self._named(questions, "nvmlDeviceGetUUID", read_text),
             pci_bus_id=self._named(questions, "nvmlDeviceGetPciInfo", lambda pci: read_text(pci.busId)),
@@ -187,8 +187,11 @@ class _Polled:
             licence=licence_of(features, now_utc),
             accounting=questions.ask("nvmlDeviceGetAccountingMode", read=bool),
             **self._as_host(questions),
-            health=self._health(questions, xids),
+            health=probe_health(questions, xids),
         )
+        if isinstance(self.handle, Unavailable) and not whole.health.lost:
+            return replace(whole, health=replace(whole.health, lost=self.handle.reason))
+        return whole
 
     def _named(self, questions: DeviceQuestions, function: str, read: Callable[[Any], str]) -> Maybe[str]:
         """Ask what the device is called; one that is lost is called as before, because it does not say any more."""
@@ -197,12 +200,6 @@ class _Polled:
             return self._called.get(function, answer)
         self._called[function] = answer
         return answer
-
-    def _health(self, questions: DeviceQuestions, xids: tuple[int, ...]) -> Health:
-        health = probe_health(questions, xids)
-        if isinstance(self.handle, Unavailable) and not health.lost:
-            return replace(health, lost=self.handle.reason)
-        return health
 
     def _as_host(self, questions: DeviceQuestions) -> dict[str, Any]:
         """Ask what only a host of vGPUs knows (guide, 2.4)."""

@@ -18,7 +18,7 @@ from typing import Final, TypeVar
 from ... import machine
 from ..child.child import STUCK_S
 from ..cuda.driver import probe_cuda
-from ..cuda.pynvvideocodec import PyNvVideoCodecReport, probe_pynvvideocodec
+from ..cuda.pynvvideocodec import probe_pynvvideocodec
 from ..cuda.report import CudaReport
 from ..gpus.nvml_child import NvmlAnswers, probe_nvml_in_child
 from ..report.absence import Absence, Maybe, Unavailable, known
@@ -96,18 +96,20 @@ def probe_node(*, fresh: bool = False, software: bool = True, limit_s: float = 1
     answers = probes.result("NVML", nvml, _NVML_LIMIT_S + _AFTER_LIMIT_S)
     found = answers if isinstance(answers, NvmlAnswers) else NvmlAnswers(answers, {}, {})
     cuda_report = probes.result("CUDA", cuda, _CUDA_LIMIT_S + _AFTER_LIMIT_S)
-    tegra = probes.start(lambda: tegra_of(cuda_report))
+    tegra = probes.start(lambda: _tegra_of(cuda_report))
     # Named first: inside the call below a type checker would read the absence into what the probe returns.
     in_container = probes.result("container", container, _TEGRA_LIMIT_S)
     imported = probes.result("PyNvVideoCodec", package, _PACKAGE_LIMIT_S + _AFTER_LIMIT_S)
-    to_try = subjects(found.nvml, cuda_report) if can_try(imported) else ()
+    # A package that does not import cannot try anything, and its own verdict says so.
+    can_try = not isinstance(imported, Unavailable) and not isinstance(imported.picked, Unavailable)
+    to_try = subjects(found.nvml, cuda_report) if can_try else ()
     if streams is None and to_try:
         streams = probes.start(lambda: probe_software(_SOFTWARE_LIMIT_S))
     codecs = SoftwareTrials((), {}, ())
     if streams is not None:
         tried = probes.result("software codecs", streams, _SOFTWARE_LIMIT_S + _AFTER_LIMIT_S)
         codecs = known(tried, codecs)
-    host = host_report()
+    host = _host_report()
     plan = TrialPlan(
         driver="" if isinstance(found.nvml, Unavailable) else known(found.nvml.driver_version, ""),
         packages=tuple(f"{name} {host.packages[name]}" for name in _TRIED_WITH),
@@ -136,13 +138,8 @@ def probe_node(*, fresh: bool = False, software: bool = True, limit_s: float = 1
     )
 
 
-def can_try(package: Maybe[PyNvVideoCodecReport]) -> bool:
-    """Return whether devices can be tried: where the package does not import, its own verdict is the whole news."""
-    return not isinstance(package, Unavailable) and not isinstance(package.picked, Unavailable)
-
-
-def tegra_of(cuda: Maybe[CudaReport]) -> Maybe[TegraReport]:
-    """Probe a Tegra with what CUDA said of its GPU; where this machine is none, nothing is run."""
+def _tegra_of(cuda: Maybe[CudaReport]) -> Maybe[TegraReport]:
+    """Probe a Tegra with what CUDA said of its GPU; on other machines nothing is run."""
     if isinstance(cuda, Unavailable) or not cuda.devices:
         return probe_tegra(limit_s=_TEGRA_LIMIT_S)
     gpu = cuda.devices[0]
@@ -164,8 +161,7 @@ def _pair(version_text: Maybe[str]) -> Maybe[tuple[int, int]]:
     return int(major), int(minor or 0)
 
 
-def host_report() -> HostReport:
-    """Return what the operating system says of this machine, and the versions that matter."""
+def _host_report() -> HostReport:
     system = os.uname()
     return HostReport(
         name=system.nodename,
