@@ -202,7 +202,8 @@ def _init(directory: Path) -> tuple[str, ...]:
         }
         obstacle = ray_internals.why_no_lean_start()
         if not obstacle:
-            _start_lean(options, directory)
+            with ray_internals.lean_start():
+                import_module("ray").init(**options, _temp_dir=str(directory / "r"))  # shorter than RAY_TMPDIR's path
             return ()
         _start_publicly(options, directory, imported_before=imported_before)
         return (f"Ray was started by its public switches alone, which takes longer: {obstacle}",)
@@ -220,13 +221,6 @@ def _import_ray() -> bool:
     imported_before = "ray" in sys.modules
     import_module("ray")
     return imported_before
-
-
-def _start_lean(options: Mapping[str, Any], directory: Path) -> None:
-    import ray
-
-    with ray_internals.lean_start():
-        ray.init(**options, _temp_dir=str(directory / "r"))  # a shorter path than RAY_TMPDIR gives
 
 
 def _start_publicly(options: Mapping[str, Any], directory: Path, *, imported_before: bool) -> None:

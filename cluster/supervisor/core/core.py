@@ -197,7 +197,8 @@ class Core:
         book.rest_until_s = now_s + UNRESERVED_REST_S
         book.unreserved = event.reason
         # Other work fills the node. A worker of ours that shares its cores is better than none.
-        book.unreserved_next = book.station.is_processor and not self.state.has_any_worker
+        has_any = any(each.could_transcode for each in self.state.stations.values())
+        book.unreserved_next = book.station.is_processor and not has_any
         return [Stop(event.worker), Note(f"{self.state.named(book)} was not reserved: {event.reason}")]
 
     def _started(self, event: events.Started, now_s: float) -> list[Effect]:

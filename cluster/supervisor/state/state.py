@@ -58,11 +58,6 @@ class SupervisorState:
         """Return whether clients still keep what they report to hold, after a restart."""
         return now_s < self.recovering_until_s
 
-    @property
-    def has_any_worker(self) -> bool:
-        """Whether a transcoding worker is up, or starts without a reservation."""
-        return any(book.could_transcode for book in self.stations.values())
-
     def is_live(self, worker: str) -> bool:
         """Return whether a worker of this name, epoch included, is up."""
         book = self.stations.get(station_of(worker))

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from textwrap import wrap
 
 from .device_status import DeviceStatus
-from .status import JobStatus, NodeStatus, Status, WorkerStatus
+from .status import JobStatus, Status, WorkerStatus
 
 STATUS_SCHEMA = 1
 """The version of the JSON document."""
@@ -21,14 +21,19 @@ def status_lines(status: Status) -> Iterator[str]:
     yield f"supervisor  process {status.pid} on {status.host}"
     yield ""
     yield f"nodes       {len(status.nodes)}"
-    yield from map(_node, status.nodes)
+    for node in status.nodes:
+        probed = "" if node.probed else ", not probed yet"
+        yield f"  {node.name:<24} {node.node[:8]}  {node.state:<9} {node.devices}{probed}"
     yield ""
     if status.devices:
         yield f"devices     {len(status.devices)}"
         for device in status.devices:
             yield from _device(device)
         yield ""
-    yield f"workers     {_count_up(status.workers)}"
+    ready = [worker for worker in status.workers if worker.state == "ready"]
+    used = sum(sum(worker.leases.values()) for worker in ready)
+    slots = sum(worker.slots for worker in ready)
+    yield f"workers     {len(ready)} ready, {used} of {slots} slots in use"
     yield from (_worker(worker) for worker in status.workers if worker.state != "empty")
     yield ""
     yield f"jobs        {len(status.jobs)}"
@@ -39,12 +44,7 @@ def status_lines(status: Status) -> Iterator[str]:
     yield from (f"  {line}" for line in status.quarantine)
     yield ""
     yield "events"
-    yield from (f"  {_clock(at_s)}  {line}" for at_s, line in status.log[-LOG_LINES:])
-
-
-def _node(node: NodeStatus) -> str:
-    probed = "" if node.probed else ", not probed yet"
-    return f"  {node.name:<24} {node.node[:8]}  {node.state:<9} {node.devices}{probed}"
+    yield from (f"  {datetime.fromtimestamp(at_s, tz=UTC):%H:%M:%S}  {line}" for at_s, line in status.log[-LOG_LINES:])
 
 
 def _device(device: DeviceStatus) -> Iterator[str]:
@@ -89,12 +89,6 @@ def _health(device: DeviceStatus) -> Iterator[str]:
         yield f"hosts {_several(len(device.vgpus), 'vGPU')}, {licensed} licensed; scheduler: {device.scheduler}"
 
 
-def _count_up(workers: tuple[WorkerStatus, ...]) -> str:
-    ready = [worker for worker in workers if worker.state == "ready"]
-    used = sum(sum(worker.leases.values()) for worker in ready)
-    return f"{len(ready)} ready, {used} of {sum(worker.slots for worker in ready)} slots in use"
-
-
 def _worker(worker: WorkerStatus) -> str:
     place = f"{worker.node}/{worker.worker.rpartition('/')[2]}"
     leases = ", ".join(f"{job.rpartition('/')[2]} {slots}" for job, slots in worker.leases.items())
@@ -117,7 +111,3 @@ def _job(job: JobStatus) -> Iterator[str]:
 
 def _several(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
-
-
-def _clock(at_s: float) -> str:
-    return datetime.fromtimestamp(at_s, tz=UTC).strftime("%H:%M:%S")
