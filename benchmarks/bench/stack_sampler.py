@@ -14,28 +14,28 @@ from pathlib import PurePath
 from types import FrameType
 from typing import Self
 
-__all__ = ["Profile", "StackSampler", "add_profiles", "stage_of"]
+__all__ = ["STAGES", "Profile", "StackSampler", "add_profiles", "stage_of"]
 
 INTERVAL_S = 0.005
 LINES_KEPT = 12
 OTHER = "other"
-_STAGES = {
-    "opening": "open",
-    "decoding": "demux",
-    "packet_prep": "bitstream",
-    "nvdec_support": "bitstream",
-    "nvdec_pool": "session",
-    "nvdec_session": "feed",
-    "nvdec_caps": "session",
-    "cuda": "wait",
-    "host_pictures": "copy",
-    "device_pictures": "copy",
-    "memory": "copy",
-    "unpacking": "copy",
-    "timeline": "times",
-    "nvdec_decoder": "python",
+STAGES = {
+    "media/opening": "open",
+    "media/timeline": "times",
+    "decode/decoding": "demux",
+    "decode/nvdec_support": "bitstream",
+    "nvdec/packet_prep": "bitstream",
+    "nvdec/pool": "session",
+    "nvdec/session": "feed",
+    "nvdec/decoder": "python",
+    "nvdec/range": "python",
+    "cuda/context": "wait",
+    "cuda/memory": "copy",
+    "convert/device_pictures": "copy",
+    "convert/unpacking": "copy",
+    "surfaces/host_pictures": "copy",
 }
-"""By our module's name. What is found first from the inside counts, so a copy that is begun by a session is a copy."""
+"""By our module, with its folder. What is found first from the inside counts, so a copy that is begun by a session is a copy."""
 
 
 @dataclass(slots=True)
@@ -92,7 +92,7 @@ class StackSampler:
 def stage_of(frame: FrameType) -> str:
     """Return the stage of decoding that a stack is in."""
     for each in _outwards(frame):
-        stage = _STAGES.get(_module(each))
+        stage = STAGES.get(_module(each))
         if stage is not None:
             return stage
     return OTHER
@@ -106,7 +106,7 @@ def _outwards(frame: FrameType) -> Iterator[FrameType]:
 
 
 def _module(frame: FrameType) -> str:
-    return PurePath(frame.f_code.co_filename).stem
+    return "/".join(PurePath(frame.f_code.co_filename).with_suffix("").parts[-2:])
 
 
 def _line_of(frame: FrameType) -> str:

@@ -16,7 +16,7 @@ from bench.media import loop_clip, read_video, scale_clip
 from bench.program import FILM
 from bench.same_bytes import Verdict, earlier_rows, gpu_unsupported_reason, smallest_first, verdict_of
 from bench.speed import differences, ratio_lines, ratios
-from bench.stack_sampler import StackSampler, add_profiles
+from bench.stack_sampler import STAGES, StackSampler, add_profiles
 from bench.table import save_results, spread
 from live_health import judge_slots
 
@@ -99,6 +99,10 @@ class TestDecoding:
         assert profile.stages_s["other"] == pytest.approx(sampler.wall_s)
         total = add_profiles([profile, profile])
         assert total.stages_s["other"] == pytest.approx(2 * sampler.wall_s)
+
+    def test_stages_are_modules(self, repository: Path) -> None:
+        """A module that moves takes its stage with it."""
+        assert [name for name in STAGES if not any(repository.glob(f"actors/**/{name}.py"))] == []
 
 
 def outcome(sha256: str = "", error: str = "") -> dict[str, Any]:
