@@ -35,7 +35,7 @@ STAGES = {
     "convert/unpacking": "copy",
     "surfaces/host_pictures": "copy",
 }
-"""By our module, with its folder. What is found first from the inside counts, so a copy that is begun by a session is a copy."""
+"""By our module, with its folder. The innermost one counts: a copy that a session begins is a copy."""
 
 
 @dataclass(slots=True)
