@@ -73,10 +73,10 @@ async def _compare(options: argparse.Namespace, folder: Path) -> list[dict[str, 
             preset=options.preset,
             segment_s=options.segment_seconds,
         )
-        turns = asyncio.Semaphore(options.jobs)
+        at_once = asyncio.Semaphore(options.jobs)
 
         async def one(path: Path) -> None:
-            async with turns:
+            async with at_once:
                 if options.limit_seconds is not None and time.perf_counter() - began_s > options.limit_seconds:
                     return
                 row = await check.row(path)

@@ -48,7 +48,7 @@ class Fleet:
         self._address = address
         self._workers = workers
         self._pool = pool
-        self._turns = asyncio.Semaphore(jobs_at_once)
+        self._jobs_at_once = asyncio.Semaphore(jobs_at_once)
         self._jobs: set[Job] = set()
         self._open = False
 
@@ -91,7 +91,7 @@ class Fleet:
         return job
 
     async def _run(self, name: str, spec: TranscodeSpec, channel: EventChannel) -> Report:
-        async with self._turns:
+        async with self._jobs_at_once:
             if self._pool is None:
                 raise UsageError("the fleet was closed")
             from .run.job_run import JobRun

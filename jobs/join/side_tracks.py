@@ -140,7 +140,7 @@ class SideTracks:
             self._encoded_streams[plan.track.index] = self._add_encoded(output, plan)
         else:
             stream = self._add_stream(output, plan)
-            self._dress(stream, plan)
+            self._apply_tags(stream, plan)
             self._pipes[plan.track.index] = self._pipe(plan, stream)
 
     def _add_stream(self, output: "OutputContainer", plan: TrackPlan) -> "Stream":
@@ -203,7 +203,7 @@ class SideTracks:
             seek_preroll=_OPUS_PREROLL_SAMPLES if track.codec == "opus" else None,
         )
         stream.time_base = track.time_base
-        self._dress(stream, plan)
+        self._apply_tags(stream, plan)
         return stream
 
     def _encoded_priming(self, track: EncodedTrack) -> int:
@@ -211,7 +211,7 @@ class SideTracks:
         whole = start_s is None or (int(track.pts[0]) + track.initial_padding + 1) * track.time_base >= start_s
         return track.initial_padding if whole else 0
 
-    def _dress(self, stream: "Stream", plan: TrackPlan) -> None:
+    def _apply_tags(self, stream: "Stream", plan: TrackPlan) -> None:
         container = self._plan.container
         if container.tags:
             stream.metadata.update(kept_tags(plan.track.tags, container, of_track=True))

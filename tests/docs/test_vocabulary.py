@@ -1,6 +1,8 @@
 """Plain words: none of a private dialect in code, tests, documents, examples and configs; one name for one thing."""
 
+import io
 import re
+import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +19,10 @@ WORDS = (
 )
 NAMES = re.compile(r"\b(?:Hands|Shell|Link|SeatBook|Worn|ParcelPost|FAREWELL_S|LentMemory|Mender|NotApplicable|Wish)\b")
 """Names left behind in code; some are ordinary words elsewhere."""
+IDENTIFIERS = frozenset(
+    {"wish", "wishes", "worn", "dress", "dressed", "learn", "truth", "fitness", "farewell", "hands"}
+)
+"""Plain words of prose that say nothing as a name."""
 _LETTER = "[A-Za-z]"
 FORBIDDEN = re.compile(
     rf"(?<!{_LETTER})(?i:{WORDS.replace(' ', '[ _]')})(?!{_LETTER})"
@@ -62,6 +68,21 @@ def slips(text: str, *, is_code: bool = True) -> list[str]:
         for pattern in patterns
         for match in pattern.finditer(line)
     ]
+
+
+def private_names(text: str) -> list[str]:
+    """Return the identifiers of a program that are, or contain, such a word."""
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+    names = {token.string for token in tokens if token.type == tokenize.NAME}
+    return sorted(name for name in names if IDENTIFIERS.intersection(name.lower().split("_")))
+
+
+def test_names_are_the_fields() -> None:
+    """No program has a name of the private dialect, in whole or in part."""
+    programs = [path for name in CLEAN for path in texts(name) if path.suffix == ".py"]
+    found = {str(path): names for path in programs if (names := private_names(path.read_text(encoding="utf-8")))}
+    assert found == {}
+    assert private_names("def a_last_farewell(wish): pass") == ["a_last_farewell", "wish"]
 
 
 @pytest.mark.parametrize("name", CLEAN)

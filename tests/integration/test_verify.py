@@ -186,7 +186,7 @@ def test_encoded_sound_is_held_against_what_was_heard(
     assert bool(found) == bool(expected)
 
 
-def test_a_part_is_held_against_that_part_of_the_truth(source: str, tmp_path: Path) -> None:
+def test_a_part_is_compared_with_that_part_of_the_source(source: str, tmp_path: Path) -> None:
     """With a start and an end, only the frames between them are expected, counted from the first of them."""
     part = Clip(pictures=range(12, 36), times=[FRAME_TICKS * n for n in range(24)], audio_s=Fraction(1), chapters=False)
     output = write(tmp_path / "part.mp4", part)

@@ -160,11 +160,11 @@ def _judge_refusal(row: Row, case: Case, error: CodecfleetError) -> None:
 
 async def run_cases(fleet: Fleet, cases: Sequence[Case], *, output: Path, jobs: int, keep: bool) -> list[Row]:
     """Run ``cases``, several at a time, printing each as it ends; the rows come back in the order of the cases."""
-    turns = asyncio.Semaphore(jobs)
+    at_once = asyncio.Semaphore(jobs)
     console = Console(width=200, highlight=False)
 
     async def one(case: Case) -> Row:
-        async with turns:
+        async with at_once:
             row = await run_case(fleet, case, footage=FOOTAGE, output=output, keep=keep)
         _print(console, row)
         return row

@@ -20,11 +20,11 @@ def rows(shared_media: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[s
 
 
 async def _run_all(footage: Path, output: Path) -> dict[str, Row]:
-    turns = asyncio.Semaphore(CASES_AT_ONCE)
+    at_once = asyncio.Semaphore(CASES_AT_ONCE)
     async with Fleet(workers=CASES_AT_ONCE) as fleet:
 
         async def one(subject: str) -> Row:
-            async with turns:
+            async with at_once:
                 return await run_case(fleet, SHORT[subject], footage=footage, output=output)
 
         return dict(zip(SHORT, await asyncio.gather(*map(one, SHORT)), strict=True))

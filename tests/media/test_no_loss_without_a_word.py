@@ -23,11 +23,11 @@ def _small(footage: Path) -> list[str]:
 
 
 async def _run(footage: Path, output: Path, cases: list[Case]) -> list[Row]:
-    turns = asyncio.Semaphore(CASES_AT_ONCE)
+    at_once = asyncio.Semaphore(CASES_AT_ONCE)
     async with Fleet(pool=LocalPool(CASES_AT_ONCE), jobs_at_once=CASES_AT_ONCE) as fleet:
 
         async def one(place: int) -> Row:
-            async with turns:
+            async with at_once:
                 return await run_case(fleet, cases[place], footage=footage, output=output)
 
         return list(await asyncio.gather(*map(one, range(len(cases)))))

@@ -159,7 +159,7 @@ class WarmNetworks:
         self._idle: list[tuple[NetworkSettings, Network]] = []
         self._own: int | None = None
         self._in_use: Counter[int] = Counter()
-        self._turns: Counter[int] = Counter()
+        self._times_chosen: Counter[int] = Counter()
         self.created = 0
         """How many networks were loaded so far."""
 
@@ -211,9 +211,9 @@ class WarmNetworks:
                 allowed = range(host.count) if among is None else among
                 # Where none of them is, opening the first says so.
                 there = [number for number in allowed if number < host.count] or allowed[:1]
-                device = min(there, key=lambda number: (self._in_use[number], self._turns[number], number))
+                device = min(there, key=lambda number: (self._in_use[number], self._times_chosen[number], number))
             self._in_use[device] += 1
-            self._turns[device] += 1
+            self._times_chosen[device] += 1
             return device
 
     def _take_back(self, settings: NetworkSettings, device: int, network: Network | None) -> None:

@@ -183,7 +183,7 @@ def test_a_closed_fetcher_keeps_no_device_memory() -> None:
     "params",
     ["", "colorprim=bt2020:transfer=smpte2084:colormatrix=bt2020nc:range=pc", "range=pc", "colormatrix=bt470bg"],
 )
-def test_pictures_are_dressed_in_the_tracks_colours(tmp_path: Path, params: str) -> None:
+def test_pictures_have_the_tracks_colours(tmp_path: Path, params: str) -> None:
     """Range, matrix, primaries and transfer are those that software gives its pictures."""
     clip = Clip(times=constant_times(2), options=(("x264-params", params),))
     with av.open(str(make_clip(tmp_path / "clip.mp4", clip))) as container:

@@ -24,11 +24,11 @@ def _listening() -> Iterator[tuple[int, int, StdoutTap]]:
     """Yield a file, the descriptor that speaks into it, and who listens to that."""
     file = os.memfd_create("spoken")
     speaker = os.dup(file)
-    heard = StdoutTap(speaker)
+    tap = StdoutTap(speaker)
     try:
-        yield file, speaker, heard
+        yield file, speaker, tap
     finally:
-        heard.close()
+        tap.close()
         os.close(speaker)
         os.close(file)
 
@@ -39,13 +39,13 @@ def _content(file: int) -> bytes:
 
 def test_lines_are_counted_and_passed_on() -> None:
     """What was said is counted, and lies where it would have gone, once it was asked for."""
-    with _listening() as (file, speaker, heard):
-        assert heard.count() == 0
+    with _listening() as (file, speaker, tap):
+        assert tap.count() == 0
         os.write(speaker, b"hello\n" + LINE + b"world\n" + LINE)
-        assert heard.count() == 2
+        assert tap.count() == 2
         assert _content(file) == b"hello\n" + LINE + b"world\n" + LINE
         os.write(speaker, LINE)
-        assert heard.count() == 3
+        assert tap.count() == 3
 
 
 @given(
@@ -57,38 +57,38 @@ def test_lines_are_counted_and_passed_on() -> None:
     ),
     asks=st.lists(st.booleans(), min_size=12, max_size=12),
 )
-def test_a_line_in_pieces_is_heard_once(pieces: list[bytes], asks: list[bool]) -> None:
+def test_a_line_in_pieces_counts_once(pieces: list[bytes], asks: list[bool]) -> None:
     """However a line is cut, and whenever one asks, it counts once, and every byte is passed on in order."""
-    with _listening() as (file, speaker, heard):
+    with _listening() as (file, speaker, tap):
         counts = []
         for piece, asked in zip(pieces, asks, strict=False):
             os.write(speaker, piece)
             if asked:
-                counts.append(heard.count())
+                counts.append(tap.count())
         said = b"".join(pieces)
-        assert heard.count() == said.count(b"Decode Error occurred")
+        assert tap.count() == said.count(b"Decode Error occurred")
         assert counts == sorted(counts)
         assert _content(file) == said
 
 
 def test_more_than_one_read_is_passed_on() -> None:
-    """Long output is read in several turns; a line across two of them is heard."""
-    with _listening() as (file, speaker, heard):
+    """Long output is read in several turns; a line across two of them counts."""
+    with _listening() as (file, speaker, tap):
         long = b"x" * ((1 << 16) - 10) + LINE + b"y" * (1 << 17)
         os.write(speaker, long)
-        assert heard.count() == 1
+        assert tap.count() == 1
         assert _content(file) == long
 
 
 def test_closing_gives_the_descriptor_back() -> None:
     """What was left unsaid is passed on, and from then on all goes its old way; closing again changes nothing."""
-    with _listening() as (file, speaker, heard):
+    with _listening() as (file, speaker, tap):
         os.write(speaker, LINE)
-        heard.close()
+        tap.close()
         os.write(speaker, b"after\n")
-        heard.close()
+        tap.close()
         assert _content(file) == LINE + b"after\n"
-        assert heard.count() == 1
+        assert tap.count() == 1
 
 
 @pytest.mark.parametrize("statement", ["print('bye', flush=True)", "libc.puts(b'bye')", "os.write(1, b'bye\\n')"])
@@ -98,9 +98,9 @@ def test_a_process_says_its_last_words(statement: str) -> None:
         "import ctypes, os\n"
         "from codecfleet.actors.nvidia.stdout_monitor import StdoutTap\n"
         "libc = ctypes.CDLL(None)\n"
-        "heard = StdoutTap()\n"
+        "tap = StdoutTap()\n"
         f"libc.puts({LINE.strip()!r})\n"
-        "assert heard.count() == 1\n"
+        "assert tap.count() == 1\n"
         f"{statement}\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
@@ -133,12 +133,12 @@ def test_threads_that_count_first_at_once_have_one_listener(monkeypatch: pytest.
 
 def test_what_was_passed_on_takes_no_memory() -> None:
     """A program that writes for hours while it decodes, such as raw video, does not fill the memory with it."""
-    with _listening() as (_, speaker, heard):
+    with _listening() as (_, speaker, tap):
         for _ in range(20):
             os.write(speaker, LINE + b"x" * (1 << 20))
-            heard.count()
+            tap.count()
             assert os.fstat(speaker).st_blocks * 512 <= 1 << 16
-        assert heard.count() == 20
+        assert tap.count() == 20
 
 
 def test_a_reader_who_is_slow_gets_everything() -> None:
@@ -146,13 +146,13 @@ def test_a_reader_who_is_slow_gets_everything() -> None:
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     said = LINE + b"x" * (1 << 18)
-    heard = StdoutTap(writer)
+    tap = StdoutTap(writer)
     os.write(writer, said)
     with ThreadPoolExecutor(1) as threads, os.fdopen(reader, "rb") as file:
-        counted = threads.submit(heard.count)
+        counted = threads.submit(tap.count)
         assert file.read(len(said)) == said
         assert counted.result(10) == 1
-        heard.close()
+        tap.close()
         os.close(writer)
 
 
@@ -168,12 +168,12 @@ def test_counting_does_not_wait_for_a_reader_of_standard_input() -> None:
         has_read.wait(30)
         libc.funlockfile(stdin)
 
-    with _listening() as (_, speaker, heard), ThreadPoolExecutor(2) as threads:
+    with _listening() as (_, speaker, tap), ThreadPoolExecutor(2) as threads:
         reading = threads.submit(read)
         assert reads.wait(10)
         os.write(speaker, LINE)
         try:
-            assert threads.submit(heard.count).result(10) == 1
+            assert threads.submit(tap.count).result(10) == 1
         finally:
             has_read.set()
             reading.result(10)

@@ -35,9 +35,9 @@ ENCODE = Stage(SOFTWARE.renditions[0].case, 1920, 1080, Engine.CPU, "libx265")
 DECODE = Stage(CodecCase(MediaCodec.H264, Direction.DECODE), 1920, 1080, Engine.NVDEC, "nvdec")
 
 
-def placed(rates: Rates, wish: Demand = SOFTWARE) -> Placement:
+def placed(rates: Rates, wanted: Demand = SOFTWARE) -> Placement:
     """Place a job on a machine with an H200 and 16 cores."""
-    return place([wish], inventory(MACHINE), rates, Policy())
+    return place([wanted], inventory(MACHINE), rates, Policy())
 
 
 def hybrid(rates: Rates, sessions: int, fps: float) -> Rates:
@@ -95,7 +95,7 @@ def test_a_measured_hybrid_gives_what_it_gave(fps: float, sessions: int) -> None
     assert software_fps(rates, PROCESSOR.name, 1.0, ENCODE) == software_fps(START, PROCESSOR.name, 1.0, ENCODE)
 
 
-def test_other_machines_learn_nothing_from_it() -> None:
+def test_other_machines_rates_stay_as_they_are() -> None:
     """Cores beside another GPU, or without one, keep their rates."""
     rates = hybrid(START, 16, 16.0)
     for model in ("NVIDIA L40S", "NVIDIA H100"):
@@ -124,9 +124,9 @@ def test_a_slow_decoder_is_known_by_many_cores() -> None:
 def test_on_one_device_the_slower_engine_is_learnt(sessions: int, fps: float, model: str, preset: str) -> None:
     """Decoded and encoded by a GPU, the figure is that of the engine that is slower by what is known."""
     device = gpu(model, "n")
-    wish = demand(renditions=(rendition(preset=preset),))
-    found = measurement_of(START, wish, device, PROCESSOR, kinds=NVENC, sessions=sessions, fps=fps)
-    encode = Stage(wish.renditions[0].case, 1920, 1080, Engine.NVENC, "nvenc", int(preset))
+    wanted = demand(renditions=(rendition(preset=preset),))
+    found = measurement_of(START, wanted, device, PROCESSOR, kinds=NVENC, sessions=sessions, fps=fps)
+    encode = Stage(wanted.renditions[0].case, 1920, 1080, Engine.NVENC, "nvenc", int(preset))
     slower = min((encode, DECODE), key=lambda stage: read_curve(curve_of(START, device, stage), sessions))
     assert found is not None
     assert (found.device, found.stage, found.sessions, found.fps) == (device, slower, sessions, fps)
@@ -135,7 +135,7 @@ def test_on_one_device_the_slower_engine_is_learnt(sessions: int, fps: float, mo
 
 
 @pytest.mark.parametrize(
-    ("wish", "device", "kinds", "sessions", "fps"),
+    ("wanted", "device", "kinds", "sessions", "fps"),
     [
         (SOFTWARE, PROCESSOR, X265, 2, 0.0),
         (SOFTWARE, H200, (), 2, 10.0),
@@ -147,10 +147,10 @@ def test_on_one_device_the_slower_engine_is_learnt(sessions: int, fps: float, mo
     ],
 )
 def test_what_says_nothing_is_not_learnt(
-    wish: Demand, device: Device, kinds: tuple[EncoderKind, ...], sessions: int, fps: float
+    wanted: Demand, device: Device, kinds: tuple[EncoderKind, ...], sessions: int, fps: float
 ) -> None:
     """Several tracks, no GPU, no frames, or an engine that is not there say nothing about a rate."""
-    assert measurement_of(START, wish, device, PROCESSOR, kinds=kinds, sessions=sessions, fps=fps) is None
+    assert measurement_of(START, wanted, device, PROCESSOR, kinds=kinds, sessions=sessions, fps=fps) is None
 
 
 def test_the_name_tells_both() -> None:

@@ -182,8 +182,8 @@ def tight_worlds(draw: st.DrawFn) -> tuple[Sequence[Demand], Inventory, Policy]:
     machines = Inventory(tuple(draw(tight_nodes(f"n{number}")) for number in range(draw(st.integers(1, 2)))))
     encoder = draw(st.sampled_from([EncoderChoice.NVENC, EncoderChoice.NVENC, EncoderChoice.SOFTWARE]))
     tracks = tuple(rendition(height=height) for height in draw(st.sampled_from([(1080,), (1080, 720)])))
-    wishes = [
+    all_wanted = [
         demand(f"job{number}", segments=30, encoder=encoder, renditions=tracks)
         for number in range(draw(st.integers(1, 3)))
     ]
-    return wishes, machines, Policy(sessions_per_device=draw(st.sampled_from([1, 3, 64])))
+    return all_wanted, machines, Policy(sessions_per_device=draw(st.sampled_from([1, 3, 64])))

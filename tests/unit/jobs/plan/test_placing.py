@@ -148,14 +148,14 @@ def test_an_interlaced_source_is_refused_by_its_own_headers(tmp_path: Path) -> N
 
 async def test_a_gpu_that_cannot_be_had_is_refused() -> None:
     """A job that requires a GPU is refused with the reason; one that does not is never refused for it."""
-    wish = replace(_demand(), needs_gpu=True, encoder=EncoderChoice.SOFTWARE)
+    wanted = replace(_demand(), needs_gpu=True, encoder=EncoderChoice.SOFTWARE)
     without, with_gpu = LocalPool(1), LocalPool(1, device=FakeDevice().gpu)
-    await check_device(wish, with_gpu)
-    await check_device(replace(wish, needs_gpu=False, software_decode="no"), without)
+    await check_device(wanted, with_gpu)
+    await check_device(replace(wanted, needs_gpu=False, software_decode="no"), without)
     with pytest.raises(Unsupported, match="--device gpu cannot be had: the pictures are interlaced"):
-        await check_device(replace(wish, software_decode="the pictures are interlaced"), with_gpu)
+        await check_device(replace(wanted, software_decode="the pictures are interlaced"), with_gpu)
     with pytest.raises(Unsupported, match="--device gpu cannot be had: there is no GPU in this pool"):
-        await check_device(wish, without)
+        await check_device(wanted, without)
 
 
 def test_equal_lanes_and_long_refusals_fit_a_terminal() -> None:

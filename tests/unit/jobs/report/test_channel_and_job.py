@@ -18,7 +18,7 @@ def progress(frames: int) -> Progress:
     return Progress("job", 0.0, frames, 100, 1.0, None, ())
 
 
-async def heard(channel: EventChannel) -> list[Event]:
+async def received(channel: EventChannel) -> list[Event]:
     """Listen to the end."""
     return [event async for event in channel.listen()]
 
@@ -30,7 +30,7 @@ async def test_late_listeners_hear_the_whole_story() -> None:
     for event in (first, *map(progress, range(1000)), second):
         await channel.send(event)
     await channel.close()
-    assert await heard(channel) == [first, progress(999), second]
+    assert await received(channel) == [first, progress(999), second]
 
 
 async def test_progress_does_not_pile_up() -> None:

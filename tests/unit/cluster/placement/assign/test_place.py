@@ -19,8 +19,8 @@ RATES = start_rates()
 SOFTWARE = EncoderChoice.SOFTWARE
 
 
-def _place(wish: Demand, machines: Inventory, policy: Policy | None = None) -> Placement:
-    return place([wish], machines, RATES, policy or Policy())
+def _place(wanted: Demand, machines: Inventory, policy: Policy | None = None) -> Placement:
+    return place([wanted], machines, RATES, policy or Policy())
 
 
 def _routes(placement: Placement) -> dict[str, Route]:
@@ -57,16 +57,16 @@ def test_a_gpu_without_an_encoder_decodes_for_its_hosts_cores() -> None:
 
 def test_what_the_decoder_cannot_do_the_processor_does() -> None:
     """AV1 is decoded by no H200, so its host's processor does it all."""
-    wish = demand(decode=CodecCase(MediaCodec.AV1, Direction.DECODE))
-    placement = _place(wish, inventory(node("n", "H200", cores=4)))
+    wanted = demand(decode=CodecCase(MediaCodec.AV1, Direction.DECODE))
+    placement = _place(wanted, inventory(node("n", "H200", cores=4)))
     assert _routes(placement) == {"n/cpu": Route.CPU}
     assert "cannot decode av1" in _reason(placement, "n/gpu0")
 
 
 def test_what_only_software_decodes_is_uploaded_to_the_encoder() -> None:
     """A codec that no NVDEC knows is decoded by the cores and encoded by NVENC, where that is fastest."""
-    wish = demand(decode=CodecCase(MediaCodec.OTHER, Direction.DECODE))
-    placement = _place(wish, inventory(node("n", "L4", cores=8)))
+    wanted = demand(decode=CodecCase(MediaCodec.OTHER, Direction.DECODE))
+    placement = _place(wanted, inventory(node("n", "L4", cores=8)))
     assert _routes(placement) == {"n/gpu0": Route.UPLOAD}
 
 
@@ -112,8 +112,8 @@ def test_the_encoder_kind_is_the_one_that_finishes_soonest() -> None:
 def test_a_ladder_takes_a_session_for_each_rendition() -> None:
     """Two renditions take two encoder sessions, so a cap of three lets one segment run."""
     machines = _with_gpu(gpu("L40S", "n", encoder_sessions_max=3))
-    wish = demand(renditions=(rendition(), rendition(height=720)), encoder=EncoderChoice.NVENC)
-    placement = _place(wish, machines)
+    wanted = demand(renditions=(rendition(), rendition(height=720)), encoder=EncoderChoice.NVENC)
+    placement = _place(wanted, machines)
     assert _sessions(placement) == {"n/gpu0": 1}
     assert _reason(placement, "n/cpu").startswith("the track is encoded by NVENC")
 
@@ -175,8 +175,8 @@ def test_a_job_that_fits_nowhere_is_told_why() -> None:
 
 def test_a_gpu_s_reason_comes_before_a_processor_s() -> None:
     """A refused NVENC job names the GPU's reason first, not that processors have no NVENC."""
-    wish = replace(demand(encoder=EncoderChoice.NVENC), width=20_000, height=20_000)
-    huge = replace(wish, renditions=tuple(replace(each, width=20_000, height=20_000) for each in wish.renditions))
+    wanted = replace(demand(encoder=EncoderChoice.NVENC), width=20_000, height=20_000)
+    huge = replace(wanted, renditions=tuple(replace(each, width=20_000, height=20_000) for each in wanted.renditions))
     machine = node("n", "L4")
     placement = _place(huge, inventory(replace(machine, devices=tuple(reversed(machine.devices)))))
     assert placement.lanes == ()
@@ -193,11 +193,11 @@ def test_a_job_with_nothing_left_gets_nothing() -> None:
 def test_jobs_share_each_engine_by_weight() -> None:
     """Three to one on four L4 in all: the heavier job has about three quarters of the NVENC sessions."""
     machines = inventory(node("n", *["L4"] * 4))
-    wishes = [
+    all_wanted = [
         demand("heavy", segments=100, weight=Fraction(3), encoder=EncoderChoice.NVENC),
         demand("light", segments=100, weight=Fraction(1), encoder=EncoderChoice.NVENC),
     ]
-    placement = place(wishes, machines, RATES, Policy())
+    placement = place(all_wanted, machines, RATES, Policy())
     sessions = Counter[str]()
     for lane in placement.lanes:
         sessions[lane.job] += lane.sessions
@@ -251,17 +251,17 @@ def test_who_needs_a_gpu_where_there_is_none_gets_nothing() -> None:
 
 def test_what_software_must_decode_is_decoded_by_no_gpu() -> None:
     """A reason against NVDEC closes its routes: cores decode, and NVENC encodes what they upload, if it is there."""
-    wish = demand(software_decode="the pictures are interlaced")
-    hybrid = _place(wish, inventory(node("n", "H200", cores=8)))
+    wanted = demand(software_decode="the pictures are interlaced")
+    hybrid = _place(wanted, inventory(node("n", "H200", cores=8)))
     assert _routes(hybrid) == {"n/cpu": Route.CPU}
     assert _reason(hybrid, "n/gpu0") == "the pictures are interlaced"
-    assert _routes(_place(wish, inventory(node("n", "L4", cores=8)))) == {"n/gpu0": Route.UPLOAD}
+    assert _routes(_place(wanted, inventory(node("n", "L4", cores=8)))) == {"n/gpu0": Route.UPLOAD}
 
 
 def test_a_gpu_that_may_not_decode_is_no_gpu_for_who_needs_one() -> None:
     """Needing a GPU and keeping NVDEC away leaves nothing where no NVENC is."""
-    wish = demand(software_decode="captions", needs_gpu=True, encoder=SOFTWARE)
-    placement = _place(wish, inventory(node("n", "H200")))
+    wanted = demand(software_decode="captions", needs_gpu=True, encoder=SOFTWARE)
+    placement = _place(wanted, inventory(node("n", "H200")))
     assert placement.lanes == ()
     assert _reason(placement, "n/gpu0") == "captions"
 

@@ -26,19 +26,19 @@ SOFTWARE = Policy(engines=frozenset({Engine.CPU}))
 def test_every_segment_is_done_once(demands: Sequence[Demand], machines: Inventory, policy: Policy) -> None:
     """Each segment of a job that has lanes is on exactly one of them, and the last end is the wall time."""
     placement = place(demands, machines, RATES, policy)
-    for wish in demands:
-        prediction = predict(wish, placement)
+    for wanted in demands:
+        prediction = predict(wanted, placement)
         done = sorted(number for entry in prediction.lanes for number in entry.segments)
-        assert done == (list(range(len(wish.segments))) if prediction.lanes else [])
+        assert done == (list(range(len(wanted.segments))) if prediction.lanes else [])
         assert prediction.wall_s == max((entry.ends_s for entry in prediction.lanes), default=None)
-        assert sum(entry.frames for entry in prediction.lanes) in (0, sum(wish.segments))
+        assert sum(entry.frames for entry in prediction.lanes) in (0, sum(wanted.segments))
 
 
 def test_the_longest_go_first() -> None:
     """Two cores, one long segment and three short: the long one has a core for itself."""
-    wish = replace(demand(), segments=(100, 100, 300, 100))
-    placement = place([wish], inventory(node("n", cores=2)), RATES, SOFTWARE)
-    prediction = predict(wish, placement)
+    wanted = replace(demand(), segments=(100, 100, 300, 100))
+    placement = place([wanted], inventory(node("n", cores=2)), RATES, SOFTWARE)
+    prediction = predict(wanted, placement)
     per_frame_s = 2 / placement.lanes[0].fps
     assert prediction.wall_s == pytest.approx(300 * per_frame_s)
     assert prediction.cpu_s == pytest.approx(600 * per_frame_s)
@@ -47,9 +47,9 @@ def test_the_longest_go_first() -> None:
 
 def test_gpu_sessions_open_one_after_the_other() -> None:
     """The first takes 0.35 s, each further one 0.1 s, and the GPU is held until the last segment is done."""
-    wish = demand(segments=2, frames=5000)
-    placement = place([wish], inventory(node("n", "L40S")), RATES, Policy())
-    prediction = predict(wish, placement)
+    wanted = demand(segments=2, frames=5000)
+    placement = place([wanted], inventory(node("n", "L40S")), RATES, Policy())
+    prediction = predict(wanted, placement)
     fps = placement.lanes[0].fps / 2
     assert prediction.wall_s == pytest.approx(0.45 + 5000 / fps)
     assert prediction.gpu_s == prediction.wall_s

@@ -214,14 +214,14 @@ def test_lower_priorities_take_nothing_from_higher_ones(
     assert places == [(lane.job, lane.device, lane.route, lane.sessions) for lane in alone.lanes]
 
 
-def _most_served(wishes: Sequence[frozenset[str]]) -> int:
+def _most_served(usable_by_job: Sequence[frozenset[str]]) -> int:
     """Return how many jobs can have a node of their own among those they may use, by trying every order."""
     best = 0
-    for order in permutations(wishes):
-        free = {name for wish in wishes for name in wish}
+    for order in permutations(usable_by_job):
+        free = {name for usable in usable_by_job for name in usable}
         served = 0
-        for wish in order:
-            for name in sorted(wish & free)[:1]:
+        for usable in order:
+            for name in sorted(usable & free)[:1]:
                 free.discard(name)
                 served += 1
         best = max(best, served)
@@ -239,21 +239,24 @@ def _decoding(node: Node, cases: Sequence[CodecCase]) -> Node:
 
 @FEW
 @given(st.lists(st.sets(st.sampled_from("abcd"), min_size=1), min_size=1, max_size=5))
-def test_every_job_that_could_be_served_is_served(wishes: list[set[str]]) -> None:
+def test_every_job_that_could_be_served_is_served(usable_by_job: list[set[str]]) -> None:
     """With one place on each node, as many jobs get one as any way of giving them out could serve."""
     cases = [
         CodecCase(codec, Direction.DECODE)
         for codec in (MediaCodec.H264, MediaCodec.HEVC, MediaCodec.AV1, MediaCodec.VP9, MediaCodec.VP8)
     ]
     nodes = [
-        _decoding(worlds.node(name, "L4"), [case for case, wish in zip(cases, wishes, strict=False) if name in wish])
+        _decoding(
+            worlds.node(name, "L4"),
+            [case for case, usable in zip(cases, usable_by_job, strict=False) if name in usable],
+        )
         for name in "abcd"
     ]
-    demands = [worlds.demand(f"job{job}", decode=cases[job], needs_gpu=True) for job in range(len(wishes))]
+    demands = [worlds.demand(f"job{job}", decode=cases[job], needs_gpu=True) for job in range(len(usable_by_job))]
     one_each = Policy(sessions_per_device=1)
     placement = place(demands, worlds.inventory(*nodes), RATES, one_each)
     served = {lane.job for lane in placement.lanes}
-    assert len(served) == _most_served([frozenset(wish) for wish in wishes])
+    assert len(served) == _most_served([frozenset(usable) for usable in usable_by_job])
 
 
 @FEW

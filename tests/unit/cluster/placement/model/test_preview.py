@@ -32,11 +32,11 @@ class Placer:
 
 
 def ask(
-    wish: Demand, machines: Inventory, *others: Demand, idle: Inventory | None = None, times: int = 1
+    wanted: Demand, machines: Inventory, *others: Demand, idle: Inventory | None = None, times: int = 1
 ) -> PlacementPreview:
     """Return the preview of a demand, which is placed ``times`` times for it."""
     placer = Placer()
-    preview = preview_of(wish, others, machines, placer, idle=idle)
+    preview = preview_of(wanted, others, machines, placer, idle=idle)
     assert placer.times == times
     return preview
 
@@ -64,20 +64,20 @@ def test_an_open_encoder_is_chosen_beside_what_is_under_way() -> None:
 def test_a_settled_demand_is_asked_about_as_if_it_were_alone() -> None:
     """Whether a GPU is of use to software's tracks does not depend on what uses it now."""
     machines = inventory(node("n", "T4", cores=4))
-    wish, other = software(needs_gpu=True), software("a", segments=100, priority=1)
-    assert place([wish, other], machines, start_rates(), Policy()).lanes[-1].job == "a"
-    assert ask(wish, machines, other) == ask(wish, machines) == PlacementPreview()
+    wanted, other = software(needs_gpu=True), software("a", segments=100, priority=1)
+    assert place([wanted, other], machines, start_rates(), Policy()).lanes[-1].job == "a"
+    assert ask(wanted, machines, other) == ask(wanted, machines) == PlacementPreview()
     bound = demand(renditions=(rendition(kind=T4),), encoder=EncoderChoice.NVENC)
     assert ask(bound, inventory(node("n", "T4")), demand("a")) == PlacementPreview(encoder_kind=T4)
 
 
 def test_a_gpu_that_is_of_no_use_says_why() -> None:
     """The reason is the GPU's own, whatever is said of processors; where there is no GPU, nothing is said."""
-    wish = software(software_decode="the pictures are interlaced")
-    assert ask(wish, inventory(node("n", "T4"))).gpu_refusal == "the pictures are interlaced"
-    assert ask(wish, inventory(node("n"), node("m", state=DeviceState.CORDONED))) == PlacementPreview()
+    wanted = software(software_decode="the pictures are interlaced")
+    assert ask(wanted, inventory(node("n", "T4"))).gpu_refusal == "the pictures are interlaced"
+    assert ask(wanted, inventory(node("n"), node("m", state=DeviceState.CORDONED))) == PlacementPreview()
     open_still = demand(renditions=(rendition(MediaCodec.AV1),), software_decode="the captions")
-    assert ask(open_still, inventory(node("n", "T4")), replace(wish, job="a")).gpu_refusal == "the captions"
+    assert ask(open_still, inventory(node("n", "T4")), replace(wanted, job="a")).gpu_refusal == "the captions"
     broken = gpu("T4", "n", state=DeviceState.QUARANTINED, state_reason="it fell off the bus")
     machine = node("n")
     machines = inventory(replace(machine, devices=(*machine.devices, broken)))
@@ -86,8 +86,8 @@ def test_a_gpu_that_is_of_no_use_says_why() -> None:
 
 def test_what_idle_machines_cannot_do_will_never_be_done() -> None:
     """Only where nothing takes it now is it placed once more, on the machines that there are with nothing to do."""
-    wish, machines = software(needs_gpu=True), inventory(node("n"))
-    refused = ask(wish, machines, idle=machines, times=2)
+    wanted, machines = software(needs_gpu=True), inventory(node("n"))
+    refused = ask(wanted, machines, idle=machines, times=2)
     assert refused == PlacementPreview(never="no device can do it: the job asks for a GPU")
 
 

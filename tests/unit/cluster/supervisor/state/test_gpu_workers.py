@@ -115,7 +115,7 @@ def test_an_old_worker_finishes_and_is_replaced() -> None:
     assert grants.slots["j"][book.worker] > 0
 
 
-def test_what_is_said_of_a_worn_worker_twice_counts_once() -> None:
+def test_a_worker_due_for_recycling_is_counted_once() -> None:
     """It says so with every heartbeat; only the first is news, and none about its successor."""
     world = _world()
     book = world.core.state.stations[STATION]
@@ -126,7 +126,7 @@ def test_what_is_said_of_a_worn_worker_twice_counts_once() -> None:
     assert world.core.take_in(replace(recycle_due, worker=f"{STATION}:{book.epoch - 1}"), world.now_s) == []
 
 
-async def test_a_heartbeat_tells_that_a_worker_is_worn(make_runner: MakeRunner, clock: object) -> None:
+async def test_a_heartbeat_says_that_a_worker_is_due_for_recycling(make_runner: MakeRunner, clock: object) -> None:
     """What a worker says of itself reaches the log, and its station gets another process."""
     backend = two_nodes()
     runner = await make_runner(backend)
