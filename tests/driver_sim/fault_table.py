@@ -238,7 +238,7 @@ EXTRAS: Final = (
     Row("cudla", fault("cudlaTask", Action.CORRUPT, 3), "later calls", EngineFailed, "does not match"),
     Row("cudla", fault("cudlaTask", Action.HANG, 3), "later calls", EngineHung, "in time", HUNG_AFTER_S),
     Row("cudla", fault("cudlaTask", Action.LOSE, 1), "first call", DeviceLost),
-    Row("cudla", fault("cudlaMemRegister", Action.HANG, 1), "first call", EngineHung, "registering", HUNG_AFTER_S),
+    Row("cudla", fault("cudlaMemRegister", Action.HANG, 1), "first call", EngineHung, "cudlaMemRegister", HUNG_AFTER_S),
     Row("cudla", fault("cudlaGetLastError", Action.HANG, 2), "later calls", EngineHung, "", HUNG_AFTER_S),
 )
 """Faults at other places: where the same action means something else."""

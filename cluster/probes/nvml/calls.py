@@ -38,7 +38,7 @@ RETURN_CODES: dict[int, str] = {**dict(enumerate(_NAMES.split())), 999: "UNKNOWN
 _ORDINARY: dict[int, tuple[Absence, str]] = {
     SUCCESS: (Absence.NOT_FOUND, "there are no samples"),
     2: (Absence.NOT_SUPPORTED, "this device does not take the question"),
-    3: (Absence.NOT_SUPPORTED, "this device or its driver does not have it"),
+    3: (Absence.NOT_SUPPORTED, "this device or its driver has no such thing"),
     4: (Absence.NO_PERMISSION, "the driver answers only privileged users"),
     6: (Absence.NOT_FOUND, "there is none at present"),
     9: (Absence.NO_LIBRARY, "the NVIDIA kernel driver is not loaded"),
