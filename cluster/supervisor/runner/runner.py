@@ -110,7 +110,7 @@ class SupervisorRunner:
         """Pass an event to the core; its direct effects start at once, its consequences soon."""
         self._carry_out(self._decided(partial(self._core.take_in, event)))
         if self._conclusion is None:
-            rest_s = max(0.0, self._rest_until_s - time.monotonic())
+            rest_s = max(0.0, self._rest_until_s - self._clock())
             self._conclusion = asyncio.get_running_loop().call_later(rest_s, self._conclude)
 
     def _decide(self, event: SupervisorEvent) -> None:
@@ -119,12 +119,12 @@ class SupervisorRunner:
 
     def _conclude(self) -> None:
         """Conclude from all events since the last time; less often where that takes long."""
-        began_s = time.monotonic()
+        began_s = self._clock()
         self._conclusion = None
         is_news = not self._core.state.is_settled or self._core.state.is_recovering(self._clock()) != self._recovering
         self._recovering = self._core.state.is_recovering(self._clock())
         self._carry_out(self._decided(partial(self._core.conclude)))
-        took_s = time.monotonic() - began_s
+        took_s = self._clock() - began_s
         self._rest_until_s = began_s + took_s * RESTS_PER_WORK if took_s > SWIFT_S else 0.0
         self._concluded.set()
         self._concluded = asyncio.Event()
