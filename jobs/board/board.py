@@ -17,7 +17,7 @@ with the pictures that the one before it saw there, and is over once all of it w
 differs, what its run gave is dropped, and it is decoded from further back. Nothing is merged, and no failure retried.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TypeAlias
@@ -325,20 +325,13 @@ def _move_entry(board: Board, segment: BoardSegment, *, give_up: bool) -> Board:
 def _join(board: Board) -> tuple[Board, list[Effect]]:
     """Join the finished prefix: segments whose seams agree on both sides."""
     effects: list[Effect] = []
-    for segment in _joinable(board):
+    for segment in (each for each in board.segments if not each.state.is_final):
+        right = board.right_of(segment)
+        if {segment.state, right.state if right else SegmentState.ENCODED} != {SegmentState.ENCODED}:
+            break
         board = board.put(segment.to(SegmentState.JOINED))
         effects.append(Join(segment.number))
     return board, effects
-
-
-def _joinable(board: Board) -> Iterator[BoardSegment]:
-    for segment in board.segments:
-        if segment.state.is_final:
-            continue
-        right = board.right_of(segment)
-        if segment.state is not SegmentState.ENCODED or (right is not None and right.state is not SegmentState.ENCODED):
-            return
-        yield segment
 
 
 def _streamed(segment: BoardSegment, event: Event) -> BoardSegment:

@@ -5,6 +5,7 @@ payloads are the workers', the times are the index's, and everything beside the 
 """
 
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -39,6 +40,7 @@ class Gather:
         self._extradata: bytes | None = None
         self._origin_s = Fraction(0)
         self._file: TrackFile | None = None
+        self._stack = ExitStack()
         self._sides: SideTracks | None = None
         self._side_packets: Iterator[tuple[Fraction, Packet[Stream]]] = iter(())
         self._next_side: tuple[Fraction, Packet[Stream]] | None = None
@@ -61,12 +63,6 @@ class Gather:
         pts_ticks = [int(ticks) for ticks in facts.pts_ticks]
         self._file.write(pts_ticks, _packets(segment), following_ticks, before=self._mux_sides)
 
-    @property
-    def _codes_fields(self) -> bool:
-        """Whether the pictures keep their fields apart, and so their order."""
-        encoder = self._plan.encoder
-        return codes_interlaced(encoder.codec, encoder.format) and not encoder.on_device
-
     def finish(self) -> JoinedTrack:
         """Write what is left beside the video and close the file.
 
@@ -80,19 +76,14 @@ class Gather:
         self._mux_sides(None)
         self.warnings = () if self._sides is None else self._sides.warnings
         joined = self._file.close()
-        self._release()
+        self._stack.close()
         return joined
 
     def abandon(self) -> None:
         """Give up: close what is open. The caller deletes the file."""
         if self._file is not None:
             self._file.abandon()
-        self._release()
-
-    def _release(self) -> None:
-        if self._sides is not None:
-            self._sides.__exit__(None, None, None)
-        self._sides = None
+        self._stack.close()
 
     def _check_parameter_sets(self, segment: int, extradata: bytes) -> None:
         if self._extradata is None:
@@ -127,16 +118,15 @@ class Gather:
 
     def _side_starts_s(self, first_s: Fraction) -> list[Fraction]:
         """When the carried sound starts; a track that starts inside the asked-for part does not move the origin."""
-        if not self._plan.container.holds_tracks:
-            return []
         starts = self._plan.carry.first_presentation_s
-        if starts is None:
+        if starts is None or not self._plan.container.holds_tracks:
             return []
         return [starts] if self._plan.spec.start_s is None else [max(starts, first_s)]
 
     def _add_video(self, output: "OutputContainer", tick: Fraction, extradata: bytes) -> VideoStream:
         plan = self._plan
         encoder = plan.encoder
+        keeps_fields = codes_interlaced(encoder.codec, encoder.format) and not encoder.on_device
         stream = add_video_track(
             output,
             plan.container,
@@ -144,7 +134,7 @@ class Gather:
             tick,
             extradata=extradata,
             reorder_frames=reorder_depth(encoder, extradata),
-            field_order=plan.extras.field_order if self._codes_fields else FieldOrder.PROGRESSIVE,
+            field_order=plan.extras.field_order if keeps_fields else FieldOrder.PROGRESSIVE,
             states_shape=not plan.stretched_by_matrix,
         )
         for kind, data in plan.header.items():
@@ -164,7 +154,7 @@ class Gather:
             end_s=self._plan.clock_s(spec.end_s),
             encoded=self._encoded,
         )
-        self._sides = sides.__enter__()
+        self._sides = self._stack.enter_context(sides)
         self._sides.add_to(output)
         self._side_packets = self._sides.packets()
         self._next_side = next(self._side_packets, None)

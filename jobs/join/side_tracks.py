@@ -10,7 +10,6 @@ from contextlib import ExitStack
 from fractions import Fraction
 from itertools import count
 from math import floor
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import av.error
@@ -26,7 +25,7 @@ from ..carry.carry import CarryPlan
 from ..carry.tags import held_language, kept_tags
 from ..carry.track_plan import Action, TrackPlan
 from ..report.report import Warning_
-from ..source.tracks import Chapter, TrackKind
+from ..source.tracks import AudioTrack, Chapter, TrackKind
 from .side_packets import AudioPipe, CuePipe, Interval, Pipe, VideoPipe, matroska_ticks, skip_samples_data
 from .side_warnings import side_warnings
 
@@ -82,9 +81,7 @@ class SideTracks:
         self._source = self._stack.enter_context(open_source(self._url))
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._source = None
         self._stack.close()
 
@@ -156,13 +153,10 @@ class SideTracks:
             set_extradata(stream, TX3G_DESCRIPTION)
         stream.time_base = plan.track.time_base
         if plan.track.audio is not None:
-            self._state_padding(stream, plan)
+            self._state_padding(stream, plan, plan.track.audio)
         return stream
 
-    def _state_padding(self, stream: "Stream", plan: TrackPlan) -> None:
-        audio = plan.track.audio
-        if audio is None:
-            return
+    def _state_padding(self, stream: "Stream", plan: TrackPlan, audio: AudioTrack) -> None:
         stream.time_base = Fraction(1, audio.sample_rate)
         if audio.layout.endswith(" channels"):
             # mp4 cannot describe PCM whose speakers have no names.
@@ -178,9 +172,8 @@ class SideTracks:
 
     def _stated_priming(self, plan: TrackPlan) -> int:
         # A part begins in the middle of the track, where there is no priming; sound there starts at a whole packet.
-        return (
-            plan.track.audio.priming_samples if plan.track.audio is not None and self._interval.start_s is None else 0
-        )
+        audio = plan.track.audio
+        return audio.priming_samples if audio is not None and self._interval.start_s is None else 0
 
     def _add_encoded(self, output: "OutputContainer", plan: TrackPlan) -> "Stream":
         track = self._encoded.get(plan.track.index)
@@ -300,17 +293,11 @@ class SideTracks:
             yield from pipe.finish()
 
     def _until_broken(self, container: "InputContainer") -> "Iterator[Packet[Stream]]":
-        packets = demux(container)
-        while True:
-            try:
-                packet = next(packets, None)
-            except av.error.FFmpegError:
-                # Where the container breaks, what came before is what there is; the video's index ends there as well.
-                self._damaged = True
-                return
-            if packet is None:
-                return
-            yield packet
+        try:
+            yield from demux(container)
+        except av.error.FFmpegError:
+            # Where the container breaks, what came before is what there is; the video's index ends there as well.
+            self._damaged = True
 
     def _encoded_packets(self, index: int) -> "Iterator[tuple[Fraction, Packet[Stream]]]":
         track, stream = self._encoded[index], self._encoded_streams[index]

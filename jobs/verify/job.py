@@ -1,8 +1,7 @@
 """The independent proof: is OUTPUT exactly INPUT, encoded again?
 
-``verify`` decodes both files once, in lock step, from start to end in one thread each, and holds what it finds against
-the rules of docs/timeline.md. It knows nothing of segments, plans or the gather step, and shares no code with them.
-docs/verify.md lists the checks and their thresholds.
+``verify`` decodes both files once, in lock step, in one thread each, and checks them by the rules of docs/timeline.md.
+It shares no code with segments, plans or the gather step. docs/verify.md lists the checks and their thresholds.
 """
 
 import time
@@ -26,27 +25,13 @@ from ..request.values import location
 from .audio import check_audio
 from .metadata import Facts, check_metadata, video_facts
 from .pictures import PictureComparison
-from .reference_decode import (
-    Timeline,
-    in_known_order,
-    in_presentation_order,
-    open_track,
-    read_timeline,
-)
+from .reference_decode import Timeline, in_known_order, in_presentation_order, open_track, read_timeline
 from .streams import Alignment
 from .subtitles import check_subtitles
 from .verdict import Check, Verdict, check, with_declared
 from .video import OutputScan, check_access, check_stream, check_times, picture_digest, scan_output, wanted_digests
 
 ItemT = TypeVar("ItemT")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Selection:
-    """The part of the source that the output is to hold: frames by their place in the decoder's output, in order."""
-
-    order: tuple[int, ...]
-    times: tuple[int, ...]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -114,7 +99,7 @@ def verify(
     pair = _Pair(source=source, output=output, video_track=video_track, scan=scan_output(output), progress=progress)
     selection = _select(source, video_track, start_s, end_s)
     compared = _compare(pair, selection)
-    chosen = selection or _Selection(order=compared.timeline.order, times=compared.timeline.times)
+    chosen = selection or compared.timeline
     alignment = _alignment(chosen, compared, pair.scan, audio_tracks, trimmed=selection is not None)
     checks = _checks(pair, chosen, compared, replace(alignment, dropped=dropped))
     timeline = compared.timeline
@@ -131,7 +116,7 @@ def verify(
     )
 
 
-def _checks(pair: "_Pair", chosen: _Selection, compared: _Compared, alignment: Alignment) -> list[Check]:
+def _checks(pair: "_Pair", chosen: Timeline, compared: _Compared, alignment: Alignment) -> list[Check]:
     return [
         check("frames.count", len(chosen.order), len(compared.output_pts)),
         check(
@@ -156,7 +141,7 @@ def _read_report(report: str) -> Report:
         raise UsageError(message, "Name the file that --report wrote, of this version.") from None
 
 
-def _select(source: str, video_track: int, start_s: Fraction | None, end_s: Fraction | None) -> _Selection | None:
+def _select(source: str, video_track: int, start_s: Fraction | None, end_s: Fraction | None) -> Timeline | None:
     """Return the part asked for, None for the whole; it costs a decode of its own."""
     if start_s is None and end_s is None:
         return None
@@ -169,7 +154,7 @@ def _select(source: str, video_track: int, start_s: Fraction | None, end_s: Frac
         if (start_s or 0) <= (ticks - timeline.times[0]) * time_base
         and (end_s is None or (ticks - timeline.times[0]) * time_base < end_s)
     ]
-    return _Selection(order=tuple(timeline.order[n] for n in kept), times=tuple(timeline.times[n] for n in kept))
+    return Timeline(order=tuple(timeline.order[n] for n in kept), times=tuple(timeline.times[n] for n in kept))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,7 +168,7 @@ class _Pair:
     progress: Callable[[int], None] | None
 
 
-def _compare(pair: _Pair, selection: _Selection | None) -> _Compared:
+def _compare(pair: _Pair, selection: Timeline | None) -> _Compared:
     compared = _run(pair, selection.order if selection else None)
     if selection is None and tuple(compared.emitted) != compared.timeline.order:
         # The track is more disordered than the window sorts; its order is known now.
@@ -227,7 +212,7 @@ def _ahead(items: Iterator[ItemT]) -> Iterator[Iterator[ItemT]]:
 
 
 def _alignment(
-    chosen: _Selection, compared: _Compared, scan: OutputScan, tracks: Sequence[int] | None, *, trimmed: bool
+    chosen: Timeline, compared: _Compared, scan: OutputScan, tracks: Sequence[int] | None, *, trimmed: bool
 ) -> Alignment:
     first_pts = next((pts for pts in compared.output_pts if pts is not None), 0)
     first_ticks = chosen.times[0] if chosen.times else 0

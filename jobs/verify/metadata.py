@@ -12,6 +12,7 @@ from av.container import InputContainer
 from av.packet import Packet
 from av.stream import Disposition, Stream
 from av.video.codeccontext import VideoCodecContext
+from av.video.format import VideoFormat as PixelFormat
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
@@ -20,7 +21,6 @@ from ...actors.media.av_stream import side_data
 from ...actors.media.hdr import content_light_from_bytes, mastering_display_from_bytes
 from ...actors.media.opening import open_source
 from ...actors.media.values import HdrStatic, MasteringDisplay, VideoFormat
-from .formats import family, holds, stated_matrix, stated_range
 from .streams import Alignment, audio_tracks, covers, data_tracks, only, subtitle_tracks, video_tracks
 from .verdict import Check, check, not_applicable
 
@@ -115,13 +115,13 @@ def _check_file(left: InputContainer, right: InputContainer, alignment: Alignmen
 
 def _check_picture(was: Facts, now: Facts, alignment: Alignment) -> Iterator[Check]:
     before, after = was.format, now.format
-    held = family(before.pix_fmt) == family(after.pix_fmt) or holds(after.pix_fmt, before.pix_fmt)
-    yield check("metadata.pixel-format", family(before.pix_fmt), family(after.pix_fmt), passed=held)
+    held = _family(before.pix_fmt) == _family(after.pix_fmt) or _holds(after.pix_fmt, before.pix_fmt)
+    yield check("metadata.pixel-format", _family(before.pix_fmt), _family(after.pix_fmt), passed=held)
     yield _check_aspect(before, after, alignment)
-    yield check("metadata.range", stated_range(before), stated_range(after))
+    yield check("metadata.range", _stated_range(before), _stated_range(after))
     for name in ("primaries", "transfer"):
         yield _check_colour(name, getattr(before.colour, name), getattr(after.colour, name))
-    yield _check_colour("matrix", stated_matrix(before), stated_matrix(after))
+    yield _check_colour("matrix", _stated_matrix(before), _stated_matrix(after))
     yield _check_chroma(was, now)
     turned, turns = was.extras.display_matrix, now.extras.display_matrix
     lost = turned is not None and turns is None
@@ -136,6 +136,47 @@ def _check_picture(was: Facts, now: Facts, alignment: Alignment) -> Iterator[Che
     for kind, name in _KINDS.items():
         if kind in was.extras.frame_kinds:
             yield check(f"metadata.{name}", expected=True, found=kind in now.extras.frame_kinds)
+
+
+def _family(pix_fmt: str) -> str:
+    """Return a format's name here: FFmpeg's yuvj formats are the yuv ones at full range, which is checked apart."""
+    return pix_fmt.replace("yuvj", "yuv")
+
+
+def _holds(found: str, wanted: str) -> bool:
+    """Return whether every sample of format ``wanted`` has its place in ``found``, if under another name or layout."""
+    target, source = PixelFormat(found), PixelFormat(wanted)
+    colours, alpha = _components(source)
+    return (
+        _is_rgb(target) == _is_rgb(source)
+        and max(c.bits for c in target.components) >= max(c.bits for c in source.components)
+        and (colours == 1 or all(a >= b for a, b in zip(_chroma(target), _chroma(source), strict=True)))
+        and all(a >= b for a, b in zip(_components(target), (colours, alpha), strict=True))
+    )
+
+
+def _components(pixel: PixelFormat) -> tuple[int, int]:
+    alpha = sum(component.is_alpha for component in pixel.components)
+    return (3 if pixel.has_palette else len(pixel.components) - alpha), alpha
+
+
+def _chroma(pixel: PixelFormat) -> tuple[int, int]:
+    return (64, 64) if _is_rgb(pixel) else (pixel.chroma_width(64), pixel.chroma_height(64))
+
+
+def _is_rgb(pixel: PixelFormat) -> bool:
+    return bool(pixel.is_rgb or pixel.has_palette)
+
+
+def _stated_range(picture: VideoFormat) -> int:
+    """Return the range of a picture's levels: RGB is of full range, and unspecified counts as limited."""
+    limited, full = 1, 2
+    return full if _is_rgb(PixelFormat(picture.pix_fmt)) else picture.colour.range or limited
+
+
+def _stated_matrix(picture: VideoFormat) -> int:
+    """Return the matrix by which a picture's colours are coded: RGB is its own, whatever is stated."""
+    return 0 if _is_rgb(PixelFormat(picture.pix_fmt)) else picture.colour.matrix
 
 
 def _check_aspect(before: VideoFormat, after: VideoFormat, alignment: Alignment) -> Check:

@@ -16,7 +16,6 @@ from typing import cast
 
 import av.filter
 import numpy as np
-from av.filter.context import FilterContext
 from av.video.format import VideoFormat
 from av.video.frame import VideoFrame
 from av.video.reformatter import ColorRange, Colorspace, Interpolation, VideoReformatter
@@ -46,65 +45,37 @@ _WORST = 5
 _Plane = NDArray[np.float32]
 
 
-@dataclass(slots=True)
-class _Likeness:
-    """FFmpeg's psnr and ssim filters for one picture format."""
+class _Filters:
+    """FFmpeg's filters for one picture format: psnr and ssim of a pair, and luma averaged down."""
 
-    graph: av.filter.Graph
-    reference: FilterContext
-    output: FilterContext
-    sink: FilterContext
-
-    @classmethod
-    def of(cls, width: int, height: int, pix_fmt: str) -> "_Likeness":
-        graph = av.filter.Graph()
-        graph.threads = 1
-        reference, output = (_buffer(graph, width, height, pix_fmt) for _ in range(2))
-        split, psnr, ssim, sink = (graph.add(name) for name in ("split", "psnr", "ssim", "buffersink"))
-        reference.link_to(split)
-        output.link_to(psnr, 0, 0)
+    def __init__(self, width: int, height: int, pix_fmt: str) -> None:
+        self._pair, self._luma = av.filter.Graph(), av.filter.Graph()
+        self._pair.threads = self._luma.threads = 1
+        picture = {"video_size": f"{width}x{height}", "pix_fmt": pix_fmt, "time_base": "1/1", "pixel_aspect": "1/1"}
+        self._reference, self._output = (self._pair.add("buffer", **picture) for _ in range(2))
+        split, psnr, ssim, self._measured = (self._pair.add(name) for name in ("split", "psnr", "ssim", "buffersink"))
+        self._reference.link_to(split)
+        self._output.link_to(psnr, 0, 0)
         split.link_to(psnr, 0, 1)
         psnr.link_to(ssim, 0, 0)
         split.link_to(ssim, 1, 1)
-        ssim.link_to(sink)
-        graph.configure()
-        return cls(graph, reference, output, sink)
+        ssim.link_to(self._measured)
+        self._pair.configure()
+        factor = max(2, math.ceil(width / _COARSE_WIDTH))
+        scale = self._luma.add("scale", f"{max(1, width // factor)}:{max(1, height // factor)}:flags=area")
+        self._source, self._averaged = self._luma.add("buffer", **picture), self._luma.add("buffersink")
+        plane, depth = self._luma.add("extractplanes", "y"), self._luma.add("format", "gray16le")
+        self._luma.link_nodes(self._source, plane, scale, depth, self._averaged).configure()
 
     def measure(self, reference: VideoFrame, output: VideoFrame) -> dict[str, float]:
-        self.reference.push(reference)
-        self.output.push(output)
-        measured = cast("VideoFrame", self.sink.pull())
+        self._reference.push(reference)
+        self._output.push(output)
+        measured = cast("VideoFrame", self._measured.pull())
         return {key: float(value) for key, value in measured.metadata.items() if key.startswith("lavfi.")}
 
-
-@dataclass(slots=True)
-class _Coarse:
-    """Luma of one picture format, averaged down."""
-
-    graph: av.filter.Graph
-    source: FilterContext
-    sink: FilterContext
-
-    @classmethod
-    def of(cls, width: int, height: int, pix_fmt: str) -> "_Coarse":
-        graph = av.filter.Graph()
-        graph.threads = 1
-        factor = max(2, math.ceil(width / _COARSE_WIDTH))
-        size = f"{max(1, width // factor)}:{max(1, height // factor)}:flags=area"
-        source, sink = _buffer(graph, width, height, pix_fmt), graph.add("buffersink")
-        luma = graph.add("extractplanes", "y")
-        graph.link_nodes(source, luma, graph.add("scale", size), graph.add("format", "gray16le"), sink)
-        graph.configure()
-        return cls(graph, source, sink)
-
     def average(self, frame: VideoFrame) -> _Plane:
-        self.source.push(frame)
-        averaged = cast("VideoFrame", self.sink.pull())
-        return averaged.to_ndarray().astype(np.float32) / np.float32(257)
-
-
-def _buffer(graph: av.filter.Graph, width: int, height: int, pix_fmt: str) -> FilterContext:
-    return graph.add("buffer", video_size=f"{width}x{height}", pix_fmt=pix_fmt, time_base="1/1", pixel_aspect="1/1")
+        self._source.push(frame)
+        return cast("VideoFrame", self._averaged.pull()).to_ndarray().astype(np.float32) / np.float32(257)
 
 
 @cache
@@ -141,24 +112,27 @@ class PictureComparison:
     coarse_db: list[float] = field(default_factory=list)
     misplaced: list[tuple[int, int]] = field(default_factory=list)
     """(frame, the frame whose source picture it shows)."""
-    _number: int = 0
     _held: deque[_Held] = field(default_factory=deque)
-    _likeness: dict[tuple[int, int, str], _Likeness] = field(default_factory=dict)
-    _coarse: dict[tuple[int, int, str], _Coarse] = field(default_factory=dict)
+    _filters: dict[tuple[int, int, str], _Filters] = field(default_factory=dict)
     _to_reference: VideoReformatter = field(default_factory=VideoReformatter)
     _to_comparable: VideoReformatter = field(default_factory=VideoReformatter)
 
     def add(self, source: VideoFrame, output: VideoFrame) -> None:
         """Compare the next source frame with the next output frame. Both frames are used up."""
         pix_fmt = comparable_format(output.format.name)
-        size = (output.width, output.height)
+        number, kind = len(self.psnr_y_db), (output.width, output.height, pix_fmt)
         shown = _conform(self._to_comparable, output, output, pix_fmt)
         wanted = _conform(self._to_reference, source, output, pix_fmt)
         for frame in (shown, wanted):
-            frame.pts, frame.time_base = self._number, Fraction(1)
-        self._measure(wanted, shown, (*size, pix_fmt))
-        self._place(wanted, shown, (*size, pix_fmt))
-        self._number += 1
+            frame.pts, frame.time_base = number, Fraction(1)
+        if kind not in self._filters:
+            self._filters[kind] = _Filters(*kind)
+        filters = self._filters[kind]
+        found = filters.measure(wanted, shown)
+        for values, key in ((self.psnr_y_db, "y"), (self.psnr_u_db, "u"), (self.psnr_v_db, "v")):
+            values.append(min(IDENTICAL_DB, found[f"lavfi.psnr.psnr.{key}"]))
+        self.ssim_y.append(found["lavfi.ssim.Y"])
+        self._place(_Held(number, filters.average(wanted), filters.average(shown)))
 
     def finish(self) -> None:
         """Judge the last frames; nothing may be added after it."""
@@ -166,19 +140,7 @@ class PictureComparison:
         for place in range(max(0, len(held) - NEIGHBOURS), len(held)):
             self._judge(held, place)
 
-    def _measure(self, wanted: VideoFrame, shown: VideoFrame, kind: tuple[int, int, str]) -> None:
-        if kind not in self._likeness:
-            self._likeness[kind] = _Likeness.of(*kind)
-        found = self._likeness[kind].measure(wanted, shown)
-        for values, key in ((self.psnr_y_db, "y"), (self.psnr_u_db, "u"), (self.psnr_v_db, "v")):
-            values.append(min(IDENTICAL_DB, found[f"lavfi.psnr.psnr.{key}"]))
-        self.ssim_y.append(found["lavfi.ssim.Y"])
-
-    def _place(self, wanted: VideoFrame, shown: VideoFrame, kind: tuple[int, int, str]) -> None:
-        if kind not in self._coarse:
-            self._coarse[kind] = _Coarse.of(*kind)
-        coarse = self._coarse[kind]
-        held = _Held(self._number, coarse.average(wanted), coarse.average(shown))
+    def _place(self, held: _Held) -> None:
         error = float(np.mean((held.source - held.output) ** 2))
         self.coarse_db.append(min(IDENTICAL_DB, 10 * math.log10(255**2 / error)) if error else IDENTICAL_DB)
         self._held.append(held)

@@ -1,8 +1,7 @@
 """The reference: what one sequential decode of a video track gives, and when each of its pictures is to be shown.
 
-This is the reference that ``verify`` holds an output against. It shares no code with the machinery that cuts, decodes
-and joins segments: the rules of docs/timeline.md are written here a second time, over whole lists instead of streams,
-so that a mistake in one of the two shows as a difference.
+It shares no code with the machinery that cuts, decodes and joins segments: the rules of docs/timeline.md are written
+here a second time, over whole lists instead of streams, so that a mistake in one of the two shows as a difference.
 """
 
 import heapq
@@ -32,6 +31,7 @@ RESET_S = 1
 LEAP_S = 6 * 3600
 """One that leaps ahead by more than this was reset too, and FFmpeg took it for a clock that ran through its 33 bits."""
 
+_BEFORE_ALL = -(1 << 80)
 WINDOW_FRAMES = 16
 """Pictures held back while they are sorted as they are decoded: the largest picture buffer of H.264 and HEVC."""
 
@@ -45,11 +45,6 @@ class Nominal:
     """The nominal duration of a frame: ``exact`` in ticks, and ``ticks``, the whole ticks that a repair adds."""
 
     exact: Fraction
-
-    @classmethod
-    def of(cls, frame_rate: Fraction, time_base: Fraction) -> "Nominal":
-        """Return the nominal duration at ``frame_rate`` (frames per second) on a clock of ``time_base`` seconds."""
-        return cls(1 / (frame_rate * time_base))
 
     @property
     def ticks(self) -> int:
@@ -83,10 +78,9 @@ class FrameStamp:
 class Timeline:
     """When every frame of a track is to be shown.
 
-    Frames are named by their place in the decoder's output; ``order`` lists them as they are presented and ``times``
-    gives the repaired time of each, in that order, strictly increasing, in the source's ticks divided by ``divisor``.
-    The counts say how often each rule had to act: clock resets, frames without a PTS, frames that came after a later
-    one, frames that repeat a time.
+    ``order`` lists the frames as presented, by their places in the decoder's output; ``times`` are theirs, repaired and
+    strictly increasing, in the source's ticks divided by ``divisor``. The counts say how often each rule acted: clock
+    resets, frames without a PTS, frames after a later one, repeated times.
     """
 
     order: tuple[int, ...]
@@ -196,7 +190,6 @@ class SequentialDecode:
     nominal: Nominal
     stamps: list[FrameStamp] = field(default_factory=list)
     packet_times: list[int] = field(default_factory=list)
-    packets: int = 0
     damaged_packets: int = 0
     resets: int = 0
 
@@ -213,10 +206,12 @@ class SequentialDecode:
             if packet.size and packet.pts is not None and not packet.is_discard:
                 self.packet_times.append(packet.pts + offset)
             self.resets = clock.resets
-            self.packets += packet.size > 0
             # A list, never the bare number: PyAV finds opaque values again by their identity, and numbers share it.
             packet.opaque = [offset]
-            yield from self._stamped(self._decoded(packet), offset)
+            for frame in self._decoded(packet):
+                origin = frame.opaque
+                self.stamps.append(FrameStamp(frame.pts, origin[0] if isinstance(origin, list) else offset))
+                yield frame
 
     def _packets(self) -> "Iterator[Packet[VideoStream]]":
         try:
@@ -236,12 +231,6 @@ class SequentialDecode:
         except av.error.FFmpegError:
             self.damaged_packets += 1
             return []
-
-    def _stamped(self, frames: list[VideoFrame], offset: int) -> Iterator[VideoFrame]:
-        for frame in frames:
-            origin = frame.opaque
-            self.stamps.append(FrameStamp(frame.pts, origin[0] if isinstance(origin, list) else offset))
-            yield frame
 
     def timeline(self) -> Timeline:
         """Return the repaired timeline of the frames decoded so far."""
@@ -268,7 +257,7 @@ def open_track(source: str, video_track: int = 0) -> Iterator[SequentialDecode]:
         # What a damaged picture shows must not depend on the pictures before it, nor on who still holds them.
         begin_black(stream.codec_context)
         rate = nominal_frame_rate(stream.guessed_rate, stream.average_rate, stream.base_rate)
-        yield SequentialDecode(container, stream, Nominal.of(rate, Fraction(stream.time_base or 1)))
+        yield SequentialDecode(container, stream, Nominal(1 / (rate * Fraction(stream.time_base or 1))))
 
 
 def _video_stream(container: InputContainer, source: str, video_track: int) -> VideoStream:
@@ -318,9 +307,6 @@ def in_presentation_order(decode: SequentialDecode) -> Iterator[tuple[int, Video
             yield heapq.heappop(waiting)[1:]
     while waiting:
         yield heapq.heappop(waiting)[1:]
-
-
-_BEFORE_ALL = -(1 << 80)
 
 
 def in_known_order(decode: SequentialDecode, order: Sequence[int]) -> Iterator[tuple[int, VideoFrame]]:

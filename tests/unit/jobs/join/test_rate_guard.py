@@ -3,7 +3,7 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codecfleet.jobs.join.leaky_bucket import LeakyBucket
+from codecfleet.jobs.join.rate_guard import LeakyBucket
 
 BUCKET = LeakyBucket(size_bits=1_000_000, rate_bps=1_000_000)
 FRAME_S = Fraction(1, 25)
