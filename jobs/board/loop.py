@@ -47,13 +47,9 @@ class Capacity:
 
 
 class PoolCapacity(Capacity):
-    """What a pool gives a job.
+    """What a pool gives a job: ``workers`` at most, for what is left of the whole job's ``demand``.
 
-    Args:
-        pool: where work runs.
-        demand: of the whole job; the pool gets what is left of it.
-        workers: a limit of the job's own.
-        on_waiting: called with the reason why the job has had no worker for a while.
+    ``on_waiting`` is called with the reason why the job has had no worker for a while.
     """
 
     def __init__(
@@ -92,13 +88,8 @@ class PoolCapacity(Capacity):
 class BoardLoop(Generic[ResultT]):
     """Runs the segments of one job until all are joined. Used once.
 
-    Args:
-        board: the segments.
-        capacity: how many of them may run at once.
-        work: runs a segment.
-        accept: takes a run's result, and returns the event for the board.
-        join: hands a segment over; segments come in order, with the board as it is by then.
-        drop: lets go of what a segment's run gave; a streaming board's.
+    ``work`` runs a segment; ``accept`` takes the result and returns the event for the board; ``join`` hands segments
+    over in order, with the board as it is by then; ``drop``, a streaming board's, lets go of what a run gave.
     """
 
     def __init__(

@@ -198,20 +198,16 @@ class VideoPipe(Pipe):
         if dts_s is None:
             self._waiting.append((packet, pts_s, duration_s))
             return
-        yield from self._release(dts_s, duration_s)
+        for number, (early, early_pts_s, length_s) in enumerate(self._waiting):
+            before_s = (len(self._waiting) - number) * (duration_s or length_s)
+            yield self._retimed(early, early_pts_s, min(early_pts_s, dts_s - before_s), length_s)
+        self._waiting.clear()
         yield self._retimed(packet, pts_s, dts_s, duration_s)
 
     def finish(self) -> "Iterator[Packet[Stream]]":
         """Give the packets of a track without decoding times: each is decoded when it is presented."""
         for packet, pts_s, duration_s in self._waiting:
             yield self._retimed(packet, pts_s, pts_s, duration_s)
-        self._waiting.clear()
-
-    def _release(self, dts_s: Fraction, step_s: Fraction) -> "Iterator[Packet[Stream]]":
-        count = len(self._waiting)
-        for number, (packet, pts_s, duration_s) in enumerate(self._waiting):
-            early_s = (count - number) * (step_s or duration_s)
-            yield self._retimed(packet, pts_s, min(pts_s, dts_s - early_s), duration_s)
         self._waiting.clear()
 
     def _retimed(

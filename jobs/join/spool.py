@@ -69,8 +69,16 @@ class Spool:
                 stream.write(segment.payload.data)
         except OSError as error:
             raise storage_error(error, path) from error
+        # Copies: as they came, the arrays are views that keep the whole result in memory.
+        facts = replace(
+            segment,
+            payload=_EMPTY,
+            pts_ticks=segment.pts_ticks.copy(),
+            sizes_bytes=segment.sizes_bytes.copy(),
+            keyframes=segment.keyframes.copy(),
+        )
         digest = hashlib.sha256(segment.payload.data).hexdigest()
-        return SpooledSegment(_without_payload(segment), path, segment.payload.nbytes, digest)
+        return SpooledSegment(facts, path, segment.payload.nbytes, digest)
 
     def drop(self, segment: SpooledSegment) -> None:
         """Delete a payload that is no longer needed."""
@@ -79,17 +87,6 @@ class Spool:
     def remove(self) -> None:
         """Delete the folder and everything in it; never raises."""
         shutil.rmtree(self.folder, ignore_errors=True)
-
-
-def _without_payload(segment: EncodedSegment) -> EncodedSegment:
-    """Return the segment's facts in memory of their own: as they came, they are views that pin the whole result."""
-    return replace(
-        segment,
-        payload=_EMPTY,
-        pts_ticks=segment.pts_ticks.copy(),
-        sizes_bytes=segment.sizes_bytes.copy(),
-        keyframes=segment.keyframes.copy(),
-    )
 
 
 def storage_error(error: OSError, path: Path | str) -> StorageFailed:

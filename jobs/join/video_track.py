@@ -41,15 +41,8 @@ class JoinedTrack:
 class TrackFile:
     """An output file around one encoded video track. ``write`` takes its packets; then ``close``, or ``abandon``.
 
-    Args:
-        path: the file.
-        container: what it is.
-        settings: of the encoder; times are given in its time base.
-        options: the muxer's, by the tick that it is asked for.
-        extradata: the track's parameter sets.
-        reorder_frames: by how many pictures it is reordered.
-        last_duration_ticks: of the last picture.
-        add_streams: adds the track, and whatever else is in the file.
+    ``options`` gives the muxer's by the tick that it is asked for, ``extradata`` is the track's parameter sets, and
+    ``add_streams`` adds the track and whatever else is in the file.
 
     Raises:
         StorageFailed: it cannot be written.
@@ -70,7 +63,10 @@ class TrackFile:
     ) -> None:
         self._path = path
         self._container = container
-        self._prefix = extradata if _repeats_parameter_sets(container, settings.codec) else b""
+        # Every access point must bring its parameter sets, except in the two containers that keep them in their header;
+        # AV1 and VP9 encoders repeat theirs by themselves.
+        headed = container.is_isobmff or container.is_matroska
+        self._prefix = extradata if settings.codec in (Codec.H264, Codec.HEVC) and not headed else b""
         self._time_base = time_base
         self._reorder_frames = reorder_frames
         self._last_duration_ticks = last_duration_ticks
@@ -179,15 +175,6 @@ class TrackFile:
             return storage_error(error, self._path)
         message = f"{self._container.name} could not be written: {error}"
         return StorageFailed(message, "Try another container, and please report it with the input.")
-
-
-def _repeats_parameter_sets(container: Container, codec: Codec) -> bool:
-    """Tell whether every access point must bring its own parameter sets: only two containers keep them in their header.
-
-    AV1 and VP9 encoders repeat theirs by themselves.
-    """
-    headed = container.is_isobmff or container.is_matroska
-    return codec in (Codec.H264, Codec.HEVC) and not headed
 
 
 def add_video_track(

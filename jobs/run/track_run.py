@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from ...actors.segment.encoding import EncodedSegment
+from ...actors.segment.encoding import EncodedSegment, EncodeSegment
 from ...actors.tracks.audio import EncodedTrack
 from ...cluster.client.pool import Pool
 from ...errors import CodecfleetError, InputDamaged, Retry
@@ -46,15 +46,9 @@ class FinishedTrack:
 
 
 class TrackRun:
-    """The encoding and joining of one plan. Used once.
+    """The encoding and joining of one plan, whose encoder is settled. Used once.
 
-    Args:
-        job: its name.
-        plan: with its encoder settled.
-        pool: where work runs.
-        events: says where it stands.
-        stamp: of the source, which must not change.
-        spool: open; where segments wait for their turn, and the joined file lies.
+    The source must stay as its ``stamp``; in the open ``spool`` segments wait for their turn, and the joined file lies.
     """
 
     def __init__(
@@ -117,7 +111,10 @@ class TrackRun:
             frames=sum(segment.frames for segment in planned),
             attempt=run.attempt,
         )
-        return await self._pool.submit(self._plan.work(self._job, run.segment, run.until, run.entry_moves))
+        return await self._pool.submit(self._segment_work(run))
+
+    def _segment_work(self, run: Run) -> EncodeSegment:
+        return self._plan.work(self._job, run.segment, run.until, run.entry_moves)
 
     async def _accept(self, run: Run, result: EncodedSegment) -> Finished:
         """Write a result's payload to disk before the board sees it."""
@@ -125,11 +122,7 @@ class TrackRun:
         if self._plan.spec.strict and result.tally.damaged:
             message = f"{self._plan.spec.source} is damaged around segment {run.segment}"
             raise InputDamaged(message, "Leave out --strict to encode what can be decoded.")
-        earlier = self._spooled.get(run.segment)
-        self._spooled[run.segment] = await shielded(self._spool.put, result, run.attempt)
-        self._latest[run.segment] = run
-        if earlier is not None:
-            self._spool.drop(earlier)
+        await self._put(run, result)
         await self._events.emit(
             SegmentFinished,
             segment=run.segment,
@@ -137,8 +130,15 @@ class TrackRun:
             payload_bytes=self._spooled[run.segment].payload_bytes,
             wall_s=result.wall_s,
         )
-        entry = self._plan.work(self._job, run.segment, run.until, run.entry_moves).decode.entry
-        return finished(run, result.tally, entry, self._plan.index)
+        return finished(run, result.tally, self._segment_work(run).decode.entry, self._plan.index)
+
+    async def _put(self, run: Run, result: EncodedSegment) -> None:
+        """Spool a run's result in place of an earlier one."""
+        earlier = self._spooled.get(run.segment)
+        self._spooled[run.segment] = await shielded(self._spool.put, result, run.attempt)
+        self._latest[run.segment] = run
+        if earlier is not None:
+            self._spool.drop(earlier)
 
     async def _release(self, board: Board, segment: int) -> None:
         """Queue a segment for the join, with the time at which the one after it begins."""
@@ -180,12 +180,9 @@ class TrackRun:
     async def _encode_again(self, segment: int, guard: RateGuard) -> None:
         """Encode a segment again that the rate guard rejected."""
         run = self._latest[segment]
-        work = guard.again(self._plan.work(self._job, run.segment, run.until, run.entry_moves))
+        work = guard.again(self._segment_work(run))
         result = await with_retries(lambda: self._pool.submit(work))
-        self._latest[segment] = replace(run, attempt=run.attempt + 1)
-        earlier = self._spooled[segment]
-        self._spooled[segment] = await shielded(self._spool.put, result, run.attempt + 1)
-        self._spool.drop(earlier)
+        await self._put(replace(run, attempt=run.attempt + 1), result)
 
     async def _report_progress(self) -> None:
         """Say a few times a second where the job stands, from what the workers report."""

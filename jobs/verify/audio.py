@@ -3,8 +3,10 @@
 import hashlib
 import zlib
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from fractions import Fraction
+from itertools import chain
 from typing import TYPE_CHECKING, cast
 
 import av.error
@@ -114,10 +116,8 @@ def _read_tracks(url: str, zero_s: Fraction, chosen: Sequence[int] | None) -> li
 
 
 def _readable(container: InputContainer, streams: Sequence[AudioStream]) -> "Iterator[Packet[Stream]]":
-    try:
+    with suppress(av.error.FFmpegError):  # what cannot be read ends the file
         yield from only(container, *streams)
-    except av.error.FFmpegError:
-        return  # what cannot be read ends the file
 
 
 def _track(url: str, number: int, zero_s: Fraction, stream: AudioStream) -> _Track:
@@ -150,38 +150,32 @@ def _frame_start_s(frame: AudioFrame) -> Fraction:
 def _decode(url: str, number: int) -> Iterator[AudioFrame]:
     with open_source(url) as container:
         stream = audio_tracks(container)[number]
-        for packet in _readable(container, [stream]):
-            yield from _frames(stream, packet)
-        yield from _frames(stream, None)
-
-
-def _frames(stream: AudioStream, packet: "Packet[Stream] | None") -> list[AudioFrame]:
-    try:
-        return [
-            reachable(frame)
-            for frame in stream.codec_context.decode(cast("Packet[AudioStream] | None", packet))
-            if frame.samples
-        ]
-    except av.error.FFmpegError:
-        return []
+        for packet in chain(_readable(container, [stream]), (None,)):
+            frames: list[AudioFrame] = []
+            with suppress(av.error.FFmpegError):
+                decoded = stream.codec_context.decode(cast("Packet[AudioStream] | None", packet))
+                frames = [reachable(frame) for frame in decoded if frame.samples]
+            yield from frames
 
 
 def _check_copied(name: str, left: _Track, right: _Track, alignment: Alignment) -> list[Check]:
     """Hold the packets of a copied track against the source's: the same bytes, at the same times."""
     first = find_run(left.sums, left.times_s, right.sums, next(iter(right.times_s), None)) if alignment.trimmed else 0
     same = right.digest == left.digest or (alignment.trimmed and first is not None)
+    pairs = enumerate(zip(left.sums, right.sums, strict=False))
+    differs = next((n for n, (a, b) in pairs if a != b), min(len(left.sums), len(right.sums)))
     payload = check(
         f"{name}.payload",
         f"{left.bytes_total} bytes in {len(left.sums)} packets",
         f"{right.bytes_total} bytes in {len(right.sums)} packets"
-        + ("" if same else _difference(left.sums, right.sums)),
+        + ("" if same else f", differing from packet {differs} on"),
         passed=same,
         detail="copied bit for bit" if same else "",
     )
     if left.codec.startswith("pcm_") or not same or first is None:
         return [payload]
-    pairs = zip(left.times_s[first:], right.times_s, strict=False)
-    moved = [abs(a - b) for a, b in pairs if a is not None and b is not None]
+    times_s = zip(left.times_s[first:], right.times_s, strict=False)
+    moved = [abs(a - b) for a, b in times_s if a is not None and b is not None]
     said = f"the most {float(max(moved, default=Fraction(0)) * 1000):.3f} ms"
     # What the source's coarse ticks have rounded may lie half a tick elsewhere.
     allowed_s = OFFSET_S + (left.tick_s / 2 if left.tick_s * left.rate_hz > 1 else 0)
@@ -199,11 +193,6 @@ def find_run(
     if begin_s is not None:
         starts.sort(key=lambda place: abs((times_s[place] or 0) - begin_s))
     return next((place for place in starts if list(whole[place : place + len(part)]) == list(part)), None)
-
-
-def _difference(left: Sequence[int], right: Sequence[int]) -> str:
-    place = next((n for n, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), min(len(left), len(right)))
-    return f", differing from packet {place} on"
 
 
 def _check_offset(name: str, left: _Track, right: _Track, alignment: Alignment) -> Check:

@@ -2,16 +2,16 @@
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import av.error
 from av.codec.context import CodecContext
 from av.container import InputContainer
 from av.packet import Packet
 from av.stream import Disposition, Stream
-from av.video.codeccontext import VideoCodecContext
 from av.video.format import VideoFormat as PixelFormat
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
@@ -23,6 +23,9 @@ from ...actors.media.opening import open_source
 from ...actors.media.values import HdrStatic, MasteringDisplay, VideoFormat
 from .streams import Alignment, audio_tracks, covers, data_tracks, only, subtitle_tracks, video_tracks
 from .verdict import Check, check, not_applicable
+
+if TYPE_CHECKING:
+    from av.video.codeccontext import VideoCodecContext
 
 CHAPTER_S = Fraction(1, 500)
 """Two roundings to a millisecond, one for each file."""
@@ -103,7 +106,8 @@ def _check_file(left: InputContainer, right: InputContainer, alignment: Alignmen
         yield check("tracks.data", data, len(data_tracks(right)))
     yield from _check_labels(left, right, alignment)
     yield _check_chapters(left, right, alignment)
-    yield check("metadata.cover", *(_cover_digests(container) for container in (left, right)))
+    pictures = ([_digest(bytes(packet)) for packet in only(each, *covers(each))] for each in (left, right))
+    yield check("metadata.cover", *pictures)
     yield _check_tags(left, right, alignment)
     held, found = _attachments(left), _attachments(right)
     nowhere = "only Matroska holds attachments" if held and not alignment.output_is_matroska else ""
@@ -249,21 +253,14 @@ def _bitstream_hdr(output: str) -> HdrStatic:
         stream = video_tracks(container)[0]
         decoder = cast("VideoCodecContext", CodecContext.create(stream.codec_context.codec.name, "r"))
         decoder.extradata = stream.codec_context.extradata
-        try:
+        with suppress(av.error.FFmpegError):
             for packet in only(container, stream):
-                for frame in _decode_detached(decoder, packet):
+                copy = cast("Packet[VideoStream]", Packet(packet.size))
+                copy.update(bytes(packet))
+                for frame in decoder.decode(copy):
                     found = frame_side_data(frame)
                     return _hdr(found.get("MASTERING_DISPLAY_METADATA"), found.get("CONTENT_LIGHT_LEVEL"))
-        except av.error.FFmpegError:
-            pass
     return HdrStatic()
-
-
-def _decode_detached(decoder: VideoCodecContext, packet: "Packet[Stream]") -> list[VideoFrame]:
-    data = bytes(packet)
-    copy = cast("Packet[VideoStream]", Packet(len(data)))
-    copy.update(data)
-    return list(decoder.decode(copy))
 
 
 def _timecode(container: InputContainer) -> str | None:
@@ -334,8 +331,8 @@ def _chapters(container: InputContainer, zero_s: Fraction) -> list[tuple[Fractio
     ]
 
 
-def _cover_digests(container: InputContainer) -> list[str]:
-    return [hashlib.sha256(bytes(packet)).hexdigest()[:16] for packet in only(container, *covers(container))]
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:16]
 
 
 def _check_tags(left: InputContainer, right: InputContainer, alignment: Alignment) -> Check:
@@ -356,6 +353,6 @@ def _tags(metadata: Mapping[str, str]) -> dict[str, str]:
 
 def _attachments(container: InputContainer) -> list[tuple[str, str, str]]:
     return [
-        (stream.name or "", stream.mimetype or "", hashlib.sha256(stream.data or b"").hexdigest()[:16])
+        (stream.name or "", stream.mimetype or "", _digest(stream.data or b""))
         for stream in container.streams.attachments
     ]

@@ -82,13 +82,11 @@ def covers(container: InputContainer) -> list[VideoStream]:
 
 def data_tracks(container: InputContainer) -> list[Stream]:
     """Return the data tracks, without those that are how QuickTime stores something else: chapter titles, timecode."""
-    chapters = bool(container.chapters())
-    found = [stream for stream in container.streams.data if "timecode" not in stream.metadata]
-    return [stream for stream in found if not (chapters and _is_text(stream))]
-
-
-def _is_text(stream: Stream) -> bool:
-    return getattr(stream, "codec_tag", "") == "text" or getattr(stream, "name", None) == "bin_data"
+    found: list[Stream] = [stream for stream in container.streams.data if "timecode" not in stream.metadata]
+    if not container.chapters():
+        return found
+    text = ("text", "bin_data")
+    return [s for s in found if getattr(s, "codec_tag", "") != text[0] and getattr(s, "name", None) != text[1]]
 
 
 def only(container: InputContainer, *streams: Stream) -> "Iterator[Packet[Stream]]":
