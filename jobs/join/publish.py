@@ -26,10 +26,21 @@ def check_output(source: str, output: str, *, overwrite: bool) -> None:
         OutputExists: something has the name already, and ``overwrite`` is not given.
         OutputUnwritable: it is a folder, or its folder is missing or cannot be written.
     """
-    if is_local(output):
-        _check_local(source, local_path(output), overwrite=overwrite)
-    else:
+    if not is_local(output):
         _check_remote(source, output, overwrite=overwrite)
+        return
+    path = local_path(output)
+    try:
+        _check_name(source, path, overwrite=overwrite)
+    except (OSError, ValueError) as error:
+        message = f"{path} cannot be written: {getattr(error, 'strerror', None) or error}"
+        raise OutputUnwritable(message, "Choose another name or folder.") from None
+    folder = path.absolute().parent
+    if not folder.is_dir():
+        raise OutputUnwritable(f"there is no folder {path.parent}", "Create it first.")
+    if not os.access(folder, os.W_OK):
+        message = f"{folder} may not be written"
+        raise OutputUnwritable(message, "Choose another output folder or change its permissions.")
 
 
 def work_folder(output: str, job: str) -> Path:
@@ -53,20 +64,6 @@ def publish(finished: Path, output: str, *, overwrite: bool) -> None:
         _publish_local(finished, local_path(output), overwrite=overwrite)
     else:
         _publish_remote(finished, output, overwrite=overwrite)
-
-
-def _check_local(source: str, path: Path, *, overwrite: bool) -> None:
-    try:
-        _check_name(source, path, overwrite=overwrite)
-    except (OSError, ValueError) as error:
-        message = f"{path} cannot be written: {getattr(error, 'strerror', None) or error}"
-        raise OutputUnwritable(message, "Choose another name or folder.") from None
-    folder = path.absolute().parent
-    if not folder.is_dir():
-        raise OutputUnwritable(f"there is no folder {path.parent}", "Create it first.")
-    if not os.access(folder, os.W_OK):
-        message = f"{folder} may not be written"
-        raise OutputUnwritable(message, "Choose another output folder or change its permissions.")
 
 
 def _check_name(source: str, path: Path, *, overwrite: bool) -> None:

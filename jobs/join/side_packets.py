@@ -55,6 +55,11 @@ class Interval:
         after = self.start_s is None or end_s > self.start_s or begin_s >= self.start_s
         return after and (self.end_s is None or begin_s < self.end_s)
 
+    def keeps_sound(self, begin_s: Fraction, end_s: Fraction, *, may_hide_start: bool) -> bool:
+        """Tell whether a packet of sound is kept: one that begins too early is, where the output can hide its start."""
+        too_early = self.start_s is not None and not may_hide_start and begin_s < self.start_s
+        return not too_early and self.touches(begin_s, end_s)
+
 
 @dataclass(slots=True)
 class Pipe(ABC):
@@ -129,7 +134,7 @@ class AudioPipe(Pipe):
         self._heard = self._heard or not packet.is_discard
         pts_s, _, duration_s = self._times_s(packet)
         self.hidden += hidden
-        if hidden or not self._kept(pts_s, duration_s):
+        if hidden or not self.interval.keeps_sound(pts_s, pts_s + duration_s, may_hide_start=self.may_hide_start):
             return
         rate = self._rate
         samples = samples_of(self.track, packet)
@@ -155,12 +160,6 @@ class AudioPipe(Pipe):
     @property
     def _coarse(self) -> bool:
         return self.track.time_base * self._rate > 1
-
-    def _kept(self, pts_s: Fraction, duration_s: Fraction) -> bool:
-        start_s = self.interval.start_s
-        if start_s is not None and not self.may_hide_start and pts_s < start_s:
-            return False
-        return self.interval.touches(pts_s, pts_s + duration_s)
 
     def _position(self, pts_s: Fraction, duration_s: Fraction, samples: int) -> int:
         stated = floor(self.interval.output_s(pts_s) * self._rate + _HALF)

@@ -113,8 +113,7 @@ class SideTracks:
     def packets(self) -> "Iterator[tuple[Fraction, Packet[Stream]]]":
         """Yield every packet with its decoding time in the output, in seconds, ready to be muxed.
 
-        Times never step back where the source holds its tracks less than ten seconds apart; a packet that lies
-        further behind comes as soon as it is read.
+        Times never step back where the source holds its tracks less than ten seconds apart.
         """
         streams = [self._encoded_packets(index) for index in self._encoded_streams]
         pictures = iter([(Fraction(0), picture) for picture in self._pictures])
@@ -245,10 +244,8 @@ class SideTracks:
         if not wanted:
             return covers
         with open_source(self._url) as container:
-            _listen_to(container, wanted)
-            for packet in self._until_broken(container):
-                if packet.stream_index in wanted:
-                    covers.setdefault(packet.stream_index, bytes(packet))
+            for packet in self._packets_of(container, wanted):
+                covers.setdefault(packet.stream_index, bytes(packet))
                 if covers.keys() >= wanted:
                     break
         return covers
@@ -283,18 +280,16 @@ class SideTracks:
     def _copied_packets(self) -> "Iterator[Packet[Stream]]":
         if not self._pipes:
             return
-        container = self._input()
-        _listen_to(container, set(self._pipes))
-        for packet in self._until_broken(container):
-            pipe = self._pipes.get(packet.stream_index)
-            if pipe is not None:
-                yield from pipe.feed(packet)
+        for packet in self._packets_of(self._input(), set(self._pipes)):
+            yield from self._pipes[packet.stream_index].feed(packet)
         for pipe in self._pipes.values():
             yield from pipe.finish()
 
-    def _until_broken(self, container: "InputContainer") -> "Iterator[Packet[Stream]]":
+    def _packets_of(self, container: "InputContainer", wanted: set[int]) -> "Iterator[Packet[Stream]]":
+        for stream in container.streams:
+            stream.discard = Discard.default if stream.index in wanted else Discard.all
         try:
-            yield from demux(container)
+            yield from (packet for packet in demux(container) if packet.stream_index in wanted)
         except av.error.FFmpegError:
             # Where the container breaks, what came before is what there is; the video's index ends there as well.
             self._damaged = True
@@ -306,7 +301,8 @@ class SideTracks:
         last = len(track.pts) - 1
         for number, (pts, duration, payload) in enumerate(track.packets()):
             begins = pts if isobmff or number else pts + track.initial_padding + 1
-            if not self._keeps(begins * track.time_base, (pts + duration) * track.time_base, hides=isobmff):
+            begin_s, end_s = begins * track.time_base, (pts + duration) * track.time_base
+            if not self._interval.keeps_sound(begin_s, end_s, may_hide_start=isobmff):
                 continue
             packet = Packet(len(payload))
             packet.update(payload)
@@ -314,28 +310,13 @@ class SideTracks:
             if trailing and not isobmff:
                 packet.set_sidedata(skip_samples_data(trailing))
             packet.stream, packet.is_keyframe = stream, True
-            self._place(packet, track, pts - shift, max(1, duration - trailing) if isobmff else duration)
-            yield (packet.dts or 0) * Fraction(packet.time_base), packet
-
-    def _place(self, packet: "Packet[Stream]", track: EncodedTrack, position: int, length: int) -> None:
-        packet.time_base = track.time_base
-        if self._plan.container.is_matroska:
-            position = matroska_ticks(position, self._encoded_priming(track), track.sample_rate)
-            packet.time_base = Fraction(1, 1000)
-            length = floor(length * track.time_base * 1000 + _HALF)
-        packet.pts = packet.dts = position
-        packet.duration = length
-
-    def _keeps(self, begin_s: Fraction, end_s: Fraction, *, hides: bool) -> bool:
-        start_s = self._interval.start_s
-        if start_s is not None and not hides and begin_s < start_s:
-            return False
-        return self._interval.touches(begin_s, end_s)
-
-
-def _listen_to(container: "InputContainer", wanted: set[int]) -> None:
-    for stream in container.streams:
-        stream.discard = Discard.default if stream.index in wanted else Discard.all
+            position, length, tick = pts - shift, max(1, duration - trailing) if isobmff else duration, track.time_base
+            if self._plan.container.is_matroska:
+                position = matroska_ticks(position, self._encoded_priming(track), track.sample_rate)
+                length, tick = floor(length * tick * 1000 + _HALF), Fraction(1, 1000)
+            packet.pts = packet.dts = position
+            packet.duration, packet.time_base = length, tick
+            yield position * tick, packet
 
 
 def _in_order(packets: "Iterator[Packet[Stream]]") -> "Iterator[tuple[Fraction, Packet[Stream]]]":

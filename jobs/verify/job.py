@@ -95,13 +95,19 @@ def verify(
     began = time.monotonic()
     source, output = location("source", source), location("output", output)
     report_ = None if report is None else _read_report(location("report", report))
-    dropped = frozenset(t.source_index for t in (report_.tracks if report_ else ()) if t.action == "dropped")
     pair = _Pair(source=source, output=output, video_track=video_track, scan=scan_output(output), progress=progress)
     selection = _select(source, video_track, start_s, end_s)
     compared = _compare(pair, selection)
     chosen = selection or compared.timeline
-    alignment = _alignment(chosen, compared, pair.scan, audio_tracks, trimmed=selection is not None)
-    checks = _checks(pair, chosen, compared, replace(alignment, dropped=dropped))
+    alignment = Alignment(
+        source_zero_s=(chosen.times[0] if chosen.times else 0) * compared.time_base,
+        output_zero_s=next((pts for pts in compared.output_pts if pts is not None), 0) * pair.scan.time_base,
+        tracks=None if audio_tracks is None else tuple(audio_tracks),
+        trimmed=selection is not None,
+        muxer=pair.scan.muxer,
+        dropped=frozenset(t.source_index for t in (report_.tracks if report_ else ()) if t.action == "dropped"),
+    )
+    checks = _checks(pair, chosen, compared, alignment)
     timeline = compared.timeline
     return Verdict(
         source=source,
@@ -117,7 +123,7 @@ def verify(
 
 
 def _checks(pair: "_Pair", chosen: Timeline, compared: _Compared, alignment: Alignment) -> list[Check]:
-    return [
+    checks = [
         check("frames.count", len(chosen.order), len(compared.output_pts)),
         check(
             "frames.undamaged", 0, compared.output_damaged_packets, detail="packets of the output that fail to decode"
@@ -126,8 +132,15 @@ def _checks(pair: "_Pair", chosen: Timeline, compared: _Compared, alignment: Ali
         *compared.comparison.checks(),
         *check_stream(pair.scan, len(compared.output_pts)),
         check_access(pair.output, pair.scan, compared.digests),
-        *_check_beside(pair.source, pair.output, alignment, compared),
+        *check_audio(pair.source, pair.output, alignment),
+        *check_subtitles(pair.source, pair.output, alignment),
     ]
+    was, now = compared.source_facts, compared.output_facts
+    if was is None or now is None:
+        return checks
+    width, height = compared.source_size
+    was = replace(was, format=replace(was.format, width=width, height=height))
+    return [*checks, *check_metadata(pair.source, pair.output, was, now, alignment)]
 
 
 def _read_report(report: str) -> Report:
@@ -209,27 +222,3 @@ def _ahead(items: Iterator[ItemT]) -> Iterator[Iterator[ItemT]]:
 
     with ThreadPoolExecutor(max_workers=1) as pool:
         yield pulled(pool)
-
-
-def _alignment(
-    chosen: Timeline, compared: _Compared, scan: OutputScan, tracks: Sequence[int] | None, *, trimmed: bool
-) -> Alignment:
-    first_pts = next((pts for pts in compared.output_pts if pts is not None), 0)
-    first_ticks = chosen.times[0] if chosen.times else 0
-    return Alignment(
-        source_zero_s=first_ticks * compared.time_base,
-        output_zero_s=first_pts * scan.time_base,
-        tracks=None if tracks is None else tuple(tracks),
-        trimmed=trimmed,
-        muxer=scan.muxer,
-    )
-
-
-def _check_beside(source: str, output: str, alignment: Alignment, compared: _Compared) -> list[Check]:
-    """Check all that is not the video track."""
-    checks = [*check_audio(source, output, alignment), *check_subtitles(source, output, alignment)]
-    if compared.source_facts is None or compared.output_facts is None:
-        return checks
-    width, height = compared.source_size
-    was = replace(compared.source_facts, format=replace(compared.source_facts.format, width=width, height=height))
-    return [*checks, *check_metadata(source, output, was, compared.output_facts, alignment)]

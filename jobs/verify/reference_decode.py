@@ -131,8 +131,7 @@ def divisor_of(times: Sequence[int], time_base: Fraction) -> int:
 def repair(frames: Sequence[FrameStamp], nominal: Nominal, *, divisor: int = 1, resets: int = 0) -> Timeline:
     """Return when each of a track's frames is to be shown: rules R2, R3 and R4 over the decoder's whole output.
 
-    Stamps and ``nominal`` are in the source's ticks, the result's times in ticks divided by ``divisor``. ``resets`` is
-    only carried into the result.
+    Stamps and ``nominal`` are in the source's ticks. ``resets`` is only carried into the result.
     """
     nominal = Nominal(nominal.exact * divisor)
     filled = _filled([None if frame.time is None else frame.time * divisor for frame in frames], nominal)
@@ -181,8 +180,7 @@ def _spread(times: Sequence[int], nominal: Nominal) -> list[int]:
 class SequentialDecode:
     """One sequential decode of a video track: iterate it once for the frames, in the decoder's output order.
 
-    ``stamps`` grows as frames come out and ``damaged_packets`` counts the packets whose decoding failed (their
-    errors are skipped). Both are final, and ``timeline`` may be asked for, when the iteration has ended.
+    ``damaged_packets`` counts the packets that failed to decode. All is final once the iteration has ended.
     """
 
     container: InputContainer
@@ -290,9 +288,8 @@ def read_timeline(source: str, video_track: int = 0) -> Timeline:
 def in_presentation_order(decode: SequentialDecode) -> Iterator[tuple[int, VideoFrame]]:
     """Yield a track's frames as they are presented, sorted within a window of ``WINDOW_FRAMES``, while it is decoded.
 
-    Each comes with its place in the decoder's output. A track so disordered that the window is too small, or whose
-    first times are missing, may come out in another order than ``timeline().order``: compare the two at the end, and
-    read the track again with ``in_known_order`` if they differ.
+    Each comes with its place in the decoder's output. Where the window is too small, or the first times are missing,
+    the order may differ from ``timeline().order``: then read the track again with ``in_known_order``.
     """
     waiting: list[tuple[int, int, VideoFrame]] = []
     latest: int | None = None

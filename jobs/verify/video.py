@@ -4,7 +4,7 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import pairwise
+from itertools import dropwhile, islice, pairwise
 from typing import TYPE_CHECKING
 
 import av.error
@@ -155,11 +155,7 @@ def wanted_digests(scan: OutputScan) -> frozenset[int]:
 
 
 def _reach(scan: OutputScan) -> int:
-    """Return how many frames later than counted a keyframe may be shown.
-
-    Without times, pictures that follow a keyframe and are shown before it cannot be told apart; there are no more
-    than a picture buffer holds.
-    """
+    """Return how many frames later than counted a keyframe may be shown: without times, by a picture buffer at most."""
     return 0 if scan.timed else _PICTURE_BUFFER
 
 
@@ -211,13 +207,7 @@ def _from_packet(
     """Yield the track's packets from packet ``number`` on: found by seeking where there are times, else by counting."""
     target = scan.packets[number]
     if not scan.timed or target.pts is None:
-        for place, packet in enumerate(container.demux(stream)):
-            if place >= number:
-                yield packet
+        yield from islice(container.demux(stream), number, None)
         return
     container.seek(min(target.pts, target.pts if target.dts is None else target.dts), stream=stream)
-    reached = False
-    for packet in container.demux(stream):
-        reached = reached or (packet.pts == target.pts and packet.is_keyframe)
-        if reached:
-            yield packet
+    yield from dropwhile(lambda packet: packet.pts != target.pts or not packet.is_keyframe, container.demux(stream))
