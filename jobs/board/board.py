@@ -70,9 +70,8 @@ EDGES: dict[SegmentState, frozenset[SegmentState]] = {
 
 @dataclass(frozen=True, slots=True)
 class BoardSegment:
-    """One planned segment: what is known of it so far.
+    """One planned segment, which ends where planned segment ``until`` does: its own, or a right neighbour it took in.
 
-    ``until`` is the planned segment whose end this one ends at: its own, unless it took in its right neighbours.
     ``entry_moves`` counts how often its access point moved back; ``at_start`` says that it cannot move further.
     ``is_open`` and ``is_stale`` are a streaming board's: it was joined while it runs; its run is no longer wanted.
     """
@@ -230,9 +229,8 @@ class Board:
 def start_next(board: Board, at_once: int) -> tuple[Board, list[Run]]:
     """Start as many segments as may run, ``at_once`` in all.
 
-    In order, within a window behind the oldest unfinished segment, so that little waits for the join; the longest
-    first inside it, so that no long one is left for the end. A streaming board has ``at_once`` segments in memory, and
-    the earliest first.
+    They lie in a window behind the oldest unfinished segment, so that little waits for the join; the longest start
+    first, so that none is left for the end. A streaming board has ``at_once`` in memory, and the earliest start first.
     """
     live = [segment for segment in board.segments if not segment.state.is_final]
     window = live[: at_once * (1 if board.streams else WINDOW_PER_WORKER)]
@@ -270,10 +268,9 @@ def decide(board: Board, event: Event) -> tuple[Board, list[Effect]]:
 
 
 def seams_agree(after: Sequence[PictureHash], before: Sequence[PictureHash]) -> bool:
-    """Return whether the left side of a cut saw after it what the right side began with.
+    """Return whether the left side of a cut saw after it what the right side began with, as far as both saw.
 
-    One side may have seen fewer pictures (a packet may hold none); what both saw must agree, and if one saw any, so
-    must the other.
+    One side may have seen fewer pictures (a packet may hold none), but not none where the other saw some.
     """
     common = min(len(after), len(before))
     if common == 0:

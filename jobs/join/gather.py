@@ -110,12 +110,6 @@ class Gather:
         file.begin(self._origin_s)
         return file
 
-    def _add_streams(self, output: "OutputContainer", tick: Fraction, extradata: bytes) -> VideoStream:
-        stream = self._add_video(output, tick, extradata)
-        if self._plan.container.holds_tracks:
-            self._add_sides(output)
-        return stream
-
     def _side_starts_s(self, first_s: Fraction) -> list[Fraction]:
         """When the carried sound starts; a track that starts inside the asked-for part does not move the origin."""
         starts = self._plan.carry.first_presentation_s
@@ -123,7 +117,7 @@ class Gather:
             return []
         return [starts] if self._plan.spec.start_s is None else [max(starts, first_s)]
 
-    def _add_video(self, output: "OutputContainer", tick: Fraction, extradata: bytes) -> VideoStream:
+    def _add_streams(self, output: "OutputContainer", tick: Fraction, extradata: bytes) -> VideoStream:
         plan = self._plan
         encoder = plan.encoder
         keeps_fields = codes_interlaced(encoder.codec, encoder.format) and not encoder.on_device
@@ -142,6 +136,8 @@ class Gather:
                 add_side_data(stream, kind, data)
         stream.metadata.update(plan.carry.video_tags)
         stream.disposition = Disposition(plan.carry.video_disposition)
+        if plan.container.holds_tracks:
+            self._add_sides(output)
         return stream
 
     def _add_sides(self, output: "OutputContainer") -> None:

@@ -60,10 +60,31 @@ def publish(finished: Path, output: str, *, overwrite: bool) -> None:
         OutputUnwritable: the store forbids it.
         StorageFailed: the file system or the store failed.
     """
-    if is_local(output):
-        _publish_local(finished, local_path(output), overwrite=overwrite)
-    else:
+    if not is_local(output):
         _publish_remote(finished, output, overwrite=overwrite)
+        return
+    path = local_path(output)
+    try:
+        with finished.open("rb") as stream:
+            os.fsync(stream.fileno())
+        if overwrite:
+            finished.replace(path)
+        else:
+            # A hard link fails where the name is taken; a rename would silently replace what came meanwhile.
+            try:
+                path.hardlink_to(finished)
+            except FileExistsError:
+                raise
+            except OSError:
+                if os.path.lexists(path):
+                    raise FileExistsError from None
+                finished.replace(path)
+            else:
+                finished.unlink()
+    except FileExistsError:
+        raise _exists(str(path)) from None
+    except OSError as error:
+        raise storage_error(error, path) from error
 
 
 def _check_name(source: str, path: Path, *, overwrite: bool) -> None:
@@ -106,30 +127,6 @@ def _unwritable(output: str, error: Exception) -> RequestError:
     protocol = split_protocol(output)[0]
     message = f"{output} cannot be written: {error}"
     return OutputUnwritable(message, f"Check the address, the credentials, and that fsspec can write {protocol}.")
-
-
-def _publish_local(finished: Path, path: Path, *, overwrite: bool) -> None:
-    try:
-        with finished.open("rb") as stream:
-            os.fsync(stream.fileno())
-        if overwrite:
-            finished.replace(path)
-        else:
-            # A hard link fails where the name is taken; a rename would silently replace what came meanwhile.
-            try:
-                path.hardlink_to(finished)
-            except FileExistsError:
-                raise
-            except OSError:
-                if os.path.lexists(path):
-                    raise FileExistsError from None
-                finished.replace(path)
-            else:
-                finished.unlink()
-    except FileExistsError:
-        raise _exists(str(path)) from None
-    except OSError as error:
-        raise storage_error(error, path) from error
 
 
 def _publish_remote(finished: Path, output: str, *, overwrite: bool) -> None:

@@ -102,13 +102,10 @@ class TrackFile:
         *,
         before: Callable[[Fraction], None] = lambda _: None,
     ) -> None:
-        """Write packets (data, is a keyframe) that nothing after them is shown among.
+        """Write packets (data, is a keyframe), in decoding order, that nothing after them is shown among.
 
-        Args:
-            pts_ticks: when each is shown.
-            packets: the packets, in decoding order.
-            following_ticks: when the first picture after them is shown, None at the end.
-            before: called before each packet with its decoding time, in seconds after the file's time 0.
+        ``following_ticks`` is when the first picture after them is shown, None at the end; ``before`` is called before
+        each packet with its decoding time, in seconds after the file's time 0.
 
         Raises:
             ProofFailed: a time does not fit into the container, or among the others.

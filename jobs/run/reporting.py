@@ -12,11 +12,7 @@ from ..report.report import Proof, Report, SegmentReport, Warning_
 
 
 def damage_warnings(plan: Plan, segments: Sequence[SpooledSegment]) -> list[Warning_]:
-    """Return what the workers met that the index could not know.
-
-    That is damage, repaired times, changed sizes, moved cuts, and what a device did not decode; sessions still opening
-    are normal and not reported.
-    """
+    """Return what the workers met that the index could not know; sessions still opening are normal, not reported."""
     met = [segment.facts.tally for segment in segments]
     counts = {
         "damaged": (sum(m.failed_packets for m in met), "{} packets of the source do not decode; they were skipped"),

@@ -1,8 +1,4 @@
-"""Encoding and joining one planned track: the async shell around the board, the spool and the gather.
-
-Decisions are made elsewhere: what to run next and when to join in ``board``, what is right in ``proof``. This module
-only carries facts in and effects out.
-"""
+"""Encoding and joining one planned track: the async shell around the decisions of ``board`` and ``proof``."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator

@@ -192,18 +192,13 @@ class PictureComparison:
     def checks(self) -> list[Check]:
         """Return the checks of order and likeness."""
         shown = ", ".join(f"frame {n} shows {m}" for n, m in self.misplaced[:8]) or "every frame its own"
-        foreign = self._foreign()
+        outlier = min(OUTLIER_DB, median(self.coarse_db or [0]) - OUTLIER_BELOW_MEDIAN_DB)
+        foreign = [number for number, db in enumerate(self.coarse_db) if db < max(FOREIGN_DB, outlier)]
         unlike = ", ".join(f"frame {n} ({self.coarse_db[n]:.1f} dB)" for n in foreign[:8]) or "none"
         return [
             check("pictures.order", "every frame its own", shown, passed=not self.misplaced),
             check("pictures.alike", "none", unlike, passed=not foreign, detail="frames that show something else"),
         ]
-
-    def _foreign(self) -> list[int]:
-        if not self.coarse_db:
-            return []
-        outlier = min(OUTLIER_DB, median(self.coarse_db) - OUTLIER_BELOW_MEDIAN_DB)
-        return [number for number, db in enumerate(self.coarse_db) if db < max(FOREIGN_DB, outlier)]
 
 
 def _ratio(theirs: _Plane, mine: _Plane) -> float:
