@@ -165,17 +165,14 @@ class AudioPipe(Pipe):
         stated = floor(self.interval.output_s(pts_s) * self._rate + _HALF)
         if not self._coarse:
             return stated
+        audio, start_s = self.track.audio, self.track.start_s
         if self._next is None:
-            return self._first_position(stated)
+            if audio is None or not audio.priming_samples or start_s is None or self.interval.start_s is not None:
+                return stated
+            return floor(self.interval.output_s(start_s) * self._rate + _HALF) - audio.priming_samples
         tolerance = max(min(self.track.time_base, _MILLISECOND) * self._rate, Fraction(1))
         agrees = samples > 0 and abs(duration_s * self._rate - samples) <= tolerance
         return self._next if agrees and abs(stated - self._next) <= tolerance else stated
-
-    def _first_position(self, stated: int) -> int:
-        priming = self.track.audio.priming_samples if self.track.audio is not None else 0
-        if not priming or self.track.start_s is None or self.interval.start_s is not None:
-            return stated
-        return floor(self.interval.output_s(self.track.start_s) * self._rate + _HALF) - priming
 
 
 @dataclass(slots=True)

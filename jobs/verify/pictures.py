@@ -94,7 +94,7 @@ def comparable_format(pix_fmt: str) -> str:
 
 @dataclass(slots=True)
 class _Held:
-    """One frame number: its source and output pictures, averaged down."""
+    """A frame's source and output pictures, averaged down."""
 
     number: int
     source: _Plane
