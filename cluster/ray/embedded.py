@@ -15,11 +15,13 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from enum import Enum
+from pathlib import Path
 from typing import TypeVar
 
 from ...errors import FleetUnavailable, UsageError
-from .private_ray import DEATH_KNOBS, NAMESPACE, PrivateRay, environment, sigterm_untouched, start_private_ray
-from .ray_internals import reread_environment, without_relayed_messages
+from .private_ray import NAMESPACE, PrivateRay, sigterm_untouched, start_private_ray
+from .ray_environment import cluster_variables, environment, plain_names
+from .ray_internals import quiet_connection, reread_environment
 from .ray_words import first_line
 
 T = TypeVar("T")
@@ -212,12 +214,12 @@ def _settle_address(address: str | None) -> str | None:
 
 def _join(address: str) -> None:
     _check_reachable(address)
-    with environment({knob: os.environ.get(knob, value) for knob, value in DEATH_KNOBS.items()}):
+    with environment(cluster_variables(os.environ)), plain_names(Path("/")):
         import ray
 
         reread_environment()
         try:
-            with without_relayed_messages(), sigterm_untouched():
+            with quiet_connection(), sigterm_untouched():
                 ray.init(address=address, namespace=NAMESPACE, log_to_driver=False, logging_level=logging.CRITICAL)
         except Exception as error:
             raise FleetUnavailable(f"Ray at {address} did not let us in: {first_line(error)}", _JOIN_HELP) from error

@@ -8,7 +8,6 @@ switches alone, and must then prove that it listens on loopback only.
 """
 
 import ctypes
-import fcntl
 import logging
 import os
 import secrets
@@ -16,8 +15,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from ctypes import byref
@@ -33,24 +30,16 @@ from ..probes.gpus.visible_device import CUDA_VARIABLE, open_nvml, shown_gpus
 from . import orphan_reaper, ray_internals
 from .listening import listening_addresses
 from .orphan_reaper import end_processes_in, processes_in
+from .ray_directory import make_directory, sweep
+from .ray_environment import environment, plain_names, private_variables, unreadable_settings
 from .ray_words import first_line
 
 NAMESPACE = "codecfleet"
 
-DEATH_KNOBS = {
-    "RAY_timeout_ms_task_wait_for_death_info": "50",
-    "RAY_core_worker_internal_heartbeat_ms": "100",
-}
-"""Read by the driver alone: calls to a process on a crashed node fail after 0.1 s, not 2 s."""
-
-_SET_BY_RAY = ("PYTHONBREAKPOINT", "RAY_CLIENT_MODE")  # in our own process, for a debugger and a client we do not use
 _STORE_MAX_BYTES = 512 << 20
 _STORE_MIN_BYTES = 80 << 20  # Ray refuses less than 75 MiB
 _SHARED_MEMORY_FLOOR_BYTES = 128 << 20
 _PRESTART_CORES_MAX = 4
-_BASE_LENGTH_MAX = 25  # a Unix socket's path ends at 107 characters, and we and Ray add up to 82
-_STALE_AFTER_S = 60.0
-_PREFIX = "cf-ray-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +67,8 @@ class PrivateRay:
         with sigterm_untouched():
             ray.shutdown(wait_for_processes=True)
         logging.getLogger("ray").setLevel(self.former_log_level)
-        ray_internals.reread_environment()
+        with environment(unreadable_settings(os.environ)):
+            ray_internals.reread_environment()
         self.remove_files()
 
     def remove_files(self) -> None:
@@ -96,8 +86,8 @@ def start_private_ray() -> PrivateRay:
     Raises:
         FleetUnavailable: there is no writable place, or a process of Ray did not start.
     """
-    _sweep()
-    directory, lock = _make_directory()
+    sweep()
+    directory, lock = make_directory()
     started = PrivateRay(directory, lock, _start_orphan_reaper(directory), logging.getLogger("ray").level)
     try:
         notes = _init(directory)
@@ -173,7 +163,7 @@ def _start_orphan_reaper(directory: Path) -> "subprocess.Popen[bytes]":
 def _init(directory: Path) -> tuple[str, ...]:
     """Start Ray; return notes for a job's report."""
     cores = machine.cores()
-    variables = {
+    ours = {
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # chosen either way, so that Ray does not warn about the choice
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN": _token(),
@@ -182,12 +172,11 @@ def _init(directory: Path) -> tuple[str, ...]:
         "RAY_USAGE_STATS_ENABLED": "0",
         # Ray starts a Python per core in advance; we use one per eight.
         "RAY_prestart_worker_first_driver": "1" if cores <= _PRESTART_CORES_MAX else "0",
-        **{knob: os.environ.get(knob, value) for knob, value in DEATH_KNOBS.items()},
     }
     slices = _slices_for_ray()
     if slices is not None:
-        variables[CUDA_VARIABLE] = slices
-    with environment(variables), sigterm_untouched():
+        ours[CUDA_VARIABLE] = slices
+    with environment(private_variables(os.environ, ours)), plain_names(directory), sigterm_untouched():
         imported_before = _import_ray()
         ray_internals.reread_environment()
         options: dict[str, Any] = {
@@ -259,62 +248,3 @@ def _store_bytes(memory_bytes: int, shared_memory_free_bytes: int) -> int:
     if shared_memory_free_bytes >= _SHARED_MEMORY_FLOOR_BYTES:
         wanted = min(wanted, shared_memory_free_bytes * 3 // 4)
     return max(wanted, _STORE_MIN_BYTES)
-
-
-@contextmanager
-def environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set environment variables, and put them back as they were: Ray's processes inherit them, the user's do not."""
-    former = {name: os.environ.get(name) for name in (*variables, *_SET_BY_RAY)}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in former.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
-
-
-def _bases() -> list[Path]:
-    chosen = os.environ.get("RAY_TMPDIR")
-    if chosen:
-        return [Path(chosen)]
-    return [Path(base) for base in dict.fromkeys((tempfile.gettempdir(), "/tmp", "/var/tmp"))]  # noqa: S108 - fallbacks
-
-
-def _make_directory() -> tuple[Path, int]:
-    """Create a directory that only we can read, locked while we live."""
-    problem = "no temporary directory has a path short enough for Ray's sockets"
-    for base in _bases():
-        if len(str(base)) > _BASE_LENGTH_MAX:
-            problem = f"{base} is longer than the {_BASE_LENGTH_MAX} characters that leave room for Ray's sockets"
-            continue
-        try:
-            directory = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=base))
-            lock = os.open(directory / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        except OSError as error:
-            problem = f"{base} cannot be written: {error.strerror}"
-        else:
-            return directory, lock
-    message = f"the embedded Ray has no place for its files: {problem}"
-    raise FleetUnavailable(message, "Set RAY_TMPDIR to a short path that is writable and has free space.")
-
-
-def _sweep() -> None:
-    """Remove the directories of killed drivers: their locks are free."""
-    for base in _bases():
-        for directory in base.glob(f"{_PREFIX}*"):
-            with suppress(OSError):
-                if time.time() - directory.stat().st_mtime > _STALE_AFTER_S:
-                    _remove_if_unlocked(directory)
-
-
-def _remove_if_unlocked(directory: Path) -> None:
-    lock = os.open(directory / "lock", os.O_RDWR | os.O_CLOEXEC)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # BlockingIOError, an OSError, if its driver lives
-        shutil.rmtree(directory, ignore_errors=True)
-    finally:
-        os.close(lock)

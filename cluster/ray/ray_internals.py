@@ -25,9 +25,12 @@ public_only = False
 _REGISTER_S = 90.0  # Ray's own 30 s are not enough on a machine that is busy with other things
 _LOOK_S = 0.02
 
-_RELAY: Final = {"worker.listen_error_messages": ("worker", "threads_stopped")}
+_CONNECT: Final = {
+    "utils.get_entrypoint_name": (),
+    "worker.listen_error_messages": ("worker", "threads_stopped"),
+}
 _LEAN: Final[Mapping[str, tuple[str, ...] | type]] = {
-    **_RELAY,
+    **_CONNECT,
     "parameter.RayParams": ("no_monitor", "include_log_monitor"),
     "ray_constants.ENABLE_RAY_CLUSTER": bool,
     "ray_constants.RAY_ENABLE_UV_RUN_RUNTIME_ENV": bool,
@@ -107,20 +110,23 @@ def lean_start() -> Iterator[None]:
         # Under `uv run` Ray would pack the working directory and start its workers through uv.
         "ray_constants.RAY_ENABLE_UV_RUN_RUNTIME_ENV": False,
     }
-    with _replaced(replacements), without_relayed_messages():
+    with _replaced(replacements), quiet_connection():
         yield
 
 
-def without_relayed_messages() -> AbstractContextManager[None]:
-    """Connect without Ray's relay of cluster messages to *stdout*: we raise them as errors.
+def quiet_connection() -> AbstractContextManager[None]:
+    """Connect without Ray's relay of cluster messages to *stdout*, and without telling the cluster our command line.
 
-    An untested Ray prints them.
+    We raise the messages as errors; the command may hold credentials, and names that are not UTF-8, which Ray cannot
+    send. An untested Ray does both.
     """
     import ray
 
-    if not _is_tested(ray.__version__) or _why_unknown(_RELAY):
+    if not _is_tested(ray.__version__) or _why_unknown(_CONNECT):
         return nullcontext()
-    return _replaced({"worker.listen_error_messages": lambda *_: None})
+    return _replaced(
+        {"worker.listen_error_messages": lambda *_: None, "utils.get_entrypoint_name": lambda: "codecfleet"}
+    )
 
 
 @contextmanager

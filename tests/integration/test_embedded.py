@@ -209,6 +209,35 @@ def test_a_late_start_and_a_forgotten_close(places: Mapping[str, str]) -> None:
     assert done.stderr == ""
 
 
+def test_odd_surroundings(places: Mapping[str, str], tmp_path: Path) -> None:
+    """Settings for clusters or Python, a deleted working directory and a name in bytes do not keep it from starting."""
+    odd = {
+        "PYTHONOPTIMIZE": "2",
+        "PYTHONWARNINGS": "error",
+        "RAY_USE_TLS": "1",
+        "RAY_OVERRIDE_RESOURCES": "banana",
+        "RAY_timeout_ms_task_wait_for_death_info": "banana",
+    }
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    facts, done = run(
+        """
+        async def main():
+            os.chdir(os.environ["GONE"])
+            os.rmdir(os.environ["GONE"])
+            connection = await connect()
+            counted = await ask(connection, works.Count(job="j", label="a"))
+            await connection.close()
+            tell(counted=counted, given=os.environ["RAY_USE_TLS"])
+        asyncio.run(main())
+        """,
+        {**places, **odd, "GONE": str(gone)},
+        *("sh", "-c", """exec "$@" "$(printf 'na\\377me')" """, "sh"),
+    )
+    assert facts == {"counted": 1, "given": "1"}
+    assert done.stderr == ""
+
+
 def test_a_killed_driver_leaves_no_process(places: Mapping[str, str]) -> None:
     """After a SIGKILL of the driver everything it started is gone within seconds, files too."""
     driver = subprocess.Popen(

@@ -6,7 +6,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from ipaddress import IPv4Address, ip_address
 from pathlib import Path
 from types import ModuleType
@@ -34,39 +33,6 @@ MIB = 1 << 20
 def test_the_store_is_modest(memory_mib: int, shared_mib: int, store_mib: int) -> None:
     """The object store takes an eighth of the memory, 512 MiB at most, and fits into shared memory."""
     assert private_ray._store_bytes(memory_mib * MIB, shared_mib * MIB) == store_mib * MIB
-
-
-def test_the_environment_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Variables are as before afterwards: those that were set, and those that were not."""
-    monkeypatch.setenv("CF_TEST_SET", "before")
-    monkeypatch.delenv("CF_TEST_UNSET", raising=False)
-    with private_ray.environment({"CF_TEST_SET": "inside", "CF_TEST_UNSET": "inside"}):
-        assert os.environ["CF_TEST_SET"] == os.environ["CF_TEST_UNSET"] == "inside"
-    assert os.environ["CF_TEST_SET"] == "before"
-    assert "CF_TEST_UNSET" not in os.environ
-
-
-def test_a_base_too_long_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A chosen place whose path leaves no room for socket names is refused with what to do."""
-    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path / ("x" * 40)))
-    with pytest.raises(FleetUnavailable, match="longer than the 25 characters") as caught:
-        private_ray._make_directory()
-    assert "RAY_TMPDIR" in caught.value.next_step
-
-
-def test_directories_of_the_dead_are_swept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A directory whose driver died is removed by the next; one whose driver lives, or that is new, stays."""
-    monkeypatch.setattr(private_ray, "_bases", lambda: [tmp_path])
-    monkeypatch.setattr(private_ray, "_BASE_LENGTH_MAX", 4096)
-    old = time.time() - 3600
-    (dead, dead_lock), (alive, alive_lock), (new, new_lock) = (private_ray._make_directory() for _ in range(3))
-    for directory in (dead, alive):
-        os.utime(directory, (old, old))
-    for lock in (dead_lock, new_lock):
-        os.close(lock)
-    private_ray._sweep()
-    assert sorted(tmp_path.iterdir()) == sorted([alive, new])
-    os.close(alive_lock)
 
 
 def hire(directory: Path) -> "subprocess.Popen[bytes]":

@@ -82,7 +82,7 @@ def ray(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
             "start_api_server": eval(f"lambda {', '.join(API_SERVER)}: None"),  # noqa: S307 - nine parameters
         },
         "state": {"GlobalState": GlobalState},
-        "utils": {"get_dashboard_dependency_error": lambda: None},
+        "utils": {"get_dashboard_dependency_error": lambda: None, "get_entrypoint_name": lambda: "python film.py"},
     }
     package, private = ModuleType("ray"), ModuleType("ray._private")
     vars(package).update(__path__=[], __version__="2.60.3", _private=private)
@@ -106,6 +106,7 @@ def test_a_known_ray_is_started_lean_and_left_as_it_was(ray: SimpleNamespace) ->
         assert ray.services.start_api_server(1, host="h") == (None, None)
         assert isinstance(ray.utils.get_dashboard_dependency_error(), ImportError)
         assert ray.worker.listen_error_messages(1, 2) is None
+        assert ray.utils.get_entrypoint_name() == "codecfleet"
         assert ray.ray_constants.ENABLE_RAY_CLUSTER is False
         assert ray.ray_constants.RAY_ENABLE_UV_RUN_RUNTIME_ENV is False
         assert ray.services.get_node is not before["services"]["get_node"]
@@ -118,7 +119,7 @@ def test_a_version_that_was_not_tested_is_not_started_lean(ray: SimpleNamespace,
     ray.package.__version__ = version
     assert ray_internals.why_no_lean_start() == f"Ray {version} was never tested with it"
     relay = ray.worker.listen_error_messages
-    with ray_internals.without_relayed_messages():
+    with ray_internals.quiet_connection():
         assert ray.worker.listen_error_messages is relay
 
 
@@ -133,6 +134,7 @@ def test_a_version_that_was_not_tested_is_not_started_lean(ray: SimpleNamespace,
         ("services", "_get_gcs_client_options", None),
         ("state", "GlobalState", None),
         ("utils", "get_dashboard_dependency_error", lambda checked: checked),
+        ("utils", "get_entrypoint_name", lambda process: process),
     ],
 )
 def test_an_attribute_of_another_shape_is_noticed(

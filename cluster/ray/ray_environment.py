@@ -1,0 +1,112 @@
+"""What Ray may see of this process: environment variables, the working directory, names.
+
+Ray reads hundreds of variables without checking them: a wrong one ends the process, or a start in silence.
+"""
+
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+DEATH_KNOBS = {
+    "RAY_timeout_ms_task_wait_for_death_info": "50",
+    "RAY_core_worker_internal_heartbeat_ms": "100",
+}
+"""Read by the driver alone: calls to a process on a crashed node fail after 0.1 s, not 2 s."""
+
+_SET_BY_RAY = ("PYTHONBREAKPOINT", "RAY_CLIENT_MODE")  # in our own process, for a debugger and a client we do not use
+_BREAKS_AGENTS = ("PYTHONINSPECT", "PYTHONOPTIMIZE", "PYTHONWARNINGS")
+"""Ray's agents end at once without docstrings, or when a warning is an error."""
+_PLAIN_SETTING = re.compile(r"-?[0-9]+(\.[0-9]+)?|true|false")
+
+
+def private_variables(around: Mapping[str, str], ours: Mapping[str, str]) -> dict[str, str | None]:
+    """Return what a private Ray's environment differs in; None removes a variable.
+
+    It gets ``ours``, and none of the user's own settings of Ray: they are meant for clusters.
+    """
+    strange = (name for name in around if name.startswith("RAY_") or name in _BREAKS_AGENTS)
+    return {**dict.fromkeys(strange), **_death_knobs(around), **ours}
+
+
+def _death_knobs(around: Mapping[str, str]) -> dict[str, str]:
+    """Return the user's knobs, or ours in place of those that are no numbers, which would end the process."""
+    return {name: around[name] if around.get(name, "").isdecimal() else value for name, value in DEATH_KNOBS.items()}
+
+
+def cluster_variables(around: Mapping[str, str]) -> dict[str, str | None]:
+    """Return what the environment of a cluster's driver differs in; None removes a variable."""
+    return {**unreadable_settings(around), **_death_knobs(around)}
+
+
+def unreadable_settings(around: Mapping[str, str]) -> dict[str, str | None]:
+    """Return Ray's settings (RAY_ and a small letter) that are no numbers or truth values, to be removed.
+
+    Ray ends the process over a wrong one, and no driver needs those that are meant to be text.
+    """
+    settings = {name: value for name, value in around.items() if name.startswith("RAY_") and name[4:5].islower()}
+    return {name: None for name, value in settings.items() if not _PLAIN_SETTING.fullmatch(value)}
+
+
+@contextmanager
+def environment(variables: Mapping[str, str | None]) -> Iterator[None]:
+    """Set or remove environment variables, and put them back as they were: Ray's processes inherit them."""
+    former = {name: os.environ.get(name) for name in (*variables, *_SET_BY_RAY)}
+    _set(variables)
+    try:
+        yield
+    finally:
+        _set(former)
+
+
+def _set(variables: Mapping[str, str | None]) -> None:
+    for name, value in variables.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+
+
+@contextmanager
+def plain_names(refuge: Path) -> Iterator[None]:
+    """Hide names that Ray cannot store: it takes UTF-8 only, and a working directory that exists.
+
+    Inside, ``refuge`` is the working directory where the present one is deleted or has such a name.
+    """
+    main = sys.modules["__main__"]
+    program, file = sys.argv[:1], getattr(main, "__file__", None)
+    if not is_utf8(*program):
+        sys.argv[0] = "codecfleet"
+    if file is not None and not is_utf8(file):
+        main.__file__ = "codecfleet"
+    here = None if _has_plain_directory() else os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    if here is not None:
+        os.chdir(refuge)
+    try:
+        yield
+    finally:
+        sys.argv[:1] = program
+        if file is not None:
+            main.__file__ = file
+        if here is not None:
+            with suppress(OSError):  # it may no longer be entered
+                os.fchdir(here)
+            os.close(here)
+
+
+def is_utf8(*names: str) -> bool:
+    """Return whether all of these names, as Python reads them from the kernel, are UTF-8."""
+    try:
+        "".join(names).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _has_plain_directory() -> bool:
+    try:
+        return is_utf8(str(Path.cwd()))
+    except OSError:  # it was deleted
+        return False
