@@ -4,11 +4,16 @@ import os
 import secrets
 from contextlib import suppress
 from pathlib import Path
+from typing import Final
+
+_NAME_BYTES: Final = 200
 
 
 def write_whole(path: Path, content: bytes) -> None:
     """Write a small file, flush it and rename it into place; on ``OSError`` nothing of it is left."""
-    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    # The name that is wanted may be as long as the file system takes; that of the unfinished file is longer.
+    name = os.fsdecode(os.fsencode(path.name)[:_NAME_BYTES])
+    part = path.with_name(f".{name}.{secrets.token_hex(4)}.part")
     try:
         with part.open("xb") as file:
             file.write(content)

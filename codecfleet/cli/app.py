@@ -5,12 +5,12 @@ exit codes. A command's module is imported when the command is named, and typer 
 """
 
 import gc
-import os
 import sys
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Annotated, Final, cast
 
 from ..console.output import ReaderGone
+from ..console.streams import drop_unwritten, install_streams
 from ..errors import UsageError
 from .failures import READER_GONE_CODE, failure_of, print_failure
 from .interrupts import end_at_once_on_signals
@@ -167,20 +167,8 @@ def run(arguments: Sequence[str], services: Services | None = None) -> int:
 def main() -> int:
     """Run ``sys.argv`` and return the exit code."""
     gc.set_threshold(10_000)  # imports make much that stays: searching it for garbage takes a twentieth of a start
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")  # a file name need not be valid text
+    install_streams()
     code = run(sys.argv[1:])
     end_at_once_on_signals(code)
-    _detach_stdout()
+    drop_unwritten()
     return code
-
-
-def _detach_stdout() -> None:
-    """Drop what stdout buffers for a closed pipe, so that the interpreter exits without an error."""
-    try:
-        sys.stdout.flush()
-    except OSError:
-        null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, sys.stdout.fileno())
-        os.close(null)

@@ -6,6 +6,7 @@ event loop's handlers, so that a second Ctrl-C and the deadline work while somet
 
 import contextlib
 import os
+import select
 import signal
 import threading
 from collections.abc import Callable, Mapping
@@ -152,10 +153,9 @@ class Interrupts:
 
     def _do(self, act: Act) -> None:
         if act is Act.EXIT:
-            _last_acts()
-            if self._state.exit_code and not self._over:
-                os.write(2, b"codecfleet: error: interrupted.\n")
-            self._exit_now(self._state.exit_code or 0)
+            code = self._state.exit_code or 0
+            _last_acts(b"codecfleet: error: interrupted.\n" if code and not self._over else b"")
+            self._exit_now(code)
             return
         self._timer = threading.Timer(_CANCEL_WITHIN_S, self._happen, (Happening.DEADLINE,))
         self._timer.daemon = True
@@ -176,16 +176,24 @@ def end_at_once_on_signals(exit_code: int) -> None:
         signal.signal(number, end)
 
 
-def _last_acts() -> None:
-    """Show the cursor and kill our children before a forced exit; from any thread, without blocking.
+def _last_acts(last_words: bytes = b"") -> None:
+    """Kill our children, show the cursor and say ``last_words``; from any thread, without blocking or raising.
 
     Two of a private Ray's processes would otherwise notice their parent's death only after a minute.
     """
-    if os.isatty(2):
-        os.write(2, b"\x1b[?25h\r\x1b[J")
     for child in descendants(os.getpid(), _parents()):
         with contextlib.suppress(OSError):
             os.kill(child, signal.SIGKILL)
+    with contextlib.suppress(OSError):  # the terminal is gone, or the reader of the pipe
+        _write_now(b"\x1b[?25h\r\x1b[J" * os.isatty(2) + last_words)
+
+
+def _write_now(text: bytes) -> None:
+    """Write to stderr what it takes without waiting: a stopped terminal or a full pipe takes nothing."""
+    ready = select.poll()
+    ready.register(2, select.POLLOUT)
+    if text and ready.poll(0):
+        os.write(2, text)
 
 
 def _parents() -> dict[int, int]:

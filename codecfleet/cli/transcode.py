@@ -2,16 +2,13 @@
 
 import asyncio
 import contextlib
-import os
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Final, TextIO
 
-from ..actors.media.whole_file import write_whole
 from ..console.live import JsonView, PlainView, RichView, View
 from ..console.output import Output, ReaderGone, is_terminal, json_line
-from ..errors import OutputUnwritable, StorageFailed, UsageError
+from ..errors import StorageFailed, UsageError
 from ..jobs.report.events import Failed
 from ..jobs.report.report import Report
 from ..jobs.request.parts import RULES, RUN
@@ -19,6 +16,7 @@ from ..jobs.request.spec import TranscodeSpec
 from .failures import READER_GONE_CODE, failure_of, print_failure
 from .interrupts import Interrupts
 from .params import address_of, flag, named, with_spec_options
+from .report_file import ReportFile
 from .services import Commands, JobLike, Services
 
 
@@ -37,11 +35,11 @@ class Transcode:
 
         Raises:
             UsageError: the report would overwrite the input or the output.
-            OutputUnwritable: the report could not be written where it is wanted.
+            OutputUnwritable: the report cannot be written where it is wanted.
         """
-        check_report_path(self)
-        with Interrupts(services.exit_now) as interrupts:
-            run = _Run(self, services, make_view(self, stdout, stderr), interrupts)
+        with ReportFile(self.report_path) as report, Interrupts(services.exit_now) as interrupts:
+            report.check(self.spec)
+            run = _Run(self, services, make_view(self, stdout, stderr), interrupts, report)
             try:
                 with run.view:
                     asyncio.run(run.drive())
@@ -56,7 +54,7 @@ def make_view(request: Transcode, stdout: TextIO, stderr: TextIO) -> View:
     """Return the view for these options and streams."""
     output = Output(stdout)
     if request.as_json:
-        return JsonView(output)
+        return JsonView(output, Output(stderr))
     if request.quiet:
         return View()
     if is_terminal(stderr):
@@ -67,12 +65,15 @@ def make_view(request: Transcode, stdout: TextIO, stderr: TextIO) -> View:
 class _Run:
     """One job from the start of its fleet to its end."""
 
-    def __init__(self, request: Transcode, services: Services, view: View, interrupts: Interrupts) -> None:
+    def __init__(
+        self, request: Transcode, services: Services, view: View, interrupts: Interrupts, report: ReportFile
+    ) -> None:
         self.view = view
         self.published = False
         self._request = request
         self._services = services
         self._interrupts = interrupts
+        self._report = report
         self._started_s = time.monotonic()
         self._task: asyncio.Task[object] | None = None
         self._job: JobLike | None = None
@@ -106,9 +107,11 @@ class _Run:
         # Before the fleet closes: the proof need not wait for Ray's shutdown.
         self.published = True
         self._interrupts.published()
-        if self._request.report_path is not None:
-            write_report(Path(self._request.report_path), report)
-        self.view.finish(report, self._request.report_path)
+        self._report.write(report)
+        try:
+            self.view.finish(report, self._request.report_path)
+        except StorageFailed as error:
+            self.view.note(f"warning: {error.message}; the output is published", style="yellow")
 
     def cancel(self) -> None:
         """Cancel the job, or its start; in the event loop."""
@@ -130,50 +133,10 @@ class _Run:
             exit_code=failure.exit_code,
         )
         if self._request.as_json:
-            with contextlib.suppress(ReaderGone):
+            with contextlib.suppress(ReaderGone, StorageFailed):
                 Output(stdout).line(json_line(event.to_json()))
         print_failure(failure, error, stderr)
         return failure.exit_code
-
-
-def check_report_path(request: Transcode) -> None:
-    """Check before hours of work that the report can be written, over neither the input nor the output.
-
-    Raises:
-        UsageError: it is the input or the output.
-        OutputUnwritable: it is a folder, or its folder is missing or not writable.
-    """
-    if request.report_path is None:
-        return
-    path = Path(request.report_path)
-    for option, other in (("INPUT", request.spec.source), ("OUTPUT", request.spec.output)):
-        if _same_file(path, Path(other)):
-            raise UsageError(f"--report {path} is the same file as {option}", "Give --report another name.")
-    if path.is_dir():
-        raise OutputUnwritable(f"--report {path} is a folder", "Give --report a file in it.")
-    if not path.parent.is_dir():
-        message = f"--report {path}: there is no folder {path.parent}"
-        raise OutputUnwritable(message, f"Create it: mkdir -p {path.parent}")
-    if not os.access(path.parent, os.W_OK | os.X_OK):
-        message = f"--report {path}: the folder {path.parent} is read-only"
-        raise OutputUnwritable(message, "Give --report another folder.")
-
-
-def _same_file(one: Path, other: Path) -> bool:
-    return one.absolute() == other.absolute() or (one.exists() and other.exists() and one.samefile(other))
-
-
-def write_report(path: Path, report: Report) -> None:
-    """Write the report as JSON, completely or not at all, over an older one.
-
-    Raises:
-        StorageFailed: it could not be written; the output is published all the same.
-    """
-    try:
-        write_whole(path, f"{report.model_dump_json(indent=2)}\n".encode())
-    except OSError as error:
-        message = f"the output is complete, but its report {path} could not be written: {error.strerror}"
-        raise StorageFailed(message, "Free some space, or give --report another folder.") from error
 
 
 def _transcode(
@@ -184,7 +147,8 @@ def _transcode(
         named(
             "--report",
             "FILE.json",
-            "Write the whole report here, completely or not at all; an older one is replaced. Default: none.",
+            "Write the whole report here, completely or not at all; an older one is replaced. A pipe or a device "
+            "gets it as a stream. Default: none.",
             RULES,
         ),
     ] = None,

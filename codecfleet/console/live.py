@@ -7,6 +7,7 @@ import contextlib
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, TextIO
 
+from ..errors import StorageFailed
 from ..jobs.report.events import Done, Event, Planned, Progress, SegmentFinished, Warned
 from ..jobs.report.report import Report
 from .output import Output, ReaderGone, json_line
@@ -53,14 +54,23 @@ class View:
 
 
 class JsonView(View):
-    """One event a line, on stdout."""
+    """One event a line, on stdout. If stdout cannot take them, a line on stderr says so and the job goes on."""
 
-    def __init__(self, stdout: Output) -> None:
+    def __init__(self, stdout: Output, stderr: Output) -> None:
         self._stdout = stdout
+        self._stderr = stderr
+        self._is_full = False
 
     def show(self, event: Event) -> None:
         """Print ``event``."""
-        self._stdout.line(json_line(event.to_json()))
+        if self._is_full:
+            return
+        try:
+            self._stdout.line(json_line(event.to_json()))
+        except StorageFailed as error:
+            self._is_full = True
+            with contextlib.suppress(ReaderGone):
+                self._stderr.line(f"codecfleet: warning: no more events are printed: {error.message}")
 
 
 class _PersonView(View):

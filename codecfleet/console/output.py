@@ -25,6 +25,7 @@ class Output:
 
         Raises:
             ReaderGone: the other end of the pipe is closed.
+            StorageFailed: the stream is a full disk or a terminal that is gone.
         """
         try:
             print(text, file=self._stream, flush=True)

@@ -115,7 +115,7 @@ def test_a_closed_log_does_not_stop_the_job() -> None:
 def test_a_closed_stdout_stops_the_job() -> None:
     """A closed stdout ends a run that prints its events there."""
     with pytest.raises(ReaderGone):
-        JsonView(Output(ClosedPipe())).show(PLAN)
+        JsonView(Output(ClosedPipe()), Output(io.StringIO())).show(PLAN)
 
 
 class Terminal(io.StringIO):

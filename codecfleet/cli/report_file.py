@@ -1,0 +1,130 @@
+"""The file that ``--report`` names: checked before any work, written whole; a pipe or a device is written as it is."""
+
+import os
+import stat
+import sys
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from ..actors.media.whole_file import write_whole
+from ..errors import OutputUnwritable, StorageFailed, UsageError
+from ..jobs.report.report import Report
+from ..jobs.request.spec import TranscodeSpec
+
+_STANDARD: Final = (1, 2)
+
+
+class ReportFile:
+    """Where a job's report goes; a context manager around the job.
+
+    A regular file appears complete or not at all, in place of an older one. Stdout, stderr, pipes with a reader and
+    character devices get the report as a stream; they are opened before the work, and never replaced.
+    """
+
+    def __init__(self, name: str | None) -> None:
+        self._path = None if name is None else Path(name)
+        self._stream: int | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._stream is not None:
+            os.close(self._stream)
+            self._stream = None
+
+    def check(self, spec: TranscodeSpec) -> None:
+        """Make sure that the report can be written, over neither the input nor the output.
+
+        Raises:
+            UsageError: it is the input or the output.
+            OutputUnwritable: it is a folder, a socket, a disk, a link to nothing or a pipe without a reader; its name
+                is too long; or its folder is missing or not writable.
+        """
+        if self._path is None:
+            return
+        for option, other in (("INPUT", spec.source), ("OUTPUT", spec.output)):
+            if _same_file(self._path, Path(other)):
+                message = f"--report {self._path} is the same file as {option}"
+                raise UsageError(message, "Give --report another name.")
+        try:
+            self._stream = _opened_stream(self._path)
+            if self._stream is None:
+                self._path = self._path.resolve()
+                _check_folder(self._path)
+        except OSError as error:
+            message = f"--report {self._path} cannot be written: {error.strerror}"
+            raise OutputUnwritable(message, "Give --report another name or folder.") from None
+
+    def write(self, report: Report) -> None:
+        """Write the report as JSON.
+
+        Raises:
+            StorageFailed: it could not be written; the output is published all the same.
+        """
+        if self._path is None:
+            return
+        content = f"{report.model_dump_json(indent=2)}\n".encode()
+        try:
+            if self._stream is None:
+                write_whole(self._path, content)
+                return
+            sys.stdout.flush()
+            with os.fdopen(os.dup(self._stream), "wb") as stream:
+                stream.write(content)
+        except OSError as error:
+            message = f"the output is complete, but its report {self._path} could not be written: {error.strerror}"
+            raise StorageFailed(message, "Free some space, or give --report another folder.") from error
+
+
+def _same_file(one: Path, other: Path) -> bool:
+    with suppress(OSError):  # a name that cannot exist is nothing else's
+        return one.absolute() == other.absolute() or (one.exists() and other.exists() and one.samefile(other))
+    return False
+
+
+def _opened_stream(path: Path) -> int | None:
+    """Return a descriptor of what is not to be replaced by a file; None for a regular file, or where nothing is yet."""
+    try:
+        target = path.stat()
+    except FileNotFoundError:
+        if path.is_symlink():
+            raise OutputUnwritable(f"--report {path} is a link to nothing", "Give --report another name.") from None
+        return None
+    for standard in _STANDARD:
+        # By its own descriptor: opened by name, a redirected stream would be overwritten from its start.
+        if os.path.samestat(target, os.fstat(standard)):
+            return os.dup(standard)
+    if stat.S_ISREG(target.st_mode):
+        return None
+    return _open_pipe_or_device(path, target.st_mode)
+
+
+def _open_pipe_or_device(path: Path, mode: int) -> int:
+    if stat.S_ISDIR(mode):
+        raise OutputUnwritable(f"--report {path} is a folder", "Give --report a file in it.")
+    if not stat.S_ISFIFO(mode) and not stat.S_ISCHR(mode):
+        message = f"--report {path} is a socket or a disk, which is not to be replaced by a file"
+        raise OutputUnwritable(message, "Give --report another name.")
+    try:
+        stream = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
+    except OSError as error:
+        reason = "nothing reads from that pipe" if stat.S_ISFIFO(mode) else error.strerror
+        message = f"--report {path} cannot be written: {reason}"
+        raise OutputUnwritable(message, "Start its reader first, or give --report a file's name.") from None
+    os.set_blocking(stream, True)
+    return stream
+
+
+def _check_folder(path: Path) -> None:
+    folder = path.parent
+    if not folder.is_dir():
+        message = f"--report {path}: there is no folder {folder}"
+        raise OutputUnwritable(message, f"Create it: mkdir -p {folder}")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        message = f"--report {path}: the folder {folder} is read-only"
+        raise OutputUnwritable(message, "Give --report another folder.")

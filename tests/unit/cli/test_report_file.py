@@ -1,0 +1,80 @@
+"""Where ``--report`` may go."""
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from codecfleet.cli.report_file import ReportFile
+from codecfleet.errors import OutputUnwritable, StorageFailed
+from codecfleet.jobs.request.spec import TranscodeSpec
+from codecfleet.testing.fleet.fake_fleet import sample_report
+
+SPEC = TranscodeSpec(source="in.mkv", output="out.mp4")
+
+
+def test_a_pipe_gets_the_report_as_a_stream(tmp_path: Path) -> None:
+    """A pipe stays a pipe, and its reader gets the whole report."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    with ReportFile(str(pipe)) as file:
+        file.check(SPEC)
+        file.write(sample_report())
+    assert os.read(reader, 1 << 16).startswith(b'{\n  "schema_version"')
+    assert os.read(reader, 1) == b""
+    os.close(reader)
+    assert pipe.is_fifo()
+
+
+def test_a_pipe_without_a_reader_is_refused_before_the_work(tmp_path: Path) -> None:
+    """Nothing would end the wait for a reader that never comes."""
+    os.mkfifo(tmp_path / "pipe")
+    with ReportFile(str(tmp_path / "pipe")) as file, pytest.raises(OutputUnwritable, match="nothing reads"):
+        file.check(SPEC)
+
+
+def test_a_device_is_written_and_never_replaced() -> None:
+    """A full device fails the report, after the output is published, and stays a device."""
+    with ReportFile("/dev/full") as file:
+        file.check(SPEC)
+        with pytest.raises(StorageFailed, match="No space left"):
+            file.write(sample_report())
+    assert Path("/dev/full").is_char_device()
+
+
+def test_sockets_and_links_to_nothing_are_refused(tmp_path: Path) -> None:
+    """Each would be replaced by a file, or hide where the report went."""
+    (tmp_path / "link").symlink_to("nothing")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "socket"))
+        for name, words in (("link", "link to nothing"), ("socket", "socket")):
+            with ReportFile(str(tmp_path / name)) as file, pytest.raises(OutputUnwritable, match=words):
+                file.check(SPEC)
+
+
+def test_a_link_to_a_file_keeps_pointing_there(tmp_path: Path) -> None:
+    """The file behind a link is replaced, not the link."""
+    (tmp_path / "real.json").write_text("old")
+    link = tmp_path / "link.json"
+    link.symlink_to("real.json")
+    with ReportFile(str(link)) as file:
+        file.check(SPEC)
+        file.write(sample_report())
+    assert link.is_symlink()
+    assert (tmp_path / "real.json").read_text().startswith("{")
+
+
+@pytest.mark.parametrize(("length", "fits"), [(255, True), (256, False)])
+def test_the_longest_name_is_known_before_the_work(length: int, *, fits: bool, tmp_path: Path) -> None:
+    """A name that the file system takes is written; one byte more is refused at once."""
+    path = tmp_path / ("r" * length)
+    with ReportFile(str(path)) as file:
+        if fits:
+            file.check(SPEC)
+            file.write(sample_report())
+            assert list(tmp_path.iterdir()) == [path]
+            return
+        with pytest.raises(OutputUnwritable, match="name too long"):
+            file.check(SPEC)
