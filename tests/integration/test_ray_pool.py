@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
@@ -111,13 +112,24 @@ async def test_large_arrays_are_not_copied(pool: Pool) -> None:
 
 
 async def test_results_do_not_fill_the_store(pool: Pool) -> None:
-    """Results that are no longer held leave the object store: ten times its size passes through it."""
-    import ray
+    """Results that are no longer held leave the object store."""
+    before = _objects_in_store()
+    for i in range(6):
+        await pool.submit(works.MakeArray(job="j", label=f"{i}", length=64 << 20))
+    await until(lambda: _has_no_more_objects_than(before))
 
-    size = 64 << 20
-    store_bytes = ray.cluster_resources()["object_store_memory"]
-    for i in range(int(2 * store_bytes / size)):
-        await pool.submit(works.MakeArray(job="j", label=f"{i}", length=size))
+
+async def _has_no_more_objects_than(most: int) -> bool:
+    return await asyncio.to_thread(_objects_in_store) <= most
+
+
+def _objects_in_store() -> int:
+    import ray
+    from ray._private.internal_api import memory_summary
+
+    found = re.search(r"(\d+) objects", memory_summary(address=ray.get_runtime_context().gcs_address, stats_only=True))
+    assert found
+    return int(found[1])
 
 
 async def test_pools_share_a_connection(private_ray: Connection) -> None:
