@@ -33,6 +33,7 @@ from .orphan_reaper import end_processes_in, processes_in
 from .ray_directory import make_directory, sweep
 from .ray_environment import environment, plain_names, private_variables, unreadable_settings
 from .ray_words import first_line
+from .start_watch import StartWatch
 
 NAMESPACE = "codecfleet"
 
@@ -89,14 +90,16 @@ def start_private_ray() -> PrivateRay:
     sweep()
     directory, lock = make_directory()
     started = PrivateRay(directory, lock, _start_orphan_reaper(directory), logging.getLogger("ray").level)
+    watch = StartWatch(directory)
     try:
-        notes = _init(directory)
+        notes = _init(directory, watch)
     except Exception as error:
         import ray
 
         with suppress(Exception), sigterm_untouched():  # it may have nothing to shut down
             ray.shutdown()
         started.remove_files()
+        watch.reap()
         if isinstance(error, FleetUnavailable):
             raise
         message = f"the embedded Ray did not start: {first_line(error)}"
@@ -160,7 +163,7 @@ def _start_orphan_reaper(directory: Path) -> "subprocess.Popen[bytes]":
     return subprocess.Popen(program, stdin=subprocess.PIPE, start_new_session=True)  # noqa: S603 - our own file
 
 
-def _init(directory: Path) -> tuple[str, ...]:
+def _init(directory: Path, watch: StartWatch) -> tuple[str, ...]:
     """Start Ray; return notes for a job's report."""
     cores = machine.cores()
     ours = {
@@ -191,7 +194,7 @@ def _init(directory: Path) -> tuple[str, ...]:
         }
         obstacle = ray_internals.why_no_lean_start()
         if not obstacle:
-            with ray_internals.lean_start():
+            with ray_internals.lean_start(watch):
                 import_module("ray").init(**options, _temp_dir=str(directory / "r"))  # shorter than RAY_TMPDIR's path
             return ()
         _start_publicly(options, directory, imported_before=imported_before)

@@ -32,7 +32,7 @@ def private_variables(around: Mapping[str, str], ours: Mapping[str, str]) -> dic
 
 
 def _death_knobs(around: Mapping[str, str]) -> dict[str, str]:
-    """Return the user's knobs, or ours in place of those that are no numbers, which would end the process."""
+    """Return the user's knobs where they are numbers, else ours: another value would end the process."""
     return {name: around[name] if around.get(name, "").isdecimal() else value for name, value in DEATH_KNOBS.items()}
 
 
@@ -42,7 +42,7 @@ def cluster_variables(around: Mapping[str, str]) -> dict[str, str | None]:
 
 
 def unreadable_settings(around: Mapping[str, str]) -> dict[str, str | None]:
-    """Return Ray's settings (RAY_ and a small letter) that are no numbers or truth values, to be removed.
+    """Return Ray's settings (RAY_ and a small letter) that are neither numbers nor truth values, to be removed.
 
     Ray ends the process over a wrong one, and no driver needs those that are meant to be text.
     """

@@ -13,17 +13,21 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from functools import partial
 from importlib import import_module
 from operator import attrgetter
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ..probes.gpus.visible_device import CUDA_VARIABLE
+
+if TYPE_CHECKING:
+    import subprocess
 
 TESTED_MINORS = ((2, 60),)
 """Versions of Ray whose attributes may be replaced: test_embedded.py passes on each."""
 public_only = False
 """For tests: use no internals, as with a Ray that has none of them."""
 
-_REGISTER_S = 90.0  # Ray's own 30 s are not enough on a machine that is busy with other things
 _LOOK_S = 0.02
+_PORT_LOOK_MS = 20
+_PORT_WAIT_MS = 200
 
 _CONNECT: Final = {
     "utils.get_entrypoint_name": (),
@@ -31,11 +35,13 @@ _CONNECT: Final = {
 }
 _LEAN: Final[Mapping[str, tuple[str, ...] | type]] = {
     **_CONNECT,
+    "node.wait_for_persisted_port": ("dir", "node_id", "port_name", "timeout_ms", "poll_interval_ms"),
     "parameter.RayParams": ("no_monitor", "include_log_monitor"),
     "ray_constants.ENABLE_RAY_CLUSTER": bool,
     "ray_constants.RAY_ENABLE_UV_RUN_RUNTIME_ENV": bool,
     "services._get_gcs_client_options": ("gcs_server_address",),
     "services.get_node": ("gcs_address", "node_id"),
+    "services.start_ray_process": ("command", "process_type", "fate_share"),
     "services.start_api_server": (
         *("include_dashboard", "raise_on_failure", "host", "gcs_address", "cluster_id_hex", "node_ip_address"),
         *("temp_dir", "logdir", "session_dir"),
@@ -90,10 +96,22 @@ def why_no_lean_start() -> str:
     return _why_unknown(_LEAN)
 
 
+class Watch(Protocol):
+    """What is told of the processes that a lean start starts; ``check`` raises when they will never be ready."""
+
+    def note(self, name: str, process: "subprocess.Popen[bytes]") -> None:
+        """Take notice of a process that Ray started."""
+
+    def check(self) -> None:
+        """Return while the start may succeed."""
+
+
 @contextmanager
-def lean_start() -> Iterator[None]:
+def lean_start(watch: Watch) -> Iterator[None]:
     """Start Ray inside without what only clusters need; call it only if ``why_no_lean_start`` returns ""."""
     from ray._private import parameter, services
+
+    node: Any = import_module("ray._private.node")
 
     no_helpers: Any = {"no_monitor": True, "include_log_monitor": False}
     replacements = {
@@ -103,8 +121,10 @@ def lean_start() -> Iterator[None]:
         "services.start_api_server": lambda *_, **__: (None, None),
         # No dashboard agent but the stub that Ray's node waits for: nothing samples, serves or scrapes.
         "utils.get_dashboard_dependency_error": lambda: ImportError("the embedded Ray has no dashboard"),
+        "services.start_ray_process": partial(_start_watched, services.start_ray_process, watch),
+        "node.wait_for_persisted_port": partial(_wait_for_port, node.wait_for_persisted_port, watch),
         # The node registers 0.8 s after its start, but Ray looks only once a second.
-        "services.get_node": partial(_get_node_soon, services.get_node),
+        "services.get_node": partial(_get_node_soon, services.get_node, watch),
         # The same as the environment variable, for a Ray that was imported before we could set it.
         "ray_constants.ENABLE_RAY_CLUSTER": False,
         # Under `uv run` Ray would pack the working directory and start its workers through uv.
@@ -143,13 +163,30 @@ def _replaced(replacements: Mapping[str, object]) -> Iterator[None]:
             setattr(module, attribute, value)
 
 
-def _get_node_soon(get_node: Callable[[str, str], object], gcs_address: str, node_id: str) -> object:
+def _start_watched(start: Callable[..., Any], watch: Watch, command: object, name: str, *args: Any, **rest: Any) -> Any:
+    started = start(command, name, *args, **rest)
+    watch.note(name, started.process)
+    return started
+
+
+def _wait_for_port(
+    wait: Callable[..., int], watch: Watch, directory: str, node_id: str, port_name: str, **_: object
+) -> int:
+    """Wait for a process to publish its port, as long as it may."""
+    while True:
+        try:
+            return wait(directory, node_id, port_name, timeout_ms=_PORT_WAIT_MS, poll_interval_ms=_PORT_LOOK_MS)
+        except RuntimeError:  # not yet
+            watch.check()
+
+
+def _get_node_soon(get_node: Callable[[str, str], object], watch: Watch, gcs_address: str, node_id: str) -> object:
     from ray._private import services, state
 
     view = state.GlobalState()
     view._initialize_global_state(services._get_gcs_client_options(gcs_address))
-    until = time.monotonic() + _REGISTER_S
-    while time.monotonic() < until and all(node["NodeID"] != node_id for node in view.node_table()):
+    while all(node["NodeID"] != node_id for node in view.node_table()):
+        watch.check()
         time.sleep(_LOOK_S)
     return get_node(gcs_address, node_id)
 

@@ -336,6 +336,16 @@ def test_nowhere_to_write(places: Mapping[str, str]) -> None:
     assert done.stderr == ""
 
 
+def test_a_process_that_ends(places: Mapping[str, str]) -> None:
+    """A start that cannot succeed ends at once, and says why: here no file may grow."""
+    prefix = ("sh", "-c", 'ulimit -f 1 && exec "$@"', "sh")
+    facts, done = run(REFUSED.replace("ADDRESS", "None"), places, *prefix)
+    assert facts["kind"] == "FleetUnavailable"
+    assert facts["message"].endswith("ended: a file of it reached the limit of `ulimit -f`")
+    assert done.stderr == ""
+    assert written(places) == []
+
+
 @pytest.mark.parametrize("address", [None, "127.0.0.1:9"])
 def test_an_address_where_nothing_listens(places: Mapping[str, str], address: str | None) -> None:
     """An address where nothing listens is an error, whether given or in RAY_ADDRESS."""

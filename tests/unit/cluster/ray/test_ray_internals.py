@@ -9,6 +9,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 from codecfleet.cluster.ray import ray_internals
+from codecfleet.errors import FleetUnavailable
 
 ROOT = Path(__file__).parents[4]
 PRIVATE = ("_raylet", "internal_kv", "core")
@@ -63,6 +64,25 @@ class GlobalState:
         """Return the nodes."""
 
 
+class Watch:
+    """Notes what it is told, and fails a start at the last of some checks."""
+
+    def __init__(self, checks: int = 0) -> None:
+        self.checks = checks
+        self.noted: list[tuple[str, object]] = []
+
+    def note(self, name: str, process: object) -> None:
+        """Note it."""
+        self.noted.append((name, process))
+
+    def check(self) -> None:
+        """Fail at last."""
+        self.checks -= 1
+        if not self.checks:
+            raise FleetUnavailable("it ended", "")
+
+
+PORT = ("dir", "node_id", "port_name", "timeout_ms=30000", "poll_interval_ms=100")
 API_SERVER = (
     *("include_dashboard", "raise_on_failure", "host", "gcs_address", "cluster_id_hex", "node_ip_address"),
     *("temp_dir", "logdir", "session_dir", "port=None"),
@@ -76,7 +96,11 @@ def ray(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         "worker": {"listen_error_messages": lambda worker, threads_stopped: (worker, threads_stopped)},
         "parameter": {"RayParams": lambda no_monitor, include_log_monitor=True: (no_monitor, include_log_monitor)},
         "ray_constants": {"ENABLE_RAY_CLUSTER": True, "RAY_ENABLE_UV_RUN_RUNTIME_ENV": True},
+        "node": {"wait_for_persisted_port": eval(f"lambda {', '.join(PORT)}: timeout_ms")},  # noqa: S307 - five parameters
         "services": {
+            "start_ray_process": lambda command, process_type, fate_share: SimpleNamespace(
+                process=command, all=(process_type, fate_share)
+            ),
             "_get_gcs_client_options": lambda gcs_server_address: gcs_server_address,
             "get_node": lambda gcs_address, node_id: (gcs_address, node_id),
             "start_api_server": eval(f"lambda {', '.join(API_SERVER)}: None"),  # noqa: S307 - nine parameters
@@ -101,7 +125,8 @@ def test_a_known_ray_is_started_lean_and_left_as_it_was(ray: SimpleNamespace) ->
     """Inside, what only clusters need is gone; afterwards every attribute is Ray's own."""
     before = {name: dict(vars(module)) for name, module in vars(ray).items()}
     assert ray_internals.why_no_lean_start() == ""
-    with ray_internals.lean_start():
+    watch = Watch()
+    with ray_internals.lean_start(watch):
         assert ray.parameter.RayParams() == (True, False)
         assert ray.services.start_api_server(1, host="h") == (None, None)
         assert isinstance(ray.utils.get_dashboard_dependency_error(), ImportError)
@@ -110,7 +135,23 @@ def test_a_known_ray_is_started_lean_and_left_as_it_was(ray: SimpleNamespace) ->
         assert ray.ray_constants.ENABLE_RAY_CLUSTER is False
         assert ray.ray_constants.RAY_ENABLE_UV_RUN_RUNTIME_ENV is False
         assert ray.services.get_node is not before["services"]["get_node"]
+        assert ray.node.wait_for_persisted_port("here", "n", "gcs", timeout_ms=30_000) < 1000
+        ray.services.start_ray_process("process 7", "raylet", fate_share=True)
     assert {name: dict(vars(module)) for name, module in vars(ray).items()} == before
+    assert watch.noted == [("raylet", "process 7")]
+
+
+def test_no_port_is_waited_for_in_vain(ray: SimpleNamespace) -> None:
+    """A process that never publishes its port is waited for until the watch knows that it ended."""
+
+    def never(*_: object, timeout_ms: int, poll_interval_ms: int) -> int:
+        raise RuntimeError(timeout_ms, poll_interval_ms)
+
+    ray.node.wait_for_persisted_port = never
+    watch = Watch(checks=3)
+    with ray_internals.lean_start(watch), pytest.raises(FleetUnavailable):
+        ray.node.wait_for_persisted_port("here", "n", "gcs", timeout_ms=30_000)
+    assert watch.checks == 0
 
 
 @pytest.mark.parametrize("version", ["2.59.1", "2.61.0", "2.6.0", "3.0.0", "2.600.0"])
@@ -130,6 +171,8 @@ def test_a_version_that_was_not_tested_is_not_started_lean(ray: SimpleNamespace,
         ("parameter", "RayParams", lambda no_monitor: no_monitor),
         ("ray_constants", "ENABLE_RAY_CLUSTER", "1"),
         ("services", "get_node", lambda address, node: (address, node)),
+        ("services", "start_ray_process", lambda command: command),
+        ("node", "wait_for_persisted_port", lambda node_id: node_id),
         ("services", "start_api_server", lambda include_dashboard: include_dashboard),
         ("services", "_get_gcs_client_options", None),
         ("state", "GlobalState", None),
