@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from fsspec.core import split_protocol, url_to_fs
+from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
 
 from ...actors.media.location import is_local, local_path
 from ...errors import OutputExists, OutputUnwritable, RequestError, StorageFailed, UsageError
@@ -116,6 +117,32 @@ def _check_remote(source: str, output: str, *, overwrite: bool) -> None:
         raise UsageError(f"output and input are the same: {output}", "Choose another output.")
     if taken and not overwrite:
         raise _exists(output)
+    try:
+        _begin_and_discard(store, path)
+    except (FileNotFoundError, PermissionError) as error:
+        raise _unwritable(output, error) from None
+
+
+def _begin_and_discard(store: AbstractFileSystem, path: str) -> None:
+    """Begin an upload beside ``path`` and discard it: a bucket that is missing or takes nothing is known before work.
+
+    Only object stores are tried: of them, nothing is ever seen of an upload that was not completed.
+    """
+    trial = f"{path}.{secrets.token_hex(4)}.trial"
+    file = None
+    try:
+        with suppress(Exception):  # not every kind of store can begin a file without completing it
+            file = store.open(trial, "wb", autocommit=False)
+        if isinstance(file, AbstractBufferedFile):
+            file.write(b"\0")
+            file.flush(force=True)
+    finally:
+        with suppress(Exception):  # a store may forbid to clean up, or not know how
+            if isinstance(file, AbstractBufferedFile):
+                file.discard()
+                file.close()
+            if store.exists(trial):
+                store.rm_file(trial)
 
 
 def _exists(output: str) -> RequestError:

@@ -11,9 +11,11 @@ import av
 import fsspec
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
+from fsspec.spec import AbstractBufferedFile
 
 from codecfleet.actors.media import opening
 from codecfleet.cli.app import run
+from codecfleet.jobs.join import publish
 
 from .attacks import LIMIT_S, ON_THREADS, QUICK, Attack, attack, clip
 
@@ -170,3 +172,43 @@ def test_a_store_that_fails_half_way(attack: Attack, clip: Path) -> None:
     """An error of the store itself, whatever its type, is exit code 5, and says whose words they are."""
     fsspec.register_implementation("full", FullStore, clobber=True)
     attack.refused(5, "no more room", arguments=["transcode", clip, "full://films/o.mp4", *QUICK])
+
+
+class ObjectStore(MemoryFileSystem):  # type: ignore[misc] # fsspec publishes no types
+    """A store of objects whose uploads are begun and completed; it has the bucket ``films`` only."""
+
+    protocol = "objects"
+    store: dict[str, Any] = {}  # noqa: RUF012 - as the base class has it
+    pseudo_dirs: list[str] = [""]  # noqa: RUF012 - as the base class has it
+    discarded = 0
+
+    def _open(self, path: str, mode: str = "rb", **options: Any) -> Any:
+        if mode != "wb":
+            return super()._open(path, mode)
+        return Upload(self, path, mode, autocommit=options["autocommit"])
+
+
+class Upload(AbstractBufferedFile):  # type: ignore[misc] # fsspec publishes no types
+    """An upload to an ``ObjectStore``."""
+
+    def _initiate_upload(self) -> None:
+        if "films/" not in self.path:
+            message = "the bucket does not exist"
+            raise FileNotFoundError(message)
+
+    def _upload_chunk(self, final: bool = False) -> bool:  # noqa: FBT001, FBT002 - fsspec's signature
+        return final and self.autocommit
+
+    def discard(self) -> None:
+        """Forget what was uploaded."""
+        ObjectStore.discarded += 1
+
+
+def test_a_bucket_is_tried_before_the_work(attack: Attack, clip: Path) -> None:
+    """A missing bucket is exit code 4 before anything is encoded; one that is there keeps nothing of the trial."""
+    fsspec.register_implementation("objects", ObjectStore, clobber=True)
+    words = "the bucket does not exist"
+    attack.refused(4, words, arguments=["transcode", clip, "objects://nowhere/o.mp4", *QUICK])
+    publish.check_output(str(clip), "objects://films/o.mp4", overwrite=False)
+    assert ObjectStore.discarded == 2
+    assert ObjectStore.store == {}
