@@ -137,6 +137,6 @@ def leased_pool(connection: Connection, slots: int | None, *, dlas: int = 0) -> 
 
     core = Core(PRIVATE, Policy(), 1, time.monotonic())
     runner = SupervisorRunner(
-        PrivateBackend(slots, connection.is_alive, probe_ray_node, known_gpus, dlas), core, PRIVATE
+        PrivateBackend(slots, connection.why_ended, probe_ray_node, known_gpus, dlas), core, PRIVATE
     )
     return LeasedPool(LocalClient(runner), slots, eager=not dlas, notes=connection.notes)

@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 
+from ..awake_clock import AwakeClock
 from ..ray.ray_failures import LossScope, classify
 from ..ray.ray_words import first_line
 from ..supervisor.runner.client import SupervisorClient
@@ -20,6 +21,8 @@ COALESCE_S = 0.005
 CALLS_AT_ONCE = 2
 DEFECTS_MAX = 3
 AGAIN_S = 0.2
+GAP_MAX_S = ANSWER_S + RENEW_S
+"""A longer time between two answers or failures was a suspended process's, and no silence of the supervisor's."""
 LOST_PATIENCE_S = 60.0
 """How long a supervisor may be unreachable before jobs without slots give up."""
 
@@ -38,6 +41,7 @@ class LeaseRenewal:
         self._report = report
         self._on_grants = on_grants
         self._changed = asyncio.Event()
+        self._clock: Callable[[], float] = lambda: 0.0
         self._answered_s = 0.0
         self._defects = 0
 
@@ -47,7 +51,8 @@ class LeaseRenewal:
 
     async def run(self) -> None:
         """Renew until cancelled."""
-        self._answered_s = asyncio.get_running_loop().time()
+        self._clock = AwakeClock(GAP_MAX_S, asyncio.get_running_loop().time)
+        self._answered_s = self._clock()
         calls: set[asyncio.Task[None]] = set()
         try:
             while True:
@@ -70,13 +75,12 @@ class LeaseRenewal:
                 call.cancel()
 
     async def _renew(self) -> None:
-        loop = asyncio.get_running_loop()
         try:
             grants = await asyncio.wait_for(self._supervisor.renew(self._report(), RENEW_S), ANSWER_S)
         except Exception as error:  # noqa: BLE001 - the edge: every failure to reach it may be temporary
-            await self._miss(error, loop.time() - self._answered_s)
+            await self._miss(error, self._clock() - self._answered_s)
             return
-        self._answered_s, self._defects = loop.time(), 0
+        self._answered_s, self._defects = self._clock(), 0
         if grants.number > self.grants.number:
             self._accept(grants)
 
@@ -87,9 +91,9 @@ class LeaseRenewal:
         # A late supervisor may be restarting; an error raised by our own code will be raised again.
         self._defects = self._defects + 1 if not is_late and classify(error) is LossScope.CODE else 0
         if self._defects >= DEFECTS_MAX:
-            self._accept(_unrecoverable(f"the supervisor fails: {reason}", self.grants.number))
+            self._accept(self._unrecoverable(f"the supervisor fails: {reason}"))
         elif silence_s > LOST_PATIENCE_S:
-            self._accept(_unrecoverable(f"the supervisor has been out of reach: {reason}", self.grants.number))
+            self._accept(self._unrecoverable(f"the supervisor has been out of reach: {reason}"))
         await asyncio.sleep(AGAIN_S)
         with suppress(Exception):  # the next report fails too
             await self._supervisor.open()
@@ -98,8 +102,5 @@ class LeaseRenewal:
         self.grants = grants
         self._on_grants()
 
-
-def _unrecoverable(reason: str, number: int) -> Grants:
-    return Grants(
-        {}, number, unrecoverable=reason, what_next="Look at `ray status`, and at the log of the node it runs on."
-    )
+    def _unrecoverable(self, reason: str) -> Grants:
+        return Grants({}, self.grants.number, unrecoverable=reason, what_next=self._supervisor.what_next)

@@ -195,7 +195,7 @@ class LeasedPool(Pool):
             raise
         except Exception as error:
             message = f"the supervisor cannot be reached: {first_line(error)}"
-            raise FleetUnavailable(message, "Check the cluster with `ray status`, then try again.") from error
+            raise FleetUnavailable(message, self._supervisor.what_next) from error
         self._renewing = asyncio.create_task(self._lease_renewal.run())
         if self._eager:
             self.set_demand(plain_demand(WARM_UP, self._workers_max or SLOTS_MAX))

@@ -54,7 +54,13 @@ class Connection:
 
     def is_alive(self) -> bool:
         """Whether a private Ray's own processes still run; another Ray's health is unknown."""
-        return not self.is_private or (_shared.private is not None and _shared.private.is_alive())
+        return not self.why_ended()
+
+    def why_ended(self) -> str:
+        """Return why a private Ray is lost; "" while it is not, and for another Ray, whose health is unknown."""
+        if not self.is_private:
+            return ""
+        return "it was closed" if _shared.private is None else _shared.private.why_ended()
 
     async def close(self) -> None:
         """Release the share; the last one ends what we started. Idempotent, about 0.3 s for a private Ray."""

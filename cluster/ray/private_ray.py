@@ -15,10 +15,10 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from ctypes import byref
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -29,6 +29,7 @@ from .. import machine
 from ..probes.gpus.visible_device import CUDA_VARIABLE, open_nvml, shown_gpus
 from . import orphan_reaper, ray_internals
 from .listening import listening_addresses
+from .liveness import Liveness
 from .orphan_reaper import end_processes_in, processes_in
 from .ray_directory import make_directory, sweep
 from .ray_environment import environment, plain_names, private_variables, unreadable_settings
@@ -52,19 +53,19 @@ class PrivateRay:
     lock: int
     orphan_reaper: "subprocess.Popen[bytes]"
     former_log_level: int
-    processes: frozenset[int] = frozenset()
-    """The processes that we started, all of which a Ray node needs."""
+    liveness: Liveness = field(default_factory=Liveness)
     notes: tuple[str, ...] = ()
     """Notes for a job's report."""
 
-    def is_alive(self) -> bool:
-        """Whether all processes of a Ray node run."""
-        return self.processes == _children(self.processes)
+    def why_ended(self) -> str:
+        """Return why it is lost; "" while all processes of a Ray node run."""
+        return self.liveness.why_ended()
 
     def stop(self) -> None:
         """End all its processes, wait for them, and remove its files."""
         import ray
 
+        self.liveness.wake()
         with sigterm_untouched():
             ray.shutdown(wait_for_processes=True)
         logging.getLogger("ray").setLevel(self.former_log_level)
@@ -106,20 +107,7 @@ def start_private_ray() -> PrivateRay:
         raise FleetUnavailable(
             message, "Check free space, memory and process limits; RAY_TMPDIR moves its files."
         ) from error
-    return replace(started, processes=_children(processes_in(directory)), notes=notes)
-
-
-def _children(processes: Iterable[int]) -> frozenset[int]:
-    """Return those of ``processes`` that this process started and that run."""
-    return frozenset(filter(_is_running_child, processes))
-
-
-def _is_running_child(process: int) -> bool:
-    with suppress(OSError):
-        # proc_pid_stat(5): the name in parentheses may hold anything; state and parent follow it.
-        state, parent = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[:2]
-        return int(parent) == os.getpid() and state not in "ZX"
-    return False
+    return replace(started, liveness=Liveness(processes_in(directory)), notes=notes)
 
 
 class _SigAction(ctypes.Structure):

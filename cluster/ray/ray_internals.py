@@ -96,7 +96,7 @@ def why_no_lean_start() -> str:
     return _why_unknown(_LEAN)
 
 
-class Watch(Protocol):
+class ProcessWatch(Protocol):
     """What is told of the processes that a lean start starts; ``check`` raises when they will never be ready."""
 
     def note(self, name: str, process: "subprocess.Popen[bytes]") -> None:
@@ -107,7 +107,7 @@ class Watch(Protocol):
 
 
 @contextmanager
-def lean_start(watch: Watch) -> Iterator[None]:
+def lean_start(watch: ProcessWatch) -> Iterator[None]:
     """Start Ray inside without what only clusters need; call it only if ``why_no_lean_start`` returns ""."""
     from ray._private import parameter, services
 
@@ -163,14 +163,16 @@ def _replaced(replacements: Mapping[str, object]) -> Iterator[None]:
             setattr(module, attribute, value)
 
 
-def _start_watched(start: Callable[..., Any], watch: Watch, command: object, name: str, *args: Any, **rest: Any) -> Any:
+def _start_watched(
+    start: Callable[..., Any], watch: ProcessWatch, command: object, name: str, *args: Any, **rest: Any
+) -> Any:
     started = start(command, name, *args, **rest)
     watch.note(name, started.process)
     return started
 
 
 def _wait_for_port(
-    wait: Callable[..., int], watch: Watch, directory: str, node_id: str, port_name: str, **_: object
+    wait: Callable[..., int], watch: ProcessWatch, directory: str, node_id: str, port_name: str, **_: object
 ) -> int:
     """Wait for a process to publish its port, as long as it may."""
     while True:
@@ -180,7 +182,9 @@ def _wait_for_port(
             watch.check()
 
 
-def _get_node_soon(get_node: Callable[[str, str], object], watch: Watch, gcs_address: str, node_id: str) -> object:
+def _get_node_soon(
+    get_node: Callable[[str, str], object], watch: ProcessWatch, gcs_address: str, node_id: str
+) -> object:
     from ray._private import services, state
 
     view = state.GlobalState()

@@ -2,7 +2,7 @@
 
 import asyncio
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, ClassVar
 
 from ...placement.model.demand import Demand
 from ...placement.model.policy import Policy
@@ -15,6 +15,9 @@ from .runner import SupervisorRunner
 
 class SupervisorClient(ABC):
     """Carries reports to a supervisor and grants back; errors are raised as they are."""
+
+    what_next: ClassVar[str]
+    """What to do where it cannot be reached."""
 
     @abstractmethod
     async def open(self) -> None:
@@ -48,6 +51,8 @@ class SupervisorClient(ABC):
 class LocalClient(SupervisorClient):
     """Connects to a supervisor in this process."""
 
+    what_next = "Run it again; `codecfleet doctor` tells what is wrong with this machine."
+
     def __init__(self, runner: SupervisorRunner) -> None:
         self._runner = runner
         self._opened = False
@@ -80,6 +85,8 @@ class LocalClient(SupervisorClient):
 
 class ActorClient(SupervisorClient):
     """Connects to the cluster's supervisor, which is created if there is none."""
+
+    what_next = "Look at `ray status`, and at the log of the node it runs on."
 
     def __init__(self, settings: SupervisorSettings, policy: Policy) -> None:
         self._settings = settings

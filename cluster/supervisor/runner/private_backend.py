@@ -26,7 +26,7 @@ class PrivateBackend(RayCalls):
 
     Args:
         slots: pieces of work at a time, whatever cores the machine has.
-        is_alive: whether Ray's own processes still run.
+        why_ended: returns why Ray is lost; "" while its own processes run.
         probe: probes the machine, where Ray has a GPU that no table lists.
         gpus: returns the machine's GPUs with their names and capabilities, given the node's id.
         dlas: how many of the machine's DLAs to use.
@@ -35,7 +35,7 @@ class PrivateBackend(RayCalls):
     def __init__(
         self,
         slots: int | None,
-        is_alive: Callable[[], bool],
+        why_ended: Callable[[], str],
         probe: ProbeNode,
         gpus: Callable[[str], KnownGpus],
         dlas: int = 0,
@@ -46,12 +46,15 @@ class PrivateBackend(RayCalls):
         self._known: KnownGpus | None = None
         self._probe = probe
         self._slots = slots
-        self._is_alive = is_alive
+        self._why_ended = why_ended
+        self._node_lost = False
         self._reserved: dict[str, Reserve] = {}
 
     async def look(self) -> tuple[RayNode, ...]:
         """Return the one node, with as many cores as slots were asked for."""
-        alive = [node for node in ray.nodes() if node["Alive"]]
+        nodes = await asyncio.to_thread(ray.nodes)  # a control service that stands still must not stop us, too
+        alive = [node for node in nodes if node["Alive"]]
+        self._node_lost = bool(nodes) and not alive
         return (await self._described(alive[0]),) if alive else ()
 
     async def _described(self, node: dict[str, Any]) -> RayNode:
@@ -117,4 +120,5 @@ class PrivateBackend(RayCalls):
         return {}
 
     def world_is_gone(self) -> str:
-        return "" if self._is_alive() else "Ray itself ended: one of its own processes died"
+        reason = "its node does not answer" if self._node_lost else self._why_ended()
+        return f"Ray itself ended: {reason}" if reason else ""

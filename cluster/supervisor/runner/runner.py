@@ -14,6 +14,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from ...awake_clock import AwakeClock
 from ...placement.model.demand import Demand
 from ...placement.model.preview import PlacementPreview
 from ...ray.ray_words import first_line
@@ -30,6 +31,8 @@ from .backend import ClusterBackend
 from .polling import Polling
 
 TICK_S = 0.25
+GAP_MAX_S = 5.0
+"""A longer time between two ticks was a suspended process's; clients and workers were not silent for it."""
 LOOK_S = 1.0
 """How often the node table is read; that costs 0.4 ms."""
 HEARTBEAT_S = 2.0
@@ -50,7 +53,7 @@ _log = logging.getLogger("codecfleet.supervisor")
 
 
 class SupervisorRunner:
-    """A running supervisor; ``clock`` returns monotonic seconds, and is the core's clock too."""
+    """A running supervisor; ``clock`` returns monotonic seconds in which it ran, and is the core's clock too."""
 
     def __init__(
         self,
@@ -58,13 +61,13 @@ class SupervisorRunner:
         core: Core,
         settings: SupervisorSettings,
         *,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._backend = backend
         self._core = core
         self._settings = settings
-        self._clock = clock
+        self._clock = clock = clock or AwakeClock(GAP_MAX_S)
         self._sleep = sleep
         self._tasks: set[asyncio.Task[None]] = set()
         self._conclusion: asyncio.TimerHandle | None = None
@@ -313,6 +316,9 @@ class SupervisorRunner:
         while True:
             await self._sleep(TICK_S)
             self.feed(events.Ticked())
+            if gone := self._backend.world_is_gone():
+                self.feed(events.Ended(gone))
+                return
             if not self._core.state.is_idle:
                 self._idle_since_s = self._clock()
             if self._clock() >= heartbeat_at_s:
@@ -336,8 +342,8 @@ class SupervisorRunner:
         try:
             heartbeat = await asyncio.wait_for(self._backend.heartbeat(worker), limit_s)
         except TimeoutError:
-            # If far more time has passed than the limit, this process itself stood still.
-            if self._clock() - asked_s < limit_s * 1.5:
+            # If less time has passed for us, this process itself stood still.
+            if self._clock() - asked_s >= limit_s - TICK_S:
                 self._report_death(worker, f"it has not answered for {limit_s:g} s")
             return
         except Exception:  # noqa: BLE001 - ``death_of`` reports deaths

@@ -35,12 +35,12 @@ class LeapingLoop(asyncio.SelectorEventLoop):
     """An event loop on such a clock."""
 
     def __init__(self) -> None:
-        self._leaping = Leaping()
-        super().__init__(self._leaping)
+        self.leaping = Leaping()
+        super().__init__(self.leaping)
 
     def time(self) -> float:
         """Return the seconds that were not waited."""
-        return self._leaping.now_s
+        return self.leaping.now_s
 
 
 class Scripted(SupervisorClient):
@@ -51,6 +51,8 @@ class Scripted(SupervisorClient):
         self.opened = 0
         self.under_way = self.most_under_way = 0
         self._answers = answers
+
+    what_next = "Run it again."
 
     async def open(self) -> None:
         """Note it."""
@@ -143,7 +145,20 @@ def test_patience_ends() -> None:
     *lost, found = accepted(Scripted(*[AWAY] * 60, back), 2 * LOST_PATIENCE_S)
     assert lost
     assert all(each.unrecoverable.startswith("the supervisor has been out of reach: ActorUnavailable") for each in lost)
+    assert {each.what_next for each in lost} == {"Run it again."}
     assert found == back
+
+
+def test_a_suspended_process_was_not_left_alone() -> None:
+    """After a Ctrl-Z or a laptop's sleep the answers under way are late, which the supervisor cannot be blamed for."""
+    back = Grants({"j": {"w": 1}}, 5)
+
+    def sleep(_: LeaseRenewal) -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, LeapingLoop)
+        loop.leaping.now_s += 3600
+
+    assert accepted(Scripted(None, back), 3600 + LOST_PATIENCE_S, at={0.5: sleep}) == [back]
 
 
 def test_a_supervisor_with_a_defect_is_given_up_soon() -> None:

@@ -122,21 +122,3 @@ def test_an_unknown_ray_must_keep_to_loopback(
         assert "2.60" in caught.value.next_step
     assert asked == {"address": "local", "RAY_TMPDIR": str(tmp_path)}
     assert "RAY_TMPDIR" not in os.environ
-
-
-def test_a_private_ray_is_alive_while_each_of_its_processes_is(tmp_path: Path) -> None:
-    """A process that this one started, and that has ended, is noticed, waited for or not."""
-    sleeper = [sys.executable, "-c", "import time; time.sleep(60)"]
-    with (tmp_path / "log").open("wb") as log:
-        first, second = (subprocess.Popen(sleeper, stdout=log) for _ in range(2))
-    with first, second:
-        children = private_ray._children([first.pid, second.pid, os.getpid(), os.getppid()])
-        assert children == {first.pid, second.pid}
-        running = private_ray.PrivateRay(tmp_path, 0, first, 0, children)
-        assert running.is_alive()
-        second.kill()
-        os.waitid(os.P_PID, second.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and is still in the table
-        assert not running.is_alive()
-        second.wait()
-        assert not running.is_alive()
-        first.kill()

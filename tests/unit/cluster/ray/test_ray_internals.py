@@ -141,7 +141,7 @@ def test_a_known_ray_is_started_lean_and_left_as_it_was(ray: SimpleNamespace) ->
     assert watch.noted == [("raylet", "process 7")]
 
 
-def test_no_port_is_waited_for_in_vain(ray: SimpleNamespace) -> None:
+def test_no_port_is_waited_for_after_the_process_ended(ray: SimpleNamespace) -> None:
     """A process that never publishes its port is waited for until the watch knows that it ended."""
 
     def never(*_: object, timeout_ms: int, poll_interval_ms: int) -> int:

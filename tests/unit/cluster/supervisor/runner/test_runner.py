@@ -9,7 +9,7 @@ import pytest
 from codecfleet.cluster.placement.model.demand import EncoderChoice, plain_demand
 from codecfleet.cluster.placement.model.policy import Policy
 from codecfleet.cluster.supervisor.core.core import Core
-from codecfleet.cluster.supervisor.runner.runner import PROBE_WAIT_S, SupervisorRunner
+from codecfleet.cluster.supervisor.runner.runner import PROBE_WAIT_S, TICK_S, SupervisorRunner
 from codecfleet.cluster.supervisor.state.events import Order
 from codecfleet.cluster.supervisor.state.messages import ClientReport, Grants, JobReport, RayNode
 from codecfleet.cluster.supervisor.state.settings import SupervisorSettings
@@ -135,6 +135,16 @@ async def test_the_world_may_end(make_runner: MakeRunner) -> None:
     backend.ended = "Ray itself ended"
     backend.kill(next(iter(held)))
     await all_quiet()
+    assert (await runner.renew(report(2, 50, dict(held)))).unrecoverable == "Ray itself ended"
+
+
+async def test_the_end_is_noticed_without_a_death(make_runner: MakeRunner, clock: FakeClock) -> None:
+    """A Ray whose processes are gone or stand still ends waiting, though no worker has died yet."""
+    backend = two_nodes()
+    runner = await make_runner(backend)
+    held = (await settled(runner, report(1, 50))).slots["j"]
+    backend.ended = "Ray itself ended"
+    await clock.advance(2 * TICK_S)
     assert (await runner.renew(report(2, 50, dict(held)))).unrecoverable == "Ray itself ended"
 
 
