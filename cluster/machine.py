@@ -1,10 +1,13 @@
-"""Cores, memory and shared memory of this process, by the kernel and its cgroup."""
+"""Cores, memory and shared memory of this process, by the kernel and its cgroups."""
 
 import math
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 _CGROUP = Path("/sys/fs/cgroup")
+_PROC = Path("/proc")
+_LIMIT_OF_VERSION_1 = "memory.limit_in_bytes"
 
 
 def cores(cgroup: Path = _CGROUP) -> int:
@@ -16,11 +19,13 @@ def cores(cgroup: Path = _CGROUP) -> int:
     return max(1, allowed)
 
 
-def memory_bytes(cgroup: Path = _CGROUP) -> int:
-    """Return the machine's memory, or our cgroup's limit if less."""
+def memory_bytes(cgroup: Path = _CGROUP, proc: Path = _PROC) -> int:
+    """Return the machine's memory, or the least limit of our cgroup and those around it (version 1 or 2) if less."""
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    limit = _read(cgroup / "memory.max")
-    return min(physical, int(limit)) if limit.isdigit() else physical
+    limits = (
+        _read(folder / name) for folder in _memory_cgroups(cgroup, proc) for name in ("memory.max", _LIMIT_OF_VERSION_1)
+    )
+    return min([physical, *(int(limit) for limit in limits if limit.isdigit())])
 
 
 def shared_memory_free_bytes(directory: Path = Path("/dev/shm")) -> int:  # noqa: S108 - where Linux keeps it
@@ -32,8 +37,26 @@ def shared_memory_free_bytes(directory: Path = Path("/dev/shm")) -> int:  # noqa
     return found.f_bavail * found.f_frsize
 
 
+def _memory_cgroups(cgroup: Path, proc: Path) -> Iterator[Path]:
+    """Yield the folders of our cgroup and of those around it; in a container its root may be all that is shown."""
+    for line in _read(proc / "self" / "cgroup").splitlines():
+        _, controllers, path = line.split(":", 2)
+        root = cgroup if not controllers else cgroup / "memory"
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        own = root / path.lstrip("/")
+        if not (own / "memory.stat").is_file():
+            continue
+        while own != root:
+            yield own
+            own = own.parent
+        yield root
+        return
+    yield cgroup
+
+
 def _read(path: Path) -> str:
     try:
         return path.read_text(encoding="ascii").strip()
-    except OSError:
+    except (OSError, UnicodeDecodeError):
         return ""

@@ -3,7 +3,8 @@
     CodecfleetError
     ├── UsageError       exit code 2
     ├── InputError       3: InputNotFound, InputUnreadable, InputRefused, InputDamaged
-    ├── RequestError     4: NoVideoTrack, OutputExists, OutputUnwritable, Unsupported, WouldLose
+    ├── RequestError     4: NoVideoTrack, NotEnoughMemory, OutputExists, OutputUnwritable, Unsupported,
+    │                      WouldLose
     ├── WorkError        5: WorkerLost, SegmentFailed, EncoderFailed, ProofFailed, StorageFailed, FleetUnavailable
     │   └── DeviceError     DeviceLost, DeviceMemory, SessionLimit, EngineBusy, EngineUnfit, EngineFailed, EngineHung
     └── Cancelled        130
@@ -34,6 +35,7 @@ __all__ = [
     "InputRefused",
     "InputUnreadable",
     "NoVideoTrack",
+    "NotEnoughMemory",
     "OutputExists",
     "OutputUnwritable",
     "ProofFailed",
@@ -117,6 +119,10 @@ class RequestError(CodecfleetError):
 
 class NoVideoTrack(RequestError):
     """The source has no video to encode."""
+
+
+class NotEnoughMemory(RequestError):
+    """One segment needs more memory than any machine of the fleet has."""
 
 
 class OutputExists(RequestError):

@@ -22,6 +22,7 @@ from ...errors import (
     CodecfleetError,
     DeviceError,
     FleetUnavailable,
+    NotEnoughMemory,
     Retry,
     Unsupported,
     UsageError,
@@ -140,6 +141,7 @@ class LeasedPool(Pool):
         Raises:
             FleetUnavailable: no slots will ever come, or the devices that the job needs are broken.
             Unsupported: no machine of the fleet can ever do what the job requires.
+            NotEnoughMemory: no machine of the fleet has the memory for one segment.
         """
         while self._leases.slots_for(job) <= beyond:
             if self._leases.slots_for(job) == 0:
@@ -366,6 +368,8 @@ class LeasedPool(Pool):
             raise FleetUnavailable(broken, _BROKEN)
         if reason := self._lease_renewal.grants.refused.get(job):
             raise Unsupported(reason, "Let it run where there are machines for it: docs/fleet.md.")
+        if reason := self._lease_renewal.grants.too_large.get(job):
+            raise NotEnoughMemory(reason, "Use a smaller --scale, a faster --preset, or a machine with more memory.")
 
     def _broken(self, job: str) -> str:
         # The last grants may answer an earlier demand: software may continue where NVENC failed.

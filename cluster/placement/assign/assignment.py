@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from ...probes.report.device_report import DeviceKind
+from ...text_lines import gigabytes
 from ..model.demand import Demand
 from ..model.inventory import Inventory
 from ..model.placement import Lane, Placement, Refusal, Route
@@ -18,6 +19,7 @@ from ..rates import Rates
 from .fill import Claim, Fill
 from .ledger import Ledger
 from .options import Catalogue, PlacementOption
+from .recipes import Kinds
 
 _OTHERS_FIRST = "other jobs came first"
 _TOO_LATE = "one more session would be open only when those before it have done everything"
@@ -133,6 +135,7 @@ class _Refusals:
     def _unplaceable(self, claim: Claim) -> Iterator[Refusal]:
         """Say why a job is on no device at all: the first encoder kind's reason for each."""
         job, choices = claim.demand.job, self._catalogue.choices(claim.demand)
+        too_large = self._why_too_large(claim, choices)
         reason_of: dict[str, str] = {}
         for kinds in choices:
             options = self._catalogue.options(claim.demand, kinds)
@@ -152,9 +155,20 @@ class _Refusals:
                 of_processors.add(reason)
         # What keeps a GPU away says more than what keeps processors away.
         weighed = sorted(by_reason, key=of_processors.__contains__)
-        yield Refusal(job, _nowhere(claim, weighed, has_choices=bool(choices)))
+        nowhere = too_large or _nowhere(claim, weighed, has_choices=bool(choices))
+        yield Refusal(job, nowhere, is_too_large=bool(too_large))
         for reason, devices_of_it in by_reason.items():
             yield Refusal(job, reason, tuple(devices_of_it))
+
+    def _why_too_large(self, claim: Claim, choices: Sequence[Kinds]) -> str:
+        """Say that one segment takes more memory than any host has that could do it; "" where it does not."""
+        found = [option for kinds in choices for option in self._catalogue.options(claim.demand, kinds).found]
+        if not found or not all(option.site.host.is_too_small_for(option.recipe.host_bytes) for option in found):
+            return ""
+        needs = gigabytes(min(option.recipe.host_bytes for option in found))
+        has = gigabytes(max(option.site.host.node.memory_bytes or 0 for option in found))
+        where = "this machine has" if len(self._ledger.hosts) == 1 else "the largest machine that could do it has"
+        return f"one segment of it needs {needs} of memory, and {where} {has} for work"
 
 
 def _satisfied(claim: Claim) -> str:

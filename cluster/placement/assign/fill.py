@@ -298,8 +298,8 @@ def _room_for(site: Site, recipe: Recipe, ledger: Ledger, cores_used: float = 0.
     if site.memory_bytes is not None and recipe.device_bytes:
         context = 0 if site.sessions else ledger.context_bytes
         rooms.append((site.memory_bytes - site.memory_used - context) // recipe.device_bytes)
-    if host.memory_bytes is not None and recipe.host_bytes:
-        rooms.append((host.memory_bytes - host.memory_used) // recipe.host_bytes)
+    if (room := host.room_for(recipe.host_bytes)) is not None:
+        rooms.append(room)
     if not recipe.device_bytes:
         rooms = rooms[1:]
     return max(0, min(rooms))

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from ...probes.gpus.hardware import MIB, Hardware
 from ...probes.report.device_report import DeviceKind
 from ...probes.report.engines import Engine
+from ...text_lines import gigabytes
 from ..model.inventory import Device, Node
 from ..model.policy import Policy
 from .recipes import Recipe
@@ -49,6 +50,20 @@ class Host:
         """Return the part of its cores that is taken."""
         return self.cores_used / self.cores if self.cores else 0.0
 
+    def room_for(self, session_bytes: int) -> int | None:
+        """Return how many more sessions of that size its memory takes, None for any number.
+
+        The reserve bounds how many there are; for a single one all of the memory counts.
+        """
+        if self.memory_bytes is None or not session_bytes:
+            return None
+        room = max(0, self.memory_bytes - self.memory_used) // session_bytes
+        return room or int(not self.memory_used and not self.is_too_small_for(session_bytes))
+
+    def is_too_small_for(self, session_bytes: int) -> bool:
+        """Return whether not even one such session fits."""
+        return self.node.memory_bytes is not None and session_bytes > self.node.memory_bytes
+
 
 @dataclass(slots=True, kw_only=True)
 class Site:
@@ -78,12 +93,17 @@ class Ledger:
     context_bytes: int
     """What a process takes of a device before its first session."""
 
+    @property
+    def hosts(self) -> frozenset[int]:
+        """The hosts of all sites, by index."""
+        return frozenset(site.host.index for site in self.sites)
+
     @classmethod
     def opened(cls, nodes: Sequence[Node], policy: Policy, hardware: Hardware) -> "Ledger":
         """Return a ledger in which nothing is taken yet."""
         sites: list[Site] = []
         for index, node in enumerate(nodes):
-            host = _host(node, index, policy)
+            host = _host(node, index, policy, hardware.host.rest_mib * MIB)
             gpus: dict[str, _Caps] = {}
             for device in node.devices:
                 sites.append(_site(device, host, gpus, len(sites), policy))
@@ -100,7 +120,10 @@ class Ledger:
         host = site.host
         if host.cores is not None and host.cores_used + recipe.cores > host.cores + ROUNDING:
             return "the cores of its host are taken"
-        if host.memory_bytes is not None and host.memory_used + recipe.host_bytes > host.memory_bytes:
+        if host.is_too_small_for(recipe.host_bytes):
+            has = gigabytes(host.node.memory_bytes or 0)
+            return f"a segment needs {gigabytes(recipe.host_bytes)} of memory, and its host has {has}"
+        if host.room_for(recipe.host_bytes) == 0:
             return "the memory of its host is taken"
         return "" if site.device.kind is DeviceKind.CPU else self._why_not_on_gpu(site, recipe)
 
@@ -163,13 +186,15 @@ class Ledger:
         return share
 
 
-def _host(node: Node, index: int, policy: Policy) -> Host:
+def _host(node: Node, index: int, policy: Policy, rest_bytes: int) -> Host:
     processor = next((device for device in node.devices if device.kind is DeviceKind.CPU), None)
     cores = None
     if processor is not None:
         count = processor.engines.get(Engine.CPU, 0) * processor.share
         cores = max(0.0, count - policy.cores_reserved) * policy.sessions_per_core
-    memory = None if node.memory_bytes is None else int(node.memory_bytes * (1 - policy.memory_reserve))
+    memory = None
+    if node.memory_bytes is not None:
+        memory = max(0, int(node.memory_bytes * (1 - policy.memory_reserve)) - rest_bytes)
     name = processor.name if processor is not None else ""
     system = _Caps("its node takes {} encoder sessions at most, all GPUs together", node.system_encoder_sessions_max)
     has_gpu = any(device.kind is not DeviceKind.CPU for device in node.devices)

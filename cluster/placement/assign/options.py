@@ -161,4 +161,6 @@ def _shape(demand: Demand) -> object:
         demand.software_decode,
         demand.needs_gpu,
         demand.about_frames,
+        demand.longest_frames,
+        demand.has_filters,
     )

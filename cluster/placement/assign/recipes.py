@@ -12,14 +12,12 @@ from ...probes.gpus.hardware import MIB
 from ...probes.report.device_report import DeviceKind
 from ...probes.report.engines import CodecCase, Engine
 from ..measurements import core_fps_beside
+from ..memory import frame_bytes, session_bytes
 from ..model.demand import Demand, EncoderKind
 from ..model.inventory import Device
 from ..model.placement import Route
 from ..model.policy import Policy
 from ..rates import Curve, Rates, Stage, curve_of, decode_stage, encode_stage, read_curve, software_fps
-
-EIGHT_BITS = 8
-_SAMPLES = {"4:0:0": 1.0, "4:2:0": 1.5, "4:2:2": 2.0, "4:4:4": 3.0}
 
 Kinds = tuple[EncoderKind, ...]
 _ROUTES = {
@@ -177,12 +175,11 @@ class RecipeRequest:
         """Work out a session that is decoded by ``decoder`` and encoded as the kinds say."""
         demand = self.demand
         decode = decode_stage(demand, decoder)
-        decodes, encodes, core_s = [decode] if decoder is Engine.NVDEC else [], [], 0.0
-        for stage in map(encode_stage, demand.renditions, self.kinds):
-            if stage.engine is Engine.NVENC:
-                encodes.append(stage)
-            else:
-                core_s += self._core_s(stage, beside_gpu=bool(decodes))
+        decodes, core_s = [decode] if decoder is Engine.NVDEC else [], 0.0
+        stages = [encode_stage(*track) for track in zip(demand.renditions, self.kinds, strict=True)]
+        encodes = [stage for stage in stages if stage.engine is Engine.NVENC]
+        in_software = [stage for stage in stages if stage.engine is Engine.CPU]
+        core_s += sum(self._core_s(stage, beside_gpu=bool(decodes)) for stage in in_software)
         if not decodes:
             core_s += self._core_s(decode)
         route = _ROUTES[bool(decodes), bool(encodes)]
@@ -192,7 +189,6 @@ class RecipeRequest:
         if not all(decoding + encoding):
             return Recipe(route=route, kinds=self.kinds, fps=0.0)
         encoder_s = sum(1 / curve[0][1] for curve in encoding)
-        software = self.rates.hardware.software
         nvencs = max(1.0, self.device.engine_count(Engine.NVENC))
         bounds = [curve[0][1] for curve in encoding + decoding]
         bounds += [nvencs / encoder_s] if encoder_s else []
@@ -208,7 +204,7 @@ class RecipeRequest:
             cores=max(fps * core_s, self.policy.feeding_cores if uses else 0.0),
             encoder_sessions=len(encodes),
             device_bytes=self._device_bytes(decodes + encodes),
-            host_bytes=software.host_session_mib * MIB + (software.host_frames * _frame_bytes(decode) if core_s else 0),
+            host_bytes=self._host_bytes(decode, in_software) if core_s else self.rates.hardware.host.session_mib * MIB,
         )
 
     def _core_s(self, stage: Stage, *, beside_gpu: bool = False) -> float:
@@ -218,19 +214,18 @@ class RecipeRequest:
             fps = software_fps(self.rates, self.processor, self.speed, stage)
         return 1 / fps if fps > 0 else inf
 
+    def _host_bytes(self, decode: Stage, encodes: list[Stage]) -> int:
+        demand, memory = self.demand, self.rates.hardware.host
+        return session_bytes(memory, decode, encodes, demand.longest_frames, filters=demand.has_filters)
+
     def _device_bytes(self, stages: list[Stage]) -> int:
         memory = self.rates.hardware.memory
-        return sum(max(memory.session_mib * MIB, memory.session_1080p_frames * _frame_bytes(stage)) for stage in stages)
+        return sum(max(memory.session_mib * MIB, memory.session_1080p_frames * frame_bytes(stage)) for stage in stages)
 
 
 def _session_load(engine: Engine, load: float, curve: Curve) -> SessionLoad:
     relative = tuple((sessions, fps / curve[0][1]) for sessions, fps in curve)
     return SessionLoad(engine.name, load, relative, curve[-1][0])
-
-
-def _frame_bytes(stage: Stage) -> int:
-    samples = stage.pixels * _SAMPLES.get(stage.case.chroma, 3.0)
-    return int(samples * (2 if stage.case.bit_depth > EIGHT_BITS else 1))
 
 
 def _spoken(kind: EncoderKind) -> str:

@@ -97,6 +97,11 @@ class Demand:
         return self.dlas is not None or require_device or any(kind.is_nvenc for kind in kinds)
 
     @property
+    def longest_frames(self) -> int:
+        """How long its longest segment is, as far as the length makes a difference to the memory that it takes."""
+        return min(max(self.segments, default=PLAIN_FRAMES), PLAIN_FRAMES)
+
+    @property
     def about_frames(self) -> int:
         """How long the whole job is, rounded down to a power of two: jobs of about a length are placed alike."""
         return 1 << self.frames_total.bit_length() - 1 if self.frames_total > 0 else 0

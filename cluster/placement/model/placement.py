@@ -42,12 +42,14 @@ class Lane:
 class Refusal:
     """Why a job is not on some devices: all of ``devices`` for the same ``reason``, in the inventory's order.
 
-    Without devices it says why nothing at all could be placed for the job.
+    Without devices it says why nothing at all could be placed for the job. ``is_too_large``: every device that could do
+    it is on a host whose memory is too small for one segment, even when idle.
     """
 
     job: str
     reason: str
     devices: tuple[str, ...] = ()
+    is_too_large: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -170,8 +170,30 @@ class SoftwareRates(_Frozen):
     encode: dict[str, Annotated[tuple[float, ...], Field(min_length=7, max_length=7)]]
     decode: dict[MediaCodec, float]
     ten_bits: float
-    host_frames: int
-    host_session_mib: int
+    source: str
+
+
+class EncoderMemory(_Frozen):
+    """What an encoder takes beside its pictures, and how many it holds: with the first one, and at most by preset."""
+
+    mib: int
+    first_pictures: int
+    pictures: Annotated[tuple[int, ...], Field(min_length=7, max_length=7)]
+
+
+class HostMemory(_Frozen):
+    """What sessions take of their host's memory: in MiB, and in pictures of the decoder, a filter and the encoder.
+
+    ``rest_mib`` is for Ray, the driver and the worker's process. Each picture of a segment has an encoder hold
+    ``pictures_per_frame`` more, up to its most.
+    """
+
+    rest_mib: int
+    session_mib: int
+    decode_pictures: int
+    filter_pictures: int
+    pictures_per_frame: int
+    encode: dict[str, EncoderMemory]
     source: str
 
 
@@ -194,6 +216,7 @@ class Hardware(_Frozen):
     sessions: Sessions
     memory: SessionMemory
     software: SoftwareRates
+    host: HostMemory
     measured: tuple[MeasuredRates, ...]
     gpus: dict[str, GpuModel]
     mig: dict[str, dict[str, MigProfileFacts]]

@@ -32,6 +32,7 @@ def grants_for(state: SupervisorState, client: str, now_s: float) -> Grants:
         capacity_slots=state.capacity_slots,
         waiting={name: why_not(state, job) for name, job in book.jobs.items() if not job.promised},
         refused={name: reason for name, job in book.jobs.items() if (reason := _why_refused(state, job))},
+        too_large={name: reason for name, job in book.jobs.items() if (reason := _why_too_large(state, job))},
         broken={name: reason for name, job in book.jobs.items() if (reason := _why_broken(state, job, now_s))},
         unrecoverable=never,
         what_next=what_next,
@@ -61,6 +62,12 @@ def _why_refused(state: SupervisorState, job: JobBook) -> str:
     if job.demand.dlas is None or not nodes or not all(node.has_answered for node in nodes):
         return ""
     return no_dla_for(job.demand, Inventory(tuple(node.node for node in nodes)))
+
+
+def _why_too_large(state: SupervisorState, job: JobBook) -> str:
+    """Say why a job never can, whatever ends: no machine has the memory for one segment."""
+    refusals = (each for each in state.placement.refusals if each.job == job.key and each.is_too_large)
+    return next((refusal.reason for refusal in refusals), "")
 
 
 def _why_broken(state: SupervisorState, job: JobBook, now_s: float) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 
 import ray
 
+from ... import machine
 from ...placement.model.inventory import Node
 from ...probes.report.device_report import DeviceKind
 from ...survey.known_gpus import NO_GPUS, KnownGpus
@@ -69,6 +70,7 @@ class PrivateBackend(RayCalls):
             devices=known.devices,
             shown=known.shown,
             dlas=self._dlas,
+            memory_bytes=machine.memory_bytes() - int(node["Resources"].get("object_store_memory", 0)),
         )
 
     async def _known_gpus(self, node: dict[str, Any]) -> KnownGpus:

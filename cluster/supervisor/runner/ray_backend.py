@@ -171,6 +171,7 @@ def live_nodes() -> tuple[RayNode, ...]:
             gpus=int(node["Resources"].get("GPU", 0)),
             preemptible=(node.get("Labels") or {}).get(MARKET_LABEL) == SPOT,
             draining=node["NodeID"] in draining,
+            memory_bytes=int(node["Resources"].get("memory", 0)) or None,
         )
         for node in ray.nodes()
         if node["Alive"]

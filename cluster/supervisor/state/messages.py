@@ -43,9 +43,9 @@ class Grants:
 
     ``slots`` maps each job to {worker: slots}; ``number`` grows with every answer, across supervisors. ``dead`` are
     workers it held that are gone. ``capacity_slots`` is the most one job could get if it were alone. ``waiting`` says
-    why a job has no slots, ``refused`` why it never will on these machines, ``broken`` why the devices that it needs
-    are lost. ``unrecoverable`` says why no slots will ever come, "" while some may, and ``what_next`` what to do about
-    it.
+    why a job has no slots, ``refused`` why it never will on these machines, ``too_large`` why none of them has the
+    memory for it, ``broken`` why the devices that it needs are lost. ``unrecoverable`` says why no slots will ever
+    come, "" while some may, and ``what_next`` what to do about it.
     """
 
     slots: dict[str, dict[str, int]]
@@ -54,6 +54,7 @@ class Grants:
     capacity_slots: int = 0
     waiting: dict[str, str] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
+    too_large: dict[str, str] = field(default_factory=dict)
     broken: dict[str, str] = field(default_factory=dict)
     unrecoverable: str = ""
     what_next: str = ""
@@ -64,7 +65,7 @@ class RayNode:
     """A live node as Ray lists it: its CPUs and GPUs, and the unreserved CPUs.
 
     ``devices`` are the GPUs known before any probe, ``shown`` their names, ``dlas`` the number of DLAs. ``preemptible``
-    nodes may be taken away at any moment.
+    nodes may be taken away at any moment. ``memory_bytes`` is what workers may use: the object store is not in it.
     """
 
     node: str
@@ -77,10 +78,11 @@ class RayNode:
     devices: tuple[Device, ...] = ()
     shown: ShownGpus | None = None
     dlas: int = 0
+    memory_bytes: int | None = None
 
     def unprobed(self) -> Node:
         """Return what is known before any probe: its CPU with all our software codecs, and its known GPUs."""
-        plain = processor_of(self.node, self.name, self.cores)
+        plain = processor_of(self.node, self.name, self.cores, self.memory_bytes)
         devices = (*self.devices, *plain.devices)
         dlas = dlas_of(self.node, self.dlas)
         return replace(plain, devices=devices, preemptible=self.preemptible, shown=self.shown, dlas=dlas)

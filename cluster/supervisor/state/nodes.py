@@ -107,7 +107,7 @@ class NodeBook:
     def node(self) -> Node:
         """Its inventory: the CPU alone until it was probed.
 
-        Ray decides how many CPUs it may use (its owner may have set that), and which GPUs.
+        Ray decides how many CPUs and how much memory it may use (its owner may have set that), and which GPUs.
         """
         known = self.probed or self.ray.unprobed()
         reason = "" if self.state is DeviceState.OPEN else f"node {self.ray.name} is {self.state.value}"
@@ -119,7 +119,12 @@ class NodeBook:
         ]
         devices += [self._offered(device) for device in self.gpus]
         return replace(
-            known, devices=tuple(devices), preemptible=self.ray.preemptible, state=self.state, state_reason=reason
+            known,
+            devices=tuple(devices),
+            preemptible=self.ray.preemptible,
+            memory_bytes=self.ray.memory_bytes or known.memory_bytes,
+            state=self.state,
+            state_reason=reason,
         )
 
     def _offered(self, device: Device) -> Device:

@@ -1,0 +1,97 @@
+"""What a session takes of its host's memory, and how many sessions that leaves room for."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from codecfleet.cluster.placement.assign import place
+from codecfleet.cluster.placement.memory import session_bytes
+from codecfleet.cluster.placement.model.demand import Demand
+from codecfleet.cluster.placement.model.inventory import Node, processor_of
+from codecfleet.cluster.placement.model.policy import Policy
+from codecfleet.cluster.placement.rates import Stage, start_rates
+from codecfleet.cluster.probes.report.engines import CodecCase, Direction, Engine, MediaCodec
+
+from .worlds import demand, inventory, rendition
+
+RATES = start_rates()
+GB = 10**9
+SMALL = 480
+"""A height of pictures so small that the constant part counts more."""
+RESULTS = Path(__file__).parents[4] / "benchmarks" / "results"
+
+
+def _stage(height: int, implementation: str = "", preset: int = 4, chroma: str = "4:2:0") -> Stage:
+    direction = Direction.ENCODE if implementation else Direction.DECODE
+    case = CodecCase(MediaCodec.H264, direction, chroma)
+    return Stage(case, height * 16 // 9, height, Engine.CPU, implementation, preset)
+
+
+def _one(job: Demand, *nodes: Node) -> tuple[int, list[str], bool]:
+    placement = place([job], inventory(*nodes), RATES, Policy())
+    sessions = sum(lane.sessions for lane in placement.lanes)
+    return sessions, [each.reason for each in placement.refusals], any(each.is_too_large for each in placement.refusals)
+
+
+def test_the_model_is_just_above_what_was_measured() -> None:
+    """No measured session takes more than the model says, nor less than a third of it."""
+    sessions = json.loads((RESULTS / "session-memory.json").read_text())["sessions"]
+    assert len(sessions) >= 24
+    for each in sessions:
+        encode = _stage(each["height"], each["encoder"], each["preset"])
+        modelled = session_bytes(RATES.hardware.host, _stage(each["height"]), [encode], 120)
+        assert modelled / 3 < each["bytes"] <= modelled or each["height"] == SMALL, each
+        assert each["bytes"] <= modelled, each
+
+
+def test_a_short_segment_takes_less() -> None:
+    """A single picture of 6000 x 6000 in 4:4:4 took 754 MiB, four of them 2,263 MiB (x264)."""
+    decoded, encoded = (
+        replace(_stage(1080, name, chroma="4:4:4"), width=6000, height=6000) for name in ("", "libx264")
+    )
+    modelled = [session_bytes(RATES.hardware.host, decoded, [encoded], frames) >> 20 for frames in (1, 4, 250)]
+    assert 754 < modelled[0] < 1508
+    assert 2263 < modelled[1] < 4526
+    assert modelled[2] > modelled[1]
+
+
+@pytest.mark.parametrize(("memory_gb", "sessions"), [(64, 16), (8, 3), (3, 1), (2, 1)])
+def test_sessions_are_cut_down_to_what_fits(memory_gb: int, sessions: int) -> None:
+    """Sessions of 4K fill the memory less the reserve, not the cores; one may take nearly all of it."""
+    job = demand(segments=16, width=3840, height=2160, renditions=(rendition(height=2160),))
+    assert _one(job, processor_of("n", "n", 16, memory_gb * GB))[0] == sessions
+
+
+def test_what_can_never_fit_is_refused_with_both_figures() -> None:
+    """A job whose segment is larger than the only machine is refused, and says what it needs and what there is."""
+    job = demand(width=15000, height=15000, renditions=(replace(rendition(), width=15000, height=15000),))
+    sessions, reasons, is_too_large = _one(job, processor_of("n", "n", 16, 23 * GB))
+    assert (sessions, is_too_large) == (0, True)
+    assert reasons[0] == "one segment of it needs 46.0 GB of memory, and this machine has 23.0 GB for work"
+
+
+def test_another_node_that_is_large_enough_takes_it() -> None:
+    """A job too large for one machine runs on the other, and the first one's figure is its reason."""
+    job = demand(width=15000, height=15000, renditions=(replace(rendition(), width=15000, height=15000),))
+    nodes = processor_of("small", "small", 16, 23 * GB), processor_of("large", "large", 16, 128 * GB)
+    sessions, reasons, is_too_large = _one(job, *nodes)
+    assert (sessions, is_too_large) == (2, False)
+    assert "a segment needs 46.0 GB of memory, and its host has 23.0 GB" in reasons
+
+
+def test_a_machine_that_is_only_taken_is_no_reason_to_refuse() -> None:
+    """A job that must wait for another one's memory is not too large."""
+    large = demand("a", width=7680, height=4320, renditions=(rendition(height=4320),), priority=1)
+    placement = place(
+        [large, replace(large, job="b", priority=0)], inventory(processor_of("n", "n", 2, 12 * GB)), RATES, Policy()
+    )
+    assert {lane.job for lane in placement.lanes} == {"a"}
+    assert not any(refusal.is_too_large for refusal in placement.refusals)
+
+
+def test_a_machine_of_unknown_memory_is_not_limited() -> None:
+    """Where the memory is not known, the cores alone count."""
+    job = demand(segments=16, width=3840, height=2160, renditions=(rendition(height=2160),))
+    assert _one(job, processor_of("n", "n", 16))[0] == 16

@@ -1,0 +1,58 @@
+"""Jobs of which one segment is larger than every machine's memory."""
+
+import time
+from dataclasses import replace
+
+import pytest
+
+from codecfleet.cluster.client.leased_pool import LeasedPool
+from codecfleet.cluster.placement.model.demand import Demand, plain_demand
+from codecfleet.cluster.placement.model.policy import Policy
+from codecfleet.cluster.supervisor.core.core import Core
+from codecfleet.cluster.supervisor.runner.client import LocalClient
+from codecfleet.cluster.supervisor.runner.runner import SupervisorRunner
+from codecfleet.cluster.supervisor.state.messages import JobReport
+from codecfleet.cluster.supervisor.state.settings import SupervisorSettings
+from codecfleet.errors import NotEnoughMemory
+from codecfleet.testing import FakeClusterBackend
+
+from ..core_worlds import World, node, total
+
+SMALL = replace(node("a", 8), memory_bytes=4 * 10**9)
+
+
+def still(job: str) -> Demand:
+    """Return a job of huge pictures."""
+    film = plain_demand(job, 4)
+    return replace(
+        film, width=15000, height=15000, renditions=(replace(film.renditions[0], width=15000, height=15000),)
+    )
+
+
+def test_it_is_told_so_at_once_and_others_are_served() -> None:
+    """No slots, and both figures; a job beside it that fits has slots."""
+    world = World(SMALL)
+    grants = world.say("one", JobReport(still("still")), JobReport(plain_demand("film", 4)))
+    assert set(grants.too_large) == {"still"}
+    assert "GB of memory, and this machine has 4.0 GB for work" in grants.too_large["still"]
+    assert total(grants, "still") == 0
+    assert total(grants, "film") > 0
+
+
+def test_a_large_machine_beside_a_small_one_takes_it() -> None:
+    """Nothing is refused while another node has the memory."""
+    world = World(SMALL, replace(node("b", 8), memory_bytes=200 * 10**9))
+    grants = world.say("one", JobReport(still("still")))
+    assert not grants.too_large
+    assert {worker.partition("/")[0] for worker in grants.slots["still"]} == {"b"}
+
+
+async def test_its_pool_refuses_it() -> None:
+    """Waiting for slots ends with the error of exit code 4, and what to do."""
+    settings = SupervisorSettings(idle_release_s=None)
+    runner = SupervisorRunner(FakeClusterBackend((SMALL,)), Core(settings, Policy(), 1, time.monotonic()), settings)
+    async with LeasedPool(LocalClient(runner)) as pool:
+        pool.set_demand(still("still"))
+        with pytest.raises(NotEnoughMemory, match="--scale") as caught:
+            await pool.more_slots("still", 0)
+    assert caught.value.exit_code == 4
