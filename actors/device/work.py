@@ -63,6 +63,11 @@ class Work(ABC, Generic[ResultT]):
     job: str
     label: str
 
+    @property
+    def file(self) -> str:
+        """Name what it works on, so that failures of one file are not held against several devices."""
+        return self.job
+
     @abstractmethod
     def run(self, context: WorkContext) -> ResultT:
         """Run to the end in the calling thread, calling ``context.advance`` at least once a frame.

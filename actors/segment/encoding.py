@@ -59,6 +59,11 @@ class EncodeSegment(Work[EncodedSegment]):
     encoder: EncoderSettings
     require_device: bool = False
 
+    @property
+    def file(self) -> str:
+        """Name its source."""
+        return self.decode.source
+
     def run(self, context: WorkContext) -> EncodedSegment:
         """Run in the calling thread.
 

@@ -90,6 +90,9 @@ class ConnectedPool(Pool):
     async def submit(self, work: Work[ResultT]) -> ResultT:
         return await self._started().submit(work)
 
+    def found_wrong(self, job: str, label: str, reason: str) -> None:
+        self._started().found_wrong(job, label, reason)
+
     async def progress(self, job: str) -> Mapping[str, int]:
         return {} if self._pool is None else await self._pool.progress(job)
 

@@ -38,6 +38,7 @@ from ..supervisor.state.messages import ClientReport, JobReport
 from ..worker.blobs import BlobCache
 from ..worker.outcome import Outcome
 from ..worker.ray_worker import CONTROL
+from .fault_reports import FaultReports
 from .lease_renewal import ANSWER_S, LeaseRenewal
 from .leases import Effect, Leases, Lose, RunTask, StopTask
 from .pool import Pool
@@ -114,6 +115,7 @@ class LeasedPool(Pool):
         self._demands: dict[str, Demand] = {}
         self._handles: dict[str, Any] = {}
         self._proven: set[str] = set()
+        self._faults = FaultReports()
         self._blobs = BlobCache(supervisor.send)
         self._running: set[asyncio.Task[None]] = set()
         self._granted = asyncio.Event()
@@ -242,6 +244,10 @@ class LeasedPool(Pool):
         answers = await asyncio.gather(*(self._ask_progress(worker, job) for worker in workers))
         return {label: frames for answer in answers for label, frames in answer.items()}
 
+    def found_wrong(self, job: str, label: str, reason: str) -> None:
+        self._faults.found_wrong(job, label, reason)
+        self._lease_renewal.report_soon()
+
     async def aclose(self) -> None:
         """Cancel running work, give it half a second to end, and release the workers."""
         if self._closing is None:
@@ -255,7 +261,8 @@ class LeasedPool(Pool):
         jobs = tuple(JobReport(demand, self._leases.held(name)) for name, demand in demands.items())
         where = f"{socket.gethostname()} process {os.getpid()}"
         proven = tuple(worker for worker in self._proven if worker in self._handles)
-        return ClientReport(self._client, where, next(self._sequence), jobs, proven, self._lease_renewal.grants.number)
+        number, faults = self._lease_renewal.grants.number, self._faults.recent
+        return ClientReport(self._client, where, next(self._sequence), jobs, proven, number, faults)
 
     def _accept_grants(self) -> None:
         grants = self._lease_renewal.grants
@@ -306,6 +313,7 @@ class LeasedPool(Pool):
             run = self._handles[worker].run.remote(self._run_name(task), pending.packed, *pending.blobs)
             outcome: Outcome[Any] = await _settled(run)
             pending.settle(outcome)
+            self._faults.ended(pending.work, worker, outcome)
             if outcome.error is not None and outcome.error.retry is Retry.ELSEWHERE:
                 # It ends itself and answers no more: its other work is lost.
                 self._forget_worker(worker)

@@ -83,6 +83,10 @@ class Pool(ABC):
     async def progress(self, job: str) -> Mapping[str, int]:
         """Frames done so far by the running work of ``job``, by label. Never raises for a lost worker."""
 
+    def found_wrong(self, job: str, label: str, reason: str) -> None:
+        """Report that the last result of this piece of work failed a check; a pool without devices ignores it."""
+        del job, label, reason
+
     @abstractmethod
     async def aclose(self) -> None:
         """Cancel running work, stop the workers within about a second, and release everything. Idempotent."""

@@ -30,13 +30,14 @@ class WorkerFacts:
     """What a worker process reports once it is up.
 
     ``device`` is the identity of its GPU or slice (``gpu_identity``), "" for none; ``cores`` are those of its
-    reservation.
+    reservation. ``trouble`` says why it does not use that device.
     """
 
     pid: int
     slots: int
     device: str = ""
     cores: int = 0
+    trouble: str = ""
 
 
 @dataclass(frozen=True, slots=True)

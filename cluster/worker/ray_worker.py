@@ -15,7 +15,7 @@ from ...actors.media.kept_sources import KEPT
 from ...actors.nvidia.gpu import Gpu
 from ...actors.watchdog import process_watch
 from ...errors import Cancelled, CodecfleetError
-from ..probes.gpus.visible_device import narrow, open_nvml, show_the_gpu
+from ..probes.gpus.visible_device import TakenDevice, narrow, open_nvml, show_the_gpu
 from .blobs import unpack
 from .heartbeat import Heartbeat, WorkerFacts, recycle
 from .outcome import Outcome, failed, unreadable
@@ -37,6 +37,7 @@ class RayWorker:
         takes_gpu: use the GPU that Ray assigned to this process, and hide all others.
         part: the slice to take, where the GPU is cut into several.
         counts_slices: whether Ray counts slices as GPUs there (``gpu_identity.Units``).
+        avoided: the machine's devices in quarantine: given one of them, the process only holds it.
         dla: the number of this process's DLA; its networks run only there.
         cores: how many cores are reserved for it.
         fence_s: end the process when it was not renewed for this long; None never does. A worker cut off from its
@@ -50,16 +51,18 @@ class RayWorker:
         takes_gpu: bool = False,
         part: int = 0,
         counts_slices: bool = False,
+        avoided: tuple[str, ...] = (),
         dla: int | None = None,
         cores: int = 0,
         fence_s: float | None = None,
     ) -> None:
         self._slots = slots
         self._cores = cores
-        self._device = _take_device(part, counts_slices=counts_slices) if takes_gpu else ""
+        taken = _take_device(part, avoided, counts_slices=counts_slices) if takes_gpu else TakenDevice("")
+        self._taken = taken
         self._began_s = time.monotonic()
-        # On a GPU without a slice of that number the device is "": the supervisor gives such a worker no work.
-        self._gpu = gpu = Gpu() if self._device else None
+        # Without a slice of that number, or with trouble, the supervisor gives the worker no work.
+        self._gpu = gpu = Gpu() if taken.identity and not taken.trouble else None
         if gpu is not None:
             gpu.warm_up()
         if dla is not None:
@@ -140,7 +143,7 @@ class RayWorker:
     async def facts(self) -> WorkerFacts:
         """Return this process's identity; the answer shows that our code is importable in it."""
         self._renewed_s = time.monotonic()
-        return WorkerFacts(os.getpid(), self._slots, self._device, self._cores)
+        return WorkerFacts(os.getpid(), self._slots, self._taken.identity, self._cores, self._taken.trouble)
 
     async def heartbeat(self) -> Heartbeat:
         """Return its state. The caller owns this worker, so the call renews it."""
@@ -182,12 +185,12 @@ class RayWorker:
         os._exit(FENCED_CODE)
 
 
-def _take_device(part: int, *, counts_slices: bool) -> str:
-    """Narrow this process to Ray's GPU before NVIDIA's packages are imported; return its identity."""
+def _take_device(part: int, avoided: tuple[str, ...], *, counts_slices: bool) -> TakenDevice:
+    """Narrow this process to Ray's GPU before NVIDIA's packages are imported."""
     import ray
 
     given = ray.get_runtime_context().get_accelerator_ids().get("GPU", [])
-    return narrow(given, os.environ, open_nvml(), part=part, counts_slices=counts_slices)
+    return narrow(given, os.environ, open_nvml(), part=part, counts_slices=counts_slices, avoided=avoided)
 
 
 def _keep_to_dla(dla: int) -> None:

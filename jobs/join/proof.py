@@ -9,6 +9,7 @@ from pathlib import Path
 import av.error
 
 from ...actors.media.opening import open_source
+from ...actors.segment.encoding import EncodedSegment
 from ...errors import InputError, ProofFailed
 from ..board.board import Run, seams_agree
 from ..carry.containers import Container
@@ -31,15 +32,23 @@ def check_manifest(segments: Sequence[SpooledSegment], runs: Sequence[Run], plan
         message = f"{len(covered)} of {planned} planned segments were joined, or not in their order"
         raise ProofFailed(message, _REPORT_IT)
     for segment in segments:
-        facts = segment.facts
-        if facts.tally.frames != facts.frames_out or int(facts.sizes_bytes.sum()) != segment.payload_bytes:
-            message = f"segment {facts.segment} took {facts.tally.frames} frames and gave {facts.frames_out}"
-            raise ProofFailed(message, _REPORT_IT)
+        if wrong := miscounted(segment.facts, segment.payload_bytes):
+            raise ProofFailed(wrong, _REPORT_IT)
     held = [s.facts for s in segments if s.facts.tally.first_ticks is not None]
     for left, right in pairwise(held):
         if (left.tally.last_ticks or 0) >= (right.tally.first_ticks or 0):
             message = f"segments {left.segment} and {right.segment} overlap at tick {right.tally.first_ticks}"
             raise ProofFailed(message, _REPORT_IT)
+
+
+def miscounted(segment: EncodedSegment, payload_bytes: int) -> str:
+    """Return how a segment's result contradicts itself, "" where it does not."""
+    taken, given, told_bytes = segment.tally.frames, segment.frames_out, int(segment.sizes_bytes.sum())
+    if taken != given:
+        return f"segment {segment.segment} took {taken} frames and gave {given}"
+    if told_bytes != payload_bytes:
+        return f"segment {segment.segment} has {payload_bytes} bytes, and its packets {told_bytes}"
+    return ""
 
 
 def prove(path: Path, container: Container, segments: Sequence[SpooledSegment], joined: JoinedTrack) -> Proof:

@@ -10,12 +10,12 @@ from typing import TypeVar
 from ...actors.segment.encoding import EncodedSegment, EncodeSegment
 from ...actors.tracks.audio import EncodedTrack
 from ...cluster.client.pool import Pool
-from ...errors import CodecfleetError, InputDamaged, Retry
-from ..board.board import ATTEMPTS, Board, Finished, Run
+from ...errors import CodecfleetError, EncoderFailed, InputDamaged, Retry
+from ..board.board import ATTEMPTS, Board, Finished, Lost, Run
 from ..board.loop import BoardLoop, PoolCapacity, finished
 from ..board.threads import in_thread, shielded
 from ..join.gather import Gather
-from ..join.proof import check_manifest
+from ..join.proof import check_manifest, miscounted
 from ..join.rate_guard import RateGuard
 from ..join.spool import Spool, SpooledSegment
 from ..join.video_track import JoinedTrack
@@ -112,9 +112,12 @@ class TrackRun:
     def _segment_work(self, run: Run) -> EncodeSegment:
         return self._plan.work(self._job, run.segment, run.until, run.entry_moves)
 
-    async def _accept(self, run: Run, result: EncodedSegment) -> Finished:
-        """Write a result's payload to disk before the board sees it."""
+    async def _accept(self, run: Run, result: EncodedSegment) -> Finished | Lost:
+        """Write a result's payload to disk before the board sees it; one that contradicts itself is lost."""
         await in_thread(self._stamp.check)
+        if wrong := miscounted(result, len(result.payload)):
+            self._pool.found_wrong(self._job, self._segment_work(run).label, wrong)
+            return Lost(run.segment, EncoderFailed(wrong, "It is encoded again."))
         if self._plan.spec.strict and result.tally.damaged:
             message = f"{self._plan.spec.source} is damaged around segment {run.segment}"
             raise InputDamaged(message, "Leave out --strict to encode what can be decoded.")

@@ -49,7 +49,7 @@ def test_the_table_of_states_is_the_edges() -> None:
         f"did not reserve it within {SETTINGS.reserve_limit_s:g} s",
         f"did not answer within {SETTINGS.start_limit_s:g} s",
         f"is given {SETTINGS.ping_limit_s:g} s",
-        f"A quarantined station gets nothing for {SETTINGS.quarantine_s:g} s",
+        f"A quarantined CPU or DLA station gets nothing for {SETTINGS.quarantine_s:g} s",
         f"no heartbeat for {SETTINGS.fence_s:g} s",
         f"holds {Policy().gpu_share:g} of a GPU",
         f"neither driver nor worker for {SETTINGS.retire_s / 60:g} minutes",

@@ -16,6 +16,7 @@ from typing import Any
 from codecfleet.actors.decode.decoding import DecodeRange, DecodeTally, decode_range, picture_hash
 from codecfleet.actors.device.work import Work, WorkContext
 from codecfleet.actors.nvidia.gpu import Gpu
+from codecfleet.cluster.probes.gpus.visible_device import TakenDevice
 from codecfleet.cluster.worker import ray_worker, second_process
 from codecfleet.errors import EngineUnfit
 from codecfleet.jobs.plan.plan import plan_transcode
@@ -157,4 +158,4 @@ def seize(folder: str, what: str) -> None:
 
 
 def _alone_on_a_gpu() -> None:
-    ray_worker._take_device = lambda *_, **__: "GPU-0"  # type: ignore[attr-defined]
+    ray_worker._take_device = lambda *_, **__: TakenDevice("GPU-0")  # type: ignore[attr-defined]

@@ -63,6 +63,11 @@ class InferSegment(Work[InferredSegment]):
     rule: PixelRule = field(default_factory=PixelRule)
     networks: Callable[[], WarmNetworks] = warm_networks
 
+    @property
+    def file(self) -> str:
+        """Name its source."""
+        return self.decode.source
+
     def run(self, context: WorkContext) -> InferredSegment:
         """Run in the calling thread.
 

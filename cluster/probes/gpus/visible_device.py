@@ -6,8 +6,8 @@ PyNvVideoCodec's capability calls always ask ordinal 0: with one visible device,
 more than one MIG slice, so slices that share a GPU of Ray's have a process each.
 """
 
-from collections.abc import Mapping, MutableMapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ....errors import FleetUnavailable
@@ -21,6 +21,14 @@ CUDA_VARIABLE = "CUDA_VISIBLE_DEVICES"
 CONTAINER_VARIABLE = "NVIDIA_VISIBLE_DEVICES"
 
 
+@dataclass(frozen=True, slots=True)
+class TakenDevice:
+    """The device that a process sees, by its identity on its machine; ``trouble`` says why it sees none after all."""
+
+    identity: str
+    trouble: str = ""
+
+
 def narrow(
     given: Sequence[str],
     environment: MutableMapping[str, str],
@@ -28,8 +36,9 @@ def narrow(
     *,
     part: int = 0,
     counts_slices: bool = False,
-) -> str:
-    """Make one device the only one that this process sees; return its identity on this machine.
+    avoided: Collection[str] = (),
+) -> TakenDevice:
+    """Make one device the only one that this process sees; return which.
 
     Args:
         given: what Ray's ``get_accelerator_ids()["GPU"]`` says.
@@ -37,21 +46,24 @@ def narrow(
         nvml: an initialised pynvml, or a fake; None where there is none.
         part: which slice of the GPU that Ray gave, where that is cut into several.
         counts_slices: whether Ray's numbers count slices on this machine (``gpu_identity.Units``).
+        avoided: devices in quarantine: given one of them, the process sees no GPU.
 
     Returns:
-        The identity; "" where the GPU that Ray gave has no slice of that number, and then the process sees no GPU.
+        The identity; "" where the GPU that Ray gave has no slice of that number, or is gone. Then, and with trouble,
+        the process sees no GPU.
 
     Raises:
-        FleetUnavailable: Ray gave none or several, or one that is not there.
+        FleetUnavailable: Ray gave none or several, or there is no driver.
     """
     if len(given) != 1:
         message = f"Ray gave this worker {len(given)} GPUs instead of one"
         raise FleetUnavailable(message, "Start the Ray node with --num-gpus, one for each GPU or slice.")
-    parts = _given_parts(given[0], environment, nvml, counts_slices=counts_slices)
+    parts, trouble = _given_parts(given[0], environment, nvml, counts_slices=counts_slices)
     mine = parts[part] if part < len(parts) else DevicePart("", "")
-    environment[CUDA_VARIABLE] = mine.visible
+    trouble = trouble or ("it is in quarantine" if mine.identity in avoided else "")
+    environment[CUDA_VARIABLE] = "" if trouble else mine.visible
     environment["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
-    return mine.identity
+    return TakenDevice(mine.identity, trouble)
 
 
 def show_the_gpu(environment: MutableMapping[str, str]) -> None:
@@ -69,21 +81,19 @@ def _given_parts(
     nvml: Any | None,
     *,
     counts_slices: bool,
-) -> tuple[DevicePart, ...]:
+) -> tuple[tuple[DevicePart, ...], str]:
+    """Return the devices behind what Ray gave, and why they are of no use, "" where they are."""
     if nvml is None:
         if not entry.isdigit():
-            return (DevicePart(entry, entry),)
+            return (DevicePart(entry, entry),), ""
         message = f"Ray gave GPU {entry}, and no NVIDIA driver is there to say which that is"
         raise FleetUnavailable(message, "Install the driver, or start the Ray node without GPUs.")
     gpus = shown_gpus(nvml, environment).given
     parts = unit_given(entry, gpus, counts_slices=counts_slices)
     if parts is None:
-        message = f"Ray gave GPU {entry}, which the NVIDIA driver does not know"
-        raise FleetUnavailable(message, "Start the Ray node again: its GPUs have changed since.")
+        return (), f"Ray gave GPU {entry}, which the NVIDIA driver does not know: start the Ray node again"
     trouble = next((gpu.trouble for gpu in gpus if gpu.trouble and not set(parts).isdisjoint(gpu.parts)), "")
-    if trouble:
-        raise FleetUnavailable(f"Ray gave GPU {entry}, and {trouble}", "Run codecfleet doctor on its machine.")
-    return parts
+    return parts, f"Ray gave GPU {entry}, and {trouble}" if trouble else ""
 
 
 def shown_gpus(nvml: Any, environment: Mapping[str, str]) -> ShownGpus:

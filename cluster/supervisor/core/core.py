@@ -6,17 +6,19 @@ not matter, nor whether one arrives twice. It runs in the cluster's supervisor a
 Ray.
 """
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ...placement.model.caps import with_caps
 from ...placement.model.demand import Demand
-from ...placement.model.inventory import Inventory, processor_name
+from ...placement.model.inventory import Device, Inventory, processor_name
 from ...placement.model.policy import Policy
 from ...placement.model.preview import PlacementPreview, preview_of
 from ...probes.report.device_report import DeviceKind
 from ..state import events
 from ..state.clients import ClientBook
 from ..state.events import Abandon, Effect, Note, Order, Probe, Remember, Start, Stop, SupervisorEvent
+from ..state.quarantine import Blame, Cause, back_off_s
 from ..state.settings import SupervisorSettings
 from ..state.state import SupervisorState
 from ..state.stations import (
@@ -30,8 +32,9 @@ from ..state.stations import (
     unseen_station,
 )
 from .effective import effective_nodes
-from .health import forget_xids, probe_passed, see_encoding, see_health, unsee_health
+from .health import forget_xids, see_encoding, see_health, unsee_health
 from .planner import Planner
+from .quarantining import begin_trials, end_rests, miss_trials, quarantine, recalled, resolved, take_faults, take_trials
 from .reconcile import reconcile
 
 if TYPE_CHECKING:
@@ -80,6 +83,7 @@ class Core:
             events.Encoding: lambda event, _now_s: see_encoding(self.state, event),
             events.HealthSeen: lambda event, now_s: see_health(self.state, self._planner, event, now_s),
             events.HealthUnseen: lambda event, _now_s: unsee_health(self.state, event),
+            events.QuarantinesRecalled: lambda event, _now_s: recalled(self.state, event.records),
             events.Ended: self._ended,
         }
 
@@ -136,8 +140,8 @@ class Core:
         if book is None:
             return []
         book.report(self._planner.seen(event.node))
-        probe_passed(book)
         effects: list[Effect] = [Note(f"node {self.state.nodes.title(book.ray.node)} was probed: {book.summary}")]
+        effects += take_trials(self.state, book, now_s)
         return effects + self._release_quarantined(event.node.node, now_s)
 
     def _probe_failed(self, event: events.ProbeFailed, now_s: float) -> list[Effect]:
@@ -147,6 +151,7 @@ class Core:
         book.probing_since_s, book.has_answered = None, True
         name = self.state.nodes.title(event.node)
         effects: list[Effect] = [Note(f"node {name} gave no report, so its GPUs are left alone: {event.reason}")]
+        effects += miss_trials(self.state, book, f"its node gave no report: {event.reason}", now_s)
         # Its CPU is used unprobed, so a station on it may try again too.
         return effects + self._release_quarantined(event.node, now_s, kinds=frozenset({DeviceKind.CPU}))
 
@@ -169,8 +174,9 @@ class Core:
             return [Note(f"asked to {event.order.value} {event.node}, which is not a node of this cluster")]
         book.order = event.order
         effects: list[Effect] = []
-        if event.order is Order.UNCORDON and forget_xids(book):
-            effects.append(book.probe_again(now_s))
+        if event.order is Order.UNCORDON and not event.is_recalled:
+            had_any = [forget_xids(book), end_rests(self.state, book, now_s)]
+            effects += [book.probe_again(now_s)] if any(had_any) else []
         if not event.is_recalled:
             effects.append(Remember({each.ray.node: each.order for each in self.state.nodes if each.has_order}))
         before = " before" if event.is_recalled else ""
@@ -187,7 +193,10 @@ class Core:
         book.reserved_cores = event.cores
         book.unreserved_next, book.unreserved = False, ""
         slots = event.cores if event.cores and book.station.is_processor else book.station.slots
-        return [Start(event.worker, book.station, slots)]
+        node = self.state.nodes.get(book.station.node)
+        gpus = () if node is None or not book.station.takes_gpu else node.gpus
+        avoided = frozenset(gpu.device for gpu in gpus if node is not None and node.quarantine_of(gpu.device))
+        return [Start(event.worker, book.station, slots, avoided)]
 
     def _not_reserved(self, event: events.NotReserved, now_s: float) -> list[Effect]:
         book = self._of(event.worker, StationState.RESERVING)
@@ -205,14 +214,34 @@ class Core:
         book = self._of(event.worker, StationState.STARTING)
         if book is None:
             return [Stop(event.worker)]
-        is_empty = book.station.takes_gpu and not event.facts.device
-        book.to(StationState.READY, now_s, "the GPU that Ray gave it has no slice for it" if is_empty else "")
+        book.to(StationState.READY, now_s)
         book.occupy(event.facts)
-        if is_empty:
-            # It keeps that GPU until it has been idle for a while, so that Ray gives the next worker another.
-            return [Note(f"{self.state.named(book)} gets no work: {book.reason}")]
+        effects = self._check_device(book, now_s)
+        if book.is_holding and book.facts is not None:
+            # It keeps that GPU for a while, so that Ray gives the next worker another.
+            book.reason = book.facts.trouble or "the GPU that Ray gave it has no slice for it"
+            return [*effects, Note(f"{self.state.named(book)} gets no work: {book.reason}")]
         took = f" on {event.facts.device}" if event.facts.device else ""
-        return [Note(f"{self.state.named(book)} is up{took}: process {event.facts.pid}, {event.facts.slots} slots")]
+        line = f"{self.state.named(book)} is up{took}: process {event.facts.pid}, {event.facts.slots} slots"
+        return [*effects, Note(line)]
+
+    def _check_device(self, book: StationBook, now_s: float) -> list[Effect]:
+        """Compare a worker's device with the quarantines: they may have changed while it started."""
+        node = self.state.nodes.get(book.station.node)
+        if node is None or book.facts is None or not book.station.takes_gpu:
+            return []
+        book.device = resolved(node, book.device)
+        held, trouble = node.quarantine_of(book.device), book.facts.trouble
+        if held is None and trouble:
+            device = self._device_of(book)
+            return [] if device is None else quarantine(self.state, node, device, Blame(Cause.POLL, trouble, now_s))
+        if held is not None:
+            book.facts = replace(book.facts, trouble=trouble or "it is in quarantine")
+        return []
+
+    def _device_of(self, book: StationBook) -> Device | None:
+        node = self.state.nodes.get(book.station.node)
+        return None if node is None else next((each for each in node.gpus if each.device == book.device), None)
 
     def _died(self, event: events.Died, now_s: float) -> list[Effect]:
         book = self._of(event.worker, StationState.STARTING, StationState.READY)
@@ -226,12 +255,21 @@ class Core:
             book.rest_until_s = now_s + RESTS_S[book.deaths_in_a_row - 1]
             self._wake(book, now_s)
             return [*effects, Note(f"{self.state.named(book)} died and is replaced: {event.reason}")]
-        book.to(
-            StationState.QUARANTINED, now_s, f"its processes died {book.deaths_in_a_row} times in a row: {event.reason}"
-        )
-        book.rest_until_s = now_s + self.state.settings.quarantine_s * 2**book.quarantines
+        return [*effects, *self._give_up(book, event.reason, now_s)]
+
+    def _give_up(self, book: StationBook, reason: str, now_s: float) -> list[Effect]:
+        """Put the device of a station that keeps dying into quarantine, or the station where that is not known."""
+        why = f"its processes died {book.deaths_in_a_row} times in a row: {reason}"
+        device, node = self._device_of(book), self.state.nodes.get(book.station.node)
+        if book.state is StationState.READY and device is not None and node is not None:
+            book.to(StationState.RESTING, now_s, reason)
+            book.rest_until_s, book.deaths_in_a_row = now_s, 0
+            self._wake(book, now_s)
+            return quarantine(self.state, node, device, Blame(Cause.DEATHS, why, now_s))
+        book.to(StationState.QUARANTINED, now_s, why)
+        book.rest_until_s = now_s + back_off_s(self.state.settings.quarantine_s, book.quarantines)
         book.quarantines += 1
-        return [*effects, Note(f"{self.state.named(book)} is in quarantine: {book.reason}")]
+        return [Note(f"{self.state.named(book)} is in quarantine: {book.reason}")]
 
     def _stopped(self, event: events.Stopped, now_s: float) -> list[Effect]:
         book = self._of(event.worker, StationState.LEAVING)
@@ -273,8 +311,13 @@ class Core:
         for worker in event.report.proven:
             if self.state.is_live(worker):
                 self.state.stations[station_of(worker)].deaths_in_a_row = 0
-        came = is_new and self.state.clients.get(event.report.client) is not None
-        return [Note(f"client {event.report.where} came")] if came else []
+        client = self.state.clients.get(event.report.client)
+        if client is None:
+            return []
+        new = [fault for fault in event.report.faults if fault.number > client.faults_seen]
+        client.faults_seen = max((fault.number for fault in new), default=client.faults_seen)
+        came: list[Effect] = [Note(f"client {event.report.where} came")] if is_new else []
+        return [*came, *take_faults(self.state, new, now_s)]
 
     def _departed(self, event: events.Departed, _now_s: float) -> list[Effect]:
         book = self.state.clients.depart(event.client)
@@ -291,7 +334,7 @@ class Core:
         if overslept_s > 0:
             self.state.clients.excuse(overslept_s)
         self.state.ticked_s = now_s
-        effects = self._expire_clients(now_s)
+        effects = [*self._expire_clients(now_s), *begin_trials(self.state, now_s)]
         for book in self.state.stations.values():
             self._wake(book, now_s)
             if book.state is StationState.QUARANTINED and now_s >= book.rest_until_s:

@@ -4,10 +4,12 @@ from collections.abc import Callable
 
 from ...placement.assign.networks import no_dla_for
 from ...placement.model.demand import Demand
-from ...placement.model.inventory import Inventory
+from ...placement.model.inventory import DeviceState, Inventory
 from ...placement.model.placement import Placement
+from ...probes.report.device_report import DeviceKind
 from ..state.clients import ClientBook, JobBook
 from ..state.messages import Grants
+from ..state.quarantine import Cause
 from ..state.state import Stranded, SupervisorState
 from ..state.stations import DEATHS_IN_A_ROW_MAX, NOT_STARTED, StationBook, StationState
 from .assigning import promise
@@ -79,15 +81,32 @@ def _why_broken(state: SupervisorState, job: JobBook, now_s: float) -> str:
     if not job.demand.needs_devices:
         return ""
     gpus = [book for book in state.stations.values() if book.station.takes_gpu]
-    return _why_all_rest(gpus, "GPU's worker process") or _why_stranded(state, job, now_s)
+    resting = _why_all_rest(gpus, "GPU's worker process") or _why_all_away(state)
+    return resting or _why_stranded(state, job, now_s)
+
+
+def _why_all_away(state: SupervisorState) -> str:
+    """Say why no GPU is left: those that were usable are in quarantine for what happened at work; else ""."""
+    nodes = [node for node in state.nodes if node.ray.gpus]
+    devices = [(node, device) for node in nodes for device in node.node.devices if device.kind is not DeviceKind.CPU]
+    if any(device.state is DeviceState.OPEN for _, device in devices) or not all(node.has_answered for node in nodes):
+        return ""
+    found = [each for node, device in devices if (each := node.quarantine_of(device.device)) is not None]
+    died = next((each for each in found if each.cause is Cause.DEATHS), None)
+    if died is not None:
+        return f"every GPU's worker process died {DEATHS_IN_A_ROW_MAX} times in a row: {_cause_of(died.reason)}"
+    failed = next((each for each in found if each.cause is Cause.FAULTS), None)
+    return "" if failed is None else f"every GPU is in quarantine: {failed.reason}"
 
 
 def _why_all_rest(books: list[StationBook], whose: str) -> str:
     if not books or any(book.state is not StationState.QUARANTINED for book in books):
         return ""
-    reason = books[0].reason
-    cause = reason.partition("in a row: ")[2] or reason
-    return f"every {whose} died {DEATHS_IN_A_ROW_MAX} times in a row: {cause}"
+    return f"every {whose} died {DEATHS_IN_A_ROW_MAX} times in a row: {_cause_of(books[0].reason)}"
+
+
+def _cause_of(reason: str) -> str:
+    return reason.partition("in a row: ")[2] or reason
 
 
 def _why_never(state: SupervisorState, now_s: float) -> tuple[str, str]:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ...placement.model.caps import SessionRefused, SessionsOpen, record_cap, record_open
-from ...placement.model.inventory import Device, DeviceState
+from ...placement.model.inventory import Device
 from ...probes.gpus.live_health import DeviceHealth
 from ...probes.report.absence import known
 from ...probes.report.gpu_identity import on_node
@@ -13,9 +13,11 @@ from ...probes.report.xids import XidAction, worst_action, xid_rule
 from ..state.conditions import Condition, OwnLoad, next_condition, unseen
 from ..state.events import Effect, Encoding, HealthSeen, HealthUnseen, Note
 from ..state.nodes import NodeBook
+from ..state.quarantine import Blame, Cause
 from ..state.state import SupervisorState
 from ..state.stations import StationBook, StationState, station_of
 from .planner import Planner
+from .quarantining import named, quarantine
 
 if TYPE_CHECKING:
     from ...probes.report.engines import Engine
@@ -45,11 +47,12 @@ def see_health(state: SupervisorState, planner: Planner, event: HealthSeen, now_
             effects += _heed_xids(state, book, device, seen.health.xids, stations)
             before_poll = book.conditions.get(device.device)
             condition = book.conditions[device.device] = _next(before_poll, seen, own, now_s)
-            if condition.sick and condition.sick != ("" if before_poll is None else before_poll.sick):
-                effects.append(Note(f"{_named(state, device)} gets no new work: {condition.sick}"))
+            if condition.trouble:
+                blame = Blame(Cause.POLL, condition.trouble, now_s, until_uncordon=bool(condition.xids))
+                effects += quarantine(state, book, device, blame)
     if book.node != before:
         state.is_settled = False
-    return effects + _probe_recovered(book, now_s)
+    return effects
 
 
 def unsee_health(state: SupervisorState, event: HealthUnseen) -> list[Effect]:
@@ -64,11 +67,6 @@ def unsee_health(state: SupervisorState, event: HealthUnseen) -> list[Effect]:
         state.is_settled = False
     name = state.nodes.title(event.node)
     return [Note(f"the GPUs of node {name} could not be polled: {event.reason}")] if is_news else []
-
-
-def probe_passed(book: NodeBook) -> None:
-    """Let recovered devices work again: their node has passed a probe."""
-    book.conditions = {name: replace(each, sick=each.trouble) for name, each in book.conditions.items()}
 
 
 def forget_xids(book: NodeBook) -> bool:
@@ -124,7 +122,7 @@ def _heed_xids(
             station.recycle_due = f"its GPU raised Xid {killing}"
             state.is_settled = False
     rules = [xid_rule(xid) for xid in dict.fromkeys(xids)]
-    name = _named(state, device)
+    name = named(state, device)
     return [Note(f"{name}: Xid {rule.xid}, {rule.name}: {rule.action.value}: {rule.reason}") for rule in rules]
 
 
@@ -149,20 +147,6 @@ def _own_load(
             for engine, part in planner.engine_parts(job.demand, device, speed_fps, kinds).items():
                 parts[engine] = max(parts.get(engine, 0.0), part)
     return OwnLoad(has_worker=bool(here) or starting, is_working=is_working, parts=parts, encoder_sessions=sessions)
-
-
-def _probe_recovered(book: NodeBook, now_s: float) -> list[Effect]:
-    """Probe a node again whose sick device seems well: it may work once it has passed."""
-    waits = any(each.sick and not each.trouble for each in book.conditions.values())
-    stale = any(
-        device.state is DeviceState.QUARANTINED and (each := book.conditions.get(device.device)) and not each.trouble
-        for device in book.gpus
-    )
-    return [book.probe_again(now_s)] if (waits or stale) and not book.is_probing(now_s) else []
-
-
-def _named(state: SupervisorState, device: Device) -> str:
-    return f"{device.name} ({device.device}) of node {state.nodes.title(device.node)}"
 
 
 def see_encoding(state: SupervisorState, event: Encoding) -> list[Effect]:

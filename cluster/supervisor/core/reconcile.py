@@ -117,7 +117,8 @@ def _give_back_unused(state: SupervisorState, now_s: float) -> list[Effect]:
     for name, book in state.stations.items():
         if book.state is not StationState.READY:
             continue
-        if name in state.targets or any(job.occupies(book.worker) for job in jobs):
+        is_used = name in state.targets or any(job.occupies(book.worker) for job in jobs)
+        if is_used or _keeps_a_sick_gpu(state, book):
             book.unused_since_s = None
             continue
         if book.unused_since_s is None:
@@ -127,6 +128,15 @@ def _give_back_unused(state: SupervisorState, now_s: float) -> list[Effect]:
             book.to(StationState.LEAVING, now_s, "unused")
             effects.append(Stop(book.worker))
     return effects
+
+
+def _keeps_a_sick_gpu(state: SupervisorState, book: StationBook) -> bool:
+    """Return whether a station holds a quarantined GPU, which Ray would else give to another that is wanted there."""
+    node = state.nodes.get(book.station.node)
+    if node is None or not book.is_holding or book.outgoing or node.quarantine_of(book.device) is None:
+        return False
+    wanted = (state.stations[name].station for name in state.targets)
+    return any(each.takes_gpu and each.node == book.station.node for each in wanted)
 
 
 def _patience_s(state: SupervisorState, book: StationBook) -> float | None:

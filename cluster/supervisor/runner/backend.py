@@ -10,7 +10,7 @@ from ...placement.model.inventory import Node
 from ...probes.gpus.live_health import DeviceHealth
 from ...probes.report.absence import Maybe
 from ...worker.heartbeat import Heartbeat, WorkerFacts
-from ..state.events import Order, Reserve, Start
+from ..state.events import Reserve, Start
 from ..state.messages import FoundWorker, RayNode
 
 
@@ -77,12 +77,12 @@ class ClusterBackend(ABC):
         """Store bytes where every worker can fetch them; return a reference for calls of workers."""
 
     @abstractmethod
-    async def remember(self, orders: dict[str, Order]) -> None:
-        """Store users' orders for nodes beyond this supervisor's life: {node: order}."""
+    async def keep(self, key: str, value: bytes) -> None:
+        """Store a value beyond this supervisor's life."""
 
     @abstractmethod
-    async def recall(self) -> dict[str, Order]:
-        """Return the orders that were stored last."""
+    async def kept(self, key: str) -> bytes | None:
+        """Return the value that was stored last; None if nothing."""
 
     @abstractmethod
     def world_is_gone(self) -> str:

@@ -17,7 +17,7 @@ from ...placement.model.inventory import Node
 from ...probes.report.device_report import DeviceKind
 from ...survey.known_gpus import NO_GPUS, KnownGpus
 from ...worker.heartbeat import WorkerFacts
-from ..state.events import Order, Reserve, Start
+from ..state.events import Reserve, Start
 from ..state.messages import FoundWorker, RayNode
 from .ray_calls import ProbeNode, RayCalls, share_of_gpu
 
@@ -113,13 +113,14 @@ class PrivateBackend(RayCalls):
         """Do nothing: nothing is reserved."""
         del in_use
 
-    async def remember(self, orders: dict[str, Order]) -> None:
+    async def keep(self, key: str, value: bytes) -> None:
         """Do nothing: a private Ray has no later supervisor."""
-        del orders
+        del key, value
 
-    async def recall(self) -> dict[str, Order]:
+    async def kept(self, key: str) -> bytes | None:
         """Return nothing: a private Ray has no earlier supervisor."""
-        return {}
+        del key
+        return None
 
     def world_is_gone(self) -> str:
         reason = "its node does not answer" if self._node_lost else self._why_ended()

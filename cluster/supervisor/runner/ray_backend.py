@@ -11,7 +11,6 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
-import msgpack
 import ray
 from ray.util import list_named_actors
 from ray.util.placement_group import PlacementGroup, placement_group, placement_group_table, remove_placement_group
@@ -22,6 +21,7 @@ from ...ray.private_ray import NAMESPACE
 from ...ray.ray_internals import draining_nodes, free_resources_by_node, keep_in_cluster, kept_in_cluster
 from ...worker.heartbeat import WorkerFacts
 from ..state.events import Order, Reserve, Start
+from ..state.kept import ORDERS_KEY, unpack_orders
 from ..state.messages import FoundWorker, RayNode
 from ..state.stations import bundle_of, station_of
 from .ray_calls import Actor, ProbeNode, RayCalls, on_ray_node, share_of_gpu
@@ -32,7 +32,6 @@ GPU_PREFIX = "codecfleet-gpu "
 _NODE_LABEL = "ray.io/node-id"
 MARKET_LABEL, SPOT = "ray.io/market-type", "spot"
 """Ray's label of a node that its cloud may take away at any moment."""
-ORDERS_KEY = "codecfleet/orders"
 ADOPT_LIMIT_S = 5.0
 
 
@@ -146,12 +145,11 @@ class RayBackend(RayCalls):
             await asyncio.to_thread(remove_placement_group, group)
         await self._shared.give_back(worker, {*self._sizes, *self._actors})
 
-    async def remember(self, orders: dict[str, Order]) -> None:
-        packed = msgpack.packb({node: order.value for node, order in orders.items()})
-        await asyncio.to_thread(keep_in_cluster, ORDERS_KEY, packed)
+    async def keep(self, key: str, value: bytes) -> None:
+        await asyncio.to_thread(keep_in_cluster, key, value)
 
-    async def recall(self) -> dict[str, Order]:
-        return await recall_orders()
+    async def kept(self, key: str) -> bytes | None:
+        return await asyncio.to_thread(kept_in_cluster, key)
 
     def world_is_gone(self) -> str:
         """Return nothing: a cluster that is gone takes the supervisor with it."""
@@ -180,8 +178,7 @@ def live_nodes() -> tuple[RayNode, ...]:
 
 async def recall_orders() -> dict[str, Order]:
     """Return users' orders for nodes, as the supervisor stored them."""
-    packed = await asyncio.to_thread(kept_in_cluster, ORDERS_KEY)
-    return {} if packed is None else {node: Order(order) for node, order in msgpack.unpackb(packed).items()}
+    return unpack_orders(await asyncio.to_thread(kept_in_cluster, ORDERS_KEY))
 
 
 def _reserve_on(node: str, bundle: dict[str, float], name: str) -> PlacementGroup:

@@ -109,6 +109,7 @@ class RayCalls(ClusterBackend):
             takes_gpu=order.station.takes_gpu,
             part=order.station.part,
             counts_slices=order.station.counts_slices,
+            avoided=tuple(name.removeprefix(f"{order.station.node}/") for name in sorted(order.avoided)),
             dla=order.station.dla,
             cores=cores,
             fence_s=fence_s,

@@ -22,7 +22,27 @@ from ...worker.heartbeat import Heartbeat, speed_between
 from ..core.core import Core
 from ..core.granting import grants_for
 from ..state import events
-from ..state.events import Abandon, Effect, Note, Order, Probe, Remember, Reserve, Start, Stop, SupervisorEvent
+from ..state.events import (
+    Abandon,
+    Effect,
+    KeepQuarantines,
+    Note,
+    Order,
+    Probe,
+    Remember,
+    Reserve,
+    Start,
+    Stop,
+    SupervisorEvent,
+)
+from ..state.kept import (
+    ORDERS_KEY,
+    QUARANTINES_KEY,
+    pack_orders,
+    pack_quarantines,
+    unpack_orders,
+    unpack_quarantines,
+)
 from ..state.messages import ClientReport, Grants
 from ..state.settings import SupervisorSettings
 from ..state.stations import IN_USE, StationState
@@ -75,6 +95,7 @@ class SupervisorRunner:
         self._news = asyncio.Event()
         self._rest_until_s = 0.0
         self._recovering = False
+        self._keeping = asyncio.Lock()
         self._waiting: dict[str, asyncio.Event] = {}
         self._sent: dict[str, Grants] = {}
         # Larger than any earlier supervisor's, whose epochs began earlier.
@@ -91,14 +112,26 @@ class SupervisorRunner:
         """See what exists, adopt what an earlier supervisor left, and run."""
         self._decide(events.NodesSeen(await self._backend.look()))
         self._decide(events.Found(await self._backend.find()))
-        for node, order in (await self._backend.recall()).items():
-            self.feed(events.Asked(order, node, is_recalled=True))
+        await self._recall()
         for book in list(self._core.state.stations.values()):
             if book.state is StationState.READY:
                 self._spawn(self._await_death(book.worker))
         self._spawn(self._run_ticks())
         self._spawn(self._run_looks())
         self._spawn(self._polling.run())
+
+    async def _recall(self) -> None:
+        for node, order in unpack_orders(await self._backend.kept(ORDERS_KEY)).items():
+            self.feed(events.Asked(order, node, is_recalled=True))
+        packed = await self._backend.kept(QUARANTINES_KEY)
+        self.feed(events.QuarantinesRecalled(unpack_quarantines(packed, self._utc_offset_s())))
+
+    async def _keep(self, key: str, value: bytes) -> None:
+        async with self._keeping:  # an older value must not overtake a newer one
+            await self._backend.keep(key, value)
+
+    def _utc_offset_s(self) -> float:
+        return time.time() - self._clock()
 
     async def close(self, reason: str) -> None:
         """Stop every worker, release everything, and stop."""
@@ -248,7 +281,10 @@ class SupervisorRunner:
                 case Abandon(worker, client):
                     self._spawn(self._abandon(worker, client))
                 case Remember(orders):
-                    self._spawn(self._backend.remember(orders))
+                    self._spawn(self._keep(ORDERS_KEY, pack_orders(orders)))
+                case KeepQuarantines(records):
+                    packed = pack_quarantines(records, self._utc_offset_s())
+                    self._spawn(self._keep(QUARANTINES_KEY, packed))
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str | None = None) -> None:
         task: asyncio.Task[None] = asyncio.create_task(work, name=name)

@@ -45,6 +45,7 @@ class ClientBook:
     sequence: int
     seen_s: float
     sent_number: int = 0
+    faults_seen: int = 0
     jobs: dict[str, JobBook] = field(default_factory=dict)
 
 

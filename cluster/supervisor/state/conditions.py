@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final
 
-from ...placement.model.inventory import Device, DeviceState
+from ...placement.model.inventory import Device
 from ...probes.gpus.live_health import DeviceHealth
 from ...probes.report.absence import Maybe, Unavailable, known
 from ...probes.report.device_report import why_unplaceable
@@ -67,7 +67,7 @@ class Condition:
     """A device after its last poll.
 
     ``others`` are the fractions of its engines that others use. ``memory_others_bytes`` is None where unknown. ``xids``
-    keep it from work until a user uncordons its node. ``sick`` says why it gets no work, "" where it may.
+    keep it from work until a user uncordons its node.
     """
 
     seen: DeviceHealth
@@ -78,11 +78,10 @@ class Condition:
     memory_others_bytes: int | None = None
     encoder_sessions_others: int = 0
     xids: tuple[int, ...] = ()
-    sick: str = ""
 
     @property
     def trouble(self) -> str:
-        """Why its last poll rules out work, or ""; it may still be ``sick`` then."""
+        """Why its last poll rules out work, or ""; it may still be in quarantine then."""
         return why_unplaceable(replace(self.seen.health, xids=self.xids))
 
 
@@ -117,7 +116,7 @@ def next_condition(
         total = seen.memory.total_bytes
         settled = settle(found.memory_others, memory_others / total, 1, MEMORY_NOTICED)
         found = replace(found, memory_others=settled, memory_others_bytes=int(settled.part * total))
-    return replace(found, sick=found.trouble or ("" if before is None else before.sick))
+    return found
 
 
 def unseen(before: Condition) -> Condition:
@@ -191,7 +190,4 @@ def with_condition(device: Device, condition: Condition) -> Device:
     if condition.memory_others_bytes is not None and not isinstance(condition.seen.memory, Unavailable):
         free = condition.seen.memory.total_bytes - condition.memory_others_bytes
         counted = replace(counted, free_memory_bytes=max(0, free))
-    if condition.sick and device.state is DeviceState.OPEN:
-        reason = condition.trouble or f"{condition.sick}, and no probe has passed since"
-        counted = replace(counted, state=DeviceState.QUARANTINED, state_reason=reason)
     return counted

@@ -10,6 +10,7 @@ from ...placement.model.inventory import Node
 from ...probes.gpus.live_health import DeviceHealth
 from ...worker.heartbeat import WorkerFacts
 from .messages import ClientReport, FoundWorker, RayNode
+from .quarantine import DeviceRecord
 from .stations import Station
 
 
@@ -129,6 +130,13 @@ class Asked(SupervisorEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class QuarantinesRecalled(SupervisorEvent):
+    """An earlier supervisor kept these records of quarantined devices, with times on this one's clock."""
+
+    records: dict[str, DeviceRecord]
+
+
+@dataclass(frozen=True, slots=True)
 class Ticked(SupervisorEvent):
     """Time passed."""
 
@@ -210,10 +218,14 @@ class Reserve(_WorkerEffect):
 
 @dataclass(frozen=True, slots=True)
 class Start(_WorkerEffect):
-    """Start the station's process in its bundle; Started or Died follows."""
+    """Start the station's process in its bundle; Started or Died follows.
+
+    ``avoided`` are quarantined devices: given one of them, the process opens nothing on it and only holds it.
+    """
 
     station: Station
     slots: int
+    avoided: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +245,13 @@ class Remember(Effect):
     """Store users' orders for the next supervisor: {node: order}, without open nodes."""
 
     orders: dict[str, Order]
+
+
+@dataclass(frozen=True, slots=True)
+class KeepQuarantines(Effect):
+    """Store which devices are in quarantine for the next supervisor."""
+
+    records: dict[str, DeviceRecord]
 
 
 @dataclass(frozen=True, slots=True)

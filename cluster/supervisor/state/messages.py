@@ -21,12 +21,23 @@ class JobReport:
 
 
 @dataclass(frozen=True, slots=True)
+class DeviceFault:
+    """A worker's device failed, or gave a wrong result, for one ``file``; ``number`` grows with each of a client."""
+
+    number: int
+    worker: str
+    file: str
+    is_wrong: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class ClientReport:
     """A client's report; ``sequence`` grows with each, so that late ones are recognised.
 
     ``client`` is unique; ``where`` names its host and process for people. ``proven`` are workers that completed work
     for it, so their earlier deaths were not a crash loop. ``acknowledged`` is the number of the newest grants it
-    received.
+    received. ``faults`` are repeated for a while, and counted once.
     """
 
     client: str
@@ -35,6 +46,7 @@ class ClientReport:
     jobs: tuple[JobReport, ...]
     proven: tuple[str, ...] = ()
     acknowledged: int = 0
+    faults: tuple[DeviceFault, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from ...probes.report.gpu_identity import NamedGpu, NamedSlice, ShownGpus, Units
 from .conditions import Condition, with_condition
 from .events import Order, Probe
 from .messages import RayNode
+from .quarantine import DeviceRecord, Quarantine, Quarantines, key_of
 from .stations import Station, stations_of
 
 PROBE_AGAIN_S = 60.0
@@ -32,10 +33,11 @@ class NodeBook:
 
     ``conditions`` are those of its GPUs, by device. ``lost`` says what drains it all, "" for nothing. ``unseen_polls``
     counts failed polls in a row, ``unseen_reason`` the last one's. ``unmatched`` are devices that only the last probe
-    or only the last poll listed.
+    or only the last poll listed. ``quarantines`` are those of the cluster's devices.
     """
 
     ray: RayNode
+    quarantines: Quarantines = field(default_factory=Quarantines)
     probed: Node | None = None
     order: Order = Order.UNCORDON
     probing_since_s: float | None = None
@@ -53,6 +55,18 @@ class NodeBook:
     def has_order(self) -> bool:
         """Whether a user keeps work away from it."""
         return self.order is not Order.UNCORDON
+
+    def key_of(self, device: str) -> str:
+        """Return the name of one of its devices in ``quarantines``."""
+        return key_of(device, self.ray.node, self.ray.name)
+
+    def record_of(self, device: str) -> DeviceRecord:
+        """Return what is held against one of its devices."""
+        return self.quarantines.of(self.key_of(device))
+
+    def quarantine_of(self, device: str) -> Quarantine | None:
+        """Return the quarantine that one of its devices is in."""
+        return self.record_of(device).quarantine
 
     def report(self, node: Node) -> None:
         """Apply what its probes found."""
@@ -132,6 +146,9 @@ class NodeBook:
             return cordoned(device, "Ray was started without GPUs on its node")
         condition = self.conditions.get(device.device)
         polled = device if condition is None else with_condition(device, condition)
+        quarantine = self.quarantine_of(device.device)
+        if quarantine is not None:
+            polled = replace(polled, state=DeviceState.QUARANTINED, state_reason=quarantine.reason)
         hidden = self.units.hidden.get(device.device)
         return polled if hidden is None else cordoned(polled, hidden)
 
@@ -195,6 +212,7 @@ class Nodes:
 
     def __init__(self) -> None:
         self._books: dict[str, NodeBook] = {}
+        self.quarantines = Quarantines()
 
     def __iter__(self) -> Iterator[NodeBook]:
         return iter(self._books.values())
@@ -230,7 +248,7 @@ class Nodes:
         changed = bool(went)
         for name, ray in alive.items():
             if name not in self._books:
-                self._books[name] = NodeBook(ray)
+                self._books[name] = NodeBook(ray, self.quarantines)
                 came.append(self._books[name])
             changed = changed or self._books[name].ray != ray
             self._books[name].ray = ray

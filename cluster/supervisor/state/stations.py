@@ -15,6 +15,8 @@ DEATHS_IN_A_ROW_MAX = 5
 
 CORES_PER_PROCESS = 8
 """One process serves up to 8 cores: codecs release the GIL, and another process costs 80 MiB and a start."""
+TOOK_KEPT = 4
+"""How many earlier processes of a station reports may still name."""
 GPU_SLOTS = 64
 """The most sessions of a GPU's process; placement decides how many it gets."""
 
@@ -103,7 +105,7 @@ class StationBook:
     ``device`` is its current or last GPU. ``unreserved_next``: its next process shares cores that other Ray work has
     reserved; ``unreserved`` says why Ray reserved nothing at the last attempt. ``outgoing``: the current process gets
     no more work and goes once idle, because it shares cores while others are free, or is ``recycle_due`` for that
-    reason. ``encoding`` counts its encoder sessions.
+    reason. ``encoding`` counts its encoder sessions. ``took`` are the devices of its last processes, by epoch.
     """
 
     station: Station
@@ -124,6 +126,7 @@ class StationBook:
     recycle_due: str = ""
     encoding: int = 0
     story: list[str] = field(default_factory=list)
+    took: dict[int, str] = field(default_factory=dict)
 
     def to(self, state: StationState, now_s: float, reason: str = "") -> None:
         """Change to ``state``.
@@ -146,6 +149,16 @@ class StationBook:
     def occupy(self, facts: WorkerFacts) -> None:
         """Record its process."""
         self.facts, self.device = facts, on_node(self.station.node, facts.device)
+        self.took = {**dict(list(self.took.items())[-TOOK_KEPT:]), self.epoch: self.device}
+
+    def device_of(self, worker: str) -> str:
+        """Return the device of this station's current or an earlier process, "" where that is not known any more."""
+        return self.took.get(epoch_of(worker), "")
+
+    @property
+    def is_holding(self) -> bool:
+        """Whether its process cannot work, and only keeps its GPU so that Ray assigns others to other workers."""
+        return self.facts is not None and self.station.takes_gpu and bool(self.facts.trouble or not self.facts.device)
 
     @property
     def worker(self) -> str:

@@ -1,6 +1,7 @@
 """A device in ``codecfleet status``: plain values, each with its reason where there is none."""
 
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from ...placement.model.inventory import Device
@@ -9,6 +10,7 @@ from ...probes.node.device_values import Said, health_values, licence_values
 from ...probes.report.engines import Engine
 from ..state.conditions import Condition, use_of
 from ..state.nodes import NodeBook
+from ..state.quarantine import DeviceRecord
 
 if TYPE_CHECKING:
     from ...probes.report.device_report import MemoryUse
@@ -26,7 +28,9 @@ class DeviceStatus:
     ``state`` is open, cordoned, draining or quarantined, for ``reason``. ``use`` has per kind of engine how busy it is
     ("percent") and what placement counts as others' use ("others_percent"); ``memory`` has "total_bytes", "used_bytes"
     and "others_bytes"; ``encoder_sessions`` "open" and "others". ``told_by`` says how others' use is separated from
-    ours. A value that the device does not report is None, and ``unknown`` has the reason, by the value's name.
+    ours. ``quarantine`` says since when it is in quarantine ("since", in UTC, "for_s"), why ("cause": poll, deaths,
+    faults), which time in a row ("times"), and when a trial may end it ("trial_in_s", None where only ``uncordon``
+    does); {} outside. A value that the device does not report is None, and ``unknown`` has the reason, by its name.
     """
 
     node: str
@@ -34,6 +38,7 @@ class DeviceStatus:
     name: str
     state: str
     reason: str
+    quarantine: dict[str, Any] = field(default_factory=dict)
     seen_s: float | None = None
     told_by: str = ""
     use: dict[str, dict[str, int | None]] = field(default_factory=dict)
@@ -62,9 +67,24 @@ def device_status(node: str, device: Device, book: NodeBook, now_s: float) -> De
         name=device.name,
         state=device.state.value,
         reason=device.state_reason,
+        quarantine=_quarantine(book.record_of(device.device), now_s),
         unknown=said.unknown,
         **polled,
     )
+
+
+def _quarantine(record: DeviceRecord, now_s: float) -> dict[str, Any]:
+    found = record.quarantine
+    if found is None:
+        return {}
+    since = datetime.now(UTC) - timedelta(seconds=now_s - found.since_s)
+    return {
+        "cause": found.cause.value,
+        "since": since.isoformat(timespec="seconds"),
+        "for_s": round(now_s - found.since_s, 1),
+        "times": record.times,
+        "trial_in_s": None if found.until_uncordon else round(max(0.0, found.rest_until_s - now_s), 1),
+    }
 
 
 def _polled(said: Said, condition: Condition, now_s: float) -> dict[str, Any]:

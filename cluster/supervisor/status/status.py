@@ -80,19 +80,23 @@ def status_of(
     """Return the status, in a fixed order."""
     jobs = state.clients.jobs()
     workers = tuple(_worker(state, book, jobs, fps, now_s) for _, book in sorted(state.stations.items()))
+    devices = tuple(
+        device_status(state.nodes.title(node.ray.node), device, node, now_s)
+        for node in state.nodes
+        for device in node.node.devices
+        if device.kind is not DeviceKind.CPU
+    )
     return Status(
         pid=os.getpid(),
         host=socket.gethostname(),
         nodes=tuple(map(_node, state.nodes)),
-        devices=tuple(
-            device_status(state.nodes.title(node.ray.node), device, node, now_s)
-            for node in state.nodes
-            for device in node.node.devices
-            if device.kind is not DeviceKind.CPU
-        ),
+        devices=devices,
         workers=workers,
         jobs=tuple(_job(state, client.where, job) for client in state.clients for job in client.jobs.values()),
-        quarantine=tuple(f"{worker.worker}: {worker.reason}" for worker in workers if worker.state == "quarantined"),
+        quarantine=(
+            *(f"{worker.worker}: {worker.reason}" for worker in workers if worker.state == "quarantined"),
+            *(_resting(device) for device in devices if device.quarantine),
+        ),
         log=log,
     )
 
@@ -105,6 +109,12 @@ def _node(node: NodeBook) -> NodeStatus:
         devices=node.summary,
         probed=node.probed is not None,
     )
+
+
+def _resting(device: DeviceStatus) -> str:
+    left_s = device.quarantine["trial_in_s"]
+    until = "until it is uncordoned" if left_s is None else f"next trial in {left_s:.0f} s"
+    return f"{device.name} ({device.device}) since {device.quarantine['since']}, {until}: {device.reason}"
 
 
 def _worker(

@@ -9,7 +9,7 @@ from ...cluster.placement.model import Node
 from ...cluster.probes.gpus import DeviceHealth
 from ...cluster.probes.report import Maybe
 from ...cluster.supervisor.runner import ClusterBackend
-from ...cluster.supervisor.state import FoundWorker, Order, RayNode, Reserve, Start
+from ...cluster.supervisor.state import FoundWorker, RayNode, Reserve, Start
 from ...cluster.worker.heartbeat import Heartbeat, WorkerFacts
 from .fake_worker import FakeWorker
 
@@ -31,7 +31,7 @@ class FakeClusterBackend(ClusterBackend):
         self._why: dict[str, str] = {}
         self._handles: dict[str, FakeWorker] = {}
         self._pids = itertools.count(1000)
-        self._orders: dict[str, Order] = {}
+        self._kept: dict[str, bytes] = {}
         self.heartbeats: dict[str, Heartbeat] = {}
         self.starts = 0
         self.start_errors: list[Exception] = []
@@ -153,11 +153,11 @@ class FakeClusterBackend(ClusterBackend):
         """Return the bytes: workers are in this process."""
         return content
 
-    async def remember(self, orders: dict[str, Order]) -> None:
-        self._orders = dict(orders)
+    async def keep(self, key: str, value: bytes) -> None:
+        self._kept[key] = value
 
-    async def recall(self) -> dict[str, Order]:
-        return dict(self._orders)
+    async def kept(self, key: str) -> bytes | None:
+        return self._kept.get(key)
 
     def world_is_gone(self) -> str:
         return self.ended

@@ -68,9 +68,11 @@ class World:
         match effect:
             case Reserve(worker, _, cores, _):
                 self.pending += self.core.decide(Reserved(worker, cores), self.now_s)
-            case Start(worker, station, slots):
+            case Start(worker, station, slots, _):
                 self.started.append(effect)
-                facts = WorkerFacts(7, slots, self.gpus.get(station.station) or self._slice_for(effect))
+                given = self.gpus.get(station.station) or self._slice_for(effect)
+                trouble = "it is in quarantine" if given in effect.avoided else ""
+                facts = WorkerFacts(7, slots, given, trouble=trouble)
                 self.pending += self.core.decide(Started(worker, facts), self.now_s)
             case Stop(worker):
                 self.stopped.append(worker)

@@ -3,7 +3,7 @@
 import pytest
 
 from codecfleet.cluster.probes.gpus.hardware import load_hardware
-from codecfleet.cluster.probes.gpus.visible_device import narrow, show_the_gpu
+from codecfleet.cluster.probes.gpus.visible_device import TakenDevice, narrow, show_the_gpu
 from codecfleet.cluster.probes.report.device_report import DeviceKind
 from codecfleet.cluster.simulated.devices import SimulatedDevice, SimulatedNode
 from codecfleet.errors import FleetUnavailable
@@ -36,7 +36,7 @@ def nvml_with(*uuids: str) -> FakeNvml:
 def test_an_index_becomes_a_uuid() -> None:
     """Ray's index is NVML's, and the process sees that GPU alone, by a name that means the same to CUDA."""
     environment = {"CUDA_VISIBLE_DEVICES": "0,1"}
-    assert narrow(["1"], environment, nvml_with("GPU-a", "GPU-b")) == "GPU-b"
+    assert narrow(["1"], environment, nvml_with("GPU-a", "GPU-b")) == TakenDevice("GPU-b")
     assert environment == {"CUDA_VISIBLE_DEVICES": "GPU-b", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 
 
@@ -44,7 +44,7 @@ def test_an_index_becomes_a_uuid() -> None:
 def test_a_uuid_stays_what_it_is(uuid: str) -> None:
     """A node that was started with UUIDs needs no question: also a MIG slice, which Ray knows no index of."""
     environment: dict[str, str] = {}
-    assert narrow([uuid], environment, None) == uuid == environment["CUDA_VISIBLE_DEVICES"]
+    assert narrow([uuid], environment, None).identity == uuid == environment["CUDA_VISIBLE_DEVICES"]
 
 
 @pytest.mark.parametrize("given", [[], ["0", "1"]])
@@ -56,21 +56,32 @@ def test_one_gpu_is_needed(given: list[str]) -> None:
     assert environment == {"CUDA_VISIBLE_DEVICES": ""}
 
 
-def test_a_gpu_that_is_lost_is_no_device() -> None:
-    """A worker whose GPU NVML cannot reach any more does not start, and says why."""
+def test_a_gpu_that_is_lost_is_held_and_not_seen() -> None:
+    """A worker whose GPU NVML cannot reach any more sees no GPU, and says why."""
     nvml = nvml_with("GPU-a", "GPU-b")
     nvml.lose_gpu("GPU-b")
-    with pytest.raises(FleetUnavailable, match=r"Ray gave GPU 1, and nvmlDeviceGet\w+ answered GPU_IS_LOST"):
-        narrow(["1"], {}, nvml)
-    assert narrow(["0"], {}, nvml) == "GPU-a"
+    environment: dict[str, str] = {}
+    taken = narrow(["1"], environment, nvml)
+    assert taken.trouble.startswith("Ray gave GPU 1, and nvmlDeviceGet")
+    assert "GPU_IS_LOST" in taken.trouble
+    assert environment["CUDA_VISIBLE_DEVICES"] == ""
+    assert narrow(["0"], {}, nvml) == TakenDevice("GPU-a")
+
+
+def test_a_gpu_in_quarantine_is_held_and_not_seen() -> None:
+    """A worker that is given a device to be avoided knows which it is, and opens nothing on it."""
+    environment: dict[str, str] = {}
+    taken = narrow(["1"], environment, nvml_with("GPU-a", "GPU-b"), avoided=("GPU-b",))
+    assert taken == TakenDevice("GPU-b", "it is in quarantine")
+    assert environment["CUDA_VISIBLE_DEVICES"] == ""
 
 
 def test_an_unknown_index() -> None:
     """An index without a driver, or beyond its GPUs, cannot be mapped."""
     with pytest.raises(FleetUnavailable, match="no NVIDIA driver"):
         narrow(["0"], {}, None)
-    with pytest.raises(FleetUnavailable, match="does not know"):
-        narrow(["5"], {}, nvml_with("GPU-a"))
+    taken = narrow(["5"], {}, nvml_with("GPU-a"))
+    assert (taken.identity, "does not know" in taken.trouble) == ("", True)
 
 
 def test_a_dla_s_process_sees_the_gpu_that_ray_hides() -> None:

@@ -40,7 +40,7 @@ def test_a_sick_device_gets_no_work_until_a_probe_has_passed(watched: Watched, s
     assert reason in watched.device.state_reason
     assert reason in watched.text
     device.ecc_uncorrected = device.recovery_action = device.remapping_pending = device.lost_code = 0
-    watched.poll()
+    watched.poll(3)  # it rests for 30 s
     assert watched.sessions() == 0
     assert watched.world.probes[-1] == Probe(watched.ray.node, again=True)
     watched.world.feed(Probed(watched.probed))

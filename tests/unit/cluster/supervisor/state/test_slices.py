@@ -149,8 +149,8 @@ class RayWorld(World):
         nvml = opened(self._how.machine)
         given = [self._bundles[bundle]]
         taken = narrow(given, environment, nvml, part=start.station.part, counts_slices=start.station.counts_slices)
-        assert bool(taken) == bool(environment[CUDA_VARIABLE])
-        return taken
+        assert bool(taken.identity) == bool(environment[CUDA_VARIABLE])
+        return taken.identity
 
     def run_job(self) -> dict[str, int]:
         """Have a job that only GPUs can serve take all it can; return its slots by worker."""

@@ -1,0 +1,64 @@
+"""What a supervisor keeps for its successor, as bytes: users' orders for nodes, and devices in quarantine.
+
+Clocks differ from process to process, so times are kept in UTC, by the age they have at that moment.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+import msgpack
+
+from ...probes.report.engines import Engine
+from .events import Order
+from .quarantine import Cause, DeviceRecord, Quarantine
+
+ORDERS_KEY: Final = "codecfleet/orders"
+QUARANTINES_KEY: Final = "codecfleet/quarantines"
+
+
+def pack_orders(orders: Mapping[str, Order]) -> bytes:
+    """Return orders, by node, as bytes."""
+    packed: bytes = msgpack.packb({node: order.value for node, order in orders.items()})
+    return packed
+
+
+def unpack_orders(packed: bytes | None) -> dict[str, Order]:
+    """Return orders, by node; none from None."""
+    return {} if packed is None else {node: Order(order) for node, order in msgpack.unpackb(packed).items()}
+
+
+def pack_quarantines(records: Mapping[str, DeviceRecord], utc_offset_s: float) -> bytes:
+    """Return records as bytes; ``utc_offset_s`` added to a time on the supervisor's clock is UTC."""
+    packed: bytes = msgpack.packb(
+        {key: _packed(record.quarantine, record.times, utc_offset_s) for key, record in records.items()}
+    )
+    return packed
+
+
+def _packed(found: Quarantine | None, times: int, utc_offset_s: float) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    return {
+        "cause": found.cause.value,
+        "reason": found.reason,
+        "since_s": found.since_s + utc_offset_s,
+        "rest_until_s": found.rest_until_s + utc_offset_s,
+        "until_uncordon": found.until_uncordon,
+        "engines": sorted(engine.value for engine in found.engines),
+        "times": times,
+    }
+
+
+def unpack_quarantines(packed: bytes | None, utc_offset_s: float) -> dict[str, DeviceRecord]:
+    """Return records on a clock that is ``utc_offset_s`` behind UTC; none from None."""
+    found = {} if packed is None else msgpack.unpackb(packed)
+    return {key: _unpacked(dict(values), utc_offset_s) for key, values in found.items() if values is not None}
+
+
+def _unpacked(values: dict[str, Any], utc_offset_s: float) -> DeviceRecord:
+    times = values.pop("times")
+    cause, engines = Cause(values.pop("cause")), frozenset(map(Engine, values.pop("engines")))
+    found = Quarantine(cause=cause, engines=engines, **values)
+    since_s, rest_until_s = found.since_s - utc_offset_s, found.rest_until_s - utc_offset_s
+    return DeviceRecord(quarantine=replace(found, since_s=since_s, rest_until_s=rest_until_s), times=times)

@@ -1,0 +1,203 @@
+"""Devices in quarantine: why, since when, and when the next trial may bring one back.
+
+Records are kept by a device's identity, so they outlive its worker, its station, and its node's membership in Ray. All
+functions are pure; times are seconds on the supervisor's clock.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Final
+
+from ...placement.model.inventory import Device, DeviceState
+from ...probes.report.engines import Engine
+
+REST_MAX_S: Final = 3600.0
+"""The longest rest between two trials; a device that stays out of quarantine for this long has a clean record."""
+FAULT_KEPT_S: Final = 600.0
+"""How long a failure counts against a device."""
+FILES_FAILED: Final = 3
+"""Sessions that failed for this many different files show that the device is to blame."""
+FILES_WRONG: Final = 2
+"""Wrong results for this many different files show the same."""
+
+
+class Cause(Enum):
+    """What put a device into quarantine."""
+
+    POLL = "poll"  #: what its driver reports
+    DEATHS = "deaths"  #: its worker processes died
+    FAULTS = "faults"  #: its sessions failed, or gave wrong results, on different files
+
+
+@dataclass(frozen=True, slots=True)
+class Blame:
+    """Why a device enters quarantine, and when; ``until_uncordon``: no trial can tell that it is well again."""
+
+    cause: Cause
+    reason: str
+    at_s: float
+    until_uncordon: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceFailure:
+    """A session on a device failed, or gave a wrong result, for one file."""
+
+    file: str
+    is_wrong: bool
+    reason: str
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quarantine:
+    """A device gets no work since ``since_s``; no trial before ``rest_until_s``, or ``until_uncordon`` by a user.
+
+    ``engines`` are those that a trial must find working.
+    """
+
+    cause: Cause
+    reason: str
+    since_s: float
+    rest_until_s: float
+    until_uncordon: bool = False
+    engines: frozenset[Engine] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceRecord:
+    """What is held against a device. ``times`` counts its rests in a row, ``returned_s`` is when the last one ended."""
+
+    quarantine: Quarantine | None = None
+    times: int = 0
+    returned_s: float | None = None
+    faults: tuple[DeviceFailure, ...] = ()
+
+
+CLEAN: Final = DeviceRecord()
+
+
+@dataclass(slots=True)
+class Quarantines:
+    """The records of all devices that have one, by ``key_of``."""
+
+    records: dict[str, DeviceRecord] = field(default_factory=dict)
+
+    def of(self, key: str) -> DeviceRecord:
+        """Return a device's record."""
+        return self.records.get(key, CLEAN)
+
+    def suspects(self) -> frozenset[str]:
+        """Return the files that failed on several devices: the file is to blame, and counts against none."""
+        seen: dict[str, int] = {}
+        for record in self.records.values():
+            for file in {fault.file for fault in record.faults}:
+                seen[file] = seen.get(file, 0) + 1
+        return frozenset(file for file, devices in seen.items() if devices > 1)
+
+
+def key_of(device: str, node: str, host: str) -> str:
+    """Return a device's name in records: a name that is unique on its node alone goes with the host, not Ray's id."""
+    return f"{host}/{device.removeprefix(f'{node}/')}" if device.startswith(f"{node}/") else device
+
+
+def put_away(record: DeviceRecord, blame: Blame, device: Device, rest_s: float) -> DeviceRecord:
+    """Return the record of a device that enters quarantine; one that is in it already keeps its time.
+
+    ``rest_s`` is the first rest; it doubles with each in a row.
+    """
+    before = record.quarantine
+    if before is not None:
+        stays = before.until_uncordon or blame.until_uncordon
+        return replace(record, quarantine=replace(before, reason=blame.reason, until_uncordon=stays))
+    is_forgiven = record.returned_s is not None and blame.at_s - record.returned_s >= REST_MAX_S
+    times = 0 if is_forgiven else record.times
+    found = Quarantine(
+        cause=blame.cause,
+        reason=blame.reason,
+        since_s=blame.at_s,
+        rest_until_s=blame.at_s + back_off_s(rest_s, times),
+        until_uncordon=blame.until_uncordon,
+        engines=working_engines(device),
+    )
+    return DeviceRecord(quarantine=found, times=times + 1)
+
+
+def back_off_s(rest_s: float, times: int) -> float:
+    """Return how long to rest after ``times`` rests in a row."""
+    return min(rest_s * 2.0 ** min(times, 32), REST_MAX_S)
+
+
+def trial_failed(record: DeviceRecord, reason: str, now_s: float, rest_s: float) -> DeviceRecord:
+    """Return the record of a quarantined device whose trial failed: it rests for twice as long."""
+    if record.quarantine is None:
+        return record
+    rests = replace(record.quarantine, reason=reason, rest_until_s=now_s + back_off_s(rest_s, record.times))
+    return replace(record, quarantine=rests, times=record.times + 1)
+
+
+def trial_passed(record: DeviceRecord, now_s: float) -> DeviceRecord:
+    """Return the record of a device that may work again."""
+    return replace(record, quarantine=None, returned_s=now_s)
+
+
+def due_now(record: DeviceRecord, now_s: float) -> DeviceRecord:
+    """Return the record of a device whose rest a user has ended: the next trial decides."""
+    if record.quarantine is None:
+        return record
+    return replace(record, quarantine=replace(record.quarantine, rest_until_s=now_s, until_uncordon=False))
+
+
+def is_due(record: DeviceRecord, now_s: float) -> bool:
+    """Return whether a trial may bring a device back now."""
+    found = record.quarantine
+    return found is not None and not found.until_uncordon and now_s >= found.rest_until_s
+
+
+def with_fault(record: DeviceRecord, fault: DeviceFailure) -> DeviceRecord:
+    """Return the record with one more fault; those that are too old, and older ones of the same file, are dropped."""
+    kept = tuple(
+        each
+        for each in record.faults
+        if fault.at_s - each.at_s < FAULT_KEPT_S and (each.file, each.is_wrong) != (fault.file, fault.is_wrong)
+    )
+    return replace(record, faults=(*kept, fault))
+
+
+def why_faulty(faults: Iterable[DeviceFailure], suspects: frozenset[str]) -> str:
+    """Return why faults show that the device is to blame, "" while single files may be."""
+    counted = [fault for fault in faults if fault.file not in suspects]
+    wrong = {fault.file for fault in counted if fault.is_wrong}
+    files = {fault.file for fault in counted}
+    if len(wrong) >= FILES_WRONG:
+        last = next(fault for fault in reversed(counted) if fault.is_wrong)
+        return f"it gave wrong results for {len(wrong)} different files, last: {last.reason}"
+    if len(files) >= FILES_FAILED:
+        return f"its sessions failed for {len(files)} different files, last: {counted[-1].reason}"
+    return ""
+
+
+def working_engines(device: Device) -> frozenset[Engine]:
+    """Return which of NVDEC and NVENC a trial found working."""
+    return frozenset(trial.engine for trial in device.trials if trial.works and trial.engine in _TRIED)
+
+
+_TRIED: Final = (Engine.NVDEC, Engine.NVENC)
+
+
+def why_not_passed(quarantine: Quarantine, probed: Device | None) -> str:
+    """Return why a probe does not bring a device back; "" where it decoded, and encoded if it has that engine."""
+    if probed is None:
+        return "the probe of its node does not list it"
+    if probed.state is DeviceState.QUARANTINED:
+        return probed.state_reason
+    if probed.untried:
+        return f"its trial could not run: {probed.untried}"
+    working = working_engines(probed)
+    missing = quarantine.engines - working
+    reasons: Mapping[Engine, str] = {trial.engine: trial.reason for trial in probed.trials if not trial.works}
+    for engine in _TRIED:
+        if engine in missing:
+            return f"its {engine.value.upper()} failed the trial: {reasons.get(engine) or 'no case works'}"
+    return "" if working else "none of its engines passed a trial"

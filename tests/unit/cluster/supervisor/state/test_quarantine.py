@@ -1,0 +1,165 @@
+"""Devices go into quarantine by their identity, rest for longer each time, and return through a trial."""
+
+from dataclasses import replace
+
+import pytest
+
+from codecfleet.cluster.placement.model.inventory import Device, DeviceState
+from codecfleet.cluster.probes.report.device_report import DeviceKind
+from codecfleet.cluster.probes.report.engines import CodecCase, Direction, Engine, How, MediaCodec, Trial
+from codecfleet.cluster.supervisor.state.kept import pack_quarantines, unpack_quarantines
+from codecfleet.cluster.supervisor.state.quarantine import (
+    CLEAN,
+    FAULT_KEPT_S,
+    FILES_FAILED,
+    FILES_WRONG,
+    REST_MAX_S,
+    Blame,
+    Cause,
+    DeviceFailure,
+    DeviceRecord,
+    Quarantines,
+    due_now,
+    is_due,
+    key_of,
+    put_away,
+    trial_failed,
+    trial_passed,
+    why_faulty,
+    why_not_passed,
+    with_fault,
+)
+
+REST_S = 30.0
+SICK = Blame(Cause.POLL, "its driver advises: reset", 100.0)
+
+
+def gpu(*works: Engine, state: DeviceState = DeviceState.OPEN) -> Device:
+    """Return a GPU with NVDEC and NVENC, of which those in ``works`` passed their trial."""
+    directions = {Engine.NVDEC: Direction.DECODE, Engine.NVENC: Direction.ENCODE}
+    trials = tuple(
+        Trial(
+            case=CodecCase(MediaCodec.H264, direction),
+            engine=engine,
+            implementation=engine.value,
+            works=engine in works,
+            how=How.TRIED,
+            reason="" if engine in works else "the picture came out wrong",
+        )
+        for engine, direction in directions.items()
+    )
+    return Device(
+        device="GPU-a",
+        node="n",
+        kind=DeviceKind.GPU,
+        name="L4",
+        engines={Engine.NVDEC: 4, Engine.NVENC: 2},
+        trials=trials,
+        state=state,
+        state_reason="" if state is DeviceState.OPEN else "it is sick",
+    )
+
+
+BOTH = gpu(Engine.NVDEC, Engine.NVENC)
+
+
+def _rest_s(record: DeviceRecord, now_s: float) -> float:
+    assert record.quarantine is not None
+    return record.quarantine.rest_until_s - now_s
+
+
+def test_each_failed_trial_doubles_the_rest_up_to_an_hour() -> None:
+    """A device that does not recover is tried ever less often, and never given up."""
+    record, rests = put_away(CLEAN, SICK, BOTH, REST_S), []
+    for _ in range(9):
+        rests.append(_rest_s(record, 100.0))
+        record = trial_failed(record, "no", 100.0, REST_S)
+    assert rests == [30, 60, 120, 240, 480, 960, 1920, REST_MAX_S, REST_MAX_S]
+
+
+def test_a_relapse_rests_longer_and_a_long_healthy_time_is_forgiven() -> None:
+    """The count of rests goes on after a return, until the device has worked for an hour."""
+    returned = trial_passed(put_away(CLEAN, SICK, BOTH, REST_S), 200.0)
+    relapse = put_away(returned, replace(SICK, at_s=300.0), BOTH, REST_S)
+    assert _rest_s(relapse, 300.0) == 2 * REST_S
+    later_s = 200.0 + REST_MAX_S
+    assert _rest_s(put_away(returned, replace(SICK, at_s=later_s), BOTH, REST_S), later_s) == REST_S
+
+
+def test_a_second_reason_keeps_the_time_of_the_first() -> None:
+    """Since when is told from the first reason on; the last is shown."""
+    record = put_away(CLEAN, SICK, BOTH, REST_S)
+    again = put_away(record, Blame(Cause.DEATHS, "it died", 120.0, until_uncordon=True), BOTH, REST_S)
+    assert again.quarantine is not None
+    assert (again.quarantine.since_s, again.quarantine.reason, again.times) == (100.0, "it died", 1)
+    assert not is_due(again, 1e9)
+    assert is_due(due_now(again, 130.0), 130.0)
+
+
+@pytest.mark.parametrize(
+    ("probed", "reason"),
+    [
+        (BOTH, ""),
+        (gpu(Engine.NVDEC), "its NVENC failed the trial: the picture came out wrong"),
+        (gpu(Engine.NVENC), "its NVDEC failed the trial: the picture came out wrong"),
+        (gpu(Engine.NVDEC, Engine.NVENC, state=DeviceState.QUARANTINED), "it is sick"),
+        (replace(BOTH, untried="no package"), "its trial could not run: no package"),
+        (None, "the probe of its node does not list it"),
+    ],
+)
+def test_only_a_decode_and_an_encode_bring_it_back(probed: Device | None, reason: str) -> None:
+    """Every engine that worked before must work in the trial."""
+    found = put_away(CLEAN, SICK, BOTH, REST_S).quarantine
+    assert found is not None
+    assert why_not_passed(found, probed) == reason
+
+
+def test_a_gpu_without_an_encoder_needs_no_encode() -> None:
+    """An H200 returns by decoding; one of which nothing was known must do something."""
+    found = put_away(CLEAN, SICK, gpu(Engine.NVDEC), REST_S).quarantine
+    assert found is not None
+    assert why_not_passed(found, gpu(Engine.NVDEC)) == ""
+    unknown = put_away(CLEAN, SICK, gpu(), REST_S).quarantine
+    assert unknown is not None
+    assert why_not_passed(unknown, gpu()) == "none of its engines passed a trial"
+
+
+def _faults(*files: str, is_wrong: bool = False, step_s: float = 1.0) -> DeviceRecord:
+    record = CLEAN
+    for number, file in enumerate(files):
+        record = with_fault(record, DeviceFailure(file=file, is_wrong=is_wrong, reason="999", at_s=number * step_s))
+    return record
+
+
+def test_one_file_never_condemns_a_device() -> None:
+    """However often it fails there, the file is the suspect; so it is when it fails on two devices."""
+    assert why_faulty(_faults(*["a"] * 50).faults, frozenset()) == ""
+    assert why_faulty(_faults(*["a"] * 50, is_wrong=True).faults, frozenset()) == ""
+    quarantines = Quarantines({"GPU-a": _faults("a", "b", "c"), "GPU-b": _faults("c")})
+    assert quarantines.suspects() == {"c"}
+    assert why_faulty(quarantines.of("GPU-a").faults, quarantines.suspects()) == ""
+
+
+@pytest.mark.parametrize(("files", "is_wrong"), [(FILES_FAILED, False), (FILES_WRONG, True)])
+def test_different_files_condemn_it(files: int, is_wrong: bool) -> None:  # noqa: FBT001 - a parameter of the test
+    """Failures of three files, or wrong results for two; those of long ago do not count."""
+    names = [f"f{number}" for number in range(files)]
+    assert why_faulty(_faults(*names[1:], is_wrong=is_wrong).faults, frozenset()) == ""
+    assert f"{files} different files" in why_faulty(_faults(*names, is_wrong=is_wrong).faults, frozenset())
+    assert why_faulty(_faults(*names, is_wrong=is_wrong, step_s=FAULT_KEPT_S).faults, frozenset()) == ""
+
+
+def test_the_identity_outlives_the_nodes_membership() -> None:
+    """A UUID is itself; a vGPU guest's bus id goes with the host, since Ray's id changes with each start."""
+    assert key_of("GPU-a", "4711", "host") == "GPU-a"
+    assert key_of("4711/00000000:01:00.0", "4711", "host") == "host/00000000:01:00.0"
+
+
+def test_a_successor_reads_what_was_kept() -> None:
+    """Reasons, times and engines survive, on the successor's clock."""
+    record = put_away(CLEAN, SICK, BOTH, REST_S)
+    (read,) = unpack_quarantines(pack_quarantines({"GPU-a": record}, 1000.0), 1060.0).values()
+    assert record.quarantine is not None
+    moved = replace(record.quarantine, since_s=40.0, rest_until_s=70.0)
+    assert read == DeviceRecord(quarantine=moved, times=1)
+    assert unpack_quarantines(None, 0.0) == {}

@@ -1,0 +1,220 @@
+"""A sick GPU takes none of its neighbours' stations with it, whatever GPU Ray gives to whom."""
+
+from dataclasses import replace
+
+import pytest
+
+from codecfleet.cluster.placement.model.inventory import DeviceState
+from codecfleet.cluster.probes.report.gpu_identity import NamedGpu, ShownGpus
+from codecfleet.cluster.supervisor.core.granting import grants_for
+from codecfleet.cluster.supervisor.state.events import (
+    Died,
+    Effect,
+    KeepQuarantines,
+    NodesSeen,
+    Probe,
+    Probed,
+    ProbeFailed,
+    QuarantinesRecalled,
+    Renewed,
+    Reserve,
+    Start,
+    Started,
+    Stop,
+)
+from codecfleet.cluster.supervisor.state.messages import ClientReport, DeviceFault, Grants, WorkerFacts
+from codecfleet.cluster.supervisor.state.stations import DEATHS_IN_A_ROW_MAX, StationState
+from codecfleet.cluster.supervisor.status.status import status_of
+
+from ..core_worlds import World, gpu_node, nvenc
+
+UUIDS = ("GPU-0", "GPU-1", "GPU-2", "GPU-3")
+
+
+class Lowest(World):
+    """A node of which Ray gives a new bundle the free GPU with the lowest number, as it does; GPU-0 is ``lost``."""
+
+    def __init__(self) -> None:
+        self.given: dict[str, str] = {}
+        self.lost = False
+        self.kept: list[KeepQuarantines] = []
+        super().__init__()
+        ray, self.probed = gpu_node("g", *UUIDS)
+        self.ray = replace(ray, cores=64, free_cores=64)
+        named = tuple(NamedGpu(index=number, uuid=uuid) for number, uuid in enumerate(UUIDS))
+        self.probed = replace(self.probed, shown=ShownGpus(named))
+        self.feed(NodesSeen((self.ray,)))
+        self.feed(Probed(self.probed))
+
+    def carry_out(self, effect: Effect) -> None:
+        """Give out GPUs, and let workers find out what is wrong with theirs."""
+        match effect:
+            case Reserve(worker, station, _, _) if station.takes_gpu:
+                self.given[worker] = next(uuid for uuid in UUIDS if uuid not in self.given.values())
+            case Start(worker, station, slots, avoided) if station.takes_gpu:
+                self.started.append(effect)
+                self.pending += self.core.decide(Started(worker, self._facts(worker, slots, avoided)), self.now_s)
+                return
+            case Stop(worker):
+                self.given.pop(worker, None)
+            case KeepQuarantines():
+                self.kept.append(effect)
+        super().carry_out(effect)
+
+    def _facts(self, worker: str, slots: int, avoided: frozenset[str]) -> WorkerFacts:
+        given = self.given[worker]
+        if self.lost and given == UUIDS[0]:  # NVML gives no UUID any more, only its number
+            return WorkerFacts(7, slots, "0", trouble="Ray gave GPU 0, and nvmlDeviceGetUUID answered GPU_IS_LOST")
+        return WorkerFacts(7, slots, given, trouble="it is in quarantine" if given in avoided else "")
+
+    def work(self) -> Grants:
+        """Have a job ask for NVENC, and return its grants."""
+        return self.say("one", nvenc("j", 400))
+
+    def worker_on(self, uuid: str) -> str:
+        """Return the worker that has a GPU and works."""
+        books = self.core.state.stations.values()
+        return next(book.worker for book in books if book.device == uuid and book.facts and not book.facts.trouble)
+
+    def working(self) -> set[str]:
+        """Return the GPUs that the job may use."""
+        stations = self.core.state.stations
+        return {stations[worker.rpartition(":")[0]].device for worker in self.work().slots["j"]}
+
+    def quarantined(self) -> set[str]:
+        """Return the GPUs in quarantine."""
+        book = self.core.state.nodes.get("g")
+        assert book is not None
+        return {device.device for device in book.node.devices if device.state is DeviceState.QUARANTINED}
+
+
+@pytest.fixture
+def world() -> Lowest:
+    """Four GPUs at work."""
+    world = Lowest()
+    assert world.work() is not None
+    assert world.working() == set(UUIDS)
+    return world
+
+
+def _kill_all(world: Lowest, times: int) -> None:
+    for _ in range(times):
+        for uuid in UUIDS[1:]:
+            world.feed(Died(world.worker_on(uuid), "killed"))
+        world.wait(1)
+        world.work()
+
+
+def test_a_lost_gpu_takes_no_other_station_along(world: Lowest) -> None:
+    """Its worker gives it back, Ray gives it to the next, and so on: all others keep working."""
+    world.lost = True
+    world.feed(Died(world.worker_on(UUIDS[0]), "CUDA error 999"))
+    world.wait(1)
+    assert world.working() == set(UUIDS[1:])
+    assert world.quarantined() == {UUIDS[0]}
+    for _ in range(3):
+        world.wait(15)
+        world.work()
+        _kill_all(world, 1)
+    assert world.working() == set(UUIDS[1:])
+    assert world.quarantined() == {UUIDS[0]}
+    assert all(book.state is not StationState.QUARANTINED for book in world.core.state.stations.values())
+
+
+def test_a_gpu_whose_processes_die_is_known_by_its_identity(world: Lowest) -> None:
+    """It rests; the station goes on with another, and a worker that is given the sick one only holds it."""
+    for _ in range(DEATHS_IN_A_ROW_MAX):
+        world.feed(Died(world.worker_on(UUIDS[0]), "CUDA error 999"))
+        world.wait(1)
+        world.work()
+    assert world.quarantined() == {UUIDS[0]}
+    assert world.working() == set(UUIDS[1:])
+    _kill_all(world, 2)
+    assert world.working() == set(UUIDS[1:])
+
+
+def test_it_returns_after_its_rest_and_a_trial(world: Lowest) -> None:
+    """A probe before the rest is over changes nothing; one that fails doubles it; one that passes ends it."""
+    _fail(world, *"abc")
+    assert world.working() == set(UUIDS[1:])
+    world.feed(Probed(world.probed))
+    assert world.quarantined() == {UUIDS[0]}
+    probes = len(world.probes)
+    _wait(world, 31)
+    assert world.probes[probes:] == [Probe("g", again=True)]
+    world.feed(ProbeFailed("g", "no answer"))
+    _wait(world, 31)
+    assert len(world.probes) == probes + 1
+    _wait(world, 31)
+    assert len(world.probes) == probes + 2
+    world.feed(Probed(world.probed))
+    assert world.quarantined() == set()
+    _wait(world, 2)
+    assert world.working() == set(UUIDS)
+    assert world.kept[-1].records == {}
+
+
+def test_the_process_on_a_quarantined_gpu_is_replaced(world: Lowest) -> None:
+    """What failed in it may have spoilt its CUDA: it ends once idle, and none opens that GPU before the trial."""
+    worker = world.worker_on(UUIDS[0])
+    _fail(world, *"abc")
+    assert worker in world.stopped
+    later = [start for start in world.started if UUIDS[0] in start.avoided]
+    assert all(world.given.get(start.worker) != UUIDS[0] or start.avoided for start in later)
+
+
+def test_failures_of_one_file_or_of_limits_condemn_no_gpu(world: Lowest) -> None:
+    """The same file, again and again, and a report that is repeated: the file is the suspect."""
+    for _ in range(10):
+        _fail(world, "a")
+    assert world.quarantined() == set()
+
+
+def test_the_status_says_why_and_since_when(world: Lowest) -> None:
+    """In JSON and in text."""
+    _fail(world, *"abc")
+    _wait(world, 10)
+    status = status_of(world.core.state, {}, (), world.now_s)
+    device = next(each for each in status.devices if each.device == UUIDS[0])
+    assert device.reason == "its sessions failed for 3 different files, last: CUDA error 999"
+    assert device.quarantine["for_s"] == pytest.approx(10, abs=1)
+    assert device.quarantine["trial_in_s"] == pytest.approx(20, abs=1)
+    assert device.quarantine["times"] == 1
+    assert any("GPU-0" in line and device.quarantine["since"] in line for line in status.quarantine)
+
+
+def test_a_successor_knows_the_quarantines(world: Lowest) -> None:
+    """What was kept holds for a new supervisor from the start."""
+    _fail(world, *"abc")
+    successor = Lowest()
+    successor.feed(QuarantinesRecalled(world.kept[-1].records))
+    assert successor.working() == set(UUIDS[1:])
+
+
+def test_a_job_that_needs_a_gpu_hears_at_once_that_none_is_left(world: Lowest) -> None:
+    """When each failed at work, no rest is waited for."""
+    for uuid in UUIDS:
+        _fail(world, *(f"{uuid}{number}" for number in range(3)), uuid=uuid)
+    grants = grants_for(world.core.state, "one", world.now_s)
+    assert grants.broken["j"].startswith("every GPU is in quarantine: its sessions failed for 3 different files")
+
+
+_numbers = iter(range(1, 1_000_000))
+
+
+def _fail(world: Lowest, *files: str, uuid: str = UUIDS[0]) -> None:
+    """Have a client report that sessions of a GPU failed for these files, each report twice."""
+    for file in files:
+        worker = next(book.worker for book in world.core.state.stations.values() if book.device == uuid)
+        fault = DeviceFault(next(_numbers), worker, file, is_wrong=False, reason="CUDA error 999")
+        for _ in range(2):
+            world.sequence += 1
+            jobs = (nvenc("j", 400),)
+            world.feed(Renewed(ClientReport("one", "driver one", world.sequence, jobs, faults=(fault,))))
+    world.work()
+
+
+def _wait(world: Lowest, seconds: int) -> None:
+    for _ in range(seconds):
+        world.wait(1)
+        world.work()
