@@ -12,22 +12,25 @@ import queue
 import sys
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import TypeVar
 
 from ...errors import FleetUnavailable, UsageError
+from ..probes.child.child import ChildOutcome, run_in_child
 from .private_ray import NAMESPACE, PrivateRay, sigterm_untouched, start_private_ray
 from .ray_environment import cluster_variables, environment, plain_names
-from .ray_internals import quiet_connection, reread_environment
+from .ray_internals import cluster_on_this_machine, greet_cluster, quiet_connection, reread_environment
 from .ray_words import first_line
 
 T = TypeVar("T")
 
 REACH_S = 5.0
 """How long a cluster's address may take to accept a connection."""
+GREET_S = 8.0
+"""How long a process may try whether the cluster lets us in; mostly it takes as long as importing Ray."""
 EXIT_S = 5.0
 
 
@@ -219,16 +222,39 @@ def _settle_address(address: str | None) -> str | None:
 
 
 def _join(address: str) -> None:
-    _check_reachable(address)
     with environment(cluster_variables(os.environ)), plain_names(Path("/")):
-        import ray
-
+        address = _found_here() if address == "auto" else address
+        _check_reachable(address)
+        with ThreadPoolExecutor(1) as beside:
+            greeting = beside.submit(run_in_child, _GREETING, {"address": address}, GREET_S, _HASTE)
+            import ray
+        if refusal := refusal_in(greeting.result(), address):
+            raise refusal
         reread_environment()
         try:
             with quiet_connection(), sigterm_untouched():
                 ray.init(address=address, namespace=NAMESPACE, log_to_driver=False, logging_level=logging.CRITICAL)
         except Exception as error:
             raise FleetUnavailable(f"Ray at {address} did not let us in: {first_line(error)}", _JOIN_HELP) from error
+
+
+_GREETING = f"{greet_cluster.__module__}:{greet_cluster.__name__}"
+_HASTE = {"RAY_gcs_rpc_server_connect_timeout_s": "1", "RAY_py_gcs_connect_timeout_s": "1"}
+_REFUSED_WORD, _SILENT_WORD = "InvalidAuthToken", "Failed to get cluster ID"
+
+
+def refusal_in(greeting: ChildOutcome, address: str) -> FleetUnavailable | None:
+    """Return why a cluster cannot be joined, by what a process that tried it said; None if that is not clear.
+
+    Ray itself would try for 20 s, or for a minute, and print each try.
+    """
+    if _REFUSED_WORD in greeting.detail + greeting.said:
+        message = f"Ray at {address} did not let us in: the token is missing or wrong"
+        return FleetUnavailable(message, "Set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN to the cluster's token.")
+    if not greeting.returned and _SILENT_WORD in greeting.said:
+        message = f"no Ray answers at {address}: what listens there is something else, or does not respond"
+        return FleetUnavailable(message, _CHECK_ADDRESS)
+    return None
 
 
 _JOIN_HELP = (
@@ -242,7 +268,7 @@ def _check_reachable(address: str) -> None:
     import socket
 
     host, _, port = address.rpartition(":")
-    if address == "auto":
+    if address == "auto":  # this Ray does not say which it is
         return
     if not host or not port.isdigit():
         message = f"{address} is not an address of the form host:port"
@@ -251,9 +277,17 @@ def _check_reachable(address: str) -> None:
         socket.create_connection((host.strip("[]"), int(port)), REACH_S).close()
     except OSError as error:
         message = f"no Ray answers at {address}: {error.strerror or error}"
-        raise FleetUnavailable(
-            message, "Check the address, and that the cluster is up and reachable from here."
-        ) from error
+        raise FleetUnavailable(message, _CHECK_ADDRESS) from error
+
+
+_CHECK_ADDRESS = "Check the address, and that the cluster is up and reachable from here."
+
+
+def _found_here() -> str:
+    found = cluster_on_this_machine()
+    if found == "":
+        raise FleetUnavailable("no Ray runs on this machine", "Start one, or give the cluster's address, host:port.")
+    return found or "auto"
 
 
 def _note_ignored(address: str | None) -> tuple[str, ...]:

@@ -208,6 +208,31 @@ def reread_environment() -> bool:
     return True
 
 
+def greet_cluster(address: str) -> bool:
+    """Connect to a cluster's control service; False if this Ray has no such client.
+
+    For a child process: Ray prints its tries, and raises errors of many kinds.
+    """
+    from ray import _raylet
+
+    client = getattr(_raylet, "GcsClient", None)
+    return client is not None and bool(client(address=address))
+
+
+def cluster_on_this_machine() -> str | None:
+    """Return the address for which "auto" stands, "" if no Ray runs here; None if this Ray cannot tell.
+
+    That is the Ray that was started last, if it is known, whether it still runs or not.
+    """
+    if _why_unknown({"utils.read_ray_address": (), "services.canonicalize_bootstrap_address": ("addr",)}):
+        return None
+    from ray._private import services, utils
+
+    with suppress(ConnectionError):
+        return utils.read_ray_address() or services.canonicalize_bootstrap_address("auto")
+    return ""
+
+
 def keep_in_cluster(key: str, value: bytes) -> None:
     """Store a value for the cluster's life: in Ray's key-value store, or else in a detached actor.
 

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -352,6 +353,26 @@ def test_an_address_where_nothing_listens(places: Mapping[str, str], address: st
     facts, _ = run(REFUSED.replace("ADDRESS", repr(address)), {**places, "RAY_ADDRESS": "127.0.0.1:1"})
     assert facts["kind"] == "FleetUnavailable"
     assert f"no Ray answers at {address or '127.0.0.1:1'}" in facts["message"]
+
+
+def test_a_cluster_that_ended(places: Mapping[str, str]) -> None:
+    """``auto`` finds the Ray that was started last on this machine; where that is gone, the error names its address."""
+    found = Path(places["RAY_TMPDIR"]) / "ray/ray_current_cluster"
+    found.parent.mkdir()
+    found.write_text("127.0.0.1:1")
+    facts, done = run(REFUSED.replace("ADDRESS", "'auto'"), places)
+    assert facts["message"].startswith("no Ray answers at 127.0.0.1:1")
+    assert done.stderr == ""
+
+
+@pytest.mark.slow
+def test_a_port_of_something_else(places: Mapping[str, str]) -> None:
+    """What listens but is no Ray is given up within seconds, in one line."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        facts, done = run(REFUSED.replace("ADDRESS", repr(address)), places)
+    assert facts["message"].startswith(f"no Ray answers at {address}")
+    assert done.stderr == ""
 
 
 @pytest.mark.parametrize("address", ["ray://127.0.0.1:10001", "http://127.0.0.1:8265", "127.0.0.1", "host:port"])
