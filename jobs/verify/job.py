@@ -164,8 +164,8 @@ def _select(source: str, video_track: int, start_s: Fraction | None, end_s: Frac
     kept = [
         place
         for place, ticks in enumerate(timeline.times)
-        if (start_s or 0) <= (ticks - timeline.times[0]) * time_base
-        and (end_s is None or (ticks - timeline.times[0]) * time_base < end_s)
+        if (not start_s or start_s <= (ticks - timeline.zero) * time_base)
+        and (end_s is None or (ticks - timeline.zero) * time_base < end_s)
     ]
     return Timeline(order=tuple(timeline.order[n] for n in kept), times=tuple(timeline.times[n] for n in kept))
 

@@ -7,7 +7,7 @@ here a second time, over whole lists instead of streams, so that a mistake in on
 import heapq
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import accumulate, groupby, pairwise
 from math import ceil
@@ -80,7 +80,8 @@ class Timeline:
 
     ``order`` lists the frames as presented, by their places in the decoder's output; ``times`` are theirs, repaired and
     strictly increasing, in the source's ticks divided by ``divisor``. The counts say how often each rule acted: clock
-    resets, frames without a PTS, frames after a later one, repeated times.
+    resets, frames without a PTS, frames after a later one, repeated times. ``zero`` is what a requested start and end
+    count from: the first time that a presented packet has, whether or not it decodes.
     """
 
     order: tuple[int, ...]
@@ -90,6 +91,7 @@ class Timeline:
     missing: int = 0
     disordered: int = 0
     repeated: int = 0
+    zero: int = 0
 
 
 class ResetClock:
@@ -233,7 +235,8 @@ class SequentialDecode:
     def timeline(self) -> Timeline:
         """Return the repaired timeline of the frames decoded so far."""
         divisor = divisor_of(self.packet_times, self.time_base)
-        return repair(self.stamps, self.nominal, divisor=divisor, resets=self.resets)
+        timeline = repair(self.stamps, self.nominal, divisor=divisor, resets=self.resets)
+        return replace(timeline, zero=min(self.packet_times, default=0) * divisor)
 
 
 @contextmanager
