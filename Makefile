@@ -12,6 +12,7 @@ TEST_PROCESSES ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n < 8 ? n 
 DEMO_OPTIONS ?= --workers 4 --segment-seconds 2
 MEDIA ?=
 DAMAGE ?=
+FUZZ ?=
 BENCH ?=
 # In the order of the folders: the long tests, which start a Ray, come before the many short ones.
 AT_ONCE := --numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
@@ -25,7 +26,7 @@ LOCK_OPTIONS := --universal --python-version 3.11 --extra quality --extra dev --
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-all docs lint media damage bench dist lock clean
+.PHONY: help setup demo test test-all docs lint media damage fuzz bench dist lock clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -59,6 +60,9 @@ media: setup ## transcode and verify every file of the shared footage (takes lon
 damage: setup ## encode damaged footage again and again: the bytes must be equal (takes long; DAMAGE= passes options)
 	$(BIN)/python tests/media/damage.py $(DAMAGE)
 
+fuzz: setup ## mutated films through every command: exact output or one line (takes long; FUZZ= passes options)
+	$(BIN)/python tests/fuzz/fuzz.py $(FUZZ)
+
 bench: setup ## compare with FFmpeg: wall, CPU, memory, size and quality (BENCH= passes options)
 	$(BIN)/python benchmarks/transcode.py $(BENCH)
 
@@ -70,7 +74,7 @@ lock: ## pin every dependency again, to its newest allowed version (needs uv)
 	uv pip compile pyproject.toml --upgrade --quiet $(LOCK_OPTIONS) --extra nvidia --constraint requirements.lock --output-file requirements-nvidia.lock
 
 clean: ## remove the environment, what was built and what the commands wrote
-	rm -rf $(VENV) build dist *.egg-info demo-output media-output bench-output .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist *.egg-info demo-output media-output bench-output fuzz-output .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find actors benchmarks cluster codecfleet examples jobs tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/.python:
