@@ -5,7 +5,8 @@
     ├── InputError       3: InputNotFound, InputUnreadable, InputRefused, InputDamaged
     ├── RequestError     4: NoVideoTrack, NotEnoughMemory, OutputExists, OutputUnwritable, Unsupported,
     │                      WouldLose
-    ├── WorkError        5: WorkerLost, SegmentFailed, EncoderFailed, ProofFailed, StorageFailed, FleetUnavailable
+    ├── WorkError        5: WorkerLost, DeadlineMissed, SegmentFailed, EncoderFailed, ProofFailed, StorageFailed,
+    │   │                   FleetUnavailable
     │   └── DeviceError     DeviceLost, DeviceMemory, SessionLimit, EngineBusy, EngineUnfit, EngineFailed, EngineHung
     └── Cancelled        130
 
@@ -20,6 +21,7 @@ from typing import ClassVar
 __all__ = [
     "Cancelled",
     "CodecfleetError",
+    "DeadlineMissed",
     "DeviceError",
     "DeviceLost",
     "DeviceMemory",
@@ -151,6 +153,12 @@ class WorkerLost(WorkError):
     """A worker process or its node died while it held the work."""
 
     retry = Retry.ANYWHERE
+
+
+class DeadlineMissed(WorkError):
+    """The work showed no progress within its deadline, and its worker was given up."""
+
+    retry = Retry.ELSEWHERE
 
 
 class DeviceError(WorkError):

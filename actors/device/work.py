@@ -57,11 +57,13 @@ class WorkContext:
 class Work(ABC, Generic[ResultT]):
     """One unit of work: a frozen, picklable value that knows how to run itself on one worker.
 
-    ``job`` and ``label`` name it in progress and errors; (job, label) is unique while it runs.
+    ``job`` and ``label`` name it in progress and errors; (job, label) is unique while it runs. It never runs on the
+    station where the job's work ``apart_from`` runs meanwhile; "" for none.
     """
 
     job: str
     label: str
+    apart_from: str = ""
 
     @property
     def file(self) -> str:

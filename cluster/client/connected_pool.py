@@ -96,6 +96,13 @@ class ConnectedPool(Pool):
     async def progress(self, job: str) -> Mapping[str, int]:
         return {} if self._pool is None else await self._pool.progress(job)
 
+    async def stations(self, job: str) -> Mapping[str, str]:
+        return {} if self._pool is None else await self._pool.stations(job)
+
+    async def write_off(self, job: str, label: str, reason: str) -> None:
+        if self._pool is not None:
+            await self._pool.write_off(job, label, reason)
+
     async def aclose(self) -> None:
         """Stop or release the workers and the connection. Idempotent."""
         self._closed = True

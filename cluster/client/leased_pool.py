@@ -20,6 +20,7 @@ from ...actors.device.work import Work
 from ...errors import (
     Cancelled,
     CodecfleetError,
+    DeadlineMissed,
     DeviceError,
     FleetUnavailable,
     NotEnoughMemory,
@@ -53,6 +54,7 @@ PROBE_QUESTIONS = 6
 SLOTS_MAX = 1024
 """More than the cores of any machine with a private Ray."""
 _BROKEN = "Run codecfleet doctor on their machine and look at its kernel's log; or run without these devices."
+_AFTER_A_HANG = "Look at the machine it ran on, its load and the storage of the input."
 _AFTER_A_DEATH = "The pool starts another process; the same work may be submitted again."
 WARM_UP = "warm-up"
 """The job for which an eager pool gets its workers before any other."""
@@ -114,6 +116,7 @@ class LeasedPool(Pool):
         self._pending: dict[int, _PendingWork] = {}
         self._demands: dict[str, Demand] = {}
         self._handles: dict[str, Any] = {}
+        self._written_off: dict[str, str] = {}
         self._proven: set[str] = set()
         self._faults = FaultReports()
         self._blobs = BlobCache(supervisor.send)
@@ -229,7 +232,7 @@ class LeasedPool(Pool):
         self._pending[task] = pending
         try:
             self._refuse_if_unrecoverable()
-            self._carry_out(self._leases.submitted(task, work.job, work.label))
+            self._carry_out(self._leases.submitted(task, work.job, work.label, work.apart_from))
             self._lease_renewal.report_soon()
             return cast("ResultT", await pending.result)
         except BaseException:
@@ -248,6 +251,19 @@ class LeasedPool(Pool):
         self._faults.found_wrong(job, label, reason)
         self._lease_renewal.report_soon()
 
+    async def stations(self, job: str) -> Mapping[str, str]:
+        return self._leases.stations(job)
+
+    async def write_off(self, job: str, label: str, reason: str) -> None:
+        """Have the supervisor kill the worker; a frozen node's, which it cannot reach, fences itself later."""
+        task = self._leases.running_as(job, label)
+        worker = None if task is None else self._leases.shun(task)
+        if task is None or worker is None:
+            return
+        self._fail(task, DeadlineMissed(f"{label} {reason}", _AFTER_A_HANG))
+        self._written_off[worker] = f"{label} {reason}"
+        self._lose(worker, f"it was given up, because {label} {reason}")
+
     async def aclose(self) -> None:
         """Cancel running work, give it half a second to end, and release the workers."""
         if self._closing is None:
@@ -262,7 +278,8 @@ class LeasedPool(Pool):
         where = f"{socket.gethostname()} process {os.getpid()}"
         proven = tuple(worker for worker in self._proven if worker in self._handles)
         number, faults = self._lease_renewal.grants.number, self._faults.recent
-        return ClientReport(self._client, where, next(self._sequence), jobs, proven, number, faults)
+        written_off = dict(self._written_off)
+        return ClientReport(self._client, where, next(self._sequence), jobs, proven, number, faults, written_off)
 
     def _accept_grants(self) -> None:
         grants = self._lease_renewal.grants

@@ -46,6 +46,7 @@ class _Job:
     slots: dict[str, int] = field(default_factory=dict)
     waiting: deque[int] = field(default_factory=deque)
     labels: dict[int, str] = field(default_factory=dict)
+    apart_from: dict[int, str] = field(default_factory=dict)
     failed_at: dict[str, frozenset[str]] = field(default_factory=dict)
     running: dict[int, str] = field(default_factory=dict)
 
@@ -55,6 +56,14 @@ class _Job:
 
     def load(self, worker: str) -> int:
         return sum(where == worker for where in self.running.values())
+
+    def stations(self) -> dict[str, str]:
+        """Return where each label runs; a newer run of one hides a cancelled one that has not ended yet."""
+        return {self.labels[task]: station_of(worker) for task, worker in sorted(self.running.items())}
+
+    def forget(self, task: int) -> None:
+        self.labels.pop(task, None)
+        self.apart_from.pop(task, None)
 
 
 class Leases:
@@ -89,12 +98,23 @@ class Leases:
         """Return every piece of work that has not started, oldest first."""
         return sorted(task for job in self._jobs.values() for task in job.waiting)
 
-    def submitted(self, task: int, job: str, label: str = "") -> list[Effect]:
-        """Queue a piece of work or a retry; ``label`` identifies it."""
+    def stations(self, job: str) -> dict[str, str]:
+        """Return the station of each running piece of work of ``job``, by label."""
+        return self._jobs[job].stations() if job in self._jobs else {}
+
+    def running_as(self, job: str, label: str) -> int | None:
+        """Return the newest running work of that name."""
+        found = self._jobs.get(job)
+        return None if found is None else max((t for t in found.running if found.labels[t] == label), default=None)
+
+    def submitted(self, task: int, job: str, label: str = "", apart_from: str = "") -> list[Effect]:
+        """Queue a piece of work or a retry; ``label`` identifies it, and what it must be ``apart_from``."""
         self._job_of[task] = job
         found = self._jobs.setdefault(job, _Job())
         found.waiting.append(task)
         found.labels[task] = label
+        if apart_from:
+            found.apart_from[task] = apart_from
         return self._hand_out(job)
 
     def withdrawn(self, task: int) -> list[Effect]:
@@ -106,7 +126,7 @@ class Leases:
         if task in job.running:
             return [StopTask(task, job.running[task])]
         job.waiting.remove(task)
-        job.labels.pop(task)
+        job.forget(task)
         del self._job_of[task]
         return []
 
@@ -116,7 +136,7 @@ class Leases:
         if name is None:
             return []
         self._jobs[name].running.pop(task, None)
-        self._jobs[name].labels.pop(task, None)
+        self._jobs[name].forget(task)
         return self._hand_out(name)
 
     def shun(self, task: int) -> str | None:
@@ -144,7 +164,7 @@ class Leases:
             job.slots.pop(worker, None)
             for task in [task for task, where in job.running.items() if where == worker]:
                 del job.running[task]
-                job.labels.pop(task, None)
+                job.forget(task)
                 del self._job_of[task]
                 effects.append(Lose(task, worker, reason))
         return effects
@@ -187,7 +207,10 @@ def _next(job: _Job) -> tuple[int, str] | None:
     for task in job.waiting:
         shunned = job.failed_at.get(job.labels[task], frozenset())
         has_others = any(station_of(worker) not in shunned for worker in loads)
-        fitting = [worker for _, worker in free if not (has_others and station_of(worker) in shunned)]
+        avoided = shunned if has_others else frozenset()
+        if task in job.apart_from:
+            avoided |= {job.stations().get(job.apart_from[task], "")}
+        fitting = [worker for _, worker in free if station_of(worker) not in avoided]
         if fitting:
             return task, fitting[0]
     return None

@@ -76,6 +76,7 @@ class Pool(ABC):
 
         Raises:
             WorkerLost: the worker died; the pool has replaced it, so the work may be submitted again.
+            DeadlineMissed: the worker was written off, as below.
             CodecfleetError: raised by the work itself.
         """
 
@@ -86,6 +87,18 @@ class Pool(ABC):
     def found_wrong(self, job: str, label: str, reason: str) -> None:
         """Report that the last result of this piece of work failed a check; a pool without devices ignores it."""
         del job, label, reason
+
+    @abstractmethod
+    async def stations(self, job: str) -> Mapping[str, str]:
+        """Return where each running piece of work of ``job`` runs, by label, whether its worker answers or not."""
+
+    @abstractmethod
+    async def write_off(self, job: str, label: str, reason: str) -> None:
+        """Give up the worker that runs this work, which hangs; no effect if nothing of that name runs.
+
+        Its ``submit`` raises ``DeadlineMissed`` with ``reason``; all else that runs there ends with ``WorkerLost``. The
+        process is killed where it can be reached, and a retry prefers another station.
+        """
 
     @abstractmethod
     async def aclose(self) -> None:

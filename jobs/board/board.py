@@ -7,6 +7,10 @@
        └─────────────────────────────────────────────┘ ... and once that has helped too little: MERGED into its
                                                        left neighbour, which goes back to WAITING
 
+A segment that is late may be run twice at once (DOUBLED). Every run has a number, its *attempt*: only a run that is in
+flight counts. The first result of a segment is taken and withdraws the other run, so a result that comes late, from a
+worker that was cut off or stood still, changes nothing.
+
 A seam is proven by pictures: the segment on its left also decodes the first frames past its own end, and those must be
 the very frames with which the segment on its right begins. A segment that met damage must also have been decoded from
 a sound entry: what a decoder makes of damage depends on the pictures it holds. Segments are joined in order, and only
@@ -18,7 +22,7 @@ differs, what its run gave is dropped, and it is decoded from further back. Noth
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TypeAlias
 
@@ -41,6 +45,7 @@ class SegmentState(Enum):
 
     WAITING = "waiting"
     RUNNING = "running"
+    DOUBLED = "doubled"
     ENCODED = "encoded"
     FAILED = "failed"
     JOINED = "joined"
@@ -56,7 +61,12 @@ EDGES: dict[SegmentState, frozenset[SegmentState]] = {
     # There is room for a run, and the segment is next.
     SegmentState.WAITING: frozenset({SegmentState.RUNNING, SegmentState.MERGED}),
     # The worker delivered; or it was lost, or took in its right neighbour meanwhile, and the segment runs again.
-    SegmentState.RUNNING: frozenset({SegmentState.ENCODED, SegmentState.WAITING, SegmentState.FAILED}),
+    # Or it is late, slots are free, and it runs a second time beside.
+    SegmentState.RUNNING: frozenset(
+        {SegmentState.ENCODED, SegmentState.WAITING, SegmentState.FAILED, SegmentState.DOUBLED}
+    ),
+    # One of its two runs delivered; or one was lost, and the other runs on.
+    SegmentState.DOUBLED: frozenset({SegmentState.ENCODED, SegmentState.RUNNING}),
     # Both seams agree; or one differs and the segment is decoded again, or gives up its cut.
     SegmentState.ENCODED: frozenset({SegmentState.JOINED, SegmentState.WAITING, SegmentState.MERGED}),
     # On a streaming board: what it gave before it broke off is not what the segment before it saw there.
@@ -73,6 +83,7 @@ class BoardSegment:
     """One planned segment, which ends where planned segment ``until`` does: its own, or a right neighbour it took in.
 
     ``entry_moves`` counts how often its access point moved back; ``at_start`` says that it cannot move further.
+    ``runs`` numbers its runs, of which ``in_flight`` have not ended; ``was_doubled`` says that two of them ran at once.
     ``is_open`` and ``is_stale`` are a streaming board's: it was joined while it runs; its run is no longer wanted.
     """
 
@@ -85,6 +96,8 @@ class BoardSegment:
     failures: int = 0
     losses: int = 0
     runs: int = 0
+    in_flight: frozenset[int] = frozenset()
+    was_doubled: bool = False
     seam_before: tuple[PictureHash, ...] = ()
     seam_after: tuple[PictureHash, ...] = ()
     is_open: bool = False
@@ -100,10 +113,19 @@ class BoardSegment:
             raise ValueError(f"segment {self.number} cannot go from {self.state} to {state}: {self}")
         return replace(self, state=state)
 
+    def started(self, state: SegmentState) -> "BoardSegment":
+        """Return the segment with one more run in flight."""
+        return replace(self.to(state), runs=self.runs + 1, in_flight=self.in_flight | {self.runs + 1})
+
+    def without(self, attempt: int) -> "BoardSegment":
+        """Return the segment with one run less: it waits, or its other run goes on."""
+        left = self.in_flight - {attempt}
+        return replace(self.to(SegmentState.RUNNING if left else SegmentState.WAITING), in_flight=left)
+
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A worker delivered a segment, up to the end of ``until``.
+    """Run ``attempt`` of a segment delivered it, up to the end of ``until``.
 
     ``at_start`` says that it was decoded from the track's first packet; ``sound`` that damage, if there was any, was
     met in the state of a decoder that came from there.
@@ -115,14 +137,16 @@ class Finished:
     seam_after: tuple[PictureHash, ...]
     at_start: bool
     sound: bool = True
+    attempt: int = field(kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """A segment's run failed."""
+    """Run ``attempt`` of a segment failed."""
 
     segment: int
     error: CodecfleetError
+    attempt: int = field(kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,11 +168,33 @@ class Delivered:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Have a worker encode a segment, up to the end of ``until``, from the ``entry_moves``-th access point back."""
+    """Have a worker encode a segment, up to the end of ``until``, from the ``entry_moves``-th access point back.
+
+    A second run goes on beside one that is late, on another station.
+    """
 
     segment: int
     until: int
     entry_moves: int
+    attempt: int
+    is_second: bool = False
+
+    @property
+    def label(self) -> str:
+        """The name of its work, which no other run has meanwhile."""
+        return f"segment {self.segment}" + " again" * self.is_second
+
+    @property
+    def apart_from(self) -> str:
+        """The name of the work whose station a second run must not share."""
+        return f"segment {self.segment}" * self.is_second
+
+
+@dataclass(frozen=True, slots=True)
+class Withdraw:
+    """Cancel a run: another one gave the segment first."""
+
+    segment: int
     attempt: int
 
 
@@ -174,7 +220,7 @@ class Fail:
 
 
 Event: TypeAlias = Finished | Lost | Began | Delivered
-Effect: TypeAlias = Run | Join | Drop | Fail
+Effect: TypeAlias = Run | Withdraw | Join | Drop | Fail
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,9 +248,23 @@ class Board:
         return tuple(segment.frames for segment in self.segments if segment.state not in done)
 
     @property
+    def doubled(self) -> int:
+        """How many segments have run a second time while late."""
+        return sum(segment.was_doubled for segment in self.segments)
+
+    @property
+    def waits(self) -> bool:
+        """Whether a segment waits for a run."""
+        return any(segment.state is SegmentState.WAITING for segment in self.segments)
+
+    @property
     def running(self) -> int:
-        """How many segments run."""
-        return sum(segment.state is SegmentState.RUNNING for segment in self.segments)
+        """How many runs are in flight."""
+        return sum(len(segment.in_flight) for segment in self.segments)
+
+    def awaits(self, segment: int, attempt: int) -> bool:
+        """Return whether a run's result is wanted: it is in flight, and no other gave the segment."""
+        return attempt in self.segments[segment].in_flight
 
     def put(self, *segments: BoardSegment) -> "Board":
         """Return the board with these segments in their places."""
@@ -239,27 +299,49 @@ def start_next(board: Board, at_once: int) -> tuple[Board, list[Run]]:
         waiting.sort(key=lambda segment: (-segment.frames, segment.number))
     runs = []
     for segment in waiting[: max(0, at_once - board.running)]:
-        started = replace(segment.to(SegmentState.RUNNING), runs=segment.runs + 1)
+        started = segment.started(SegmentState.RUNNING)
         board = board.put(started)
         runs.append(Run(segment.number, segment.until, segment.entry_moves, started.runs))
     return board, runs
 
 
+def double(board: Board, number: int, percent: int = 100) -> tuple[Board, list[Run]]:
+    """Start a second run of a segment that is late: once in its life, and of ``percent`` of all segments at most.
+
+    One segment always may, unless ``percent`` is 0.
+    """
+    segment = board.segments[number]
+    doubled_most = max(percent > 0, len(board.segments) * percent // 100)
+    is_spent = segment.was_doubled or board.doubled >= doubled_most
+    if is_spent or segment.state is not SegmentState.RUNNING:
+        return board, []
+    doubled = replace(segment.started(SegmentState.DOUBLED), was_doubled=True)
+    return board.put(doubled), [Run(number, segment.until, segment.entry_moves, doubled.runs, is_second=True)]
+
+
 def decide(board: Board, event: Event) -> tuple[Board, list[Effect]]:
     """Take in one fact; return the new board and what follows from it."""
     segment = board.segments[event.segment]
+    if isinstance(event, Finished | Lost) and not board.awaits(segment.number, event.attempt):
+        return board, []
     if board.streams:
         return _hand_over(board.put(_streamed(segment, event)))
     if isinstance(event, Lost):
-        return _lost(board, segment, event.error)
+        return _lost(board, segment, event)
     if not isinstance(event, Finished):
         raise TypeError(f"only a streaming board takes {event}")
-    encoded = _encoded(segment, event)
-    board = board.put(encoded)
     if event.until != segment.until:
-        return board.put(encoded.to(SegmentState.WAITING)), []
+        return board.put(segment.without(event.attempt)), []
+    encoded = _encoded(segment, event)
+    withdrawn: list[Effect] = [Withdraw(segment.number, other) for other in segment.in_flight - {event.attempt}]
+    board, effects = _settle(board.put(encoded), encoded, event)
+    return board, withdrawn + effects
+
+
+def _settle(board: Board, encoded: BoardSegment, event: Finished) -> tuple[Board, list[Effect]]:
+    """Compare an encoded segment with its neighbours, and join what is proven."""
     if not event.sound and not event.at_start:
-        return _move_entry(board, encoded, give_up=segment.entry_moves >= UNSOUND_MOVES), []
+        return _move_entry(board, encoded, give_up=encoded.entry_moves >= UNSOUND_MOVES), []
     board = _check_seam(board, board.left_of(encoded), encoded)
     current = board.segments[encoded.number]
     if current.state is SegmentState.ENCODED:
@@ -279,18 +361,19 @@ def seams_agree(after: Sequence[PictureHash], before: Sequence[PictureHash]) -> 
 
 
 def _encoded(segment: BoardSegment, event: Finished) -> BoardSegment:
-    before, after = event.seam_before, event.seam_after
-    return replace(segment.to(SegmentState.ENCODED), seam_before=before, seam_after=after, at_start=event.at_start)
+    encoded = replace(segment.to(SegmentState.ENCODED), at_start=event.at_start, in_flight=frozenset())
+    return replace(encoded, seam_before=event.seam_before, seam_after=event.seam_after)
 
 
-def _lost(board: Board, segment: BoardSegment, error: CodecfleetError) -> tuple[Board, list[Effect]]:
+def _lost(board: Board, segment: BoardSegment, event: Lost) -> tuple[Board, list[Effect]]:
+    error = event.error
     is_loss = isinstance(error, WorkerLost)
     losses, failures = segment.losses + is_loss, segment.failures + (not is_loss)
-    waiting = replace(segment.to(SegmentState.WAITING), losses=losses, failures=failures)
+    waiting = replace(segment.without(event.attempt), losses=losses, failures=failures)
     board = board.put(waiting)
     if error.retry is Retry.NEVER:
         return board, [Fail(error)]
-    if waiting.failures >= ATTEMPTS or waiting.losses >= LOSSES:
+    if waiting.state is SegmentState.WAITING and (waiting.failures >= ATTEMPTS or waiting.losses >= LOSSES):
         times = waiting.failures + waiting.losses
         message = f"segment {segment.number} failed {times} times, last: {error.message}"
         return board, [Fail(SegmentFailed(message, error.next_step))]
@@ -336,9 +419,9 @@ def _streamed(segment: BoardSegment, event: Event) -> BoardSegment:
     if isinstance(event, Delivered):
         return segment.to(SegmentState.JOINED)
     if segment.is_stale:
-        return segment if isinstance(event, Began) else replace(segment.to(SegmentState.WAITING), is_stale=False)
+        return segment if isinstance(event, Began) else replace(segment.without(event.attempt), is_stale=False)
     if isinstance(event, Lost):
-        return segment.to(SegmentState.FAILED)
+        return replace(segment.to(SegmentState.FAILED), in_flight=frozenset())
     if isinstance(event, Began):
         moves = event.entry_moves
         return replace(segment, seam_before=event.seam_before, at_start=event.at_start, entry_moves=moves)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
@@ -12,7 +12,9 @@ from ...cluster.client.pool import Pool
 from ...cluster.placement.model import Demand
 from ...errors import CodecfleetError
 from ..source.index import TrackIndex
-from .board import Board, Drop, Event, Fail, Finished, Join, Lost, Run, decide, start_next
+from .board import Board, Drop, Event, Fail, Finished, Join, Lost, Run, Withdraw, decide, double, start_next
+from .threads import consume_exception
+from .watch import WorkWatch
 
 WAITING_S = 5.0
 """A job that has had no worker for this long says why."""
@@ -30,6 +32,10 @@ class Capacity:
         """Return how many runs of ``board`` there may be now."""
         del board
         return self._at_once
+
+    def has_room(self, board: Board) -> bool:
+        """Return whether another run may start beside those of ``board`` that run."""
+        return self.at_once(board) > board.running
 
     async def more(self) -> None:
         """Wait until there may be more than ``at_once`` last said; forever where that never changes.
@@ -71,6 +77,11 @@ class PoolCapacity(Capacity):
         self._at_once = self._pool.slots_for(self._demand.job)
         return min(self._at_once, self._workers or self._at_once)
 
+    def has_room(self, board: Board) -> bool:
+        """Return whether a slot is free; with nothing left to start, the pool is asked for an idle one."""
+        is_bounded = self._workers is not None and board.running >= self._workers
+        return super().has_room(board) or not (board.waits or is_bounded)
+
     async def more(self) -> None:
         """Wait until the pool has more slots for the job."""
         await self._pool.more_slots(self._demand.job, self._at_once)
@@ -89,7 +100,8 @@ class BoardLoop(Generic[ResultT]):
     """Runs the segments of one job until all are joined. Used once.
 
     ``work`` runs a segment; ``accept`` takes the result and returns the event for the board; ``join`` hands segments
-    over in order, with the board as it is by then; ``drop``, a streaming board's, lets go of what a run gave.
+    over in order, with the board as it is by then; ``drop``, a streaming board's, lets go of what a run gave. What
+    ``watch`` finds late runs a second time where slots are free.
     """
 
     def __init__(
@@ -101,6 +113,7 @@ class BoardLoop(Generic[ResultT]):
         accept: Callable[[Run, ResultT], Awaitable[Event]],
         join: Callable[[Board, int], Awaitable[None]],
         drop: Callable[[int], None] | None = None,
+        watch: WorkWatch | None = None,
     ) -> None:
         self.board = board
         self._capacity = capacity
@@ -108,14 +121,26 @@ class BoardLoop(Generic[ResultT]):
         self._accept = accept
         self._join = join
         self._drop = drop
+        self._watch = watch
+        if watch is not None:
+            watch.on_look = self._look
         self._runs: dict[asyncio.Task[ResultT], Run] = {}
         self._posted: deque[Event] = deque()
         self._changed = asyncio.Event()
+        self.wasted_frames = 0
+        """The frames that withdrawn runs had done."""
 
     @property
     def runs(self) -> tuple[Run, ...]:
         """What runs now."""
         return tuple(self._runs.values())
+
+    def frames_running(self, by_label: Mapping[str, int]) -> dict[int, int]:
+        """Return the frames done of each segment that runs, given those of each piece of work."""
+        frames: dict[int, int] = {}
+        for run in self.runs:
+            frames[run.segment] = max(frames.get(run.segment, 0), by_label.get(run.label, 0))
+        return frames
 
     def post(self, event: Event) -> None:
         """Give the board an event that is not the end of a run; in the event loop's thread."""
@@ -134,7 +159,7 @@ class BoardLoop(Generic[ResultT]):
                 for task in await self._ended():
                     # What a run said before it ended comes first.
                     await self._take_posted()
-                    await self._take(await self._fact(self._runs.pop(task), task))
+                    await self._take_end(self._runs.pop(task), task)
                 await self._take_posted()
         finally:
             self._capacity.release()
@@ -144,9 +169,30 @@ class BoardLoop(Generic[ResultT]):
 
     def _start_next(self) -> None:
         self.board, runs = start_next(self.board, self._capacity.at_once(self.board))
+        self._start(runs)
+        while (doubled := self._doubled())[1]:
+            self.board, runs = doubled
+            self._start(runs)
+
+    def _doubled(self) -> tuple[Board, list[Run]]:
+        """Return the board with a second run of what is latest, where there is room for one."""
+        watch = self._watch
+        if watch is None or not self._capacity.has_room(self.board):
+            return self.board, []
+        running = {run.label: run.segment for run in self.runs}
+        late = (running[label] for label in watch.paces.late() if label in running)
+        doubled = (double(self.board, segment, watch.paces.patience.second_runs) for segment in late)
+        return next((found for found in doubled if found[1]), (self.board, []))
+
+    def _look(self) -> None:
+        if self._doubled()[1]:
+            self._changed.set()
+
+    def _start(self, runs: Sequence[Run]) -> None:
         for run in runs:
             task = asyncio.create_task(self._work(run))
             task.add_done_callback(self._wake)
+            task.add_done_callback(consume_exception)
             self._runs[task] = run
 
     async def _ended(self) -> list[asyncio.Task[ResultT]]:
@@ -169,11 +215,16 @@ class BoardLoop(Generic[ResultT]):
         if not task.cancelled():
             self._changed.set()
 
+    async def _take_end(self, run: Run, task: asyncio.Task[ResultT]) -> None:
+        """Take in the end of a run, unless it was withdrawn or another run gave its segment."""
+        if self.board.awaits(run.segment, run.attempt):
+            await self._take(await self._fact(run, task))
+
     async def _fact(self, run: Run, task: asyncio.Task[ResultT]) -> Event:
         try:
             result = task.result()
         except CodecfleetError as error:
-            return Lost(run.segment, error)
+            return Lost(run.segment, error, attempt=run.attempt)
         return await self._accept(run, result)
 
     async def _take_posted(self) -> None:
@@ -186,10 +237,18 @@ class BoardLoop(Generic[ResultT]):
             match effect:
                 case Fail(error):
                     raise error
+                case Withdraw(segment, attempt):
+                    self._withdraw(segment, attempt)
                 case Join(segment):
                     await self._join(self.board, segment)
                 case Drop(segment) if self._drop is not None:
                     self._drop(segment)
+
+    def _withdraw(self, segment: int, attempt: int) -> None:
+        for task, run in self._runs.items():
+            if (run.segment, run.attempt) == (segment, attempt):
+                self.wasted_frames += 0 if self._watch is None else self._watch.frames(run.label)
+                task.cancel()
 
 
 def finished(run: Run, tally: SegmentTally, entry: AccessPoint | None, index: TrackIndex) -> Finished:
@@ -201,4 +260,5 @@ def finished(run: Run, tally: SegmentTally, entry: AccessPoint | None, index: Tr
         tally.seam_after,
         at_start=entry is None,
         sound=index.is_sound(entry, tally.first_damaged_packet),
+        attempt=run.attempt,
     )

@@ -15,12 +15,12 @@ from ...actors.device.interface import WorkerDevice
 from ...actors.media.kept_sources import KEPT
 from ...actors.segment.decode_path import DecodePath
 from ...actors.segment.filtering import FilterSettings
-from ...actors.segment.walk import SEAM_FRAMES, SegmentWalk, decode_on_first
+from ...actors.segment.walk import SEAM_FRAMES, SegmentTally, SegmentWalk, decode_on_first
 from ...actors.surfaces.device_frame import DevicePicture, PictureNotes
 from ...actors.surfaces.frames import Frame, frame_bytes
 from ...errors import Cancelled, InputDamaged, UsageError
 from ..board.board import Began, Board, Delivered, Finished, Lost, Run
-from ..board.loop import BoardLoop, Capacity
+from ..board.loop import BoardLoop, Capacity, finished
 from ..board.threads import consume_exception
 from .request import FramesReport
 from .source import FrameSource
@@ -127,7 +127,8 @@ class FrameReader:
         self._window.open(segment)
 
     def _work_in_thread(self, run: Run, queue: FrameQueue, ended: "asyncio.Future[Finished | Lost]") -> None:
-        result: Finished | Lost = Lost(run.segment, Cancelled("the segment is decoded otherwise, or not at all"))
+        dropped = Cancelled("the segment is decoded otherwise, or not at all")
+        result: Finished | Lost = Lost(run.segment, dropped, attempt=run.attempt)
         try:
             result = self._decode(run, queue)
         except Superseded:
@@ -152,7 +153,7 @@ class FrameReader:
             began = partial(self._began, run.segment, moves)
             attempt = _Attempt(self._source, queue, began, run.segment, moves, path=path, fallback=fallback, past=past)
             try:
-                return attempt.decode()
+                return finished(run, attempt.decode(), attempt.entry, self._source.ranges.index)
             except _Unsound:
                 moves, past = moves + 1, attempt.last_ticks
                 queue.move()
@@ -193,6 +194,7 @@ class _Attempt:
         self._range = range_
         self._path = path
         self._past = None if path.whole else past
+        self.entry = range_.entry
         self.last_ticks = self._past
         self._sound_at: int | None = None
         self._time_base = source.ranges.index.time_base
@@ -208,8 +210,8 @@ class _Attempt:
             in_thread=False,
         )
 
-    def decode(self) -> Finished:
-        """Decode the range into the queue, and return the board's event.
+    def decode(self) -> SegmentTally:
+        """Decode the range into the queue, and return what was met.
 
         Raises:
             _Unsound: it must be decoded from further back.
@@ -224,10 +226,10 @@ class _Attempt:
             for _, (frame, size_bytes) in stack.enter_context(closing(self._walk.results())):
                 self._queue.put(frame, size_bytes)
         self._check_damage()
-        tally, number = self._walk.tally(), self._segment.segment
+        tally = self._walk.tally()
         self._tell_beginning(tally.seam_before)
         self._queue.finish(tally)
-        return Finished(number, number, tally.seam_before, tally.seam_after, at_start=self._range.entry is None)
+        return tally
 
     def _tell_beginning(self, before: tuple[PictureHash, ...]) -> None:
         self._began(before, at_start=self._range.entry is None)

@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from ...actors.dla.engine import require_dlas
@@ -18,6 +19,7 @@ from ...errors import CodecfleetError, Unsupported
 from ..board.board import Board, Finished, Run
 from ..board.loop import BoardLoop, PoolCapacity, finished
 from ..board.threads import in_thread, shielded, uncancellable
+from ..board.watch import WorkWatch
 from ..join.publish import check_output, publish, work_folder
 from ..join.spool import Spool
 from ..source.source import SourceStamp
@@ -138,24 +140,30 @@ class _InferRun:
     _shares: Counter[tuple[str, int]] = field(default_factory=Counter)
     _losses: list[str] = field(default_factory=list)
     _damaged: int = 0
+    _doubled: int = 0
+    _wasted_frames: int = 0
     _infer_s: float = 0.0
 
     async def report(self) -> InferReport:
         """Run every segment, join them, publish."""
         spec = self.plan.spec
+        watch = WorkWatch(self.pool, self.job, spec)
         board = BoardLoop(
             Board.of([segment.frames for segment in self.plan.segments]),
             PoolCapacity(self.pool, self.plan.demand(self.job), spec.workers),
-            work=self._work,
+            work=partial(self._work, watch),
             accept=self._accept,
             join=self._join,
+            watch=watch,
         )
-        progress = asyncio.create_task(self._report_progress())
+        beside = [asyncio.create_task(each) for each in (self._report_progress(board), watch.run())]
         try:
             await board.run()
         finally:
-            progress.cancel()
-            await asyncio.gather(progress, return_exceptions=True)
+            for task in beside:
+                task.cancel()
+            await asyncio.gather(*beside, return_exceptions=True)
+        self._doubled, self._wasted_frames = board.board.doubled, board.wasted_frames
         base = self.plan.index.time_base
         path = await shielded(self.gather.finish, (base.numerator, base.denominator))
         await in_thread(self.stamp.check)
@@ -172,9 +180,10 @@ class _InferRun:
             wall_s=time.monotonic() - self._began,
         )
 
-    async def _work(self, run: Run) -> InferredSegment:
+    async def _work(self, watch: WorkWatch, run: Run) -> InferredSegment:
         try:
-            return await self.pool.submit(self.plan.work(self.job, run, self.networks))
+            frames = sum(segment.frames for segment in self.plan.segments[run.segment : run.until + 1])
+            return await watch.submit(self.plan.work(self.job, run, self.networks), frames)
         except CodecfleetError as error:
             self._losses.append(error.message)
             raise
@@ -192,10 +201,10 @@ class _InferRun:
         self._damaged += result.tally.damaged
         self._infer_s += result.infer_s
 
-    async def _report_progress(self) -> None:
+    async def _report_progress(self, board: BoardLoop[InferredSegment]) -> None:
         while True:
             await asyncio.sleep(PROGRESS_INTERVAL_S)
-            running = await self.pool.progress(self.job)
+            running = board.frames_running(await self.pool.progress(self.job))
             delivered = self.gather.frames + sum(len(result.pts_ticks) for result in self._results.values())
             self.progress(min(self.plan.frames, delivered + sum(running.values())))
 
@@ -204,6 +213,9 @@ class _InferRun:
         if self._losses:
             runs = "1 run" if len(self._losses) == 1 else f"{len(self._losses)} runs"
             warnings.append(f"{runs} of segments failed and were done again; the last because {self._losses[-1]}")
+        if self._doubled:
+            done_twice = f"{self._wasted_frames} frames were wasted"
+            warnings.append(f"{self._doubled} segments were late and ran a second time elsewhere; {done_twice}")
         if self._damaged:
             warnings.append(f"{self._damaged} segments met damage; what could be decoded was inferred")
         if self.gather.frames != self.plan.frames:

@@ -50,7 +50,8 @@ class InferPlan:
         """Return the work of a run."""
         return InferSegment(
             job=job,
-            label=f"segment {run.segment}",
+            label=run.label,
+            apart_from=run.apart_from,
             segment=run.segment,
             decode=self.decode(run),
             start_ticks=self.segments[run.segment].start_ticks,

@@ -202,6 +202,35 @@ class Segmenting(Part):
     ] = None
 
 
+class WaitOptions(Part):
+    """How long work may show no progress, and how much of it may run twice."""
+
+    deadline_s: Annotated[
+        Fraction,
+        Field(
+            gt=0,
+            description="A segment that makes no progress for this long, or for --deadline-factor times what it should "
+            "take, is done elsewhere and its worker replaced: docs/reliability.md.",
+        ),
+        Option("--deadline-seconds", RUN, example="30", metavar="S"),
+    ] = Fraction(30)
+    deadline_factor: Annotated[
+        int,
+        Field(ge=1, le=1000, description="See --deadline-seconds: the longer of the two counts."),
+        Option("--deadline-factor", RUN, metavar="N"),
+    ] = 4
+    second_runs: Annotated[
+        int,
+        Field(
+            ge=0,
+            le=100,
+            description="Percent of the segments that may run a second time elsewhere while the first run is late: "
+            "docs/reliability.md.",
+        ),
+        Option("--second-runs", RUN, metavar="PERCENT"),
+    ] = 25
+
+
 class RunOptions(Part):
     """Which machines do the work, and with what priority."""
 

@@ -6,7 +6,19 @@ from pydantic import Field
 
 from ...actors.media.location import absolute
 from .options import Option
-from .parts import RULES, Carried, Overwrite, Part, Picture, RunOptions, Segmenting, Source, SourceRange, VideoOptions
+from .parts import (
+    RULES,
+    Carried,
+    Overwrite,
+    Part,
+    Picture,
+    RunOptions,
+    Segmenting,
+    Source,
+    SourceRange,
+    VideoOptions,
+    WaitOptions,
+)
 
 
 class _Files(Part):
@@ -39,7 +51,7 @@ class _Rules(Part):
 
 
 # The fields of a later base come first.
-class TranscodeSpec(_Rules, RunOptions, Segmenting, Carried, SourceRange, Picture, VideoOptions, _Files):
+class TranscodeSpec(_Rules, WaitOptions, RunOptions, Segmenting, Carried, SourceRange, Picture, VideoOptions, _Files):
     """One input to one output. docs/config.md lists the fields, with their defaults."""
 
     def resolved(self) -> Self:

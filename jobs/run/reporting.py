@@ -35,6 +35,14 @@ def damage_warnings(plan: Plan, segments: Sequence[SpooledSegment]) -> list[Warn
     ]
 
 
+def second_run_warnings(doubled: int, wasted_frames: int, hangs: int) -> list[Warning_]:
+    """Return what was worked on twice: segments that were late, and work whose worker was given up."""
+    message = f"{doubled} segments were late and ran a second time elsewhere; {wasted_frames} frames were wasted"
+    found = [Warning_(code="second-run", message=message, checks=())] if doubled else []
+    message = f"{hangs} pieces of work made no progress within their deadline and ran again elsewhere"
+    return found + ([Warning_(code="deadline", message=message, checks=())] if hangs else [])
+
+
 def _resized(plan: Plan, segments: Sequence[SpooledSegment]) -> Iterator[Warning_]:
     """Yield how many pictures of which sizes were scaled, unless that was asked for."""
     counts: Counter[tuple[int, int]] = Counter()

@@ -14,17 +14,19 @@ from ...errors import CodecfleetError, EncoderFailed, InputDamaged, Retry
 from ..board.board import ATTEMPTS, Board, Finished, Lost, Run
 from ..board.loop import BoardLoop, PoolCapacity, finished
 from ..board.threads import in_thread, shielded
+from ..board.watch import WorkWatch
 from ..join.gather import Gather
 from ..join.proof import check_manifest, miscounted
 from ..join.rate_guard import RateGuard
 from ..join.spool import Spool, SpooledSegment
 from ..join.video_track import JoinedTrack
-from ..plan.placing import settled_demand
+from ..plan.placing import settled_demand, usual_fps
 from ..plan.plan import Plan
 from ..report.channel import JobEvents
-from ..report.events import Progress, SegmentFinished, SegmentStarted
+from ..report.events import Progress, SegmentFinished, SegmentStarted, Warned
 from ..report.report import Warning_
 from ..source.source import SourceStamp
+from .reporting import second_run_warnings
 
 PROGRESS_INTERVAL_S = 0.25
 ResultT = TypeVar("ResultT")
@@ -56,12 +58,16 @@ class TrackRun:
         self._events = events
         self._stamp = stamp
         self._spool = spool
+        demand = settled_demand(plan, job)
+        self._watch = WorkWatch(pool, job, plan.spec, start_fps=usual_fps(demand), on_hang=self._say_hang)
+        self._hangs = 0
         self._board = BoardLoop(
             Board.of([segment.frames for segment in plan.segments]),
-            PoolCapacity(pool, settled_demand(plan, job), plan.spec.workers, events.emit_waiting),
+            PoolCapacity(pool, demand, plan.spec.workers, events.emit_waiting),
             work=self._work,
             accept=self._accept,
             join=self._release,
+            watch=self._watch,
         )
         self._spooled: dict[int, SpooledSegment] = {}
         self._latest: dict[int, Run] = {}
@@ -78,13 +84,14 @@ class TrackRun:
         path = self._spool.folder / f"output.{self._plan.container.name}"
         try:
             async with asyncio.TaskGroup() as group:
-                reporter = group.create_task(self._report_progress())
+                beside = [group.create_task(each) for each in (self._report_progress(), self._watch.run())]
                 audio = group.create_task(self._encode_audio())
                 join = group.create_task(self._join_all(path, audio))
                 await self._events.timed("encode", self._board.run())
                 self._joins.put_nowait(None)
                 joined = await self._events.timed("gather", join)
-                reporter.cancel()
+                for task in beside:
+                    task.cancel()
         except BaseExceptionGroup as group_error:
             # The error that ended the group: ours before foreign ones, and never a follower's cancellation.
             flat = [e for e in _flatten(group_error) if not isinstance(e, asyncio.CancelledError)]
@@ -95,8 +102,15 @@ class TrackRun:
             joined=joined,
             segments=tuple(self._spooled[number] for number in self._joined),
             runs=tuple(self._latest[number] for number in self._joined),
-            warnings=self._warnings,
+            warnings=(
+                *self._warnings,
+                *second_run_warnings(self._board.board.doubled, self._board.wasted_frames, self._hangs),
+            ),
         )
+
+    async def _say_hang(self, message: str) -> None:
+        self._hangs += 1
+        await self._events.emit(Warned, code="deadline", message=message)
 
     async def _work(self, run: Run) -> EncodedSegment:
         planned = self._plan.segments[run.segment : run.until + 1]
@@ -107,17 +121,22 @@ class TrackRun:
             frames=sum(segment.frames for segment in planned),
             attempt=run.attempt,
         )
-        return await self._pool.submit(self._segment_work(run))
+        return await self._watched(run, self._segment_work(run))
+
+    async def _watched(self, run: Run, work: EncodeSegment) -> EncodedSegment:
+        planned = self._plan.segments[run.segment : run.until + 1]
+        return await self._watch.submit(work, sum(segment.frames for segment in planned))
 
     def _segment_work(self, run: Run) -> EncodeSegment:
-        return self._plan.work(self._job, run.segment, run.until, run.entry_moves)
+        work = self._plan.work(self._job, run.segment, run.until, run.entry_moves)
+        return replace(work, label=run.label, apart_from=run.apart_from)
 
     async def _accept(self, run: Run, result: EncodedSegment) -> Finished | Lost:
         """Write a result's payload to disk before the board sees it; one that contradicts itself is lost."""
         await in_thread(self._stamp.check)
         if wrong := miscounted(result, len(result.payload)):
             self._pool.found_wrong(self._job, self._segment_work(run).label, wrong)
-            return Lost(run.segment, EncoderFailed(wrong, "It is encoded again."))
+            return Lost(run.segment, EncoderFailed(wrong, "It is encoded again."), attempt=run.attempt)
         if self._plan.spec.strict and result.tally.damaged:
             message = f"{self._plan.spec.source} is damaged around segment {run.segment}"
             raise InputDamaged(message, "Leave out --strict to encode what can be decoded.")
@@ -152,7 +171,7 @@ class TrackRun:
         """Encode the tracks that cannot be copied, each as a whole, beside the segments."""
         start_s, end_s = self._plan.clock_s(self._plan.spec.start_s), self._plan.clock_s(self._plan.spec.end_s)
         works = self._plan.carry.audio_works(self._job, self._plan.spec.source, start_s=start_s, end_s=end_s)
-        tracks = await asyncio.gather(*(with_retries(partial(self._pool.submit, work)) for work in works.values()))
+        tracks = await asyncio.gather(*(with_retries(partial(self._watch.submit, work)) for work in works.values()))
         return dict(zip(works, tracks, strict=True))
 
     async def _join_all(self, path: Path, audio: asyncio.Task[dict[int, EncodedTrack]]) -> JoinedTrack:
@@ -180,7 +199,7 @@ class TrackRun:
         """Encode a segment again that the rate guard rejected."""
         run = self._latest[segment]
         work = guard.again(self._segment_work(run))
-        result = await with_retries(lambda: self._pool.submit(work))
+        result = await with_retries(lambda: self._watched(run, work))
         await self._put(replace(run, attempt=run.attempt + 1), result)
 
     async def _report_progress(self) -> None:
@@ -189,10 +208,9 @@ class TrackRun:
         while True:
             await asyncio.sleep(PROGRESS_INTERVAL_S)
             by_label = await self._pool.progress(self._job)
-            running = [(run, by_label.get(f"segment {run.segment}", 0)) for run in self._board.runs]
-            again = {run.segment for run, _ in running}
-            delivered = sum(s.facts.frames_out for n, s in self._spooled.items() if n not in again)
-            done = max(done, min(self._plan.frames, delivered + sum(frames for _, frames in running)))
+            running = self._board.frames_running(by_label)
+            delivered = sum(s.facts.frames_out for n, s in self._spooled.items() if n not in running)
+            done = max(done, min(self._plan.frames, delivered + sum(running.values())))
             elapsed_s = self._events.elapsed_s - began_s
             fps = done / elapsed_s if elapsed_s > 0 else 0.0
             planned = self._plan.segments
@@ -202,7 +220,7 @@ class TrackRun:
                 frames_total=self._plan.frames,
                 fps=fps,
                 eta_s=(self._plan.frames - done) / fps if fps else None,
-                running=tuple((run.segment, frames, planned[run.segment].frames) for run, frames in running),
+                running=tuple((segment, frames, planned[segment].frames) for segment, frames in running.items()),
             )
 
 

@@ -15,6 +15,7 @@ from codecfleet.cluster.placement.model.preview import PlacementPreview
 from codecfleet.errors import (
     Cancelled,
     CodecfleetError,
+    DeadlineMissed,
     EncoderFailed,
     InputDamaged,
     UsageError,
@@ -162,6 +163,41 @@ async def test_tells_progress_by_label(make_pool: MakePool) -> None:
     ours.cancel()
     theirs.cancel()
     await asyncio.gather(ours, theirs, return_exceptions=True)
+
+
+async def test_says_where_work_runs(make_pool: MakePool) -> None:
+    """Every running piece of work of the job has a station, and what waits has none."""
+    pool = await make_pool(1)
+    running = asyncio.create_task(pool.submit(works.Dwell(job="j", label="a", seconds=ENDLESS_S)))
+    await until_it_runs(pool, "a")
+    waiting = asyncio.create_task(pool.submit(works.Count(job="j", label="b")))
+    await asyncio.sleep(0)
+    stations = await pool.stations("j")
+    assert (list(stations), all(stations.values())) == (["a"], True)
+    assert await pool.stations("unknown") == {}
+    running.cancel()
+    assert await waiting == 1
+
+
+async def test_written_off_work_ends_at_once(make_pool: MakePool) -> None:
+    """Its submitter learns why, and the pool goes on; what no longer runs cannot be written off."""
+    pool = await make_pool(1)
+    hung = asyncio.create_task(pool.submit(works.Dwell(job="j", label="a", seconds=2)))
+    await until_it_runs(pool, "a")
+    await pool.write_off("j", "a", "made no progress")
+    with pytest.raises(DeadlineMissed, match="a made no progress"):
+        await hung
+    await pool.write_off("j", "a", "made no progress")
+    assert await pool.submit(works.Count(job="j", label="a")) == 1
+
+
+async def test_a_second_run_never_shares_the_station_of_the_first(make_pool: MakePool) -> None:
+    """With one station it waits for the first to end."""
+    pool = await make_pool(2)
+    first = asyncio.create_task(pool.submit(works.Dwell(job="j", label="a", seconds=0.3)))
+    await until_it_runs(pool, "a")
+    second = asyncio.create_task(pool.submit(works.Dwell(job="j", label="a again", apart_from="a", seconds=0)))
+    assert (await first)[1] <= (await second)[0]
 
 
 async def test_serves_many_at_once(make_pool: MakePool) -> None:

@@ -314,10 +314,14 @@ class Core:
         client = self.state.clients.get(event.report.client)
         if client is None:
             return []
+        effects: list[Effect] = [Note(f"client {event.report.where} came")] if is_new else []
+        for worker, reason in event.report.written_off.items():
+            died = self._died(events.Died(worker, reason), now_s)
+            self.state.is_settled = self.state.is_settled and not died
+            effects += died
         new = [fault for fault in event.report.faults if fault.number > client.faults_seen]
         client.faults_seen = max((fault.number for fault in new), default=client.faults_seen)
-        came: list[Effect] = [Note(f"client {event.report.where} came")] if is_new else []
-        return [*came, *take_faults(self.state, new, now_s)]
+        return [*effects, *take_faults(self.state, new, now_s)]
 
     def _departed(self, event: events.Departed, _now_s: float) -> list[Effect]:
         book = self.state.clients.depart(event.client)

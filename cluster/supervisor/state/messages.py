@@ -37,7 +37,8 @@ class ClientReport:
 
     ``client`` is unique; ``where`` names its host and process for people. ``proven`` are workers that completed work
     for it, so their earlier deaths were not a crash loop. ``acknowledged`` is the number of the newest grants it
-    received. ``faults`` are repeated for a while, and counted once.
+    received. ``faults`` are repeated for a while, and counted once. ``written_off`` are workers in which its work hung:
+    {worker: reason}.
     """
 
     client: str
@@ -47,6 +48,7 @@ class ClientReport:
     proven: tuple[str, ...] = ()
     acknowledged: int = 0
     faults: tuple[DeviceFault, ...] = ()
+    written_off: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,14 +4,14 @@ import asyncio
 import itertools
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from typing import TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from ...actors.device.interface import WorkerDevice
 from ...actors.device.work import Work
 from ...actors.device.worker import WorkerCore
 from ...cluster.client.pool import Pool
 from ...cluster.placement.model import Demand, EncoderChoice, EncoderKind, PlacementPreview
-from ...errors import Cancelled, UsageError, WorkerLost
+from ...errors import Cancelled, DeadlineMissed, UsageError, WorkerLost
 
 ResultT = TypeVar("ResultT")
 
@@ -34,7 +34,9 @@ class LocalPool(Pool):
         self._core = WorkerCore(slots, device)
         self._runs = itertools.count()
         self._free = asyncio.Semaphore(slots)
-        self._submitted: set[asyncio.Task[object]] = set()
+        self._submitted: set[asyncio.Task[Any]] = set()
+        self._named: dict[tuple[str, str], asyncio.Task[Any]] = {}
+        self._missed: dict[asyncio.Task[Any], str] = {}
         self._closed = False
 
     @property
@@ -58,15 +60,33 @@ class LocalPool(Pool):
         running = asyncio.create_task(self._in_turn(work))
         self._submitted.add(running)
         running.add_done_callback(self._submitted.discard)
+        name = (work.job, work.label)
+        self._named[name] = running
         try:
             return await running
         except asyncio.CancelledError:
+            if running in self._missed:
+                raise DeadlineMissed(self._missed.pop(running)) from None
             if self._closed:
                 raise Cancelled("the pool was closed") from None
             raise
+        finally:
+            if self._named[name] is running:
+                del self._named[name]
 
     async def progress(self, job: str) -> Mapping[str, int]:
         return self._core.progress(job)
+
+    async def stations(self, job: str) -> Mapping[str, str]:
+        """All threads are one station."""
+        return dict.fromkeys(self._core.progress(job), "here")
+
+    async def write_off(self, job: str, label: str, reason: str) -> None:
+        """Cancel the work; its slot stays taken until its thread ends, which nothing can kill."""
+        running = self._named.get((job, label))
+        if running is not None and not running.done():
+            self._missed[running] = f"{label} {reason}"
+            running.cancel()
 
     async def aclose(self) -> None:
         """Cancel everything; a thread ends when its work next reports progress."""
@@ -78,6 +98,8 @@ class LocalPool(Pool):
         await asyncio.gather(*submitted, return_exceptions=True)
 
     async def _in_turn(self, work: Work[ResultT]) -> ResultT:
+        if (other := self._named.get((work.job, work.apart_from))) is not None:
+            await asyncio.wait({other})
         await self._free.acquire()
         run = str(next(self._runs))
         ended = asyncio.wrap_future(self._core.submit(run, work))
@@ -100,11 +122,13 @@ class LocalPool(Pool):
 
 
 class FaultyPool(Pool):
-    """Passes work on to ``inner`` and makes trouble of two kinds, the same in every run.
+    """Passes work on to ``inner`` and makes trouble of three kinds, the same in every run.
 
     Args:
         inner: the pool that does the work; this one starts and closes it.
         kills: (label, attempt) pairs, attempts counted from 1, that raise WorkerLost instead of running.
+        hangs: the same for those that do nothing, on a station of their own that does not answer, until they are
+            written off or cancelled.
         finishing_order: labels in the order in which results are to arrive. Whenever all work in flight is done, the
             one whose label comes first here is released; labels not named come last, in order of submission.
     """
@@ -114,10 +138,13 @@ class FaultyPool(Pool):
         inner: Pool,
         *,
         kills: Collection[tuple[str, int]] = (),
+        hangs: Collection[tuple[str, int]] = (),
         finishing_order: Sequence[str] | None = None,
     ) -> None:
         self._inner = inner
         self._kills = frozenset(kills)
+        self._hangs = frozenset(hangs)
+        self._hung: dict[tuple[str, str], asyncio.Future[str]] = {}
         self._rank = None if finishing_order is None else {label: i for i, label in enumerate(finishing_order)}
         self._attempts: Counter[tuple[str, str]] = Counter()
         self._working = 0
@@ -146,6 +173,8 @@ class FaultyPool(Pool):
         if (work.label, self._attempts[name]) in self._kills:
             await asyncio.sleep(0)
             raise WorkerLost(f"worker of {work.label} was killed at attempt {self._attempts[name]}, as asked")
+        if (work.label, self._attempts[name]) in self._hangs:
+            await self._hang(name)
         ticket = next(self._tickets)
         self._working += 1
         cancelled = False
@@ -163,6 +192,23 @@ class FaultyPool(Pool):
 
     async def progress(self, job: str) -> Mapping[str, int]:
         return await self._inner.progress(job)
+
+    async def stations(self, job: str) -> Mapping[str, str]:
+        hung = {label: f"hung {label}" for owner, label in self._hung if owner == job}
+        return {**await self._inner.stations(job), **hung}
+
+    async def write_off(self, job: str, label: str, reason: str) -> None:
+        if (job, label) in self._hung:
+            self._hung[job, label].set_result(f"{label} {reason}")
+        else:
+            await self._inner.write_off(job, label, reason)
+
+    async def _hang(self, name: tuple[str, str]) -> NoReturn:
+        written_off = self._hung[name] = asyncio.get_running_loop().create_future()
+        try:
+            raise DeadlineMissed(await written_off)
+        finally:
+            del self._hung[name]
 
     async def aclose(self) -> None:
         self._rank = None

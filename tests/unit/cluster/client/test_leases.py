@@ -23,6 +23,27 @@ def test_work_waits_for_slots_and_goes_in_order() -> None:
     assert leases.finished(0) == [RunTask(3, "a")]
 
 
+def test_a_second_run_goes_to_another_station() -> None:
+    """It waits where the first run's station alone has slots, and does not hold up those behind it."""
+    leases = Leases()
+    leases.submitted(0, "j", "x")
+    assert leases.granted(granted(j={"a:1": 3})) == [RunTask(0, "a:1")]
+    assert leases.submitted(1, "j", "x again", "x") == []
+    assert leases.submitted(2, "j", "y") == [RunTask(2, "a:1")]
+    assert leases.stations("j") == {"x": "a", "y": "a"}
+    assert leases.granted(granted(j={"a:1": 3, "b:2": 1})) == [RunTask(1, "b:2")]
+    assert (leases.running_as("j", "x again"), leases.running_as("j", "z")) == (1, None)
+
+
+def test_a_second_run_may_take_the_station_once_the_first_is_over() -> None:
+    """Then there is nothing to be apart from."""
+    leases = Leases()
+    leases.submitted(0, "j", "x")
+    leases.granted(granted(j={"a:1": 2}))
+    leases.submitted(1, "j", "x again", "x")
+    assert leases.finished(0) == [RunTask(1, "a:1")]
+
+
 def test_each_job_has_slots_of_its_own() -> None:
     """One job's work never runs on another's slots."""
     leases = Leases()

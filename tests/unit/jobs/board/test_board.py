@@ -28,11 +28,17 @@ def seam(cut: int, digest: bytes = b"same") -> tuple[PictureHash, ...]:
 
 
 def finish(
-    segment: int, until: int | None = None, *, before: bytes = b"same", after: bytes = b"same", at_start: bool = False
+    segment: int,
+    until: int | None = None,
+    *,
+    before: bytes = b"same",
+    after: bytes = b"same",
+    at_start: bool = False,
+    attempt: int = 1,
 ) -> Finished:
     """Return a segment's success; its seams lie at its number and behind its end."""
     end = (segment if until is None else until) + 1
-    return Finished(segment, end - 1, seam(segment * 100, before), seam(end * 100, after), at_start)
+    return Finished(segment, end - 1, seam(segment * 100, before), seam(end * 100, after), at_start, attempt=attempt)
 
 
 def test_segments_start_in_order() -> None:
@@ -53,7 +59,7 @@ def test_segments_join_once_both_their_seams_agree() -> None:
     board, _ = start_next(Board.of([1, 1]), 2)
     board, effects = decide(board, finish(0, at_start=True))
     assert effects == []
-    board, effects = decide(board, Finished(1, 1, seam(100), (), at_start=False))
+    board, effects = decide(board, Finished(1, 1, seam(100), (), at_start=False, attempt=1))
     assert effects == [Join(0), Join(1)]
     assert board.is_done
 
@@ -62,7 +68,7 @@ def test_a_differing_seam_moves_the_right_entry_back() -> None:
     """When the pictures past a cut differ, the segment on its right is decoded again from further back."""
     board, _ = start_next(Board.of([1, 1]), 2)
     board, _ = decide(board, finish(0, at_start=True))
-    board, effects = decide(board, Finished(1, 1, seam(100, b"other"), (), at_start=False))
+    board, effects = decide(board, Finished(1, 1, seam(100, b"other"), (), at_start=False, attempt=1))
     assert effects == []
     _, (run,) = start_next(board, 2)
     assert (run.segment, run.entry_moves) == (1, 1)
@@ -77,7 +83,7 @@ def test_a_cut_that_nothing_proves_is_given_up() -> None:
     assert board.segments[1].state is SegmentState.MERGED
     board, (run,) = start_next(board, 3)
     assert (run.segment, run.until) == (0, 1)
-    board, effects = decide(board, Finished(0, 1, (), seam(200), at_start=True))
+    board, effects = decide(board, Finished(0, 1, (), seam(200), at_start=True, attempt=2))
     assert effects == [Join(0), Join(2)]
     assert board.is_done
 
@@ -85,7 +91,7 @@ def test_a_cut_that_nothing_proves_is_given_up() -> None:
 def test_damage_met_from_an_unsound_entry_is_decoded_from_further_back() -> None:
     """A segment that met damage too soon after its entry is decoded again from further back."""
     board, _ = start_next(Board.of([1, 1]), 2)
-    board, effects = decide(board, Finished(1, 1, seam(100), (), at_start=False, sound=False))
+    board, effects = decide(board, Finished(1, 1, seam(100), (), at_start=False, sound=False, attempt=1))
     assert effects == []
     assert (board.segments[1].state, board.segments[1].entry_moves) == (SegmentState.WAITING, 1)
 
@@ -93,9 +99,9 @@ def test_damage_met_from_an_unsound_entry_is_decoded_from_further_back() -> None
 def test_dense_damage_is_decoded_across_the_cut() -> None:
     """When no entry is sound, the segment becomes one with its left neighbour, even while that one runs."""
     board = Board.of([1, 1])
-    for _ in range(UNSOUND_MOVES + 1):
+    for attempt in range(1, UNSOUND_MOVES + 2):
         board, _ = start_next(board, 2)
-        board, _ = decide(board, Finished(1, 1, seam(100), (), at_start=False, sound=False))
+        board, _ = decide(board, Finished(1, 1, seam(100), (), at_start=False, sound=False, attempt=attempt))
     assert board.segments[1].state is SegmentState.MERGED
     board, effects = decide(board, finish(0, at_start=True))
     assert effects == []
@@ -113,10 +119,10 @@ def test_what_was_joined_is_never_taken_back() -> None:
     for moves in range(UNSOUND_MOVES + 2):
         board, (run,) = start_next(board, 3)
         assert (run.segment, run.until, run.entry_moves) == (1, 2, moves)
-        board, effects = decide(board, Finished(1, 2, seam(100), (), at_start=False, sound=False))
+        board, effects = decide(board, Finished(1, 2, seam(100), (), at_start=False, sound=False, attempt=run.attempt))
         assert effects == []
-    board, _ = start_next(board, 3)
-    board, effects = decide(board, Finished(1, 2, seam(100), (), at_start=True))
+    board, (run,) = start_next(board, 3)
+    board, effects = decide(board, Finished(1, 2, seam(100), (), at_start=True, attempt=run.attempt))
     assert effects == [Join(1)]
     assert board.is_done
 
@@ -124,7 +130,7 @@ def test_what_was_joined_is_never_taken_back() -> None:
 def test_a_joined_segment_cannot_be_changed() -> None:
     """The board itself refuses to touch what is written."""
     board, _ = start_next(Board.of([1]), 1)
-    board, _ = decide(board, Finished(0, 0, (), (), at_start=True))
+    board, _ = decide(board, Finished(0, 0, (), (), at_start=True, attempt=1))
     with pytest.raises(ValueError, match="cannot change"):
         board.put(board.segments[0])
 
@@ -140,7 +146,7 @@ def test_what_fails_is_tried_again_and_then_given_up(error: CodecfleetError, tim
     for attempt in range(1, times + 1):
         board, (run,) = start_next(board, 1)
         assert run.attempt == attempt
-        board, effects = decide(board, Lost(0, error))
+        board, effects = decide(board, Lost(0, error, attempt=attempt))
     (fail,) = effects
     assert isinstance(fail, Fail)
     assert isinstance(fail.error, SegmentFailed)
@@ -156,8 +162,8 @@ def test_losses_and_failures_are_counted_apart() -> None:
     """Workers that are killed from outside do not use up the tries of what may really be broken."""
     board = Board.of([1])
     for error in (WorkerLost("killed", ""), EncoderFailed("hiccup")) * 2:
-        board, _ = start_next(board, 1)
-        board, effects = decide(board, Lost(0, error))
+        board, (run,) = start_next(board, 1)
+        board, effects = decide(board, Lost(0, error, attempt=run.attempt))
         assert effects == []
 
 
@@ -165,7 +171,7 @@ def test_what_cannot_be_helped_is_not_tried_again() -> None:
     """An error that no retry can help ends the job at once, as it is."""
     board, _ = start_next(Board.of([1]), 1)
     error = InputUnreadable("gone")
-    assert decide(board, Lost(0, error))[1] == [Fail(error)]
+    assert decide(board, Lost(0, error, attempt=1))[1] == [Fail(error)]
 
 
 def test_seams_compare_what_both_sides_saw() -> None:
@@ -214,7 +220,7 @@ class BoardMachine(RuleBasedStateMachine):
         before = seam(segment * 100, b"same" if good else b"wrong")
         sound = at_start or data.draw(st.sampled_from([True, True, False]))
         after = () if last else seam((until + 1) * 100)
-        self._take(Finished(segment, until, before, after, at_start, sound))
+        self._take(Finished(segment, until, before, after, at_start, sound, attempt=self._attempt(segment)))
 
     @precondition(lambda self: self.running and not self.failed)
     @rule(data=st.data())
@@ -225,7 +231,10 @@ class BoardMachine(RuleBasedStateMachine):
             return
         self.losses[segment] += 1
         del self.running[segment]
-        self._take(Lost(segment, EncoderFailed("hiccup")))
+        self._take(Lost(segment, EncoderFailed("hiccup"), attempt=self._attempt(segment)))
+
+    def _attempt(self, segment: int) -> int:
+        return self.board.segments[segment].runs
 
     def _take(self, event: Finished | Lost) -> None:
         self.board, effects = decide(self.board, event)
@@ -274,7 +283,8 @@ class BoardMachine(RuleBasedStateMachine):
                 last = until == len(self.board.segments) - 1
                 before = seam(segment * 100, b"same" if good else b"wrong")
                 after = () if last else seam((until + 1) * 100)
-                self._take(Finished(segment, until, before, after, segment == 0 or moves >= 3))
+                at_start = segment == 0 or moves >= 3
+                self._take(Finished(segment, until, before, after, at_start, attempt=self._attempt(segment)))
         assert self.board.is_done
         assert self.board.segments[self.joined[-1]].until == len(self.board.segments) - 1
 

@@ -48,9 +48,11 @@ def seam(*ticks: int) -> tuple[PictureHash, ...]:
     return tuple(PictureHash(each, b"") for each in ticks)
 
 
-def end(segment: int, before: tuple[int, ...], after: tuple[int, ...], *, at_start: bool = False) -> Finished:
+def end(
+    segment: int, before: tuple[int, ...], after: tuple[int, ...], *, at_start: bool = False, attempt: int = 1
+) -> Finished:
     """Return what the board is told of a decoded segment."""
-    return Finished(segment, segment, seam(*before), seam(*after), at_start=at_start)
+    return Finished(segment, segment, seam(*before), seam(*after), at_start=at_start, attempt=attempt)
 
 
 def running(segments: int, at_once: int = 2) -> Board:
@@ -90,7 +92,7 @@ def test_a_seam_that_differs_is_decoded_again_and_at_last_given_up() -> None:
     assert effects == []
     board, (again,) = start_next(board, 2)
     assert (again.segment, again.entry_moves) == (1, 3)
-    _, (fail,) = taken(board, end(1, (7, 8), (), at_start=True))
+    _, (fail,) = taken(board, end(1, (7, 8), (), at_start=True, attempt=2))
     assert isinstance(fail, Fail)
     assert isinstance(fail.error, ProofFailed)
 
@@ -117,12 +119,12 @@ def test_a_segment_that_breaks_off_is_open_in_its_turn(*, begun: bool) -> None:
     """What it gave is delivered before its error, unless it began otherwise than its neighbour saw."""
     error = EngineFailed("it broke")
     first: tuple[Event, ...] = (Began(1, seam(1, 2), 0, at_start=False),) if begun else ()
-    board, effects = taken(running(3), *first, Lost(1, error), end(0, (0,), (1, 2)))
+    board, effects = taken(running(3), *first, Lost(1, error, attempt=1), end(0, (0,), (1, 2)))
     assert effects == []
     board, effects = taken(board, Delivered(0))
     assert effects == [Join(1)]
     wrong = Began(1, seam(8, 9), 0, at_start=False)
-    board, effects = taken(running(2), wrong, Lost(1, error), end(0, (0,), (1, 2)), Delivered(0))
+    board, effects = taken(running(2), wrong, Lost(1, error, attempt=1), end(0, (0,), (1, 2)), Delivered(0))
     assert effects == [Drop(1)]
     assert [run.segment for run in start_next(board, 2)[1]] == [1]
 
@@ -149,7 +151,7 @@ def test_any_order_of_ends_delivers_every_segment_once_in_order(
         if what == "begin":
             event = Began(number, seam(*before), moves, at_start=False)
         elif what == "end":
-            event = end(number, before, (number * 10 + 10,))
+            event = end(number, before, (number * 10 + 10,), attempt=board.segments[number].runs)
             del begun[number]
             complete.add(number)
         else:

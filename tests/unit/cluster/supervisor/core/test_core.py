@@ -206,6 +206,19 @@ def test_a_cluster_without_a_cpu_is_given_half_a_minute() -> None:
     assert world.say("one", wants("j", 1)).unrecoverable == "the Ray cluster has no node with a CPU"
 
 
+def test_a_worker_that_a_client_writes_off_is_replaced() -> None:
+    """Its process is stopped and its station gets another, once, however often the client repeats it."""
+    world = World(node("a"))
+    world.say("one", wants("j", 4))
+    (first,) = [start.worker for start in world.started]
+    hung = {first: "segment 3 made no progress for 30 s"}
+    for sequence in (10, 11):
+        jobs = (wants("j", 4),)
+        world.feed(Renewed(ClientReport("one", "driver one", sequence, jobs, written_off=hung)))
+    assert world.stopped == [first]
+    assert [start.station.station for start in world.started] == ["a/cpu#0", "a/cpu#0"]
+
+
 def test_an_older_report_changes_nothing() -> None:
     """Reports that overtake each other are recognised by their sequence."""
     world = World(node("a"))

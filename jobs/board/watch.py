@@ -1,0 +1,98 @@
+"""Watching a job's running work: what hangs is written off, and what is late is named."""
+
+import asyncio
+import itertools
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TypeVar
+
+from ...actors.device.work import Work
+from ...cluster.client.pool import Pool
+from ..request.parts import WaitOptions
+from .deadlines import LOOK_S, Paces, Seen, WorkPace
+
+ResultT = TypeVar("ResultT")
+
+
+async def _say_nothing(_message: str) -> None:
+    pass
+
+
+class WorkWatch:
+    """Submits a job's work to ``pool``, and looks at it while it runs: ``run`` must go on beside.
+
+    Args:
+        pool: where the work runs.
+        job: whose it is.
+        patience: when work counts as hung.
+        start_fps: how fast one session should be, before any has ended; 0 for unknown.
+        on_hang: called with what was given up, and why.
+        clock: returns seconds.
+        sleep: waits for seconds.
+    """
+
+    def __init__(
+        self,
+        pool: Pool,
+        job: str,
+        patience: WaitOptions,
+        *,
+        start_fps: float = 0.0,
+        on_hang: Callable[[str], Awaitable[None]] = _say_nothing,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self.paces = Paces(patience, start_fps)
+        self.on_look: Callable[[], None] = lambda: None
+        """Called after every look."""
+        self._numbers = itertools.count()
+        self._pool = pool
+        self._job = job
+        self._on_hang = on_hang
+        self._clock = clock
+        self._sleep = sleep
+
+    async def submit(self, work: Work[ResultT], frames: int = 0) -> ResultT:
+        """Run ``work`` of that many frames (0: unknown) on the pool, under watch.
+
+        Raises:
+            DeadlineMissed: it hung, and its worker was given up.
+            CodecfleetError: see ``Pool.submit``.
+        """
+        number = next(self._numbers)
+        self.paces = self.paces.begun(number, work.label, frames)
+        delivered = False
+        try:
+            result = await self._pool.submit(work)
+            delivered = True
+        finally:
+            self.paces = self.paces.ended(number, delivered=delivered)
+        return result
+
+    def frames(self, label: str) -> int:
+        """Return how many frames the work of that name had done at the last look."""
+        return max((pace.frames for pace in self.paces.running.values() if pace.label == label), default=0)
+
+    async def run(self) -> None:
+        """Look again and again, until cancelled."""
+        before_s = self._clock()
+        while True:
+            await self._sleep(LOOK_S)
+            seen, now_s = await self._see(), self._clock()
+            self.paces = self.paces.looked(seen, now_s - before_s)
+            before_s = now_s
+            for pace in self.paces.hung():
+                await self._give_up(pace)
+            self.on_look()
+
+    async def _give_up(self, pace: WorkPace) -> None:
+        if pace.label not in await self._pool.stations(self._job):
+            return  # it ran in a worker that has just been given up
+        reason = f"made no progress for {pace.silent_s:.0f} s"
+        await self._pool.write_off(self._job, pace.label, reason)
+        await self._on_hang(f"{pace.label} {reason}: its worker is replaced, and it runs elsewhere")
+
+    async def _see(self) -> Mapping[str, Seen]:
+        frames = await self._pool.progress(self._job)
+        stations = await self._pool.stations(self._job)
+        return {label: Seen(station, frames.get(label)) for label, station in stations.items()}

@@ -1,0 +1,116 @@
+"""A job's work under watch, on a clock that only the tests move."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from fractions import Fraction
+
+import pytest
+
+from codecfleet.actors.decode.decoding import PictureHash
+from codecfleet.errors import DeadlineMissed, SegmentFailed
+from codecfleet.jobs.board.board import ATTEMPTS, Board, Finished, Run
+from codecfleet.jobs.board.deadlines import Paces
+from codecfleet.jobs.board.loop import BoardLoop, Capacity
+from codecfleet.jobs.board.watch import WorkWatch
+from codecfleet.jobs.request.parts import WaitOptions
+from codecfleet.testing import FakeClock, FaultyPool, LocalPool, works
+from codecfleet.testing.fake_clock import all_quiet
+
+PATIENCE = WaitOptions(deadline_s=Fraction(5))
+
+
+@asynccontextmanager
+async def watched(pool: FaultyPool, clock: FakeClock, said: list[str]) -> AsyncIterator[WorkWatch]:
+    """Give a watch that looks while it is open, and knows how fast work is."""
+
+    async def say(message: str) -> None:
+        said.append(message)
+
+    watch = WorkWatch(pool, "j", PATIENCE, start_fps=1000, on_hang=say, clock=clock, sleep=clock.sleep)
+    looking = asyncio.create_task(watch.run())
+    try:
+        yield watch
+    finally:
+        looking.cancel()
+        with suppress(asyncio.CancelledError):
+            await looking
+
+
+async def test_work_that_hangs_is_written_off() -> None:
+    """Its submitter is told at its deadline, and not before; so is the user."""
+    clock, said = FakeClock(), list[str]()
+    async with (
+        FaultyPool(LocalPool(2), hangs={("a", 1)}) as pool,
+        watched(pool, clock, said) as watch,
+    ):
+        task = asyncio.create_task(watch.submit(works.Count(job="j", label="a"), 10))
+        await all_quiet()
+        await clock.advance(5)
+        assert not task.done()
+        await clock.advance(2)
+        with pytest.raises(DeadlineMissed, match="a made no progress for 5 s"):
+            await task
+        assert said == ["a made no progress for 5 s: its worker is replaced, and it runs elsewhere"]
+        assert await watch.submit(works.Count(job="j", label="a"), 10) == 1
+
+
+def loop_over(watch: WorkWatch, segments: int) -> BoardLoop[int]:
+    """Return a board's loop that counts each segment's frames under watch."""
+
+    async def work(run: Run) -> int:
+        count = works.Count(job="j", label=run.label, apart_from=run.apart_from)
+        return await watch.submit(count, 10)
+
+    async def accept(run: Run, result: int) -> Finished:
+        assert result == 1
+        after = () if run.until == segments - 1 else (PictureHash(run.until + 1, b""),)
+        before = (PictureHash(run.segment, b""),)
+        return Finished(run.segment, run.until, before, after, at_start=False, attempt=run.attempt)
+
+    async def join(board: Board, segment: int) -> None:
+        del board, segment
+
+    return BoardLoop(Board.of([10] * segments), Capacity(2), work=work, accept=accept, join=join, watch=watch)
+
+
+async def test_a_hung_segment_runs_again() -> None:
+    """The job goes on past a hang, with one more run of that segment alone."""
+    clock, said = FakeClock(), list[str]()
+    async with FaultyPool(LocalPool(2), hangs={("segment 1", 1)}) as pool, watched(pool, clock, said) as watch:
+        loop = loop_over(watch, 4)
+        task = asyncio.create_task(loop.run())
+        while not task.done():
+            await clock.advance(1)
+            await asyncio.sleep(0.001)  # the pool's threads are real
+        await task
+    assert [segment.runs for segment in loop.board.segments] == [1, 2, 1, 1]
+    assert len(said) == 1
+
+
+async def test_a_segment_that_hangs_everywhere_ends_its_job() -> None:
+    """After a few deadlines, the error names it."""
+    clock = FakeClock()
+    hangs = {("segment 1", attempt) for attempt in range(1, ATTEMPTS + 1)}
+    async with FaultyPool(LocalPool(2), hangs=hangs) as pool, watched(pool, clock, []) as watch:
+        task = asyncio.create_task(loop_over(watch, 4).run())
+        while not task.done():
+            await clock.advance(1)
+            await asyncio.sleep(0.001)
+        with pytest.raises(SegmentFailed, match="segment 1 failed 3 times, last: segment 1 made no progress for 5 s"):
+            await task
+
+
+async def test_a_late_segment_runs_a_second_time_and_the_first_is_withdrawn() -> None:
+    """What stands still while others were fast is not waited for: its second run ends the job before its deadline."""
+    clock, said = FakeClock(), list[str]()
+    async with FaultyPool(LocalPool(2), hangs={("segment 1", 1)}) as pool, watched(pool, clock, said) as watch:
+        watch.paces = Paces(PATIENCE, 1000, fps_at={"elsewhere": (10.0,)})
+        loop = loop_over(watch, 4)
+        task = asyncio.create_task(loop.run())
+        while not task.done():
+            await clock.advance(1)
+            await asyncio.sleep(0.001)
+        await task
+        assert await pool.stations("j") == {}
+    assert (loop.board.doubled, loop.board.segments[1].runs, said) == (1, 2, [])
