@@ -30,7 +30,7 @@ class FaultReports:
     def ended(self, work: Work[Any], worker: str, outcome: Outcome[Any]) -> None:
         """Take note of an outcome.
 
-        A limit, a lack of memory or an unfit engine leaves the process as it was, and is no fault of the device.
+        A limit, a lack of memory or an unfit engine leaves the process as it was, and says nothing against the device.
         """
         self._places.pop((work.job, work.label), None)
         self._places[work.job, work.label] = worker, work.file

@@ -71,6 +71,7 @@ class RayWorker:
         self._second = SecondProcess(slots, _end_with_it, _say)
         self._pace = Pace(self._began_s)
         self._here = 0
+        self._runs: set[str] = set()
         self._is_ending = False
         process_watch().on_overdue(self._core.give_up)
         self._renewed_s = time.monotonic()
@@ -84,10 +85,14 @@ class RayWorker:
         """
         if self._is_ending:
             await self.watch()
-        if self._second_is_freer(run):
-            outcome = await asyncio.wrap_future(self._second.submit(run, packed_work, blobs))
-        else:
-            outcome = await self._run_here(run, packed_work, blobs)
+        self._runs.add(run)
+        try:
+            if self._second_is_freer(run):
+                outcome = await asyncio.wrap_future(self._second.submit(run, packed_work, blobs))
+            else:
+                outcome = await self._run_here(run, packed_work, blobs)
+        finally:
+            self._runs.discard(run)
         if self._is_ending and isinstance(outcome.error, Cancelled):
             await self.watch()
         if outcome.spoils_process:
@@ -135,6 +140,11 @@ class RayWorker:
         """Cancel every run of a client that is gone; its runs' names begin with its own."""
         self._core.cancel_all(f"{client}:")
         self._second.cancel_all(f"{client}:")
+
+    async def abandon_others(self, clients: frozenset[str]) -> None:
+        """Cancel every run of any client but ``clients``."""
+        for client in {run.partition(":")[0] for run in self._runs} - clients:
+            await self.abandon(client)
 
     async def progress(self, job: str) -> dict[str, int]:
         """Return the frames done by each running piece of work of ``job``, by label."""

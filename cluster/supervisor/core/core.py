@@ -16,8 +16,7 @@ from ...placement.model.policy import Policy
 from ...placement.model.preview import PlacementPreview, preview_of
 from ...probes.report.device_report import DeviceKind
 from ..state import events
-from ..state.clients import ClientBook
-from ..state.events import Abandon, Effect, Note, Order, Probe, Remember, Start, Stop, SupervisorEvent
+from ..state.events import Effect, Note, Order, Probe, Remember, Start, Stop, SupervisorEvent
 from ..state.quarantine import Blame, Cause, back_off_s
 from ..state.settings import SupervisorSettings
 from ..state.state import SupervisorState
@@ -31,6 +30,7 @@ from ..state.stations import (
     station_of,
     unseen_station,
 )
+from .departures import ORPHANS_S, abandon, drop_orphans, expire_clients
 from .effective import effective_nodes
 from .health import forget_xids, see_encoding, see_health, unsee_health
 from .planner import Planner
@@ -294,6 +294,7 @@ class Core:
             effects.append(Note(f"{self.state.named(book)} was adopted: process {worker.facts.pid}"))
         if event.workers:
             self.state.recovering_until_s = now_s + self.state.settings.recovery_s
+            self.state.orphans_due_s = now_s + ORPHANS_S
         return effects
 
     def _station_of(self, station: str) -> StationBook | None:
@@ -325,12 +326,7 @@ class Core:
 
     def _departed(self, event: events.Departed, _now_s: float) -> list[Effect]:
         book = self.state.clients.depart(event.client)
-        return [] if book is None else [*self._abandon(book), Note(f"client {book.where} left")]
-
-    def _abandon(self, client: ClientBook) -> list[Effect]:
-        """Cancel the work of a client that is gone: its results have no recipient."""
-        workers = {worker for job in client.jobs.values() for worker in (*job.held, *job.promised)}
-        return [Abandon(worker, client.client) for worker in sorted(workers) if self.state.is_live(worker)]
+        return [] if book is None else [*abandon(self.state, book), Note(f"client {book.where} left")]
 
     def _ticked(self, _event: events.Ticked, now_s: float) -> list[Effect]:
         # After a pause of this process (a stopped process, a stalled machine), silence is not the clients'.
@@ -338,21 +334,15 @@ class Core:
         if overslept_s > 0:
             self.state.clients.excuse(overslept_s)
         self.state.ticked_s = now_s
-        effects = [*self._expire_clients(now_s), *begin_trials(self.state, now_s)]
+        effects = [
+            *expire_clients(self.state, now_s),
+            *drop_orphans(self.state, now_s),
+            *begin_trials(self.state, now_s),
+        ]
         for book in self.state.stations.values():
             self._wake(book, now_s)
             if book.state is StationState.QUARANTINED and now_s >= book.rest_until_s:
                 effects += self._probe_quarantined(book, now_s)
-        return effects
-
-    def _expire_clients(self, now_s: float) -> list[Effect]:
-        effects: list[Effect] = []
-        expiry_s = self.state.settings.client_expiry_s
-        for book in self.state.clients.expired(now_s, expiry_s):
-            self.state.clients.forget(book.client)
-            self.state.is_settled = False
-            effects += self._abandon(book)
-            effects.append(Note(f"client {book.where} sent no report for {expiry_s:g} s: its slots are released"))
         return effects
 
     def _wake(self, book: StationBook, now_s: float) -> None:

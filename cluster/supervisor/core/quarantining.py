@@ -23,6 +23,8 @@ from ..state.quarantine import (
 from ..state.state import SupervisorState
 from ..state.stations import StationBook, StationState, node_of, station_of
 
+_AWAY = "its device is in quarantine: {}"
+
 
 def quarantine(state: SupervisorState, book: NodeBook, device: Device, blame: Blame) -> list[Effect]:
     """Give a device no more work until it passes a trial; replace the process that has it.
@@ -33,7 +35,7 @@ def quarantine(state: SupervisorState, book: NodeBook, device: Device, blame: Bl
     after = put_away(before, blame, device, state.settings.quarantine_s)
     if after == before:
         return []
-    _recycle(state, device.device, f"its device is in quarantine: {blame.reason}", lambda each: not each.is_holding)
+    _recycle(state, device.device, _AWAY.format(blame.reason), lambda each: not each.is_holding)
     is_new = before.quarantine is None
     lines = [Note(f"{named(state, device)} is in quarantine: {blame.reason}")] if is_new else []
     return [*lines, *_changed(state, book, device.device, after)]
@@ -147,4 +149,8 @@ def recalled(state: SupervisorState, records: dict[str, DeviceRecord]) -> list[E
     """Apply the quarantines of an earlier supervisor."""
     state.nodes.quarantines.records.update(records)
     state.is_settled = False
+    for book in state.nodes:
+        for device in book.gpus:
+            if (found := book.quarantine_of(device.device)) is not None:
+                _recycle(state, device.device, _AWAY.format(found.reason), lambda each: not each.is_holding)
     return [Note(f"{len(records)} devices are in quarantine from before")] if records else []

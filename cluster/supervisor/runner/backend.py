@@ -54,6 +54,10 @@ class ClusterBackend(ABC):
         """Make a worker cancel everything it runs for ``client``."""
 
     @abstractmethod
+    async def abandon_others(self, worker: str, clients: frozenset[str]) -> None:
+        """Make a worker cancel everything it runs for any client but ``clients``."""
+
+    @abstractmethod
     async def sweep(self, in_use: frozenset[str]) -> None:
         """Release every reservation of ours that belongs to no worker in use."""
 

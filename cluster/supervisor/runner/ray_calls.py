@@ -68,6 +68,10 @@ class RayCalls(ClusterBackend):
         actor = self._actors[worker]
         await actor.abandon.options(concurrency_group=CONTROL).remote(client)
 
+    async def abandon_others(self, worker: str, clients: frozenset[str]) -> None:
+        actor = self._actors[worker]
+        await actor.abandon_others.options(concurrency_group=CONTROL).remote(clients)
+
     async def poll(self, node: str, pids: tuple[int, ...]) -> Maybe[tuple[DeviceHealth, ...]]:
         """Call the node's health agent, which is created for the first poll and after a failed one."""
         try:

@@ -24,6 +24,7 @@ from ..core.granting import grants_for
 from ..state import events
 from ..state.events import (
     Abandon,
+    AbandonOthers,
     Effect,
     KeepQuarantines,
     Note,
@@ -35,14 +36,7 @@ from ..state.events import (
     Stop,
     SupervisorEvent,
 )
-from ..state.kept import (
-    ORDERS_KEY,
-    QUARANTINES_KEY,
-    pack_orders,
-    pack_quarantines,
-    unpack_orders,
-    unpack_quarantines,
-)
+from ..state.kept import ORDERS_KEY, QUARANTINES_KEY, pack_kept, unpack_orders, unpack_quarantines
 from ..state.messages import ClientReport, Grants
 from ..state.settings import SupervisorSettings
 from ..state.stations import IN_USE, StationState
@@ -278,13 +272,10 @@ class SupervisorRunner:
                     self._spawn(self._run_worker(effect))
                 case Stop():
                     self._spawn(self._stop(effect), "stop")
-                case Abandon(worker, client):
-                    self._spawn(self._abandon(worker, client))
-                case Remember(orders):
-                    self._spawn(self._keep(ORDERS_KEY, pack_orders(orders)))
-                case KeepQuarantines(records):
-                    packed = pack_quarantines(records, self._utc_offset_s())
-                    self._spawn(self._keep(QUARANTINES_KEY, packed))
+                case Abandon() | AbandonOthers():
+                    self._spawn(self._abandon(effect))
+                case Remember() | KeepQuarantines():
+                    self._spawn(self._keep(*pack_kept(effect, self._utc_offset_s())))
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str | None = None) -> None:
         task: asyncio.Task[None] = asyncio.create_task(work, name=name)
@@ -343,9 +334,12 @@ class SupervisorRunner:
         self._polling.forget(effect.worker)
         self.feed(events.Stopped(effect.worker))
 
-    async def _abandon(self, worker: str, client: str) -> None:
+    async def _abandon(self, effect: Abandon | AbandonOthers) -> None:
         with suppress(Exception):  # a worker that is gone runs nothing
-            await self._backend.abandon(worker, client)
+            if isinstance(effect, Abandon):
+                await self._backend.abandon(effect.worker, effect.client)
+            else:
+                await self._backend.abandon_others(effect.worker, effect.clients)
 
     async def _run_ticks(self) -> None:
         heartbeat_at_s = self._clock()

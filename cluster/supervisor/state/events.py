@@ -241,6 +241,13 @@ class Abandon(_WorkerEffect):
 
 
 @dataclass(frozen=True, slots=True)
+class AbandonOthers(_WorkerEffect):
+    """Have a worker cancel what it runs for any client but these: their clients died while no supervisor ran."""
+
+    clients: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
 class Remember(Effect):
     """Store users' orders for the next supervisor: {node: order}, without open nodes."""
 

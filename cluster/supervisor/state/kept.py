@@ -10,11 +10,18 @@ from typing import Any, Final
 import msgpack
 
 from ...probes.report.engines import Engine
-from .events import Order
+from .events import KeepQuarantines, Order, Remember
 from .quarantine import Cause, DeviceRecord, Quarantine
 
 ORDERS_KEY: Final = "codecfleet/orders"
 QUARANTINES_KEY: Final = "codecfleet/quarantines"
+
+
+def pack_kept(effect: Remember | KeepQuarantines, utc_offset_s: float) -> tuple[str, bytes]:
+    """Return the key and the bytes of what is to be kept; ``utc_offset_s`` plus the supervisor's clock is UTC."""
+    if isinstance(effect, Remember):
+        return ORDERS_KEY, pack_orders(effect.orders)
+    return QUARANTINES_KEY, pack_quarantines(effect.records, utc_offset_s)
 
 
 def pack_orders(orders: Mapping[str, Order]) -> bytes:

@@ -28,7 +28,8 @@ class SupervisorState:
     that changes. ``unservable`` says which jobs could not be placed even alone, and why; ``stranded`` which can get
     nothing, and since when. ``is_settled``: nothing has changed that requires another reconcile. ``processor_seen_s``
     is when a node with a CPU was last alive, ``ticked_s`` the last tick. Until ``recovering_until_s`` clients keep what
-    they report to hold, and nothing else moves.
+    they report to hold, and nothing else moves. At ``orphans_due_s`` adopted workers drop the work of clients that have
+    not reported by then.
     """
 
     settings: SupervisorSettings
@@ -46,6 +47,7 @@ class SupervisorState:
     placed_for: tuple[tuple[Demand, ...], Inventory] | None = None
     caps: KnownCaps = field(default_factory=KnownCaps)
     capacity_slots: int = 0
+    orphans_due_s: float | None = None
     is_settled: bool = False
     end: str = ""
 

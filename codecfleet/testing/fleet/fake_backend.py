@@ -125,6 +125,11 @@ class FakeClusterBackend(ClusterBackend):
         if handle is not None:
             await handle.abandon.remote(client)
 
+    async def abandon_others(self, worker: str, clients: frozenset[str]) -> None:
+        handle = self._handles.get(worker)
+        if handle is not None:
+            await handle.abandon_others.remote(clients)
+
     async def sweep(self, in_use: frozenset[str]) -> None:
         for worker in [name for name in self._bundles if name not in in_use]:
             self._give_back(worker)

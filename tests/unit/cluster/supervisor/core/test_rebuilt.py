@@ -1,0 +1,224 @@
+"""A supervisor that dies at any moment: its successor knows within a tick what an undisturbed one would."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+
+from codecfleet.cluster.placement.model.demand import plain_demand
+from codecfleet.cluster.placement.model.policy import Policy
+from codecfleet.cluster.supervisor.core.core import Core
+from codecfleet.cluster.supervisor.core.departures import ORPHANS_S
+from codecfleet.cluster.supervisor.core.granting import grants_for
+from codecfleet.cluster.supervisor.state.events import (
+    AbandonOthers,
+    Asked,
+    Departed,
+    Died,
+    Effect,
+    Found,
+    KeepQuarantines,
+    NodesSeen,
+    Order,
+    Probe,
+    Probed,
+    QuarantinesRecalled,
+    Remember,
+    Renewed,
+    Ticked,
+)
+from codecfleet.cluster.supervisor.state.kept import pack_quarantines, unpack_quarantines
+from codecfleet.cluster.supervisor.state.messages import ClientReport, DeviceFault, FoundWorker, JobReport
+from codecfleet.cluster.supervisor.state.stations import StationState
+
+from ..core_worlds import SETTINGS, World, gpu_node, node, nvenc, wants
+
+GPUS = ("GPU-0", "GPU-1")
+RAY_GPUS, PROBED_GPUS = gpu_node("g", *GPUS)
+
+
+class Kept(World):
+    """A world with two CPU nodes and one with GPUs, whose probes answer, and which keeps what is to be kept."""
+
+    def __init__(self, first_epoch: int = 1, now_s: float = 100.0, orders: dict[str, Order] | None = None) -> None:
+        self.records: bytes | None = None
+        self.orders = dict(orders or {})
+        self.others: list[AbandonOthers] = []
+        super().__init__()
+        self.now_s = now_s
+        self.core = Core(SETTINGS, Policy(), first_epoch, now_s)
+        self.gpus = {f"g/gpu#{number}": uuid for number, uuid in enumerate(GPUS)}
+
+    def carry_out(self, effect: Effect) -> None:
+        """Keep what is to be kept, and answer probes."""
+        match effect:
+            case KeepQuarantines(records):
+                self.records = pack_quarantines(records, 1000.0)
+            case Remember(orders):
+                self.orders = orders
+            case AbandonOthers():
+                self.others.append(effect)
+            case Probe("g"):
+                self.probes.append(effect)
+                self.pending += self.core.decide(Probed(PROBED_GPUS), self.now_s)
+            case _:
+                super().carry_out(effect)
+
+    def successor(self) -> "Kept":
+        """Return what follows this supervisor, from workers, clients, Ray and what was kept."""
+        state = self.core.state
+        other = Kept(state.epoch + 1000, self.now_s, self.orders)
+        other.sequence, other.records = self.sequence, self.records
+        other.feed(NodesSeen(tuple(book.ray for book in state.nodes)))
+        live = [book for book in state.stations.values() if book.state is StationState.READY and book.facts]
+        other.feed(Found(tuple(FoundWorker(book.worker, book.facts, bool(book.reserved_cores)) for book in live)))  # type: ignore[arg-type]
+        for name, order in other.orders.items():
+            other.feed(Asked(order, name, is_recalled=True))
+        other.feed(QuarantinesRecalled(unpack_quarantines(self.records, 1000.0)))
+        for client in state.clients:
+            jobs = tuple(JobReport(replace(job.demand, job=name), dict(job.held)) for name, job in client.jobs.items())
+            other.feed(Renewed(ClientReport(client.client, client.where, client.sequence + 1, jobs)))
+        return other
+
+    def knowledge(self) -> dict[str, Any]:
+        """Return what a supervisor must know: nodes, devices, workers, clients and what they hold."""
+        state = self.core.state
+        return {
+            "nodes": {book.ray.node: (book.ray, book.state, book.order) for book in state.nodes},
+            "quarantines": {
+                key: replace(record, faults=())
+                for key, record in state.nodes.quarantines.records.items()
+                if record.quarantine is not None
+            },
+            "workers": {
+                book.worker: (book.facts, book.device)
+                for book in state.stations.values()
+                if book.state is StationState.READY
+            },
+            "jobs": {job.key: (job.demand, job.held) for job in state.clients.jobs()},
+            "dead": {client.client: grants_for(state, client.client, self.now_s).dead for client in state.clients},
+        }
+
+
+class Rebuilt(RuleBasedStateMachine):
+    """Things happen in any order; at any moment a successor of its supervisor is compared with it."""
+
+    @initialize()
+    def begin(self) -> None:
+        """Begin with three nodes."""
+        self.alive = {"a": node("a", 2), "b": node("b", 4), "g": RAY_GPUS}
+        self.world = Kept()
+        self.world.feed(NodesSeen(tuple(self.alive.values())))
+        self.world.say("v", nvenc("j", 40))
+        self.faults = 0
+
+    @rule(client=st.sampled_from("xyz"), pieces=st.integers(0, 20), takes=st.integers(0, 8), is_nvenc=st.booleans())
+    def client_works(self, client: str, pieces: int, takes: int, *, is_nvenc: bool) -> None:
+        """A client reports, and uses some of its slots."""
+        demand = nvenc("j", pieces).demand if is_nvenc else plain_demand("j", pieces)
+        held: dict[str, int] = {}
+        for worker, slots in self.world.say(client, JobReport(demand, {})).slots.get("j", {}).items():
+            held[worker] = min(slots, takes)
+            takes -= held[worker]
+        self.world.say(client, JobReport(demand, {worker: slots for worker, slots in held.items() if slots}))
+
+    @rule(client=st.sampled_from("xyz"))
+    def client_leaves(self, client: str) -> None:
+        """A client leaves."""
+        self.world.feed(Departed(client))
+
+    @rule(data=st.data())
+    def worker_dies(self, data: st.DataObject) -> None:
+        """A worker dies after a while of work."""
+        ready = [book for book in self.world.core.state.stations.values() if book.state is StationState.READY]
+        if ready:
+            self.world.now_s += 11
+            self.world.core.state.clients.excuse(11)
+            book = data.draw(st.sampled_from(sorted(ready, key=lambda each: each.station.station)))
+            self.world.feed(Died(book.worker, "killed"))
+
+    @rule(name=st.sampled_from("abg"), order=st.sampled_from(list(Order)))
+    def user_asks(self, name: str, order: Order) -> None:
+        """A user cordons, drains or opens a node."""
+        self.world.feed(Asked(order, name))
+
+    @precondition(lambda self: "a" in self.alive)
+    @rule()
+    def node_dies(self) -> None:
+        """A node dies."""
+        del self.alive["a"]
+        self.world.feed(NodesSeen(tuple(self.alive.values())))
+
+    @rule(number=st.sampled_from([0, 1]))
+    def gpu_fails(self, number: int) -> None:
+        """A GPU's sessions fail for three files."""
+        epoch = self.world.core.state.stations[f"g/gpu#{number}"].epoch
+        for _ in range(3):
+            self.faults += 1
+            self.world.sequence += 1
+            fault = DeviceFault(self.faults, f"g/gpu#{number}:{epoch}", f"f{self.faults}", is_wrong=False, reason="999")
+            report = ClientReport("w", "driver w", self.world.sequence, (), faults=(fault,))
+            self.world.feed(Renewed(report))
+
+    @rule(seconds=st.sampled_from([0.25, 5.0, 40.0]))
+    def time_passes(self, seconds: float) -> None:
+        """Time passes; clients keep reporting."""
+        _pass(self.world, seconds)
+
+    @rule()
+    def supervisor_dies(self) -> None:
+        """One tick later its successor knows what it would have known, and goes on in its place."""
+        successor = self.world.successor()
+        successor.wait(0.25)
+        self.world.wait(0.25)
+        assert successor.knowledge() == self.world.knowledge()
+        self.world = successor
+
+    @rule()
+    def supervisor_dies_and_work_goes_on(self) -> None:
+        """Once clients have had their time, jobs may use as much under the successor as without the death."""
+        successor = self.world.successor()
+        for world in (self.world, successor):
+            _pass(world, SETTINGS.recovery_s + 1)
+        if successor.knowledge()["workers"] == self.world.knowledge()["workers"]:
+            assert _shares(successor) == _shares(self.world)
+
+
+def _pass(world: World, seconds: float) -> None:
+    """Let time pass, in which clients report that nothing has changed."""
+    until_s = world.now_s + seconds
+    while world.now_s < until_s:
+        step_s = min(1.0, until_s - world.now_s)
+        world.core.state.clients.excuse(step_s)
+        world.now_s += step_s
+        world.feed(Ticked())
+
+
+def _shares(world: World) -> dict[str, int]:
+    state = world.core.state
+    return {job.key: sum(wanted.get(job.key, 0) for wanted in state.targets.values()) for job in state.clients.jobs()}
+
+
+Rebuilt.TestCase.settings = hypothesis_settings(max_examples=25, stateful_step_count=12, deadline=None)
+test_a_successor_knows_the_same_within_a_tick = pytest.mark.filterwarnings("default")(Rebuilt.TestCase)
+
+
+def test_work_of_clients_that_died_meanwhile_is_dropped() -> None:
+    """A driver that ended while no supervisor ran cannot say so: its work is stopped once it stays silent."""
+    world = Kept()
+    world.feed(NodesSeen((node("a"),)))
+    (worker,) = world.say("one", wants("j", 100)).slots["j"]
+    world.say("one", wants("j", 50, {worker: 1}))
+    world.say("gone", wants("k", 50, {worker: 1}))
+    world.feed(Departed("gone"))
+    successor = world.successor()
+    for _ in range(int(ORPHANS_S)):
+        assert successor.others == []
+        successor.wait(1)
+        successor.say("one", wants("j", 50, {worker: 1}))
+    assert successor.others == [AbandonOthers(worker, frozenset({"one"}))]
+    successor.wait(5)
+    assert len(successor.others) == 1
