@@ -49,6 +49,8 @@ ResultT = TypeVar("ResultT")
 SHUTDOWN_GRACE_S = 0.5
 """How long cancelled work may take to end before its process is killed."""
 PROGRESS_S = 1.0
+CANCEL_LIMIT_S = 60
+"""How long cancelled work may take to end before its worker counts as hung: an encoder may first finish many frames."""
 PROBE_QUESTIONS = 6
 """How often a job asks for its preview while GPUs are probed; the supervisor holds each call for 10 s."""
 SLOTS_MAX = 1024
@@ -93,6 +95,8 @@ class LeasedPool(Pool):
         workers_max: pieces of work of one job at a time; None means as many as granted.
         eager: get workers at once and keep them, rather than with the first job.
         notes: lines for every job's report.
+        cancel_limit_s: how long cancelled work may take to end before its worker counts as hung, in whole seconds in
+            which this process is awake.
     """
 
     def __init__(
@@ -102,6 +106,7 @@ class LeasedPool(Pool):
         *,
         eager: bool = False,
         notes: tuple[str, ...] = (),
+        cancel_limit_s: int = CANCEL_LIMIT_S,
     ) -> None:
         if workers_max is not None and workers_max < 1:
             raise UsageError(f"a pool needs at least one slot: {workers_max}")
@@ -121,6 +126,8 @@ class LeasedPool(Pool):
         self._faults = FaultReports()
         self._blobs = BlobCache(supervisor.send)
         self._running: set[asyncio.Task[None]] = set()
+        self._cancel_limit_s = cancel_limit_s
+        self._ending: set[asyncio.Task[None]] = set()
         self._granted = asyncio.Event()
         self._lease_renewal = LeaseRenewal(supervisor, self._report, self._accept_grants)
         self._opening: asyncio.Task[None] | None = None
@@ -261,8 +268,19 @@ class LeasedPool(Pool):
         if task is None or worker is None:
             return
         self._fail(task, DeadlineMissed(f"{label} {reason}", _AFTER_A_HANG))
-        self._written_off[worker] = f"{label} {reason}"
-        self._lose(worker, f"it was given up, because {label} {reason}")
+        self._give_up(worker, f"{label} {reason}")
+
+    def _give_up(self, worker: str, reason: str) -> None:
+        self._written_off[worker] = reason
+        self._lose(worker, f"it was given up, because {reason}")
+
+    async def _await_end(self, task: int, worker: str) -> None:
+        """Give a worker up whose cancelled work does not end: it would hold its slot without end."""
+        for _ in range(self._cancel_limit_s):
+            await asyncio.sleep(1)
+            if not self._leases.is_running(task):
+                return
+        self._give_up(worker, f"cancelled work did not end within {self._cancel_limit_s} s")
 
     async def aclose(self) -> None:
         """Cancel running work, give it half a second to end, and release the workers."""
@@ -305,6 +323,9 @@ class LeasedPool(Pool):
                 case StopTask(task, worker):
                     if (handle := self._handles.get(worker)) is not None:
                         handle.cancel.options(concurrency_group=CONTROL).remote(self._run_name(task))
+                        ending = asyncio.create_task(self._await_end(task, worker))
+                        self._ending.add(ending)
+                        ending.add_done_callback(self._ending.discard)
                 case Lose(task, worker, reason):
                     self._fail(task, WorkerLost(f"worker {worker} died at work: {reason}", _AFTER_A_DEATH))
 
@@ -376,7 +397,7 @@ class LeasedPool(Pool):
             self._carry_out(self._leases.withdrawn(task))
         if self._running:
             await asyncio.wait(self._running, timeout=SHUTDOWN_GRACE_S)
-        rest = [task for task in (self._opening, self._renewing, *self._running) if task is not None]
+        rest = [task for task in (self._opening, self._renewing, *self._running, *self._ending) if task is not None]
         for task_left in rest:
             task_left.cancel()
         await asyncio.gather(*rest, return_exceptions=True)

@@ -107,6 +107,11 @@ class Leases:
         found = self._jobs.get(job)
         return None if found is None else max((t for t in found.running if found.labels[t] == label), default=None)
 
+    def is_running(self, task: int) -> bool:
+        """Return whether a worker has the work."""
+        job = self._job_of.get(task)
+        return job is not None and task in self._jobs[job].running
+
     def submitted(self, task: int, job: str, label: str = "", apart_from: str = "") -> list[Effect]:
         """Queue a piece of work or a retry; ``label`` identifies it, and what it must be ``apart_from``."""
         self._job_of[task] = job

@@ -53,6 +53,18 @@ class Dwell(Work[tuple[float, float]]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StandStill(Work[None]):
+    """Report one frame, then nothing for ``seconds``, as a codec that hangs; no cancellation is noticed meanwhile."""
+
+    seconds: float
+
+    def run(self, context: WorkContext) -> None:
+        """Sleep."""
+        context.advance()
+        time.sleep(self.seconds)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MakeArray(Work[NDArray[np.uint8]]):
     """Return ``length`` bytes that a seed determines."""
 

@@ -14,10 +14,8 @@ from ...errors import CodecfleetError
 from ..source.index import TrackIndex
 from .board import Board, Drop, Event, Fail, Finished, Join, Lost, Run, Withdraw, decide, double, start_next
 from .threads import consume_exception
+from .waiting import WAITING_S, WorkerWait
 from .watch import WorkWatch
-
-WAITING_S = 5.0
-"""A job that has had no worker for this long says why."""
 
 ResultT = TypeVar("ResultT")
 
@@ -46,35 +44,32 @@ class Capacity:
         await asyncio.Event().wait()
 
     async def waiting(self) -> None:
-        """Take note that nothing runs, and has not for ``WAITING_S``."""
+        """Take note that nothing runs, and has not for another ``WAITING_S``.
+
+        Raises:
+            CodecfleetError: that has been so for too long.
+        """
 
     def release(self) -> None:
         """Take note that nothing runs any more."""
 
 
 class PoolCapacity(Capacity):
-    """What a pool gives a job: ``workers`` at most, for what is left of the whole job's ``demand``.
+    """What a pool gives a job: ``workers`` at most, for what is left of the whole job's ``demand``."""
 
-    ``on_waiting`` is called with the reason why the job has had no worker for a while.
-    """
-
-    def __init__(
-        self,
-        pool: Pool,
-        demand: Demand,
-        workers: int | None,
-        on_waiting: Callable[[str], Awaitable[None]] | None = None,
-    ) -> None:
+    def __init__(self, pool: Pool, demand: Demand, workers: int | None, wait: WorkerWait) -> None:
         super().__init__(0)
         self._pool = pool
         self._demand = demand
         self._workers = workers
-        self._on_waiting = on_waiting
+        self._wait = wait
 
     def at_once(self, board: Board) -> int:
         """Report to the pool what is left, and return how much of it may run."""
         self._pool.set_demand(replace(self._demand, segments=board.frames_left))
         self._at_once = self._pool.slots_for(self._demand.job)
+        if self._at_once:
+            self._wait.is_over()
         return min(self._at_once, self._workers or self._at_once)
 
     def has_room(self, board: Board) -> bool:
@@ -87,9 +82,8 @@ class PoolCapacity(Capacity):
         await self._pool.more_slots(self._demand.job, self._at_once)
 
     async def waiting(self) -> None:
-        """Say what the job waits for."""
-        if self._on_waiting is not None:
-            await self._on_waiting(self._pool.waits_for(self._demand.job))
+        """Say what the job waits for, and give up where it has waited too long."""
+        await self._wait.goes_on(WAITING_S)
 
     def release(self) -> None:
         """Have the pool forget the job."""

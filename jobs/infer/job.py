@@ -19,6 +19,7 @@ from ...errors import CodecfleetError, Unsupported
 from ..board.board import Board, Finished, Run
 from ..board.loop import BoardLoop, PoolCapacity, finished
 from ..board.threads import in_thread, shielded, uncancellable
+from ..board.waiting import WorkerWait
 from ..board.watch import WorkWatch
 from ..join.publish import check_output, publish, work_folder
 from ..join.spool import Spool
@@ -150,7 +151,7 @@ class _InferRun:
         watch = WorkWatch(self.pool, self.job, spec)
         board = BoardLoop(
             Board.of([segment.frames for segment in self.plan.segments]),
-            PoolCapacity(self.pool, self.plan.demand(self.job), spec.workers),
+            PoolCapacity(self.pool, self.plan.demand(self.job), spec.workers, WorkerWait(self.pool, self.job, spec)),
             work=partial(self._work, watch),
             accept=self._accept,
             join=self._join,

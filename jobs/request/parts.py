@@ -203,8 +203,17 @@ class Segmenting(Part):
 
 
 class WaitOptions(Part):
-    """How long work may show no progress, and how much of it may run twice."""
+    """How long a job waits for workers, and work for progress; how much of it may run twice."""
 
+    wait_s: Annotated[
+        Fraction,
+        Field(
+            ge=0,
+            description="End the job after this long without any worker; 0 waits without end, for a cluster that "
+            "grows on demand.",
+        ),
+        Option("--wait-seconds", RUN, metavar="S"),
+    ] = Fraction(3600)
     deadline_s: Annotated[
         Fraction,
         Field(

@@ -7,8 +7,8 @@ from dataclasses import replace
 from ...actors.decode.decoding import SOFTWARE
 from ...cluster.client.pool import Pool
 from ...errors import DeviceError, EncoderFailed, FleetUnavailable, ProofFailed, SegmentFailed, WorkerLost
-from ..board.loop import WAITING_S
 from ..board.threads import consume_exception, in_thread, shielded, uncancellable
+from ..board.waiting import WAITING_S, WorkerWait
 from ..join.proof import prove
 from ..join.publish import check_output, publish, work_folder
 from ..join.spool import Spool
@@ -68,11 +68,12 @@ class JobRun:
             raise
 
     async def _settled(self, software: Plan) -> tuple[Plan, list[Warning_]]:
-        """Settle the encoder; while no worker comes, report why."""
+        """Settle the encoder; while no worker comes, report why, and give up after a while."""
+        wait = WorkerWait(self._pool, self._job, software.spec, self._events.emit_waiting)
         settling = asyncio.create_task(settle_encoder_kind(software, self._job, self._pool, with_retries))
         try:
             while not (await asyncio.wait({settling}, timeout=WAITING_S))[0]:
-                await self._events.emit_waiting(self._pool.waits_for(self._job))
+                await wait.goes_on(WAITING_S)
             return settling.result()
         finally:
             settling.cancel()

@@ -14,6 +14,7 @@ from ...errors import CodecfleetError, EncoderFailed, InputDamaged, Retry
 from ..board.board import ATTEMPTS, Board, Finished, Lost, Run
 from ..board.loop import BoardLoop, PoolCapacity, finished
 from ..board.threads import in_thread, shielded
+from ..board.waiting import WorkerWait
 from ..board.watch import WorkWatch
 from ..join.gather import Gather
 from ..join.proof import check_manifest, miscounted
@@ -63,7 +64,7 @@ class TrackRun:
         self._hangs = 0
         self._board = BoardLoop(
             Board.of([segment.frames for segment in plan.segments]),
-            PoolCapacity(pool, demand, plan.spec.workers, events.emit_waiting),
+            PoolCapacity(pool, demand, plan.spec.workers, WorkerWait(pool, job, plan.spec, events.emit_waiting)),
             work=self._work,
             accept=self._accept,
             join=self._release,

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import time
 from contextlib import suppress
 from fractions import Fraction
 from pathlib import Path
@@ -12,10 +13,17 @@ import pytest
 
 from codecfleet import Fleet, Report, TranscodeSpec
 from codecfleet.cluster.client.connected_pool import leased_pool
+from codecfleet.cluster.client.leased_pool import LeasedPool
 from codecfleet.cluster.client.pool import Pool
+from codecfleet.cluster.placement.model.policy import Policy
 from codecfleet.cluster.ray.embedded import Connection
+from codecfleet.cluster.supervisor.core.core import Core
+from codecfleet.cluster.supervisor.runner.client import LocalClient
+from codecfleet.cluster.supervisor.runner.runner import SupervisorRunner
+from codecfleet.cluster.supervisor.state.messages import RayNode
+from codecfleet.cluster.supervisor.state.settings import SupervisorSettings
 from codecfleet.jobs.report.events import Progress, Warned
-from codecfleet.testing import FaultyPool, LocalPool, works
+from codecfleet.testing import FakeClusterBackend, FaultyPool, LocalPool, works
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 
 SPEC: dict[str, object] = {"codec": "h264", "preset": 1, "segment_s": Fraction(1), "scale": (None, 48)}
@@ -40,6 +48,21 @@ async def test_a_hung_segment_gives_the_same_bytes(tmp_path: Path) -> None:
     report = await transcode(FaultyPool(LocalPool(2), hangs={("segment 1", 1)}), hurried)
     assert report.proof.output_sha256 == undisturbed.proof.output_sha256
     assert "deadline" in [warning.code for warning in report.warnings]
+
+
+async def test_cancelled_work_that_does_not_end_costs_its_worker() -> None:
+    """Its slot comes back with another process, though the thread never ends."""
+    settings = SupervisorSettings(idle_release_s=None)
+    backend = FakeClusterBackend((RayNode(node="here", name="here", cores=1, free_cores=1),))
+    shell = SupervisorRunner(backend, Core(settings, Policy(), 1, time.monotonic()), settings)
+    async with LeasedPool(LocalClient(shell), 1, eager=True, cancel_limit_s=1) as pool:
+        (hung,) = backend.workers
+        running = asyncio.create_task(pool.submit(works.StandStill(job="j", label="a", seconds=4)))
+        while not await pool.progress("j"):  # noqa: ASYNC110 - progress is polled
+            await asyncio.sleep(0.01)
+        running.cancel()
+        assert await pool.submit(works.Count(job="j", label="b")) == 1
+        assert hung not in backend.workers
 
 
 @pytest.mark.ray
