@@ -75,6 +75,9 @@ def check_audio(source: str, output: str, alignment: Alignment) -> list[Check]:
     kept = [(number, track) for number, track in enumerate(wanted) if track.index not in alignment.dropped]
     for (number, left), right in zip(kept, found, strict=False):
         name = f"audio.{number}"
+        if alignment.part_s is not None and not right.sums:
+            checks.append(_check_silent(name, left, alignment.part_s))
+            continue
         # An encoder never gives the same bytes: where most packets are the source's, the track is a copy.
         shared = len(set(left.sums) & set(right.sums)) > len(set(right.sums)) // 2
         if left.codec == right.codec and (left.digest == right.digest or alignment.trimmed or shared):
@@ -156,6 +159,12 @@ def _decode(url: str, number: int) -> Iterator[AudioFrame]:
                 decoded = stream.codec_context.decode(cast("Packet[AudioStream] | None", packet))
                 frames = [reachable(frame) for frame in decoded if frame.samples]
             yield from frames
+
+
+def _check_silent(name: str, left: _Track, part_s: Fraction) -> Check:
+    """Check that an output's track without packets is so because the source has none in the part asked for."""
+    lost = sum(time is not None and 0 <= time < part_s for time in left.times_s)
+    return check(f"{name}.payload", "0 packets in the part asked for", f"{lost} lost", passed=not lost)
 
 
 def _check_copied(name: str, left: _Track, right: _Track, alignment: Alignment) -> list[Check]:

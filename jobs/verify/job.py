@@ -103,7 +103,7 @@ def verify(
         source_zero_s=(chosen.times[0] if chosen.times else 0) * compared.time_base,
         output_zero_s=next((pts for pts in compared.output_pts if pts is not None), 0) * pair.scan.time_base,
         tracks=None if audio_tracks is None else tuple(audio_tracks),
-        trimmed=selection is not None,
+        part_s=None if selection is None else _length_s(selection, compared.time_base),
         muxer=pair.scan.muxer,
         dropped=frozenset(t.source_index for t in (report_.tracks if report_ else ()) if t.action == "dropped"),
     )
@@ -120,6 +120,10 @@ def verify(
         checks=with_declared(checks, () if report_ is None else (*report_.warnings, *report_.choices)),
         wall_s=round(time.monotonic() - began, 3),
     )
+
+
+def _length_s(part: Timeline, time_base: Fraction) -> Fraction:
+    return (part.times[-1] - part.times[0]) * time_base if part.times else Fraction(0)
 
 
 def _checks(pair: "_Pair", chosen: Timeline, compared: _Compared, alignment: Alignment) -> list[Check]:

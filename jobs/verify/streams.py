@@ -23,16 +23,22 @@ class Alignment:
     """How the clocks of the two files lie, and which part of the source is in the output.
 
     The zeros are the presentation times, in seconds of each container's own clock, of the first frame compared.
-    ``tracks`` are the audio tracks to be carried, None for all. ``muxer`` is the output's demuxer, by FFmpeg's name.
+    ``tracks`` are the audio tracks to be carried, None for all. ``part_s`` is from the first to the last frame of the
+    part that was asked for, None for the whole. ``muxer`` is the output's demuxer, by FFmpeg's name.
     """
 
     source_zero_s: Fraction
     output_zero_s: Fraction
     tracks: tuple[int, ...] | None
-    trimmed: bool
+    part_s: Fraction | None
     muxer: str
     dropped: frozenset[int] = frozenset()
     """The source's streams that the report says are not in the output: the others are its tracks, in order."""
+
+    @property
+    def trimmed(self) -> bool:
+        """Whether only a part of the source was asked for."""
+        return self.part_s is not None
 
     @property
     def output_is_isobmff(self) -> bool:

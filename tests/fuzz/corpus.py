@@ -46,7 +46,7 @@ def own_clips(folder: Path) -> Iterator[Path]:
         ("sound.mkv", {}),
         ("fragments.mp4", {"movflags": "frag_keyframe+empty_moov"}),
     ):
-        yield _with_sound(folder / name, muxer)
+        yield with_sound(folder / name, muxer)
 
 
 def footage() -> Iterator[Path]:
@@ -57,7 +57,8 @@ def footage() -> Iterator[Path]:
                 yield path
 
 
-def _with_sound(path: Path, muxer: dict[str, str]) -> Path:
+def with_sound(path: Path, muxer: dict[str, str]) -> Path:
+    """Write a clip of a second with a tone that rises."""
     with av.open(str(path), "w", container_options=muxer) as container:
         video = container.add_stream("libx264", rate=25, options={**dict(_X264), "g": "10"})
         video.width, video.height, video.pix_fmt = 64, 48, "yuv420p"

@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Final
 
@@ -59,11 +60,11 @@ def play_case(seed: int, corpus: dict[str, bytes], keep: Path | None) -> Case:
     return Case(seed, name, mutation, outcome, detail, ending)
 
 
-def load_corpus(*, own_only: bool) -> dict[str, bytes]:
-    """Return the films to mutate, by name."""
+def load_corpus(*, own_only: bool, only: str) -> dict[str, bytes]:
+    """Return the films to mutate, by name; ``only`` is a pattern of names."""
     with tempfile.TemporaryDirectory(prefix="cf-fuzz-") as folder:
         films = [*own_clips(Path(folder)), *(() if own_only else footage())]
-        return {path.name: path.read_bytes() for path in films}
+        return {path.name: path.read_bytes() for path in films if fnmatch(path.name, only)}
 
 
 def lines_of(cases: Sequence[Case]) -> list[str]:
@@ -94,9 +95,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0, help="the first case")
     parser.add_argument("--cases", type=int, default=200, help="how many")
     parser.add_argument("--own", action="store_true", help="mutate our own clips only")
+    parser.add_argument("--only", default="*", metavar="PATTERN", help="mutate films of these names only")
     parser.add_argument("--keep", type=Path, default=Path("fuzz-output"), help="where findings are kept")
     asked = parser.parse_args(arguments)
-    corpus = load_corpus(own_only=asked.own)
+    corpus = load_corpus(own_only=asked.own, only=asked.only)
     began_s = time.monotonic()
     cases = []
     for seed in range(asked.seed, asked.seed + asked.cases):

@@ -15,6 +15,8 @@ from codecfleet.jobs.verify.verdict import Verdict
 from codecfleet.testing import LocalPool
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 
+from ..fuzz.corpus import with_sound
+
 pytestmark = pytest.mark.timeout(60)
 
 
@@ -60,3 +62,56 @@ def test_a_part_counts_from_the_first_packet(
     source = remuxed(whole, tmp_path / "open.ts", first_packet=7)
     report, verdict = published(source, tmp_path / "out.mkv", start_s=start_s, end_s=end_s)
     assert (report.frames, verdict.failures) == (frames, ())
+
+
+@pytest.mark.parametrize("extension", ["mkv", "mp4", "ts"])
+def test_a_part_behind_the_end_of_the_sound(extension: str, tmp_path: Path) -> None:
+    """Where the part has no sound, an output without sound is right, and one that lost some is not."""
+    source = tmp_path / "short.mkv"
+    film = with_sound(tmp_path / "film.mkv", {})
+    with av.open(str(film)) as before, av.open(str(source), "w") as after:
+        streams = {each.index: after.add_stream_from_template(each) for each in before.streams}
+        for packet in before.demux():
+            if packet.size and (
+                packet.stream.type == "video" or (packet.pts or 0) * packet.time_base < Fraction(3, 10)
+            ):
+                packet.stream = streams[packet.stream_index]
+                after.mux(packet)
+    output = tmp_path / f"out.{extension}"
+    _, verdict = published(source, output, start_s=Fraction(1, 2))
+    assert verdict.failures == ()
+    if extension != "mp4":
+        assert "audio.0.payload" in {each.name for each in verify(film, output, start_s=Fraction(1, 2)).failures}
+
+
+def test_a_damaged_subtitle_track(tmp_path: Path) -> None:
+    """A subtitle track whose codec the damage hides is left out with a warning, and verify says so."""
+    text, film, mkv = tmp_path / "text.srt", tmp_path / "film.mp4", tmp_path / "film.mkv"
+    text.write_text("1\n00:00:00,100 --> 00:00:00,500\nHello\n")
+    clip = make_clip(tmp_path / "clip.mkv", Clip(times=constant_times(25), options=(("preset", "ultrafast"),)))
+    with av.open(str(clip)) as pictures, av.open(str(text)) as cues, av.open(str(mkv), "w") as target:
+        for before in (pictures, cues):
+            target.add_stream_from_template(before.streams[0])
+        for stream, before in zip(target.streams, (pictures, cues), strict=True):
+            for packet in before.demux():
+                if packet.size:
+                    packet.stream = stream
+                    target.mux(packet)
+    published(mkv, film)
+    damaged = tmp_path / "damaged.mp4"
+    assert film.read_bytes().count(b"tx3g") == 1
+    damaged.write_bytes(film.read_bytes().replace(b"tx3g", b"tx\xff\x01"))
+    report, verdict = published(damaged, tmp_path / "out.mkv")
+    assert verdict.failures == ()
+    assert report.warnings
+
+
+def test_tracks_that_begin_in_the_middle(tmp_path: Path) -> None:
+    """A recording of three broadcasts, of which only the second has sound: every picture is there."""
+    clip = Clip(times=constant_times(25), options=(("preset", "ultrafast"),))
+    silent, heard = make_clip(tmp_path / "silent.ts", clip), with_sound(tmp_path / "heard.ts", {})
+    source = tmp_path / "recording.ts"
+    source.write_bytes(silent.read_bytes() + heard.read_bytes() + silent.read_bytes())
+    report, verdict = published(source, tmp_path / "out.mkv")
+    assert (report.frames, verdict.output_frames) == (75, 75)
+    assert verdict.failures == ()
