@@ -161,6 +161,7 @@ def _init(directory: Path, watch: StartWatch) -> tuple[str, ...]:
         "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",  # else Ray packs the working directory, and starts workers through uv
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # everything listens on 127.0.0.1 only, on Linux too
         "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_enable_metrics_collection": "0",  # an agent would serve them to anybody, without the token
         # Ray starts a Python per core in advance; we use one per eight.
         "RAY_prestart_worker_first_driver": "1" if cores <= _PRESTART_CORES_MAX else "0",
     }

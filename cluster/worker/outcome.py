@@ -1,10 +1,10 @@
 """The outcome of work, as sent back by a worker process."""
 
 import pickle
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
-from ...errors import CodecfleetError, Retry, UsageError, WorkError
+from ...errors import CodecfleetError, InputNotFound, Retry, UsageError, WorkError
 
 ResultT = TypeVar("ResultT")
 
@@ -25,6 +25,17 @@ class Outcome(Generic[ResultT]):
 def failed(error: CodecfleetError) -> Outcome[Any]:
     """Return the outcome of work that ended with ``error``, or with a substitute if it does not pickle."""
     return Outcome(error=_portable(error), spoils_process=error.retry is Retry.ELSEWHERE)
+
+
+_ON_EVERY_NODE = "Give every node the input under the same name: inputs are not copied."
+
+
+def located(outcome: Outcome[Any], place: str) -> Outcome[Any]:
+    """Return an outcome whose missing input, which the job's own process has read, is said to be missing there."""
+    if not isinstance(outcome.error, InputNotFound):
+        return outcome
+    message = f"{outcome.error.message} as {place} sees it"
+    return replace(outcome, error=InputNotFound(message, _ON_EVERY_NODE))
 
 
 def unreadable(error: Exception) -> Outcome[Any]:

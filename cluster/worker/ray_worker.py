@@ -6,6 +6,7 @@ settled.
 
 import asyncio
 import os
+import socket
 import sys
 import threading
 import time
@@ -18,7 +19,7 @@ from ...errors import Cancelled, CodecfleetError
 from ..probes.gpus.visible_device import TakenDevice, narrow, open_nvml, show_the_gpu
 from .blobs import unpack
 from .heartbeat import Heartbeat, WorkerFacts, recycle
-from .outcome import Outcome, failed, unreadable
+from .outcome import Outcome, failed, located, unreadable
 from .second_process import Pace, SecondProcess
 
 FENCED_CODE = 75
@@ -97,7 +98,7 @@ class RayWorker:
             await self.watch()
         if outcome.spoils_process:
             self._renew_process()
-        return outcome
+        return located(outcome, f"worker process {os.getpid()} on node {socket.gethostname()}")
 
     async def _run_here(self, run: str, packed_work: bytes, blobs: tuple[bytes, ...]) -> Outcome[object]:
         try:

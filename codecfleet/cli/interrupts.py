@@ -179,13 +179,22 @@ def end_at_once_on_signals(exit_code: int) -> None:
 def _last_acts(last_words: bytes = b"") -> None:
     """Kill our children, show the cursor and say ``last_words``; from any thread, without blocking or raising.
 
-    Two of a private Ray's processes would otherwise notice their parent's death only after a minute.
+    Two of a private Ray's processes would otherwise notice their parent's death only after a minute. A child that leads
+    a session of its own lives: it notices by itself, and removes what the others leave behind.
     """
-    for child in descendants(os.getpid(), _parents()):
+    me = os.getpid()
+    ours = {child: parent for child, parent in _parents().items() if not _cleans_up(child, parent, me)}
+    for child in descendants(me, ours):
         with contextlib.suppress(OSError):
             os.kill(child, signal.SIGKILL)
     with contextlib.suppress(OSError):  # the terminal is gone, or the reader of the pipe
         _write_now(b"\x1b[?25h\r\x1b[J" * os.isatty(2) + last_words)
+
+
+def _cleans_up(child: int, parent: int, me: int) -> bool:
+    with contextlib.suppress(OSError):
+        return parent == me and os.getsid(child) == child
+    return False
 
 
 def _write_now(text: bytes) -> None:

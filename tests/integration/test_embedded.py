@@ -36,6 +36,18 @@ def listening_of(process):
 def listening(processes):
     return sorted(set().union(*(listening_of(process) for process in processes)))
 
+def served(processes):
+    ports = {c.laddr.port for p in processes for c in p.net_connections() if c.status == psutil.CONN_LISTEN}
+    return [port for port in ports if answers(port)]
+
+def answers(port):
+    from http.client import HTTPException
+    from urllib.request import urlopen
+    try:
+        return urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5).status == 200
+    except (OSError, HTTPException):
+        return False
+
 def dispositions():
     with open("/proc/self/status") as status:
         caught = next(line for line in status if line.startswith("SigCgt"))
@@ -101,7 +113,7 @@ def alive(pids: list[int]) -> list[int]:
     "first", [pytest.param("", id="lean"), pytest.param(PUBLICLY, id="public", marks=pytest.mark.slow)]
 )
 def test_a_good_guest(places: Mapping[str, str], first: str) -> None:
-    """Loopback only, nothing in the home, environment and signal handlers as they were, not a word, nothing left.
+    """Loopback only and by token, nothing in the home, environment and handlers as they were, nothing said or left.
 
     A Ray that is started by public calls alone says why, and tells on standard output that a worker died.
     """
@@ -123,6 +135,7 @@ def test_a_good_guest(places: Mapping[str, str], first: str) -> None:
             except Exception as error:
                 lost = type(error).__name__
             processes, addresses = tree(), listening([psutil.Process(), *tree()])
+            bare = served(tree())
             await first.close()
             await first.close()
             shared = await ask(second, works.Count(job="j", label="c"))
@@ -130,7 +143,7 @@ def test_a_good_guest(places: Mapping[str, str], first: str) -> None:
             os.kill(os.getpid(), signal.SIGTERM)
             left = [p.pid for p in processes if p.is_running() and p.status() != "zombie"]
             tell(same=before == after == state(), called=called, lost=lost, addresses=addresses, shared=shared,
-                 left=left, count=len(processes), notes=first.notes, origin=first.origin.value)
+                 left=left, bare=bare, count=len(processes), notes=first.notes, origin=first.origin.value)
         asyncio.run(main())
         """,
         places,
@@ -139,6 +152,7 @@ def test_a_good_guest(places: Mapping[str, str], first: str) -> None:
     assert facts["same"]
     assert facts["called"] == ["ours", "ours"]
     assert set(facts["addresses"]) <= LOOPBACK
+    assert facts["bare"] == []
     assert facts["count"] >= 5
     assert facts["lost"] == "WorkerLost"
     assert facts["shared"] == 1
@@ -239,12 +253,15 @@ def test_odd_surroundings(places: Mapping[str, str], tmp_path: Path) -> None:
     assert done.stderr == ""
 
 
-def test_a_killed_driver_leaves_no_process(places: Mapping[str, str]) -> None:
-    """After a SIGKILL of the driver everything it started is gone within seconds, files too."""
+@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGINT, id="forced", marks=pytest.mark.slow)])
+def test_a_killed_driver_leaves_no_process(places: Mapping[str, str], number: int) -> None:
+    """After a SIGKILL of the driver, or a second Ctrl-C, everything it started is gone within seconds, files too."""
     driver = subprocess.Popen(
         script(
             """
+            from codecfleet.cli.interrupts import end_at_once_on_signals
             async def main():
+                end_at_once_on_signals(130)
                 connection = await connect()
                 await ask(connection, works.Ask(job="j", label="a"))
                 tell(pids=[p.pid for p in tree()])
@@ -259,7 +276,7 @@ def test_a_killed_driver_leaves_no_process(places: Mapping[str, str]) -> None:
     with driver:
         assert driver.stdout is not None
         pids = json.loads(driver.stdout.readline())["pids"]
-        driver.send_signal(signal.SIGKILL)
+        driver.send_signal(number)
     until = time.monotonic() + 5
     while (alive(pids) or written(places)) and time.monotonic() < until:
         time.sleep(0.05)
@@ -367,7 +384,7 @@ def test_a_cluster_that_ended(places: Mapping[str, str]) -> None:
 
 @pytest.mark.slow
 def test_a_port_of_something_else(places: Mapping[str, str]) -> None:
-    """What listens but is no Ray is given up within seconds, in one line."""
+    """Another listener than Ray is given up within seconds, in one line."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
         facts, done = run(REFUSED.replace("ADDRESS", repr(address)), places)

@@ -233,10 +233,10 @@ class Nodes:
         return book.ray.name if alone else f"{book.ray.name}[{node[:8]}]"
 
     def find(self, wanted: str) -> NodeBook | None:
-        """Return the node that a user names by id, id prefix or host name; None if none or several match."""
+        """Return the node that a user names by id, id prefix, host name or title; None if none or several match."""
         if wanted in self._books:
             return self._books[wanted]
-        found = [book for book in self._books.values() if book.ray.name == wanted]
+        found = [book for name, book in self._books.items() if wanted in (book.ray.name, self.title(name))]
         found = found or [book for name, book in self._books.items() if wanted and name.startswith(wanted)]
         return found[0] if len(found) == 1 else None
 

@@ -1,12 +1,15 @@
 """What signals do, told as a table."""
 
+import os
 import signal
+import subprocess
+import sys
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codecfleet.cli.interrupts import Act, Happening, Phase, State, decide, descendants
+from codecfleet.cli.interrupts import Act, Happening, Phase, State, _cleans_up, decide, descendants
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
@@ -68,3 +71,16 @@ def test_descendants_are_children_and_theirs_alone() -> None:
     assert descendants(10, parents) == [11, 12, 13]
     assert descendants(13, parents) == []
     assert descendants(30, parents) == []
+
+
+def test_a_process_that_cleans_up_is_spared() -> None:
+    """A forced exit spares a child in a session of its own, and nothing else of ours."""
+    sleeper = [sys.executable, "-c", "import signal; signal.pause()"]
+    ours, own = subprocess.Popen(sleeper), subprocess.Popen(sleeper, start_new_session=True)
+    me = os.getpid()
+    with ours, own:
+        assert [_cleans_up(each.pid, me, me) for each in (ours, own)] == [False, True]
+        assert not _cleans_up(own.pid, me + 1, me)
+        ours.kill()
+        own.kill()
+    assert not _cleans_up(own.pid, me, me)

@@ -128,6 +128,17 @@ def test_a_cordoned_node_gets_nothing_new() -> None:
     assert total(world.say("one", wants("j", 100)), "j") == 4
 
 
+def test_a_node_is_known_by_each_of_its_names() -> None:
+    """By its id, the beginning of it, its host's name, and the title that a status prints where hosts share a name."""
+    first, second = replace(node("a" * 12), name="pod"), replace(node("b" * 12), name="pod")
+    nodes = World(first, second, node("c")).core.state.nodes
+    for wanted in ("b" * 12, "bb", nodes.title("b" * 12)):
+        assert (found := nodes.find(wanted)) is not None
+        assert found.ray.node == "b" * 12
+    assert nodes.find("pod") is None
+    assert nodes.find("host-c") is nodes.get("c")
+
+
 def test_a_drained_node_is_given_back_as_soon_as_its_work_is_done() -> None:
     """Draining waits for what runs, and then for nothing."""
     world = World(node("a"))
