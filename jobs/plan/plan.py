@@ -38,6 +38,8 @@ DOVI_WITHOUT_BASE_LAYER = 5
 """Dolby Vision profile 5 codes its pictures in a colour space of its own: wrong colours without the metadata."""
 
 DOVI_OVER_BASE_LAYER = 8
+_TS_CLOCK_S = Fraction(2**33, 90_000)
+"""After this a transport stream's clock starts again (ISO/IEC 13818-1, 2.4.3.7)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,6 +239,7 @@ def plan_transcode(spec: TranscodeSpec) -> Plan:
     picture, extras = settle_orientation(source_format, picture, extras, container)
     header = settle_header(picture, extras, container)
     carry = plan_carry(reading.tracks, spec, container, encoded_index=index.stream_index)
+    _check_starts(index, carry, spec)
     keeps_dolby_vision = _keeps_dolby_vision(extras, codec, picture, container)
     encoder = settle(replace(software, dolby_vision=keeps_dolby_vision), picture, index.time_base)
     losses = (*carry.losses, *header.losses, *picture_losses(extras, encoder, container))
@@ -282,6 +285,15 @@ def _check_dolby_vision(extras: StreamExtras, spec: TranscodeSpec) -> None:
     if extras.dovi_profile == DOVI_WITHOUT_BASE_LAYER and not spec.force:
         message = f"{spec.source} is Dolby Vision profile 5: re-encoded, its colours would be wrong"
         raise Unsupported(message, "Use --force to encode it nevertheless.")
+
+
+def _check_starts(index: TrackIndex, carry: CarryPlan, spec: TranscodeSpec) -> None:
+    """Refuse a track that begins so long before the video that the output's clock would have run through between."""
+    first_s, video_s = carry.first_presentation_s, index.first_ticks * index.time_base
+    if carry.container.muxer != "mpegts" or first_s is None or spec.start_s or video_s - first_s <= _TS_CLOCK_S / 2:
+        return
+    message = f"a track of {spec.source} begins {float((video_s - first_s) / 3600):.0f} hours before the video"
+    raise Unsupported(message, "A transport stream cannot hold that: write mkv or mp4, or leave it out (--audio none).")
 
 
 def _keeps_dolby_vision(extras: StreamExtras, codec: Codec, picture: VideoFormat, container: Container) -> bool:

@@ -8,6 +8,7 @@ import av
 import pytest
 
 from codecfleet import Fleet
+from codecfleet.errors import Unsupported
 from codecfleet.jobs.report.report import Report
 from codecfleet.jobs.request.spec import TranscodeSpec
 from codecfleet.jobs.verify.job import verify
@@ -115,3 +116,23 @@ def test_tracks_that_begin_in_the_middle(tmp_path: Path) -> None:
     report, verdict = published(source, tmp_path / "out.mkv")
     assert (report.frames, verdict.output_frames) == (75, 75)
     assert verdict.failures == ()
+
+
+def test_a_video_that_begins_a_day_after_the_sound(tmp_path: Path) -> None:
+    """What a transport stream's clock cannot state is refused; Matroska states it."""
+    source = tmp_path / "late.mkv"
+    with av.open(str(with_sound(tmp_path / "film.mkv", {}))) as before, av.open(str(source), "w") as after:
+        streams = {each.index: after.add_stream_from_template(each) for each in before.streams}
+        for packet in before.demux():
+            if packet.size and packet.pts is not None and packet.dts is not None:
+                late = int(26 * 3600 / packet.time_base) if packet.stream.type == "video" else 0
+                packet.pts, packet.dts, packet.stream = (
+                    packet.pts + late,
+                    packet.dts + late,
+                    streams[packet.stream_index],
+                )
+                after.mux(packet)
+    with pytest.raises(Unsupported, match="26 hours before the video"):
+        published(source, tmp_path / "out.ts")
+    assert published(source, tmp_path / "out.mkv")[1].failures == ()
+    assert published(source, tmp_path / "silent.ts", audio="none")[0].frames == 25
