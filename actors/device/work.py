@@ -58,12 +58,14 @@ class Work(ABC, Generic[ResultT]):
     """One unit of work: a frozen, picklable value that knows how to run itself on one worker.
 
     ``job`` and ``label`` name it in progress and errors; (job, label) is unique while it runs. It never runs on the
-    station where the job's work ``apart_from`` runs meanwhile; "" for none.
+    station where the job's work ``apart_from`` runs meanwhile; "" for none. It avoids stations as long as others have
+    any slots.
     """
 
     job: str
     label: str
     apart_from: str = ""
+    avoid: frozenset[str] = frozenset()
 
     @property
     def file(self) -> str:

@@ -239,7 +239,7 @@ class LeasedPool(Pool):
         self._pending[task] = pending
         try:
             self._refuse_if_unrecoverable()
-            self._carry_out(self._leases.submitted(task, work.job, work.label, work.apart_from))
+            self._carry_out(self._leases.submitted(task, work.job, work.label, work.apart_from, work.avoid))
             self._lease_renewal.report_soon()
             return cast("ResultT", await pending.result)
         except BaseException:

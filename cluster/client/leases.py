@@ -47,6 +47,7 @@ class _Job:
     waiting: deque[int] = field(default_factory=deque)
     labels: dict[int, str] = field(default_factory=dict)
     apart_from: dict[int, str] = field(default_factory=dict)
+    avoid: dict[int, frozenset[str]] = field(default_factory=dict)
     failed_at: dict[str, frozenset[str]] = field(default_factory=dict)
     running: dict[int, str] = field(default_factory=dict)
 
@@ -64,6 +65,7 @@ class _Job:
     def forget(self, task: int) -> None:
         self.labels.pop(task, None)
         self.apart_from.pop(task, None)
+        self.avoid.pop(task, None)
 
 
 class Leases:
@@ -112,14 +114,18 @@ class Leases:
         job = self._job_of.get(task)
         return job is not None and task in self._jobs[job].running
 
-    def submitted(self, task: int, job: str, label: str = "", apart_from: str = "") -> list[Effect]:
-        """Queue a piece of work or a retry; ``label`` identifies it, and what it must be ``apart_from``."""
+    def submitted(
+        self, task: int, job: str, label: str = "", apart_from: str = "", avoid: frozenset[str] = frozenset()
+    ) -> list[Effect]:
+        """Queue a piece of work or a retry; ``label`` identifies it, ``apart_from`` and ``avoid`` are the work's."""
         self._job_of[task] = job
         found = self._jobs.setdefault(job, _Job())
         found.waiting.append(task)
         found.labels[task] = label
         if apart_from:
             found.apart_from[task] = apart_from
+        if avoid:
+            found.avoid[task] = avoid
         return self._hand_out(job)
 
     def withdrawn(self, task: int) -> list[Effect]:
@@ -210,7 +216,7 @@ def _next(job: _Job) -> tuple[int, str] | None:
     if not free:
         return None
     for task in job.waiting:
-        shunned = job.failed_at.get(job.labels[task], frozenset())
+        shunned = job.failed_at.get(job.labels[task], frozenset()) | job.avoid.get(task, frozenset())
         has_others = any(station_of(worker) not in shunned for worker in loads)
         avoided = shunned if has_others else frozenset()
         if task in job.apart_from:

@@ -24,6 +24,7 @@ differs, what its run gave is dropped, and it is decoded from further back. Noth
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from math import ceil
 from typing import TypeAlias
 
 from ...actors.decode.decoding import PictureHash
@@ -306,12 +307,9 @@ def start_next(board: Board, at_once: int) -> tuple[Board, list[Run]]:
 
 
 def double(board: Board, number: int, percent: int = 100) -> tuple[Board, list[Run]]:
-    """Start a second run of a segment that is late: once in its life, and of ``percent`` of all segments at most.
-
-    One segment always may, unless ``percent`` is 0.
-    """
+    """Start a second run of a segment that is late: once in its life, and of ``percent`` of all segments at most."""
     segment = board.segments[number]
-    doubled_most = max(percent > 0, len(board.segments) * percent // 100)
+    doubled_most = ceil(len(board.segments) * percent / 100)
     is_spent = segment.was_doubled or board.doubled >= doubled_most
     if is_spent or segment.state is not SegmentState.RUNNING:
         return board, []

@@ -83,25 +83,29 @@ class Paces:
     """The running work of one job, by numbers never used again, and how fast each station did what has ended.
 
     ``start_fps`` is placement's figure for one session, 0 where it has none: it holds until something has ended.
+    ``lagging`` are the stations whose last work was late and overtaken by its second run.
     """
 
     patience: WaitOptions
     start_fps: float = 0.0
     running: Mapping[int, WorkPace] = field(default_factory=dict)
     fps_at: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    lagging: frozenset[str] = frozenset()
 
     def begun(self, number: int, label: str, total: int) -> "Paces":
         """Return them with one more piece of work."""
         return replace(self, running={**self.running, number: WorkPace(label, total)})
 
-    def ended(self, number: int, *, delivered: bool) -> "Paces":
+    def ended(self, number: int, *, delivered: bool, withdrawn: bool = False) -> "Paces":
         """Return them without a piece of work; what it delivered counts for its station's speed."""
         pace = self.running[number]
-        rest = {other: each for other, each in self.running.items() if other != number}
+        rest = replace(self, running={other: each for other, each in self.running.items() if other != number})
+        if withdrawn and self._gain(pace) > GAIN:
+            return replace(rest, lagging=self.lagging | {pace.station})
         if not delivered or not pace.total or not pace.awake_s:
-            return replace(self, running=rest)
+            return rest
         rates = (*self.fps_at.get(pace.station, ()), pace.total / pace.awake_s)[-RATES_KEPT:]
-        return replace(self, running=rest, fps_at={**self.fps_at, pace.station: rates})
+        return replace(rest, fps_at={**self.fps_at, pace.station: rates}, lagging=self.lagging - {pace.station})
 
     def looked(self, seen: Mapping[str, Seen], since_s: float) -> "Paces":
         """Return them after a look, ``since_s`` after the one before."""

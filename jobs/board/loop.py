@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
@@ -162,11 +162,9 @@ class BoardLoop(Generic[ResultT]):
             await asyncio.gather(*self._runs, return_exceptions=True)
 
     def _start_next(self) -> None:
-        self.board, runs = start_next(self.board, self._capacity.at_once(self.board))
-        self._start(runs)
+        self._start(start_next(self.board, self._capacity.at_once(self.board)))
         while (doubled := self._doubled())[1]:
-            self.board, runs = doubled
-            self._start(runs)
+            self._start(doubled)
 
     def _doubled(self) -> tuple[Board, list[Run]]:
         """Return the board with a second run of what is latest, where there is room for one."""
@@ -182,7 +180,8 @@ class BoardLoop(Generic[ResultT]):
         if self._doubled()[1]:
             self._changed.set()
 
-    def _start(self, runs: Sequence[Run]) -> None:
+    def _start(self, started: tuple[Board, list[Run]]) -> None:
+        self.board, runs = started
         for run in runs:
             task = asyncio.create_task(self._work(run))
             task.add_done_callback(self._wake)

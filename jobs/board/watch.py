@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from typing import TypeVar
 
 from ...actors.device.work import Work
@@ -61,12 +62,15 @@ class WorkWatch:
         """
         number = next(self._numbers)
         self.paces = self.paces.begun(number, work.label, frames)
-        delivered = False
+        delivered = withdrawn = False
         try:
-            result = await self._pool.submit(work)
+            result = await self._pool.submit(replace(work, avoid=self.paces.lagging))
             delivered = True
+        except asyncio.CancelledError:
+            withdrawn = True
+            raise
         finally:
-            self.paces = self.paces.ended(number, delivered=delivered)
+            self.paces = self.paces.ended(number, delivered=delivered, withdrawn=withdrawn)
         return result
 
     def frames(self, label: str) -> int:

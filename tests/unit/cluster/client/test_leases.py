@@ -44,6 +44,16 @@ def test_a_second_run_may_take_the_station_once_the_first_is_over() -> None:
     assert leases.finished(0) == [RunTask(1, "a:1")]
 
 
+def test_a_station_to_avoid_is_used_where_there_is_no_other() -> None:
+    """Work waits for a slot elsewhere as long as another station has any."""
+    leases = Leases()
+    leases.submitted(0, "j", "x", avoid=frozenset({"a"}))
+    assert leases.granted(granted(j={"a:1": 1, "b:2": 1})) == [RunTask(0, "b:2")]
+    assert leases.submitted(1, "j", "y", avoid=frozenset({"a"})) == []
+    assert leases.died("b:2", "gone") == [Lose(0, "b:2", "gone")]
+    assert leases.submitted(2, "j", "z") == [RunTask(1, "a:1")]
+
+
 def test_each_job_has_slots_of_its_own() -> None:
     """One job's work never runs on another's slots."""
     leases = Leases()

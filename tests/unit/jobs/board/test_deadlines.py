@@ -117,3 +117,13 @@ def test_what_failed_says_nothing_of_a_stations_speed() -> None:
     paces = look(one(), {"a": Seen("s", 90)}, 1).ended(1, delivered=False)
     assert paces.fps_at == {}
     assert paces.running == {}
+
+
+def test_a_station_lags_whose_late_work_was_overtaken() -> None:
+    """It is used again once it has delivered; what was withdrawn in time says nothing."""
+    paces = delivered(one(), "fast", 100, 10)
+    in_time = look(paces, {"a": Seen("slow", 50)}, 6).ended(1, delivered=False, withdrawn=True)
+    assert in_time.lagging == frozenset()
+    paces = look(paces, {"a": Seen("slow", 5)}, 6).ended(1, delivered=False, withdrawn=True)
+    assert paces.lagging == {"slow"}
+    assert delivered(paces, "slow", 100, 10).lagging == frozenset()
