@@ -1,5 +1,6 @@
 """The file that ``--report`` names: checked before any work, written whole; a pipe or a device is written as it is."""
 
+import json
 import os
 import stat
 import sys
@@ -9,6 +10,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from ..actors.media.whole_file import write_whole
+from ..console.output import strict_json
 from ..errors import OutputUnwritable, StorageFailed, UsageError
 from ..jobs.report.report import Report
 from ..jobs.request.spec import TranscodeSpec
@@ -68,7 +70,7 @@ class ReportFile:
         """
         if self._path is None:
             return
-        content = f"{report.model_dump_json(indent=2)}\n".encode()
+        content = f"{_as_json(report)}\n".encode(errors="backslashreplace")  # names in bytes, as JSON escapes them
         try:
             if self._stream is None:
                 write_whole(self._path, content)
@@ -79,6 +81,10 @@ class ReportFile:
         except OSError as error:
             message = f"the output is complete, but its report {self._path} could not be written: {error.strerror}"
             raise StorageFailed(message, "Free some space, or give --report another folder.") from error
+
+
+def _as_json(report: Report) -> str:
+    return json.dumps(strict_json(report.model_dump(mode="json")), allow_nan=False, ensure_ascii=False, indent=2)
 
 
 def _same_file(one: Path, other: Path) -> bool:

@@ -1,5 +1,6 @@
 """Where ``--report`` may go."""
 
+import json
 import os
 import socket
 from pathlib import Path
@@ -78,3 +79,14 @@ def test_the_longest_name_is_known_before_the_work(length: int, *, fits: bool, t
             return
         with pytest.raises(OutputUnwritable, match="name too long"):
             file.check(SPEC)
+
+
+def test_names_of_any_bytes_are_kept(tmp_path: Path) -> None:
+    """A name that is not UTF-8 is in the report as JSON's escapes, from which its bytes come back; Unicode as it is."""
+    name = os.fsdecode(b"fi\xfflm \xf0\x9f\x8e\xac.mkv")
+    with ReportFile(str(tmp_path / "report.json")) as file:
+        file.check(SPEC)
+        file.write(sample_report().model_copy(update={"source": name}))
+    content = (tmp_path / "report.json").read_bytes()
+    assert os.fsencode(json.loads(content)["source"]) == os.fsencode(name)
+    assert "\N{CLAPPER BOARD}".encode() in content
