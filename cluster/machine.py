@@ -2,11 +2,13 @@
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from threading import Lock
 
 _CGROUP = Path("/sys/fs/cgroup")
 _PROC = Path("/proc")
+_OOM_KILL = "oom_kill"
 _LIMIT_OF_VERSION_1 = "memory.limit_in_bytes"
 
 
@@ -37,6 +39,29 @@ def shared_memory_free_bytes(directory: Path = Path("/dev/shm")) -> int:  # noqa
     return found.f_bavail * found.f_frsize
 
 
+def oom_kills(cgroup: Path = _CGROUP, proc: Path = _PROC) -> int:
+    """Return how many processes of our cgroup the kernel has killed for memory; of the machine where none counts."""
+    own = next(_memory_cgroups(cgroup, proc))
+    sources = (own / "memory.events", own / "memory.oom_control", proc / "vmstat")
+    return next((count for source in sources if (count := _counter(source, _OOM_KILL)) is not None), 0)
+
+
+class OomKills:
+    """Tells deaths by the kernel's OOM killer from others: each kill that it counts explains one death."""
+
+    def __init__(self, count: Callable[[], int] = oom_kills) -> None:
+        self._count = count
+        self._explained = count()
+        self._lock = Lock()
+
+    def explains_a_death(self) -> bool:
+        """Return whether there was a kill that has not explained a death yet, which explains this one. Thread-safe."""
+        with self._lock:
+            explains = self._count() > self._explained
+            self._explained += explains
+            return explains
+
+
 def _memory_cgroups(cgroup: Path, proc: Path) -> Iterator[Path]:
     """Yield the folders of our cgroup and of those around it; in a container its root may be all that is shown."""
     for line in _read(proc / "self" / "cgroup").splitlines():
@@ -53,6 +78,11 @@ def _memory_cgroups(cgroup: Path, proc: Path) -> Iterator[Path]:
         yield root
         return
     yield cgroup
+
+
+def _counter(path: Path, name: str) -> int | None:
+    found = (line.split() for line in _read(path).splitlines())
+    return next((int(words[1]) for words in found if words[:1] == [name]), None)
 
 
 def _read(path: Path) -> str:

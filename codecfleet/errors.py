@@ -5,8 +5,8 @@
     ├── InputError       3: InputNotFound, InputUnreadable, InputRefused, InputDamaged
     ├── RequestError     4: NoVideoTrack, NotEnoughMemory, OutputExists, OutputUnwritable, Unsupported,
     │                      WouldLose
-    ├── WorkError        5: WorkerLost, DeadlineMissed, SegmentFailed, EncoderFailed, ProofFailed, StorageFailed,
-    │   │                   FleetUnavailable
+    ├── WorkError        5: WorkerLost, WorkerOutOfMemory, DeadlineMissed, SegmentFailed, EncoderFailed, ProofFailed,
+    │   │                   StorageFailed, FleetUnavailable
     │   └── DeviceError     DeviceLost, DeviceMemory, SessionLimit, EngineBusy, EngineUnfit, EngineFailed, EngineHung
     └── Cancelled        130
 
@@ -50,6 +50,7 @@ __all__ = [
     "UsageError",
     "WorkError",
     "WorkerLost",
+    "WorkerOutOfMemory",
     "WouldLose",
 ]
 
@@ -153,6 +154,10 @@ class WorkerLost(WorkError):
     """A worker process or its node died while it held the work."""
 
     retry = Retry.ANYWHERE
+
+
+class WorkerOutOfMemory(WorkerLost):
+    """A worker process was killed because its machine, or its part of it, had no memory left."""
 
 
 class DeadlineMissed(WorkError):

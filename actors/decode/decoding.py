@@ -7,7 +7,7 @@ damaged stream decodes to. Segments fill the machine, not a decoder's threads.
 import hashlib
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import partial
@@ -55,7 +55,7 @@ class DecodeRange:
 
     ``entry`` None decodes from the first packet. ``last_packet`` is the last one before flushing, None for the end of
     the file. From ``entry`` on the index has pictures at ``expected_ticks``, ascending, and ``expected_packets``, None
-    where it did not count.
+    where it did not count. ``version`` is what the source must still be (``version_anywhere``), None for anything.
     """
 
     source: str
@@ -70,6 +70,7 @@ class DecodeRange:
     expected_ticks: Sequence[int] = ()
     expected_packets: int | None = None
     untimed: bool = False
+    version: Hashable | None = None
 
 
 @dataclass(slots=True)
@@ -177,7 +178,7 @@ def decode_range(
     entry = range_.entry
     packets: Iterator[tuple[int, VideoPacket]] | None
     for is_fresh in (True,) if entry is None else (False, True):
-        with KEPT.borrow(range_.source, range_.stream_index, afresh=is_fresh) as source:
+        with KEPT.borrow(range_.source, range_.stream_index, afresh=is_fresh, expected=range_.version) as source:
             track = open_track(source.container, range_)
             demuxed = partial(_demux, source, track.stream)
             if entry is None or is_fresh:

@@ -15,6 +15,7 @@ from typing import Final, TypeAlias
 
 from av.container import InputContainer
 
+from ...errors import InputUnreadable
 from .location import is_local, local_path
 from .opening import OpeningReads, open_source, store_options
 
@@ -39,18 +40,36 @@ def local_version(source: str) -> tuple[int, ...] | None:
 
 
 def source_version(source: str) -> Hashable | None:
-    """Return what changes when a source is replaced or written to; None where there is none, or no store states it."""
+    """Return what changes when a source is replaced or written to; None where there is none, or no store states it.
+
+    A remote one has its size, its tag and the time of its last change, as far as its store states them.
+    """
     if is_local(source):
         return local_version(source)
     from fsspec.core import url_to_fs
 
     try:
         filesystem, path = url_to_fs(source, **store_options(source))
+        filesystem.invalidate_cache(path)
         stated = filesystem.info(path)
     except Exception:  # noqa: BLE001 - stores raise errors of their own; opening the source reports them
         return None
     marks = tuple(str(stated[mark]) for mark in _MARKS if stated.get(mark))
     return (stated.get("size"), *marks) if marks else None
+
+
+def version_anywhere(source: str, version: Hashable | None) -> Hashable | None:
+    """Return the part of a source's version that every node sees alike: of a local one its bytes and whole seconds."""
+    if is_local(source) and isinstance(version, tuple):
+        *_, size_bytes, changed_ns = version
+        return size_bytes, changed_ns // 10**9
+    return version
+
+
+def changed_meanwhile(source: str) -> InputUnreadable:
+    """Return the error for a source that is not what it was when the job began."""
+    message = f"{source} was changed or removed while it was read"
+    return InputUnreadable(message, "Start again once nothing writes to it any more.")
 
 
 @dataclass(slots=True, eq=False)
@@ -102,13 +121,20 @@ class KeptSources:
         self._openings: dict[_Key, _Opening] = {}
 
     @contextmanager
-    def borrow(self, source: str, track: int, *, afresh: bool = False) -> Iterator[OpenSource]:
+    def borrow(
+        self, source: str, track: int, *, afresh: bool = False, expected: Hashable | None = None
+    ) -> Iterator[OpenSource]:
         """Hold a source exclusively, kept or newly opened, to read the stream of index ``track``.
 
-        ``afresh`` opens it now, to read it from its beginning. Raises ``InputError`` if it cannot be opened.
+        ``afresh`` opens it now, to read it from its beginning. ``expected`` is its ``version_anywhere``, None for any.
+
+        Raises:
+            InputError: it cannot be opened, or is another version than expected.
         """
         self.close_idle()
         version = source_version(source)
+        if expected is not None and version is not None and version_anywhere(source, version) != expected:
+            raise changed_meanwhile(source)
         key = None if version is None else (source, track, version)
         opened = (None if afresh or key is None else self._take(key)) or self._open(source, track, key)
         try:

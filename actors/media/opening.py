@@ -8,7 +8,6 @@ and manifests are refused by name. Remote sources are read through fsspec, so FF
 import errno
 import os
 import stat
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -20,6 +19,7 @@ import av.error
 
 from ...errors import InputNotFound, InputRefused, InputUnreadable, StorageFailed
 from .location import is_local, local_path, split_protocol
+from .storage_retry import try_again
 
 if TYPE_CHECKING:
     from av.packet import Packet
@@ -43,7 +43,6 @@ _HEAD_BYTES = 512
 _REMOTE_BUFFER_BYTES = 1 << 20
 _MOST_OPENING_READS = 128
 """Of a buffer each, at most."""
-_READ_ATTEMPTS, _READ_PAUSE_S = 3, 0.2
 _NOT_THERE = (404, 410)
 _HTTP_SILENCE_S = 8
 """How long a web server may stay silent; fsspec asks twice before it gives up."""
@@ -180,15 +179,15 @@ class _RemoteFile:
     def _fetched(self, size: int) -> bytes:
         if self._stream.tell() != self._position:
             self._stream.seek(self._position)
-        return bytes(self._stream.read(size))
+        data = bytes(self._stream.read(size))
+        if not data and size and self._position < (getattr(self._stream, "size", None) or 0):
+            message = f"the store ended it at byte {self._position} of {self._stream.size}"
+            raise OSError(errno.EIO, message)
+        return data
 
     def _tried(self, call: Callable[[], ResultT]) -> ResultT:
-        for _ in range(_READ_ATTEMPTS - 1):
-            with suppress(Exception):
-                return call()
-            time.sleep(_READ_PAUSE_S)
         try:
-            return call()
+            return try_again(call)
         except Exception as error:
             self._failed = True
             message = f"{self._url} could not be read any further: {_reason(error)}"
@@ -199,7 +198,7 @@ def _opened_remote(url: str) -> Any:  # noqa: ANN401 - fsspec has no types
     import fsspec
 
     try:
-        return fsspec.open(url, "rb", **store_options(url)).open()
+        return try_again(lambda: fsspec.open(url, "rb", **store_options(url)).open())
     except FileNotFoundError as error:
         # fsspec's web support reports every failure as a missing file.
         cause = error.__cause__

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ...actors.device.work import Work
 from ...errors import FleetUnavailable
+from ..machine import OomKills
 from ..placement.model.demand import Demand
 from ..placement.model.policy import Policy
 from ..placement.model.preview import PlacementPreview
@@ -149,4 +150,7 @@ def leased_pool(connection: Connection, slots: int | None, *, dlas: int = 0) -> 
     runner = SupervisorRunner(
         PrivateBackend(slots, connection.why_ended, probe_ray_node, known_gpus, dlas), core, PRIVATE
     )
-    return LeasedPool(LocalClient(runner), slots, eager=not dlas, notes=connection.notes)
+    killed_for_memory = OomKills().explains_a_death
+    return LeasedPool(
+        LocalClient(runner), slots, eager=not dlas, notes=connection.notes, killed_for_memory=killed_for_memory
+    )

@@ -11,7 +11,7 @@ import itertools
 import os
 import secrets
 import socket
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar, cast
@@ -28,11 +28,12 @@ from ...errors import (
     Unsupported,
     UsageError,
     WorkerLost,
+    WorkerOutOfMemory,
     WorkError,
 )
 from ..placement.model.demand import PLAIN_FRAMES, Demand, plain_demand
 from ..placement.model.preview import PlacementPreview
-from ..ray.ray_failures import LossScope, classify
+from ..ray.ray_failures import LossScope, classify, ran_out_of_memory
 from ..ray.ray_words import first_line
 from ..supervisor.runner.client import SupervisorClient
 from ..supervisor.state.messages import ClientReport, JobReport
@@ -57,6 +58,7 @@ SLOTS_MAX = 1024
 """More than the cores of any machine with a private Ray."""
 _BROKEN = "Run codecfleet doctor on their machine and look at its kernel's log; or run without these devices."
 _AFTER_A_HANG = "Look at the machine it ran on, its load and the storage of the input."
+_AFTER_AN_OOM = "Its work may be submitted again; --workers N runs fewer pieces at a time."
 _AFTER_A_DEATH = "The pool starts another process; the same work may be submitted again."
 WARM_UP = "warm-up"
 """The job for which an eager pool gets its workers before any other."""
@@ -97,6 +99,7 @@ class LeasedPool(Pool):
         notes: lines for every job's report.
         cancel_limit_s: how long cancelled work may take to end before its worker counts as hung, in whole seconds in
             which this process is awake.
+        killed_for_memory: says of each death of a worker whether the kernel's OOM killer explains it.
     """
 
     def __init__(
@@ -107,6 +110,7 @@ class LeasedPool(Pool):
         eager: bool = False,
         notes: tuple[str, ...] = (),
         cancel_limit_s: int = CANCEL_LIMIT_S,
+        killed_for_memory: Callable[[], bool] = bool,
     ) -> None:
         if workers_max is not None and workers_max < 1:
             raise UsageError(f"a pool needs at least one slot: {workers_max}")
@@ -124,6 +128,8 @@ class LeasedPool(Pool):
         self._written_off: dict[str, str] = {}
         self._proven: set[str] = set()
         self._faults = FaultReports()
+        self._killed_for_memory = killed_for_memory
+        self._out_of_memory: dict[str, bool] = {}
         self._blobs = BlobCache(supervisor.send)
         self._running: set[asyncio.Task[None]] = set()
         self._cancel_limit_s = cancel_limit_s
@@ -327,11 +333,19 @@ class LeasedPool(Pool):
                         self._ending.add(ending)
                         ending.add_done_callback(self._ending.discard)
                 case Lose(task, worker, reason):
-                    self._fail(task, WorkerLost(f"worker {worker} died at work: {reason}", _AFTER_A_DEATH))
+                    self._fail(task, self._lost(worker, reason))
 
     def _fail(self, task: int, error: CodecfleetError) -> None:
         if task in self._pending:
             self._pending[task].settle(Outcome(error=error))
+
+    def _lost(self, worker: str, reason: str) -> WorkerLost:
+        """Return the error of the work that a dead worker held; the first of it finds out whether memory was short."""
+        if worker not in self._out_of_memory:
+            self._out_of_memory[worker] = self._killed_for_memory()
+        if not self._out_of_memory[worker]:
+            return WorkerLost(f"worker {worker} died at work: {reason}", _AFTER_A_DEATH)
+        return WorkerOutOfMemory(f"worker {worker} was killed at work, for want of memory", _AFTER_AN_OOM)
 
     def _run_name(self, task: int) -> str:
         # Unique among all clients of a worker.
@@ -362,6 +376,8 @@ class LeasedPool(Pool):
                 self._leases.shun(task)
         except Exception as error:  # noqa: BLE001 - the edge: classify sorts Ray's exceptions
             failure = classify(error)
+            if ran_out_of_memory(error):
+                self._out_of_memory[worker] = True
             if failure is LossScope.PROCESS:
                 self._lose(worker, first_line(error))
                 return

@@ -38,3 +38,8 @@ def classify(error: BaseException) -> LossScope:
     if isinstance(error, exceptions.RayError):
         return LossScope.RESULT  # ObjectLostError and its kin, a full object store, a cancelled call
     return LossScope.CODE
+
+
+def ran_out_of_memory(error: BaseException) -> bool:
+    """Return whether Ray's memory monitor killed the process."""
+    return isinstance(error, exceptions.OutOfMemoryError)

@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 from ..actors.device.work import Work, WorkContext
 from ..errors import CodecfleetError
 
+_PART_BYTES = 1 << 24
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask(Work[int]):
@@ -79,6 +81,21 @@ class MakeArray(Work[NDArray[np.uint8]]):
     def expected(self) -> NDArray[np.uint8]:
         """Return what ``run`` returns, wherever it is asked."""
         return np.random.default_rng(self.seed).integers(0, 256, self.length, dtype=np.uint8)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hoard(Work[int]):
+    """Take ``length`` bytes of memory and use them; return how many."""
+
+    length: int
+
+    def run(self, context: WorkContext) -> int:
+        """Take it in parts, ready to be cancelled."""
+        parts: list[NDArray[np.uint8]] = []
+        while len(parts) * _PART_BYTES < self.length:
+            parts.append(np.ones(_PART_BYTES, dtype=np.uint8))
+            context.advance()
+        return len(parts) * _PART_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from ...actors.media.seeking import AccessPoint
 from ...actors.segment.walk import SegmentTally
 from ...cluster.client.pool import Pool
 from ...cluster.placement.model import Demand
-from ...errors import CodecfleetError
+from ...errors import CodecfleetError, WorkerOutOfMemory
 from ..source.index import TrackIndex
 from .board import Board, Drop, Event, Fail, Finished, Join, Lost, Run, Withdraw, decide, double, start_next
 from .threads import consume_exception
@@ -50,6 +50,9 @@ class Capacity:
             CodecfleetError: that has been so for too long.
         """
 
+    def relieve(self, error: WorkerOutOfMemory, running: int) -> None:
+        """Take note that a worker ran out of memory while that many runs were under way."""
+
     def release(self) -> None:
         """Take note that nothing runs any more."""
 
@@ -63,10 +66,12 @@ class PoolCapacity(Capacity):
         self._demand = demand
         self._workers = workers
         self._wait = wait
+        self._relieved: set[str] = set()
 
     def at_once(self, board: Board) -> int:
         """Report to the pool what is left, and return how much of it may run."""
-        self._pool.set_demand(replace(self._demand, segments=board.frames_left))
+        workers_max = self._workers if self._relieved else self._demand.workers_max
+        self._pool.set_demand(replace(self._demand, segments=board.frames_left, workers_max=workers_max))
         self._at_once = self._pool.slots_for(self._demand.job)
         if self._at_once:
             self._wait.is_over()
@@ -84,6 +89,12 @@ class PoolCapacity(Capacity):
     async def waiting(self) -> None:
         """Say what the job waits for, and give up where it has waited too long."""
         await self._wait.goes_on(WAITING_S)
+
+    def relieve(self, error: WorkerOutOfMemory, running: int) -> None:
+        """Run half as many from now on; once for each worker, which held several, and whose name the message has."""
+        if error.message not in self._relieved:
+            self._relieved.add(error.message)
+            self._workers = max(1, min(running, self._workers or running) // 2)
 
     def release(self) -> None:
         """Have the pool forget the job."""
@@ -217,6 +228,8 @@ class BoardLoop(Generic[ResultT]):
         try:
             result = task.result()
         except CodecfleetError as error:
+            if isinstance(error, WorkerOutOfMemory):
+                self._capacity.relieve(error, len(self._runs) + 1)
             return Lost(run.segment, error, attempt=run.attempt)
         return await self._accept(run, result)
 

@@ -10,6 +10,7 @@ from fsspec.core import split_protocol, url_to_fs
 from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
 
 from ...actors.media.location import is_local, local_path
+from ...actors.media.storage_retry import try_again
 from ...errors import OutputExists, OutputUnwritable, RequestError, StorageFailed, UsageError
 from .spool import storage_error
 
@@ -162,7 +163,7 @@ def _publish_remote(finished: Path, output: str, *, overwrite: bool) -> None:
         taken = not overwrite and store.exists(path)
         # One call: a file that was opened for writing would be published, cut short, by the very error that ends it.
         if not taken:
-            store.put_file(str(finished), path)
+            try_again(lambda: store.put_file(str(finished), path))
     except (NotImplementedError, PermissionError) as error:
         raise _unwritable(output, error) from error
     except Exception as error:

@@ -130,11 +130,12 @@ class TrackRun:
 
     def _segment_work(self, run: Run) -> EncodeSegment:
         work = self._plan.work(self._job, run.segment, run.until, run.entry_moves)
-        return replace(work, label=run.label, apart_from=run.apart_from)
+        decode = replace(work.decode, version=self._stamp.anywhere)
+        return replace(work, label=run.label, apart_from=run.apart_from, decode=decode)
 
     async def _accept(self, run: Run, result: EncodedSegment) -> Finished | Lost:
         """Write a result's payload to disk before the board sees it; one that contradicts itself is lost."""
-        await in_thread(self._stamp.check)
+        await in_thread(self._stamp.check_local)
         if wrong := miscounted(result, len(result.payload)):
             self._pool.found_wrong(self._job, self._segment_work(run).label, wrong)
             return Lost(run.segment, EncoderFailed(wrong, "It is encoded again."), attempt=run.attempt)

@@ -3,6 +3,7 @@
 And whether the source is still the same: its index, its segments and its sound are read at different times.
 """
 
+from collections.abc import Hashable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
@@ -11,7 +12,7 @@ import av.error
 from av.stream import Discard
 
 from ...actors.decode.describe import StreamExtras, describe_extras, describe_video
-from ...actors.media.kept_sources import local_version
+from ...actors.media.kept_sources import changed_meanwhile, source_version, version_anywhere
 from ...actors.media.location import is_local
 from ...actors.media.opening import demux, open_source
 from ...actors.media.values import VideoFormat
@@ -28,15 +29,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SourceStamp:
-    """A version of a local source: device, inode, bytes, time of the last change; a remote one has none."""
+    """A version of a source: of a local one device, inode, bytes, time of the last change; else what its store states.
+
+    ``facts`` is None where a store states nothing: then no change is noticed.
+    """
 
     source: str
-    facts: tuple[int, ...] | None
+    facts: Hashable | None
 
     @classmethod
     def of(cls, source: str) -> Self:
         """Take the stamp of a source as it is now; one that is not there has no facts."""
-        return cls(source, local_version(source) if is_local(source) else None)
+        return cls(source, source_version(source))
 
     def check(self) -> None:
         """Make sure that the source is what it was.
@@ -44,9 +48,22 @@ class SourceStamp:
         Raises:
             InputUnreadable: it was changed, replaced or removed.
         """
-        if self.facts is not None and SourceStamp.of(self.source).facts != self.facts:
-            message = f"{self.source} was changed or removed while it was read"
-            raise InputUnreadable(message, "Start again once nothing writes to it any more.")
+        if self.facts is None:
+            return
+        found = SourceStamp.of(self.source).facts
+        # A store that does not answer has not said that the source is another; who reads it hears why.
+        if found != self.facts and (found is not None or is_local(self.source)):
+            raise changed_meanwhile(self.source)
+
+    def check_local(self) -> None:
+        """Check a source on this machine; of others every worker compares the version with each segment."""
+        if is_local(self.source):
+            self.check()
+
+    @property
+    def anywhere(self) -> Hashable | None:
+        """What every node must see of it."""
+        return version_anywhere(self.source, self.facts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

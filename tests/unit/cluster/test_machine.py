@@ -60,6 +60,28 @@ def test_memory_follows_the_least_limit(membership: str, files: dict[str, str], 
     assert machine.memory_bytes(*groups(tmp_path, membership, files)) == limit
 
 
+@pytest.mark.parametrize(
+    ("membership", "files", "kills"),
+    [
+        ("0::/job\n", {"job/memory.events": "low 0\noom 3\noom_kill 2\n"}, 2),
+        ("4:memory:/job\n", {"memory/job/memory.oom_control": "under_oom 0\noom_kill 5\n"}, 5),
+        ("0::/\n", {"memory.max": "max\n"}, 0),
+    ],
+)
+def test_oom_kills_are_those_of_our_cgroup(membership: str, files: dict[str, str], kills: int, tmp_path: Path) -> None:
+    """The kernel's counter of our own cgroup, in either version."""
+    assert machine.oom_kills(*groups(tmp_path, membership, files)) == kills
+
+
+def test_each_kill_explains_one_death() -> None:
+    """Of three deaths with two kills two were for memory; kills of earlier times explain none."""
+    count = 7
+    kills = machine.OomKills(lambda: count)
+    assert not kills.explains_a_death()
+    count = 9
+    assert [kills.explains_a_death() for _ in range(3)] == [True, True, False]
+
+
 def test_shared_memory(tmp_path: Path) -> None:
     """A place that is not there has no room; one that is has some."""
     assert machine.shared_memory_free_bytes(tmp_path / "nowhere") == 0

@@ -35,9 +35,10 @@ def _one(job: Demand, *nodes: Node) -> tuple[int, list[str], bool]:
     return sessions, [each.reason for each in placement.refusals], any(each.is_too_large for each in placement.refusals)
 
 
-def test_the_model_is_just_above_what_was_measured() -> None:
+@pytest.mark.parametrize("name", ["session-memory", "session-memory-presets"])
+def test_the_model_is_just_above_what_was_measured(name: str) -> None:
     """No measured session takes more than the model says, nor less than a third of it."""
-    sessions = json.loads((RESULTS / "session-memory.json").read_text())["sessions"]
+    sessions = json.loads((RESULTS / f"{name}.json").read_text())["sessions"]
     assert len(sessions) >= 24
     for each in sessions:
         encode = _stage(each["height"], each["encoder"], each["preset"])

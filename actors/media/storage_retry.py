@@ -1,0 +1,47 @@
+"""Calls of a store, tried again where that can help: a dropped connection, a busy server, an answer cut short."""
+
+import errno
+import time
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+ATTEMPTS: Final = 5
+FIRST_PAUSE_S: Final = 0.2
+"""The pause before the second try; each later one is twice as long, so that all of them take 3 s."""
+_PERMANENT: Final = (
+    *(FileNotFoundError, FileExistsError, PermissionError, IsADirectoryError, NotADirectoryError),
+    *(NotImplementedError, ImportError, TypeError, ValueError, AttributeError),
+)
+_PERMANENT_ERRNOS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.ENAMETOOLONG})
+_CLIENT_ERRORS: Final = range(400, 500)
+_WORTH_ANOTHER_TRY: Final = frozenset({408, 425, 429})
+"""HTTP's status codes for a slow request, one that came too early, and too many of them (RFC 9110, 8470 and 6585)."""
+
+ResultT = TypeVar("ResultT")
+
+
+def is_transient(error: BaseException) -> bool:
+    """Return whether the same call of a store may succeed when it is made again.
+
+    Stores raise errors of their own, so what is not known to be permanent counts as transient.
+    """
+    if isinstance(error, _PERMANENT):
+        return False
+    if isinstance(error, OSError) and error.errno in _PERMANENT_ERRNOS:
+        return False
+    status = getattr(error, "status", None) or getattr(error, "code", None)
+    return status not in _CLIENT_ERRORS or status in _WORTH_ANOTHER_TRY
+
+
+def try_again(call: Callable[[], ResultT], sleep: Callable[[float], object] = time.sleep) -> ResultT:
+    """Return the result of ``call``, made up to ``ATTEMPTS`` times; raise its last error, or a permanent one."""
+    pause_s = FIRST_PAUSE_S
+    for _ in range(ATTEMPTS - 1):
+        try:
+            return call()
+        except Exception as error:
+            if not is_transient(error):
+                raise
+        sleep(pause_s)
+        pause_s *= 2
+    return call()

@@ -1,0 +1,80 @@
+"""Whole jobs from and to a store that fails: for a moment, for good, or with half an answer; and changing sources."""
+
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from codecfleet.actors.media import storage_retry
+from codecfleet.errors import CodecfleetError, InputUnreadable, OutputUnwritable, StorageFailed
+from codecfleet.testing.clips import Clip, constant_times, make_clip
+from codecfleet.testing.flaky_storage import FlakyFileSystem
+
+from .limit_jobs import later, spec_of, transcode
+
+SOURCE, OUTPUT = "flaky://films/in.mp4", "flaky://films/out.mp4"
+DROPPED = ConnectionResetError("the connection was dropped")
+
+
+@pytest.fixture(autouse=True)
+def film(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[bytes]:
+    """A clip of four segments in a store without pauses between tries."""
+    monkeypatch.setattr(storage_retry, "FIRST_PAUSE_S", 0)
+    clip = Clip(times=constant_times(80), keyframes=frozenset(range(0, 80, 20)), options=(("preset", "ultrafast"),))
+    content = make_clip(tmp_path / "film.mp4", clip).read_bytes()
+    FlakyFileSystem.start_over()
+    FlakyFileSystem().pipe_file(SOURCE, content)
+    yield content
+    FlakyFileSystem.start_over()
+
+
+def encoded(output: str | Path = OUTPUT) -> bytes:
+    """Transcode the film of the store; return the output's bytes."""
+    transcode(spec_of(SOURCE, output, segment_s=Fraction(4, 5), preset=1))
+    return FlakyFileSystem().cat_file(OUTPUT) if output == OUTPUT else Path(output).read_bytes()
+
+
+def test_troubles_that_pass_change_nothing(tmp_path: Path) -> None:
+    """Dropped connections, short reads and answers that end early: the same bytes as without."""
+    undisturbed = encoded(tmp_path / "o.mp4")
+    FlakyFileSystem.on_read.extend([DROPPED, 7, 0, None, TimeoutError(), 100, DROPPED, 0] * 6)
+    FlakyFileSystem.on_write.extend([DROPPED, TimeoutError()])
+    assert encoded() == undisturbed
+    assert not FlakyFileSystem.on_write
+    assert FlakyFileSystem.writes == 3
+
+
+def test_a_store_that_stays_away_is_given_up() -> None:
+    """After a bounded number of tries one line says what could not be read, and nothing is published."""
+    FlakyFileSystem.on_read.extend([None, None, *[DROPPED] * 10_000])
+    with pytest.raises(StorageFailed, match="could not be read any further: the connection was dropped") as caught:
+        encoded()
+    assert "Check the connection" in caught.value.next_step
+    assert FlakyFileSystem.reads < 100
+    assert not FlakyFileSystem().exists(OUTPUT)
+
+
+def test_a_forbidden_upload_is_not_tried_again() -> None:
+    """A permanent error ends the job with the first try."""
+    FlakyFileSystem.on_write.append(PermissionError("no"))
+    with pytest.raises(OutputUnwritable):
+        encoded()
+    assert FlakyFileSystem.writes == 1
+
+
+@pytest.mark.parametrize("change", ["replaced", "cut short", "removed"])
+def test_a_remote_source_that_changes_under_a_job(change: str, film: bytes) -> None:
+    """A worker notices with its next segment; what was read of two versions is never published."""
+
+    def trouble() -> None:
+        store = FlakyFileSystem()
+        if change == "removed":
+            store.rm_file(SOURCE)
+        else:
+            store.pipe_file(SOURCE, film[: len(film) // 2] if change == "cut short" else film[:-1] + b"\1")
+
+    expected = CodecfleetError if change == "removed" else InputUnreadable
+    with pytest.raises(expected, match=r"there is nothing at|was changed or removed while it was read"):
+        transcode(spec_of(SOURCE, OUTPUT, segment_s=Fraction(4, 5), scale=(640, 360)), later(trouble, after=1))
+    assert not FlakyFileSystem().exists(OUTPUT)

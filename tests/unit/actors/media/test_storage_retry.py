@@ -1,0 +1,69 @@
+"""Which of a store's errors are worth another try, and how often it is made."""
+
+import errno
+
+import pytest
+
+from codecfleet.actors.media.storage_retry import ATTEMPTS, is_transient, try_again
+
+
+class StoreError(Exception):
+    """A store's own error, with an HTTP status."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(status)
+        self.status = status
+
+
+@pytest.mark.parametrize(
+    ("error", "transient"),
+    [
+        (ConnectionResetError(), True),
+        (TimeoutError(), True),
+        (OSError(errno.EIO, "input/output error"), True),
+        (StoreError(503), True),
+        (StoreError(429), True),
+        (RuntimeError("a store's own"), True),
+        (StoreError(403), False),
+        (StoreError(404), False),
+        (FileNotFoundError(), False),
+        (PermissionError(), False),
+        (OSError(errno.ENOSPC, "no space left"), False),
+        (NotImplementedError(), False),
+    ],
+    ids=repr,
+)
+def test_what_another_try_can_help(error: Exception, *, transient: bool) -> None:
+    """Dropped connections and busy servers pass; a missing file, a forbidden one or a full store do not."""
+    assert is_transient(error) is transient
+
+
+@pytest.mark.parametrize("failures", range(ATTEMPTS))
+def test_pauses_grow(failures: int) -> None:
+    """Each pause is twice as long as the one before, and there are as many as failures."""
+    left, pauses = failures, list[float]()
+
+    def call() -> str:
+        nonlocal left
+        left -= 1
+        if left >= 0:
+            raise TimeoutError
+        return "done"
+
+    assert try_again(call, pauses.append) == "done"
+    assert pauses == [0.2 * 2**number for number in range(failures)]
+
+
+@pytest.mark.parametrize(("error", "calls"), [(TimeoutError(), ATTEMPTS), (PermissionError(), 1)], ids=repr)
+def test_tries_are_bounded(error: Exception, calls: int) -> None:
+    """What never passes is given up with its own error: a transient one after all tries, a permanent one at once."""
+    made = 0
+
+    def call() -> None:
+        nonlocal made
+        made += 1
+        raise error
+
+    with pytest.raises(type(error)):
+        try_again(call, lambda _: None)
+    assert made == calls
