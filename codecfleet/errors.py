@@ -5,14 +5,15 @@
     ├── InputError       3: InputNotFound, InputUnreadable, InputRefused, InputDamaged
     ├── RequestError     4: NoVideoTrack, NotEnoughMemory, OutputExists, OutputUnwritable, Unsupported,
     │                      WouldLose
-    ├── WorkError        5: WorkerLost, WorkerOutOfMemory, DeadlineMissed, SegmentFailed, EncoderFailed, ProofFailed,
-    │   │                   StorageFailed, FleetUnavailable
+    ├── WorkError        5: WorkerLost, DeadlineMissed, SegmentFailed, EncoderFailed, ProofFailed, StorageFailed,
+    │   │                   FleetUnavailable
+    │   ├── WorkerLost      WorkerOutOfMemory, WorkerBroken, ProcessKilled
     │   └── DeviceError     DeviceLost, DeviceMemory, SessionLimit, EngineBusy, EngineUnfit, EngineFailed, EngineHung
     └── Cancelled        130
 
-``message`` says what happened and why, ``next_step`` what to do, ``retry`` whether another try can help. All arguments
-are positional and stay in ``args``, so every error survives pickling: Ray turns an exception with keyword-only
-arguments into something that callers cannot catch by type.
+``message`` says what happened and why, ``next_step`` what to do, ``retry`` whether another try can help, ``where`` on
+which worker it happened. All arguments are positional and stay in ``args``, so every error survives pickling: Ray turns
+an exception with keyword-only arguments into something that callers cannot catch by type.
 """
 
 from enum import Enum
@@ -40,6 +41,7 @@ __all__ = [
     "NotEnoughMemory",
     "OutputExists",
     "OutputUnwritable",
+    "ProcessKilled",
     "ProofFailed",
     "RequestError",
     "Retry",
@@ -49,6 +51,7 @@ __all__ = [
     "Unsupported",
     "UsageError",
     "WorkError",
+    "WorkerBroken",
     "WorkerLost",
     "WorkerOutOfMemory",
     "WouldLose",
@@ -81,6 +84,8 @@ class CodecfleetError(Exception):
         super().__init__(message, next_step)
         self.message = message
         self.next_step = next_step
+        self.where = ""
+        """The worker on which it happened, as its pool names it; "" where none is to be named."""
 
     def __str__(self) -> str:
         return f"{self.message}. {self.next_step}" if self.next_step else self.message
@@ -166,6 +171,14 @@ class DeadlineMissed(WorkError):
     retry = Retry.ELSEWHERE
 
 
+class WorkerBroken(WorkerLost):
+    """A worker ended itself because its device failed, and any work that it held may have been the cause."""
+
+
+class ProcessKilled(WorkerLost):
+    """A process died that ran this work alone: the work ended it."""
+
+
 class DeviceError(WorkError):
     """A GPU, an engine of it or its driver failed."""
 
@@ -210,7 +223,12 @@ class EngineHung(DeviceError):
 
 
 class SegmentFailed(WorkError):
-    """One segment failed more often than its budget allows."""
+    """One segment failed on every step of its retry ladder; ``segment`` is its number, None where it has none."""
+
+    def __init__(self, message: str, next_step: str = "", segment: int | None = None) -> None:
+        super().__init__(message, next_step)
+        self.args = (message, next_step, segment)
+        self.segment = segment
 
 
 class EncoderFailed(WorkError):

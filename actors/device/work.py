@@ -8,7 +8,7 @@ import hashlib
 import threading
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, Self, TypeVar
 
 from ...errors import Cancelled
 
@@ -53,6 +53,24 @@ class WorkContext:
         self._cancelled.set()
 
 
+@dataclass(frozen=True, slots=True)
+class Constraints:
+    """Where and how a piece of work is to run; the default leaves it to the pool.
+
+    ``alone``: in a process that runs nothing else meanwhile. ``avoid``: workers whose stations run it only if there
+    is nowhere else. ``same_kind_as``: a worker on whose kind of device it is to run, if one comes in time; "" for any
+    kind. ``software``: why no device may decode it, "" where one may.
+    """
+
+    alone: bool = False
+    avoid: frozenset[str] = frozenset()
+    same_kind_as: str = ""
+    software: str = ""
+
+
+UNCONSTRAINED: Final = Constraints()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work(ABC, Generic[ResultT]):
     """One unit of work: a frozen, picklable value that knows how to run itself on one worker.
@@ -66,6 +84,7 @@ class Work(ABC, Generic[ResultT]):
     label: str
     apart_from: str = ""
     avoid: frozenset[str] = frozenset()
+    constraints: Constraints = UNCONSTRAINED
 
     @property
     def file(self) -> str:

@@ -121,30 +121,38 @@ class DecodePath(Generic[PictureT]):
 
 @contextmanager
 def encode_paths(
-    device: WorkerDevice | None, encoder: EncoderSettings, filters: FilterSettings, *, require_device: bool
+    device: WorkerDevice | None,
+    encoder: EncoderSettings,
+    filters: FilterSettings,
+    *,
+    require_device: bool,
+    software: str = "",
 ) -> Iterator[tuple[DecodePath[Any], ...]]:
     """Yield the paths of a segment that is encoded on a worker, the best first; all give the same bytes.
 
-    ``device`` is the worker's, if any. ``require_device`` waits for its decoder even where software would be faster.
+    ``device`` is the worker's, if any. ``require_device`` waits for its decoder even where software would be faster;
+    ``software`` says why it must not decode, "" where it may.
 
     Raises:
         EngineUnfit: the track is encoded by a device, and this worker has none.
     """
-    software = DecodePath(SOFTWARE)
+    in_software = DecodePath(SOFTWARE, reason=software)
     if encoder.on_device:
         if device is None:
             message = f"{encoder.implementation} encodes on a GPU, and this worker has none"
             raise EngineUnfit(message, "Use --encoder software.")
         if filters.on_device:
-            yield DecodePath(device.surfaces, device), DecodePath(UploadingDecoder(device.open_mover), device)
+            uploaded = DecodePath(UploadingDecoder(device.open_mover), device, reason=software)
+            paths: tuple[DecodePath[Any], ...] = (DecodePath(device.surfaces, device), uploaded)
         else:
-            yield DecodePath(device.pictures), software
-    elif device is None:
-        yield (software,)
+            paths = DecodePath(device.pictures), in_software
+        yield paths[1:] if software else paths
+    elif device is None or software:
+        yield (in_software,)
     elif encoder.dolby_vision:
         yield (DecodePath(SOFTWARE, reason=METADATA_IN_SOFTWARE),)
     elif require_device:
-        yield DecodePath(device.pictures), software
+        yield DecodePath(device.pictures), in_software
     else:
         with device.non_blocking_pictures() as pictures:
-            yield DecodePath(pictures), software
+            yield DecodePath(pictures), in_software

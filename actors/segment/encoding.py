@@ -74,7 +74,15 @@ class EncodeSegment(Work[EncodedSegment]):
             Cancelled: the work was cancelled.
         """
         frames_done = context.frames_done
-        with encode_paths(context.device, self.encoder, self.filters, require_device=self.require_device) as paths:
+        # Work that runs alone is there to show what it does to a device.
+        require_device = self.require_device or self.constraints.alone
+        with encode_paths(
+            context.device,
+            self.encoder,
+            self.filters,
+            require_device=require_device,
+            software=self.constraints.software,
+        ) as paths:
             return decode_on_first(
                 paths,
                 lambda path, fallback: _Run(self, context, path, fallback).result(),

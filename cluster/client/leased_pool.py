@@ -11,7 +11,7 @@ import itertools
 import os
 import secrets
 import socket
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar, cast
@@ -21,12 +21,11 @@ from ...errors import (
     Cancelled,
     CodecfleetError,
     DeadlineMissed,
-    DeviceError,
     FleetUnavailable,
     NotEnoughMemory,
-    Retry,
     Unsupported,
     UsageError,
+    WorkerBroken,
     WorkerLost,
     WorkerOutOfMemory,
     WorkError,
@@ -54,6 +53,8 @@ CANCEL_LIMIT_S = 60
 """How long cancelled work may take to end before its worker counts as hung: an encoder may first finish many frames."""
 PROBE_QUESTIONS = 6
 """How often a job asks for its preview while GPUs are probed; the supervisor holds each call for 10 s."""
+SAME_KIND_WAIT_S = 30.0
+"""How long work that is to run on a kind of device waits for one: a new process takes a few seconds."""
 SLOTS_MAX = 1024
 """More than the cores of any machine with a private Ray."""
 _BROKEN = "Run codecfleet doctor on their machine and look at its kernel's log; or run without these devices."
@@ -73,13 +74,14 @@ class _PendingWork:
     blobs: tuple[Any, ...]
     result: asyncio.Future[Any]
 
-    def settle(self, outcome: Outcome[Any]) -> None:
-        """Deliver the outcome, unless the submitter has given up."""
+    def settle(self, outcome: Outcome[Any], worker: str = "") -> None:
+        """Deliver the outcome of ``worker``, unless the submitter has given up."""
         if self.result.done():
             return
         if outcome.error is None:
             self.result.set_result(outcome.result)
         else:
+            outcome.error.where = worker
             self.result.set_exception(outcome.error)
 
     def failed(self, failure: LossScope, reason: str) -> WorkError:
@@ -245,14 +247,23 @@ class LeasedPool(Pool):
         self._pending[task] = pending
         try:
             self._refuse_if_unrecoverable()
-            self._carry_out(self._leases.submitted(task, work.job, work.label, work.apart_from, work.avoid))
+            queued = self._leases.submitted(
+                task, work.job, work.label, apart_from=work.apart_from, avoid=work.avoid, constraints=work.constraints
+            )
+            self._carry_out(queued)
             self._lease_renewal.report_soon()
+            if work.constraints.same_kind_as:
+                asyncio.get_running_loop().call_later(SAME_KIND_WAIT_S, self._relax, task)
             return cast("ResultT", await pending.result)
         except BaseException:
             self._carry_out(self._leases.withdrawn(task))
             raise
         finally:
             del self._pending[task]
+
+    def _relax(self, task: int) -> None:
+        if task in self._pending:
+            self._carry_out(self._leases.relaxed(task))
 
     async def progress(self, job: str) -> Mapping[str, int]:
         """Frames done by the running work of ``job``, by label; processes silent for 1 s are left out."""
@@ -270,10 +281,10 @@ class LeasedPool(Pool):
     async def write_off(self, job: str, label: str, reason: str) -> None:
         """Have the supervisor kill the worker; a frozen node's, which it cannot reach, fences itself later."""
         task = self._leases.running_as(job, label)
-        worker = None if task is None else self._leases.shun(task)
+        worker = None if task is None else self._leases.worker_of(task)
         if task is None or worker is None:
             return
-        self._fail(task, DeadlineMissed(f"{label} {reason}", _AFTER_A_HANG))
+        self._fail(task, DeadlineMissed(f"{label} {reason}", _AFTER_A_HANG), worker)
         self._give_up(worker, f"{label} {reason}")
 
     def _give_up(self, worker: str, reason: str) -> None:
@@ -319,7 +330,7 @@ class LeasedPool(Pool):
                 self._fail(task, FleetUnavailable(reason, _BROKEN))
         self._granted.set()
 
-    def _carry_out(self, effects: list[Effect]) -> None:
+    def _carry_out(self, effects: Sequence[Effect]) -> None:
         for effect in effects:
             match effect:
                 case RunTask(task, worker):
@@ -332,12 +343,15 @@ class LeasedPool(Pool):
                         ending = asyncio.create_task(self._await_end(task, worker))
                         self._ending.add(ending)
                         ending.add_done_callback(self._ending.discard)
+                case Lose(task, worker, reason, broken=True):
+                    message = f"worker {worker} ends itself, because its device failed under its work: {reason}"
+                    self._fail(task, WorkerBroken(message, _AFTER_A_DEATH), worker)
                 case Lose(task, worker, reason):
-                    self._fail(task, self._lost(worker, reason))
+                    self._fail(task, self._lost(worker, reason), worker)
 
-    def _fail(self, task: int, error: CodecfleetError) -> None:
+    def _fail(self, task: int, error: CodecfleetError, worker: str = "") -> None:
         if task in self._pending:
-            self._pending[task].settle(Outcome(error=error))
+            self._pending[task].settle(Outcome(error=error), worker)
 
     def _lost(self, worker: str, reason: str) -> WorkerLost:
         """Return the error of the work that a dead worker held; the first of it finds out whether memory was short."""
@@ -362,18 +376,17 @@ class LeasedPool(Pool):
             self._end_run(task)
             return
         try:
-            run = self._handles[worker].run.remote(self._run_name(task), pending.packed, *pending.blobs)
+            call = self._handles[worker].run
+            run = call.remote(self._run_name(task), pending.packed, pending.work.constraints, *pending.blobs)
             outcome: Outcome[Any] = await _settled(run)
-            pending.settle(outcome)
+            pending.settle(outcome, worker)
             self._faults.ended(pending.work, worker, outcome)
-            if outcome.error is not None and outcome.error.retry is Retry.ELSEWHERE:
+            if outcome.error is not None and outcome.spoils_process:
                 # It ends itself and answers no more: its other work is lost.
                 self._forget_worker(worker)
-                self._carry_out(self._leases.broke(task, outcome.error.message))
+                self._carry_out(self._leases.broke(worker, outcome.error.message))
                 self._lease_renewal.report_soon()
                 return
-            if isinstance(outcome.error, DeviceError):
-                self._leases.shun(task)
         except Exception as error:  # noqa: BLE001 - the edge: classify sorts Ray's exceptions
             failure = classify(error)
             if ran_out_of_memory(error):
@@ -381,7 +394,7 @@ class LeasedPool(Pool):
             if failure is LossScope.PROCESS:
                 self._lose(worker, first_line(error))
                 return
-            pending.settle(Outcome(error=pending.failed(failure, first_line(error))))
+            pending.settle(Outcome(error=pending.failed(failure, first_line(error))), worker)
         self._proven.add(worker)
         self._end_run(task)
 

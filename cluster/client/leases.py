@@ -1,16 +1,19 @@
 """Which work goes to which worker, on one client's side: a state machine without Ray, clock or I/O.
 
 The supervisor grants each job slots of workers; each job's work waits in its own queue and goes in order to the least
-loaded worker. Work that runs on a revoked slot is finished there.
+loaded worker that its constraints allow. Work that runs on a revoked slot is finished there.
 """
 
-from collections import deque
-from dataclasses import dataclass, field
+from collections import Counter, deque
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import TypeAlias
 
+from ...actors.device.work import UNCONSTRAINED, Constraints
 from ..supervisor.state.messages import Grants
-from ..supervisor.state.stations import station_of
+from ..supervisor.state.stations import engine_of, station_of
+from ..worker.lone_runs import LONE_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +34,12 @@ class StopTask:
 
 @dataclass(frozen=True, slots=True)
 class Lose:
-    """Fail ``task``: its worker died."""
+    """Fail ``task``: its worker died; or is ``broken``, by this or by other work."""
 
     task: int
     worker: str
     reason: str
+    broken: bool = False
 
 
 Effect: TypeAlias = RunTask | StopTask | Lose
@@ -48,7 +52,7 @@ class _Job:
     labels: dict[int, str] = field(default_factory=dict)
     apart_from: dict[int, str] = field(default_factory=dict)
     avoid: dict[int, frozenset[str]] = field(default_factory=dict)
-    failed_at: dict[str, frozenset[str]] = field(default_factory=dict)
+    constraints: dict[int, Constraints] = field(default_factory=dict)
     running: dict[int, str] = field(default_factory=dict)
 
     @property
@@ -64,6 +68,7 @@ class _Job:
 
     def forget(self, task: int) -> None:
         self.labels.pop(task, None)
+        self.constraints.pop(task, None)
         self.apart_from.pop(task, None)
         self.avoid.pop(task, None)
 
@@ -114,19 +119,41 @@ class Leases:
         job = self._job_of.get(task)
         return job is not None and task in self._jobs[job].running
 
+    def worker_of(self, task: int) -> str | None:
+        """Return the worker that has the work, if any."""
+        job = self._job_of.get(task)
+        return None if job is None else self._jobs[job].running.get(task)
+
     def submitted(
-        self, task: int, job: str, label: str = "", apart_from: str = "", avoid: frozenset[str] = frozenset()
+        self,
+        task: int,
+        job: str,
+        label: str = "",
+        *,
+        apart_from: str = "",
+        avoid: frozenset[str] = frozenset(),
+        constraints: Constraints = UNCONSTRAINED,
     ) -> list[Effect]:
-        """Queue a piece of work or a retry; ``label`` identifies it, ``apart_from`` and ``avoid`` are the work's."""
+        """Queue a piece of work or a retry; ``label`` identifies it, and the rest is the work's."""
         self._job_of[task] = job
         found = self._jobs.setdefault(job, _Job())
         found.waiting.append(task)
         found.labels[task] = label
+        found.constraints[task] = constraints
         if apart_from:
             found.apart_from[task] = apart_from
         if avoid:
             found.avoid[task] = avoid
         return self._hand_out(job)
+
+    def relaxed(self, task: int) -> list[Effect]:
+        """No worker of the wanted kind came for ``task``: any may run it."""
+        name = self._job_of.get(task)
+        if name is None:
+            return []
+        wanted = self._jobs[name].constraints
+        wanted[task] = replace(wanted[task], same_kind_as="")
+        return self._hand_out(name)
 
     def withdrawn(self, task: int) -> list[Effect]:
         """``task`` was cancelled. Its slot stays taken until its worker has stopped."""
@@ -146,29 +173,19 @@ class Leases:
         name = self._job_of.pop(task, None)
         if name is None:
             return []
+        was_alone = self._jobs[name].constraints[task].alone
         self._jobs[name].running.pop(task, None)
         self._jobs[name].forget(task)
-        return self._hand_out(name)
+        # Room for work that runs alone is the worker's, not a job's.
+        return [effect for other in (self._jobs if was_alone else [name]) for effect in self._hand_out(other)]
 
-    def shun(self, task: int) -> str | None:
-        """Prefer other stations for retries of ``task``; return the worker that has it, if any."""
-        name = self._job_of.get(task)
-        worker = None if name is None else self._jobs[name].running.get(task)
-        if name is None or worker is None:
-            return None
-        job = self._jobs[name]
-        label = job.labels[task]
-        job.failed_at[label] = job.failed_at.get(label, frozenset()) | {station_of(worker)}
-        return worker
+    def broke(self, worker: str, reason: str) -> list[Effect]:
+        """A worker ends itself because its device failed: all its work may have been the cause."""
+        return [replace(effect, broken=True) for effect in self.died(worker, reason)]
 
-    def broke(self, task: int, reason: str) -> list[Effect]:
-        """A worker ends itself because of ``task``, whose retry prefers another station."""
-        worker = self.shun(task)
-        return [] if worker is None else self.died(worker, reason)
-
-    def died(self, worker: str, reason: str) -> list[Effect]:
+    def died(self, worker: str, reason: str) -> list[Lose]:
         """A worker is gone: its work is lost, and its slots."""
-        effects: list[Effect] = []
+        effects: list[Lose] = []
         # The supervisor may offer it once more before it learns; its name never comes back.
         self._dead.add(worker)
         for job in self._jobs.values():
@@ -198,10 +215,17 @@ class Leases:
         if job is not None and not job.running and not job.waiting:
             del self._jobs[name]
 
+    def _full(self) -> Collection[str]:
+        """Return the workers beside which as much runs alone as may."""
+        alone = [
+            worker for job in self._jobs.values() for task, worker in job.running.items() if job.constraints[task].alone
+        ]
+        return {worker for worker, count in Counter(alone).items() if count >= LONE_MAX}
+
     def _hand_out(self, name: str) -> list[Effect]:
         job = self._jobs[name]
         effects: list[Effect] = []
-        while (found := _next(job)) is not None:
+        while (found := _next(job, self._full())) is not None:
             task, worker = found
             job.waiting.remove(task)
             job.running[task] = worker
@@ -209,19 +233,30 @@ class Leases:
         return effects
 
 
-def _next(job: _Job) -> tuple[int, str] | None:
-    """Return the oldest piece of work for which a slot is free, and where."""
+def _next(job: _Job, full: Collection[str]) -> tuple[int, str] | None:
+    """Return the oldest piece of work for which a slot is free, and where; ``full`` workers run none more alone."""
     loads = {worker: Fraction(job.load(worker), slots) for worker, slots in job.slots.items() if slots > 0}
     free = sorted((load, worker) for worker, load in loads.items() if load < 1)
     if not free:
         return None
     for task in job.waiting:
-        shunned = job.failed_at.get(job.labels[task], frozenset()) | job.avoid.get(task, frozenset())
-        has_others = any(station_of(worker) not in shunned for worker in loads)
-        avoided = shunned if has_others else frozenset()
-        if task in job.apart_from:
-            avoided |= {job.stations().get(job.apart_from[task], "")}
-        fitting = [worker for _, worker in free if station_of(worker) not in avoided]
+        constraints = job.constraints[task]
+        allowed = _allowed(
+            constraints,
+            [worker for worker in loads if not (constraints.alone and worker in full)],
+            job.avoid.get(task, frozenset()),
+        )
+        taken = job.stations().get(job.apart_from[task]) if task in job.apart_from else None
+        fitting = [worker for _, worker in free if worker in allowed and station_of(worker) != taken]
         if fitting:
             return task, fitting[0]
     return None
+
+
+def _allowed(constraints: Constraints, workers: Collection[str], avoid: frozenset[str]) -> Collection[str]:
+    """Return which of these workers may run work under its constraints; ``avoid`` are stations beside those."""
+    if constraints.same_kind_as:
+        engine = engine_of(station_of(constraints.same_kind_as))
+        workers = [worker for worker in workers if engine_of(station_of(worker)) == engine]
+    avoided = avoid.union(map(station_of, constraints.avoid))
+    return [worker for worker in workers if station_of(worker) not in avoided] or workers

@@ -10,17 +10,22 @@ import socket
 import sys
 import threading
 import time
+from functools import partial
+from itertools import chain
 
+from ...actors.device.work import UNCONSTRAINED, Constraints
 from ...actors.device.worker import WorkerCore
 from ...actors.media.kept_sources import KEPT
 from ...actors.nvidia.gpu import Gpu
 from ...actors.watchdog import process_watch
 from ...errors import Cancelled, CodecfleetError
-from ..probes.gpus.visible_device import TakenDevice, narrow, open_nvml, show_the_gpu
+from ..probes.gpus.visible_device import TakenDevice, narrow, open_nvml
 from .blobs import unpack
 from .heartbeat import Heartbeat, WorkerFacts, recycle
+from .lone_runs import LoneRuns
 from .outcome import Outcome, failed, located, unreadable
-from .second_process import Pace, SecondProcess
+from .second_process import Pace, SecondProcess, Spawn, spawned
+from .second_program import CPU, DLA, GPU, SECOND, keep_to_dla
 
 FENCED_CODE = 75
 """The exit code of a worker that fenced itself: EX_TEMPFAIL."""
@@ -41,6 +46,7 @@ class RayWorker:
         avoided: the machine's devices in quarantine: given one of them, the process only holds it.
         dla: the number of this process's DLA; its networks run only there.
         cores: how many cores are reserved for it.
+        spawn_lone: starts a process in which work runs alone; None starts this Python.
         fence_s: end the process when it was not renewed for this long; None never does. A worker cut off from its
             supervisor would keep its device, and perhaps work against its own replacement.
     """
@@ -56,6 +62,7 @@ class RayWorker:
         dla: int | None = None,
         cores: int = 0,
         fence_s: float | None = None,
+        spawn_lone: Spawn | None = None,
     ) -> None:
         self._slots = slots
         self._cores = cores
@@ -67,9 +74,13 @@ class RayWorker:
         if gpu is not None:
             gpu.warm_up()
         if dla is not None:
-            _keep_to_dla(dla)
+            keep_to_dla(dla)
         self._core = WorkerCore(slots, gpu)
-        self._second = SecondProcess(slots, _end_with_it, _say)
+        self._second = SecondProcess(slots, _end_with_it, _say, partial(spawned, SECOND))
+        role = f"{DLA}{dla}" if dla is not None else CPU if gpu is None else GPU
+        self._lone = LoneRuns(
+            "" if gpu is None else taken.identity, spawn_lone or partial(spawned, role), self._core.was_cancelled
+        )
         self._pace = Pace(self._began_s)
         self._here = 0
         self._runs: set[str] = set()
@@ -79,8 +90,10 @@ class RayWorker:
         if fence_s is not None:
             threading.Thread(target=self._fence, args=(fence_s,), name="codecfleet-fence", daemon=True).start()
 
-    async def run(self, run: str, packed_work: bytes, *blobs: bytes) -> Outcome[object]:
-        """Run work and return its outcome; never raises for what the work does. ``blobs`` are its own.
+    async def run(
+        self, run: str, packed_work: bytes, constraints: Constraints = UNCONSTRAINED, *blobs: bytes
+    ) -> Outcome[object]:
+        """Run work and return its outcome; never raises for what the work does. ``constraints``, ``blobs`` are its own.
 
         Work that was not to blame for the end of its process gets no outcome: the caller sees the process die.
         """
@@ -88,7 +101,9 @@ class RayWorker:
             await self.watch()
         self._runs.add(run)
         try:
-            if self._second_is_freer(run):
+            if constraints.alone:
+                outcome = await self._lone.run(run, packed_work, blobs, constraints)
+            elif self._second_is_freer(run):
                 outcome = await asyncio.wrap_future(self._second.submit(run, packed_work, blobs))
             else:
                 outcome = await self._run_here(run, packed_work, blobs)
@@ -133,14 +148,16 @@ class RayWorker:
 
     async def cancel(self, run: str) -> None:
         """Cancel ``run``; see ``WorkerCore.cancel``."""
-        # Both: it may not have arrived yet, and either may run it.
+        # All: it may not have arrived yet, and each may run it.
         self._core.cancel(run)
         self._second.cancel(run)
+        self._lone.cancel(run)
 
     async def abandon(self, client: str) -> None:
         """Cancel every run of a client that is gone; its runs' names begin with its own."""
         self._core.cancel_all(f"{client}:")
         self._second.cancel_all(f"{client}:")
+        self._lone.cancel_all(f"{client}:")
 
     async def abandon_others(self, clients: frozenset[str]) -> None:
         """Cancel every run of any client but ``clients``."""
@@ -149,7 +166,8 @@ class RayWorker:
 
     async def progress(self, job: str) -> dict[str, int]:
         """Return the frames done by each running piece of work of ``job``, by label."""
-        return {**self._second.said.progress.get(job, {}), **self._core.progress(job)}
+        lone = (state.progress.get(job, {}).items() for state in self._lone.states)
+        return {**dict(chain(*lone)), **self._second.said.progress.get(job, {}), **self._core.progress(job)}
 
     async def facts(self) -> WorkerFacts:
         """Return this process's identity; the answer shows that our code is importable in it."""
@@ -160,16 +178,19 @@ class RayWorker:
         """Return its state. The caller owns this worker, so the call renews it."""
         self._renewed_s = time.monotonic()
         KEPT.close_idle()
+        self._lone.look(self._renewed_s)
+        frames_done = self._core.frames_done + self._lone.frames_done
+        lone = tuple(work for state in self._lone.states for work in state.running)
         if self._gpu is None:
-            return Heartbeat(self._core.frames_done, self._core.running())
+            return Heartbeat(frames_done, (*self._core.running(), *lone))
         self._look_for_help()
         use, second = self._gpu.use(), self._second.said
         pairs = ((use, second.use), (second.use, use))
         refused_at = max((one.refused_at + other.encoding for one, other in pairs if one.refusals), default=0)
         recycle_due = recycle(self._renewed_s - self._began_s, use.sessions_made + second.use.sessions_made)
         return Heartbeat(
-            self._core.frames_done + second.frames_done,
-            (*self._core.running(), *second.running),
+            frames_done + second.frames_done,
+            (*self._core.running(), *second.running, *lone),
             use.decoding + second.use.decoding,
             recycle_due,
             use.encoding + second.use.encoding,
@@ -202,13 +223,6 @@ def _take_device(part: int, avoided: tuple[str, ...], *, counts_slices: bool) ->
 
     given = ray.get_runtime_context().get_accelerator_ids().get("GPU", [])
     return narrow(given, os.environ, open_nvml(), part=part, counts_slices=counts_slices, avoided=avoided)
-
-
-def _keep_to_dla(dla: int) -> None:
-    from ...actors.dla.inference import warm_networks
-
-    show_the_gpu(os.environ)
-    warm_networks().keep_to(dla)
 
 
 def _say(why: str) -> None:

@@ -142,16 +142,23 @@ class SecondProcess:
         slots: pieces of work at once.
         lost: called with the reason when it ends or falls silent after it was ready: its work is lost.
         refused: called with the reason when there will be none: its worker continues alone.
-        spawn: starts it; None starts this Python.
+        spawn: starts it.
+        ready: called once it takes work.
     """
 
     def __init__(
-        self, slots: int, lost: Callable[[str], None], refused: Callable[[str], None], spawn: Spawn | None = None
+        self,
+        slots: int,
+        lost: Callable[[str], None],
+        refused: Callable[[str], None],
+        spawn: Spawn,
+        ready: Callable[[], object] = bool,
     ) -> None:
         self._slots = slots
         self._lost = lost
         self._refused = refused
-        self._spawn = spawn or _spawned
+        self._spawn = spawn
+        self._ready = ready
         self._lock = threading.Lock()
         self._state = _State.ABSENT
         self._awaited: dict[str, Future[Outcome[Any]]] = {}
@@ -209,6 +216,13 @@ class SecondProcess:
             if self._child is not None:
                 self._child.kill()
 
+    def end(self) -> None:
+        """Kill it, whatever it does: nothing more is said of it."""
+        with self._lock:
+            self._state = _State.GONE
+        if self._child is not None:
+            self._child.kill()
+
     def _send(self, message: RunWork | Cancel | CancelAll) -> None:
         if self._state is _State.READY:
             # By a separate thread: the caller serves a whole worker, and the other end may not be reading.
@@ -254,8 +268,10 @@ class SecondProcess:
         match message:
             case Ready():
                 with self._lock:
-                    if self._state is _State.STARTING:
-                        self._state = _State.READY
+                    is_new = self._state is _State.STARTING
+                    self._state = _State.READY if is_new else self._state
+                if is_new:
+                    self._ready()
             case Cannot(reason):
                 self._conclude(reason)
             case StateReport(state):
@@ -268,15 +284,15 @@ class SecondProcess:
                         awaited.set_result(unpacked(packed_outcome))
 
 
-def _spawned(slots: int) -> Child:
-    """Start this Python again, with the same module search path."""
+def spawned(role: str, slots: int) -> Child:
+    """Start this Python again, with the same module search path; ``role`` is ``second_program``'s."""
     ours, theirs = Pipe()
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path)}
     descriptor = theirs.fileno()
     with theirs:
         process = subprocess.Popen(  # noqa: S603 - our own program
             # -P: the working folder does not come before this process's own path.
-            [sys.executable, "-P", "-m", _PROGRAM, str(descriptor), str(slots), str(os.getpid())],
+            [sys.executable, "-P", "-m", _PROGRAM, str(descriptor), str(slots), str(os.getpid()), role],
             pass_fds=(descriptor,),
             stdin=subprocess.DEVNULL,
             stdout=_STANDARD_ERROR,

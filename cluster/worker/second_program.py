@@ -1,6 +1,8 @@
-"""The program of the second process of a GPU's worker.
+"""The program of a worker's second process on its GPU, and of those in which work runs alone.
 
-``python -m codecfleet.cluster.worker.second_program DESCRIPTOR SLOTS PID``
+``python -m codecfleet.cluster.worker.second_program DESCRIPTOR SLOTS PID ROLE``
+
+The role is ``second``; or that of a lone process: ``gpu``, ``cpu``, or ``dla#`` with the number of the worker's DLA.
 """
 
 import ctypes
@@ -16,11 +18,13 @@ from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any, Final
 
+from ...actors.device.interface import SessionCounts
 from ...actors.device.worker import WorkerCore
 from ...actors.media.kept_sources import KEPT
 from ...actors.nvidia.gpu import Gpu, open_gpu
 from ...actors.watchdog import process_watch
 from ...errors import CodecfleetError, DeviceError, WorkError
+from ..probes.gpus.visible_device import show_the_gpu
 from .blobs import unpack
 from .outcome import Outcome, failed, packed, unreadable
 from .second_process import Cancel, CancelAll, Cannot, Ready, RunEnded, RunWork, SecondState, StateReport
@@ -32,11 +36,27 @@ _PR_SET_PDEATHSIG: Final = 1
 """linux/prctl.h"""
 
 
-def serve(connection: Connection, core: WorkerCore, gpu: Gpu, pause: Callable[[float], object]) -> None:
-    """Run requested work until the first process is gone; ``pause`` waits the given seconds between two reports."""
-    answers = _Answers(connection, core, gpu)
+SECOND: Final = "second"
+GPU: Final = "gpu"
+CPU: Final = "cpu"
+DLA: Final = "dla#"
+
+
+def serve(
+    connection: Connection,
+    core: WorkerCore,
+    use: Callable[[], SessionCounts],
+    pause: Callable[[float], object],
+    prepare: Callable[[], object] = bool,
+) -> None:
+    """Run requested work until the first process is gone.
+
+    ``use`` returns its device's sessions, ``pause`` waits the given seconds between two reports, and ``prepare`` is
+    called before it takes work: if it raises ``DeviceError``, it takes none.
+    """
+    answers = _Answers(connection, core, use)
     try:
-        gpu.opened()
+        prepare()
     except DeviceError as error:
         answers.send(Cannot(error.message))
         return
@@ -59,10 +79,10 @@ def serve(connection: Connection, core: WorkerCore, gpu: Gpu, pause: Callable[[f
 class _Answers:
     """Sends messages to the first process. Thread-safe."""
 
-    def __init__(self, connection: Connection, core: WorkerCore, gpu: Gpu) -> None:
+    def __init__(self, connection: Connection, core: WorkerCore, use: Callable[[], SessionCounts]) -> None:
         self._connection = connection
         self._core = core
-        self._gpu = gpu
+        self._use = use
         self._sending = threading.Lock()
 
     def begin(self, run: str, packed_work: bytes, blobs: tuple[bytes, ...]) -> None:
@@ -91,43 +111,58 @@ class _Answers:
             self._tell(lambda state: RunEnded(run, packed_outcome, state))
 
     def report_repeatedly(self, pause: Callable[[float], object]) -> None:
-        """Report the state repeatedly, also when idle: a silent process is taken for dead."""
-        while True:
+        """Report the state repeatedly until the first process is gone, also when idle: silence is taken for death."""
+        pause(SAY_S)
+        while self._tell(StateReport):
             pause(SAY_S)
-            self._tell(StateReport)
 
     def send(self, message: Ready | Cannot) -> None:
         """Send a message."""
         self._tell(lambda _: message)
 
-    def _tell(self, message: Callable[[SecondState], Ready | Cannot | StateReport | RunEnded]) -> None:
-        """Send a message; the first process may be gone."""
+    def _tell(self, message: Callable[[SecondState], Ready | Cannot | StateReport | RunEnded]) -> bool:
+        """Send a message; return whether the first process is still there."""
         # The state is read under the lock, so that frame counts never decrease from message to message.
         with self._sending, suppress(OSError):
             self._connection.send(message(self._state()))
+            return True
+        return False
 
     def _state(self) -> SecondState:
         core = self._core
         running = core.running()
         progress = {job: core.progress(job) for job, _ in running}
         KEPT.close_idle()
-        return SecondState(core.frames_done, running, progress, self._gpu.use())
+        return SecondState(core.frames_done, running, progress, self._use())
 
 
-def main(descriptor: str, slots: str, first: str) -> None:
+def main(descriptor: str, slots: str, first: str, role: str) -> None:
     """Serve the process ``first``, and end with it at once: unfinished work has no recipient."""
     _die_with(int(first))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process handles it
     code = 1
     try:
-        gpu = Gpu(partial(open_gpu, is_second=True))
+        gpu = Gpu(partial(open_gpu, is_second=True)) if role in (SECOND, GPU) else None
+        if role.startswith(DLA):
+            keep_to_dla(int(role.removeprefix(DLA)))
         core = WorkerCore(int(slots), gpu)
         process_watch().on_overdue(core.give_up)
-        serve(Connection(int(descriptor)), core, gpu, threading.Event().wait)
+        use = SessionCounts if gpu is None else gpu.use
+        # Work that runs alone opens the GPU itself: whatever fails is its own.
+        prepare = gpu.opened if gpu is not None and role == SECOND else bool
+        serve(Connection(int(descriptor)), core, use, threading.Event().wait, prepare)
         code = 0
     except BaseException:  # noqa: BLE001 - the interpreter's own exit would wait for working threads
         traceback.print_exc()
     os._exit(code)
+
+
+def keep_to_dla(dla: int) -> None:
+    """Run networks on this DLA alone; its GPU is shown, since cuDLA works in a context on it."""
+    from ...actors.dla.inference import warm_networks
+
+    show_the_gpu(os.environ)
+    warm_networks().keep_to(dla)
 
 
 def _die_with(first: int) -> None:

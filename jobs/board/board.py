@@ -3,7 +3,7 @@
                  Start                 Finished                both seams agree
     WAITING ───────────────▶ RUNNING ───────────▶ ENCODED ───────────────────────▶ JOINED
        ▲  ▲                    │                     │
-       │  └──── Lost, retries left                   │ seam differs: decode from an earlier access point
+       │  └──── Lost, a step of the ladder left      │ seam differs: decode from an earlier access point
        └─────────────────────────────────────────────┘ ... and once that has helped too little: MERGED into its
                                                        left neighbour, which goes back to WAITING
 
@@ -15,6 +15,10 @@ A seam is proven by pictures: the segment on its left also decodes the first fra
 the very frames with which the segment on its right begins. A segment that met damage must also have been decoded from
 a sound entry: what a decoder makes of damage depends on the pictures it holds. Segments are joined in order, and only
 once the seams on both of their sides agree, so nothing that was joined is ever taken back.
+
+``ladder.py`` says what is tried next with a segment that failed. While some of a job's segments are to run alone, no
+others start: the first of them first and by itself, since a stream that breaks its decoder may do so anywhere. Once one
+broke a device all alone, all that is left of the job is decoded in software.
 
 A *streaming* board hands segments over while they run. The first one that is not over is joined as soon as it begins
 with the pictures that the one before it saw there, and is over once all of it was taken (``Delivered``). Where its seam
@@ -28,13 +32,10 @@ from math import ceil
 from typing import TypeAlias
 
 from ...actors.decode.decoding import PictureHash
-from ...errors import CodecfleetError, ProofFailed, Retry, SegmentFailed, WorkerLost
+from ...actors.device.work import UNCONSTRAINED, Constraints
+from ...errors import CodecfleetError, ProofFailed
+from .ladder import Attempt, FaultKind, given_up, next_step, reason
 
-ATTEMPTS = 3
-"""How often one segment may fail before the job does."""
-LOSSES = 4
-"""How often its worker may die under it. Fewer than the deaths after which a supervisor gives a device up: a segment
-that kills whatever touches it must fail its job before it costs others their machines."""
 UNSOUND_MOVES = 3
 """How often the entry of a damaged segment moves back before it is decoded as one with the segment on its left."""
 WINDOW_PER_WORKER = 2
@@ -85,6 +86,7 @@ class BoardSegment:
 
     ``entry_moves`` counts how often its access point moved back; ``at_start`` says that it cannot move further.
     ``runs`` numbers its runs, of which ``in_flight`` have not ended; ``was_doubled`` says that two of them ran at once.
+    ``history`` are the attempts that failed, ``running_as`` how it runs, ``constraints`` how the next attempt does.
     ``is_open`` and ``is_stale`` are a streaming board's: it was joined while it runs; its run is no longer wanted.
     """
 
@@ -94,8 +96,9 @@ class BoardSegment:
     state: SegmentState = SegmentState.WAITING
     entry_moves: int = 0
     at_start: bool = False
-    failures: int = 0
-    losses: int = 0
+    history: tuple[Attempt, ...] = ()
+    constraints: Constraints = UNCONSTRAINED
+    running_as: Constraints = UNCONSTRAINED
     runs: int = 0
     in_flight: frozenset[int] = frozenset()
     was_doubled: bool = False
@@ -115,8 +118,9 @@ class BoardSegment:
         return replace(self, state=state)
 
     def started(self, state: SegmentState) -> "BoardSegment":
-        """Return the segment with one more run in flight."""
-        return replace(self.to(state), runs=self.runs + 1, in_flight=self.in_flight | {self.runs + 1})
+        """Return the segment with one more run in flight, under its constraints."""
+        started = replace(self.to(state), runs=self.runs + 1, running_as=self.constraints)
+        return replace(started, in_flight=self.in_flight | {self.runs + 1})
 
     def without(self, attempt: int) -> "BoardSegment":
         """Return the segment with one run less: it waits, or its other run goes on."""
@@ -178,6 +182,8 @@ class Run:
     until: int
     entry_moves: int
     attempt: int
+    constraints: Constraints = UNCONSTRAINED
+    history: tuple[Attempt, ...] = ()
     is_second: bool = False
 
     @property
@@ -226,16 +232,23 @@ Effect: TypeAlias = Run | Withdraw | Join | Drop | Fail
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """All segments of a job, in order; ``streams`` hands them over while they run."""
+    """All segments of a job, in order; ``streams`` hands them over while they run.
+
+    ``may_fall_back``: software may decode where a device fails. ``software`` says why it now decodes all that is left,
+    "" while it does not. ``is_cleared``: one segment ran alone and broke nothing, since some are suspect.
+    """
 
     segments: tuple[BoardSegment, ...]
     streams: bool = False
+    may_fall_back: bool = True
+    software: str = ""
+    is_cleared: bool = False
 
     @classmethod
-    def of(cls, frames: Sequence[int], *, streams: bool = False) -> "Board":
+    def of(cls, frames: Sequence[int], *, streams: bool = False, may_fall_back: bool = True) -> "Board":
         """Return a fresh board for segments of that many frames each."""
         segments = (BoardSegment(n, n, count, is_open=streams and n == 0) for n, count in enumerate(frames))
-        return cls(tuple(segments), streams)
+        return cls(tuple(segments), streams, may_fall_back)
 
     @property
     def is_done(self) -> bool:
@@ -275,7 +288,7 @@ class Board:
             if state.is_final:
                 raise ValueError(f"segment {segment.number} is {state.value} and cannot change: {segment}")
             changed[segment.number] = segment
-        return Board(tuple(changed), self.streams)
+        return replace(self, segments=tuple(changed))
 
     def right_of(self, segment: BoardSegment) -> BoardSegment | None:
         """Return the segment that begins where ``segment`` ends."""
@@ -295,26 +308,52 @@ def start_next(board: Board, at_once: int) -> tuple[Board, list[Run]]:
     """
     live = [segment for segment in board.segments if not segment.state.is_final]
     window = live[: at_once * (1 if board.streams else WINDOW_PER_WORKER)]
-    waiting = [segment for segment in window if segment.state is SegmentState.WAITING]
+    suspects = [segment for segment in live if _is_suspect(segment)]
+    waiting = [segment for segment in suspects or window if segment.state is SegmentState.WAITING]
     if not board.streams:
         waiting.sort(key=lambda segment: (-segment.frames, segment.number))
+    room = at_once - board.running
+    if suspects and not board.is_cleared:
+        room = min(room, 1 - sum(segment.state is SegmentState.RUNNING for segment in suspects))
     runs = []
-    for segment in waiting[: max(0, at_once - board.running)]:
-        started = segment.started(SegmentState.RUNNING)
+    for segment in waiting[: max(0, room)]:
+        constraints = segment.constraints
+        if board.software and not constraints.software:
+            constraints = Constraints(avoid=constraints.avoid, software=board.software)
+        started = replace(segment, constraints=constraints).started(SegmentState.RUNNING)
         board = board.put(started)
-        runs.append(Run(segment.number, segment.until, segment.entry_moves, started.runs))
+        runs.append(_run(started))
     return board, runs
+
+
+def _run(segment: BoardSegment, *, is_second: bool = False) -> Run:
+    return Run(
+        segment.number,
+        segment.until,
+        segment.entry_moves,
+        segment.runs,
+        segment.running_as,
+        segment.history,
+        is_second=is_second,
+    )
 
 
 def double(board: Board, number: int, percent: int = 100) -> tuple[Board, list[Run]]:
     """Start a second run of a segment that is late: once in its life, and of ``percent`` of all segments at most."""
     segment = board.segments[number]
     doubled_most = ceil(len(board.segments) * percent / 100)
-    is_spent = segment.was_doubled or board.doubled >= doubled_most
+    is_spent = segment.was_doubled or board.doubled >= doubled_most or segment.constraints.alone
     if is_spent or segment.state is not SegmentState.RUNNING:
         return board, []
     doubled = replace(segment.started(SegmentState.DOUBLED), was_doubled=True)
-    return board.put(doubled), [Run(number, segment.until, segment.entry_moves, doubled.runs, is_second=True)]
+    return board.put(doubled), [_run(doubled, is_second=True)]
+
+
+def _is_suspect(segment: BoardSegment) -> bool:
+    """Return whether a segment is to be tried alone, or is being tried so."""
+    if segment.state is SegmentState.WAITING:
+        return segment.constraints.alone
+    return segment.running_as.alone and bool(segment.in_flight)
 
 
 def decide(board: Board, event: Event) -> tuple[Board, list[Effect]]:
@@ -330,9 +369,9 @@ def decide(board: Board, event: Event) -> tuple[Board, list[Effect]]:
         raise TypeError(f"only a streaming board takes {event}")
     if event.until != segment.until:
         return board.put(segment.without(event.attempt)), []
-    encoded = _encoded(segment, event)
+    encoded = replace(_encoded(segment, event), constraints=UNCONSTRAINED)
     withdrawn: list[Effect] = [Withdraw(segment.number, other) for other in segment.in_flight - {event.attempt}]
-    board, effects = _settle(board.put(encoded), encoded, event)
+    board, effects = _settle(_cleared(board.put(encoded), segment), encoded, event)
     return board, withdrawn + effects
 
 
@@ -364,18 +403,34 @@ def _encoded(segment: BoardSegment, event: Finished) -> BoardSegment:
 
 
 def _lost(board: Board, segment: BoardSegment, event: Lost) -> tuple[Board, list[Effect]]:
-    error = event.error
-    is_loss = isinstance(error, WorkerLost)
-    losses, failures = segment.losses + is_loss, segment.failures + (not is_loss)
-    waiting = replace(segment.without(event.attempt), losses=losses, failures=failures)
+    attempt = Attempt.of(event.attempt, segment.running_as, event.error)
+    history = (*segment.history, attempt)
+    step = next_step(history, software=board.may_fall_back)
+    waiting = replace(segment.without(event.attempt), history=history, constraints=step or segment.constraints)
     board = board.put(waiting)
-    if error.retry is Retry.NEVER:
-        return board, [Fail(error)]
-    if waiting.state is SegmentState.WAITING and (waiting.failures >= ATTEMPTS or waiting.losses >= LOSSES):
-        times = waiting.failures + waiting.losses
-        message = f"segment {segment.number} failed {times} times, last: {error.message}"
-        return board, [Fail(SegmentFailed(message, error.next_step))]
+    if attempt.fault is FaultKind.REFUSED:
+        return board, [Fail(event.error)]
+    if step is None and waiting.state is SegmentState.WAITING:
+        return board, [Fail(given_up(segment.number, history, event.error))]
+    if attempt.fault is FaultKind.GUILTY and waiting.constraints.software:
+        # What is left may break the device as well, and cost others their worker.
+        board = _acquitted(replace(board, software=board.software or reason(attempt)), waiting)
     return board, []
+
+
+def _acquitted(board: Board, culprit: BoardSegment) -> Board:
+    """Have other suspects decoded in software, beside other work: the culprit is known."""
+    for each in board.segments:
+        if _is_suspect(each) and each.number != culprit.number and each.state is SegmentState.WAITING:
+            board = board.put(replace(each, constraints=Constraints(software=board.software)))
+    return board
+
+
+def _cleared(board: Board, ended: BoardSegment) -> Board:
+    """Note whether suspects are left after ``ended`` was encoded, and whether it was one that ran alone."""
+    was_alone = ended.running_as.alone and not ended.running_as.software
+    is_left = any(map(_is_suspect, board.segments))
+    return replace(board, is_cleared=is_left and (board.is_cleared or was_alone))
 
 
 def _check_seam(board: Board, left: BoardSegment | None, right: BoardSegment | None) -> Board:

@@ -71,7 +71,10 @@ class PoolCapacity(Capacity):
     def at_once(self, board: Board) -> int:
         """Report to the pool what is left, and return how much of it may run."""
         workers_max = self._workers if self._relieved else self._demand.workers_max
-        self._pool.set_demand(replace(self._demand, segments=board.frames_left, workers_max=workers_max))
+        demand = replace(self._demand, segments=board.frames_left, workers_max=workers_max)
+        if board.software:
+            demand = replace(demand, software_decode=board.software, needs_gpu=False)
+        self._pool.set_demand(demand)
         self._at_once = self._pool.slots_for(self._demand.job)
         if self._at_once:
             self._wait.is_over()

@@ -150,7 +150,7 @@ class _InferRun:
         spec = self.plan.spec
         watch = WorkWatch(self.pool, self.job, spec)
         board = BoardLoop(
-            Board.of([segment.frames for segment in self.plan.segments]),
+            Board.of([segment.frames for segment in self.plan.segments], may_fall_back=False),
             PoolCapacity(self.pool, self.plan.demand(self.job), spec.workers, WorkerWait(self.pool, self.job, spec)),
             work=partial(self._work, watch),
             accept=self._accept,

@@ -52,6 +52,7 @@ class InferPlan:
             job=job,
             label=run.label,
             apart_from=run.apart_from,
+            constraints=run.constraints,
             segment=run.segment,
             decode=self.decode(run),
             start_ticks=self.segments[run.segment].start_ticks,

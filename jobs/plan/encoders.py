@@ -25,16 +25,14 @@ from .plan import Plan
 
 NOT_ON_NVENC = "encoder"
 """The code of the warning that says why software encodes what an NVENC was chosen for."""
-Ask: TypeAlias = Callable[[], Awaitable[EncoderOffer]]
+Ask: TypeAlias = Callable[[DescribeEncoder], Awaitable[EncoderOffer]]
 _STEP = "Use --encoder software, or leave it at auto."
 
 
-async def settle_encoder_kind(
-    plan: Plan, job: str, pool: Pool, retried: Callable[[Ask], Awaitable[EncoderOffer]]
-) -> tuple[Plan, list[Warning_]]:
+async def settle_encoder_kind(plan: Plan, job: str, pool: Pool, retried: Ask) -> tuple[Plan, list[Warning_]]:
     """Bind a plan for software to the encoder kind that is to write it; return it with what the user should know.
 
-    ``retried`` submits work again where that helps.
+    ``retried`` submits work, again where that helps.
 
     Raises:
         Unsupported: an NVENC was asked for, and cannot be had for this plan, or the one that was found denies it.
@@ -52,7 +50,7 @@ async def settle_encoder_kind(
         if (kind := preview.encoder_kind) is not None:
             pool.set_demand(settled_demand(replace(plan, kind=kind), job))
             work = DescribeEncoder(job=job, label="encoder", codec=plan.encoder.codec)
-            offer = await retried(lambda: pool.submit(work))
+            offer = await retried(work)
             return with_nvenc(plan, request, kind, offer), []
     except (DeviceError, FleetUnavailable, Unsupported, WorkerLost) as error:
         if require_device and isinstance(error, EngineUnfit):

@@ -21,6 +21,19 @@ class Warning_(BaseModel, frozen=True, extra="forbid"):  # noqa: N801 - "Warning
         return any(check == name or check.startswith(f"{name}.") for name in self.checks)
 
 
+class AttemptReport(BaseModel, frozen=True, extra="forbid"):
+    """An attempt at a segment that failed, and what ended it."""
+
+    attempt: int
+    step: str
+    """How it ran: "beside other work", "in a process of its own", "decoded in software", or the last two together."""
+    where: str
+    """The worker; "" where the pool names none."""
+    fault: str
+    """What it says of the segment: failed, full, unfit, hung, lost, suspect, guilty or killed (docs/reliability.md)."""
+    cause: str
+
+
 class SegmentReport(BaseModel, frozen=True, extra="forbid"):
     """What one segment took from the source and gave to the output. Times are ticks of the source's time base."""
 
@@ -42,6 +55,8 @@ class SegmentReport(BaseModel, frozen=True, extra="forbid"):
     entry_moves: int
     """How often its access point had to move back before the seam agreed."""
     attempts: int
+    failures: tuple[AttemptReport, ...] = ()
+    """Those of them that failed, in order."""
     decoded_by: str = "software"
     """What decoded it: "software", or "nvdec"."""
     fallback: str = ""

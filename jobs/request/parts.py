@@ -271,6 +271,16 @@ class RunOptions(Part):
         Option("--encoder", RUN),
     ] = "auto"
 
+    keep_evidence: Annotated[
+        str | None,
+        Field(
+            min_length=1,
+            description="Folder in which to save what a segment read that failed its job, for a report: "
+            "docs/reliability.md.",
+        ),
+        Option("--keep-evidence", RUN, default="nowhere", example='"evidence"', metavar="DIR"),
+    ] = None
+
     @model_validator(mode="after")
     def _check_encoder(self) -> Self:
         if self.device == "cpu" and self.encoder == "nvenc":

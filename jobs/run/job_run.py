@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 
 from ...actors.decode.decoding import SOFTWARE
 from ...cluster.client.pool import Pool
@@ -70,7 +71,9 @@ class JobRun:
     async def _settled(self, software: Plan) -> tuple[Plan, list[Warning_]]:
         """Settle the encoder; while no worker comes, report why, and give up after a while."""
         wait = WorkerWait(self._pool, self._job, software.spec, self._events.emit_waiting)
-        settling = asyncio.create_task(settle_encoder_kind(software, self._job, self._pool, with_retries))
+        settling = asyncio.create_task(
+            settle_encoder_kind(software, self._job, self._pool, partial(with_retries, self._pool.submit))
+        )
         try:
             while not (await asyncio.wait({settling}, timeout=WAITING_S))[0]:
                 await wait.goes_on(WAITING_S)

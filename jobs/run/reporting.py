@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 from ...actors.device.interface import SESSIONS_OPENING
 from ...actors.segment.walk import NAMED_DAMAGED_FRAMES, SegmentTally
 from ..board.board import Run
+from ..board.ladder import Attempt
 from ..join.spool import SpooledSegment
 from ..plan.plan import Plan
-from ..report.report import Proof, Report, SegmentReport, Warning_
+from ..report.report import AttemptReport, Proof, Report, SegmentReport, Warning_
 
 
 def damage_warnings(plan: Plan, segments: Sequence[SpooledSegment]) -> list[Warning_]:
@@ -104,6 +105,12 @@ def make_report(
     )
 
 
+def _attempt(failed: Attempt) -> AttemptReport:
+    return AttemptReport(
+        attempt=failed.attempt, step=failed.step, where=failed.where, fault=failed.fault.value, cause=failed.cause
+    )
+
+
 def _segment(plan: Plan, run: Run, spooled: SpooledSegment) -> SegmentReport:
     facts, tally, planned = spooled.facts, spooled.facts.tally, plan.segments[run.segment]
     return SegmentReport(
@@ -122,6 +129,7 @@ def _segment(plan: Plan, run: Run, spooled: SpooledSegment) -> SegmentReport:
         damaged_pts_ticks=tally.damaged_ticks,
         entry_moves=run.entry_moves,
         attempts=run.attempt,
+        failures=tuple(_attempt(each) for each in run.history),
         decoded_by=tally.decoded_by,
         fallback=tally.fallback,
         decode_s=round(tally.decode_s, 4),

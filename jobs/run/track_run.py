@@ -7,11 +7,13 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from ...actors.device.work import Work
 from ...actors.segment.encoding import EncodedSegment, EncodeSegment
 from ...actors.tracks.audio import EncodedTrack
 from ...cluster.client.pool import Pool
-from ...errors import CodecfleetError, EncoderFailed, InputDamaged, Retry
-from ..board.board import ATTEMPTS, Board, Finished, Lost, Run
+from ...errors import CodecfleetError, EncoderFailed, InputDamaged, SegmentFailed
+from ..board.board import Board, Finished, Lost, Run
+from ..board.ladder import Attempt, next_step
 from ..board.loop import BoardLoop, PoolCapacity, finished
 from ..board.threads import in_thread, shielded
 from ..board.waiting import WorkerWait
@@ -27,6 +29,7 @@ from ..report.channel import JobEvents
 from ..report.events import Progress, SegmentFinished, SegmentStarted, Warned
 from ..report.report import Warning_
 from ..source.source import SourceStamp
+from .evidence import save_evidence
 from .reporting import second_run_warnings
 
 PROGRESS_INTERVAL_S = 0.25
@@ -63,7 +66,10 @@ class TrackRun:
         self._watch = WorkWatch(pool, job, plan.spec, start_fps=usual_fps(demand), on_hang=self._say_hang)
         self._hangs = 0
         self._board = BoardLoop(
-            Board.of([segment.frames for segment in plan.segments]),
+            Board.of(
+                [segment.frames for segment in plan.segments],
+                may_fall_back=not (plan.spec.strict and plan.spec.device == "gpu"),
+            ),
             PoolCapacity(pool, demand, plan.spec.workers, WorkerWait(pool, job, plan.spec, events.emit_waiting)),
             work=self._work,
             accept=self._accept,
@@ -97,7 +103,7 @@ class TrackRun:
             # The error that ended the group: ours before foreign ones, and never a follower's cancellation.
             flat = [e for e in _flatten(group_error) if not isinstance(e, asyncio.CancelledError)]
             ours = [e for e in flat if isinstance(e, CodecfleetError)]
-            raise (ours or flat or [asyncio.CancelledError()])[0] from None
+            raise await self._with_evidence((ours or flat or [asyncio.CancelledError()])[0]) from None
         return FinishedTrack(
             path=path,
             joined=joined,
@@ -113,6 +119,19 @@ class TrackRun:
         self._hangs += 1
         await self._events.emit(Warned, code="deadline", message=message)
 
+    async def _with_evidence(self, error: BaseException) -> BaseException:
+        """Return the error, and where what its segment read was saved, if that was asked for."""
+        folder = self._plan.spec.keep_evidence
+        if folder is None or not isinstance(error, SegmentFailed) or error.segment is None:
+            return error
+        failed = self._board.board.segments[error.segment]
+        range_ = self._plan.work(self._job, failed.number, failed.until, failed.entry_moves).decode
+        try:
+            path = await in_thread(save_evidence, Path(folder), failed.number, range_, failed.history)
+        except CodecfleetError as unsaved:
+            return SegmentFailed(error.message, f"What it reads was not saved: {unsaved}", error.segment)
+        return SegmentFailed(error.message, f"Report it with {path} and the .json beside it.", error.segment)
+
     async def _work(self, run: Run) -> EncodedSegment:
         planned = self._plan.segments[run.segment : run.until + 1]
         await self._events.emit(
@@ -124,14 +143,14 @@ class TrackRun:
         )
         return await self._watched(run, self._segment_work(run))
 
-    async def _watched(self, run: Run, work: EncodeSegment) -> EncodedSegment:
+    async def _watched(self, run: Run, work: Work[EncodedSegment]) -> EncodedSegment:
         planned = self._plan.segments[run.segment : run.until + 1]
         return await self._watch.submit(work, sum(segment.frames for segment in planned))
 
     def _segment_work(self, run: Run) -> EncodeSegment:
         work = self._plan.work(self._job, run.segment, run.until, run.entry_moves)
         decode = replace(work.decode, version=self._stamp.anywhere)
-        return replace(work, label=run.label, apart_from=run.apart_from, decode=decode)
+        return replace(work, label=run.label, apart_from=run.apart_from, decode=decode, constraints=run.constraints)
 
     async def _accept(self, run: Run, result: EncodedSegment) -> Finished | Lost:
         """Write a result's payload to disk before the board sees it; one that contradicts itself is lost."""
@@ -173,7 +192,7 @@ class TrackRun:
         """Encode the tracks that cannot be copied, each as a whole, beside the segments."""
         start_s, end_s = self._plan.clock_s(self._plan.spec.start_s), self._plan.clock_s(self._plan.spec.end_s)
         works = self._plan.carry.audio_works(self._job, self._plan.spec.source, start_s=start_s, end_s=end_s)
-        tracks = await asyncio.gather(*(with_retries(partial(self._watch.submit, work)) for work in works.values()))
+        tracks = await asyncio.gather(*(with_retries(self._watch.submit, work) for work in works.values()))
         return dict(zip(works, tracks, strict=True))
 
     async def _join_all(self, path: Path, audio: asyncio.Task[dict[int, EncodedTrack]]) -> JoinedTrack:
@@ -201,7 +220,7 @@ class TrackRun:
         """Encode a segment again that the rate guard rejected."""
         run = self._latest[segment]
         work = guard.again(self._segment_work(run))
-        result = await with_retries(lambda: self._watched(run, work))
+        result = await with_retries(partial(self._watched, run), work)
         await self._put(replace(run, attempt=run.attempt + 1), result)
 
     async def _report_progress(self) -> None:
@@ -226,15 +245,18 @@ class TrackRun:
             )
 
 
-async def with_retries(submit: Callable[[], Awaitable[ResultT]]) -> ResultT:
-    """Submit work until it succeeds, its error says that no retry can help, or it has failed too often."""
-    for _ in range(ATTEMPTS - 1):
+async def with_retries(submit: Callable[[Work[ResultT]], Awaitable[ResultT]], work: Work[ResultT]) -> ResultT:
+    """Submit work until it succeeds, or no step of its ladder is left; then its last error is raised."""
+    history: tuple[Attempt, ...] = ()
+    while True:
         try:
-            return await submit()
+            return await submit(work)
         except CodecfleetError as error:
-            if error.retry is Retry.NEVER:
+            history += (Attempt.of(len(history) + 1, work.constraints, error),)
+            step = next_step(history, software=True)
+            if step is None:
                 raise
-    return await submit()
+            work = replace(work, constraints=step)
 
 
 def _flatten(error: BaseException) -> Iterator[BaseException]:

@@ -5,7 +5,7 @@ import itertools
 
 import pytest
 
-from codecfleet.errors import WorkerLost
+from codecfleet.errors import DeviceLost, WorkerLost
 from codecfleet.testing import FaultyPool, LocalPool, works
 
 
@@ -18,6 +18,15 @@ async def test_kills_the_chosen_attempts() -> None:
         assert await pool.submit(works.Count(job="j", label="a")) == 1
         assert await pool.submit(works.Count(job="j", label="b")) == 1
         assert pool.attempts == {("j", "a"): 3, ("j", "b"): 1}
+
+
+async def test_raises_the_chosen_errors() -> None:
+    """The named attempts raise what they are to, as if a worker had."""
+    async with FaultyPool(LocalPool(), errors={("a", 2): DeviceLost("it is gone")}) as pool:
+        assert await pool.submit(works.Count(job="j", label="a")) == 1
+        with pytest.raises(DeviceLost) as caught:
+            await pool.submit(works.Count(job="j", label="a"))
+        assert caught.value.where
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations("abc")), ids="".join)

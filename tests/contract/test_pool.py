@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from codecfleet.actors.device.work import Constraints
 from codecfleet.cluster.client.pool import Pool
 from codecfleet.cluster.placement.model.demand import plain_demand
 from codecfleet.cluster.placement.model.preview import PlacementPreview
@@ -16,6 +17,7 @@ from codecfleet.errors import (
     Cancelled,
     CodecfleetError,
     DeadlineMissed,
+    DeviceLost,
     EncoderFailed,
     InputDamaged,
     UsageError,
@@ -26,6 +28,7 @@ from codecfleet.testing import works
 
 MakePool = Callable[[int], Awaitable[Pool]]
 
+ALONE = Constraints(alone=True)
 ENDLESS_S = 3600
 """Longer than any test may take: what is not stopped fails by the time limit."""
 """What takes far less than a second may take this long where the machine does much else besides."""
@@ -198,6 +201,44 @@ async def test_a_second_run_never_shares_the_station_of_the_first(make_pool: Mak
     await until_it_runs(pool, "a")
     second = asyncio.create_task(pool.submit(works.Dwell(job="j", label="a again", apart_from="a", seconds=0)))
     assert (await first)[1] <= (await second)[0]
+
+
+async def test_errors_say_where(make_pool: MakePool) -> None:
+    """An error of the work names the worker, for what is tried next; away from it means so only if there are others."""
+    pool = await make_pool(1)
+    with pytest.raises(EncoderFailed) as caught:
+        await pool.submit(works.RaiseError(job="j", label="a", error=EncoderFailed("no frame came out")))
+    assert caught.value.where
+    elsewhere = Constraints(avoid=frozenset({caught.value.where}))
+    assert await pool.submit(works.Count(job="j", label="b", constraints=elsewhere)) == 1
+    like = Constraints(same_kind_as=caught.value.where)
+    assert await pool.submit(works.Count(job="j", label="c", constraints=like)) == 1
+
+
+async def test_what_breaks_while_it_runs_alone_breaks_nothing_else(make_pool: MakePool) -> None:
+    """A device that fails under work in a process of its own costs no neighbour, and not the next that is alone."""
+    pool = await make_pool(2)
+    beside = asyncio.create_task(pool.submit(works.Dwell(job="j", label="a", seconds=ENDLESS_S)))
+    await until_it_runs(pool, "a")
+    for label in "bc":
+        breaks = works.RaiseError(job="j", label=label, error=DeviceLost("it fell off the bus"), constraints=ALONE)
+        with pytest.raises(DeviceLost, match="fell off the bus") as caught:
+            await pool.submit(breaks)
+        assert caught.value.where
+    assert await pool.submit(works.Count(job="j", label="d", frames=7, constraints=ALONE)) == 7
+    assert not beside.done()
+    beside.cancel()
+    await asyncio.gather(beside, return_exceptions=True)
+
+
+async def test_work_that_runs_alone_is_cancelled_and_tells_its_progress(make_pool: MakePool) -> None:
+    """A process of its own makes no difference to its submitter."""
+    pool = await make_pool(1)
+    running = asyncio.create_task(pool.submit(works.Dwell(job="j", label="a", seconds=ENDLESS_S, constraints=ALONE)))
+    await until_it_runs(pool, "a")
+    running.cancel()
+    assert await pool.submit(works.Count(job="j", label="b")) == 1
+    assert running.cancelled()
 
 
 async def test_serves_many_at_once(make_pool: MakePool) -> None:

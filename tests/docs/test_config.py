@@ -74,6 +74,7 @@ def test_every_key_reaches_its_field(tmp_path: Path) -> None:
     weight = 2
     device = "cpu"
     encoder = "software"
+    keep_evidence = "evidence"
     fragmented = true
     overwrite = true
     strict = true
@@ -84,7 +85,8 @@ def test_every_key_reaches_its_field(tmp_path: Path) -> None:
         "bf=3 --encoder-option x265-params=a=1:b=2 --scale 720p --pix-fmt yuv420p10le --deinterlace auto --start 1:30 "
         "--end 120.1 --video-track 1 --audio-track 2 --audio-track 0 --audio opus --subtitles none --segment-seconds "
         "2.5 --workers 3 --wait-seconds 90 --deadline-seconds 45 --deadline-factor 6 --second-runs 10 --priority 5 "
-        "--weight 2 --device cpu --encoder software --fragmented --overwrite --strict --force"
+        "--weight 2 --device cpu --encoder software --fragmented --overwrite --strict --force --keep-evidence "
+        "evidence"
     )
     spec = load(tmp_path, text)
     assert spec == cli_spec(*line.split())

@@ -114,6 +114,7 @@ TABLE: Final[dict[tuple[str, Action], tuple[Outcome, ...]]] = {
     ("libcuda", Action.HANG): everywhere(EngineHung),
     ("libcuda", Action.EXIT): everywhere(PROCESS),
     ("libcuda", Action.LOSE): everywhere(DeviceLost),
+    ("libcuda", Action.BREAK): everywhere(DeviceLost),
     ("libcuda", Action.XID): everywhere(NOTHING),
     ("libcuda", Action.SHORT): everywhere(NOTHING),  # it has no picture
     ("libcuda", Action.CORRUPT): everywhere(NOTHING),  # it has no picture
@@ -123,6 +124,7 @@ TABLE: Final[dict[tuple[str, Action], tuple[Outcome, ...]]] = {
     ("nvcuvid", Action.HANG): (EngineHung, EngineHung, EngineHung, SILENCE),
     ("nvcuvid", Action.EXIT): everywhere(PROCESS),
     ("nvcuvid", Action.LOSE): everywhere(DeviceLost),
+    ("nvcuvid", Action.BREAK): everywhere(DeviceLost),
     ("nvcuvid", Action.XID): everywhere(NOTHING),
     ("nvcuvid", Action.SHORT): (NOTHING, EngineFailed, EngineFailed, NOTHING),
     ("nvcuvid", Action.CORRUPT): (NOTHING, EngineFailed, EngineFailed, NOTHING),
@@ -132,6 +134,7 @@ TABLE: Final[dict[tuple[str, Action], tuple[Outcome, ...]]] = {
     ("nvenc", Action.EXIT): everywhere(PROCESS),
     # Destroying an encoder on a lost device, the package ends the process.
     ("nvenc", Action.LOSE): (DeviceLost, DeviceLost, DeviceLost, PROCESS),
+    ("nvenc", Action.BREAK): (DeviceLost, DeviceLost, DeviceLost, PROCESS),
     ("nvenc", Action.XID): everywhere(NOTHING),
     # H.264 and HEVC do not state how long a picture is; AV1 does: EXTRAS.
     ("nvenc", Action.SHORT): (NOTHING, UNSEEN, UNSEEN, NOTHING),
@@ -142,6 +145,7 @@ TABLE: Final[dict[tuple[str, Action], tuple[Outcome, ...]]] = {
     ("nvml", Action.HANG): everywhere(ABSENT),
     ("nvml", Action.EXIT): everywhere(ABSENT),
     # Opening and closing the library is nothing that a device does.
+    ("nvml", Action.BREAK): everywhere(NOTHING),
     ("nvml", Action.LOSE): (NOTHING, LOST, LOST, NOTHING),
     ("nvml", Action.XID): everywhere(NOTHING),
     ("nvml", Action.SHORT): everywhere(NOTHING),  # it has no picture
@@ -151,6 +155,7 @@ TABLE: Final[dict[tuple[str, Action], tuple[Outcome, ...]]] = {
     ("cudla", Action.HANG): everywhere(EngineHung),
     ("cudla", Action.EXIT): everywhere(PROCESS),
     ("cudla", Action.LOSE): everywhere(DeviceLost),
+    ("cudla", Action.BREAK): everywhere(DeviceLost),
     ("cudla", Action.XID): everywhere(NOTHING),
     ("cudla", Action.SHORT): everywhere(NOTHING),  # it has no bitstream
     ("cudla", Action.CORRUPT): everywhere(NOTHING),  # a task is spoilt, not its submission: EXTRAS
@@ -180,7 +185,7 @@ class Row:
 
 def fault(function: str, action: Action, call: int, value: int | None = None) -> Fault:
     """Return a fault of device 0, which every fault befalls that knows a device."""
-    device = 0 if action in (Action.LOSE, Action.XID) else None
+    device = 0 if action in (Action.LOSE, Action.BREAK, Action.XID) else None
     return Fault(function=function, action=action, value=value, device=device, call=call)
 
 

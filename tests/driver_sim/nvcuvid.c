@@ -6,6 +6,7 @@
 #include "nvcuvid.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -273,12 +274,22 @@ static void put_on_surface(decoder *each, int number, picture *shown) {
     sim_session_count_frame(each->session);
 }
 
+/* Faults of pictures of one size alone: a stream that breaks what decodes it. */
+static bool meets_size(const decoder *each, int *status) {
+    char name[SIM_TEXT_BYTES];
+    snprintf(name, sizeof name, "cuvidDecodePicture@%lux%lu", each->about.ulTargetWidth, each->about.ulTargetHeight);
+    return sim_meet(name, each->device->index, status) == SIM_STATUS;
+}
+
 SIM_EXPORT int cuvidDecodePicture(CUvideodecoder handle, CUVIDPICPARAMS *parameters) {
     decoder *each = handle;
     int status = SUCCESS;
     int index = each == NULL ? SIM_NO_DEVICE : each->device->index;
     sim_verdict verdict = sim_enter("cuvidDecodePicture", index, &status);
     if (verdict == SIM_STATUS) {
+        return status;
+    }
+    if (each != NULL && meets_size(each, &status)) {
         return status;
     }
     picture *shown = each == NULL || parameters == NULL ? NULL : picture_hidden(parameters);

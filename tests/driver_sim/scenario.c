@@ -33,6 +33,7 @@ typedef enum fault_action {
     FAULT_HANG,
     FAULT_EXIT,
     FAULT_LOSE,
+    FAULT_BREAK,
     FAULT_XID,
     FAULT_SHORT,
     FAULT_CORRUPT,
@@ -328,7 +329,7 @@ static bool read_xid(const char *value) {
 }
 
 static bool read_action(const char *word, fault_action *action) {
-    static const char *const words[] = {"status", "hang", "exit", "lose", "xid", "short", "corrupt", "slow", "answer"};
+    static const char *const words[] = {"status", "hang", "exit", "lose", "break", "xid", "short", "corrupt", "slow", "answer"};
     for (int number = 0; number < (int)(sizeof words / sizeof *words); number++) {
         if (strcmp(words[number], word) == 0) {
             *action = (fault_action)number;
@@ -570,6 +571,13 @@ static _Thread_local uint64_t answered;
 
 uint64_t sim_answer(uint64_t otherwise) { return is_answered ? answered : otherwise; }
 
+/* What FAULT_BREAK did to this process: CUDA's error stays until it ends, and no other process meets it. */
+static volatile bool is_broken[SIM_DEVICES_MOST];
+
+static bool is_broken_here(const char *function, int device) {
+    return device < SIM_DEVICES_MOST && is_broken[device] && strncmp(function, "nvml", 4) != 0;
+}
+
 static sim_verdict act(const sim_fault *fault, int device, int *status) {
     switch (fault->action) {
     case FAULT_STATUS:
@@ -581,6 +589,11 @@ static sim_verdict act(const sim_fault *fault, int device, int *status) {
         _exit((int)fault->value);
     case FAULT_LOSE:
         sim_lose(device);
+        return SIM_GO;
+    case FAULT_BREAK:
+        if (device >= 0 && device < SIM_DEVICES_MOST) {
+            is_broken[device] = true;
+        }
         return SIM_GO;
     case FAULT_XID:
         sim_raise_xid(device, fault->value);
@@ -618,15 +631,23 @@ static sim_verdict meet_faults(const char *function, int device, int *status) {
     return verdict;
 }
 
+static sim_verdict after_faults(const char *function, int device, int *status, sim_verdict verdict) {
+    if (device != SIM_NO_DEVICE && (sim_is_lost(device) || is_broken_here(function, device))) {
+        *status = status_of_lost_device(function);
+        return SIM_STATUS;
+    }
+    return verdict;
+}
+
 sim_verdict sim_enter(const char *function, int device, int *status) {
     is_answered = false;
     if (sim_is_traced()) {
         sim_trace(function, "device=%d call=%" PRIu64, device, count_call(function));
     }
     sim_verdict verdict = meet_faults(function, device, status);
-    if (device != SIM_NO_DEVICE && sim_is_lost(device)) {
-        *status = status_of_lost_device(function);
-        return SIM_STATUS;
-    }
-    return verdict;
+    return after_faults(function, device, status, verdict);
+}
+
+sim_verdict sim_meet(const char *function, int device, int *status) {
+    return after_faults(function, device, status, meet_faults(function, device, status));
 }

@@ -185,11 +185,14 @@ typedef enum sim_verdict {
 /*
  * To be called at the top of every entry point. Counts the call, appends "function device=D call=N" to the trace (N
  * counts the calls of this function in this process), and does what the scenario's faults say: sleeps, hangs, ends
- * the process, loses the device, raises an Xid. On a lost device the verdict is SIM_STATUS with the status by which
+ * the process, breaks its CUDA, loses the device, raises an Xid. On a lost device the verdict is SIM_STATUS with the status by which
  * the function's library says so: 15 for nvml*, 20 for NvEnc* and nvEnc*, 6 for cudla*, else 999.
  * A function that has no use for SIM_SHORT or SIM_CORRUPT takes them for SIM_GO.
  */
 SIM_EXPORT sim_verdict sim_enter(const char *function, int device, int *status);
+
+/* The same without a line in the trace, for a call that more than one name is about: a decoder's by its picture size. */
+SIM_EXPORT sim_verdict sim_meet(const char *function, int device, int *status);
 
 /*
  * What a function that gives one number is to give after sim_enter: what the scenario says by an `answer` fault, else

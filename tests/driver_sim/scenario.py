@@ -48,6 +48,7 @@ class Action(Enum):
     HANG = "hang"  #: it never returns
     EXIT = "exit"  #: the process ends with the exit code ``value``
     LOSE = "lose"  #: the device is lost: this and every later call on it says so
+    BREAK = "break"  #: CUDA is broken for its process: this and every later call in it says so
     XID = "xid"  #: the Xid event ``value`` is raised through NVML, and the call goes on
     SHORT = "short"  #: NVENC cuts the bitstream short, NVDEC leaves the picture out
     CORRUPT = "corrupt"  #: NVDEC decodes the picture with an error
@@ -64,7 +65,8 @@ class Fault:
 
     ``device`` is an index of the scenario (NVML's, whatever is visible to CUDA), None for any. Calls are counted from 1
     per fault; None is every call, and ``onwards`` takes all later ones too. ``function`` is the C name without its
-    version ("cuMemAlloc", "cuvidDecodePicture", "NvEncEncodePicture", "nvmlDeviceGetUUID", "cudlaSubmitTask").
+    version ("cuMemAlloc", "cuvidDecodePicture", "NvEncEncodePicture", "nvmlDeviceGetUUID", "cudlaSubmitTask"); or
+    "cuvidDecodePicture@320x176", for pictures of that size alone.
     """
 
     function: str

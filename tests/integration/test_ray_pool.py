@@ -10,14 +10,24 @@ from contextlib import AsyncExitStack
 import psutil
 import pytest
 
+from codecfleet.actors.device.work import Constraints
 from codecfleet.cluster.client.connected_pool import leased_pool
 from codecfleet.cluster.client.pool import Pool
 from codecfleet.cluster.ray.embedded import Connection
-from codecfleet.errors import FleetUnavailable, UsageError, WorkerLost, WorkError
+from codecfleet.errors import (
+    DeviceLost,
+    FleetUnavailable,
+    ProcessKilled,
+    UsageError,
+    WorkerBroken,
+    WorkerLost,
+    WorkError,
+)
 from codecfleet.testing import works
 
 pytestmark = pytest.mark.ray
 
+ALONE = Constraints(alone=True)
 BUSY_S = 10
 """What takes far less than a second may take this long where the machine does much else besides."""
 
@@ -50,6 +60,30 @@ async def test_a_crash_at_work_is_a_lost_worker(pool: Pool) -> None:
     with pytest.raises(WorkerLost):
         await pool.submit(works.Crash(job="j", label="b"))
     assert await pool.submit(works.Ask(job="j", label="a")) != former
+
+
+async def test_a_crash_of_work_that_runs_alone_costs_its_own_process(pool: Pool) -> None:
+    """It is told from a worker's death; the worker lives on, and so does what it runs."""
+    worker = await pool.submit(works.Ask(job="j", label="a"))
+    beside = asyncio.create_task(pool.submit(works.Dwell(job="j", label="b", seconds=60)))
+    with pytest.raises(ProcessKilled, match="the process that ran it alone died: it ended with code 1"):
+        await pool.submit(works.Crash(job="j", label="c", constraints=ALONE))
+    first = await pool.submit(works.Ask(job="j", label="c", constraints=ALONE))
+    again = await pool.submit(works.Ask(job="j", label="d", constraints=ALONE))
+    assert first == again != worker, "what left its process sound leaves it to the next"
+    assert await pool.submit(works.Ask(job="j", label="e")) == worker
+    assert not beside.done()
+    beside.cancel()
+    await asyncio.gather(beside, return_exceptions=True)
+
+
+async def test_a_device_that_fails_makes_all_its_work_suspect(pool: Pool) -> None:
+    """What ran beside the failure is told that its worker was broken, not that it died of anything."""
+    beside = asyncio.create_task(pool.submit(works.Dwell(job="j", label="a", seconds=60)))
+    with pytest.raises(DeviceLost):
+        await pool.submit(works.RaiseError(job="j", label="b", error=DeviceLost("it fell off the bus")))
+    with pytest.raises(WorkerBroken, match="fell off the bus"):
+        await beside
 
 
 async def test_a_kill_takes_what_ran_beside(pool: Pool) -> None:

@@ -249,6 +249,11 @@ def station_of(worker: str) -> str:
     return worker.rpartition(":")[0]
 
 
+def engine_of(station: str) -> str:
+    """Return the engine in a station's name: cpu, gpu or dla."""
+    return station.rpartition("/")[2].partition("#")[0]
+
+
 def epoch_of(worker: str) -> int:
     """Return the epoch in a worker's name."""
     return int(worker.rpartition(":")[2])

@@ -1,10 +1,19 @@
 """A simulated worker process: the real worker's code in threads of this process, called the way Ray's actors are."""
 
 import asyncio
+import os
+import socket
+import threading
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from multiprocessing import Pipe
 from typing import Any
 
+from ...actors.device.interface import SessionCounts
+from ...actors.device.worker import WorkerCore
 from ...cluster.worker.ray_worker import RayWorker
+from ...cluster.worker.second_process import Child
+from ...cluster.worker.second_program import serve
 
 
 class FakeWorker:
@@ -14,7 +23,7 @@ class FakeWorker:
     """
 
     def __init__(self, slots: int) -> None:
-        self._worker = RayWorker(slots)
+        self._worker = RayWorker(slots, spawn_lone=in_thread)
         self._dead = asyncio.Event()
 
     def __getattr__(self, name: str) -> "_Method":
@@ -23,6 +32,25 @@ class FakeWorker:
     def kill(self) -> None:
         """Die."""
         self._dead.set()
+
+
+def in_thread(slots: int) -> Child:
+    """Start a thread in the place of a process in which work runs alone."""
+    ours, theirs = Pipe()
+
+    def run() -> None:
+        core = WorkerCore(slots)
+        with theirs:
+            serve(theirs, core, SessionCounts, threading.Event().wait)
+        core.close()
+
+    def kill() -> None:
+        # Not closed: another thread waits for its messages.
+        with suppress(OSError), socket.socket(fileno=os.dup(ours.fileno())) as shut:
+            shut.shutdown(socket.SHUT_RDWR)
+
+    threading.Thread(target=run, name="codecfleet-lone", daemon=True).start()
+    return Child(ours, kill, lambda: None)
 
 
 class _Method:

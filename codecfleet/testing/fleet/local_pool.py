@@ -4,20 +4,24 @@ import asyncio
 import itertools
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, NoReturn, TypeVar
+from functools import partial
+from typing import Any, Final, NoReturn, TypeVar
 
 from ...actors.device.interface import WorkerDevice
 from ...actors.device.work import Work
 from ...actors.device.worker import WorkerCore
 from ...cluster.client.pool import Pool
 from ...cluster.placement.model import Demand, EncoderChoice, EncoderKind, PlacementPreview
-from ...errors import Cancelled, DeadlineMissed, UsageError, WorkerLost
+from ...errors import Cancelled, CodecfleetError, DeadlineMissed, UsageError, WorkerLost
 
 ResultT = TypeVar("ResultT")
 
+HERE: Final = "here/cpu#0:1"
+"""The name of the local pool's one worker."""
+
 
 class LocalPool(Pool):
-    """Runs work in ``slots`` threads of this process. Nothing is pickled, and no worker dies.
+    """Runs work in ``slots`` threads of this process. Nothing is pickled, no worker dies, nothing has its own process.
 
     Args:
         slots: pieces of work at once.
@@ -32,6 +36,7 @@ class LocalPool(Pool):
         self._device = device
         self._kind = kind
         self._core = WorkerCore(slots, device)
+        self._lone: set[WorkerCore] = set()
         self._runs = itertools.count()
         self._free = asyncio.Semaphore(slots)
         self._submitted: set[asyncio.Task[Any]] = set()
@@ -75,7 +80,7 @@ class LocalPool(Pool):
                 del self._named[name]
 
     async def progress(self, job: str) -> Mapping[str, int]:
-        return self._core.progress(job)
+        return {label: frames for core in self._cores for label, frames in core.progress(job).items()}
 
     async def stations(self, job: str) -> Mapping[str, str]:
         """All threads are one station."""
@@ -94,7 +99,8 @@ class LocalPool(Pool):
         submitted = list(self._submitted)
         for running in submitted:
             running.cancel()
-        self._core.close()
+        for core in self._cores:
+            core.close()
         await asyncio.gather(*submitted, return_exceptions=True)
 
     async def _in_turn(self, work: Work[ResultT]) -> ResultT:
@@ -102,18 +108,32 @@ class LocalPool(Pool):
             await asyncio.wait({other})
         await self._free.acquire()
         run = str(next(self._runs))
-        ended = asyncio.wrap_future(self._core.submit(run, work))
+        core = self._core
+        if work.constraints.alone:
+            core = WorkerCore(1, self._device)
+            self._lone.add(core)
+        ended = asyncio.wrap_future(core.submit(run, work))
         # The slot is free when the thread is, not when the submitter stops waiting.
-        ended.add_done_callback(self._end)
+        ended.add_done_callback(partial(self._end, core))
         try:
             return await asyncio.shield(ended)
         except asyncio.CancelledError:
-            self._core.cancel(run)
+            core.cancel(run)
+            raise
+        except CodecfleetError as error:
+            error.where = HERE
             raise
 
-    def _end(self, ended: asyncio.Future[ResultT]) -> None:
+    @property
+    def _cores(self) -> tuple[WorkerCore, ...]:
+        return (self._core, *self._lone)
+
+    def _end(self, core: WorkerCore, ended: asyncio.Future[ResultT]) -> None:
         if not ended.cancelled():
             ended.exception()  # retrieved: it may not be awaited any more
+        if core in self._lone:
+            self._lone.discard(core)
+            core.close()
         self._free.release()
 
     def _refuse_if_closed(self) -> None:
@@ -129,6 +149,7 @@ class FaultyPool(Pool):
         kills: (label, attempt) pairs, attempts counted from 1, that raise WorkerLost instead of running.
         hangs: the same for those that do nothing, on a station of their own that does not answer, until they are
             written off or cancelled.
+        errors: {(label, attempt): what it raises instead of running}; ``where`` is as if the worker HERE had raised it.
         finishing_order: labels in the order in which results are to arrive. Whenever all work in flight is done, the
             one whose label comes first here is released; labels not named come last, in order of submission.
     """
@@ -139,12 +160,16 @@ class FaultyPool(Pool):
         *,
         kills: Collection[tuple[str, int]] = (),
         hangs: Collection[tuple[str, int]] = (),
+        errors: Mapping[tuple[str, int], CodecfleetError] | None = None,
         finishing_order: Sequence[str] | None = None,
     ) -> None:
         self._inner = inner
-        self._kills = frozenset(kills)
         self._hangs = frozenset(hangs)
         self._hung: dict[tuple[str, str], asyncio.Future[str]] = {}
+        self._errors = dict(errors or {})
+        for label, attempt in kills:
+            message = f"worker of {label} was killed at attempt {attempt}, as asked"
+            self._errors[label, attempt] = WorkerLost(message)
         self._rank = None if finishing_order is None else {label: i for i, label in enumerate(finishing_order)}
         self._attempts: Counter[tuple[str, str]] = Counter()
         self._working = 0
@@ -170,9 +195,11 @@ class FaultyPool(Pool):
         """Run ``work`` on the inner pool, unless this attempt is to be killed; hold its end back until its turn."""
         name = (work.job, work.label)
         self._attempts[name] += 1
-        if (work.label, self._attempts[name]) in self._kills:
+        error = self._errors.get((work.label, self._attempts[name]))
+        if error is not None:
             await asyncio.sleep(0)
-            raise WorkerLost(f"worker of {work.label} was killed at attempt {self._attempts[name]}, as asked")
+            error.where = HERE
+            raise error
         if (work.label, self._attempts[name]) in self._hangs:
             await self._hang(name)
         ticket = next(self._tickets)

@@ -175,7 +175,7 @@ class Second:
             self.ticks.acquire()
 
         def run() -> None:
-            serve(cast("Connection", _Cramped(theirs)), core, self.gpu, pause)
+            serve(cast("Connection", _Cramped(theirs)), core, self.gpu.use, pause, self.gpu.opened)
             theirs.close()
 
         thread = threading.Thread(target=run, daemon=True)

@@ -1,12 +1,15 @@
 """Which piece of work goes to which leased worker."""
 
+from collections.abc import Sequence
+
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from codecfleet.actors.device.work import UNCONSTRAINED, Constraints
 from codecfleet.cluster.client.leases import Effect, Leases, Lose, RunTask, StopTask
 from codecfleet.cluster.supervisor.state.messages import Grants
 
-WORKERS = ("a:1", "a:2", "b:3", "c:4")
+WORKERS = ("a#0:1", "a#0:2", "b#0:3", "c#0:4")
 
 
 def granted(**slots: dict[str, int]) -> Grants:
@@ -28,7 +31,7 @@ def test_a_second_run_goes_to_another_station() -> None:
     leases = Leases()
     leases.submitted(0, "j", "x")
     assert leases.granted(granted(j={"a:1": 3})) == [RunTask(0, "a:1")]
-    assert leases.submitted(1, "j", "x again", "x") == []
+    assert leases.submitted(1, "j", "x again", apart_from="x") == []
     assert leases.submitted(2, "j", "y") == [RunTask(2, "a:1")]
     assert leases.stations("j") == {"x": "a", "y": "a"}
     assert leases.granted(granted(j={"a:1": 3, "b:2": 1})) == [RunTask(1, "b:2")]
@@ -40,7 +43,7 @@ def test_a_second_run_may_take_the_station_once_the_first_is_over() -> None:
     leases = Leases()
     leases.submitted(0, "j", "x")
     leases.granted(granted(j={"a:1": 2}))
-    leases.submitted(1, "j", "x again", "x")
+    leases.submitted(1, "j", "x again", apart_from="x")
     assert leases.finished(0) == [RunTask(1, "a:1")]
 
 
@@ -100,35 +103,36 @@ def test_withdrawn_work_is_stopped_where_it_runs() -> None:
 
 
 def test_what_broke_its_worker_is_tried_on_another_station() -> None:
-    """A process that ends itself loses all it ran; who was to blame goes elsewhere, if there is an elsewhere."""
+    """A process that ends itself loses all it ran; what it ran goes elsewhere, if there is an elsewhere."""
     leases = Leases()
     leases.granted(granted(j={"n/dla#0:1": 2, "n/dla#1:2": 1}))
-    for task, label in enumerate(["one", "two", "three"]):
-        leases.submitted(task, "j", label)
+    for task in range(3):
+        leases.submitted(task, "j")
     assert leases.held("j") == {"n/dla#0:1": 2, "n/dla#1:2": 1}
-    lost = leases.broke(0, "it hangs")
-    assert [effect for effect in lost if isinstance(effect, Lose)] == lost
-    assert {effect.task for effect in lost if isinstance(effect, Lose)} == {0, 2}
-    leases.submitted(3, "j", "one")
-    leases.submitted(4, "j", "three")
+    lost = leases.broke("n/dla#0:1", "it hangs")
+    assert lost == [Lose(0, "n/dla#0:1", "it hangs", broken=True), Lose(2, "n/dla#0:1", "it hangs", broken=True)]
+    leases.submitted(3, "j", constraints=Constraints(avoid=frozenset({"n/dla#0:1"})))
+    leases.submitted(4, "j")
     slots = {"n/dla#0:3": 2, "n/dla#1:2": 1}
-    assert leases.granted(granted(j=slots)) == [RunTask(4, "n/dla#0:3")], "one station is full, and the other shunned"
+    assert leases.granted(granted(j=slots)) == [RunTask(4, "n/dla#0:3")], "one station is full, and the other avoided"
     assert leases.finished(1) == [RunTask(3, "n/dla#1:2")]
-    assert leases.broke(3, "it hangs here too") == [Lose(3, "n/dla#1:2", "it hangs here too")]
-    assert leases.submitted(5, "j", "one") == [RunTask(5, "n/dla#0:3")], "no station is left but those that failed"
+    everywhere = Constraints(avoid=frozenset({"n/dla#0:1", "n/dla#1:2"}))
+    assert leases.submitted(5, "j", constraints=everywhere) == [RunTask(5, "n/dla#0:3")], "there is no other station"
 
 
-def test_what_a_worker_could_not_do_is_tried_on_another_station() -> None:
-    """A worker that survives an error of its device keeps its other work; the failed work goes elsewhere."""
+def test_work_waits_for_the_kind_of_device_on_which_it_is_to_be_tried() -> None:
+    """What a GPU failed under waits for a GPU although processors are idle, until it is known that none comes."""
     leases = Leases()
-    leases.granted(granted(j={"n/gpu#0:1": 2, "n/gpu#1:2": 2}))
-    leases.submitted(0, "j", "one")
-    leases.submitted(1, "j", "two")
-    assert leases.shun(0) == "n/gpu#0:1"
-    assert leases.finished(0) == []
-    assert leases.submitted(2, "j", "one") == [RunTask(2, "n/gpu#1:2")], "although the first is idle"
-    assert leases.held("j") == {"n/gpu#1:2": 2}
-    assert leases.shun(7) is None
+    leases.granted(granted(j={"n/cpu#0:1": 4}))
+    on_a_gpu = Constraints(alone=True, same_kind_as="n/gpu#0:2", avoid=frozenset({"n/gpu#0:2"}))
+    assert leases.submitted(0, "j", constraints=on_a_gpu) == []
+    assert leases.submitted(1, "j") == [RunTask(1, "n/cpu#0:1")], "others pass it by"
+    assert leases.granted(granted(j={"n/cpu#0:1": 4, "n/gpu#0:3": 1})) == [RunTask(0, "n/gpu#0:3")]
+    leases.submitted(2, "j", constraints=on_a_gpu)
+    leases.granted(granted(j={"n/cpu#0:1": 4}))
+    assert leases.relaxed(2) == [RunTask(2, "n/cpu#0:1")]
+    leases.finished(2)
+    assert leases.relaxed(2) == [], "it is over"
 
 
 class Anything(RuleBasedStateMachine):
@@ -144,7 +148,7 @@ class Anything(RuleBasedStateMachine):
         self.slots: dict[str, dict[str, int]] = {}
         self.dead: set[str] = set()
 
-    def take(self, effects: list[Effect]) -> None:
+    def take(self, effects: Sequence[Effect]) -> None:
         """Carry out what is decided."""
         for effect in effects:
             match effect:
@@ -162,7 +166,8 @@ class Anything(RuleBasedStateMachine):
         """Work is submitted."""
         self.next += 1
         self.submitted.add(self.next)
-        self.take(self.leases.submitted(self.next, job, f"label {self.next % 3}"))
+        wanted = (UNCONSTRAINED, Constraints(avoid=frozenset({"a#0:1"})), Constraints(same_kind_as="b#0:3"))
+        self.take(self.leases.submitted(self.next, job, f"label {self.next % 3}", constraints=wanted[self.next % 3]))
 
     @rule(slots=st.dictionaries(st.sampled_from("jk"), st.dictionaries(st.sampled_from(WORKERS), st.integers(0, 3))))
     def grant(self, slots: dict[str, dict[str, int]]) -> None:
@@ -190,7 +195,13 @@ class Anything(RuleBasedStateMachine):
         if self.running:
             task = data.draw(st.sampled_from(sorted(self.running)))
             self.dead.add(self.running[task])
-            self.take(self.leases.broke(task, "it broke"))
+            self.take(self.leases.broke(self.running[task], "it broke"))
+
+    @rule(data=st.data())
+    def relax(self, data: st.DataObject) -> None:
+        """No device of a kind comes for some work."""
+        if self.submitted:
+            self.take(self.leases.relaxed(data.draw(st.sampled_from(sorted(self.submitted)))))
 
     @rule(data=st.data())
     def withdraw(self, data: st.DataObject) -> None:

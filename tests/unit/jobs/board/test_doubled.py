@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from codecfleet.actors.decode.decoding import PictureHash
 from codecfleet.errors import EncoderFailed, InputUnreadable, WorkerLost
 from codecfleet.jobs.board.board import (
-    ATTEMPTS,
     Board,
     Event,
     Fail,
@@ -21,6 +20,7 @@ from codecfleet.jobs.board.board import (
     double,
     start_next,
 )
+from codecfleet.jobs.board.ladder import ATTEMPTS
 
 
 def result(board: Board, run: Run) -> Finished:

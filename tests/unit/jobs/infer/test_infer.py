@@ -32,6 +32,7 @@ from codecfleet.errors import (
     UsageError,
     WorkerLost,
 )
+from codecfleet.jobs.board.ladder import LOSSES
 from codecfleet.jobs.infer.job import InferReport, infer
 from codecfleet.jobs.infer.spec import InferSpec
 from codecfleet.testing import FaultyPool, LocalPool
@@ -251,9 +252,9 @@ async def test_cancelling_leaves_nothing(bench: Bench) -> None:
 
 
 async def test_a_pool_that_keeps_losing_workers_fails_the_job(bench: Bench) -> None:
-    """A segment that loses its worker four times fails the job, as in a transcode."""
-    pool = FaultyPool(LocalPool(2), kills=[("segment 0", attempt) for attempt in range(1, 5)])
-    with pytest.raises(SegmentFailed, match="segment 0 failed 4 times"):
+    """A segment that loses its worker again and again fails the job, as in a transcode."""
+    pool = FaultyPool(LocalPool(2), kills=[("segment 0", attempt) for attempt in range(1, LOSSES + 1)])
+    with pytest.raises(SegmentFailed, match=f"segment 0 failed {LOSSES} times"):
         await bench.infer(pool)
     assert WorkerLost.exit_code == SegmentFailed.exit_code
 

@@ -1,0 +1,156 @@
+"""One stream that breaks NVDEC beside good ones, on one fleet with ``--device gpu``: who ends how, and what it cost.
+
+``python benchmarks/poison.py --poison FILE --good FILE...``; README.md beside this file says what is recorded.
+"""
+
+import argparse
+import asyncio
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, Final
+
+from bench.machine import describe_gpus, describe_run, described_lines
+from bench.program import run_in_folder
+from bench.table import save_results
+
+from codecfleet import Fleet, TranscodeSpec
+from codecfleet.errors import CodecfleetError
+from codecfleet.jobs.report.report import Report
+
+LOST_MAX: Final = 2
+"""How many processes one bad stream may cost: the one it shares with others, and its own."""
+IN_A_SHARED_PROCESS: Final = ("lost", "suspect")
+IN_ITS_OWN: Final = ("guilty", "killed")
+
+
+def main() -> int:
+    """Run what the command line asks for; return 0 where all is as it should be, else 1."""
+    options = _parser().parse_args()
+    missing = [str(path) for path in (options.poison, *options.good) if not path.is_file()]
+    if missing:
+        sys.exit(f"there is no file {missing[0]}")
+    problems: list[str] = []
+    ended = run_in_folder(lambda folder: problems.extend(asyncio.run(_try(options, folder))), options.work)
+    for problem in problems:
+        print(f"error: {problem}", file=sys.stderr)
+    return ended or int(bool(problems))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("--poison", type=Path, required=True, metavar="FILE", help="a stream that breaks NVDEC")
+    add("--good", type=Path, nargs="+", required=True, metavar="FILE", help="streams that NVDEC decodes")
+    add("--preset", type=int, choices=range(1, 8), default=1, help="of x264 (default: 1, the fastest)")
+    add("--segment-seconds", type=Fraction, default=Fraction(4), metavar="S", help="length of segments (default: 4)")
+    add("--workers", type=int, metavar="N", help="segments in flight (default: what the machine has room for)")
+    add("--work", type=Path, metavar="DIR", help="where temporary files go (default: the system's place)")
+    add("--no-verify", action="store_true", help="leave `codecfleet verify` of each output out")
+    add("--save", metavar="NAME", help="write benchmarks/results/NAME.json")
+    return parser
+
+
+async def _try(options: argparse.Namespace, folder: Path) -> list[str]:
+    document = describe_run(None) | describe_gpus()
+    print("\n".join(described_lines(document)), flush=True)
+    films = [options.poison, *options.good]
+    began_s = time.perf_counter()
+    on_gpu = await _transcoded(films, "gpu", options, folder)
+    wall_s = time.perf_counter() - began_s
+    in_software = await _transcoded(films, "cpu", options, folder)
+    rows = []
+    for number, (film, found, expected) in enumerate(zip(films, on_gpu, in_software, strict=True)):
+        row = {"file": film.name, "role": "poison" if number == 0 else "good"} | _outcome(found)
+        if isinstance(found, Report) and isinstance(expected, Report):
+            row["sha256"] = found.proof.output_sha256
+            row["equals_device_cpu"] = row["sha256"] == expected.proof.output_sha256
+            row["exact"] = options.no_verify or await asyncio.to_thread(_is_exact, film, found.output)
+        rows.append(row)
+        print(f"{row['role']:6} {row['file']}: {row['outcome']}, decoded by {row.get('decoded_by')}", flush=True)
+    lost = _lost(rows)
+    document |= {"wall_s": round(wall_s, 2), "processes_lost": lost, "films": rows}
+    document["problems"] = problems = _problems(rows, lost)
+    print(f"processes lost: {lost}; {wall_s:.1f} s")
+    if options.save:
+        print(f"saved: {save_results(options.save, document)}")
+    return problems
+
+
+async def _transcoded(
+    films: Sequence[Path], device: str, options: argparse.Namespace, folder: Path
+) -> list[Report | BaseException]:
+    """Transcode all films at once on one fleet; return each one's report, or what ended it."""
+    async with Fleet(workers=options.workers, jobs_at_once=len(films)) as fleet:
+        jobs = [
+            await fleet.transcode(
+                TranscodeSpec.model_validate(
+                    {
+                        "source": str(film),
+                        "output": str(folder / f"{device}-{number}.mp4"),
+                        "codec": "h264",
+                        "encoder": "software",
+                        "preset": options.preset,
+                        "segment_s": options.segment_seconds,
+                        "device": device,
+                        "audio": "none",
+                        "subtitles": "none",
+                    }
+                )
+            )
+            for number, film in enumerate(films)
+        ]
+        return list(await asyncio.gather(*jobs, return_exceptions=True))
+
+
+def _outcome(found: Report | BaseException) -> dict[str, Any]:
+    if not isinstance(found, Report):
+        code = found.exit_code if isinstance(found, CodecfleetError) else 1
+        return {"outcome": f"{type(found).__name__}: {found}", "exit_code": code, "failures": []}
+    return {
+        "outcome": "ended well",
+        "exit_code": 0,
+        "frames": found.frames,
+        "decoded_by": dict(Counter(segment.decoded_by for segment in found.segments)),
+        "warnings": [warning.message for warning in found.warnings],
+        "failures": [
+            {"segment": segment.segment} | failure.model_dump()
+            for segment in found.segments
+            for failure in segment.failures
+        ],
+    }
+
+
+def _is_exact(film: Path, output: str) -> bool:
+    command = [sys.executable, "-m", "codecfleet", "verify", str(film), output]
+    verified = subprocess.run(command, capture_output=True, text=True, check=False)
+    return any(line.startswith("exact: ") for line in verified.stdout.splitlines())
+
+
+def _lost(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return which workers died under any of the films, and how many processes in which one segment ran alone."""
+    failures = [failure for row in rows for failure in row["failures"]]
+    shared = sorted({failure["where"] for failure in failures if failure["fault"] in IN_A_SHARED_PROCESS})
+    return {"workers": shared, "alone": sum(failure["fault"] in IN_ITS_OWN for failure in failures)}
+
+
+def _problems(rows: Sequence[dict[str, Any]], lost: dict[str, Any]) -> list[str]:
+    """Return what is not as it should be."""
+    problems = [f"{row['file']}: {row['outcome']}" for row in rows if row["exit_code"]]
+    ended = [row for row in rows if not row["exit_code"]]
+    problems += [f"{row['file']}: not the bytes of --device cpu" for row in ended if not row["equals_device_cpu"]]
+    problems += [f"{row['file']}: not exact" for row in ended if not row["exact"]]
+    good = [row for row in ended if row["role"] == "good"]
+    problems += [f"{row['file']}: not decoded by NVDEC alone" for row in good if set(row["decoded_by"]) != {"nvdec"}]
+    count = len(lost["workers"]) + lost["alone"]
+    if count > LOST_MAX:
+        problems.append(f"{count} processes were lost, more than {LOST_MAX}: {lost}")
+    return problems
+
+
+if __name__ == "__main__":
+    sys.exit(main())

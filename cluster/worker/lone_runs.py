@@ -1,0 +1,182 @@
+"""Processes in which a worker runs work alone: what breaks there breaks no other work.
+
+A process is used again while all that ran in it left it sound: the next work is alone there, too.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, InvalidStateError
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from typing import Any, Final
+
+from ...actors.device.work import Constraints
+from ...errors import Cancelled, CodecfleetError, DeviceLost, ProcessKilled, WorkerLost
+from .outcome import Outcome, failed
+from .second_process import SecondProcess, SecondState, Spawn
+
+LONE_MAX: Final = 4
+"""How many processes run work alone beside a worker: on a GPU, the context of each takes half a gigabyte."""
+IDLE_S: Final = 30.0
+"""How long an unused one is kept."""
+_REPORT: Final = "Please report it, with the input and the options; --keep-evidence saves what the segment reads."
+
+
+class LoneRuns:
+    """The processes beside one worker. ``run`` is for one event loop, the rest is thread-safe.
+
+    Args:
+        device: names the worker's GPU in errors; "" for none.
+        spawn: starts a process that runs one piece of work at a time.
+        was_cancelled: whether a run was cancelled before it came here.
+    """
+
+    def __init__(self, device: str, spawn: Spawn, was_cancelled: Callable[[str], bool]) -> None:
+        self._device = device
+        self._spawn = spawn
+        self._was_cancelled = was_cancelled
+        self._room = asyncio.Semaphore(LONE_MAX)
+        self._lock = threading.Lock()
+        self._processes: list[_LoneProcess] = []
+        self._frames_of_ended = 0
+
+    async def run(
+        self, run: str, packed_work: bytes, blobs: tuple[bytes, ...], constraints: Constraints
+    ) -> Outcome[Any]:
+        """Run packed work alone, when there is room, and return its outcome; never raises."""
+        async with self._room:
+            with self._taken() as process:
+                await asyncio.wrap_future(process.is_up)
+                if self._was_cancelled(run):
+                    return failed(Cancelled("the work was cancelled before it began"))
+                outcome = await asyncio.wrap_future(process.run(run, packed_work, blobs))
+                if process.died:
+                    return Outcome(error=self._death(process, constraints))
+                if outcome.spoils_process:
+                    process.end()
+                # The worker itself is sound.
+                return replace(outcome, spoils_process=False)
+
+    def _death(self, process: "_LoneProcess", constraints: Constraints) -> CodecfleetError:
+        if not process.was_up:
+            return WorkerLost(f"no process could be started to run it alone: {process.died}", _REPORT)
+        if self._device and not constraints.software:
+            return DeviceLost(f"the process that ran it alone on {self._device} died: {process.died}", _REPORT)
+        return ProcessKilled(f"the process that ran it alone died: {process.died}", _REPORT)
+
+    @contextmanager
+    def _taken(self) -> "Iterator[_LoneProcess]":
+        with self._lock:
+            process = next((each for each in self._processes if each.is_idle), None)
+            if process is None:
+                process = _LoneProcess(self._spawn)
+                self._processes.append(process)
+            process.idle_since_s = None
+        try:
+            yield process
+        finally:
+            process.idle_since_s = 0.0
+            if process.died:
+                with self._lock:
+                    self._drop(process)
+
+    def _drop(self, process: "_LoneProcess") -> None:
+        """Forget a process; the caller holds the lock."""
+        self._processes.remove(process)
+        self._frames_of_ended += process.state.frames_done
+
+    def cancel(self, run: str) -> None:
+        """Cancel a run; those that are not here are ignored."""
+        for process in self._now():
+            process.second.cancel(run)
+
+    def cancel_all(self, beginning: str) -> None:
+        """Cancel every run whose name begins with ``beginning``."""
+        for process in self._now():
+            process.second.cancel_all(beginning)
+
+    def look(self, now_s: float) -> None:
+        """Kill processes that fell silent, and end those that were idle for long. To be called every few seconds."""
+        for process in self._now():
+            process.second.look(now_s)
+            with self._lock:
+                has_rested = process in self._processes and process.has_rested(now_s)
+                if has_rested:
+                    self._drop(process)
+            if has_rested:
+                process.end()
+
+    @property
+    def states(self) -> tuple[SecondState, ...]:
+        """What each process says of itself."""
+        return tuple(process.state for process in self._now())
+
+    @property
+    def frames_done(self) -> int:
+        """All frames done here so far; only grows."""
+        with self._lock:
+            return self._frames_of_ended + sum(process.state.frames_done for process in self._processes)
+
+    def _now(self) -> "tuple[_LoneProcess, ...]":
+        with self._lock:
+            return tuple(self._processes)
+
+
+class _LoneProcess:
+    """One process. ``died`` says why it is gone, "" while it lives."""
+
+    def __init__(self, spawn: Spawn) -> None:
+        self.is_up: Future[None] = Future()
+        self.was_up = False
+        self.died = ""
+        self.idle_since_s: float | None = None
+        self._ended: Future[Outcome[Any]] = Future()
+        self.second = SecondProcess(1, self._conclude, self._conclude, spawn, ready=self._ready)
+        self.second.start()
+
+    @property
+    def state(self) -> SecondState:
+        """What it said last."""
+        return self.second.said
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it waits for work."""
+        return self.idle_since_s is not None and not self.died
+
+    def has_rested(self, now_s: float) -> bool:
+        """Return whether it was idle for ``IDLE_S``, as far as earlier calls saw."""
+        if self.idle_since_s is None:
+            return False
+        self.idle_since_s = self.idle_since_s or now_s
+        return now_s - self.idle_since_s >= IDLE_S
+
+    def run(self, run: str, packed_work: bytes, blobs: tuple[bytes, ...]) -> "Future[Outcome[Any]]":
+        """Run packed work; if the process dies, the outcome is empty and ``died`` says so."""
+        ended: Future[Outcome[Any]] = Future()
+        self._ended = ended
+        if self.died:
+            ended.set_result(Outcome())
+        else:
+            self.second.submit(run, packed_work, blobs).add_done_callback(lambda done: _settle(ended, done.result()))
+        return ended
+
+    def end(self) -> None:
+        """Kill it."""
+        self.died = self.died or "it was ended"
+        self.second.end()
+
+    def _ready(self) -> None:
+        self.was_up = True
+        _settle(self.is_up, None)
+
+    def _conclude(self, why: str) -> None:
+        self.died = self.died or why
+        _settle(self.is_up, None)
+        _settle(self._ended, Outcome())
+
+
+def _settle(future: "Future[Any]", result: object) -> None:
+    with suppress(InvalidStateError):  # no longer awaited
+        future.set_result(result)

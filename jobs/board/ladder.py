@@ -1,0 +1,181 @@
+"""What is tried next with a segment whose attempt failed: a pure function of all attempts so far.
+
+    beside other work ──▶ there again, in a fresh session ──▶ on another device ──▶ decoded in software ──▶ given up
+            │                          (an error that leaves its process sound)
+            └──▶ in a process of its own, on the same kind of device ──▶ in software, in a process of its own
+                 (whatever broke its process, or may have)
+
+Where a device fails, all that its process runs fails with it, and what reports the failure first need not be its
+cause. So whatever was there is suspect, and a failure is charged only to work that was alone. A worker's silent death
+may come from outside: the first is not held against its work, after another that work runs alone too. What is wrong
+with the input or the request stays wrong anywhere: it ends the job at once, and no device is blamed.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Final
+
+from ...actors.device.work import Constraints
+from ...errors import (
+    CodecfleetError,
+    DeadlineMissed,
+    DeviceError,
+    EngineUnfit,
+    ProcessKilled,
+    Retry,
+    SegmentFailed,
+    WorkerBroken,
+    WorkerLost,
+)
+
+ATTEMPTS: Final = 3
+"""How often work may fail in the same way, with software as one more try where a device did."""
+LOSSES: Final = 8
+"""How often its worker may die through no fault of the work: a supervisor gives a station up earlier."""
+SHARED_LOSSES: Final = 2
+"""From this silent death on it runs alone: it may be what kills its workers."""
+
+
+class FaultKind(Enum):
+    """What a failed attempt says about the work."""
+
+    REFUSED = "refused"
+    """The input or the request is at fault: it fails the same way anywhere."""
+    FAILED = "failed"
+    """Its process is sound; another try may succeed."""
+    FULL = "full"
+    """Its device had no room for it just then."""
+    UNFIT = "unfit"
+    """Its device cannot do it; another may."""
+    HUNG = "hung"
+    """It made no progress, and its worker was given up."""
+    LOST = "lost"
+    """Its worker died, of whatever."""
+    SUSPECT = "suspect"
+    """The device failed under several pieces of work, and this was one of them."""
+    GUILTY = "guilty"
+    """It was alone, and its device failed."""
+    KILLED = "killed"
+    """It was alone, and its process died."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """An attempt that failed: its number, how and where it ran, and what ended it."""
+
+    attempt: int
+    constraints: Constraints
+    where: str
+    fault: FaultKind
+    cause: str
+
+    @classmethod
+    def of(cls, attempt: int, constraints: Constraints, error: CodecfleetError) -> "Attempt":
+        """Return the attempt that ``error`` ended."""
+        cause = f"{type(error).__name__}: {error.message}"
+        return cls(attempt, constraints, error.where, fault_of(error, constraints), cause)
+
+    @property
+    def step(self) -> str:
+        """How it ran, for people."""
+        parts = ["in a process of its own"] if self.constraints.alone else []
+        parts += ["decoded in software"] if self.constraints.software else []
+        return ", ".join(parts) or "beside other work"
+
+
+def fault_of(error: CodecfleetError, constraints: Constraints) -> FaultKind:
+    """Return what an error says about the work that it ended."""
+    if error.retry is Retry.NEVER:
+        return FaultKind.REFUSED
+    if isinstance(error, DeviceError) and error.retry is Retry.ELSEWHERE:
+        return FaultKind.GUILTY if constraints.alone else FaultKind.SUSPECT
+    if isinstance(error, WorkerBroken) and constraints.alone:
+        # It had no part in what broke the worker beside it.
+        return FaultKind.LOST
+    return next((fault for kind, fault in _FAULTS.items() if isinstance(error, kind)), FaultKind.FAILED)
+
+
+_FAULTS: Final = {
+    ProcessKilled: FaultKind.KILLED,
+    WorkerBroken: FaultKind.SUSPECT,
+    WorkerLost: FaultKind.LOST,
+    DeadlineMissed: FaultKind.HUNG,
+    EngineUnfit: FaultKind.UNFIT,
+    DeviceError: FaultKind.FULL,
+}
+"""By error; a class comes before its base."""
+
+
+def next_step(history: Sequence[Attempt], *, software: bool) -> Constraints | None:
+    """Return how to run work once more after these attempts; None gives it up.
+
+    ``software`` says whether it may be decoded in software, with the same result.
+    """
+    last = history[-1]
+    match last.fault:
+        case FaultKind.REFUSED:
+            return None
+        case FaultKind.LOST:
+            return _after_a_loss(history, software=software)
+        case FaultKind.SUSPECT:
+            return replace(_elsewhere(history), alone=True, same_kind_as=last.where)
+        case FaultKind.GUILTY | FaultKind.KILLED:
+            return _after_guilt(history, software=software)
+        case FaultKind.FAILED | FaultKind.FULL | FaultKind.UNFIT | FaultKind.HUNG:
+            return _after_a_failure(history, software=software)
+
+
+def _after_a_loss(history: Sequence[Attempt], *, software: bool) -> Constraints | None:
+    losses = [attempt for attempt in history if attempt.fault is FaultKind.LOST]
+    others = [attempt for attempt in history if attempt.fault is not FaultKind.LOST]
+    # A second run may be lost after the first one used up the last step.
+    is_given_up = bool(others) and next_step(others, software=software) is None
+    if is_given_up or len(losses) >= LOSSES:
+        return None
+    last = history[-1].constraints
+    return replace(last, alone=last.alone or len(losses) >= SHARED_LOSSES)
+
+
+def _after_guilt(history: Sequence[Attempt], *, software: bool) -> Constraints | None:
+    last = history[-1]
+    if software and not last.constraints.software:
+        return replace(_elsewhere(history), alone=True, same_kind_as="", software=reason(last))
+    charged = [attempt for attempt in history if attempt.fault in _CHARGED]
+    return None if software or len(charged) >= ATTEMPTS else replace(_elsewhere(history), alone=True)
+
+
+def _after_a_failure(history: Sequence[Attempt], *, software: bool) -> Constraints | None:
+    last = history[-1]
+    failures = [attempt for attempt in history if attempt.fault in _SOUND]
+    if len(failures) < ATTEMPTS:
+        # A fresh session where it was; then, or at once where that device cannot do it, another device.
+        is_elsewhere = len(failures) > 1 or last.fault in (FaultKind.UNFIT, FaultKind.HUNG)
+        return _elsewhere(history) if is_elsewhere else last.constraints
+    if last.fault in (FaultKind.FULL, FaultKind.UNFIT) and software and not last.constraints.software:
+        return replace(_elsewhere(history), software=reason(last))
+    return None
+
+
+def given_up(segment: int, history: Sequence[Attempt], error: CodecfleetError) -> SegmentFailed:
+    """Return the error of a segment that no attempt could complete, the last of which ``error`` ended."""
+    times = len(history)
+    if history[-1].fault is FaultKind.KILLED:
+        message = f"segment {segment} ended every process that ran it, {times} in all, last: {error.message}"
+        return SegmentFailed(message, "Save what it reads with --keep-evidence, and report it.", segment)
+    return SegmentFailed(f"segment {segment} failed {times} times, last: {error.message}", error.next_step, segment)
+
+
+def reason(attempt: Attempt) -> str:
+    """Return why an attempt has work decoded in software."""
+    return f"the device failed: {attempt.cause.partition(': ')[2]}"
+
+
+_SOUND: Final = frozenset({FaultKind.FAILED, FaultKind.FULL, FaultKind.UNFIT, FaultKind.HUNG})
+_CHARGED: Final = frozenset({FaultKind.SUSPECT, FaultKind.GUILTY, FaultKind.KILLED})
+
+
+def _elsewhere(history: Sequence[Attempt]) -> Constraints:
+    """Return the last attempt's constraints, away from where any attempt failed by more than a chance death."""
+    failed = (attempt.where for attempt in history if attempt.fault is not FaultKind.LOST)
+    return replace(history[-1].constraints, avoid=frozenset(failed))

@@ -1,0 +1,94 @@
+"""What a segment read that no attempt completed, saved for a report of the defect."""
+
+import json
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from av.video.frame import VideoFrame
+
+from ...actors.decode.decoding import DecodeRange, DecodeTally, OpenTrack, PictureDecoder, decode_range
+from ..board.ladder import Attempt
+from ..join.spool import storage_error
+
+if TYPE_CHECKING:
+    from ...actors.decode.decoding import VideoPacket
+
+SCHEMA: Final = 1
+
+
+@dataclass(slots=True)
+class _PacketCopy(PictureDecoder[VideoFrame]):
+    """Takes a range's packets as a decoder would be fed them, and decodes none."""
+
+    name = "copy"
+    track: dict[str, Any] = field(default_factory=dict)
+    packets: list[dict[str, Any]] = field(default_factory=list)
+    payloads: list[bytes] = field(default_factory=list)
+
+    def decode(
+        self, track: OpenTrack, packets: "Iterator[tuple[int, VideoPacket]]", tally: DecodeTally
+    ) -> Iterator[tuple[int | None, VideoFrame]]:
+        """Yield nothing."""
+        del tally
+        stream, context = track.stream, track.context
+        self.track = {
+            "codec": context.name,
+            "width": context.width,
+            "height": context.height,
+            "time_base": str(stream.time_base),
+            "extradata_hex": (context.extradata or b"").hex(),
+        }
+        for number, packet in packets:
+            payload = bytes(packet)
+            self.payloads.append(payload)
+            self.packets.append(
+                {
+                    "packet": number,
+                    "pts_ticks": packet.pts,
+                    "dts_ticks": packet.dts,
+                    "keyframe": packet.is_keyframe,
+                    "size_bytes": len(payload),
+                }
+            )
+        yield from ()
+
+
+def save_evidence(folder: Path, segment: int, range_: DecodeRange, history: tuple[Attempt, ...]) -> Path:
+    """Save the packets that ``segment`` reads, one after the other, and beside them what they are and what was tried.
+
+    Returns the file of the packets, which is a playable stream where the source's codec is (MPEG-TS, raw streams). The
+    other has its name and ends in ``.json``; docs/reliability.md describes it.
+
+    Raises:
+        InputError: the source cannot be read any more.
+        StorageFailed: the folder cannot be written.
+    """
+    copy = _PacketCopy()
+    with closing(decode_range(range_, DecodeTally(), copy)) as pictures:
+        for _ in pictures:
+            pass
+    path = folder / f"segment-{segment:06d}.bin"
+    described = {
+        "schema": SCHEMA,
+        "source": range_.source,
+        "segment": segment,
+        "track": copy.track,
+        "attempts": [_plain(attempt) for attempt in history],
+        "packets": copy.packets,
+    }
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"".join(copy.payloads))
+        path.with_suffix(".json").write_text(json.dumps(described, indent=1) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise storage_error(error, path) from error
+    return path
+
+
+def _plain(attempt: Attempt) -> dict[str, Any]:
+    return {"step": attempt.step, "fault": attempt.fault.value} | {
+        name: value for name, value in asdict(attempt).items() if name in ("attempt", "where", "cause")
+    }

@@ -1,0 +1,243 @@
+"""What is tried next with a segment that failed, and what that holds back."""
+
+import copy
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from codecfleet.actors.device.work import UNCONSTRAINED, Constraints
+from codecfleet.errors import (
+    CodecfleetError,
+    DeadlineMissed,
+    DeviceError,
+    DeviceLost,
+    DeviceMemory,
+    EncoderFailed,
+    EngineHung,
+    EngineUnfit,
+    InputUnreadable,
+    ProcessKilled,
+    SegmentFailed,
+    SessionLimit,
+    Unsupported,
+    WorkerBroken,
+    WorkerLost,
+    WorkError,
+)
+from codecfleet.jobs.board.board import Board, Fail, Finished, Lost, Run, decide, start_next
+from codecfleet.jobs.board.ladder import ATTEMPTS, LOSSES, Attempt, FaultKind, next_step
+
+GPU = "node/gpu#0:7"
+ERRORS = (
+    *(WorkerLost, WorkerBroken, ProcessKilled, DeviceLost, EngineHung, DeviceMemory, SessionLimit, EngineUnfit),
+    *(DeadlineMissed, EncoderFailed, WorkError, InputUnreadable, Unsupported),
+)
+
+
+def raised(kind: type[CodecfleetError], where: str = GPU) -> CodecfleetError:
+    """Return an error as a pool raises it."""
+    error = kind("it went wrong", "")
+    error.where = where
+    return error
+
+
+def climbed(*kinds: type[CodecfleetError], software: bool = True) -> list[Constraints | None]:
+    """Return what follows each of these errors, one attempt after the other."""
+    history: tuple[Attempt, ...] = ()
+    steps: list[Constraints | None] = [UNCONSTRAINED]
+    for number, kind in enumerate(kinds, 1):
+        constraints = steps[-1]
+        assert constraints is not None, f"it was given up before {kind}"
+        error = raised(kind, f"node/gpu#{number}:{number}")
+        history = (*history, Attempt.of(number, constraints, error))
+        steps.append(next_step(history, software=software))
+    return steps[1:]
+
+
+@pytest.mark.parametrize("kind", [DeviceLost, EngineHung, WorkerBroken])
+def test_a_device_that_failed_makes_suspect_and_software_ends_it(kind: type[CodecfleetError]) -> None:
+    """What was there is tried alone on the same kind of device; what fails there too is decoded in software, alone."""
+    alone, software, none = climbed(kind, DeviceLost, DeviceLost)
+    assert alone == Constraints(alone=True, same_kind_as="node/gpu#1:1", avoid=frozenset({"node/gpu#1:1"}))
+    assert software is not None
+    assert software.alone
+    assert software.same_kind_as == ""
+    assert software.software == "the device failed: it went wrong"
+    assert none is None
+
+
+def test_a_neighbours_failure_is_not_charged_to_work_that_was_alone() -> None:
+    """When the worker beside it breaks, what ran alone was no part of it: it runs alone again, not in software."""
+    alone, again, software = climbed(DeviceLost, WorkerBroken, DeviceLost)
+    assert again == alone
+    assert software is not None
+    assert software.software
+
+
+def test_what_software_cannot_replace_is_tried_alone_elsewhere() -> None:
+    """A network runs on DLAs alone: away from those that failed, a few times."""
+    steps = climbed(*[DeviceLost] * ATTEMPTS, software=False)
+    assert [step and (step.alone, len(step.avoid), step.software) for step in steps] == [
+        (True, 1, ""),
+        (True, 2, ""),
+        None,
+    ]
+
+
+def test_a_first_silent_death_is_not_held_against_the_work() -> None:
+    """After one the work runs beside others again; after another, alone; and many are the end."""
+    steps = climbed(*[WorkerLost] * LOSSES)
+    assert steps[0] == UNCONSTRAINED
+    assert steps[1] == Constraints(alone=True)
+    assert steps[-2:] == [Constraints(alone=True), None]
+
+
+def test_what_kills_its_own_process_is_tried_in_software_and_then_given_up() -> None:
+    """A crash of native code that was alone is charged at once."""
+    steps = climbed(WorkerLost, WorkerLost, ProcessKilled, ProcessKilled)
+    assert [step and (step.alone, bool(step.software)) for step in steps] == [
+        (False, False),
+        (True, False),
+        (True, True),
+        None,
+    ]
+
+
+def test_an_error_that_leaves_its_process_sound_climbs_by_devices() -> None:
+    """A fresh session where it was, another device, software: no process of its own is needed."""
+    same, other, software, none = climbed(*[DeviceMemory] * (ATTEMPTS + 1))
+    assert same == UNCONSTRAINED
+    assert other == Constraints(avoid=frozenset({"node/gpu#1:1", "node/gpu#2:2"}))
+    assert software is not None
+    assert software.software
+    assert none is None
+    (elsewhere,) = climbed(EngineUnfit)
+    assert elsewhere == Constraints(avoid=frozenset({"node/gpu#1:1"})), "a device that cannot is not asked again"
+
+
+def test_work_that_hangs_is_tried_elsewhere() -> None:
+    """Away from every station on which it hung; the third time it is given up."""
+    other, third, none = climbed(*[DeadlineMissed] * ATTEMPTS)
+    assert other == Constraints(avoid=frozenset({"node/gpu#1:1"}))
+    assert third == Constraints(avoid=frozenset({"node/gpu#1:1", "node/gpu#2:2"}))
+    assert none is None
+
+
+def test_an_encoders_failure_ends_after_three_attempts() -> None:
+    """No device had a part in it, so software would not help."""
+    assert climbed(*[EncoderFailed] * ATTEMPTS)[-1] is None
+
+
+@given(st.lists(st.sampled_from(ERRORS), min_size=1, max_size=40), st.booleans())
+def test_every_ladder_ends(kinds: list[type[CodecfleetError]], software: bool) -> None:  # noqa: FBT001 - Hypothesis gives it
+    """Whatever fails how often, the steps are few, keep to what they know, and blame no device for the input."""
+    history: tuple[Attempt, ...] = ()
+    constraints = UNCONSTRAINED
+    for number, kind in enumerate(kinds, 1):
+        history = (*history, Attempt.of(number, constraints, raised(kind)))
+        step = next_step(history, software=software)
+        if issubclass(kind, InputUnreadable | Unsupported):
+            assert step is None
+        if step is None:
+            break
+        assert bool(step.software) >= bool(constraints.software), "what left a device does not come back to it"
+        assert software or not step.software
+        constraints = step
+    assert len(history) <= LOSSES + 3 * ATTEMPTS
+    assert copy.copy(history) == history
+
+
+def failing(board: Board, runs: dict[int, Run], segment: int, kind: type[CodecfleetError]) -> Board:
+    """Have a running segment fail; nothing ends the job."""
+    attempt = runs.pop(segment).attempt
+    board, effects = decide(board, Lost(segment, raised(kind), attempt=attempt))
+    assert effects == []
+    return board
+
+
+def started(board: Board, runs: dict[int, Run], at_once: int = 8) -> tuple[Board, list[int]]:
+    """Start what may start; return the board and which segments."""
+    board, new = start_next(board, at_once)
+    runs |= {run.segment: run for run in new}
+    return board, [run.segment for run in new]
+
+
+def ended(board: Board, runs: dict[int, Run], segment: int) -> Board:
+    """Have a running segment succeed."""
+    attempt = runs.pop(segment).attempt
+    return decide(board, Finished(segment, segment, (), (), at_start=True, attempt=attempt))[0]
+
+
+def test_suspects_go_first_one_by_one_and_hold_back_the_rest() -> None:
+    """Until one suspect has broken nothing, no other segment of its file is let near a device."""
+    runs: dict[int, Run] = {}
+    board, _ = started(Board.of([1] * 8), runs, 3)
+    board = failing(board, runs, 1, DeviceLost)
+    board = failing(board, runs, 0, WorkerBroken)
+    board = failing(board, runs, 2, WorkerBroken)
+    board, new = started(board, runs)
+    assert new == [0]
+    assert runs[0].constraints.alone
+    assert runs[0].history[0].fault is FaultKind.SUSPECT
+    board = ended(board, runs, 0)
+    board, new = started(board, runs)
+    assert new == [1, 2], "one is cleared: the others need not wait for each other"
+    board = ended(board, runs, 1)
+    assert started(board, runs)[1] == []
+    board = ended(board, runs, 2)
+    board, new = started(board, runs)
+    assert new == [3, 4, 5, 6, 7]
+    assert all(run.constraints == UNCONSTRAINED for run in runs.values())
+    assert board.software == ""
+
+
+def test_a_guilty_segment_takes_its_file_to_software() -> None:
+    """What breaks the device all alone, and all that is left of its file, is decoded in software, with the reason."""
+    runs: dict[int, Run] = {}
+    board, _ = started(Board.of([1] * 4), runs, 2)
+    board = failing(board, runs, 0, DeviceLost)
+    board = failing(board, runs, 1, WorkerBroken)
+    board, _ = started(board, runs)
+    board = failing(board, runs, 0, DeviceLost)
+    assert board.software == "the device failed: it went wrong"
+    board, new = started(board, runs)
+    assert new == [0], "what it does in software is to be seen first"
+    assert (runs[0].constraints.alone, runs[0].constraints.software) == (True, board.software)
+    board = ended(board, runs, 0)
+    board, new = started(board, runs)
+    assert new == [1, 2, 3]
+    assert all(run.constraints == Constraints(software=board.software) for run in runs.values())
+
+
+def test_a_file_that_may_not_leave_its_device_fails() -> None:
+    """Where only a device may decode, a segment that breaks it alone ends its job, by its number."""
+    board, error = Board.of([1], may_fall_back=False), raised(DeviceLost)
+    for _ in range(ATTEMPTS):
+        board, (run,) = start_next(board, 1)
+        assert run.constraints.software == ""
+        board, effects = decide(board, Lost(0, error, attempt=run.attempt))
+    (fail,) = effects
+    assert isinstance(fail, Fail)
+    assert isinstance(fail.error, SegmentFailed)
+    assert fail.error.segment == 0
+    assert copy.copy(fail.error).segment == 0
+
+
+def test_a_segment_that_ends_every_process_says_so() -> None:
+    """Its job's error names it, and says what to send."""
+    board = Board.of([1])
+    kinds = [WorkerLost, WorkerLost, ProcessKilled, ProcessKilled]
+    for kind in kinds:
+        board, (run,) = start_next(board, 1)
+        board, effects = decide(board, Lost(0, raised(kind), attempt=run.attempt))
+    (fail,) = effects
+    assert isinstance(fail, Fail)
+    assert fail.error.message == "segment 0 ended every process that ran it, 4 in all, last: it went wrong"
+    assert "--keep-evidence" in fail.error.next_step
+
+
+def test_where_an_error_happened_survives_pickling() -> None:
+    """The worker's name goes with the error wherever it is sent."""
+    error = raised(DeviceError)
+    assert copy.copy(error).where == GPU
