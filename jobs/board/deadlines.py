@@ -13,6 +13,8 @@ from dataclasses import dataclass, field, replace
 from math import ceil, inf
 from statistics import median
 
+from ...actors.watchdog import OPENING_S
+from ...cluster.supervisor.state import has_device
 from ..request.parts import WaitOptions
 
 LOOK_S = 0.5
@@ -117,7 +119,8 @@ class Paces:
         """Return how long a piece of work may do no step."""
         floor_s, fps = float(self.patience.deadline_s), self._usual_fps(pace.station)
         usual_s = pace.total / fps if pace.total and fps else floor_s
-        return max(floor_s, self.patience.deadline_factor * usual_s)
+        opening_s = OPENING_S if has_device(pace.station) and pace.station not in self.fps_at else 0.0
+        return max(floor_s, opening_s, self.patience.deadline_factor * usual_s)
 
     def hung(self) -> list[WorkPace]:
         """Return the work that has missed its deadline."""

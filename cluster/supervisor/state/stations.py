@@ -244,6 +244,11 @@ def node_of(station: str) -> str:
     return station.rpartition("/")[0]
 
 
+def has_device(station: str) -> bool:
+    """Return whether the station of that name is a GPU's, a slice's or a DLA's."""
+    return station.rpartition("/")[2].startswith((_GPU, _DLA))
+
+
 def station_of(worker: str) -> str:
     """Return the station's id in a worker's name."""
     return worker.rpartition(":")[0]

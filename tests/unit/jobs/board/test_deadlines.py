@@ -76,6 +76,15 @@ def test_the_deadline_follows_measured_rates() -> None:
     assert one(frames=0, start_fps=1).deadline_s(one(frames=0).running[1]) == 120
 
 
+def test_a_device_may_open_its_sessions_first() -> None:
+    """Until it has delivered something, no deadline is shorter than what its driver has for an opening."""
+    for station, deadline_s in (("n/gpu#0.1", 180), ("n/dla#0", 180), ("n/cpu#0", 30)):
+        paces = look(one(start_fps=1000), {"a": Seen(station, 0)}, 1)
+        assert paces.deadline_s(paces.running[1]) == deadline_s
+    paces = delivered(one(), "n/gpu#0", 100, 1)
+    assert paces.deadline_s(look(paces, {"a": Seen("n/gpu#0", 0)}, 1).running[1]) == 30
+
+
 @given(st.floats(0, 1e6))
 def test_a_process_that_stood_still_ends_nothing(stood_still_s: float) -> None:
     """After Ctrl-Z, a suspended laptop or a clock that jumped, one look counts as a few seconds."""
