@@ -162,7 +162,7 @@ class WorkerLost(WorkError):
 
 
 class WorkerOutOfMemory(WorkerLost):
-    """A worker process was killed because its machine, or its part of it, had no memory left."""
+    """A worker process had no memory left, or was killed for want of it."""
 
 
 class DeadlineMissed(WorkError):

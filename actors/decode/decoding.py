@@ -29,7 +29,7 @@ from ..media.kept_sources import KEPT, OpenSource
 from ..media.opening import demux
 from ..media.seeking import AccessPoint, packets_from
 from ..media.timeline import RepairedTime, TimeShift, TimestampRepair
-from .picture_memory import begin_black, is_incomplete
+from .picture_memory import begin_black, can_allocate, is_incomplete
 
 if TYPE_CHECKING:
     from av.packet import Packet
@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     VideoPacket: TypeAlias = Packet[VideoStream]
 
 DIGEST_BYTES = 16
+_LEAST_FREE_BYTES = 64 << 20
+_MOST_BYTES_PER_PIXEL = 16
+"""Two pictures of four components with 16 bits each."""
 
 
 class Decoded(Protocol):
@@ -257,6 +260,7 @@ def _tallied(
     try:
         frames = context.decode(packet)
     except av.error.FFmpegError:
+        _raise_if_memory_is_short(context.width * context.height)
         tally.failed_packets += 1
         tally.note_damage(number)
         frames = []
@@ -280,5 +284,13 @@ def _demux(source: OpenSource, stream: VideoStream) -> "Iterator[VideoPacket]":
             source.is_spoiled = source.is_spoiled or packet.has_sidedata("new_extradata")
             yield packet
     except av.error.FFmpegError:
+        _raise_if_memory_is_short()
         # A truncated or broken container ends here, as it does for the index.
         source.is_spoiled = True
+
+
+def _raise_if_memory_is_short(pixels: int = 0) -> None:
+    """Raise ``MemoryError`` where FFmpeg failed for want of memory, which it reports as invalid data."""
+    needed_bytes = _LEAST_FREE_BYTES + _MOST_BYTES_PER_PIXEL * pixels
+    if not can_allocate(needed_bytes):
+        raise MemoryError(f"{needed_bytes} bytes cannot be had")

@@ -165,3 +165,12 @@ def _blanks_of(pix_fmt: "VideoFormat") -> tuple[_Blank | None, ...]:
         is_zero = pix_fmt.is_rgb or component.is_alpha
         found.append(_Blank(0 if is_zero else chroma if component.is_chroma else luma, sample, component.plane == 0))
     return tuple(found)
+
+
+def can_allocate(size_bytes: int) -> bool:
+    """Return whether this process is given so much more memory now."""
+    try:
+        np.empty(size_bytes, dtype=np.uint8)
+    except MemoryError:
+        return False
+    return True

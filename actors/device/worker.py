@@ -4,6 +4,7 @@ The Ray actor (cluster/worker/ray_worker.py) and codecfleet.testing.LocalPool ar
 cancellation and progress are alike in both.
 """
 
+import os
 import threading
 import traceback
 import weakref
@@ -12,7 +13,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
-from ...errors import Cancelled, CodecfleetError, WorkerLost, WorkError
+from ...errors import Cancelled, CodecfleetError, WorkerLost, WorkerOutOfMemory, WorkError
 from .interface import WorkerDevice
 from .work import Work, WorkContext
 
@@ -144,6 +145,9 @@ class WorkerCore:
             return work.run(context)
         except CodecfleetError:
             raise
+        except MemoryError as error:
+            message = f"{work.label} found no memory left in its worker, process {os.getpid()}"
+            raise WorkerOutOfMemory(message, "Give it more, or run fewer at a time with --workers N.") from error
         except BaseException as error:
             raise _as_work_error(work, error) from error
         finally:

@@ -118,6 +118,8 @@ class SoftwareEncoder(EncoderSession[VideoFrame]):
             return []
         try:
             found = self._context.encode(frame)
+        except MemoryError:
+            raise
         except (av.error.FFmpegError, ValueError) as error:
             raise EncoderFailed(f"{self.name} failed: {getattr(error, 'strerror', error)}", RETRY_ADVICE) from error
         return [self._packet(packet) for packet in found]
