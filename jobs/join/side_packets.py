@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from av.stream import Stream
 
 
+UNHEARD_S = Fraction(1, 1000)
+"""As far as sound may move, nothing is said of it."""
 _HALF = Fraction(1, 2)
 _AC3_FRAME_SAMPLES = 1536
 _OPUS_FRAME_SAMPLES = (480, 960, 1920, 2880) * 3 + (480, 960) * 2 + (120, 240, 480, 960) * 4
@@ -124,6 +126,8 @@ class AudioPipe(Pipe):
     """When the first packet begins in the output, in samples."""
     hidden: int = 0
     """How many packets an edit list hides among those that are heard."""
+    moved: int = 0
+    """How many packets are stated to begin audibly before the one ahead of them, and follow it instead."""
     _heard: bool = False
     _last: int | None = None
     _next: int | None = None
@@ -139,8 +143,9 @@ class AudioPipe(Pipe):
         rate = self._rate
         samples = samples_of(self.track, packet)
         position = self._position(pts_s, duration_s, samples)
-        if self._last is not None:
-            position = max(position, self._last + 1)  # no muxer takes two packets at one time
+        if self._last is not None and position <= self._last:
+            self.moved += self._last - position > rate * UNHEARD_S
+            position = self._last + 1  # no muxer takes two packets at one time
         self._last = position
         self.first = position if self.first is None else self.first
         length = samples if samples and self._coarse else floor(duration_s * rate + _HALF)

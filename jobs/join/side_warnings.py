@@ -8,10 +8,8 @@ from ...actors.tracks.audio import EncodedTrack
 from ..carry.carry import CarryPlan
 from ..carry.track_plan import content_checks
 from ..report.report import Warning_
-from .side_packets import AudioPipe, CuePipe, Interval, Pipe
+from .side_packets import UNHEARD_S, AudioPipe, CuePipe, Interval, Pipe
 
-_UNHEARD_S = Fraction(1, 1000)
-"""As far as sound may move, nothing is said of it."""
 _HALF = Fraction(1, 2)
 
 
@@ -28,7 +26,7 @@ def side_warnings(
     late |= {index: _encoded_priming_heard_s(track, interval) for index, track in encoded.items()}
     # Edit lists hide what lies before 0, and FFmpeg's muxer writes none for a track that begins later.
     for index, heard_s in late.items():
-        if heard_s > _UNHEARD_S:
+        if heard_s > UNHEARD_S:
             message = (
                 f"audio track {index} begins late, after {float(heard_s) * 1000:.1f} ms of its encoder's own samples"
             )
@@ -46,6 +44,10 @@ def _of_pipe(plan: CarryPlan, pipe: Pipe) -> Iterator[Warning_]:
     if isinstance(pipe, AudioPipe) and pipe.hidden:
         message = f"{pipe.hidden} packets of {pipe.track.name} are left out: the source's edit list hides them"
         yield Warning_(code="audio-hidden", message=message, checks=checks)
+    if isinstance(pipe, AudioPipe) and pipe.moved:
+        message = f"{pipe.moved} packets of {pipe.track.name} are timed before the ones ahead of them, and follow them"
+        late = content_checks(plan.tracks, pipe.track.index, "times")
+        yield Warning_(code="audio-disorder", message=message, checks=late)
     if isinstance(pipe, AudioPipe) and pipe.first is None and plan.container.is_isobmff:
         message = f"nothing of {pipe.track.name} lies in the output, and .{plan.container.name} keeps no empty track"
         yield Warning_(code="audio-dropped", message=message, checks=("tracks.audio",))

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from ...actors.media.opening import open_source
 from ...actors.tracks.audio import reachable
+from ..source.tracks import skipped_samples
 from .streams import Alignment, audio_tracks, only
 from .verdict import Check, check, not_applicable
 
@@ -113,8 +114,8 @@ def _read_tracks(url: str, zero_s: Fraction, chosen: Sequence[int] | None) -> li
         for index, track in tracks.items():
             track.digest = digests[index].hexdigest()
     for track in tracks.values():
-        first = next(_decode(url, track.number), None)
-        track.first_sample_s = None if first is None else _frame_start_s(first) - zero_s
+        first_s = _first_sample_s(url, track.number)
+        track.first_sample_s = None if first_s is None else first_s - zero_s
     return list(tracks.values())
 
 
@@ -143,11 +144,34 @@ def _payload(data: bytes, codec: str) -> bytes:
     if codec != "aac" or len(data) < adts_bytes or data[0] != 0xFF or data[1] & 0xF6 != 0xF0:  # noqa: PLR2004 - syncword
         return data
     stated = (data[3] & 3) << 11 | data[4] << 3 | data[5] >> 5
-    return data[adts_bytes if data[1] & 1 else adts_bytes + 2 :] if stated == len(data) else data
+    # A recording's last frame may be cut short.
+    return data[adts_bytes if data[1] & 1 else adts_bytes + 2 :] if stated >= len(data) else data
 
 
 def _frame_start_s(frame: AudioFrame) -> Fraction:
     return (frame.pts or 0) * Fraction(frame.time_base or 1)
+
+
+def _first_sample_s(url: str, number: int) -> Fraction | None:
+    """Return when a track's first sample is heard, on the file's clock; None where nothing decodes.
+
+    A packet that fails to decode has its samples too: where they would be heard.
+    """
+    with open_source(url) as container:
+        stream = audio_tracks(container)[number]
+        damaged_s: Fraction | None = None
+        for packet in chain(_readable(container, [stream]), (None,)):
+            try:
+                decoded = stream.codec_context.decode(cast("Packet[AudioStream] | None", packet))
+            except av.error.FFmpegError:
+                if damaged_s is None and packet is not None and packet.pts is not None:
+                    hidden_s = Fraction(skipped_samples(packet)[0], stream.codec_context.rate or 1)
+                    damaged_s = packet.pts * Fraction(packet.time_base or 1) + hidden_s
+                continue
+            if (first := next((frame for frame in decoded if frame.samples), None)) is not None:
+                heard_s = _frame_start_s(reachable(first))
+                return heard_s if damaged_s is None else min(heard_s, damaged_s)
+    return None
 
 
 def _decode(url: str, number: int) -> Iterator[AudioFrame]:

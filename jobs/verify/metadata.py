@@ -269,6 +269,12 @@ def _timecode(container: InputContainer) -> str | None:
     return next((value for tags in places for key, value in tags.items() if key.lower() == "timecode"), None)
 
 
+def _language(stream: Stream) -> str:
+    """Return what a track says of its language; characters that no code has say nothing."""
+    stated = stream.metadata.get("language", "")
+    return stated if stated and stated.isascii() and stated.isprintable() else "und"
+
+
 def _check_labels(left: InputContainer, right: InputContainer, alignment: Alignment) -> Iterator[Check]:
     """Check language, title and disposition of every track that has a counterpart."""
     audio = audio_tracks(left)
@@ -279,7 +285,7 @@ def _check_labels(left: InputContainer, right: InputContainer, alignment: Alignm
         *_pairs("subtitles", subtitle_tracks(left), subtitle_tracks(right), alignment),
     ]
     for label, a, b in pairs:
-        before, after = (stream.metadata.get("language", "und") or "und" for stream in (a, b))
+        before, after = (_language(stream) for stream in (a, b))
         same = _BIBLIOGRAPHIC.get(before, before) == _BIBLIOGRAPHIC.get(after, after)
         yield check(f"metadata.language.{label}", before, after, passed=same)
         if (title := _title(a)) is not None:

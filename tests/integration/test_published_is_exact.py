@@ -17,6 +17,7 @@ from codecfleet.testing import LocalPool
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 
 from ..fuzz.corpus import with_sound
+from ..fuzz.mutations import boxes
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -136,3 +137,46 @@ def test_a_video_that_begins_a_day_after_the_sound(tmp_path: Path) -> None:
         published(source, tmp_path / "out.ts")
     assert published(source, tmp_path / "out.mkv")[1].failures == ()
     assert published(source, tmp_path / "silent.ts", audio="none")[0].frames == 25
+
+
+ADTS = b"\xff\xf1"
+"""How a frame of AAC begins in a transport stream."""
+
+
+def test_sound_whose_first_packet_is_damaged(tmp_path: Path) -> None:
+    """The output begins with a packet of sound that does not decode, as the source does."""
+    film = with_sound(tmp_path / "film.ts", {})
+    data = bytearray(film.read_bytes())
+    data[data.index(ADTS) + 7] ^= 0xFF
+    film.write_bytes(data)
+    assert published(film, tmp_path / "out.mkv")[1].failures == ()
+
+
+def test_sound_whose_last_packet_is_cut_short(tmp_path: Path) -> None:
+    """The rest of a frame is carried as it is, without its header, which says that there should be more."""
+    film = with_sound(tmp_path / "film.ts", {})
+    data = film.read_bytes()
+    film.write_bytes(data[: (data.rindex(ADTS) // 188 + 1) * 188])
+    assert published(film, tmp_path / "out.mkv")[1].failures == ()
+
+
+def test_a_language_of_no_characters(tmp_path: Path) -> None:
+    """Bits that spell no language are none, for the job and for verify alike."""
+    film = with_sound(tmp_path / "film.mp4", {})
+    data = bytearray(film.read_bytes())
+    for box in boxes(bytes(data)):
+        if box.kind == b"mdhd":
+            data[box.place + 28 : box.place + 30] = b"\xff\xff"
+    film.write_bytes(data)
+    assert published(film, tmp_path / "out.mov")[1].failures == ()
+
+
+def test_sound_whose_clock_steps_back(tmp_path: Path) -> None:
+    """Packets that are timed before the ones ahead of them follow those, and a warning says so."""
+    film = with_sound(tmp_path / "film.ts", {})
+    data = film.read_bytes()
+    packets = len(data) // 188
+    film.write_bytes(data[: packets * 3 // 4 * 188] + data[packets // 2 * 188 :])
+    report, verdict = published(film, tmp_path / "out.mkv")
+    assert "audio-disorder" in {warning.code for warning in report.warnings}
+    assert verdict.failures == ()
