@@ -36,7 +36,6 @@ class FakeJob:
 
     def __init__(self, script: Sequence[Event], error: BaseException | None, *, hangs: bool, pace_s: float) -> None:
         self.cancelled = asyncio.Event()
-        self.kept = False
         self._script = script
         self._error = error
         self._hangs = hangs
@@ -64,9 +63,8 @@ class FakeJob:
             raise self._error
         return next(event.report for event in self._script if isinstance(event, Done))
 
-    async def cancel(self, *, keep: bool = False) -> None:
+    async def cancel(self) -> None:
         """End the job; awaiting it raises ``Cancelled``."""
-        self.kept = keep
         self.cancelled.set()
 
 

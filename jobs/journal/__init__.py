@@ -1,1 +1,0 @@
-"""The journal of a job: from it, a job that was killed goes on."""
