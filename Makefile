@@ -13,6 +13,7 @@ DEMO_OPTIONS ?= --workers 4 --segment-seconds 2
 MEDIA ?=
 DAMAGE ?=
 FUZZ ?=
+CHAOS ?=
 BENCH ?=
 # In the order of the folders: the long tests, which start a Ray, come before the many short ones.
 AT_ONCE := --numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
@@ -26,7 +27,7 @@ LOCK_OPTIONS := --universal --python-version 3.11 --extra quality --extra dev --
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-all docs lint media damage fuzz bench dist lock clean
+.PHONY: help setup demo test test-all docs lint media damage fuzz chaos bench dist lock clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -62,6 +63,9 @@ damage: setup ## encode damaged footage again and again: the bytes must be equal
 
 fuzz: setup ## mutated films through every command: exact output or one line (takes long; FUZZ= passes options)
 	$(BIN)/python tests/fuzz/fuzz.py $(FUZZ)
+
+chaos: setup ## real jobs while processes, nodes and disks fail: 300 seeded rounds (takes hours; CHAOS= passes options)
+	$(BIN)/python -m tests.chaos $(CHAOS)
 
 bench: setup ## compare with FFmpeg: wall, CPU, memory, size and quality (BENCH= passes options)
 	$(BIN)/python benchmarks/transcode.py $(BENCH)

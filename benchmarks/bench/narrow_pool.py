@@ -51,7 +51,7 @@ async def _open_pool(connection: Connection) -> tuple[Pool, Connection, "Supervi
     from codecfleet.cluster.survey.ray_probe import probe_ray_node  # noqa: PLC0415
 
     core = Core(PRIVATE, Policy(), 1, time.monotonic())
-    shell = SupervisorRunner(PrivateBackend(None, connection.is_alive, probe_ray_node, known_gpus), core, PRIVATE)
+    shell = SupervisorRunner(PrivateBackend(None, connection.why_ended, probe_ray_node, known_gpus), core, PRIVATE)
     pool = LeasedPool(LocalClient(shell), None, eager=True)
     await pool.start()
     return pool, connection, shell

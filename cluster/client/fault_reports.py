@@ -5,7 +5,7 @@ from collections import deque
 from typing import Any, Final
 
 from ...actors.device.work import Work
-from ...errors import DeviceError
+from ...errors import DeviceError, Retry
 from ..supervisor.state.messages import DeviceFault
 from ..worker.outcome import Outcome
 
@@ -36,8 +36,9 @@ class FaultReports:
         self._places[work.job, work.label] = worker, work.file
         if len(self._places) > PLACES_KEPT:
             del self._places[next(iter(self._places))]
-        if outcome.spoils_process and isinstance(outcome.error, DeviceError):
-            self._add(worker, work.file, outcome.error.message, is_wrong=False)
+        error = outcome.error
+        if work.constraints.alone and isinstance(error, DeviceError) and error.retry is Retry.ELSEWHERE:
+            self._add(worker, work.file, error.message, is_wrong=False)
 
     def found_wrong(self, job: str, label: str, reason: str) -> None:
         """The last result of this piece of work failed a check of its job."""

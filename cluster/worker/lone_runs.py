@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from ...actors.device.work import Constraints
 from ...errors import Cancelled, CodecfleetError, DeviceLost, ProcessKilled, WorkerLost
+from ..machine import OomKills
 from .outcome import Outcome, failed
 from .second_process import SecondProcess, SecondState, Spawn
 
@@ -20,6 +21,7 @@ LONE_MAX: Final = 4
 """How many processes run work alone beside a worker: on a GPU, the context of each takes half a gigabyte."""
 IDLE_S: Final = 30.0
 """How long an unused one is kept."""
+_MORE_MEMORY: Final = "Use a smaller --scale, a faster --preset, or a machine with more memory."
 _REPORT: Final = "Please report it, with the input and the options; --keep-evidence saves what the segment reads."
 
 
@@ -30,12 +32,20 @@ class LoneRuns:
         device: names the worker's GPU in errors; "" for none.
         spawn: starts a process that runs one piece of work at a time.
         was_cancelled: whether a run was cancelled before it came here.
+        killed_for_memory: says of each death whether the kernel's OOM killer explains it.
     """
 
-    def __init__(self, device: str, spawn: Spawn, was_cancelled: Callable[[str], bool]) -> None:
+    def __init__(
+        self,
+        device: str,
+        spawn: Spawn,
+        was_cancelled: Callable[[str], bool],
+        killed_for_memory: Callable[[], bool] | None = None,
+    ) -> None:
         self._device = device
         self._spawn = spawn
         self._was_cancelled = was_cancelled
+        self._killed_for_memory = killed_for_memory or OomKills().explains_a_death
         self._room = asyncio.Semaphore(LONE_MAX)
         self._lock = threading.Lock()
         self._processes: list[_LoneProcess] = []
@@ -61,6 +71,8 @@ class LoneRuns:
     def _death(self, process: "_LoneProcess", constraints: Constraints) -> CodecfleetError:
         if not process.was_up:
             return WorkerLost(f"no process could be started to run it alone: {process.died}", _REPORT)
+        if self._killed_for_memory():
+            return ProcessKilled("the process that ran it alone was killed for want of memory", _MORE_MEMORY)
         if self._device and not constraints.software:
             return DeviceLost(f"the process that ran it alone on {self._device} died: {process.died}", _REPORT)
         return ProcessKilled(f"the process that ran it alone died: {process.died}", _REPORT)

@@ -85,6 +85,10 @@ class RayCluster:
                 if process.environ().items() >= {**env, "RAY_TMPDIR": self.env["RAY_TMPDIR"]}.items():
                     process.send_signal(signal.SIGKILL)
 
+    def stop_node(self, node: str) -> None:
+        """Freeze a node and everything on it (SIGSTOP); it may be killed later."""
+        self._order(stop=node)
+
     def kill_node(self, node: str) -> None:
         """Kill a node and everything on it, as a power cut would."""
         self._order(kill=node)
@@ -131,7 +135,9 @@ class RayCluster:
 
 
 @contextmanager
-def ray_cluster(*cpus: int, env: Mapping[str, str] | None = None) -> Iterator[RayCluster]:
+def ray_cluster(
+    *cpus: int, env: Mapping[str, str] | None = None, system_config: Mapping[str, int] = SWIFT
+) -> Iterator[RayCluster]:
     """Yield a cluster with a head, on which no work runs, and a node for each number of CPUs; gone at the end."""
     folder = Path(tempfile.mkdtemp(prefix="cfc-", dir="/tmp"))
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
@@ -145,7 +151,7 @@ def ray_cluster(*cpus: int, env: Mapping[str, str] | None = None) -> Iterator[Ra
         )
     cluster = RayCluster("", environment, folder, keeper)
     try:
-        cluster.address = cluster._order(head=True)["address"]
+        cluster.address = cluster._order(head=dict(system_config))["address"]
         cluster.env["RAY_ADDRESS"] = cluster.address
         for count in cpus:
             cluster.add_node(count)
@@ -167,27 +173,30 @@ class _Keeper:
         """Do what is asked and say what came of it."""
         small = {"include_dashboard": False, "object_store_memory": 100_000_000}
         if "head" in order:
-            self._cluster.add_node(num_cpus=0, num_gpus=0, _system_config=SWIFT, **small)
+            self._cluster.add_node(num_cpus=0, num_gpus=0, _system_config=order["head"], **small)
             return {"address": self._cluster.address}
         if "add" in order:
             node = self._cluster.add_node(**order["add"], object_store_memory=small["object_store_memory"])
             self._nodes[node.node_id] = node
             return {"node": node.node_id}
-        self._kill(self._nodes.pop(order["kill"]))
+        if "stop" in order:
+            for process in _processes(self._nodes[order["stop"]]):
+                process.suspend()
+            return {}
+        for process in _processes(self._nodes.pop(order["kill"])):
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
         return {}
 
     def close(self) -> None:
         """End every node."""
         self._cluster.shutdown()
 
-    def _kill(self, node: Any) -> None:
-        raylet = node.all_processes["raylet"][0].process
-        children = psutil.Process(raylet.pid).children(recursive=True)
-        raylet.kill()
-        raylet.wait()
-        for child in children:
-            with suppress(psutil.NoSuchProcess):
-                child.kill()
+
+def _processes(node: Any) -> list[psutil.Process]:
+    """Return a node's raylet and everything below it."""
+    raylet = psutil.Process(node.all_processes["raylet"][0].process.pid)
+    return [raylet, *raylet.children(recursive=True)]
 
 
 def _keep() -> None:

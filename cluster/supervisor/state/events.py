@@ -46,10 +46,9 @@ class _WorkerEffect(Effect):
 
 @dataclass(frozen=True, slots=True)
 class NodesSeen(SupervisorEvent):
-    """These nodes are alive, and no others, at that moment of UTC."""
+    """These nodes are alive, and no others."""
 
     nodes: tuple[RayNode, ...]
-    utc_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

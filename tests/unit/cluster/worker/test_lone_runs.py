@@ -22,10 +22,10 @@ PATIENCE_S = 20.0
 class Bench:
     """Lone runs whose processes are threads; ``started`` are those, newest last."""
 
-    def __init__(self, device: str = "") -> None:
+    def __init__(self, device: str = "", *, for_memory: bool = False) -> None:
         self.started: list[Child] = []
         self.cancelled: set[str] = set()
-        self.lone = LoneRuns(device, self._spawn, self.cancelled.__contains__)
+        self.lone = LoneRuns(device, self._spawn, self.cancelled.__contains__, lambda: for_memory)
 
     def _spawn(self, slots: int) -> Child:
         self.started.append(in_thread(slots))
@@ -101,6 +101,21 @@ def test_a_death_is_charged_to_what_was_alone(
         assert type(outcome.error) is error
         assert not outcome.spoils_process
         assert (await bench.run(count())).result == 7
+
+    asyncio.run(dies())
+
+
+def test_a_kill_for_memory_is_no_fault_of_the_device() -> None:
+    """The kernel ended the process for memory: the error says so, and blames no GPU."""
+    bench = Bench("GPU-1", for_memory=True)
+
+    async def dies() -> None:
+        running = asyncio.create_task(bench.run(works.Dwell(job="j", label="a", seconds=60)))
+        await until(lambda: any(state.running for state in bench.lone.states))
+        bench.started[0].kill()
+        error = (await running).error
+        assert type(error) is ProcessKilled
+        assert "for want of memory" in error.message
 
     asyncio.run(dies())
 

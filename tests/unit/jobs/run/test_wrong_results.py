@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from codecfleet import Fleet
-from codecfleet.actors.device.work import Work
+from codecfleet.actors.device.work import Constraints, Work
 from codecfleet.actors.segment.encoding import EncodedSegment
 from codecfleet.cluster.client.fault_reports import FaultReports
 from codecfleet.cluster.worker.outcome import failed
@@ -51,8 +51,10 @@ async def test_a_miscounted_segment_is_encoded_again(tmp_path: Path) -> None:
 
 
 def test_only_faults_of_a_device_are_reported() -> None:
-    """A lost device is; a limit or a lack of memory says nothing against it, nor does good work."""
-    reports, work = FaultReports(), works.Count(job="j", label="a")
+    """One lost under work that was alone is; who breaks a shared one is not known, and a limit says nothing."""
+    reports, beside = FaultReports(), works.Count(job="j", label="a")
+    reports.ended(beside, "n/gpu#0:1", failed(DeviceLost("999")))
+    work = replace(beside, constraints=Constraints(alone=True))
     for error in (SessionLimit("full"), DeviceMemory("full")):
         reports.ended(work, "n/gpu#0:1", failed(error))
     assert reports.recent == ()

@@ -1,0 +1,99 @@
+"""The program under attack, as its events tell."""
+
+import json
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One event, and when it arrived by the monotonic clock."""
+
+    at_s: float
+    event: Mapping[str, Any]
+
+    @property
+    def kind(self) -> str:
+        """The event's kind."""
+        return str(self.event["event"])
+
+
+@dataclass
+class Driver:
+    """A running ``codecfleet transcode --json``, in a session of its own."""
+
+    process: "subprocess.Popen[str]"
+    said: list[Said] = field(default_factory=list)
+    stderr: list[str] = field(default_factory=list)
+    news: threading.Condition = field(default_factory=threading.Condition)
+    readers: list[threading.Thread] = field(default_factory=list)
+
+    @classmethod
+    def start(cls, command: Sequence[str | Path], env: Mapping[str, str]) -> "Driver":
+        """Start the program and listen to it."""
+        pipe = subprocess.PIPE
+        driver = cls(subprocess.Popen(command, env=env, stdout=pipe, stderr=pipe, text=True, start_new_session=True))
+        for listen in (driver._listen, driver._note):
+            driver.readers.append(threading.Thread(target=listen, daemon=True))
+            driver.readers[-1].start()
+        return driver
+
+    @property
+    def started(self) -> list[Said]:
+        """Every start of a segment."""
+        return [said for said in self.said if said.kind == "segment_started"]
+
+    @property
+    def finished(self) -> set[int]:
+        """The segments that are finished."""
+        return {said.event["segment"] for said in self.said if said.kind == "segment_finished"}
+
+    @property
+    def in_flight(self) -> int:
+        """How many segments are under way."""
+        return len({said.event["segment"] for said in self.started} - self.finished)
+
+    def wait_for_segments(self, count: int, until_s: float) -> bool:
+        """Wait until so many segments are finished; False if the program ended before, or time is up."""
+        with self.news:
+            self.news.wait_for(
+                lambda: len(self.finished) >= count or self.has_ended, timeout=max(0.0, until_s - time.monotonic())
+            )
+        return len(self.finished) >= count and not self.has_ended
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the process is gone."""
+        return self.process.poll() is not None
+
+    def wait(self, until_s: float) -> int | None:
+        """Return the exit code, and None if time is up: then the program has been killed."""
+        try:
+            code = self.process.wait(timeout=max(0.0, until_s - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            self.process.send_signal(signal.SIGKILL)
+            self.process.wait()
+            return None
+        for reader in self.readers:
+            reader.join(timeout=5)
+        return code
+
+    def _listen(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            with self.news:
+                self.said.append(Said(time.monotonic(), json.loads(line)))
+                self.news.notify_all()
+        self.process.wait()
+        with self.news:
+            self.news.notify_all()
+
+    def _note(self) -> None:
+        assert self.process.stderr is not None
+        self.stderr.extend(self.process.stderr)

@@ -1,0 +1,35 @@
+"""The schedule of faults: what it covers, and that a seed repeats it."""
+
+from .schedule import NODE_LOSSES, SEGMENTS, Fault, Shape, possible, round_of
+
+ROUNDS = [round_of(seed) for seed in range(300)]
+
+
+def test_a_seed_repeats_its_round() -> None:
+    """The same seed gives the same round, and neighbours differ."""
+    assert [round_of(seed) for seed in range(300)] == ROUNDS
+    assert len({(plan.shape, plan.strikes) for plan in ROUNDS}) > 290
+
+
+def test_every_fault_strikes_every_shape_that_it_can() -> None:
+    """300 rounds have each fault of each shape, more than once."""
+    for shape in Shape:
+        struck = [strike.fault for plan in ROUNDS if plan.shape is shape for strike in plan.strikes]
+        assert all(struck.count(fault) > 1 for fault in possible(shape))
+    assert set(Fault) == {strike.fault for plan in ROUNDS for strike in plan.strikes}
+
+
+def test_a_node_is_left() -> None:
+    """No round takes every node of its cluster."""
+    for plan in ROUNDS:
+        assert plan.strikes
+        lost = sum(strike.fault in NODE_LOSSES for strike in plan.strikes)
+        assert lost == 0 or lost < len(plan.shape.value)
+
+
+def test_faults_come_in_order_and_before_the_end() -> None:
+    """Strikes are sorted by the moment they wait for, which comes before the last segment."""
+    for plan in ROUNDS:
+        moments = [strike.after_segments for strike in plan.strikes]
+        assert moments == sorted(moments)
+        assert moments[-1] < SEGMENTS - 1
