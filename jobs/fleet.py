@@ -55,9 +55,9 @@ class Fleet:
     async def __aenter__(self) -> Self:
         """Open the fleet. Workers start with the first job that has something for them to do."""
         if self._pool is None:
-            from ..cluster.client.connected_pool import ConnectedPool
+            from ..cluster.host.hosted_pool import default_pool
 
-            self._pool = ConnectedPool(self._address, slots=self._workers)
+            self._pool = default_pool(self._address, self._workers)
         self._open = True
         return self
 

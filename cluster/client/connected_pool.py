@@ -53,6 +53,10 @@ class ConnectedPool(Pool):
     def notes(self) -> tuple[str, ...]:
         return () if self._connection is None else self._connection.notes
 
+    def lost(self) -> str:
+        """Say why its Ray is gone; "" while it is there, or it was never reached."""
+        return "" if self._pool is None else self._pool.lost
+
     async def start(self) -> None:
         """Connect, and make the workers ready.
 

@@ -30,13 +30,14 @@ LOST_PATIENCE_S = 60.0
 class LeaseRenewal:
     """Reports to an open ``supervisor`` repeatedly, and keeps the newest ``grants``; ``on_grants`` follows each change.
 
-    They are unrecoverable once the supervisor stays away.
+    They are unrecoverable once the supervisor stays away, and ``lost`` says why: another connection may reach it.
     """
 
     def __init__(
         self, supervisor: SupervisorClient, report: Callable[[], ClientReport], on_grants: Callable[[], None]
     ) -> None:
         self.grants = Grants({})
+        self.lost = ""
         self._supervisor = supervisor
         self._report = report
         self._on_grants = on_grants
@@ -93,7 +94,8 @@ class LeaseRenewal:
         if self._defects >= DEFECTS_MAX:
             self._accept(self._unrecoverable(f"the supervisor fails: {reason}"))
         elif silence_s > LOST_PATIENCE_S:
-            self._accept(self._unrecoverable(f"the supervisor has been out of reach: {reason}"))
+            self.lost = f"the supervisor has been out of reach: {reason}"
+            self._accept(self._unrecoverable(self.lost))
         await asyncio.sleep(AGAIN_S)
         with suppress(Exception):  # the next report fails too
             await self._supervisor.open()

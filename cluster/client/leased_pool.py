@@ -152,6 +152,11 @@ class LeasedPool(Pool):
     def notes(self) -> tuple[str, ...]:
         return self._notes
 
+    @property
+    def lost(self) -> str:
+        """Why nothing will be reached again through this connection to Ray; "" while it may be."""
+        return self._supervisor.world_is_gone() or self._lease_renewal.lost
+
     def slots_for(self, job: str) -> int:
         return self._leases.slots_for(job)
 

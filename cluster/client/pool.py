@@ -60,6 +60,9 @@ class Pool(ABC):
     def clear_demand(self, job: str) -> None:  # noqa: B027 - as above
         """Clear a job's demand."""
 
+    def prepare(self) -> None:  # noqa: B027 - as above
+        """Begin to make the workers ready, without waiting; again where an earlier start failed."""
+
     @abstractmethod
     async def start(self) -> None:
         """Make the workers ready. Calling it twice does nothing more.

@@ -1,12 +1,14 @@
 """The outcome of work, as sent back by a worker process."""
 
 import pickle
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from ...errors import CodecfleetError, InputNotFound, Retry, UsageError, WorkError
 
 ResultT = TypeVar("ResultT")
+Buffer: TypeAlias = bytes | bytearray | memoryview
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,22 +42,30 @@ def located(outcome: Outcome[Any], place: str) -> Outcome[Any]:
 
 def unreadable(error: Exception) -> Outcome[Any]:
     """Return the outcome of work that could not be unpickled."""
+    return failed(unreadable_work(error))
+
+
+def unreadable_work(error: Exception) -> UsageError:
+    """Return the error for work that could not be unpickled."""
     message = f"the work cannot be unpickled on the worker: {type(error).__name__}: {error}"
-    return failed(UsageError(message, "Define its class in a module that is installed where the workers run."))
+    return UsageError(message, "Define its class in a module that is installed where the workers run.")
 
 
-def packed(outcome: Outcome[Any]) -> bytes:
-    """Return an outcome as bytes, or the outcome of a result that does not pickle."""
+def packed(outcome: Outcome[Any], keep_aside: Callable[[pickle.PickleBuffer], object] | None = None) -> bytes:
+    """Return an outcome as bytes, or the outcome of a result that does not pickle.
+
+    ``keep_aside`` is given each large buffer, which is then not among the bytes.
+    """
     try:
-        return pickle.dumps(outcome, pickle.HIGHEST_PROTOCOL)
+        return pickle.dumps(outcome, pickle.HIGHEST_PROTOCOL, buffer_callback=keep_aside)
     except Exception as error:  # noqa: BLE001 - whatever pickling a user's result raises
         return pickle.dumps(_lost_result("pickle", error))
 
 
-def unpacked(packed_outcome: bytes) -> Outcome[Any]:
-    """Return a packed outcome, or the outcome of a result that does not unpickle."""
+def unpacked(packed_outcome: Buffer, kept_aside: Iterable[Buffer] = ()) -> Outcome[Any]:
+    """Return a packed outcome, given the buffers kept aside, or the outcome of a result that does not unpickle."""
     try:
-        outcome: Outcome[Any] = pickle.loads(packed_outcome)  # noqa: S301 - from a process of ours
+        outcome: Outcome[Any] = pickle.loads(packed_outcome, buffers=kept_aside)  # noqa: S301 - from a process of ours
     except Exception as error:  # noqa: BLE001 - whatever unpickling a user's result raises
         return _lost_result("unpickle", error)
     return outcome

@@ -5,7 +5,6 @@
 The role is ``second``; or that of a lone process: ``gpu``, ``cpu``, or ``dla#`` with the number of the worker's DLA.
 """
 
-import ctypes
 import os
 import signal
 import sys
@@ -24,6 +23,7 @@ from ...actors.media.kept_sources import KEPT
 from ...actors.nvidia.gpu import Gpu, open_gpu
 from ...actors.watchdog import process_watch
 from ...errors import CodecfleetError, DeviceError, WorkError
+from ..parent_death import end_with
 from ..probes.gpus.visible_device import show_the_gpu
 from .blobs import unpack
 from .outcome import Outcome, failed, packed, unreadable
@@ -32,8 +32,6 @@ from .second_process import Cancel, CancelAll, Cannot, Ready, RunEnded, RunWork,
 _REPORT: Final = "Please report it, with the input and the options."
 SAY_S: Final = 0.25
 """How often it reports its state, which also shows that it is alive."""
-_PR_SET_PDEATHSIG: Final = 1
-"""linux/prctl.h"""
 
 
 SECOND: Final = "second"
@@ -138,7 +136,7 @@ class _Answers:
 
 def main(descriptor: str, slots: str, first: str, role: str) -> None:
     """Serve the process ``first``, and end with it at once: unfinished work has no recipient."""
-    _die_with(int(first))
+    end_with(int(first))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process handles it
     code = 1
     try:
@@ -163,13 +161,6 @@ def keep_to_dla(dla: int) -> None:
 
     show_the_gpu(os.environ)
     warm_networks().keep_to(dla)
-
-
-def _die_with(first: int) -> None:
-    """Make the kernel kill this process when the first one ends: one that hangs in a call would not notice."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL))
-    if os.getppid() != first:  # it had ended before
-        os._exit(1)
 
 
 if __name__ == "__main__":

@@ -63,10 +63,10 @@ class AskInfer:
 
 
 async def _run(spec: InferSpec, address: str, dlas: int, progress: Callable[[int], None]) -> Answer:
-    from ..cluster.client.connected_pool import ConnectedPool
+    from ..cluster.host.hosted_pool import default_pool
     from ..jobs.infer.job import infer
 
-    pool = ConnectedPool(address, slots=None, dlas=dlas)
+    pool = default_pool(address, slots=None, dlas=dlas)
     try:
         report = await infer(spec, pool, progress=progress)
     finally:

@@ -9,7 +9,7 @@ import os
 import select
 import signal
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -91,7 +91,12 @@ class Interrupts:
         return self._state.exit_code
 
     def __enter__(self) -> Self:
-        self.listen()
+        """Take the signals over, in the main thread: Python allows signal handlers there alone."""
+        if threading.current_thread() is threading.main_thread():
+            for number in _SIGNALS:
+                if number == signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:
+                    continue  # nohup asked for it
+                self._before[number] = signal.signal(number, self._on_signal)
         return self
 
     def __exit__(
@@ -103,19 +108,6 @@ class Interrupts:
             self._timer.cancel()
         for number, handler in self._before.items():
             signal.signal(number, handler)
-
-    def listen(self) -> None:
-        """Take the signals over; call it again when something else may have taken them since, as Ray does.
-
-        Does nothing outside the main thread, where Python does not allow signal handlers.
-        """
-        if threading.current_thread() is not threading.main_thread():
-            return
-        for number in _SIGNALS:
-            if number == signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:
-                continue  # nohup asked for it
-            before = signal.signal(number, self._on_signal)
-            self._before.setdefault(number, before)
 
     def attach(self, cancel: Callable[[], object]) -> None:
         """Call ``cancel`` in the running loop on cancellation; at once if it was requested already."""
@@ -179,22 +171,13 @@ def end_at_once_on_signals(exit_code: int) -> None:
 def _last_acts(last_words: bytes = b"") -> None:
     """Kill our children, show the cursor and say ``last_words``; from any thread, without blocking or raising.
 
-    Two of a private Ray's processes would otherwise notice their parent's death only after a minute. A child that leads
-    a session of its own lives: it notices by itself, and removes what the others leave behind.
+    What the fleet's host started ends with it, and so do its files: those are not ours to kill.
     """
-    me = os.getpid()
-    ours = {child: parent for child, parent in _parents().items() if not _cleans_up(child, parent, me)}
-    for child in descendants(me, ours):
+    for child in children():
         with contextlib.suppress(OSError):
             os.kill(child, signal.SIGKILL)
     with contextlib.suppress(OSError):  # the terminal is gone, or the reader of the pipe
         _write_now(b"\x1b[?25h\r\x1b[J" * os.isatty(2) + last_words)
-
-
-def _cleans_up(child: int, parent: int, me: int) -> bool:
-    with contextlib.suppress(OSError):
-        return parent == me and os.getsid(child) == child
-    return False
 
 
 def _write_now(text: bytes) -> None:
@@ -205,18 +188,12 @@ def _write_now(text: bytes) -> None:
         os.write(2, text)
 
 
-def _parents() -> dict[int, int]:
-    parents: dict[int, int] = {}
+def children() -> list[int]:
+    """Return the processes that this one started."""
+    found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError, ValueError, IndexError):
             # The name, in parentheses, may hold anything; state and parent follow it.
-            parents[int(stat.parent.name)] = int(stat.read_text(errors="replace").rpartition(")")[2].split()[1])
-    return parents
-
-
-def descendants(ancestor: int, parents: Mapping[int, int]) -> list[int]:
-    """Return all descendants of ``ancestor``, nearest first, given every process's parent."""
-    found = [ancestor]
-    for process in found:  # it grows while it is walked
-        found.extend(child for child, parent in parents.items() if parent == process and child not in found)
-    return found[1:]
+            if int(stat.read_text(errors="replace").rpartition(")")[2].split()[1]) == os.getpid():
+                found.append(int(stat.parent.name))
+    return found

@@ -98,7 +98,6 @@ class _Run:
 
     async def _follow(self, job: JobLike) -> Report:
         async for event in job.events():
-            self._interrupts.listen()  # Ray installs its own SIGTERM handler when it starts
             self._job_name = event.job
             self.view.show(event)
         return await job

@@ -109,6 +109,7 @@ async def infer(
     await in_thread(check_output, spec.source, spec.output, overwrite=spec.overwrite)
     loadable = await in_thread(read_loadable, spec.loadable)
     stamp = await in_thread(SourceStamp.of, spec.source)
+    pool.prepare()
     plan = await in_thread(plan_inference, spec, loadable)
     await pool.start()
     job = secrets.token_hex(4)

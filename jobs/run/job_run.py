@@ -51,7 +51,8 @@ class JobRun:
         spec = self._spec
         await in_thread(check_output, spec.source, spec.output, overwrite=spec.overwrite)
         self._stamp = await in_thread(SourceStamp.of, spec.source)
-        # Whatever is wrong with the request or the source is refused before any worker is asked for.
+        # Workers become ready beside the planning; whatever is wrong with the request is refused without them.
+        self._pool.prepare()
         software = await self._events.timed("plan", in_thread(plan_transcode, spec))
         start = asyncio.create_task(self._pool.start())
         start.add_done_callback(consume_exception)

@@ -8,13 +8,14 @@ import pytest
 
 from codecfleet.cluster.client.connected_pool import leased_pool
 from codecfleet.cluster.client.pool import Pool
+from codecfleet.cluster.host.hosted_pool import HostedPool
 from codecfleet.cluster.placement.model.policy import Policy
 from codecfleet.cluster.supervisor.core.core import Core
 from codecfleet.cluster.supervisor.runner.client import LocalClient
 from codecfleet.cluster.supervisor.runner.runner import SupervisorRunner
 from codecfleet.cluster.supervisor.state.messages import RayNode
 from codecfleet.cluster.supervisor.state.settings import SupervisorSettings
-from codecfleet.testing import FakeClusterBackend, FaultyPool, LocalPool
+from codecfleet.testing import FakeClusterBackend, FakeHosts, FaultyPool, LocalPool
 
 MakePool = Callable[[int], Awaitable[Pool]]
 
@@ -29,7 +30,7 @@ def on_fake_workers(slots: int) -> Pool:
     return LeasedPool(LocalClient(shell), slots, eager=True)
 
 
-@pytest.fixture(params=["local", "faulty", "leased", pytest.param("ray", marks=pytest.mark.ray)])
+@pytest.fixture(params=["local", "faulty", "leased", "hosted", pytest.param("ray", marks=pytest.mark.ray)])
 async def make_pool(request: pytest.FixtureRequest) -> AsyncIterator[MakePool]:
     """A factory of started pools with a given number of slots; they are closed after the test."""
     async with AsyncExitStack() as pools:
@@ -37,8 +38,10 @@ async def make_pool(request: pytest.FixtureRequest) -> AsyncIterator[MakePool]:
         async def make(slots: int) -> Pool:
             if request.param == "ray":
                 pool: Pool = leased_pool(request.getfixturevalue("private_ray"), slots)
-            elif request.param == "leased":
+            elif request.param in {"leased", "hosted"}:
                 pool = on_fake_workers(slots)
+                if request.param == "hosted":
+                    pool = HostedPool(FakeHosts([pool]))
             else:
                 pool = LocalPool(slots) if request.param == "local" else FaultyPool(LocalPool(slots))
             return await pools.enter_async_context(pool)

@@ -43,6 +43,10 @@ class SupervisorClient(ABC):
     async def preview(self, demand: Demand) -> PlacementPreview:
         """Return where a demand would be placed."""
 
+    def world_is_gone(self) -> str:
+        """Return why the Ray that this client started is lost; "" while it is not, and for another Ray. Thread-safe."""
+        return ""
+
     @abstractmethod
     async def close(self) -> None:
         """Disconnect; a supervisor in this process ends with all its workers. Idempotent."""
@@ -67,6 +71,9 @@ class LocalClient(SupervisorClient):
 
     async def depart(self, client: str) -> None:
         self._runner.depart(client)
+
+    def world_is_gone(self) -> str:
+        return self._runner.world_is_gone()
 
     async def handle(self, worker: str) -> Any:
         return self._runner.handle(worker)

@@ -213,6 +213,10 @@ class SupervisorRunner:
             for wait in waits:
                 wait.cancel()
 
+    def world_is_gone(self) -> str:
+        """Return why what it acts on is lost; "" while it is not. Thread-safe."""
+        return self._backend.world_is_gone()
+
     def preview(self, demand: Demand, *, nodes_may_join: bool) -> PlacementPreview:
         """Return where a demand would be placed."""
         return self._core.preview(demand, nodes_may_join=nodes_may_join)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codecfleet.cli.interrupts import Act, Happening, Phase, State, _cleans_up, decide, descendants
+from codecfleet.cli.interrupts import Act, Happening, Phase, State, children, decide
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
@@ -65,22 +65,13 @@ def test_no_story_cancels_or_exits_twice(story: list[int | Happening]) -> None:
     assert (state.phase is Phase.KILLED) == (Act.EXIT in acts)
 
 
-def test_descendants_are_children_and_theirs_alone() -> None:
-    """A forced exit ends our own tree of processes, however a table of parents may look."""
-    parents = {1: 0, 10: 1, 11: 10, 12: 10, 13: 12, 20: 1, 21: 20, 30: 30, 0: 0}
-    assert descendants(10, parents) == [11, 12, 13]
-    assert descendants(13, parents) == []
-    assert descendants(30, parents) == []
-
-
-def test_a_process_that_cleans_up_is_spared() -> None:
-    """A forced exit spares a child in a session of its own, and nothing else of ours."""
-    sleeper = [sys.executable, "-c", "import signal; signal.pause()"]
-    ours, own = subprocess.Popen(sleeper), subprocess.Popen(sleeper, start_new_session=True)
-    me = os.getpid()
-    with ours, own:
-        assert [_cleans_up(each.pid, me, me) for each in (ours, own)] == [False, True]
-        assert not _cleans_up(own.pid, me + 1, me)
-        ours.kill()
-        own.kill()
-    assert not _cleans_up(own.pid, me, me)
+def test_a_forced_exit_ends_our_children() -> None:
+    """Those alone: a grandchild may be the one that cleans up behind a child."""
+    program = "import subprocess, sys; print(subprocess.Popen(['sleep', '60']).pid, flush=True); sys.stdin.read()"
+    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        grandchild = int(child.stdout.readline())
+        found = children()
+        os.kill(grandchild, signal.SIGKILL)
+    assert child.pid in found
+    assert grandchild not in found

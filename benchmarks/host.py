@@ -1,0 +1,85 @@
+"""Time a result's way from a fleet's host to the fleet: the channel alone, between two processes.
+
+``python benchmarks/host.py``; README.md beside this file says what each number means.
+"""
+
+import argparse
+import asyncio
+import os
+import socket
+import sys
+import time
+from pickle import PickleBuffer
+
+import numpy as np
+from bench.machine import describe_run, described_lines
+from bench.table import number, save_results, table_lines
+
+from codecfleet.cluster.host.wire import Channel, MessageKind
+
+SIZES = {"an answer without a picture": 1 << 10, "a raw 1080p frame": 1920 * 1080 * 3 // 2, "a segment": 4 << 20}
+
+
+def main() -> int:
+    """Run what the command line asks for; return the exit code."""
+    options = _parser().parse_args()
+    document = describe_run(None)
+    print("\n".join(described_lines(document)))
+    took_ms = {name: sorted(_timed(size, options.repeats)) for name, size in SIZES.items()}
+    document |= {"bytes": SIZES, "took_ms": took_ms}
+    rows = [
+        [name, str(size), number(took_ms[name][0], 2), number(took_ms[name][options.repeats // 2], 2)]
+        for name, size in SIZES.items()
+    ]
+    print("\n".join(["", *table_lines(["result", "bytes", "least ms", "median ms"], rows)]))
+    if options.save:
+        print(f"\nsaved: {save_results(options.save, document)}")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=100, metavar="N", help="results of each size (default: 100)")
+    parser.add_argument("--save", metavar="NAME", help="also write benchmarks/results/NAME.json")
+    return parser
+
+
+def _timed(size: int, repeats: int) -> list[float]:
+    """Return how many milliseconds each result took, from the request to its last byte."""
+    ours, theirs = socket.socketpair()
+    child = os.fork()
+    if child == 0:
+        ours.close()
+        asyncio.run(_answer(Channel(theirs), size))
+        os._exit(0)
+    theirs.close()
+    try:
+        return asyncio.run(_ask(Channel(ours), repeats))
+    finally:
+        os.waitpid(child, 0)
+
+
+async def _answer(channel: Channel, size: int) -> None:
+    """Send a result whenever asked, until the other side is gone."""
+    writing = asyncio.create_task(channel.write())
+    result = np.ones(size, np.uint8)
+    while (message := await channel.read()) is not None:
+        channel.send(MessageKind.ANSWER, message.number, PickleBuffer(result))
+    writing.cancel()
+
+
+async def _ask(channel: Channel, repeats: int) -> list[float]:
+    writing = asyncio.create_task(channel.write())
+    took_ms = []
+    for asked in range(repeats):
+        began_s = time.perf_counter()
+        channel.send(MessageKind.ASK, asked)
+        await channel.read()
+        took_ms.append((time.perf_counter() - began_s) * 1e3)
+    writing.cancel()
+    channel.close()
+    return took_ms
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,250 @@
+"""The default pool of a fleet: Ray lives in a host process, not in the user's.
+
+The process that holds Ray's driver dies with its Ray node or control service. So it is one of our own, and when it is
+gone a new one is started: work that ran is lost as with its worker, and the jobs go on.
+"""
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import TypeVar, cast
+
+from ...actors.device.work import Work
+from ...errors import Cancelled, CodecfleetError, FleetUnavailable, UsageError, WorkerLost
+from ..client.pool import Pool
+from ..placement.model.demand import Demand
+from ..placement.model.preview import PlacementPreview
+from .life import Closed, Event, HostEnded, HostPhase, HostStarted, Life, Refused, Rest, Rested, Spawn, Wanted, decide
+from .link import HostLink, HostLost
+from .process import HostProcess, start_process
+from .serving import JobState, PoolState
+
+ResultT = TypeVar("ResultT")
+
+_AGAIN = "A new one is started; the same work may be submitted again."
+_NO_JOB = JobState(0, "")
+
+
+class HostedPool(Pool):
+    """Has a host process that connects to Ray, and starts another when that ends.
+
+    Args:
+        spawn: starts a host's process; called in the event loop's thread, with which the process ends.
+        rest: waits that many seconds.
+        now_s: a monotonic clock.
+    """
+
+    def __init__(
+        self,
+        spawn: Callable[[], HostProcess],
+        *,
+        rest: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._spawn = spawn
+        self._rest = rest
+        self._now_s = now_s
+        self._life = Life()
+        self._changed = asyncio.Event()
+        self._link: HostLink | None = None
+        self._state = PoolState()
+        self._notes: tuple[str, ...] = ()
+        self._demands: dict[str, Demand] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._closing: asyncio.Task[None] | None = None
+
+    @property
+    def slots(self) -> int:
+        return self._said().slots
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return self._said().notes + self._notes
+
+    def prepare(self) -> None:
+        self._happen(Wanted())
+
+    async def start(self) -> None:
+        """Wait until a host is connected and its workers are ready.
+
+        Raises:
+            FleetUnavailable: there is nothing to run on.
+            UsageError: the address makes no sense, or the pool is closed.
+        """
+        self._refuse_if_closed()
+        if self._life.phase is HostPhase.ABSENT:
+            self.prepare()
+        await self._ready()
+
+    def slots_for(self, job: str) -> int:
+        return self._said().jobs.get(job, _NO_JOB).slots if self._life.phase is HostPhase.READY else 0
+
+    async def more_slots(self, job: str, beyond: int) -> None:
+        await self._ask("more_slots", job, beyond)
+
+    def waits_for(self, job: str) -> str:
+        if self._life.phase is not HostPhase.READY and self._life.lost:
+            return f"Ray is started again: {self._life.lost}"
+        return self._said().jobs.get(job, _NO_JOB).waits_for
+
+    async def preview(self, demand: Demand) -> PlacementPreview:
+        return cast("PlacementPreview", await self._ask("preview", demand))
+
+    def set_demand(self, demand: Demand) -> None:
+        if self._demands.get(demand.job) != demand:
+            self._demands[demand.job] = demand
+            self._tell("set_demand", demand)
+
+    def clear_demand(self, job: str) -> None:
+        self._demands.pop(job, None)
+        self._tell("clear_demand", job)
+
+    async def submit(self, work: Work[ResultT]) -> ResultT:
+        """Run ``work`` on a worker of the host's; large NumPy arrays in the result are read-only.
+
+        Raises:
+            WorkerLost: its worker, or the host, died.
+            FleetUnavailable: nothing is left to run on.
+            UsageError: the work does not pickle, or the pool is closed.
+            Cancelled: the pool was closed while the work waited or ran.
+            CodecfleetError: raised by the work; its other errors arrive as WorkError.
+        """
+        self._refuse_if_closed()
+        link = await self._ready()
+        try:
+            return await link.submit(work)
+        except HostLost as lost:
+            if self._life.error is not None:
+                raise self._life.error from None
+            raise WorkerLost(f"the host of {work.label}'s worker is gone: {lost}", _AGAIN) from None
+
+    async def progress(self, job: str) -> Mapping[str, int]:
+        return cast("Mapping[str, int]", await self._ask_about_runs("progress", job) or {})
+
+    async def stations(self, job: str) -> Mapping[str, str]:
+        return cast("Mapping[str, str]", await self._ask_about_runs("stations", job) or {})
+
+    async def write_off(self, job: str, label: str, reason: str) -> None:
+        await self._ask_about_runs("write_off", job, label, reason)
+
+    def found_wrong(self, job: str, label: str, reason: str) -> None:
+        self._tell("found_wrong", job, label, reason)
+
+    async def aclose(self) -> None:
+        """End the host with everything that it started; one that is still starting is killed. Idempotent."""
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._close())
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
+        was_ready = self._life.phase is HostPhase.READY
+        self._happen(Closed())
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._link is not None:
+            await self._link.close(at_once=not was_ready)
+
+    def _happen(self, event: Event) -> None:
+        self._life, effects = decide(self._life, event, self._now_s())
+        self._changed.set()
+        self._changed = asyncio.Event()
+        for effect in effects:
+            task = asyncio.create_task(self._begin() if isinstance(effect, Spawn) else self._pause(effect))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _pause(self, rest: Rest) -> None:
+        await self._rest(rest.seconds)
+        self._happen(Rested())
+
+    async def _begin(self) -> None:
+        """Start a host, and its pool."""
+        try:
+            link = self._link = HostLink(self._spawn(), self._ended)
+            await link.ask("start")
+        except HostLost:
+            return  # ``_ended`` was told
+        except OSError as error:
+            message = f"the process that is to hold Ray did not start: {error}"
+            self._happen(Refused(FleetUnavailable(message, "Check the limits on memory and processes.")))
+        except CodecfleetError as error:
+            self._link = None
+            await link.close(at_once=False)
+            self._happen(Refused(error))
+        else:
+            for demand in self._demands.values():
+                link.tell("set_demand", demand)
+            self._happen(HostStarted())
+
+    def _ended(self, link: HostLink, reason: str) -> None:
+        if link is not self._link:
+            return  # it was refused, and closed
+        if self._life.phase is HostPhase.READY:
+            self._notes += (f"the process that holds Ray was replaced during the run: {reason}",)
+        self._link = None
+        self._happen(HostEnded(reason))
+
+    async def _ready(self) -> HostLink:
+        """Return the host once it is ready, which it may be already."""
+        while self._life.phase is not HostPhase.READY or self._link is None:
+            if self._life.phase is HostPhase.CLOSED:
+                raise Cancelled("the pool was closed")
+            if self._life.phase is HostPhase.FAILED and self._life.error is not None:
+                raise self._life.error
+            if self._life.phase is HostPhase.ABSENT:
+                raise FleetUnavailable("the pool is not started", "Start it first.")
+            await self._changed.wait()
+        return self._link
+
+    async def _ask(self, method: str, *arguments: object) -> object:
+        """Ask the host; a new one is asked again."""
+        while True:
+            link = await self._ready()
+            try:
+                return await link.ask(method, *arguments)
+            except HostLost:
+                continue
+
+    async def _ask_about_runs(self, method: str, *arguments: object) -> object:
+        """Ask the host about what runs there; None where nothing does, since there is none."""
+        if self._life.phase is not HostPhase.READY or self._link is None:
+            return None
+        try:
+            return await self._link.ask(method, *arguments)
+        except (HostLost, CodecfleetError):
+            return None
+
+    def _tell(self, method: str, *arguments: object) -> None:
+        if self._life.phase is HostPhase.READY and self._link is not None:
+            self._link.tell(method, *arguments)
+
+    def _said(self) -> PoolState:
+        """Return what the host says; until another is ready, what the last one said."""
+        if self._life.phase is HostPhase.READY and self._link is not None:
+            self._state = self._link.state
+        return self._state
+
+    def _refuse_if_closed(self) -> None:
+        if self._closing is not None:
+            raise UsageError("the pool is closed")
+
+
+def default_pool(address: str | None, slots: int | None, *, dlas: int = 0) -> Pool:
+    """Return the pool for a fleet in this process; the arguments are ``ConnectedPool``'s.
+
+    A Ray driver, task, actor or job uses its own connection. Elsewhere no Ray comes into the process.
+    """
+    if _holds_ray():
+        from ..client.connected_pool import ConnectedPool  # noqa: PLC0415 - only Ray's own processes need it
+
+        return ConnectedPool(address, slots, dlas=dlas)
+    return HostedPool(partial(start_process, address, slots, dlas))
+
+
+def _holds_ray() -> bool:
+    is_connected = getattr(sys.modules.get("ray"), "is_initialized", bool)
+    return is_connected() or "RAY_JOB_CONFIG_JSON_ENV_VAR" in os.environ

@@ -1,0 +1,147 @@
+"""A fleet's host: what the user's process keeps, what the deaths of Ray's processes cost, and what is left."""
+
+import json
+import signal
+import subprocess
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from fractions import Fraction
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.sweeps import swept
+
+from .limit_jobs import film, spec_of, transcode
+from .test_embedded import alive, places, run, script, written
+from .test_killed_programs import family, gone, long_job, program, wait_for
+
+__all__ = ["film", "places"]
+
+pytestmark = pytest.mark.ray
+
+FLEET = """
+import logging, sys, threading
+from codecfleet.cluster.host.hosted_pool import default_pool
+
+def state():
+    handlers = [signal.getsignal(number) for number in range(1, signal.NSIG)]
+    levels = {name: logging.getLogger(name).level for name in logging.root.manager.loggerDict}
+    return dict(os.environ), handlers, dispositions(), levels, logging.root.level, os.getcwd()
+
+def descriptors():
+    return sorted(os.listdir("/proc/self/fd"))
+"""
+
+
+def is_host(process: psutil.Process) -> bool:
+    """Return whether this is the process that holds Ray."""
+    return "codecfleet.cluster.host" in " ".join(process.cmdline())
+
+
+def test_nothing_of_ray_in_the_users_process(places: Mapping[str, str]) -> None:
+    """No import, handler, variable or log level changes while a fleet runs; afterwards no descriptor or file is left.
+
+    Work of classes that only the user's process can import gives results of such classes too.
+    """
+    facts, done = run(
+        """
+        async def main():
+            before, files = state(), descriptors()
+            pool = default_pool("local", 2)
+            async with pool:
+                process = await pool.submit(works.Ask(job="j", label="a"))
+                try:
+                    await pool.submit(works.Crash(job="j", label="b"))
+                except Exception as error:
+                    lost = type(error).__name__
+                array = await pool.submit(works.MakeArray(job="j", label="c", length=1 << 20))
+                during, processes = state(), tree()
+                addresses = listening([psutil.Process(), *processes])
+            left = [p.pid for p in processes if p.is_running() and p.status() != "zombie"]
+            tell(same=before == during == state(), files=descriptors() == files, left=left, lost=lost,
+                 addresses=addresses, elsewhere=process != os.getpid(), writeable=array.flags.writeable,
+                 ray=[name for name in sys.modules if name.split(".")[0] == "ray"], notes=pool.notes)
+        asyncio.run(main())
+        """,
+        places,
+        first=FLEET,
+    )
+    addresses = set(facts.pop("addresses"))
+    assert addresses <= {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
+    assert facts == {
+        "same": True,
+        "files": True,
+        "left": [],
+        "lost": "WorkerLost",
+        "elsewhere": True,
+        "writeable": False,
+        "ray": [],
+        "notes": [],
+    }
+    assert written(places) == []
+    assert (done.stdout.count("\n"), done.stderr) == (1, "")
+
+
+def test_a_killed_client_leaves_no_process(places: Mapping[str, str]) -> None:
+    """After a SIGKILL of the user's process, its host and all of Ray are gone within seconds, files too."""
+    command = script(
+        """
+        async def main():
+            pool = default_pool("local", 1)
+            await pool.start()
+            tell(pids=[p.pid for p in tree()])
+            await asyncio.sleep(60)
+        asyncio.run(main())
+        """,
+        FLEET,
+    )
+    with subprocess.Popen(command, env=dict(places), stdout=subprocess.PIPE, text=True) as client:
+        assert client.stdout is not None
+        pids = json.loads(client.stdout.readline())["pids"]
+        client.send_signal(signal.SIGKILL)
+    assert len(pids) >= 5
+    until = time.monotonic() + 10
+    while (alive(pids) or written(places)) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert alive(pids) == []
+    assert written(places) == []
+
+
+@pytest.mark.parametrize("victim", swept(["raylet", "gcs_server", "host"]))
+def test_ray_dies_in_the_middle(victim: str, film: Path) -> None:
+    """With one of Ray's own processes killed in the middle, a job ends with the same bytes and says what happened."""
+    out = film.parents[1] / "out"
+    whole = transcode(spec_of(film, out / "whole.mp4", segment_s=Fraction(1), scale=(480, 270)))
+    with program(*long_job(film, "killed.mp4")) as process:
+        wait_for(process, "segment_finished")
+        below = family(process)
+        next(p for p in below if (is_host(p) if victim == "host" else p.name() == victim)).kill()
+        rest, err = process.communicate(timeout=120)
+    done = json.loads(rest.splitlines()[-1])
+    assert (process.returncode, done["event"]) == (0, "done"), err
+    assert done["report"]["proof"]["output_sha256"] == whole.proof.output_sha256
+    assert (out / "killed.mp4").read_bytes() == (out / "whole.mp4").read_bytes()
+    assert ["was replaced during the run" in warning["message"] for warning in done["report"]["warnings"]] == [True]
+    assert len(list(out.iterdir())) == 2
+    assert gone(below)
+
+
+def test_every_host_dies(film: Path) -> None:
+    """A fleet that loses host after host gives up in one line, and nothing is left."""
+    out = film.parents[1] / "out"
+    with program(film, out / "o.mp4") as process:
+        until = time.monotonic() + 60
+        while process.poll() is None and time.monotonic() < until:
+            for child in psutil.Process(process.pid).children():
+                with suppress(psutil.Error):  # it has just ended
+                    if is_host(child):
+                        child.kill()
+            time.sleep(0.05)
+        _, err = process.communicate(timeout=10)
+    assert process.returncode == 5
+    (line,) = err.splitlines()
+    assert "the process that holds Ray ended 4 times in a row" in line
+    assert list(out.iterdir()) == []
