@@ -3,8 +3,8 @@
     CodecfleetError
     ├── UsageError       exit code 2
     ├── InputError       3: InputNotFound, InputUnreadable, InputRefused, InputDamaged
-    ├── RequestError     4: NoVideoTrack, NotEnoughMemory, OutputExists, OutputUnwritable, Unsupported,
-    │                      WouldLose
+    ├── RequestError     4: NoVideoTrack, NotEnoughMemory, OutputExists, OutputInUse, OutputUnwritable, JournalRefused,
+    │                      Unsupported, WouldLose
     ├── WorkError        5: WorkerLost, DeadlineMissed, SegmentFailed, EncoderFailed, ProofFailed, StorageFailed,
     │   │                   FleetUnavailable
     │   ├── WorkerLost      WorkerOutOfMemory, WorkerBroken, ProcessKilled
@@ -37,9 +37,11 @@ __all__ = [
     "InputNotFound",
     "InputRefused",
     "InputUnreadable",
+    "JournalRefused",
     "NoVideoTrack",
     "NotEnoughMemory",
     "OutputExists",
+    "OutputInUse",
     "OutputUnwritable",
     "ProcessKilled",
     "ProofFailed",
@@ -135,6 +137,14 @@ class NotEnoughMemory(RequestError):
 
 class OutputExists(RequestError):
     """Something already has the output's name."""
+
+
+class OutputInUse(RequestError):
+    """Another job writes the same output now."""
+
+
+class JournalRefused(RequestError):
+    """Unfinished work lies there of another input, other options or another encoder."""
 
 
 class OutputUnwritable(RequestError):

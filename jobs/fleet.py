@@ -2,6 +2,8 @@
 
 import asyncio
 import secrets
+from collections.abc import Callable
+from functools import partial
 from os import PathLike
 from types import TracebackType
 from typing import Self
@@ -64,14 +66,17 @@ class Fleet:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Cancel the jobs that still run, and release the workers."""
-        await self.aclose()
+        """Cancel the jobs that still run, and release the workers; after an error, what they have finished stays."""
+        await self._aclose(keep=kind is not None)
 
     async def aclose(self) -> None:
         """Cancel the jobs that still run, and release the workers. Idempotent."""
+        await self._aclose(keep=False)
+
+    async def _aclose(self, *, keep: bool) -> None:
         self._open = False
         for job in list(self._jobs):
-            await job.cancel()
+            await job.cancel(keep=keep)
         if self._pool is not None:
             await self._pool.aclose()
 
@@ -85,18 +90,20 @@ class Fleet:
             raise UsageError("the fleet is not open", "Use it as `async with Fleet() as fleet:`.")
         name = secrets.token_hex(4)
         spec = spec.resolved()
-        job = Job(name, spec, lambda channel: self._run(name, spec, channel))
+        job = Job(name, spec, partial(self._run, name, spec))
         self._jobs.add(job)
         job.on_end(self._jobs.discard)
         return job
 
-    async def _run(self, name: str, spec: TranscodeSpec, channel: EventChannel) -> Report:
+    async def _run(
+        self, name: str, spec: TranscodeSpec, channel: EventChannel, keeps_if_cancelled: Callable[[], bool]
+    ) -> Report:
         async with self._jobs_at_once:
             if self._pool is None:
                 raise UsageError("the fleet was closed")
             from .run.job_run import JobRun
 
-            return await JobRun(name, spec, self._pool, channel).run()
+            return await JobRun(name, spec, self._pool, channel, keeps_if_cancelled).run()
 
 
 def transcode(

@@ -14,16 +14,19 @@ from .request.spec import TranscodeSpec
 class Job:
     """A job that was submitted: await it for its report, listen to its events, or cancel it."""
 
-    def __init__(self, job: str, spec: TranscodeSpec, run: "Callable[[EventChannel], Awaitable[Report]]") -> None:
+    def __init__(
+        self, job: str, spec: TranscodeSpec, run: "Callable[[EventChannel, Callable[[], bool]], Awaitable[Report]]"
+    ) -> None:
         self.id = job
         self.spec = spec
         self._channel = EventChannel()
         self._cancelling = False
+        self._keeps = False
         self._task = asyncio.create_task(self._run(run), name=f"codecfleet {job}")
 
-    async def _run(self, run: "Callable[[EventChannel], Awaitable[Report]]") -> Report:
+    async def _run(self, run: "Callable[[EventChannel, Callable[[], bool]], Awaitable[Report]]") -> Report:
         try:
-            return await run(self._channel)
+            return await run(self._channel, lambda: self._keeps)
         finally:
             await self._channel.close()
 
@@ -35,11 +38,14 @@ class Job:
         """Yield everything that happened and happens, from the start; ends when the job ends, however it does."""
         return self._channel.listen()
 
-    async def cancel(self) -> None:
-        """Stop the job: its work is cancelled, its files are removed. Returns when that is done. Idempotent."""
+    async def cancel(self, *, keep: bool = False) -> None:
+        """Stop the job: its work is cancelled, its files are removed. Returns when that is done. Idempotent.
+
+        With ``keep`` finished segments stay in its work location, and the same job, submitted again, goes on from them.
+        """
         # Once: a second cancellation would break into the clean-up of the first.
         if not self._cancelling:
-            self._cancelling = True
+            self._cancelling, self._keeps = True, keep
             self._task.cancel()
         await asyncio.wait([self._task])
 

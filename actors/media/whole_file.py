@@ -1,5 +1,6 @@
 """Files that appear complete or not at all."""
 
+import errno
 import os
 import secrets
 from contextlib import suppress
@@ -24,3 +25,15 @@ def write_whole(path: Path, content: bytes) -> None:
         with suppress(OSError):
             part.unlink(missing_ok=True)
         raise
+
+
+def sync_folder(folder: Path) -> None:
+    """Have the names in a folder survive a loss of power."""
+    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(opened)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # some network file systems sync names with the files
+            raise
+    finally:
+        os.close(opened)

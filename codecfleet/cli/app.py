@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 SUMMARIES: Final = {
     "transcode": "Encode INPUT into OUTPUT, segment by segment on many workers, and prove that nothing is missing.",
+    "resume": "Go on with a job that was killed, interrupted or failed, from what it had finished.",
+    "jobs": "List, show or remove unfinished work: what interrupted jobs have left.",
     "probe": "Show what is in a file: tracks, timeline, random access points, colour, and oddities found.",
     "plan": "Show segments and cuts, what would be lost or changed, and where it would run and why. Runs nothing.",
     "verify": "Prove OUTPUT against INPUT: frames, times, order, picture similarity, audio, metadata.",
@@ -40,10 +42,11 @@ SUMMARIES: Final = {
 def _commands(name: str) -> Commands:
     """Import the module that has a command."""
     match name:
-        case "transcode":
+        case "transcode" | "resume" | "jobs":
             from . import transcode as cli_transcode
+            from . import unfinished as cli_unfinished
 
-            return cli_transcode.COMMANDS
+            return {**cli_transcode.COMMANDS, **cli_unfinished.COMMANDS}
         case "plan":
             from . import plan as cli_plan
 

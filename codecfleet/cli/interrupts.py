@@ -78,6 +78,8 @@ class Interrupts:
     """
 
     def __init__(self, exit_now: Callable[[int], None]) -> None:
+        self.next_step = ""
+        """What to do after a forced exit, in words."""
         self._exit_now = exit_now
         self._state = State()
         self._cancel: Callable[[], object] | None = None
@@ -146,7 +148,8 @@ class Interrupts:
     def _do(self, act: Act) -> None:
         if act is Act.EXIT:
             code = self._state.exit_code or 0
-            _last_acts(b"codecfleet: error: interrupted.\n" if code and not self._over else b"")
+            line = f"codecfleet: error: interrupted. {self.next_step}".rstrip() + "\n"
+            _last_acts(os.fsencode(line) if code and not self._over else b"")
             self._exit_now(code)
             return
         self._timer = threading.Timer(_CANCEL_WITHIN_S, self._happen, (Happening.DEADLINE,))

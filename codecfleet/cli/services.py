@@ -33,8 +33,8 @@ class JobLike(Protocol):
 
     def __await__(self) -> "Generator[Any, None, Report]": ...
 
-    async def cancel(self) -> None:
-        """Stop the job; when it returns, the job's files are gone."""
+    async def cancel(self, *, keep: bool = False) -> None:
+        """Stop the job; when it returns, its files are gone, or with ``keep`` all but what it goes on from."""
         ...
 
 
@@ -100,6 +100,27 @@ def _survey(address: str) -> "Inventory":
     from ..cluster.operate.probe import survey_cluster
 
     return asyncio.run(survey_cluster(address))
+
+
+def _unfinished_spec(work: str) -> "TranscodeSpec":
+    from ..jobs.journal.found_work import unfinished_spec
+
+    return unfinished_spec(work)
+
+
+def _jobs(action: str, place: str) -> Answer:
+    from ..console.work_text import work_lines, work_rows
+    from ..jobs.journal.found_work import find_work, remove_work, work_at
+
+    if action == "show":
+        work = work_at(place)
+        return Answer(work_lines(work), {"schema": 1, "jobs": [work.to_json()]})
+    if action == "clean":
+        removed, kept = remove_work(place)
+        lines = [f"removed {each}" for each in removed] + [f"in use: {each}" for each in kept]
+        return Answer(lines or ["nothing to remove"], {"schema": 1, "removed": removed, "in_use": kept})
+    found = find_work(place)
+    return Answer(work_rows(found), {"schema": 1, "jobs": [each.to_json() for each in found]})
 
 
 def _verify(pair: "VerifyRequest", progress: Callable[[int], None]) -> Answer:
@@ -180,6 +201,10 @@ class Services:
     plan: "Callable[[TranscodeSpec, PlanOn], Answer]" = _plan
     verify: "Callable[[VerifyRequest, Callable[[int], None]], Answer]" = _verify
     """Compares two files; calls its second argument with the number of frames compared so far."""
+    unfinished_spec: "Callable[[str], TranscodeSpec]" = _unfinished_spec
+    """Returns the request of the job whose work lies at a location."""
+    jobs: Callable[[str, str], Answer] = _jobs
+    """Lists, shows or removes unfinished work: action, place."""
     reports: "Callable[[Machines], Sequence[NodeReport | SilentNode]]" = _reports
     status: Callable[[str | None], Answer] = _status
     watch: Callable[[str | None, Callable[[Answer], None], float], Awaitable[None]] = _watch

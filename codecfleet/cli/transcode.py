@@ -2,14 +2,15 @@
 
 import asyncio
 import contextlib
+import shlex
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Final, TextIO
 
 from ..console.live import JsonView, PlainView, RichView, View
 from ..console.output import Output, ReaderGone, is_terminal, json_line
 from ..errors import StorageFailed, UsageError
-from ..jobs.report.events import Failed
+from ..jobs.report.events import Event, Failed, JournalOpened, SegmentFinished, WorkKept
 from ..jobs.report.report import Report
 from ..jobs.request.parts import RULES, RUN
 from ..jobs.request.spec import TranscodeSpec
@@ -18,6 +19,8 @@ from .interrupts import Interrupts
 from .params import address_of, flag, named, with_spec_options
 from .report_file import ReportFile
 from .services import Commands, JobLike, Services
+
+_START_AGAIN: Final = "Nothing was published; run the same command to start again."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +82,8 @@ class _Run:
         self._job: JobLike | None = None
         self._job_name = ""
         self._stopping: asyncio.Future[None] | None = None
+        self._work = ""
+        self._kept = ""
 
     async def drive(self) -> None:
         self._task = asyncio.current_task()
@@ -89,7 +94,7 @@ class _Run:
             try:
                 report = await self._follow(self._job)
             except ReaderGone:
-                await self._job.cancel()
+                await self._job.cancel(keep=True)
                 raise
             finally:
                 if self._stopping is not None:
@@ -99,8 +104,19 @@ class _Run:
     async def _follow(self, job: JobLike) -> Report:
         async for event in job.events():
             self._job_name = event.job
+            self._see(event)
             self.view.show(event)
         return await job
+
+    def _see(self, event: Event) -> None:
+        match event:
+            case JournalOpened(work=work, restored=restored):
+                self._work = work
+                self._interrupts.next_step = continue_step(work) if restored else ""
+            case SegmentFinished() if self._work:
+                self._interrupts.next_step = continue_step(self._work)
+            case WorkKept(work=work):
+                self._kept = work
 
     def _finish(self, report: Report) -> None:
         # Before the fleet closes: the proof need not wait for Ray's shutdown.
@@ -116,13 +132,15 @@ class _Run:
         """Cancel the job, or its start; in the event loop."""
         self.view.note("cancelling; press Ctrl-C again to stop at once")
         if self._job is not None:
-            self._stopping = asyncio.ensure_future(self._job.cancel())
+            self._stopping = asyncio.ensure_future(self._job.cancel(keep=True))
         elif self._task is not None:
             self._task.cancel()
 
     def failed(self, error: BaseException, stdout: TextIO, stderr: TextIO) -> int:
-        step = "Nothing was published; run the same command to start again."
-        failure = failure_of(error, self._interrupts.exit_code, interrupted_step=step)
+        failure = failure_of(error, self._interrupts.exit_code, interrupted_step=_START_AGAIN)
+        if self._kept:
+            before = "" if failure.next_step == _START_AGAIN else f"{failure.next_step} "
+            failure = replace(failure, next_step=before + continue_step(self._kept))
         event = Failed(
             job=self._job_name,
             at_s=round(time.monotonic() - self._started_s, 3),
@@ -138,34 +156,50 @@ class _Run:
         return failure.exit_code
 
 
+def continue_step(work: str) -> str:
+    """Return what to type to go on with what is finished."""
+    return f"What is finished is kept: `codecfleet resume {shlex.quote(work)}`, or the same command, continues it."
+
+
+def check_views(*, as_json: bool, quiet: bool) -> None:
+    """Raise UsageError where both are asked for."""
+    if as_json and quiet:
+        raise UsageError("--json and --quiet exclude each other", "Leave one of them out.")
+
+
+ReportOption = Annotated[
+    str | None,
+    named(
+        "--report",
+        "FILE.json",
+        "Write the whole report here, completely or not at all; an older one is replaced. A pipe or a device "
+        "gets it as a stream. Default: none.",
+        RULES,
+    ),
+]
+EventsFlag = Annotated[
+    bool, flag("--json", "Print one JSON event a line on stdout, for programs: docs/events.md.", RULES)
+]
+QuietFlag = Annotated[bool, flag("--quiet", "Print nothing but an error; warnings are in the report.", RULES)]
+AddressOption = Annotated[
+    str | None,
+    address_of(
+        "Use this Ray cluster, host:port, or auto for the one on this machine: docs/fleet.md. Default: the "
+        "environment's RAY_ADDRESS, else a private Ray.",
+        RUN,
+    ),
+]
+
+
 def _transcode(
     spec: TranscodeSpec,
     *,
-    report: Annotated[
-        str | None,
-        named(
-            "--report",
-            "FILE.json",
-            "Write the whole report here, completely or not at all; an older one is replaced. A pipe or a device "
-            "gets it as a stream. Default: none.",
-            RULES,
-        ),
-    ] = None,
-    as_json: Annotated[
-        bool, flag("--json", "Print one JSON event a line on stdout, for programs: docs/events.md.", RULES)
-    ] = False,
-    quiet: Annotated[bool, flag("--quiet", "Print nothing but an error; warnings are in the report.", RULES)] = False,
-    address: Annotated[
-        str | None,
-        address_of(
-            "Use this Ray cluster, host:port, or auto for the one on this machine: docs/fleet.md. Default: the "
-            "environment's RAY_ADDRESS, else a private Ray.",
-            RUN,
-        ),
-    ] = None,
+    report: ReportOption = None,
+    as_json: EventsFlag = False,
+    quiet: QuietFlag = False,
+    address: AddressOption = None,
 ) -> Transcode:
-    if as_json and quiet:
-        raise UsageError("--json and --quiet exclude each other", "Leave one of them out.")
+    check_views(as_json=as_json, quiet=quiet)
     return Transcode(spec=spec, address=address, report_path=report, as_json=as_json, quiet=quiet)
 
 

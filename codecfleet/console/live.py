@@ -8,10 +8,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, TextIO
 
 from ..errors import StorageFailed
-from ..jobs.report.events import Done, Event, Planned, Progress, SegmentFinished, Warned
+from ..jobs.report.events import Done, Event, JournalOpened, Planned, Progress, SegmentFinished, Warned
 from ..jobs.report.report import Report
 from .output import Output, ReaderGone, json_line
-from .text import one_line, pace_text, planned_text, proof_lines, segment_text
+from .text import one_line, pace_text, planned_text, proof_lines, restored_text, segment_text
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -86,6 +86,8 @@ class _PersonView(View):
             case Planned():
                 self._plan = event
                 self.note(planned_text(event))
+            case JournalOpened() if event.restored or event.redone:
+                self.note(restored_text(event))
             case Warned():
                 self._shown.add(event.message)
                 self.note(f"warning: {event.message} [{event.code}]", style="yellow")

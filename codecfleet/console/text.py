@@ -6,7 +6,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from ..jobs.report.events import Planned, Progress, SegmentFinished
+    from ..jobs.report.events import JournalOpened, Planned, Progress, SegmentFinished
     from ..jobs.report.report import Report, TrackReport, Warning_
 
 
@@ -56,6 +56,12 @@ def planned_text(event: "Planned") -> str:
     )
 
 
+def restored_text(event: "JournalOpened") -> str:
+    """Return in one line what an earlier run of the job has left to this one."""
+    restored = f"{_count(event.restored, 'segment')} finished by an earlier run"
+    return f"continuing: {restored}, {event.redone} to be done again"
+
+
 def segment_text(event: "SegmentFinished") -> str:
     """Return a finished segment in one line."""
     size = bytes_text(event.payload_bytes)
@@ -76,6 +82,7 @@ def proof_lines(report: "Report", report_path: str | None, shown: frozenset[str]
         ("times", f"{_decimal(proof.first_pts_s)} s to {_decimal(proof.last_pts_s)} s, {times}"),
         ("seams", f"{proof.seams_equal} of {proof.seams} agree picture by picture" if proof.seams else ""),
         ("SHA-256", proof.output_sha256),
+        ("continued", _resumed_text(report)),
         ("engines", _engines_text(report)),
         ("speed", _speed_of_report(report)),
         ("tracks", _tracks_text(report.tracks)),
@@ -107,6 +114,13 @@ def _engines_text(report: "Report") -> str:
     if not on_device and not encoder.endswith("_nvenc"):
         return f"no GPU: {report.gpu_refusal}" if report.gpu_refusal else ""
     return f"NVDEC decoded {on_device} of {_count(len(report.segments), 'segment')}, {encoder} encoded"
+
+
+def _resumed_text(report: "Report") -> str:
+    """Return what an earlier run of the job had done; "" where there was none."""
+    if report.resumed is None:
+        return ""
+    return f"{_count(report.resumed.restored, 'segment')} of an earlier run, {report.resumed.redone} done again"
 
 
 def _speed_of_report(report: "Report") -> str:

@@ -1,7 +1,6 @@
 """Frames that a user has, encoded in this process into one file: one encoder session, from the first to the last."""
 
 import asyncio
-import secrets
 import time
 from collections.abc import AsyncIterable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -85,7 +84,7 @@ async def _encode(
     # Only frames of a stream have a source; for all others, a name that nothing has.
     source = frames.source if isinstance(frames, FrameStream) else f"{output}.no-input"
     await in_thread(check_output, source, output, overwrite=request.overwrite)
-    spool = Spool(work_folder(output, secrets.token_hex(4)))
+    spool = Spool(work_folder(output), output)
     await shielded(spool.open)
     try:
         path = spool.folder / f"output.{container.name}"

@@ -115,7 +115,7 @@ async def infer(
     job = secrets.token_hex(4)
     if reason := (await pool.preview(plan.demand(job))).never:
         raise Unsupported(reason, "Inference needs a Jetson or DRIVE with DLAs (Xavier, Orin): docs/dla.md.")
-    spool = Spool(work_folder(spec.output, job))
+    spool = Spool(work_folder(spec.output), spec.output)
     try:
         await shielded(spool.open)
         return await _InferRun(job, plan, pool, networks, stamp, TensorGather(spool.folder), progress).report()

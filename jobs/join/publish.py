@@ -1,10 +1,12 @@
 """The output's name: checked before any work, given only to a complete and proven file."""
 
+import hashlib
 import os
 import secrets
 import tempfile
 from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
 from fsspec.core import split_protocol, url_to_fs
 from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
@@ -14,8 +16,11 @@ from ...actors.media.storage_retry import try_again
 from ...errors import OutputExists, OutputUnwritable, RequestError, StorageFailed, UsageError
 from .spool import storage_error
 
-_NAME_BYTES = 255
-"""The longest name that Linux's file systems take."""
+WORK_SUFFIX: Final = ".codecfleet"
+"""What names of folders with unfinished work end in."""
+_MARK_DIGITS: Final = 12
+_NAME_BYTES: Final = 255 - len(WORK_SUFFIX) - _MARK_DIGITS - 2
+"""The longest name that Linux's file systems take, less what is added to it."""
 _READ_ONLY = frozenset({"data", "github", "http", "https"})
 """Stores that fsspec can only read."""
 
@@ -45,13 +50,33 @@ def check_output(source: str, output: str, *, overwrite: bool) -> None:
         raise OutputUnwritable(message, "Choose another output folder or change its permissions.")
 
 
-def work_folder(output: str, job: str) -> Path:
-    """Return where a job keeps its unfinished work: hidden, beside a local output; else among the temporary files."""
+def work_folder(output: str) -> Path:
+    """Return where unfinished work on an output lies: hidden, beside a local one; else among the temporary files.
+
+    It is the same for every job that writes the output, so that they notice each other.
+    """
     if is_local(output):
         path = local_path(output).absolute()
-        name = os.fsdecode(os.fsencode(path.name)[: _NAME_BYTES - len(job) - 2])
-        return path.parent / f".{name}.{job}"
-    return Path(tempfile.gettempdir()) / f"codecfleet-{job}-{secrets.token_hex(4)}"
+        return path.parent / f".{_shortened(path.name, output)}{WORK_SUFFIX}"
+    return Path(tempfile.gettempdir()) / f"codecfleet-{os.geteuid()}-{_mark(output)}{WORK_SUFFIX}"
+
+
+def work_name(output: str) -> str:
+    """Return the name of an output's work where work of many outputs lies."""
+    name = output.rstrip("/").rpartition("/")[2]
+    return f"{_shortened(name, output)}.{_mark(output)}{WORK_SUFFIX}"
+
+
+def _shortened(name: str, output: str) -> str:
+    """Return a name that leaves room for what is added to it, and is still the output's alone."""
+    encoded = os.fsencode(name)
+    if len(encoded) <= _NAME_BYTES:
+        return name
+    return f"{os.fsdecode(encoded[: _NAME_BYTES - _MARK_DIGITS - 1])}.{_mark(output)}"
+
+
+def _mark(output: str) -> str:
+    return hashlib.sha256(os.fsencode(output)).hexdigest()[:_MARK_DIGITS]
 
 
 def publish(finished: Path, output: str, *, overwrite: bool) -> None:

@@ -1,18 +1,25 @@
-"""Finished segments on disk: payloads leave memory as soon as they arrive."""
+"""A job's work folder: finished segments on disk, so that payloads leave memory as soon as they arrive."""
 
 import errno
 import hashlib
 import os
 import shutil
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 
 from ...actors.segment.encoding import EncodedSegment
-from ...errors import OutputUnwritable, StorageFailed
+from ...errors import JournalRefused, OutputInUse, OutputUnwritable, StorageFailed
+from .owner import OWNER_FILE, FolderOwner
 
+JOURNAL_FILE: Final = "journal"
+PAYLOAD_PREFIX: Final = "segment-"
 _EMPTY = np.empty(0, dtype=np.uint8)
+_DIGITS = 16
+"""How much of a payload's SHA-256 is in the name of its file; all of it is checked."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,33 +47,70 @@ class SpooledSegment:
 
 
 class Spool:
-    """The work folder of one job. It lies beside the output, so that publishing is a rename on one file system."""
+    """The work folder of one job. It lies beside the output, so that publishing is a rename on one file system.
 
-    def __init__(self, folder: Path) -> None:
+    Args:
+        folder: where unfinished files lie.
+        output: what the job writes.
+        payloads: where payloads lie, if not in ``folder``; it is there.
+        is_durable: whether a payload that was put survives a loss of power.
+    """
+
+    def __init__(self, folder: Path, output: str, *, payloads: Path | None = None, is_durable: bool = False) -> None:
         self.folder = folder
+        self.payloads = payloads or folder
+        self._output = output
+        self._is_durable = is_durable
+        self._owner = FolderOwner(folder, output)
 
-    def open(self) -> None:
-        """Create the folder.
+    def open(self, *, continues: bool = False, discards: bool = False) -> None:
+        """Create the folder, or take it over from a job that has died.
+
+        What that job left stays if this one ``continues`` it, and goes if it ``discards`` it or it is of no use.
 
         Raises:
+            JournalRefused: the other job could be continued, and neither was asked for.
+            OutputInUse: another job writes the same output.
             OutputUnwritable: it cannot be created.
         """
         try:
-            self.folder.mkdir(parents=False, exist_ok=False)
+            self._owner.acquire()
+            if not continues and not discards:
+                self._check_nothing_waits()
+            if discards or not continues:
+                self.clear()
         except OSError as error:
+            self._owner.release()
             message = f"{self.folder.parent} cannot be written: {error.strerror}"
             raise OutputUnwritable(message, "Choose another output folder or change its permissions.") from error
+        except BaseException:
+            self._owner.release()
+            raise
 
-    def put(self, segment: EncodedSegment, run: int) -> SpooledSegment:
-        """Write a segment's payload; a segment that ran again replaces nothing, it has a file of its own.
+    def check(self) -> None:
+        """Make sure that the folder is still this job's.
+
+        Raises:
+            OutputInUse: this process slept for so long that another job has taken it over.
+        """
+        if not self._owner.holds():
+            message = f"{self.folder} is no longer this job's: it was removed, or another job has taken it over"
+            raise OutputInUse(message, "Nothing was published. Wait for the other job, or start again.")
+
+    def put(self, segment: EncodedSegment) -> SpooledSegment:
+        """Write a segment's payload, in a file that is named by number and content.
 
         Raises:
             StorageFailed: it cannot be written (the disk is full, say).
         """
-        path = self.folder / f"segment-{segment.segment:06d}-{run}.bin"
+        digest = hashlib.sha256(segment.payload.data).hexdigest()
+        path = self.payloads / payload_name(segment.segment, digest)
         try:
             with path.open("wb") as stream:
                 stream.write(segment.payload.data)
+                if self._is_durable:
+                    stream.flush()
+                    os.fsync(stream.fileno())
         except OSError as error:
             raise storage_error(error, path) from error
         # Copies: as they came, the arrays are views that keep the whole result in memory.
@@ -77,16 +121,51 @@ class Spool:
             sizes_bytes=segment.sizes_bytes.copy(),
             keyframes=segment.keyframes.copy(),
         )
-        digest = hashlib.sha256(segment.payload.data).hexdigest()
         return SpooledSegment(facts, path, segment.payload.nbytes, digest)
 
     def drop(self, segment: SpooledSegment) -> None:
         """Delete a payload that is no longer needed."""
         segment.path.unlink(missing_ok=True)
 
+    def clear(self, *, all_but_work: bool = False) -> None:
+        """Delete everything in the folder, or all but journal and payloads.
+
+        Raises:
+            OSError: something cannot be deleted.
+        """
+        for path in self.folder.iterdir():
+            is_work = path.name == JOURNAL_FILE or path.name.startswith(PAYLOAD_PREFIX)
+            if path.name == OWNER_FILE or (all_but_work and is_work):
+                continue
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+
+    def keep(self) -> None:
+        """Let go of the folder, and leave journal and payloads in it; never raises."""
+        with suppress(OSError):
+            self.clear(all_but_work=True)
+        self._owner.release()
+
     def remove(self) -> None:
         """Delete the folder and everything in it; never raises."""
-        shutil.rmtree(self.folder, ignore_errors=True)
+        if self._owner.holds():
+            shutil.rmtree(self.folder, ignore_errors=True)
+        self._owner.release()
+
+    def _check_nothing_waits(self) -> None:
+        if (self.folder / JOURNAL_FILE).exists():
+            message = f"{self._output} has an unfinished job in {self.folder}"
+            step = (
+                "Continue it with `codecfleet resume`, or remove it with `codecfleet jobs clean`: docs/reliability.md."
+            )
+            raise JournalRefused(message, step)
+
+
+def payload_name(segment: int, sha256: str) -> str:
+    """Return the name of the file that holds a segment's payload."""
+    return f"{PAYLOAD_PREFIX}{segment:06d}-{sha256[:_DIGITS]}.bin"
 
 
 def storage_error(error: OSError, path: Path | str) -> StorageFailed:

@@ -105,6 +105,11 @@ def _filters_on_device(source: VideoFormat, filters: FilterSettings, *, converts
     return converts or device_conversion(surface, (source.width, source.height), filters.output).is_identity
 
 
+def may_choose(plan: Plan) -> bool:
+    """Return whether software or an NVENC may write the track, whichever finishes first."""
+    return plan.nvenc is not None and plan.spec.encoder == "auto"
+
+
 def may_restart(plan: Plan) -> bool:
     """Return whether software may restart a track that an NVENC could not finish."""
     return plan.kind is not None and plan.spec.encoder == "auto"

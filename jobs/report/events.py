@@ -96,6 +96,29 @@ class Warned(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class JournalOpened(Event):
+    """From here on the job can be continued: ``codecfleet resume WORK``."""
+
+    kind: ClassVar[str] = "journal"
+    work: str
+    """The work location: a folder or a URL."""
+    restored: int
+    """Planned segments that an earlier run has finished."""
+    redone: int
+    """Planned segments that were in flight when that run ended, or whose payload was damaged since."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkKept(Event):
+    """The job ends without an output; what it has finished stays, and ``codecfleet resume WORK`` continues it."""
+
+    kind: ClassVar[str] = "kept"
+    work: str
+    segments: int
+    """Planned segments that are finished."""
+
+
+@dataclass(frozen=True, slots=True)
 class Done(Event):
     """The output is published; nothing follows."""
 

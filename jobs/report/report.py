@@ -57,6 +57,8 @@ class SegmentReport(BaseModel, frozen=True, extra="forbid"):
     attempts: int
     failures: tuple[AttemptReport, ...] = ()
     """Those of them that failed, in order."""
+    restored: bool = False
+    """Whether an earlier run of the job encoded it."""
     decoded_by: str = "software"
     """What decoded it: "software", or "nvdec"."""
     fallback: str = ""
@@ -93,6 +95,15 @@ class Proof(BaseModel, frozen=True, extra="forbid"):
     output_sha256: str
 
 
+class Resumed(BaseModel, frozen=True, extra="forbid"):
+    """What a job had from an earlier run of itself, in planned segments."""
+
+    restored: int
+    """They were finished, and were not encoded again."""
+    redone: int
+    """They were in flight when that run ended, or their payload was damaged since."""
+
+
 class Report(BaseModel, frozen=True, extra="forbid"):
     """The whole story of one job."""
 
@@ -121,5 +132,7 @@ class Report(BaseModel, frozen=True, extra="forbid"):
     timings_s: dict[str, float]
     """Wall seconds per stage: startup, index, plan, encode, gather, proof, total."""
     fps: float
+    resumed: Resumed | None = None
+    """Where the job went on after an earlier run of it; None where it began afresh."""
     gpu_refusal: str = ""
     """Why no GPU worked for the job; empty where one did, where there is none, or none was to."""

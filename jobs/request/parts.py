@@ -286,3 +286,26 @@ class RunOptions(Part):
         if self.device == "cpu" and self.encoder == "nvenc":
             raise ValueError("`device` cpu and `encoder` nvenc exclude each other: NVENC is a GPU's")
         return self
+
+
+class Journaling(Part):
+    """Whether finished segments are kept for a job that goes on after its death, and where."""
+
+    work: Annotated[
+        str | None,
+        Field(
+            description="Keep finished segments and the journal in this folder or at this fsspec URL: "
+            "docs/reliability.md."
+        ),
+        Option("--work", RUN, default="beside the output", example='"s3://bucket/work"', metavar="PLACE"),
+    ] = None
+    no_journal: Annotated[
+        bool,
+        Field(description="Keep nothing from which the job could be continued; --work is ignored."),
+        Option("--no-journal", RUN),
+    ] = False
+    restart: Annotated[
+        bool,
+        Field(description="Start over, whatever an earlier job has finished of this output."),
+        Option("--restart", RUN, default="continue"),
+    ] = False

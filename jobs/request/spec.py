@@ -9,6 +9,7 @@ from .options import Option
 from .parts import (
     RULES,
     Carried,
+    Journaling,
     Overwrite,
     Part,
     Picture,
@@ -51,9 +52,12 @@ class _Rules(Part):
 
 
 # The fields of a later base come first.
-class TranscodeSpec(_Rules, WaitOptions, RunOptions, Segmenting, Carried, SourceRange, Picture, VideoOptions, _Files):
+class TranscodeSpec(
+    _Rules, Journaling, WaitOptions, RunOptions, Segmenting, Carried, SourceRange, Picture, VideoOptions, _Files
+):
     """One input to one output. docs/config.md lists the fields, with their defaults."""
 
     def resolved(self) -> Self:
         """Return the same with local paths made absolute: workers may run in another folder."""
-        return self.model_copy(update={"source": absolute(self.source), "output": absolute(self.output)})
+        work = None if self.work is None else absolute(self.work)
+        return self.model_copy(update={"source": absolute(self.source), "output": absolute(self.output), "work": work})

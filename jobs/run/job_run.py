@@ -1,24 +1,34 @@
 """The running of one job, from a spec to a published file: plan, encoder, track, proof, and the file in its place."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 
 from ...actors.decode.decoding import SOFTWARE
 from ...cluster.client.pool import Pool
-from ...errors import DeviceError, EncoderFailed, FleetUnavailable, ProofFailed, SegmentFailed, WorkerLost
+from ...errors import (
+    DeviceError,
+    EncoderFailed,
+    FleetUnavailable,
+    JournalRefused,
+    ProofFailed,
+    SegmentFailed,
+    WorkerLost,
+)
 from ..board.threads import consume_exception, in_thread, shielded, uncancellable
 from ..board.waiting import WAITING_S, WorkerWait
 from ..join.proof import prove
-from ..join.publish import check_output, publish, work_folder
-from ..join.spool import Spool
-from ..plan.encoders import NOT_ON_NVENC, may_restart, settle_encoder_kind
+from ..join.publish import check_output, publish
+from ..journal.header import header_of
+from ..journal.replay import Replay
+from ..journal.work import WorkPlace
+from ..plan.encoders import NOT_ON_NVENC, may_choose, may_restart, settle_encoder_kind
 from ..plan.placing import check_device, settled_demand
 from ..plan.plan import Plan, plan_transcode
 from ..report.channel import EventChannel, JobEvents
-from ..report.events import Done, Planned, Warned
-from ..report.report import Report, Warning_
+from ..report.events import Done, JournalOpened, Planned, Warned, WorkKept
+from ..report.report import Report, Resumed, Warning_
 from ..request.spec import TranscodeSpec
 from ..source.source import SourceStamp
 from .reporting import damage_warnings, make_report
@@ -29,12 +39,25 @@ _ENDS_AN_NVENC = (DeviceError, EncoderFailed, FleetUnavailable, ProofFailed, Seg
 
 
 class JobRun:
-    """The running of one job. Used once."""
+    """The running of one job. Used once.
 
-    def __init__(self, job: str, spec: TranscodeSpec, pool: Pool, channel: EventChannel) -> None:
+    ``keeps_if_cancelled`` says, once it is cancelled, whether what it has finished stays for another run of it.
+    """
+
+    def __init__(
+        self,
+        job: str,
+        spec: TranscodeSpec,
+        pool: Pool,
+        channel: EventChannel,
+        keeps_if_cancelled: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._job = job
         self._spec = spec
         self._pool = pool
+        self._keeps_if_cancelled = keeps_if_cancelled
+        self._work = WorkPlace(spec)
+        self._resumed: Resumed | None = None
         self._events = JobEvents(job, channel)
         self._late_warnings: list[Warning_] = []
         self._said: list[Warning_] = []
@@ -42,7 +65,9 @@ class JobRun:
         self._stamp = SourceStamp(spec.source, None)
 
     async def run(self) -> Report:
-        """Do everything; leave either the complete output or nothing.
+        """Do everything; under the output's name is either the complete file or nothing.
+
+        What a failed job has finished stays in its work location, from which another run of it goes on.
 
         Raises:
             CodecfleetError: the job failed.
@@ -50,10 +75,31 @@ class JobRun:
         """
         spec = self._spec
         await in_thread(check_output, spec.source, spec.output, overwrite=spec.overwrite)
+        try:
+            await shielded(self._work.open)
+            report = await self._run()
+        except BaseException as error:
+            await asyncio.shield(self._keep_or_remove(error))
+            raise
+        await asyncio.shield(in_thread(self._work.remove))
+        return report
+
+    async def _keep_or_remove(self, error: BaseException) -> None:
+        """Keep what is finished, unless the job was cancelled for good, or its source is another by now."""
+        is_cancelled = isinstance(error, asyncio.CancelledError) and not self._keeps_if_cancelled()
+        if is_cancelled or await in_thread(self._stamp.is_replaced):
+            await in_thread(self._work.remove)
+        elif kept := await in_thread(self._work.keep):
+            await self._events.emit(WorkKept, work=self._work.location, segments=kept)
+
+    async def _run(self) -> Report:
+        spec = self._spec
         self._stamp = await in_thread(SourceStamp.of, spec.source)
         # Workers become ready beside the planning; whatever is wrong with the request is refused without them.
         self._pool.prepare()
         software = await self._events.timed("plan", in_thread(plan_transcode, spec))
+        if (refusal := await in_thread(self._refusal, software, encoder=False)) is not None:
+            raise refusal
         start = asyncio.create_task(self._pool.start())
         start.add_done_callback(consume_exception)
         await self._events.timed("startup", asyncio.shield(start))
@@ -71,6 +117,8 @@ class JobRun:
 
     async def _settled(self, software: Plan) -> tuple[Plan, list[Warning_]]:
         """Settle the encoder; while no worker comes, report why, and give up after a while."""
+        if may_choose(software) and self._work.found.header and not await in_thread(self._refusal, software):
+            return software, []  # what software has begun, it ends
         wait = WorkerWait(self._pool, self._job, software.spec, self._events.emit_waiting)
         settling = asyncio.create_task(
             settle_encoder_kind(software, self._job, self._pool, partial(with_retries, self._pool.submit))
@@ -86,7 +134,7 @@ class JobRun:
     async def _on_nvenc_or_software(self, plan: Plan, software: Plan) -> Report:
         """Do the work; restart in software if NVENC fails and is not required."""
         try:
-            return await self._spooled(plan)
+            return await self._done(plan)
         except _ENDS_AN_NVENC as error:
             if not may_restart(plan):
                 raise
@@ -95,17 +143,30 @@ class JobRun:
         software = replace(software, spec=software.spec.model_copy(update={"encoder": "software"}))
         await check_device(settled_demand(software, self._job), self._pool)
         await self._say_plan(software)
-        return await self._spooled(software)
+        self._work.forget()
+        return await self._done(software)
 
-    async def _spooled(self, plan: Plan) -> Report:
-        spool = Spool(work_folder(plan.spec.output, self._job))
-        try:
-            await shielded(spool.open)
-            track = TrackRun(self._job, plan, self._pool, events=self._events, stamp=self._stamp, spool=spool)
-            return await self._publish(plan, await track.run())
-        finally:
-            # The files must go even while the job is being cancelled.
-            await asyncio.shield(in_thread(spool.remove))
+    def _refusal(self, plan: Plan, *, encoder: bool = True) -> JournalRefused | None:
+        return self._work.refusal(header_of(plan), encoder=encoder)
+
+    async def _done(self, plan: Plan) -> Report:
+        """Do what is left of a plan, and publish."""
+        work = self._work
+        found = await shielded(work.restore, await in_thread(header_of, plan))
+        track = TrackRun(self._job, plan, self._pool, events=self._events, stamp=self._stamp, work=work)
+        await shielded(track.restore, found.encoded.values())
+        await self._say_journal(found)
+        return await self._publish(plan, await track.run())
+
+    async def _say_journal(self, found: Replay) -> None:
+        done, again = found.segments_done, len(found.in_flight)
+        self._resumed = Resumed(restored=done, redone=again) if found.header is not None else None
+        if found.broken:
+            message = f"the journal is damaged, and what followed is done again: {found.broken}"
+            self._late_warnings.append(Warning_(code="journal", message=message, checks=()))
+            await self._say_warnings(self._late_warnings)
+        if self._work.journal.keeps:
+            await self._events.emit(JournalOpened, work=self._work.location, restored=done, redone=again)
 
     async def _publish(self, plan: Plan, track: FinishedTrack) -> Report:
         spec, events = self._spec, self._events
@@ -117,6 +178,7 @@ class JobRun:
         # Nothing that may take long comes after publishing: a job that is cancelled meanwhile leaves no output.
         gpu_refusal = await self._gpu_refusal(plan, track)
         await in_thread(self._stamp.check)
+        await in_thread(self._work.check)
         await events.timed("publish", uncancellable(publish, track.path, spec.output, overwrite=spec.overwrite))
         report = make_report(
             plan=plan,
@@ -128,6 +190,8 @@ class JobRun:
             stages_s=events.stages_s | {"total": events.elapsed_s},
             output_bytes=size,
             workers=self._workers,
+            resumed=self._resumed,
+            restored=track.restored,
             gpu_refusal=gpu_refusal,
         )
         await events.emit(Done, report=report)

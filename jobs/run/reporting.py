@@ -1,7 +1,7 @@
 """Making a job's report out of what its stages left behind."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from ...actors.device.interface import SESSIONS_OPENING
 from ...actors.segment.walk import NAMED_DAMAGED_FRAMES, SegmentTally
@@ -9,7 +9,7 @@ from ..board.board import Run
 from ..board.ladder import Attempt
 from ..join.spool import SpooledSegment
 from ..plan.plan import Plan
-from ..report.report import AttemptReport, Proof, Report, SegmentReport, Warning_
+from ..report.report import AttemptReport, Proof, Report, Resumed, SegmentReport, Warning_
 
 
 def damage_warnings(plan: Plan, segments: Sequence[SpooledSegment]) -> list[Warning_]:
@@ -74,11 +74,14 @@ def make_report(
     stages_s: dict[str, float],
     output_bytes: int,
     workers: int,
+    resumed: Resumed | None = None,
+    restored: Collection[int] = (),
     gpu_refusal: str = "",
 ) -> Report:
-    """Return the report of a finished job."""
+    """Return the report of a finished job; ``restored`` are the segments that an earlier run encoded."""
     picture = plan.encoder.format
     encode_s = stages_s.get("encode", 0.0)
+    encoded = sum(segment.facts.frames_out for segment in segments if segment.facts.segment not in restored)
     return Report(
         job=job,
         source=plan.spec.source,
@@ -94,13 +97,17 @@ def make_report(
         frames=proof.output_frames,
         output_bytes=output_bytes,
         workers=workers,
-        segments=tuple(_segment(plan, run, segment) for run, segment in zip(runs, segments, strict=True)),
+        segments=tuple(
+            _segment(plan, run, segment, restored=run.segment in restored)
+            for run, segment in zip(runs, segments, strict=True)
+        ),
         tracks=plan.tracks_report,
         proof=proof,
         warnings=warnings,
         choices=plan.choices,
         timings_s=stages_s,
-        fps=round(proof.output_frames / encode_s, 2) if encode_s else 0.0,
+        fps=round(encoded / encode_s, 2) if encode_s else 0.0,
+        resumed=resumed,
         gpu_refusal=gpu_refusal,
     )
 
@@ -111,7 +118,7 @@ def _attempt(failed: Attempt) -> AttemptReport:
     )
 
 
-def _segment(plan: Plan, run: Run, spooled: SpooledSegment) -> SegmentReport:
+def _segment(plan: Plan, run: Run, spooled: SpooledSegment, *, restored: bool) -> SegmentReport:
     facts, tally, planned = spooled.facts, spooled.facts.tally, plan.segments[run.segment]
     return SegmentReport(
         segment=run.segment,
@@ -130,6 +137,7 @@ def _segment(plan: Plan, run: Run, spooled: SpooledSegment) -> SegmentReport:
         entry_moves=run.entry_moves,
         attempts=run.attempt,
         failures=tuple(_attempt(each) for each in run.history),
+        restored=restored,
         decoded_by=tally.decoded_by,
         fallback=tally.fallback,
         decode_s=round(tally.decode_s, 4),

@@ -1,7 +1,7 @@
 """Encoding and joining one planned track: the async shell around the decisions of ``board`` and ``proof``."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -15,14 +15,17 @@ from ...errors import CodecfleetError, EncoderFailed, InputDamaged, SegmentFaile
 from ..board.board import Board, Finished, Lost, Run
 from ..board.ladder import Attempt, next_step
 from ..board.loop import BoardLoop, PoolCapacity, finished
+from ..board.restoring import restored
 from ..board.threads import in_thread, shielded
 from ..board.waiting import WorkerWait
 from ..board.watch import WorkWatch
 from ..join.gather import Gather
 from ..join.proof import check_manifest, miscounted
 from ..join.rate_guard import RateGuard
-from ..join.spool import Spool, SpooledSegment
+from ..join.spool import SpooledSegment
 from ..join.video_track import JoinedTrack
+from ..journal.records import Encoded
+from ..journal.work import WorkPlace
 from ..plan.placing import settled_demand, usual_fps
 from ..plan.plan import Plan
 from ..report.channel import JobEvents
@@ -38,11 +41,15 @@ ResultT = TypeVar("ResultT")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinishedTrack:
-    """A track that is written: where, of which segments and runs, and what the user should know."""
+    """A track that is written: where, of which segments and runs, and what the user should know.
+
+    ``restored`` are the segments that an earlier run of the job encoded.
+    """
 
     path: Path
     joined: JoinedTrack
     segments: tuple[SpooledSegment, ...]
+    restored: frozenset[int]
     runs: tuple[Run, ...]
     warnings: tuple[Warning_, ...]
 
@@ -50,18 +57,18 @@ class FinishedTrack:
 class TrackRun:
     """The encoding and joining of one plan, whose encoder is settled. Used once.
 
-    The source must stay as its ``stamp``; in the open ``spool`` segments wait for their turn, and the joined file lies.
+    The source must stay as its ``stamp``; in the open ``work`` segments wait for their turn, and the joined file lies.
     """
 
     def __init__(
-        self, job: str, plan: Plan, pool: Pool, *, events: JobEvents, stamp: SourceStamp, spool: Spool
+        self, job: str, plan: Plan, pool: Pool, *, events: JobEvents, stamp: SourceStamp, work: WorkPlace
     ) -> None:
         self._job = job
         self._plan = plan
         self._pool = pool
         self._events = events
         self._stamp = stamp
-        self._spool = spool
+        self._files = work
         demand = settled_demand(plan, job)
         self._watch = WorkWatch(pool, job, plan.spec, start_fps=usual_fps(demand), on_hang=self._say_hang)
         self._hangs = 0
@@ -78,9 +85,28 @@ class TrackRun:
         )
         self._spooled: dict[int, SpooledSegment] = {}
         self._latest: dict[int, Run] = {}
+        self._put_here: set[int] = set()
         self._joins: asyncio.Queue[tuple[int, int | None] | None] = asyncio.Queue()
         self._joined: list[int] = []
         self._warnings: tuple[Warning_, ...] = ()
+        self._frames_restored = 0
+
+    def restore(self, found: Iterable[Encoded]) -> None:
+        """Start with what an earlier run has encoded; called before ``run``.
+
+        Raises:
+            InputDamaged: a segment met damage, and ``strict`` accepts none.
+        """
+        results = []
+        for each in found:
+            run = Run(each.segment, each.until, each.entry_moves, each.attempt)
+            self._check_damage(run, each.facts)
+            self._spooled[run.segment], self._latest[run.segment] = self._files.spooled(each), run
+            results.append((run, self._finished(run, each.facts)))
+        self._board.board, joins = restored(self._board.board, results)
+        self._frames_restored = sum(each.facts.frames_out for each in self._spooled.values())
+        for segment in joins:
+            self._queue_join(self._board.board, segment)
 
     async def run(self) -> FinishedTrack:
         """Encode and join everything.
@@ -88,7 +114,7 @@ class TrackRun:
         Raises:
             CodecfleetError: a segment or the join failed.
         """
-        path = self._spool.folder / f"output.{self._plan.container.name}"
+        path = self._files.spool.folder / f"output.{self._plan.container.name}"
         try:
             async with asyncio.TaskGroup() as group:
                 beside = [group.create_task(each) for each in (self._report_progress(), self._watch.run())]
@@ -108,6 +134,7 @@ class TrackRun:
             path=path,
             joined=joined,
             segments=tuple(self._spooled[number] for number in self._joined),
+            restored=frozenset(self._joined) - self._put_here,
             runs=tuple(self._latest[number] for number in self._joined),
             warnings=(
                 *self._warnings,
@@ -141,6 +168,8 @@ class TrackRun:
             frames=sum(segment.frames for segment in planned),
             attempt=run.attempt,
         )
+        if self._files.journal.keeps:
+            await shielded(self._files.journal.begun, run.segment)
         return await self._watched(run, self._segment_work(run))
 
     async def _watched(self, run: Run, work: Work[EncodedSegment]) -> EncodedSegment:
@@ -158,9 +187,7 @@ class TrackRun:
         if wrong := miscounted(result, len(result.payload)):
             self._pool.found_wrong(self._job, self._segment_work(run).label, wrong)
             return Lost(run.segment, EncoderFailed(wrong, "It is encoded again."), attempt=run.attempt)
-        if self._plan.spec.strict and result.tally.damaged:
-            message = f"{self._plan.spec.source} is damaged around segment {run.segment}"
-            raise InputDamaged(message, "Leave out --strict to encode what can be decoded.")
+        self._check_damage(run, result)
         await self._put(run, result)
         await self._events.emit(
             SegmentFinished,
@@ -169,17 +196,44 @@ class TrackRun:
             payload_bytes=self._spooled[run.segment].payload_bytes,
             wall_s=result.wall_s,
         )
+        return self._finished(run, result)
+
+    def _check_damage(self, run: Run, result: EncodedSegment) -> None:
+        if self._plan.spec.strict and result.tally.damaged:
+            message = f"{self._plan.spec.source} is damaged around segment {run.segment}"
+            raise InputDamaged(message, "Leave out --strict to encode what can be decoded.")
+
+    def _finished(self, run: Run, result: EncodedSegment) -> Finished:
         return finished(run, result.tally, self._segment_work(run).decode.entry, self._plan.index)
 
     async def _put(self, run: Run, result: EncodedSegment) -> None:
-        """Spool a run's result in place of an earlier one."""
+        """Spool a run's result in place of an earlier one, and note it in the journal."""
         earlier = self._spooled.get(run.segment)
-        self._spooled[run.segment] = await shielded(self._spool.put, result, run.attempt)
-        self._latest[run.segment] = run
-        if earlier is not None:
-            self._spool.drop(earlier)
+        spooled = await shielded(self._put_durably, run, result)
+        self._spooled[run.segment], self._latest[run.segment] = spooled, run
+        self._put_here.add(run.segment)
+        if earlier is not None and earlier.path != spooled.path:
+            self._files.spool.drop(earlier)
+
+    def _put_durably(self, run: Run, result: EncodedSegment) -> SpooledSegment:
+        spooled = self._files.spool.put(result)
+        self._files.encoded(
+            Encoded(
+                run.segment,
+                run.until,
+                run.entry_moves,
+                run.attempt,
+                spooled.facts,
+                spooled.payload_bytes,
+                spooled.payload_sha256,
+            )
+        )
+        return spooled
 
     async def _release(self, board: Board, segment: int) -> None:
+        self._queue_join(board, segment)
+
+    def _queue_join(self, board: Board, segment: int) -> None:
         """Queue a segment for the join, with the time at which the one after it begins."""
         following = None
         if (right := board.right_of(board.segments[segment])) is not None:
@@ -205,7 +259,8 @@ class TrackRun:
                 while not guard.judge(self._spooled[segment].facts, following):
                     await self._encode_again(segment, guard)
                 await shielded(gather.join, self._spooled[segment], following)
-                self._spool.drop(self._spooled[segment])
+                if not self._files.journal.keeps:
+                    self._files.spool.drop(self._spooled[segment])
                 self._joined.append(segment)
             runs = [self._latest[number] for number in self._joined]
             check_manifest([self._spooled[number] for number in self._joined], runs, len(self._plan.segments))
@@ -233,7 +288,7 @@ class TrackRun:
             delivered = sum(s.facts.frames_out for n, s in self._spooled.items() if n not in running)
             done = max(done, min(self._plan.frames, delivered + sum(running.values())))
             elapsed_s = self._events.elapsed_s - began_s
-            fps = done / elapsed_s if elapsed_s > 0 else 0.0
+            fps = max(0, done - self._frames_restored) / elapsed_s if elapsed_s > 0 else 0.0
             planned = self._plan.segments
             await self._events.emit(
                 Progress,

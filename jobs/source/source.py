@@ -42,6 +42,11 @@ class SourceStamp:
         """Take the stamp of a source as it is now; one that is not there has no facts."""
         return cls(source, source_version(source))
 
+    def is_replaced(self) -> bool:
+        """Return whether there is another source under its name now; one that is away may come back."""
+        now = SourceStamp.of(self.source).facts
+        return self.facts is not None and now is not None and now != self.facts
+
     def check(self) -> None:
         """Make sure that the source is what it was.
 

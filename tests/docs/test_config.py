@@ -79,6 +79,9 @@ def test_every_key_reaches_its_field(tmp_path: Path) -> None:
     overwrite = true
     strict = true
     force = true
+    work = "/work"
+    no_journal = true
+    restart = true
     """
     line = (
         "--codec hevc --bitrate 4M --maxrate 6M --bufsize 8M --preset 7 --encoder-option tune=film --encoder-option "
@@ -86,7 +89,7 @@ def test_every_key_reaches_its_field(tmp_path: Path) -> None:
         "--end 120.1 --video-track 1 --audio-track 2 --audio-track 0 --audio opus --subtitles none --segment-seconds "
         "2.5 --workers 3 --wait-seconds 90 --deadline-seconds 45 --deadline-factor 6 --second-runs 10 --priority 5 "
         "--weight 2 --device cpu --encoder software --fragmented --overwrite --strict --force --keep-evidence "
-        "evidence"
+        "evidence --work /work --no-journal --restart"
     )
     spec = load(tmp_path, text)
     assert spec == cli_spec(*line.split())

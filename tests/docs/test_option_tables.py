@@ -11,7 +11,7 @@ import pytest
 from .option_tables import command_table, key_table, template
 
 REPOSITORY = Path(__file__).parents[2]
-COMMANDS = ["transcode", "probe", "plan", "verify", "infer", "doctor", "nodes", "devices", "status"]
+COMMANDS = ["transcode", "resume", "jobs", "probe", "plan", "verify", "infer", "doctor", "nodes", "devices", "status"]
 COMMANDS += ["drain", "cordon", "uncordon"]
 TABLES: dict[str, tuple[str, Callable[[], str]]] = {
     "keys": ("docs/config.md", key_table),

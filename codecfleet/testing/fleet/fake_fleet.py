@@ -36,6 +36,7 @@ class FakeJob:
 
     def __init__(self, script: Sequence[Event], error: BaseException | None, *, hangs: bool, pace_s: float) -> None:
         self.cancelled = asyncio.Event()
+        self.kept = False
         self._script = script
         self._error = error
         self._hangs = hangs
@@ -63,8 +64,9 @@ class FakeJob:
             raise self._error
         return next(event.report for event in self._script if isinstance(event, Done))
 
-    async def cancel(self) -> None:
+    async def cancel(self, *, keep: bool = False) -> None:
         """End the job; awaiting it raises ``Cancelled``."""
+        self.kept = keep
         self.cancelled.set()
 
 

@@ -1,4 +1,5 @@
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
@@ -45,7 +46,7 @@ async def test_a_second_cancel_waits_for_the_first_ones_clean_up() -> None:
     """Cancelling twice does not break into the clean-up."""
     cleaned, proceed = [], asyncio.Event()
 
-    async def run(channel: EventChannel) -> Report:
+    async def run(channel: EventChannel, _keeps: Callable[[], bool]) -> Report:
         try:
             await asyncio.Event().wait()
         finally:

@@ -1,0 +1,88 @@
+"""The commands ``resume`` and ``jobs``, about work that is not finished."""
+
+from dataclasses import dataclass
+from typing import Annotated, Final, TextIO
+
+import typer
+
+from ..jobs.request.values import parse_choice, parse_path
+from .failures import failure_of, print_failure
+from .params import JsonFlag
+from .question import Question
+from .services import Commands, Services
+from .transcode import AddressOption, EventsFlag, QuietFlag, ReportOption, Transcode, check_views
+
+_ACTIONS: Final = ("list", "show", "clean")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resume:
+    """A parsed ``resume`` command."""
+
+    work: str
+    address: str | None
+    report_path: str | None
+    as_json: bool
+    quiet: bool
+
+    def run(self, services: Services, stdout: TextIO, stderr: TextIO) -> int:
+        """Run the job whose work lies there as ``transcode`` would; return the exit code.
+
+        Raises:
+            UsageError, OutputUnwritable: as ``Transcode.run``.
+        """
+        try:
+            spec = services.unfinished_spec(self.work)
+        except Exception as error:  # noqa: BLE001 - the outermost edge: every ending becomes a line and a code
+            failure = failure_of(error)
+            print_failure(failure, error, stderr)
+            return failure.exit_code
+        command = Transcode(
+            spec=spec, address=self.address, report_path=self.report_path, as_json=self.as_json, quiet=self.quiet
+        )
+        return command.run(services, stdout, stderr)
+
+
+def _resume(
+    work: Annotated[
+        str, typer.Argument(metavar="WORK", help="The work location: a folder or a URL, as the job has printed it.")
+    ],
+    *,
+    report: ReportOption = None,
+    as_json: EventsFlag = False,
+    quiet: QuietFlag = False,
+    address: AddressOption = None,
+) -> Resume:
+    check_views(as_json=as_json, quiet=quiet)
+    checked = parse_path("WORK", work)
+    return Resume(work=checked, address=address, report_path=report, as_json=as_json, quiet=quiet)
+
+
+def _jobs(
+    action: Annotated[
+        str,
+        typer.Argument(
+            metavar="list|show|clean",
+            help="List unfinished work in PLACE; show all of one; or remove what no running job owns.",
+            show_default=False,
+        ),
+    ],
+    place: Annotated[
+        str,
+        typer.Argument(
+            metavar="PLACE",
+            help="A folder or URL where work lies, or one work location. Default: the current folder.",
+            show_default=False,
+        ),
+    ] = ".",
+    *,
+    as_json: JsonFlag = False,
+) -> Question:
+    chosen, checked = parse_choice("ACTION", action, choices=_ACTIONS), parse_path("PLACE", place)
+    return Question(ask=lambda services, _progress: services.jobs(chosen, checked), as_json=as_json)
+
+
+COMMANDS: Final[Commands] = {
+    "resume": (_resume, ["resume .film.mp4.codecfleet"]),
+    "jobs": (_jobs, ["jobs list films", "jobs show films/.film.mp4.codecfleet", "jobs clean films"]),
+}

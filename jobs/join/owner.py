@@ -1,0 +1,202 @@
+"""Who owns a work folder: one job at a time, so that two jobs never write one output.
+
+On one machine a lock on a file decides, which the kernel releases when its holder dies, however it dies. Between
+machines that share a file system a lock may not reach; there the file is also a lease, which its owner renews.
+"""
+
+import fcntl
+import json
+import os
+import secrets
+import socket
+import stat
+import threading
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final, Self
+
+from ...errors import OutputInUse, OutputUnwritable
+
+OWNER_FILE: Final = "owner"
+RENEWED_EVERY_S: Final = 15
+LEASE_S: Final = 60
+"""A lease that was not renewed for so long has ended: the time of four renewals."""
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """A process that owns a work folder; ``token`` tells two jobs of one process apart.
+
+    ``boot`` is its machine, since that was started; ``began`` is when the process was, in the kernel's own ticks.
+    """
+
+    host: str
+    boot: str
+    pid: int
+    began: str
+    token: str
+
+    @classmethod
+    def here(cls) -> Self:
+        """Return this process, as the owner of one more folder."""
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return cls(socket.gethostname(), boot, os.getpid(), _began(os.getpid()), secrets.token_hex(8))
+
+    @classmethod
+    def read(cls, content: bytes) -> Self | None:
+        """Return whom a file names; None where it names no one."""
+        try:
+            return cls(**json.loads(content))
+        except (TypeError, ValueError):
+            return None
+
+    def lives(self, here: "Owner", age_s: float) -> bool:
+        """Return whether it runs, as far as ``here`` can tell, its lease renewed ``age_s`` ago."""
+        if self.boot == here.boot:
+            return _began(self.pid) == self.began != ""
+        return age_s < LEASE_S
+
+    @property
+    def content(self) -> bytes:
+        """What a file says that names it."""
+        return json.dumps(asdict(self)).encode()
+
+
+def still_holds(other: Owner | None, here: Owner, *, lives: bool, locks_work: bool) -> bool:
+    """Return whether ``other``, named by a folder that we have just locked, owns it all the same.
+
+    Args:
+        other: whom the folder names.
+        here: this process.
+        lives: it runs, or its lease has not ended.
+        locks_work: the file system has locks: then no living process of this machine owns the folder.
+    """
+    return other is not None and lives and not (locks_work and other.boot == here.boot)
+
+
+def in_use(what: str, owner: Owner | None, age_s: float, here: Owner) -> OutputInUse:
+    """Return the error of a folder or an output that another job owns."""
+    if owner is None:
+        return OutputInUse(f"another job writes {what}", "Wait until it has ended, or choose another output.")
+    message = f"another job writes {what}: process {owner.pid} on {owner.host}"
+    if owner.boot == here.boot:
+        return OutputInUse(message, "Wait until it has ended, or end it; or choose another output.")
+    wait_s = max(1, round(LEASE_S - age_s))
+    return OutputInUse(message, f"If it has died, try again in {wait_s} s; else wait, or choose another output.")
+
+
+def _began(pid: int) -> str:
+    """Return when a process was started; "" where there is none (proc(5): the 22nd field of stat)."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return ""
+
+
+class FolderOwner:
+    """Owns one folder, from ``acquire`` to ``release``; both may be called from any thread."""
+
+    def __init__(self, folder: Path, what: str) -> None:
+        self._folder = folder
+        self._what = what
+        self._here = Owner.here()
+        self._file: int | None = None
+        self._released = threading.Event()
+
+    def acquire(self) -> None:
+        """Create the folder, unless it is there, and own it.
+
+        Raises:
+            OutputInUse: another job owns it.
+            OutputUnwritable: it is not a folder of this user's.
+            OSError: it cannot be created or written.
+        """
+        while self._file is None:
+            with suppress(FileExistsError):
+                self._folder.mkdir(mode=0o700)
+            _check_ours(self._folder)
+            with suppress(FileNotFoundError):  # its owner has just removed it
+                self._file = self._locked()
+        self._write()
+        threading.Thread(target=self._renew, name="codecfleet-lease", daemon=True).start()
+
+    def holds(self) -> bool:
+        """Return whether the folder still names this owner: one that slept for long may have lost it."""
+        with suppress(OSError):
+            return Owner.read((self._folder / OWNER_FILE).read_bytes()) == self._here
+        return False
+
+    def release(self) -> None:
+        """Let go of the folder, which may be removed already. Idempotent."""
+        self._released.set()
+        if self._file is not None:
+            with suppress(OSError):
+                os.ftruncate(self._file, 0)
+            with suppress(OSError):
+                os.close(self._file)
+            self._file = None
+
+    def _locked(self) -> int | None:
+        """Return the locked owner file; None where it was replaced meanwhile."""
+        path = self._folder / OWNER_FILE
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        try:
+            locks_work = self._lock(file)
+            is_there = path.stat().st_ino == os.fstat(file).st_ino
+            if is_there:
+                self._check_lease(file, locks_work=locks_work)
+        except BaseException:
+            os.close(file)
+            raise
+        if is_there:
+            return file
+        os.close(file)
+        return None
+
+    def _check_lease(self, file: int, *, locks_work: bool) -> None:
+        other, age_s = Owner.read(os.pread(file, 4096, 0)), self._age_s(file)
+        lives = other is not None and other.lives(self._here, age_s)
+        if still_holds(other, self._here, lives=lives, locks_work=locks_work):
+            raise in_use(self._what, other, age_s, self._here)
+
+    def _lock(self, file: int) -> bool:
+        """Lock the file, and return whether its file system has locks."""
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise in_use(self._what, Owner.read(os.pread(file, 4096, 0)), 0, self._here) from None
+        except OSError:
+            return False
+        return True
+
+    def _age_s(self, file: int) -> float:
+        """Return how long ago the lease was renewed, by the file system's own clock."""
+        renewed_s = os.fstat(file).st_mtime
+        probe = self._folder / f"{OWNER_FILE}.{self._here.token}"
+        probe.touch()
+        try:
+            return probe.stat().st_mtime - renewed_s
+        finally:
+            probe.unlink(missing_ok=True)
+
+    def _write(self) -> None:
+        if self._file is not None:
+            os.ftruncate(self._file, 0)
+            os.pwrite(self._file, self._here.content, 0)
+
+    def _renew(self) -> None:
+        path = self._folder / OWNER_FILE
+        while not self._released.wait(RENEWED_EVERY_S):
+            if self.holds():
+                with suppress(OSError):
+                    os.utime(path)
+
+
+def _check_ours(folder: Path) -> None:
+    """Refuse a folder that somebody else has put where anybody may write, such as among the temporary files."""
+    found, above = folder.lstat(), folder.parent.stat()
+    is_shared = bool(above.st_mode & stat.S_ISVTX)
+    if not stat.S_ISDIR(found.st_mode) or (is_shared and found.st_uid != os.geteuid()):
+        message = f"{folder} is in the way: it is not a work folder of this user's"
+        raise OutputUnwritable(message, "Remove it, or choose another output.")

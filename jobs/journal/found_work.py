@@ -1,0 +1,207 @@
+"""Unfinished work that lies somewhere: finding it, saying how it stands, removing what has no owner any more."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from fsspec.core import url_to_fs
+
+from ...actors.media.location import is_local, local_path
+from ...errors import InputNotFound, OutputInUse, StorageFailed
+from ..join.owner import OWNER_FILE, Owner
+from ..join.publish import WORK_SUFFIX
+from ..join.spool import Spool
+from ..request.spec import TranscodeSpec
+from .header import spec_of
+from .lease import StoreLease, read_owner
+from .records import read_stream
+from .replay import Replay, replay
+from .stores import FolderStore, ObjectStore
+from .work import place_of
+
+
+class WorkState(Enum):
+    """How work stands: what to do about it."""
+
+    RUNNING = "running"
+    """A job is at it."""
+    UNFINISHED = "unfinished"
+    """``codecfleet resume`` continues it."""
+    USELESS = "useless"
+    """Nothing in it can be continued."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundWork:
+    """Work at one place. ``age_s`` is since something was written; None where the store does not say."""
+
+    work: str
+    state: WorkState
+    owner: Owner | None
+    found: Replay
+    size_bytes: int
+    age_s: float | None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as plain JSON values; docs/cli.md describes it."""
+        header = self.found.header
+        return {
+            "work": self.work,
+            "state": self.state.value,
+            "output": header.output if header else None,
+            "source": header.spec.get("source") if header else None,
+            "encoder_kind": header.encoder.get("kind") if header else None,
+            "segments": header.segments if header else None,
+            "segments_done": self.found.segments_done,
+            "segments_in_flight": len(self.found.in_flight),
+            "size_bytes": self.size_bytes,
+            "age_s": None if self.age_s is None else round(self.age_s),
+            "host": self.owner.host if self.owner else None,
+            "pid": self.owner.pid if self.owner else None,
+            "damage": self.found.broken,
+        }
+
+
+def find_work(place: str) -> list[FoundWork]:
+    """Return the work in a folder or below a URL, or the one that ``place`` itself is.
+
+    Raises:
+        InputNotFound: there is no such place.
+        StorageFailed: it cannot be read.
+    """
+    return [_look(work) for work in _works(place)]
+
+
+def work_at(work: str) -> FoundWork:
+    """Return the work that lies there.
+
+    Raises:
+        InputNotFound: none does.
+        StorageFailed: it cannot be read.
+    """
+    found = find_work(work)
+    if len(found) != 1 or not _is_work(work):
+        message = f"{work} has no work of a job"
+        raise InputNotFound(message, "`codecfleet jobs list FOLDER` shows what is unfinished there.")
+    return found[0]
+
+
+def unfinished_spec(work: str) -> TranscodeSpec:
+    """Return the request of the job whose work lies there, to be run again.
+
+    Raises:
+        InputNotFound: no job's work lies there, or it lay elsewhere when it was begun.
+        StorageFailed: it cannot be read.
+    """
+    header = work_at(work).found.header
+    if header is None:
+        raise InputNotFound(f"{work} has no journal that can be read", "Run the job's own command again.")
+    spec = spec_of(header)
+    if _normal(place_of(spec)) != _normal(work):
+        message = f"{work} was {place_of(spec)} when its job was begun"
+        raise InputNotFound(message, "Move it back, or run the job's own command there.")
+    return spec
+
+
+def remove_work(place: str) -> tuple[list[str], list[str]]:
+    """Remove the work at a place that no living job owns; return which was removed, and which was not.
+
+    Raises:
+        InputNotFound: there is no such place.
+        StorageFailed: it cannot be read.
+    """
+    removed: list[str] = []
+    kept: list[str] = []
+    for work in _works(place):
+        try:
+            _remove(work)
+            removed.append(work)
+        except OutputInUse:
+            kept.append(work)
+    return removed, kept
+
+
+def _works(place: str) -> list[str]:
+    if _is_work(place) and (not is_local(place) or local_path(place).is_dir()):
+        return [place]
+    if is_local(place):
+        return [str(path) for path in _local_works(local_path(place))]
+    try:
+        files, root = url_to_fs(place)
+        names = sorted(path.rstrip("/") for path in files.ls(root, detail=False))
+    except FileNotFoundError:
+        raise _not_there(place) from None
+    except Exception as error:
+        raise StorageFailed(f"{place} cannot be listed: {error}", "Check the address and the credentials.") from error
+    return [f"{place.rstrip('/')}/{name.rpartition('/')[2]}" for name in names if _is_work(name)]
+
+
+def _local_works(folder: Path) -> Iterator[Path]:
+    try:
+        yield from sorted(path for path in folder.iterdir() if _is_work(path.name) and path.is_dir())
+    except (FileNotFoundError, NotADirectoryError):
+        raise _not_there(str(folder)) from None
+    except OSError as error:
+        raise StorageFailed(f"{folder} cannot be listed: {error.strerror}", "Check its permissions.") from error
+
+
+def _is_work(place: str) -> bool:
+    return place.rstrip("/").endswith(WORK_SUFFIX)
+
+
+def _not_there(place: str) -> InputNotFound:
+    return InputNotFound(f"there is no folder {place}", "Check the name.")
+
+
+def _normal(work: str) -> str:
+    return str(local_path(work).absolute()) if is_local(work) else work.rstrip("/")
+
+
+def _look(work: str) -> FoundWork:
+    if is_local(work):
+        return _look_in_folder(local_path(work))
+    store = ObjectStore(work)
+    owner, renewed_s = read_owner(store)
+    found = replay(read_stream(store.read()))
+    state = _state(found, owner, time.time() - renewed_s)
+    return FoundWork(work=work, state=state, owner=owner, found=found, size_bytes=store.size_bytes, age_s=None)
+
+
+def _look_in_folder(folder: Path) -> FoundWork:
+    found, now_s = replay(read_stream(FolderStore(folder).read())), time.time()
+    try:
+        entries = {path.name: path.stat() for path in folder.iterdir()}
+        owner = Owner.read((folder / OWNER_FILE).read_bytes()) if OWNER_FILE in entries else None
+    except FileNotFoundError:  # its job has just ended
+        entries, owner = {}, None
+    renewed_s = entries[OWNER_FILE].st_mtime if OWNER_FILE in entries else 0.0
+    return FoundWork(
+        work=str(folder),
+        state=_state(found, owner, now_s - renewed_s),
+        owner=owner,
+        found=found,
+        size_bytes=sum(each.st_size for each in entries.values()),
+        age_s=now_s - max((each.st_mtime for each in entries.values()), default=now_s),
+    )
+
+
+def _state(found: Replay, owner: Owner | None, lease_age_s: float) -> WorkState:
+    if owner is not None and owner.lives(Owner.here(), lease_age_s):
+        return WorkState.RUNNING
+    return WorkState.UNFINISHED if found.encoded else WorkState.USELESS
+
+
+def _remove(work: str) -> None:
+    if not is_local(work):
+        store = ObjectStore(work)
+        lease = StoreLease(store, work)
+        lease.acquire()
+        store.remove()
+        lease.release()
+        return
+    spool = Spool(local_path(work), work)
+    spool.open(discards=True)
+    spool.remove()

@@ -1,0 +1,110 @@
+"""What a job's bytes depend on, as a journal's first record states it, and how two such records differ. Pure."""
+
+import hashlib
+from collections.abc import Mapping
+from importlib.metadata import version
+from typing import Any, Final
+
+import av
+
+from ...actors.media.kept_sources import source_version
+from ...actors.media.location import is_local
+from ..plan.plan import Plan
+from ..request.options import options_of
+from ..request.spec import TranscodeSpec
+from ..source.index import TrackIndex
+from .records import JobHeader, packed, unpacked
+
+_NEITHER: Final = frozenset(
+    {"source", "output", "encoder", "device", "workers", "priority", "weight", "work", "no_journal", "restart"}
+    | {"overwrite", "strict", "force", "keep_evidence", "wait_s", "deadline_s", "deadline_factor", "second_runs"}
+)
+"""Fields of a spec on which no byte depends; or, as the input and the encoder, stated in full beside them."""
+_WORDS: Final = {
+    "codecfleet": "codecfleet's version was {} and is {}",
+    "libraries": "PyAV's version was {} and is {}",
+    "input_version": "the input has changed since, or is another",
+    "input_index": "the input's packets are others",
+    "cuts": "the input is cut elsewhere",
+    "kind": "the encoder was {} and is {}",
+    "settings": "the encoder's settings or its pictures are others",
+}
+
+
+def header_of(plan: Plan) -> JobHeader:
+    """Return the header of a job with this plan, whose encoder is settled."""
+    spec = plan.spec
+    job = {
+        "codecfleet": version("codecfleet"),
+        "libraries": f"PyAV {av.__version__}",
+        "input_version": _version_of(spec.source),
+        "input_index": _index_digest(plan.index),
+        "spec": {name: value for name, value in spec.model_dump(mode="json").items() if name not in _NEITHER},
+        "cuts": [[each.start_ticks, each.end_ticks] for each in plan.segments],
+    }
+    pictures = repr((plan.source_format, plan.filters, plan.encoder, plan.container.name))
+    encoder = {"kind": plan.encoder_kind, "settings": hashlib.sha256(pictures.encode()).hexdigest()}
+    fields = spec.model_dump(mode="json") | {"restart": False}
+    return JobHeader(job=job, encoder=encoder, spec=fields, output=spec.output, segments=len(plan.segments))
+
+
+def spec_of(header: JobHeader) -> TranscodeSpec:
+    """Return the request that a journal was begun for.
+
+    Raises:
+        ValueError: it is none that this version knows.
+    """
+    return TranscodeSpec.model_validate(dict(header.spec))
+
+
+def difference(found: JobHeader, wanted: JobHeader, *, encoder: bool = True) -> str:
+    """Return why the work under ``found`` is not that of ``wanted``; "" where it is.
+
+    Without ``encoder``, which encoder writes it is left out.
+    """
+    # As it was written: lists in place of tuples.
+    wanted = _as_written(wanted)
+    before, now = dict(found.job), dict(wanted.job)
+    if encoder:
+        before, now = before | dict(found.encoder), now | dict(wanted.encoder)
+    if before == now:
+        return ""
+    if before.get("spec") != now["spec"]:
+        return _spec_difference(before.get("spec") or {}, now["spec"])
+    name = next(name for name in now if before.get(name) != now[name])
+    return _WORDS[name].format(before.get(name), now[name])
+
+
+def _as_written(header: JobHeader) -> JobHeader:
+    written = unpacked(packed(header))
+    if not isinstance(written, JobHeader):
+        raise TypeError(written)
+    return written
+
+
+def _spec_difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    options = options_of(TranscodeSpec)
+    name = next((name for name in now if before.get(name) != now[name]), "")
+    if not name:
+        return "its options are another version's"
+    return f"{options[name].flag} was {_said(before.get(name))} and is {_said(now[name])}"
+
+
+def _said(value: object) -> str:
+    return "not given" if value in (None, []) else str(value)
+
+
+def _version_of(source: str) -> list[Any] | None:
+    """Return a source's size and time of its last change, or what its store states; the same on every machine."""
+    found = source_version(source)
+    if not isinstance(found, tuple):
+        return None
+    return list(found[2:]) if is_local(source) else list(found)
+
+
+def _index_digest(index: TrackIndex) -> str:
+    """Return a digest of the place, size, times and flags of every packet."""
+    digest = hashlib.sha256(f"{index.codec} {index.time_base} {index.frame_rate}".encode())
+    for column in (index.pts, index.dts, index.pos_bytes, index.sizes_bytes, index.flags):
+        digest.update(column.tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,64 @@
+"""What a journal says: its records, taken in one after the other. Pure."""
+
+from dataclasses import dataclass, field, replace
+
+from .records import BadRecord, Begun, Encoded, JobHeader, Record, RecordStream, unpacked
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """Where a job stood: what is encoded, by segment, and what was in flight.
+
+    ``good_records`` are understood; ``broken`` says in words what of the journal could not be, "" where all could
+    or only the last record was cut short, as any death may leave it.
+    """
+
+    header: JobHeader | None = None
+    encoded: dict[int, Encoded] = field(default_factory=dict)
+    in_flight: frozenset[int] = frozenset()
+    good_records: int = 0
+    broken: str = ""
+
+    @property
+    def segments_done(self) -> int:
+        """How many planned segments are encoded."""
+        return sum(each.until - each.segment + 1 for each in self.encoded.values())
+
+    def after(self, record: Record) -> "Replay":
+        """Return where the job stood after one more record.
+
+        Raises:
+            BadRecord: it can't follow on those before it.
+        """
+        counted = replace(self, good_records=self.good_records + 1)
+        match record, self.header:
+            case JobHeader(), None:
+                return replace(counted, header=record)
+            case Begun(segment), JobHeader() as header if 0 <= segment < header.segments:
+                return replace(counted, in_flight=self.in_flight | {segment})
+            case Encoded(segment=first, until=last), JobHeader() as header if 0 <= first <= last < header.segments:
+                # Whatever else claimed a part of it was encoded before their cut was given up.
+                others = {n: each for n, each in self.encoded.items() if each.until < first or n > last}
+                encoded = dict(sorted({**others, first: record}.items()))
+                return replace(counted, encoded=encoded, in_flight=self.in_flight - set(range(first, last + 1)))
+            case _:
+                raise BadRecord(f"a {type(record).__name__} does not follow here")
+
+    def without(self, segments: frozenset[int]) -> "Replay":
+        """Return it with some segments to be done again."""
+        encoded = {n: each for n, each in self.encoded.items() if n not in segments}
+        return replace(self, encoded=encoded, in_flight=self.in_flight | segments)
+
+
+def replay(stream: RecordStream) -> Replay:
+    """Return what the records of a stream say, up to the first that makes no sense."""
+    state = Replay()
+    for content in stream.contents:
+        try:
+            state = state.after(unpacked(content))
+        except BadRecord as error:
+            lost = len(stream.contents) - state.good_records
+            return replace(state, broken=f"record {state.good_records} makes no sense ({error}); {lost} are left out")
+    if stream.rest_bytes and not stream.is_torn:
+        return replace(state, broken=f"{stream.rest_bytes} bytes after record {state.good_records} are damaged")
+    return state

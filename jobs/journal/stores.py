@@ -1,0 +1,217 @@
+"""Where a journal lies: in a folder of this machine, in a store behind fsspec, or nowhere.
+
+A store's objects cannot grow, so each record is an object of its own there; one after the other they are the stream
+that a folder's journal file is.
+"""
+
+import errno
+import os
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from io import FileIO
+from pathlib import Path
+from typing import Any, Final
+
+from fsspec.core import url_to_fs
+
+from ...actors.media.whole_file import sync_folder
+from ...errors import StorageFailed
+from ..join.spool import JOURNAL_FILE, PAYLOAD_PREFIX, storage_error
+
+_RECORD: Final = "record-"
+
+
+class Store:
+    """Holds the records and payloads of one job: here, none of them, for jobs that want no journal.
+
+    ``keeps`` says whether it holds them until they are removed. Calls raise StorageFailed.
+    """
+
+    keeps = False
+
+    def read(self) -> bytes:
+        """Return the whole journal; nothing where there is none."""
+        return b""
+
+    def append(self, record: bytes, *, is_durable: bool) -> None:
+        """Add a record, or nothing of it. A durable one, with all before it, survives a loss of power."""
+
+    def truncate(self, records: Sequence[bytes]) -> None:
+        """Leave only these first records."""
+
+    def put(self, payload: Path) -> None:
+        """Keep a payload, which lies in a file of the job's spool."""
+
+    def fetch(self, payload: Path) -> None:
+        """Have a payload lie in that file of the spool, if it is here."""
+
+    def sweep(self, payloads: Collection[str]) -> None:
+        """Remove all payloads but those of these names."""
+
+    def remove(self) -> None:
+        """Remove everything; never raises."""
+
+
+class FolderStore(Store):
+    """A folder of this machine, in which the spool's payloads lie too: they are kept where they are."""
+
+    keeps = True
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._path = folder / JOURNAL_FILE
+
+    def read(self) -> bytes:
+        """Return the file."""
+        try:
+            return self._path.read_bytes()
+        except FileNotFoundError:
+            return b""
+        except OSError as error:
+            raise storage_error(error, self._path) from error
+
+    def append(self, record: bytes, *, is_durable: bool) -> None:
+        """Write to the file's end; what could only be written in part is cut off again."""
+        try:
+            with self._path.open("ab", buffering=0) as file:
+                before = file.tell()
+                try:
+                    self._write(file, record, is_durable=is_durable)
+                except OSError:
+                    file.truncate(before)
+                    raise
+        except OSError as error:
+            raise storage_error(error, self._path) from error
+
+    def _write(self, file: FileIO, record: bytes, *, is_durable: bool) -> None:
+        if file.write(record) != len(record):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        if is_durable:
+            os.fsync(file.fileno())
+            sync_folder(self._folder)
+
+    def truncate(self, records: Sequence[bytes]) -> None:
+        """Cut the file."""
+        try:
+            with self._path.open("ab") as file:
+                file.truncate(sum(map(len, records)))
+        except OSError as error:
+            raise storage_error(error, self._path) from error
+
+    def sweep(self, payloads: Collection[str]) -> None:
+        """Delete files."""
+        for path in self._folder.glob(f"{PAYLOAD_PREFIX}*"):
+            if path.name not in payloads:
+                path.unlink(missing_ok=True)
+
+    def remove(self) -> None:
+        """Delete payloads and journal."""
+        self.sweep(())
+        with suppress(OSError):
+            self._path.unlink(missing_ok=True)
+
+
+class ObjectStore(Store):
+    """A place behind fsspec."""
+
+    keeps = True
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._files, self._root = _opened(url)
+        self._records = 0
+
+    def read(self) -> bytes:
+        """Return all objects of records as one."""
+        found: list[bytes] = []
+        for name in self._names():
+            if name == self._record(len(found)):
+                found.append(self._call("cat_file", f"{self._root}/{name}"))
+        self._records = len(found)
+        return b"".join(found)
+
+    def append(self, record: bytes, *, is_durable: bool) -> None:
+        """Write one more object."""
+        del is_durable
+        self._call("pipe_file", f"{self._root}/{self._record(self._records)}", record)
+        self._records += 1
+
+    def truncate(self, records: Sequence[bytes]) -> None:
+        """Delete the objects of later records."""
+        for name in self._names():
+            if name.startswith(_RECORD) and name >= self._record(len(records)):
+                self._call("rm_file", f"{self._root}/{name}")
+        self._records = len(records)
+
+    def put(self, payload: Path) -> None:
+        """Copy it there."""
+        self._call("put_file", str(payload), f"{self._root}/{payload.name}")
+
+    def fetch(self, payload: Path) -> None:
+        """Copy it here."""
+        with suppress(StorageFailed):
+            self._call("get_file", f"{self._root}/{payload.name}", str(payload))
+
+    def sweep(self, payloads: Collection[str]) -> None:
+        """Delete objects."""
+        for name in self._names():
+            if name.startswith(PAYLOAD_PREFIX) and name not in payloads:
+                self._call("rm_file", f"{self._root}/{name}")
+
+    def remove(self) -> None:
+        """Delete every object."""
+        with suppress(StorageFailed):
+            for name in self._names():
+                self._call("rm_file", f"{self._root}/{name}")
+        with suppress(StorageFailed):
+            self._call("rmdir", self._root)
+
+    def content(self, name: str) -> bytes:
+        """Return an object; nothing where there is none. Raises StorageFailed: the store does not answer."""
+        if name not in self._names():
+            return b""
+        content: bytes = self._call("cat_file", f"{self._root}/{name}")
+        return content
+
+    @property
+    def size_bytes(self) -> int:
+        """How much lies there. Raises StorageFailed."""
+        return int(self._call("du", self._root))
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write an object whole. Raises StorageFailed: the store does not take it."""
+        self._call("pipe_file", f"{self._root}/{name}", content)
+
+    def _names(self) -> list[str]:
+        self._files.invalidate_cache()
+        try:
+            listed = self._files.ls(self._root, detail=False)
+        except FileNotFoundError:
+            return []
+        except Exception as error:
+            raise _failed(self._url, error) from error
+        return sorted(path.rstrip("/").rpartition("/")[2] for path in listed)
+
+    def _call(self, method: str, *arguments: object) -> Any:  # noqa: ANN401 - each method's own
+        try:
+            return getattr(self._files, method)(*arguments)
+        except Exception as error:
+            raise _failed(self._url, error) from error
+
+    @staticmethod
+    def _record(number: int) -> str:
+        return f"{_RECORD}{number:08d}"
+
+
+def _opened(url: str) -> tuple[Any, str]:
+    try:
+        files, root = url_to_fs(url)
+        files.makedirs(root, exist_ok=True)
+    except Exception as error:
+        raise _failed(url, error) from error
+    return files, root.rstrip("/")
+
+
+def _failed(url: str, error: Exception) -> StorageFailed:
+    message = f"the work location {url} failed: {error}"
+    return StorageFailed(message, "Check the connection, the credentials and the space left there, then start again.")

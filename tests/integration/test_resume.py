@@ -1,0 +1,193 @@
+"""Jobs that go on after they were killed, interrupted or damaged."""
+
+import asyncio
+import os
+import random
+import signal
+import time
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from codecfleet import Fleet, Report, TranscodeSpec
+from codecfleet.cli.app import run as command_line
+from codecfleet.errors import Cancelled, JournalRefused, OutputInUse
+from codecfleet.jobs.journal.found_work import WorkState, find_work, remove_work, unfinished_spec, work_at
+from codecfleet.jobs.journal.records import read_stream
+from codecfleet.jobs.journal.replay import replay
+from codecfleet.jobs.report.events import Event, SegmentFinished, WorkKept
+from codecfleet.testing import LocalPool
+from tests.sweeps import swept
+
+from .limit_jobs import film, spec_of, transcode
+from .test_killed_programs import long_job, program, wait_for
+
+__all__ = ["film"]
+
+
+def a_spec(film: Path, name: str = "o.mp4", **options: object) -> TranscodeSpec:
+    """Return a job of twenty segments."""
+    return spec_of(film, film.parents[1] / "out" / name, segment_s=Fraction(1), scale=(160, 120), preset=1, **options)
+
+
+def interrupted(spec: TranscodeSpec, *, after: int = 5, keep: bool = True) -> list[Event]:
+    """Run a job and cancel it once so many segments are finished; return its events."""
+
+    async def run() -> list[Event]:
+        events: list[Event] = []
+        async with Fleet(pool=LocalPool(2)) as fleet:
+            job = await fleet.transcode(spec)
+            async for event in job.events():
+                events.append(event)
+                if sum(isinstance(each, SegmentFinished) for each in events) == after:
+                    await job.cancel(keep=keep)
+            with pytest.raises(Cancelled):
+                await job
+        return events
+
+    return asyncio.run(run())
+
+
+def the_same(report: Report, whole: Report) -> bool:
+    """Return whether two jobs gave the same bytes."""
+    return report.proof.output_sha256 == whole.proof.output_sha256
+
+
+@pytest.mark.parametrize("place", ["beside", "folder", "store"])
+def test_an_interrupted_job_goes_on(place: str, film: Path) -> None:
+    """What was finished is not encoded again, wherever it lies; the bytes are the same, and nothing is left."""
+    out, elsewhere = film.parents[1] / "out", film.parents[1] / "work"
+    options = {"beside": {}, "folder": {"work": str(elsewhere)}, "store": {"work": f"memory://{elsewhere}"}}[place]
+    whole = transcode(a_spec(film, "whole.mp4"))
+    events = interrupted(a_spec(film, **options))
+    (kept,) = [event for event in events if isinstance(event, WorkKept)]
+    assert kept.segments >= 5
+    (found,) = find_work(kept.work)
+    assert (found.state, found.found.segments_done) == (WorkState.UNFINISHED, kept.segments)
+    assert unfinished_spec(kept.work) == a_spec(film, **options)
+    again = transcode(a_spec(film, **options))
+    assert the_same(again, whole)
+    assert again.resumed is not None
+    assert again.resumed.restored == kept.segments
+    assert again.resumed.redone <= 2
+    assert sum(segment.restored for segment in again.segments) == kept.segments
+    assert sorted(path.name for path in out.iterdir()) == ["o.mp4", "whole.mp4"]
+    assert find_work(str(elsewhere) if place == "folder" else str(out)) == []
+
+
+@pytest.mark.parametrize("option", [{"no_journal": True}, {}])
+def test_a_job_without_a_journal_or_cancelled_for_good_leaves_nothing(option: dict[str, bool], film: Path) -> None:
+    """``--no-journal`` and ``cancel()`` keep nothing."""
+    interrupted(a_spec(film, **option), keep="no_journal" in option)
+    assert list((film.parents[1] / "out").iterdir()) == []
+
+
+def test_another_job_does_not_go_on_with_it(film: Path) -> None:
+    """Other options are refused with the reason; ``restart`` starts over."""
+    interrupted(a_spec(film))
+    other = a_spec(film).model_copy(update={"preset": 2})
+    with pytest.raises(JournalRefused, match="--preset was 1 and is 2"):
+        transcode(other)
+    with pytest.raises(JournalRefused, match="unfinished job"):
+        transcode(a_spec(film, no_journal=True))
+    begun_anew = transcode(other.model_copy(update={"restart": True}))
+    assert begun_anew.resumed is None
+    assert [path.name for path in (film.parents[1] / "out").iterdir()] == ["o.mp4"]
+
+
+def test_another_input_does_not_go_on_with_it(film: Path) -> None:
+    """A journal of an input that has changed since is refused."""
+    interrupted(a_spec(film))
+    os.utime(film, (1, 1))
+    with pytest.raises(JournalRefused, match="input has changed"):
+        transcode(a_spec(film))
+
+
+@pytest.mark.parametrize("seed", swept(range(6)))
+def test_whatever_is_damaged_is_done_again(seed: int, film: Path) -> None:
+    """Bytes of the journal and of payloads may be changed or missing: the output is the same."""
+    chance = random.Random(seed)  # noqa: S311 - reproducible
+    whole = transcode(a_spec(film, "whole.mp4"))
+    interrupted(a_spec(film))
+    folder = film.parents[1] / "out" / ".o.mp4.codecfleet"
+    journal = folder / "journal"
+    content = bytearray(journal.read_bytes())
+    if seed % 2:
+        content[chance.randrange(len(content))] ^= 0xFF
+    journal.write_bytes(content[: len(content) - chance.randrange(200)])
+    payloads = sorted(folder.glob("segment-*"))
+    payloads[0].unlink()
+    payloads[1].write_bytes(b"damaged")
+    again = transcode(a_spec(film))
+    assert the_same(again, whole)
+    assert again.resumed is None or again.resumed.restored <= 5
+
+
+def test_two_jobs_of_one_output(film: Path) -> None:
+    """The second is refused at once; work in use is neither removed nor called unfinished."""
+    out = film.parents[1] / "out"
+    seen: list[object] = []
+
+    def rival(_job: object, event: Event) -> None:
+        if isinstance(event, SegmentFinished) and not seen:
+            seen.append(work_at(str(out / ".o.mp4.codecfleet")).state)
+            seen.append(remove_work(str(out)))
+
+    async def second() -> None:
+        async with Fleet(pool=LocalPool(1)) as fleet:
+            first = await fleet.transcode(a_spec(film))
+            async for event in first.events():
+                rival(first, event)
+                if isinstance(event, SegmentFinished):
+                    with pytest.raises(OutputInUse, match="another job writes"):
+                        await (await fleet.transcode(a_spec(film)))
+                    break
+            await first
+
+    asyncio.run(second())
+    assert seen == [WorkState.RUNNING, ([], [str(out / ".o.mp4.codecfleet")])]
+
+
+def test_what_is_left_is_listed_and_removed(film: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """``jobs`` shows what an interrupted job has left, and removes it."""
+    out = film.parents[1] / "out"
+    interrupted(a_spec(film))
+    assert command_line(["jobs", "list", str(out)]) == 0
+    assert "unfinished" in capsys.readouterr().out
+    assert command_line(["jobs", "show", str(out / ".o.mp4.codecfleet")]) == 0
+    assert "libx264" in capsys.readouterr().out
+    assert command_line(["jobs", "clean", str(out)]) == 0
+    assert "removed" in capsys.readouterr().out
+    assert list(out.iterdir()) == []
+    assert command_line(["resume", str(out / ".o.mp4.codecfleet")]) == 3
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_a_program_killed_again_and_again(film: Path) -> None:
+    """Killed with all its processes at random moments, the same command ends with the bytes of an undisturbed run."""
+    chance = random.Random(7)  # noqa: S311 - reproducible
+    out = film.parents[1] / "out"
+    whole = transcode(spec_of(film, out / "whole.mp4", segment_s=Fraction(1), scale=(480, 270)))
+    journal = out / ".o.mp4.codecfleet" / "journal"
+    done = 0
+    for _ in range(5):
+        with program(*long_job(film, "o.mp4")) as process:
+            wait_for(process, "journal")
+            time.sleep(chance.uniform(0.2, 2))
+            if process.poll() is not None:
+                break
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        found = replay(read_stream(journal.read_bytes()))
+        assert found.segments_done >= done
+        assert found.broken == ""
+        done = found.segments_done
+    if not (out / "o.mp4").exists():
+        with program(*long_job(film, "o.mp4")) as process:
+            _, err = process.communicate(timeout=120)
+        assert process.returncode == 0, err
+    assert (out / "o.mp4").read_bytes() == (out / "whole.mp4").read_bytes()
+    assert whole.resumed is None
+    assert sorted(path.name for path in out.iterdir()) == ["o.mp4", "whole.mp4"]
