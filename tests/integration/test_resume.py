@@ -32,7 +32,7 @@ def a_spec(film: Path, name: str = "o.mp4", **options: object) -> TranscodeSpec:
 
 
 def interrupted(spec: TranscodeSpec, *, after: int = 5, keep: bool = True) -> list[Event]:
-    """Run a job and cancel it once so many segments are finished; return its events."""
+    """Run a job and cancel it once ``after`` segments are finished; return its events."""
 
     async def run() -> list[Event]:
         events: list[Event] = []
@@ -91,8 +91,8 @@ def test_another_job_does_not_go_on_with_it(film: Path) -> None:
         transcode(other)
     with pytest.raises(JournalRefused, match="unfinished job"):
         transcode(a_spec(film, no_journal=True))
-    begun_anew = transcode(other.model_copy(update={"restart": True}))
-    assert begun_anew.resumed is None
+    fresh = transcode(other.model_copy(update={"restart": True}))
+    assert fresh.resumed is None
     assert [path.name for path in (film.parents[1] / "out").iterdir()] == ["o.mp4"]
 
 

@@ -96,7 +96,7 @@ RECORDS = st.lists(
 
 
 def test_a_record_comes_back_as_it_was() -> None:
-    """Every fact of a segment survives, names that are no text too."""
+    """Every fact of a segment survives, names that are not text too."""
     again = unpacked(packed(encoded(2, 3)))
     assert isinstance(again, Encoded)
     assert packed(again) == packed(encoded(2, 3))
