@@ -72,6 +72,8 @@ class Pipe(ABC):
     interval: Interval
     resets: int = 0
     """How often the source's clock stepped back."""
+    is_empty: bool = True
+    """Whether nothing of the track is in the output so far."""
     _shift_s: Fraction = Fraction(0)
     _clock_s: Fraction | None = None
     _expected_s: Fraction | None = None
@@ -104,6 +106,7 @@ class Pipe(ABC):
         return pts_s, dts_s, duration_s
 
     def _send(self, packet: "Packet[Stream]", pts: int, dts: int, duration: int, tick: Fraction) -> "Packet[Stream]":
+        self.is_empty = False
         packet.stream = self.output
         packet.time_base = tick
         packet.pts, packet.dts, packet.duration = pts, dts, duration
@@ -143,13 +146,16 @@ class AudioPipe(Pipe):
         rate = self._rate
         samples = samples_of(self.track, packet)
         position = self._position(pts_s, duration_s, samples)
-        if self._last is not None and position <= self._last:
-            self.moved += self._last - position > rate * UNHEARD_S
-            position = self._last + 1  # no muxer takes two packets at one time
+        before = self._last
+        if before is not None and position <= before:
+            self.moved += before - position > rate * UNHEARD_S
+            position = before + 1  # no muxer takes two packets at one time
         self._last = position
         self.first = position if self.first is None else self.first
         length = samples if samples and self._coarse else floor(duration_s * rate + _HALF)
         self._next = position + length
+        if self.trims_by_duration and not length:
+            length = 1 if before is None else position - before  # mp4 does not play a last packet that lasts no time
         if self.trims_by_duration and self._coarse:
             length = max(1, length - skipped_samples(packet)[1])
         at, tick = position, Fraction(1, rate)

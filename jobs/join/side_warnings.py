@@ -48,9 +48,10 @@ def _of_pipe(plan: CarryPlan, pipe: Pipe) -> Iterator[Warning_]:
         message = f"{pipe.moved} packets of {pipe.track.name} are timed before the ones ahead of them, and follow them"
         late = content_checks(plan.tracks, pipe.track.index, "times")
         yield Warning_(code="audio-disorder", message=message, checks=late)
-    if isinstance(pipe, AudioPipe) and pipe.first is None and plan.container.is_isobmff:
+    if not isinstance(pipe, CuePipe) and pipe.is_empty and plan.container.is_isobmff:
         message = f"nothing of {pipe.track.name} lies in the output, and .{plan.container.name} keeps no empty track"
-        yield Warning_(code="audio-dropped", message=message, checks=("tracks.audio",))
+        code, kind = ("audio-dropped", "audio") if isinstance(pipe, AudioPipe) else ("video-track-dropped", "video")
+        yield Warning_(code=code, message=message, checks=(f"tracks.{kind}",))
     if isinstance(pipe, CuePipe) and pipe.crowded:
         message = (
             f"{pipe.crowded} cues of {pipe.track.name} overlap others or last no time: "

@@ -209,10 +209,15 @@ def _check_chroma(was: Facts, now: Facts) -> Check:
 
 
 def _turn(matrix: tuple[int, ...] | None) -> tuple[int, ...] | None:
-    """Return how a display matrix turns and flips; players ignore where it moves the picture, and how it scales it."""
+    """Return how a display matrix turns and flips; players ignore where it moves the picture, and how it scales it.
+
+    A skew that moves a thousandth of the picture or less does not count.
+    """
     if matrix is None:
         return None
-    turn = tuple((value > 0) - (value < 0) for value in (*matrix[:2], *matrix[3:5]))
+    values = (*matrix[:2], *matrix[3:5])
+    least = max(map(abs, values)) / 1000
+    turn = tuple((value > least) - (value < -least) for value in values)
     return None if turn == (1, 0, 0, 1) else turn
 
 

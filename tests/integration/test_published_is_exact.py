@@ -180,3 +180,18 @@ def test_sound_whose_clock_steps_back(tmp_path: Path) -> None:
     report, verdict = published(film, tmp_path / "out.mkv")
     assert "audio-disorder" in {warning.code for warning in report.warnings}
     assert verdict.failures == ()
+
+
+def test_a_further_video_track_without_packets(tmp_path: Path) -> None:
+    """mp4 keeps no empty track, and a warning says so."""
+    clip = make_clip(tmp_path / "clip.mkv", Clip(times=constant_times(25), options=(("preset", "ultrafast"),)))
+    source = tmp_path / "two.mkv"
+    with av.open(str(clip)) as before, av.open(str(source), "w") as after:
+        stream, _ = (after.add_stream_from_template(before.streams.video[0]) for _ in range(2))
+        for packet in before.demux():
+            if packet.size:
+                packet.stream = stream
+                after.mux(packet)
+    report, verdict = published(source, tmp_path / "out.mp4")
+    assert "video-track-dropped" in {warning.code for warning in report.warnings}
+    assert verdict.failures == ()

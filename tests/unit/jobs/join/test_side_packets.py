@@ -1,4 +1,5 @@
 import io
+from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
 from math import floor
@@ -122,3 +123,11 @@ def test_opus_packets_tell_their_length() -> None:
 
     assert {toc: samples_of(track, packet(0, 20, payload=toc)) for toc in lengths} == lengths
     assert samples_of(track, packet(0, 20, payload=b"\xfb\x03")) == 2880
+
+
+def test_a_packet_without_a_duration_lasts_in_mp4() -> None:
+    """Where neither the container nor the codec says how long sound lasts, it is as long as what came before."""
+    track = replace(sound(), audio=AudioTrack(48_000, 2, "stereo", 0, 0))
+    pipe = AudioPipe(track, SOUND, Interval(Fraction(0)), trims_by_duration=True)
+    out = feed(pipe, packet(0, 0), packet(21, 0), packet(42, 0))
+    assert [duration for _, _, duration in out][1:] == [Fraction(21, 1000)] * 2

@@ -6,6 +6,7 @@ import pytest
 
 from codecfleet.jobs.report.report import Warning_
 from codecfleet.jobs.verify.audio import find_run
+from codecfleet.jobs.verify.metadata import _turn
 from codecfleet.jobs.verify.pictures import comparable_format
 from codecfleet.jobs.verify.subtitles import plain_text
 from codecfleet.jobs.verify.verdict import Check, Verdict, check, with_declared
@@ -165,3 +166,17 @@ def test_a_cue_says_the_same_in_every_format(codec: str, payload: bytes) -> None
 def test_pictures_are_compared_as_planar_yuv_of_their_depth(pix_fmt: str, compared: str) -> None:
     """Sampling and depth stay, packing, alpha and RGB do not."""
     assert comparable_format(pix_fmt) == compared
+
+
+@pytest.mark.parametrize(
+    ("matrix", "turn"),
+    [
+        ((65536, 0, 0, -2, 65536, 0, 0, 0, 1 << 30), None),
+        ((65536, 0, 0, -6554, 65536, 0, 0, 0, 1 << 30), (1, 0, -1, 1)),
+        ((0, 65536, 0, -65536, 0, 0, 0, 0, 1 << 30), (0, 1, -1, 0)),
+        (None, None),
+    ],
+)
+def test_an_invisible_skew_is_ignored(matrix: tuple[int, ...] | None, turn: tuple[int, ...] | None) -> None:
+    """A display matrix that differs from the identity by a rounding error neither turns nor skews."""
+    assert _turn(matrix) == turn
