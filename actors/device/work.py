@@ -87,6 +87,11 @@ class Work(ABC, Generic[ResultT]):
     constraints: Constraints = UNCONSTRAINED
 
     @property
+    def may_wait(self) -> bool:
+        """Whether it waits for an encoder session where a limit refuses it one, rather than fail."""
+        return False
+
+    @property
     def file(self) -> str:
         """Name what it works on, so that failures of one file are not held against several devices."""
         return self.job

@@ -60,6 +60,11 @@ class EncodeSegment(Work[EncodedSegment]):
     require_device: bool = False
 
     @property
+    def may_wait(self) -> bool:
+        """Return True: its track's encoder is settled."""
+        return True
+
+    @property
     def file(self) -> str:
         """Name its source."""
         return self.decode.source

@@ -11,9 +11,11 @@ import itertools
 import os
 import secrets
 import socket
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeVar, cast
 
 from ...actors.device.work import Work
@@ -35,14 +37,16 @@ from ..placement.model.preview import PlacementPreview
 from ..ray.ray_failures import LossScope, classify, ran_out_of_memory
 from ..ray.ray_words import first_line
 from ..supervisor.runner.client import SupervisorClient
-from ..supervisor.state.messages import ClientReport, JobReport
+from ..supervisor.state.messages import ClientReport, Grants, JobReport
 from ..worker.blobs import BlobCache
 from ..worker.outcome import Outcome
 from ..worker.ray_worker import CONTROL
 from .fault_reports import FaultReports
 from .lease_renewal import ANSWER_S, LeaseRenewal
 from .leases import Effect, Leases, Lose, RunTask, StopTask
+from .leaving import WorkTimes
 from .pool import Pool
+from .refusals import when_admitted
 
 ResultT = TypeVar("ResultT")
 
@@ -132,6 +136,7 @@ class LeasedPool(Pool):
         self._faults = FaultReports()
         self._killed_for_memory = killed_for_memory
         self._out_of_memory: dict[str, bool] = {}
+        self._times = WorkTimes()
         self._blobs = BlobCache(supervisor.send)
         self._running: set[asyncio.Task[None]] = set()
         self._cancel_limit_s = cancel_limit_s
@@ -202,6 +207,7 @@ class LeasedPool(Pool):
     def clear_demand(self, job: str) -> None:
         self._demands.pop(job, None)
         self._leases.forget(job)
+        self._times.forget(job)
         self._lease_renewal.report_soon()
 
     async def start(self) -> None:
@@ -246,6 +252,9 @@ class LeasedPool(Pool):
             Cancelled: the pool was closed while the work waited or ran.
             CodecfleetError: raised by the work; its other errors arrive as WorkError.
         """
+        return await (when_admitted(partial(self._submit, work)) if work.may_wait else self._submit(work))
+
+    async def _submit(self, work: Work[ResultT]) -> ResultT:
         self._refuse_if_closed()
         pending = _PendingWork(work, *self._blobs.pack(work), asyncio.get_running_loop().create_future())
         task = next(self._tasks)
@@ -264,6 +273,7 @@ class LeasedPool(Pool):
             self._carry_out(self._leases.withdrawn(task))
             raise
         finally:
+            self._times.ended(task, time.monotonic(), well=False)
             del self._pending[task]
 
     def _relax(self, task: int) -> None:
@@ -330,6 +340,7 @@ class LeasedPool(Pool):
             # Running work may still succeed; that of dead workers was failed above.
             for task in self._leases.waiting():
                 self._fail(task, FleetUnavailable(grants.unrecoverable, grants.what_next))
+        self._leave(grants)
         for task in self._leases.waiting():
             if reason := self._broken(self._pending[task].work.job):
                 self._fail(task, FleetUnavailable(reason, _BROKEN))
@@ -370,6 +381,14 @@ class LeasedPool(Pool):
         # Unique among all clients of a worker.
         return f"{self._client}:{task}"
 
+    def _leave(self, grants: Grants) -> None:
+        """Give up work that cannot finish before its node ends: it runs elsewhere instead."""
+        for worker, ends_utc_s in grants.leaving.items():
+            left_s, now_s = ends_utc_s - time.time(), time.monotonic()
+            for task in self._times.doomed(self._leases.running_on(worker), left_s, now_s):
+                message = f"worker {worker} ends with its node in {max(0.0, left_s):.0f} s, before this work could"
+                self._fail(task, WorkerLost(message, _AFTER_A_DEATH))
+
     async def _run(self, task: int, worker: str, pending: _PendingWork) -> None:
         try:
             if worker not in self._handles:
@@ -380,11 +399,13 @@ class LeasedPool(Pool):
         if pending.result.done():  # withdrawn meanwhile, before the worker knew of it
             self._end_run(task)
             return
+        self._times.began(task, pending.work.job, time.monotonic())
         try:
             call = self._handles[worker].run
             run = call.remote(self._run_name(task), pending.packed, pending.work.constraints, *pending.blobs)
             outcome: Outcome[Any] = await _settled(run)
             pending.settle(outcome, worker)
+            self._times.ended(task, time.monotonic(), well=outcome.error is None)
             self._faults.ended(pending.work, worker, outcome)
             if outcome.error is not None and outcome.spoils_process:
                 # It ends itself and answers no more: its other work is lost.

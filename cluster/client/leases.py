@@ -124,6 +124,10 @@ class Leases:
         job = self._job_of.get(task)
         return None if job is None else self._jobs[job].running.get(task)
 
+    def running_on(self, worker: str) -> list[int]:
+        """Return the work that a worker runs."""
+        return [task for job in self._jobs.values() for task, where in job.running.items() if where == worker]
+
     def submitted(
         self,
         task: int,

@@ -287,14 +287,14 @@ def free_resources_by_node() -> dict[str, dict[str, float]]:
     return {}
 
 
-def draining_nodes() -> frozenset[str]:
-    """Return the ids of the nodes that Ray drains; empty where Ray does not report them."""
+def draining_nodes() -> dict[str, int]:
+    """Return the nodes that Ray drains: {id: end of the notice, in ms of UTC}; empty where Ray does not report them."""
     if not _why_unknown({"state.state.get_draining_nodes": ()}):
         from ray._private import state
 
         with suppress(Exception):
-            return frozenset(state.state.get_draining_nodes())
-    return frozenset()
+            return dict(state.state.get_draining_nodes())
+    return {}
 
 
 def cuda_visible_to_node() -> str | None:

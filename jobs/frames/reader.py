@@ -10,7 +10,7 @@ from typing import Any
 
 from av.video.frame import VideoFrame
 
-from ...actors.decode.decoding import PictureHash
+from ...actors.decode.decoding import SOFTWARE, PictureHash
 from ...actors.device.interface import WorkerDevice
 from ...actors.media.kept_sources import KEPT
 from ...actors.segment.decode_path import DecodePath
@@ -18,7 +18,7 @@ from ...actors.segment.filtering import FilterSettings
 from ...actors.segment.walk import SEAM_FRAMES, SegmentTally, SegmentWalk, decode_on_first
 from ...actors.surfaces.device_frame import DevicePicture, PictureNotes
 from ...actors.surfaces.frames import Frame, frame_bytes
-from ...errors import Cancelled, InputDamaged, UsageError
+from ...errors import Cancelled, DeviceError, InputDamaged, Retry, UsageError
 from ..board.board import Began, Board, Delivered, Finished, Lost, Run
 from ..board.loop import BoardLoop, Capacity, finished
 from ..board.threads import consume_exception
@@ -60,6 +60,7 @@ class FrameReader:
         self._loop = asyncio.get_running_loop()
         self._task: asyncio.Task[None] | None = None
         self._threads: list[threading.Thread] = []
+        self._lost_device = ""
 
     def start(self) -> None:
         """Begin to decode."""
@@ -142,9 +143,19 @@ class FrameReader:
             self._loop.call_soon_threadsafe(call, *args)
 
     def _decode(self, run: Run, queue: FrameQueue) -> Finished:
-        """Decode a segment on the first path that can."""
+        """Decode a segment on the first path that can; on software's once the device was lost."""
         paths = self._source.paths_of(self._source.ranges.segments[run.segment].frames)
-        return decode_on_first(paths, partial(self._decode_soundly, run, queue))
+        decode = partial(self._decode_soundly, run, queue)
+        software = [path for path in paths if path.decoder is SOFTWARE]
+        if not self._lost_device or not software:
+            try:
+                return decode_on_first(paths, decode)
+            except DeviceError as error:
+                # What the device gave of this segment was held back until all of it was there.
+                if error.retry is not Retry.ELSEWHERE or not software:
+                    raise
+                self._lost_device = error.message
+        return decode_on_first([replace(path, reason=self._lost_device) for path in software], decode)
 
     def _decode_soundly(self, run: Run, queue: FrameQueue, path: DecodePath[Any], fallback: str) -> Finished:
         """Decode a segment, from further back each time that damage is met in the wrong state."""

@@ -172,6 +172,8 @@ def storage_error(error: OSError, path: Path | str) -> StorageFailed:
     """Map an operating system's error at ``path`` to one that says what to do."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         message = f"no space left at {path}"
-        return StorageFailed(message, "Free some space or choose another output folder.")
+        return StorageFailed(
+            message, "Free some space or choose another output folder; of a remote output, another TMPDIR."
+        )
     message = f"{path} failed: {error.strerror or os.strerror(error.errno or 0)}"
     return StorageFailed(message, "Check the disk or the network share, then start the job again.")

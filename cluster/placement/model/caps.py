@@ -6,6 +6,7 @@ of memory. Documented caps have changed with drivers (3, 5, 8, 12), so the sessi
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from .inventory import Device, Inventory
 
@@ -27,31 +28,74 @@ class SessionRefused(SessionsOpen):
     system_wide: bool
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LearntCap:
+    """How many sessions are tried: ``refused_at`` were open at the last refusal, and now and then one more is tried.
+
+    The next try is at ``retry_at_s``; ``wait_s`` doubles each time that the same number is refused again.
+    """
+
+    sessions: int
+    refused_at: int
+    retry_at_s: float
+    wait_s: float
+
+
 @dataclass(frozen=True, slots=True)
 class KnownCaps:
     """Caps by device and by node."""
 
-    devices: Mapping[str, int] = field(default_factory=dict)
-    nodes: Mapping[str, int] = field(default_factory=dict)
+    devices: Mapping[str, LearntCap] = field(default_factory=dict)
+    nodes: Mapping[str, LearntCap] = field(default_factory=dict)
 
 
-def record_cap(caps: KnownCaps, refused: SessionRefused) -> KnownCaps:
+RETRY_S: Final = 300.0
+RETRY_MAX_S: Final = 3600.0
+
+
+def record_cap(caps: KnownCaps, refused: SessionRefused, now_s: float) -> KnownCaps:
     """Return the caps with one refusal added. A refusal with nothing open has another cause than a cap."""
     if refused.system_wide and refused.open_on_node > 0:
-        return replace(caps, nodes={**caps.nodes, refused.node: refused.open_on_node})
+        cap = _learnt(caps.nodes.get(refused.node), refused.open_on_node, now_s)
+        return replace(caps, nodes={**caps.nodes, refused.node: cap})
     if not refused.system_wide and refused.open_on_device > 0:
-        return replace(caps, devices={**caps.devices, refused.device: refused.open_on_device})
+        cap = _learnt(caps.devices.get(refused.device), refused.open_on_device, now_s)
+        return replace(caps, devices={**caps.devices, refused.device: cap})
     return caps
 
 
+def _learnt(before: LearntCap | None, refused_at: int, now_s: float) -> LearntCap:
+    wait_s = RETRY_S
+    if before is not None and before.refused_at == refused_at:
+        # Refusals until the first fewer slots take effect are the same one.
+        was_retried = before.sessions > refused_at
+        wait_s = min(before.wait_s * 2, RETRY_MAX_S) if was_retried else before.wait_s
+    return LearntCap(sessions=refused_at, refused_at=refused_at, retry_at_s=now_s + wait_s, wait_s=wait_s)
+
+
 def record_open(caps: KnownCaps, seen: SessionsOpen) -> KnownCaps:
-    """Return the caps without those that working sessions have passed (a new driver)."""
+    """Return the caps without those that working sessions have passed (a new driver, or others closed theirs)."""
     devices, nodes = dict(caps.devices), dict(caps.nodes)
-    if devices.get(seen.device, seen.open_on_device) < seen.open_on_device:
+    if (cap := devices.get(seen.device)) is not None and cap.refused_at < seen.open_on_device:
         del devices[seen.device]
-    if nodes.get(seen.node, seen.open_on_node) < seen.open_on_node:
+    if (cap := nodes.get(seen.node)) is not None and cap.refused_at < seen.open_on_node:
         del nodes[seen.node]
     return KnownCaps(devices, nodes)
+
+
+def relaxed(caps: KnownCaps, now_s: float) -> KnownCaps:
+    """Return the caps with one more session where a cap is old enough to be tried again."""
+    due = [*caps.devices.values(), *caps.nodes.values()]
+    if all(now_s < cap.retry_at_s for cap in due):
+        return caps
+    devices = {name: _relaxed(cap, now_s) for name, cap in caps.devices.items()}
+    return KnownCaps(devices, {name: _relaxed(cap, now_s) for name, cap in caps.nodes.items()})
+
+
+def _relaxed(cap: LearntCap, now_s: float) -> LearntCap:
+    if now_s < cap.retry_at_s:
+        return cap
+    return replace(cap, sessions=cap.refused_at + 1, retry_at_s=now_s + cap.wait_s)
 
 
 def with_caps(inventory: Inventory, caps: KnownCaps) -> Inventory:
@@ -62,7 +106,9 @@ def with_caps(inventory: Inventory, caps: KnownCaps) -> Inventory:
         replace(
             node,
             devices=tuple(_capped(device, caps) for device in node.devices),
-            system_encoder_sessions_max=caps.nodes.get(node.node, node.system_encoder_sessions_max),
+            system_encoder_sessions_max=caps.nodes[node.node].sessions
+            if node.node in caps.nodes
+            else node.system_encoder_sessions_max,
         )
         for node in inventory.nodes
     )
@@ -71,4 +117,4 @@ def with_caps(inventory: Inventory, caps: KnownCaps) -> Inventory:
 
 def _capped(device: Device, caps: KnownCaps) -> Device:
     known = caps.devices.get(device.parent or device.device, caps.devices.get(device.device))
-    return device if known is None else replace(device, encoder_sessions_max=known)
+    return device if known is None else replace(device, encoder_sessions_max=known.sessions)

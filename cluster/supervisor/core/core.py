@@ -30,9 +30,9 @@ from ..state.stations import (
     station_of,
     unseen_station,
 )
-from .departures import ORPHANS_S, abandon, drop_orphans, expire_clients
+from .departures import ORPHANS_S, abandon, drop_orphans, expire_clients, hand_back, note_leaving
 from .effective import effective_nodes
-from .health import forget_xids, see_encoding, see_health, unsee_health
+from .health import forget_xids, retry_caps, see_encoding, see_health, unsee_health
 from .planner import Planner
 from .quarantining import begin_trials, end_rests, miss_trials, quarantine, recalled, resolved, take_faults, take_trials
 from .reconcile import reconcile
@@ -80,7 +80,7 @@ class Core:
             events.Ticked: self._ticked,
             events.Measured: self._measured,
             events.RecycleDue: self._recycle_due,
-            events.Encoding: lambda event, _now_s: see_encoding(self.state, event),
+            events.Encoding: lambda event, now_s: see_encoding(self.state, event, now_s),
             events.HealthSeen: lambda event, now_s: see_health(self.state, self._planner, event, now_s),
             events.HealthUnseen: lambda event, _now_s: unsee_health(self.state, event),
             events.QuarantinesRecalled: lambda event, _now_s: recalled(self.state, event.records),
@@ -121,7 +121,7 @@ class Core:
             self.state.processor_seen_s = now_s
         if changed:
             self.state.is_settled = False
-        effects: list[Effect] = []
+        effects = note_leaving(self.state, event, now_s)
         for book in came:
             effects += [
                 Note(f"node {self.state.nodes.title(book.ray.node)} joined with {book.ray.cores} cores"),
@@ -175,8 +175,8 @@ class Core:
         book.order = event.order
         effects: list[Effect] = []
         if event.order is Order.UNCORDON and not event.is_recalled:
-            had_any = [forget_xids(book), end_rests(self.state, book, now_s)]
-            effects += [book.probe_again(now_s)] if any(had_any) else []
+            effects += end_rests(self.state, book, now_s)
+            effects += [book.probe_again(now_s)] if forget_xids(book) or effects else []
         if not event.is_recalled:
             effects.append(Remember({each.ray.node: each.order for each in self.state.nodes if each.has_order}))
         before = " before" if event.is_recalled else ""
@@ -334,11 +334,13 @@ class Core:
         if overslept_s > 0:
             self.state.clients.excuse(overslept_s)
         self.state.ticked_s = now_s
+        retry_caps(self.state, now_s)
         effects = [
             *expire_clients(self.state, now_s),
             *drop_orphans(self.state, now_s),
             *begin_trials(self.state, now_s),
         ]
+        effects += hand_back(self.state, now_s)
         for book in self.state.stations.values():
             self._wake(book, now_s)
             if book.state is StationState.QUARANTINED and now_s >= book.rest_until_s:

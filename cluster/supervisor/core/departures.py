@@ -1,12 +1,15 @@
-"""What ends with clients that are gone: their slots, and their work."""
+"""What ends with clients and nodes that go: their slots, and their work."""
 
 from ..state.clients import ClientBook
-from ..state.events import Abandon, AbandonOthers, Effect, Note
+from ..state.events import Abandon, AbandonOthers, Effect, NodesSeen, Note, Stop
 from ..state.state import SupervisorState
 from ..state.stations import StationState
 
 ORPHANS_S = 30.0
 """After a restart, a client that has not reported for this long is dead: an answer to it may take 15 s."""
+
+HAND_BACK_S = 3.0
+"""How long before its node ends a worker is ended: its clients learn within a second."""
 
 
 def abandon(state: SupervisorState, client: ClientBook) -> list[Effect]:
@@ -35,3 +38,29 @@ def drop_orphans(state: SupervisorState, now_s: float) -> list[Effect]:
     clients = frozenset(client.client for client in state.clients)
     live = [book for book in state.stations.values() if book.state is StationState.READY]
     return [AbandonOthers(book.worker, clients) for book in live]
+
+
+def note_leaving(state: SupervisorState, event: NodesSeen, now_s: float) -> list[Effect]:
+    """Take in when draining nodes end: spot notices, evictions, scale-downs."""
+    effects: list[Effect] = []
+    for book in state.nodes:
+        ends_s = book.ray.leaves_utc_s
+        if ends_s is not None and book.leaves_s is None:
+            left_s = ends_s - event.utc_s
+            effects.append(Note(f"node {state.nodes.title(book.ray.node)} ends in {left_s:.0f} s, as Ray was told"))
+        book.leaves_s = None if ends_s is None else now_s + ends_s - event.utc_s
+    return effects
+
+
+def hand_back(state: SupervisorState, now_s: float) -> list[Effect]:
+    """End the workers of nodes whose notice is nearly over: their clients learn at once, and run the work elsewhere."""
+    effects: list[Effect] = []
+    for book in state.nodes:
+        if book.leaves_s is None or now_s < book.leaves_s - HAND_BACK_S:
+            continue
+        for station in state.stations.values():
+            if station.station.node == book.ray.node and station.state is StationState.READY:
+                station.to(StationState.LEAVING, now_s, "its node ends")
+                state.is_settled = False
+                effects += [Stop(station.worker), Note(f"{state.named(station)} is ended: its node ends")]
+    return effects

@@ -11,7 +11,7 @@ from ..state.clients import ClientBook, JobBook
 from ..state.messages import Grants
 from ..state.quarantine import Cause
 from ..state.state import Stranded, SupervisorState
-from ..state.stations import DEATHS_IN_A_ROW_MAX, NOT_STARTED, StationBook, StationState
+from ..state.stations import DEATHS_IN_A_ROW_MAX, NOT_STARTED, StationBook, StationState, node_of, station_of
 from .assigning import promise
 
 
@@ -36,6 +36,7 @@ def grants_for(state: SupervisorState, client: str, now_s: float) -> Grants:
         refused={name: reason for name, job in book.jobs.items() if (reason := _why_refused(state, job))},
         too_large={name: reason for name, job in book.jobs.items() if (reason := _why_too_large(state, job))},
         broken={name: reason for name, job in book.jobs.items() if (reason := _why_broken(state, job, now_s))},
+        leaving=_leaving(state, book),
         unrecoverable=never,
         what_next=what_next,
     )
@@ -43,6 +44,12 @@ def grants_for(state: SupervisorState, client: str, now_s: float) -> Grants:
 
 def _dead(state: SupervisorState, book: ClientBook) -> frozenset[str]:
     return frozenset(worker for job in book.jobs.values() for worker in job.held if not state.is_live(worker))
+
+
+def _leaving(state: SupervisorState, book: ClientBook) -> dict[str, float]:
+    held = {worker for job in book.jobs.values() for worker in job.held if state.is_live(worker)}
+    ends = {worker: node.ray.leaves_utc_s for worker in held if (node := state.nodes.get(node_of(station_of(worker))))}
+    return {worker: end_s for worker, end_s in ends.items() if end_s is not None}
 
 
 def why_not(state: SupervisorState, job: JobBook) -> str:

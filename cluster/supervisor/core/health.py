@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ...placement.model.caps import SessionRefused, SessionsOpen, record_cap, record_open
+from ...placement.model.caps import SessionRefused, SessionsOpen, record_cap, record_open, relaxed
 from ...placement.model.inventory import Device
 from ...probes.gpus.live_health import DeviceHealth
 from ...probes.report.absence import known
@@ -149,7 +149,7 @@ def _own_load(
     return OwnLoad(has_worker=bool(here) or starting, is_working=is_working, parts=parts, encoder_sessions=sessions)
 
 
-def see_encoding(state: SupervisorState, event: Encoding) -> list[Effect]:
+def see_encoding(state: SupervisorState, event: Encoding, now_s: float) -> list[Effect]:
     """Take in a worker's encoder sessions and whether its driver refused another; others' sessions count too.
 
     GeForce cards are capped per machine (``system_encoder_sessions_max``).
@@ -178,14 +178,25 @@ def see_encoding(state: SupervisorState, event: Encoding) -> list[Effect]:
             open_on_node=refused_on_device + elsewhere,
             system_wide=node.node.system_encoder_sessions_max is not None,
         )
-        state.caps = record_cap(state.caps, refused)
+        state.caps = record_cap(state.caps, refused, now_s)
     if state.caps == before:
         return []
     state.is_settled = False
     whose = "its node" if state.caps.nodes != before.nodes else "it"
     cap = state.caps.nodes.get(device.node) or state.caps.devices.get(device.device)
-    takes = "no cap of encoder sessions is known any more" if cap is None else f"{whose} takes {cap} encoder sessions"
+    takes = (
+        "no cap of encoder sessions is known any more"
+        if cap is None
+        else f"{whose} takes {cap.sessions} encoder sessions"
+    )
     return [Note(f"{device.name} of node {state.nodes.title(device.node)}: {takes}")]
+
+
+def retry_caps(state: SupervisorState, now_s: float) -> None:
+    """Try one more encoder session where a refusal was long ago."""
+    before, state.caps = state.caps, relaxed(state.caps, now_s)
+    if state.caps != before:
+        state.is_settled = False
 
 
 def _others(node: NodeBook, device: Device) -> int:

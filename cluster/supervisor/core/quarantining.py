@@ -46,7 +46,9 @@ def begin_trials(state: SupervisorState, now_s: float) -> list[Effect]:
     return [
         book.probe_again(now_s)
         for book in state.nodes
-        if not book.is_probing(now_s) and book.is_polled and any(_may_be_tried(book, each, now_s) for each in book.gpus)
+        if not book.is_probing(now_s)
+        and book.is_polled
+        and any(_may_be_tried(state, book, each, now_s) for each in book.gpus)
     ]
 
 
@@ -57,7 +59,7 @@ def take_trials(state: SupervisorState, book: NodeBook, now_s: float) -> list[Ef
         record = book.record_of(device.device)
         if record.quarantine is None and device.state is DeviceState.QUARANTINED:
             effects += quarantine(state, book, device, Blame(Cause.POLL, device.state_reason, now_s))
-        elif record.quarantine is not None and _may_be_tried(book, device, now_s):
+        elif record.quarantine is not None and _may_be_tried(state, book, device, now_s):
             reason = why_not_passed(record.quarantine, device)
             effects += _failed(state, book, device, reason, now_s) if reason else _passed(state, book, device, now_s)
     return effects
@@ -65,16 +67,15 @@ def take_trials(state: SupervisorState, book: NodeBook, now_s: float) -> list[Ef
 
 def miss_trials(state: SupervisorState, book: NodeBook, reason: str, now_s: float) -> list[Effect]:
     """A node's probe did not answer: none of its quarantined devices has passed."""
-    tried = [device for device in book.gpus if _may_be_tried(book, device, now_s)]
+    tried = [device for device in book.gpus if _may_be_tried(state, book, device, now_s)]
     return [effect for device in tried for effect in _failed(state, book, device, reason, now_s)]
 
 
-def end_rests(state: SupervisorState, book: NodeBook, now_s: float) -> bool:
-    """A user trusts a node's devices again: the next probe decides. Return whether one was in quarantine."""
+def end_rests(state: SupervisorState, book: NodeBook, now_s: float) -> list[Effect]:
+    """A user trusts a node's devices again: the next probe decides."""
     found = [device.device for device in book.gpus if book.quarantine_of(device.device) is not None]
-    for device in found:
-        state.nodes.quarantines.records[book.key_of(device)] = due_now(book.record_of(device), now_s)
-    return bool(found)
+    changes = [_changed(state, book, device, due_now(book.record_of(device), now_s)) for device in found]
+    return changes[-1] if changes else []
 
 
 def take_faults(state: SupervisorState, faults: Iterable[DeviceFault], now_s: float) -> list[Effect]:
@@ -113,9 +114,13 @@ def named(state: SupervisorState, device: Device) -> str:
     return f"{device.name} ({device.device}) of node {state.nodes.title(device.node)}"
 
 
-def _may_be_tried(book: NodeBook, device: Device, now_s: float) -> bool:
+def _may_be_tried(state: SupervisorState, book: NodeBook, device: Device, now_s: float) -> bool:
+    """Return whether a device has rested, seems well, and is not used by the process any more that failed on it."""
     condition = book.conditions.get(device.device)
-    return is_due(book.record_of(device.device), now_s) and (condition is None or not condition.trouble)
+    if not is_due(book.record_of(device.device), now_s) or (condition is not None and condition.trouble):
+        return False
+    here = [each for each in state.stations.values() if each.device == device.device]
+    return not any(each.recycle_due and not each.is_holding for each in here)
 
 
 def _failed(state: SupervisorState, book: NodeBook, device: Device, reason: str, now_s: float) -> list[Effect]:

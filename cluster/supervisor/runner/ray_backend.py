@@ -33,6 +33,7 @@ _NODE_LABEL = "ray.io/node-id"
 MARKET_LABEL, SPOT = "ray.io/market-type", "spot"
 """Ray's label of a node that its cloud may take away at any moment."""
 ADOPT_LIMIT_S = 5.0
+NEVER_MS = 1 << 52
 
 
 def worker_handle(worker: str) -> Actor:
@@ -169,11 +170,17 @@ def live_nodes() -> tuple[RayNode, ...]:
             gpus=int(node["Resources"].get("GPU", 0)),
             preemptible=(node.get("Labels") or {}).get(MARKET_LABEL) == SPOT,
             draining=node["NodeID"] in draining,
+            leaves_utc_s=_end_of_notice(draining.get(node["NodeID"], 0)),
             memory_bytes=int(node["Resources"].get("memory", 0)) or None,
         )
         for node in ray.nodes()
         if node["Alive"]
     )
+
+
+def _end_of_notice(deadline_ms: int) -> float | None:
+    """Return when a node leaves, None where Ray names no time: it then says 0, or one that never comes."""
+    return deadline_ms / 1000 if 0 < deadline_ms < NEVER_MS else None
 
 
 async def recall_orders() -> dict[str, Order]:

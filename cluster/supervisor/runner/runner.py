@@ -104,7 +104,7 @@ class SupervisorRunner:
 
     async def open(self) -> None:
         """See what exists, adopt what an earlier supervisor left, and run."""
-        self._decide(events.NodesSeen(await self._backend.look()))
+        self._decide(events.NodesSeen(await self._backend.look(), time.time()))
         self._decide(events.Found(await self._backend.find()))
         await self._recall()
         for book in list(self._core.state.stations.values()):
@@ -365,7 +365,7 @@ class SupervisorRunner:
         for look in itertools.count(1):
             await self._sleep(LOOK_S)
             with suppress(Exception):  # the last view holds while the node table cannot be read
-                self.feed(events.NodesSeen(await self._backend.look()))
+                self.feed(events.NodesSeen(await self._backend.look(), time.time()))
             if look % SWEEP_LOOKS == 0:
                 with suppress(Exception):  # the next sweep tries again
                     books = self._core.state.stations.values()

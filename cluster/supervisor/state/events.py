@@ -46,9 +46,10 @@ class _WorkerEffect(Effect):
 
 @dataclass(frozen=True, slots=True)
 class NodesSeen(SupervisorEvent):
-    """These nodes are alive, and no others."""
+    """These nodes are alive, and no others, at that moment of UTC."""
 
     nodes: tuple[RayNode, ...]
+    utc_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,8 +58,9 @@ class Grants:
     ``slots`` maps each job to {worker: slots}; ``number`` grows with every answer, across supervisors. ``dead`` are
     workers it held that are gone. ``capacity_slots`` is the most one job could get if it were alone. ``waiting`` says
     why a job has no slots, ``refused`` why it never will on these machines, ``too_large`` why none of them has the
-    memory for it, ``broken`` why the devices that it needs are lost. ``unrecoverable`` says why no slots will ever
-    come, "" while some may, and ``what_next`` what to do about it.
+    memory for it, ``broken`` why the devices that it needs are lost. ``leaving`` are workers it holds whose nodes
+    end then, in seconds of UTC. ``unrecoverable`` says why no slots will ever come, "" while some may, and
+    ``what_next`` what to do about it.
     """
 
     slots: dict[str, dict[str, int]]
@@ -70,6 +71,7 @@ class Grants:
     refused: dict[str, str] = field(default_factory=dict)
     too_large: dict[str, str] = field(default_factory=dict)
     broken: dict[str, str] = field(default_factory=dict)
+    leaving: dict[str, float] = field(default_factory=dict)
     unrecoverable: str = ""
     what_next: str = ""
 
@@ -80,6 +82,7 @@ class RayNode:
 
     ``devices`` are the GPUs known before any probe, ``shown`` their names, ``dlas`` the number of DLAs. ``preemptible``
     nodes may be taken away at any moment. ``memory_bytes`` is what workers may use: the object store is not in it.
+    ``leaves_utc_s`` is when the notice of a ``draining`` node ends, None where Ray names no time.
     """
 
     node: str
@@ -89,6 +92,7 @@ class RayNode:
     gpus: int = 0
     preemptible: bool = False
     draining: bool = False
+    leaves_utc_s: float | None = None
     devices: tuple[Device, ...] = ()
     shown: ShownGpus | None = None
     dlas: int = 0

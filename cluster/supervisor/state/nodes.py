@@ -33,7 +33,8 @@ class NodeBook:
 
     ``conditions`` are those of its GPUs, by device. ``lost`` says what drains it all, "" for nothing. ``unseen_polls``
     counts failed polls in a row, ``unseen_reason`` the last one's. ``unmatched`` are devices that only the last probe
-    or only the last poll listed. ``quarantines`` are those of the cluster's devices.
+    or only the last poll listed. ``quarantines`` are those of the cluster's devices. ``leaves_s`` is when the
+    node ends, if it does.
     """
 
     ray: RayNode
@@ -47,6 +48,7 @@ class NodeBook:
     unseen_polls: int = 0
     unseen_reason: str = ""
     unmatched: frozenset[str] = frozenset()
+    leaves_s: float | None = None
     _known_for: tuple[RayNode, Node | None] | None = None
     _units: Units = NO_UNITS
     _stations: list[Station] = field(default_factory=list)

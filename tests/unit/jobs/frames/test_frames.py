@@ -14,6 +14,7 @@ from codecfleet import Frame, NvdecOptions, SeiMessage
 from codecfleet.actors.decode.decoding import SOFTWARE, DecodeTally, OpenTrack, PictureDecoder
 from codecfleet.actors.decode.nvdec_options import Latency
 from codecfleet.errors import (
+    DeviceLost,
     EngineFailed,
     EngineUnfit,
     InputDamaged,
@@ -123,6 +124,16 @@ def test_a_device_that_gives_up_leaves_no_trace_but_a_reason(source: Path) -> No
     assert set(frames.report.fallbacks) == {"it gave up"}
     with pytest.raises(EngineFailed, match="it gave up"):
         taken(stream(source, device_with(SurfaceDecoder(EngineFailed("it gave up"), 9)), decoder="nvdec"))
+
+
+def test_a_device_that_is_lost_leaves_the_rest_to_software(source: Path) -> None:
+    """Its process has no other: no frame is missing or wrong, and the report says why; NVDEC alone gives the error."""
+    frames = stream(source, device_with(SurfaceDecoder(DeviceLost("it is gone"), 9)))
+    assert told(taken(frames)) == reference(source)
+    assert set(frames.report.fallbacks) == {"it is gone"}
+    assert frames.report.decoded_by == {"software": frames.report.segments}
+    with pytest.raises(DeviceLost, match="it is gone"):
+        taken(stream(source, device_with(SurfaceDecoder(DeviceLost("it is gone"), 9)), decoder="nvdec"))
 
 
 @pytest.mark.parametrize("place", ["host", "device"])

@@ -1,0 +1,56 @@
+"""A node that is about to end: its clients know when, and its workers are ended in time."""
+
+from dataclasses import replace
+
+from codecfleet.cluster.supervisor.core.departures import HAND_BACK_S
+from codecfleet.cluster.supervisor.core.granting import grants_for
+from codecfleet.cluster.supervisor.state.events import NodesSeen
+
+from ..core_worlds import World, node, total, wants
+
+UTC_S = 1_000_000.0
+NOTICE_S = 30.0
+
+
+def _noticed() -> tuple[World, str]:
+    """Return a world whose node "a" ends in 30 s, and its worker, which works."""
+    world = World(node("a"), node("b"))
+    held = world.say("one", wants("j", 100)).slots["j"]
+    world.say("one", wants("j", 100, dict(held)))
+    leaving = replace(node("a"), draining=True, leaves_utc_s=UTC_S + NOTICE_S)
+    world.feed(NodesSeen((leaving, node("b")), UTC_S))
+    return world, next(worker for worker in held if worker.startswith("a/"))
+
+
+def test_clients_hear_when_their_workers_end() -> None:
+    """From the first look on; nothing new goes there, and what runs goes on."""
+    world, worker = _noticed()
+    grants = world.say("one", wants("j", 100, {worker: 2}))
+    assert grants.leaving == {worker: UTC_S + NOTICE_S}
+    assert worker not in grants.slots["j"]
+    assert total(grants, "j") == 2
+    for _ in range(int(NOTICE_S - HAND_BACK_S) - 1):
+        world.wait(1)
+        world.report("one", wants("j", 100, {worker: 2}))
+    assert worker not in world.stopped
+
+
+def test_workers_are_ended_before_their_node() -> None:
+    """What has not finished by then is lost in time to run elsewhere."""
+    world, worker = _noticed()
+    for _ in range(int(NOTICE_S - HAND_BACK_S) + 1):
+        world.wait(1)
+        world.report("one", wants("j", 100, {worker: 2}))
+    assert worker in world.stopped
+    assert grants_for(world.core.state, "one", world.now_s).dead == {worker}
+
+
+def test_a_notice_that_is_withdrawn_ends_nothing() -> None:
+    """A node that stays takes work again."""
+    world, worker = _noticed()
+    world.feed(NodesSeen((node("a"), node("b")), UTC_S + 1))
+    for _ in range(40):
+        world.wait(1)
+        grants = world.say("one", wants("j", 100, {worker: 2}))
+    assert worker not in world.stopped
+    assert (total(grants, "j"), grants.leaving) == (4, {})
