@@ -196,6 +196,6 @@ def test_calls_that_ray_does_not_know_are_not_made(ray: SimpleNamespace, monkeyp
     monkeypatch.setitem(sys.modules, "ray._raylet", ModuleType("ray._raylet"))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-1")
     assert ray_internals.free_resources_by_node() == {}
-    assert ray_internals.draining_nodes() == {}
+    assert not ray_internals.draining_nodes()
     assert ray_internals.cuda_visible_to_node() == "GPU-1"
     assert not ray_internals.reread_environment()
