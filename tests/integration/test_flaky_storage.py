@@ -1,5 +1,6 @@
 """Whole jobs from and to a store that fails: for a moment, for good, or with half an answer; and changing sources."""
 
+import tempfile
 from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
@@ -21,6 +22,7 @@ DROPPED = ConnectionResetError("the connection was dropped")
 def film(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[bytes]:
     """A clip of four segments in a store without pauses between tries."""
     monkeypatch.setattr(storage_retry, "FIRST_PAUSE_S", 0)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     clip = Clip(times=constant_times(80), keyframes=frozenset(range(0, 80, 20)), options=(("preset", "ultrafast"),))
     content = make_clip(tmp_path / "film.mp4", clip).read_bytes()
     FlakyFileSystem.start_over()
@@ -31,7 +33,7 @@ def film(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[bytes]:
 
 def encoded(output: str | Path = OUTPUT) -> bytes:
     """Transcode the film of the store; return the output's bytes."""
-    transcode(spec_of(SOURCE, output, segment_s=Fraction(4, 5), preset=1))
+    transcode(spec_of(SOURCE, output, segment_s=Fraction(4, 5), preset=1, no_journal=True))
     return FlakyFileSystem().cat_file(OUTPUT) if output == OUTPUT else Path(output).read_bytes()
 
 
@@ -76,5 +78,8 @@ def test_a_remote_source_that_changes_under_a_job(change: str, film: bytes) -> N
 
     expected = CodecfleetError if change == "removed" else InputUnreadable
     with pytest.raises(expected, match=r"there is nothing at|was changed or removed while it was read"):
-        transcode(spec_of(SOURCE, OUTPUT, segment_s=Fraction(4, 5), scale=(640, 360)), later(trouble, after=1))
+        transcode(
+            spec_of(SOURCE, OUTPUT, segment_s=Fraction(4, 5), scale=(640, 360), no_journal=True),
+            later(trouble, after=1),
+        )
     assert not FlakyFileSystem().exists(OUTPUT)

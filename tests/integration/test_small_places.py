@@ -31,7 +31,7 @@ def test_a_full_place_for_temporary_files(source: Path, tmp_path: Path) -> None:
     """A remote output's work lies in TMPDIR: where that is full the line names it, and nothing stays there."""
     (tmp_path / "tmp").mkdir()
     environment = ["env", f"TMPDIR={tmp_path / 'tmp'}"]
-    transcode = ["transcode", "--quality", "0", "--preset", "1", source, "memory://out/o.mp4"]
+    transcode = ["transcode", "--no-journal", "--quality", "0", "--preset", "1", source, "memory://out/o.mp4"]
     done = mounted(tmp_path / "tmp", "100k", *environment, sys.executable, "-c", PROGRAM, *transcode)
     assert done.stdout == "code 5\n", done.stderr
     last = done.stderr.splitlines()[-1]
