@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
 
 import av
@@ -35,7 +35,7 @@ def header_of(plan: Plan) -> JobHeader:
     """Return the header of a job with this plan, whose encoder is settled."""
     spec = plan.spec
     job = {
-        "codecfleet": version("codecfleet"),
+        "codecfleet": _own_version(),
         "libraries": f"PyAV {av.__version__}",
         "input_version": _version_of(spec.source),
         "input_index": _index_digest(plan.index),
@@ -46,6 +46,14 @@ def header_of(plan: Plan) -> JobHeader:
     encoder = {"kind": plan.encoder_kind, "settings": hashlib.sha256(pictures.encode()).hexdigest()}
     fields = spec.model_dump(mode="json") | {"restart": False}
     return JobHeader(job=job, encoder=encoder, spec=fields, output=spec.output, segments=len(plan.segments))
+
+
+def _own_version() -> str:
+    try:
+        return version("codecfleet")
+    except PackageNotFoundError:
+        # A checkout on the path, as Ray's working_dir gives it, has no installed metadata.
+        return "0+checkout"
 
 
 def spec_of(header: JobHeader) -> TranscodeSpec:
