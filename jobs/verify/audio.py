@@ -153,7 +153,7 @@ def _frame_start_s(frame: AudioFrame) -> Fraction:
 
 
 def _first_sample_s(url: str, number: int) -> Fraction | None:
-    """Return when a track's first sample is heard, on the file's clock; None where nothing decodes.
+    """Return when a track's first sample is heard, on the file's clock; None where it has no packet with a time.
 
     A packet that fails to decode has its samples too: where they would be heard.
     """
@@ -171,7 +171,7 @@ def _first_sample_s(url: str, number: int) -> Fraction | None:
             if (first := next((frame for frame in decoded if frame.samples), None)) is not None:
                 heard_s = _frame_start_s(reachable(first))
                 return heard_s if damaged_s is None else min(heard_s, damaged_s)
-    return None
+    return damaged_s
 
 
 def _decode(url: str, number: int) -> Iterator[AudioFrame]:
