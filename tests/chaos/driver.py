@@ -60,7 +60,7 @@ class Driver:
         return len({said.event["segment"] for said in self.started} - self.finished)
 
     def wait_for_segments(self, count: int, until_s: float) -> bool:
-        """Wait until so many segments are finished; False if the program ended before, or time is up."""
+        """Wait until ``count`` segments are finished; False if the program ended before, or time is up."""
         with self.news:
             self.news.wait_for(
                 lambda: len(self.finished) >= count or self.has_ended, timeout=max(0.0, until_s - time.monotonic())

@@ -57,7 +57,7 @@ OF_A_CLUSTER: Final = NODE_LOSSES | {Fault.SUPERVISOR_KILLED}
 
 @dataclass(frozen=True, slots=True)
 class Strike:
-    """One fault, ``delay_s`` after so many segments are finished in all; ``choice`` picks a victim among several."""
+    """One fault, ``delay_s`` after ``after_segments`` are finished in all; ``choice`` picks a victim among several."""
 
     fault: Fault
     after_segments: int

@@ -21,6 +21,7 @@ from codecfleet.errors import (
     EncoderFailed,
     InputDamaged,
     UsageError,
+    WorkerOutOfMemory,
     WorkError,
     WouldLose,
 )
@@ -107,12 +108,20 @@ async def test_errors_keep_their_type(make_pool: MakePool, error: CodecfleetErro
     assert caught.value.args == error.args
 
 
-@pytest.mark.parametrize("kind", [ValueError, MemoryError, SystemExit, KeyboardInterrupt])
+@pytest.mark.parametrize("kind", [ValueError, SystemExit, KeyboardInterrupt])
 async def test_foreign_exceptions_become_work_errors(make_pool: MakePool, kind: type[BaseException]) -> None:
     """An error that is not codecfleet's arrives as a WorkError that names it; its slot is free again."""
     pool = await make_pool(1)
     with pytest.raises(WorkError, match=f"a failed with {kind.__name__}: out of tune"):
         await pool.submit(works.Raise(job="j", label="a", error=kind))
+    assert await pool.submit(works.Count(job="j", label="b")) == 1
+
+
+async def test_a_lack_of_memory_is_named(make_pool: MakePool) -> None:
+    """Work that finds no memory may be tried again, and says what it lacked; its slot is free again."""
+    pool = await make_pool(1)
+    with pytest.raises(WorkerOutOfMemory, match="a found no memory left"):
+        await pool.submit(works.Raise(job="j", label="a", error=MemoryError))
     assert await pool.submit(works.Count(job="j", label="b")) == 1
 
 
