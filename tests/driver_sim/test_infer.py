@@ -59,7 +59,7 @@ def infer(film: Path, folder: Path, *faults: Fault, options: Sequence[str] = ())
     simulated = simulated_environment(Scenario(machine=_orin(), faults=faults), folder, shared_state=True)
     command = [sys.executable, "-m", "codecfleet", "infer", str(film), "--loadable", str(loadable)]
     done = subprocess.run(
-        [*command, "--output", str(output), *OPTIONS, *options],
+        [*command, "--output", str(output), *OPTIONS, *options, "--second-runs", "0"],
         env={**os.environ, **simulated},
         capture_output=True,
         text=True,
@@ -189,7 +189,7 @@ from codecfleet.jobs.infer.spec import InferSpec
 
 source, loadable, output = sys.argv[1:]
 options = {"mean": (10.0, 20.0, 30.0), "scale": (0.25,)}
-spec = InferSpec(source=source, loadable=loadable, output=output, **options, segment_s=Fraction(1))
+spec = InferSpec(source=source, loadable=loadable, output=output, **options, segment_s=Fraction(1), second_runs=0)
 
 async def main():
     connection = await connect()
