@@ -77,7 +77,7 @@ def _print_round(result: Result) -> None:
     faults = "; ".join(f"{strike.fault.value} after {strike.after_segments}" for strike in plan.strikes)
     verdict = "right" if not result.problems else f"WRONG: {' / '.join(result.problems)}"
     print(
-        f"{plan.seed:4} {plan.shape.name.lower():12} {faults}{'; a job beside' if plan.beside else ''}:"
+        f"{plan.seed:4} {plan.shape.value:12} {faults}{'; a job beside' if plan.beside else ''}:"
         f" redone {result.redone} of {result.allowed} allowed, {result.wall_s:.0f} s, {verdict}",
         flush=True,
     )

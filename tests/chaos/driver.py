@@ -79,10 +79,16 @@ class Driver:
         except subprocess.TimeoutExpired:
             self.process.send_signal(signal.SIGKILL)
             self.process.wait()
+            self._end_reading()
             return None
-        for reader in self.readers:
-            reader.join(timeout=5)
+        self._end_reading()
         return code
+
+    def _end_reading(self) -> None:
+        for reader, pipe in zip(self.readers, (self.process.stdout, self.process.stderr), strict=True):
+            reader.join(timeout=5)
+            if pipe is not None and not reader.is_alive():
+                pipe.close()
 
     def _listen(self) -> None:
         assert self.process.stdout is not None

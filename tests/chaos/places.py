@@ -107,12 +107,12 @@ class Cluster(Place):
 @contextmanager
 def place_of(shape: Shape) -> Iterator[Place]:
     """Yield the place for rounds of a shape; with Ray's own defaults for noticing deaths."""
-    if not shape.value:
+    if not shape.node_cpus:
         own = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
         yield Place(shape, own)
         return
     with ray_cluster(env={"CODECFLEET_IDLE_S": "4"}, system_config={}) as cluster:
-        nodes = {cluster.add_node(cpus): cpus for cpus in shape.value}
+        nodes = {cluster.add_node(cpus): cpus for cpus in shape.node_cpus}
         yield Cluster(shape, cluster.env, cluster, nodes)
 
 

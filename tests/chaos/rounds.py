@@ -48,7 +48,7 @@ class Result:
         """Return the row of the report."""
         return {
             "seed": self.round.seed,
-            "shape": self.round.shape.name.lower(),
+            "shape": self.round.shape.value,
             "strikes": [[s.fault.value, s.after_segments, round(s.delay_s, 3)] for s in self.round.strikes],
             "beside": self.round.beside,
             "problems": self.problems,
@@ -107,7 +107,7 @@ class Attack:
 
     def _start(self, output: str) -> Driver:
         own = {MARK: self._mark, "TMPDIR": str(self._folder / "tmp")}
-        if not self._place.shape.value:
+        if not self._place.shape.node_cpus:
             own["RAY_TMPDIR"] = own["TMPDIR"]
         command = [PROGRAM, "transcode", self._film.path, self._folder / "out" / output, *OPTIONS]
         return Driver.start(command, self._place.env | own)

@@ -2,7 +2,7 @@
 
 import random
 from dataclasses import dataclass
-from enum import Enum, StrEnum, unique
+from enum import StrEnum
 from typing import Final
 
 SEGMENTS: Final = 20
@@ -11,13 +11,17 @@ STRIKES: Final = (1, 1, 1, 2, 2, 3)
 DELAY_MAX_S: Final = 0.3
 
 
-@unique
-class Shape(Enum):
-    """Where the job runs: the number of CPUs of each node; none is a private Ray."""
+class Shape(StrEnum):
+    """Where the job runs."""
 
-    PRIVATE = ()
-    TWO_NODES = (2, 2)
-    SMALL_NODES = (1, 1, 1, 1)
+    PRIVATE = "private"
+    TWO_NODES = "two nodes"
+    SMALL_NODES = "small nodes"
+
+    @property
+    def node_cpus(self) -> tuple[int, ...]:
+        """The number of CPUs of each node of the cluster; none is a private Ray."""
+        return {Shape.PRIVATE: (), Shape.TWO_NODES: (2, 2), Shape.SMALL_NODES: (1, 1, 1, 1)}[self]
 
 
 class Fault(StrEnum):
@@ -87,7 +91,7 @@ def round_of(seed: int) -> Round:
     shape = list(Shape)[seed % len(Shape)]
     faults = [possible(shape)[seed // len(Shape) % len(possible(shape))]]
     faults += generator.choices(possible(shape), k=generator.choice(STRIKES) - 1)
-    nodes_left = len(shape.value) - 1
+    nodes_left = len(shape.node_cpus) - 1
     strikes = []
     for fault in faults:
         if fault in NODE_LOSSES:

@@ -21,7 +21,7 @@ def film(tmp_path_factory: pytest.TempPathFactory) -> Film:
         (Shape.PRIVATE, [Fault.WORKER_KILLED, Fault.PAYLOAD_DAMAGED]),
         (Shape.TWO_NODES, [Fault.SUPERVISOR_KILLED, Fault.NODE_KILLED]),
     ],
-    ids=lambda value: value.name.lower() if isinstance(value, Shape) else "",
+    ids=lambda value: value.value if isinstance(value, Shape) else "",
 )
 def test_a_job_survives_its_faults(shape: Shape, faults: list[Fault], film: Film) -> None:
     """Output, redone work and leftovers are as promised."""

@@ -24,7 +24,7 @@ def test_a_node_is_left() -> None:
     for plan in ROUNDS:
         assert plan.strikes
         lost = sum(strike.fault in NODE_LOSSES for strike in plan.strikes)
-        assert lost == 0 or lost < len(plan.shape.value)
+        assert lost == 0 or lost < len(plan.shape.node_cpus)
 
 
 def test_faults_come_in_order_and_before_the_end() -> None:

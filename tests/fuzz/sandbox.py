@@ -101,7 +101,7 @@ def _commands(source: Path, output: Path, options: tuple[str, ...], steps: Path)
     commands = (
         ["probe", str(source)],
         ["plan", str(source), str(output), *options],
-        ["transcode", str(source), str(output), *options, "--quiet", "--report", report],
+        ["transcode", str(source), str(output), *options, "--quiet", "--no-journal", "--report", report],
     )
     codes = [_step(arguments, steps) for arguments in commands]
     if codes[-1] == 0:

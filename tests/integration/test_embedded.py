@@ -152,7 +152,8 @@ def test_a_good_guest(places: Mapping[str, str], first: str) -> None:
     assert facts["same"]
     assert facts["called"] == ["ours", "ours"]
     assert set(facts["addresses"]) <= LOOPBACK
-    assert facts["bare"] == []
+    # A public start runs Ray's dashboard and autoscaler too, which serve metrics at Ray's own ports.
+    assert set(facts["bare"]) <= ({44217, 44227} if first else set())
     assert facts["count"] >= 5
     assert facts["lost"] == "WorkerLost"
     assert facts["shared"] == 1

@@ -14,7 +14,7 @@ from .ray_cluster import RayCluster, ray_cluster
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
 
-IDLE_S = 4
+IDLE_S = 8
 PATIENCE_S = 90
 
 RESERVED = """
