@@ -64,7 +64,7 @@ async def _answer(channel: Channel, size: int) -> None:
     writing = asyncio.create_task(channel.write())
     result = np.ones(size, np.uint8)
     while (message := await channel.read()) is not None:
-        channel.send(MessageKind.ANSWER, message.number, PickleBuffer(result))
+        channel.send(MessageKind.ANSWER, message.number, PickleBuffer(result.data))
     writing.cancel()
 
 

@@ -61,9 +61,18 @@ class RayCluster:
         Unlike ``add_node``, this finds its GPUs as Ray does: in its environment.
         """
         name = secrets.token_hex(4)
-        command = [BIN / "ray", "start", "--address", self.address, "--node-name", name, "--block", *ANY_PORT]
+        command: list[str | Path] = [
+            BIN / "ray",
+            "start",
+            "--address",
+            self.address,
+            "--node-name",
+            name,
+            "--block",
+            *ANY_PORT,
+        ]
         with (self.folder / "node.log").open("ab") as log:
-            node = subprocess.Popen([*command, *options], env={**self.env, **env}, stdout=log, stderr=log)
+            node = subprocess.Popen([*command, *ANY_PORT, *options], env={**self.env, **env}, stdout=log, stderr=log)
         try:
             until_s = time.monotonic() + JOIN_S
             while not self._has_node(name):
@@ -95,12 +104,12 @@ class RayCluster:
 
     def run(self, *arguments: str, timeout_s: float = 120) -> "subprocess.CompletedProcess[str]":
         """Run ``codecfleet`` against the cluster."""
-        command = [BIN / "codecfleet", *arguments]
+        command: list[str | Path] = [BIN / "codecfleet", *arguments]
         return subprocess.run(command, env=self.env, capture_output=True, text=True, timeout=timeout_s, check=False)
 
     def start(self, *arguments: str, env: Mapping[str, str] | None = None) -> "subprocess.Popen[str]":
         """Start ``codecfleet`` against the cluster, in the background."""
-        command = [BIN / "codecfleet", *arguments]
+        command: list[str | Path] = [BIN / "codecfleet", *arguments]
         pipe = subprocess.PIPE
         return subprocess.Popen(command, env={**self.env, **(env or {})}, stdout=pipe, stderr=pipe, text=True)
 
@@ -171,7 +180,7 @@ class _Keeper:
 
     def obey(self, order: dict[str, Any]) -> dict[str, Any]:
         """Do what is asked and say what came of it."""
-        small = {"include_dashboard": False, "object_store_memory": 100_000_000}
+        small: dict[str, Any] = {"include_dashboard": False, "object_store_memory": 100_000_000}
         if "head" in order:
             self._cluster.add_node(num_cpus=0, num_gpus=0, _system_config=order["head"], **small)
             return {"address": self._cluster.address}
