@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 from ...actors.media.seeking import AccessPoint
 from ...actors.segment.walk import SegmentTally
 from ...cluster.client.pool import Pool
+from ...cluster.grouping import counted
 from ...cluster.placement.model import Demand
 from ...errors import CodecfleetError, WorkerOutOfMemory
 from ..source.index import TrackIndex
@@ -142,6 +143,14 @@ class BoardLoop(Generic[ResultT]):
     def runs(self) -> tuple[Run, ...]:
         """What runs now."""
         return tuple(self._runs.values())
+
+    @property
+    def second_runs(self) -> str:
+        """How much was done twice because its first run was late, in words; "" where nothing was."""
+        if not self.board.doubled:
+            return ""
+        late = counted(self.board.doubled, "late segment")
+        return f"{late} ran a second time elsewhere; {counted(self.wasted_frames, 'frame')} done for nothing"
 
     def frames_running(self, by_label: Mapping[str, int]) -> dict[int, int]:
         """Return the frames done of each segment that runs, given those of each piece of work."""

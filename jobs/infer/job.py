@@ -142,8 +142,7 @@ class _InferRun:
     _shares: Counter[tuple[str, int]] = field(default_factory=Counter)
     _losses: list[str] = field(default_factory=list)
     _damaged: int = 0
-    _doubled: int = 0
-    _wasted_frames: int = 0
+    _second_runs: str = ""
     _infer_s: float = 0.0
 
     async def report(self) -> InferReport:
@@ -165,7 +164,7 @@ class _InferRun:
             for task in beside:
                 task.cancel()
             await asyncio.gather(*beside, return_exceptions=True)
-        self._doubled, self._wasted_frames = board.board.doubled, board.wasted_frames
+        self._second_runs = board.second_runs
         base = self.plan.index.time_base
         path = await shielded(self.gather.finish, (base.numerator, base.denominator))
         await in_thread(self.stamp.check)
@@ -215,9 +214,8 @@ class _InferRun:
         if self._losses:
             runs = "1 run" if len(self._losses) == 1 else f"{len(self._losses)} runs"
             warnings.append(f"{runs} of segments failed and were done again; the last because {self._losses[-1]}")
-        if self._doubled:
-            done_twice = f"{self._wasted_frames} frames were wasted"
-            warnings.append(f"{self._doubled} segments were late and ran a second time elsewhere; {done_twice}")
+        if self._second_runs:
+            warnings.append(self._second_runs)
         if self._damaged:
             warnings.append(f"{self._damaged} segments met damage; what could be decoded was inferred")
         if self.gather.frames != self.plan.frames:

@@ -36,10 +36,9 @@ def damage_warnings(plan: Plan, segments: Sequence[SpooledSegment]) -> list[Warn
     ]
 
 
-def second_run_warnings(doubled: int, wasted_frames: int, hangs: int) -> list[Warning_]:
+def second_run_warnings(second_runs: str, hangs: int) -> list[Warning_]:
     """Return what was worked on twice: segments that were late, and work whose worker was given up."""
-    message = f"{doubled} segments were late and ran a second time elsewhere; {wasted_frames} frames were wasted"
-    found = [Warning_(code="second-run", message=message, checks=())] if doubled else []
+    found = [Warning_(code="second-run", message=second_runs, checks=())] if second_runs else []
     message = f"{hangs} pieces of work made no progress within their deadline and ran again elsewhere"
     return found + ([Warning_(code="deadline", message=message, checks=())] if hangs else [])
 

@@ -138,7 +138,7 @@ class TrackRun:
             runs=tuple(self._latest[number] for number in self._joined),
             warnings=(
                 *self._warnings,
-                *second_run_warnings(self._board.board.doubled, self._board.wasted_frames, self._hangs),
+                *second_run_warnings(self._board.second_runs, self._hangs),
             ),
         )
 

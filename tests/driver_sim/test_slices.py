@@ -35,7 +35,7 @@ FRAMES = 480
 PICTURE_US = 20_000
 """How long NVDEC takes for a picture: slow enough that one slice does not do all before others have started."""
 OPTIONS = ("--codec", "h264", "--preset", "1", "--segment-seconds", "1", "--overwrite", "--json")
-ON_NVENC = (*OPTIONS, "--encoder", "nvenc")
+ON_NVENC = (*OPTIONS, "--encoder", "nvenc", "--second-runs", "0")
 
 
 def devices(name: str) -> set[str]:

@@ -2,6 +2,7 @@
 
 import os
 import struct
+import tempfile
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
@@ -91,9 +92,15 @@ class Attack:
 
 
 @pytest.fixture
-def attack(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Attack:
-    """The program, in an empty folder."""
+def attack(
+    tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Attack:
+    """The program, in an empty folder; what is kept of remote outputs lies in another."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path_factory.mktemp("temporary")))
     return Attack(tmp_path, capsys)
 
 
