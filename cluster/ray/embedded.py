@@ -20,10 +20,11 @@ from typing import TypeVar
 
 from ...errors import FleetUnavailable, UsageError
 from ..probes.child.child import ChildOutcome, run_in_child
-from .private_ray import NAMESPACE, PrivateRay, sigterm_untouched, start_private_ray
+from .private_ray import NAMESPACE, PrivateRay, start_private_ray
 from .ray_environment import cluster_variables, environment, plain_names
 from .ray_internals import cluster_on_this_machine, greet_cluster, quiet_connection, reread_environment
 from .ray_words import first_line
+from .sigterm import sigterm_untouched
 
 T = TypeVar("T")
 

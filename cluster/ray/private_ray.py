@@ -7,22 +7,19 @@ became 1.4 s and 0.35 s, and 9 processes became 6). A Ray that the lean start do
 switches alone, and must then prove that it listens on loopback only.
 """
 
-import ctypes
 import logging
 import os
 import secrets
 import shutil
-import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
-from ctypes import byref
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from ...errors import FleetUnavailable
 from .. import machine
@@ -34,6 +31,7 @@ from .orphan_reaper import end_processes_in, processes_in
 from .ray_directory import make_directory, sweep
 from .ray_environment import environment, plain_names, private_variables, unreadable_settings
 from .ray_words import first_line
+from .sigterm import sigterm_untouched
 from .start_watch import StartWatch
 
 NAMESPACE = "codecfleet"
@@ -108,41 +106,6 @@ def start_private_ray() -> PrivateRay:
             message, "Check free space, memory and process limits; RAY_TMPDIR moves its files."
         ) from error
     return replace(started, liveness=Liveness(processes_in(directory)), notes=notes)
-
-
-class _SigAction(ctypes.Structure):
-    """``struct sigaction`` of glibc and musl on 64-bit Linux (signal.h)."""
-
-    _fields_: ClassVar = [
-        ("handler", ctypes.c_void_p),
-        ("mask", ctypes.c_ulong * 16),  # 1,024 signals
-        ("flags", ctypes.c_int),
-        ("restorer", ctypes.c_void_p),
-    ]
-
-
-def _sigaction(new: Any, former: Any) -> None:
-    """Call sigaction(2) for SIGTERM."""
-    call = ctypes.CDLL(None, use_errno=True).sigaction
-    call.argtypes = (ctypes.c_int, ctypes.POINTER(_SigAction), ctypes.POINTER(_SigAction))
-    if call(signal.SIGTERM, new, former):
-        raise OSError(ctypes.get_errno(), "sigaction")
-
-
-@contextmanager
-def sigterm_untouched() -> Iterator[None]:
-    """Preserve the kernel's disposition of SIGTERM, whatever Ray does inside.
-
-    Connecting installs a C handler that prints stack frames before it calls the former one; disconnecting resets to the
-    default, which would lose a handler of the user's. Python's ``signal`` sees neither, and works in the main thread
-    only: hence the C library.
-    """
-    former = _SigAction()
-    _sigaction(None, byref(former))
-    try:
-        yield
-    finally:
-        _sigaction(byref(former), None)
 
 
 def _start_orphan_reaper(directory: Path) -> "subprocess.Popen[bytes]":

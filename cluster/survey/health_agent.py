@@ -11,6 +11,7 @@ from pathlib import Path
 from ..probes.gpus.health_poll import HealthPoll
 from ..probes.gpus.live_health import DeviceHealth
 from ..probes.report.absence import Maybe
+from ..ray.sigterm import sigterm_kills
 
 _PARENT_FIELD = 1
 """In /proc/PID/stat, after the name: state, parent (proc(5))."""
@@ -20,6 +21,7 @@ class HealthAgent:
     """Polls the node on which it runs."""
 
     def __init__(self) -> None:
+        sigterm_kills()
         import pynvml  # noqa: PLC0415 - only nodes with GPUs need it
 
         self._poll = HealthPoll(pynvml)

@@ -20,6 +20,7 @@ from ...actors.nvidia.gpu import Gpu
 from ...actors.watchdog import process_watch
 from ...errors import Cancelled, CodecfleetError
 from ..probes.gpus.visible_device import TakenDevice, narrow, open_nvml
+from ..ray.sigterm import sigterm_kills
 from .blobs import unpack
 from .heartbeat import Heartbeat, WorkerFacts, recycle
 from .lone_runs import LoneRuns
@@ -64,6 +65,7 @@ class RayWorker:
         fence_s: float | None = None,
         spawn_lone: Spawn | None = None,
     ) -> None:
+        sigterm_kills()
         self._slots = slots
         self._cores = cores
         taken = _take_device(part, avoided, counts_slices=counts_slices) if takes_gpu else TakenDevice("")

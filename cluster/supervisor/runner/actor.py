@@ -13,6 +13,7 @@ from typing import Any
 from ...placement.model.demand import Demand
 from ...placement.model.policy import Policy
 from ...placement.model.preview import PlacementPreview
+from ...ray.sigterm import sigterm_kills
 from ..core.core import Core
 from ..state.events import Order
 from ..state.messages import ClientReport, Grants
@@ -33,6 +34,7 @@ class SupervisorActor:
     """A cluster's supervisor. Any client may call any method at any time."""
 
     def __init__(self, settings: SupervisorSettings, policy: Policy) -> None:
+        sigterm_kills()
         # Ray calls this on the event loop's thread, also after a restart, when no client may ever call.
         self._opening = asyncio.get_event_loop().create_task(self._open(settings, policy))
         self._opening.add_done_callback(_restart_if_failed)

@@ -1,8 +1,6 @@
 """The parts of the embedded Ray that need no Ray: sizes, environment, files, and the orphan reaper."""
 
-import ctypes
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -69,20 +67,6 @@ def test_a_folder_without_processes(tmp_path: Path) -> None:
     """In an unused or missing directory no process is ended."""
     orphan_reaper.end_processes_in(tmp_path)
     orphan_reaper.end_processes_in(tmp_path / "gone")
-
-
-def test_the_signal_structure_is_the_c_librarys() -> None:
-    """``struct sigaction`` has the size of 64-bit Linux, and reading it finds the handler that Python set."""
-    assert ctypes.sizeof(private_ray._SigAction) == 152
-    former = signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    try:
-        with private_ray.sigterm_untouched():
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        found = private_ray._SigAction()
-        private_ray._sigaction(None, ctypes.byref(found))
-    finally:
-        signal.signal(signal.SIGTERM, former)
-    assert found.handler == int(signal.SIG_IGN)
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", str(IPv4Address(0)), "::1", "::"])

@@ -1,0 +1,42 @@
+"""SIGTERM in a process that has Ray in it."""
+
+import ctypes
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from codecfleet.cluster.ray import sigterm
+
+
+def test_the_signal_structure_is_the_c_librarys() -> None:
+    """``struct sigaction`` has the size of 64-bit Linux, and reading it finds the handler that Python set."""
+    assert ctypes.sizeof(sigterm._SigAction) == 152
+    former = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        with sigterm.sigterm_untouched():
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        found = sigterm._SigAction()
+        sigterm._sigaction(None, ctypes.byref(found))
+    finally:
+        signal.signal(signal.SIGTERM, former)
+    assert found.handler == int(signal.SIG_IGN)
+
+
+PROGRAM = """
+import os, signal, threading
+from codecfleet.cluster.ray.sigterm import sigterm_kills
+from codecfleet.cluster.worker.ray_worker import RayWorker
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+thread = threading.Thread(target={call})
+thread.start()
+thread.join()
+os.kill(os.getpid(), signal.SIGTERM)
+"""
+
+
+@pytest.mark.parametrize("call", ["sigterm_kills", "lambda: RayWorker(1)"])
+def test_it_kills_whatever_python_would_do(call: str) -> None:
+    """Called on any thread, as a worker does when it is made, it undoes a handler: the process dies of the signal."""
+    assert subprocess.run([sys.executable, "-c", PROGRAM.format(call=call)], check=False).returncode == -signal.SIGTERM
