@@ -18,6 +18,7 @@ from ..placement.model.preview import PlacementPreview
 from ..ray.embedded import Connection, connect
 from ..supervisor.state.settings import SupervisorSettings, policy_from, settings_from
 from ..survey.known_gpus import known_gpus
+from .client_name import ClientName
 from .pool import Pool
 
 if TYPE_CHECKING:
@@ -34,12 +35,16 @@ class ConnectedPool(Pool):
         address: a cluster's address; None uses an existing connection, ``RAY_ADDRESS``, or an embedded Ray.
         slots: pieces of work at a time; None means one per core.
         dlas: this machine's DLAs, for networks on an embedded Ray; workers then start with the first work.
+        name: what a cluster's supervisor is to call this client.
     """
 
-    def __init__(self, address: str | None, slots: int | None, *, dlas: int = 0) -> None:
+    def __init__(
+        self, address: str | None, slots: int | None, *, dlas: int = 0, name: ClientName | None = None
+    ) -> None:
         self._address = address
         self._asked_slots = slots
         self._dlas = dlas
+        self._name = name
         self._connection: Connection | None = None
         self._pool: LeasedPool | None = None
         self._lock = asyncio.Lock()
@@ -68,7 +73,7 @@ class ConnectedPool(Pool):
                 raise FleetUnavailable("the pool is closed", "Open a new fleet.")
             if self._pool is None:
                 self._connection = await connect(self._address)
-                self._pool = leased_pool(self._connection, self._asked_slots, dlas=self._dlas)
+                self._pool = leased_pool(self._connection, self._asked_slots, dlas=self._dlas, name=self._name)
             pool = self._pool
         # Outside the lock: closing must not wait for workers that do not start.
         await pool.start()
@@ -129,13 +134,16 @@ PRIVATE = SupervisorSettings(idle_release_s=None, device_wait_s=5.0)
 """A private Ray keeps its workers, which no other program could use, and no machine joins it."""
 
 
-def leased_pool(connection: Connection, slots: int | None, *, dlas: int = 0) -> "LeasedPool":
+def leased_pool(
+    connection: Connection, slots: int | None, *, dlas: int = 0, name: ClientName | None = None
+) -> "LeasedPool":
     """Return a pool on an open connection, which must outlive it.
 
     Args:
         connection: on a private Ray the supervisor runs in this process; elsewhere it is the cluster's.
         slots: pieces of work at a time; None means one per core. A private Ray has as many as requested.
         dlas: how many DLAs a private Ray's workers have.
+        name: what a cluster's supervisor is to call this client; None is a new name.
     """
     # Imported late: an embedded Ray's settings are read when Ray is imported.
     from ..supervisor.core.core import Core  # noqa: PLC0415
@@ -144,7 +152,7 @@ def leased_pool(connection: Connection, slots: int | None, *, dlas: int = 0) -> 
 
     if not connection.is_private:
         return LeasedPool(
-            ActorClient(settings_from(os.environ), policy_from(os.environ)), slots, notes=connection.notes
+            ActorClient(settings_from(os.environ), policy_from(os.environ)), slots, notes=connection.notes, name=name
         )
     from ..supervisor.runner.private_backend import PrivateBackend  # noqa: PLC0415
     from ..supervisor.runner.runner import SupervisorRunner  # noqa: PLC0415

@@ -9,7 +9,6 @@ This module imports ray: import it only after ``embedded.connect`` has settled t
 import asyncio
 import itertools
 import os
-import secrets
 import socket
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -41,6 +40,7 @@ from ..supervisor.state.messages import ClientReport, Grants, JobReport
 from ..worker.blobs import BlobCache
 from ..worker.outcome import Outcome
 from ..worker.ray_worker import CONTROL
+from .client_name import ClientName
 from .fault_reports import FaultReports
 from .lease_renewal import ANSWER_S, LeaseRenewal
 from .leases import Effect, Leases, Lose, RunTask, StopTask
@@ -105,6 +105,7 @@ class LeasedPool(Pool):
         notes: lines for every job's report.
         cancel_limit_s: how long cancelled work may take to end before its worker counts as hung, in whole seconds in
             which this process is awake.
+        name: what this client is called. Connections of its fleet that are gone give their slots back at once.
         killed_for_memory: says of each death of a worker whether the kernel's OOM killer explains it.
     """
 
@@ -116,6 +117,7 @@ class LeasedPool(Pool):
         eager: bool = False,
         notes: tuple[str, ...] = (),
         cancel_limit_s: int = CANCEL_LIMIT_S,
+        name: ClientName | None = None,
         killed_for_memory: Callable[[], bool] = bool,
     ) -> None:
         if workers_max is not None and workers_max < 1:
@@ -124,7 +126,8 @@ class LeasedPool(Pool):
         self._workers_max = workers_max
         self._eager = eager
         self._notes = notes
-        self._client = secrets.token_hex(8)
+        self._name = name or ClientName()
+        self._client = str(self._name)
         self._leases = Leases()
         self._tasks = itertools.count()
         self._sequence = itertools.count(1)
@@ -224,6 +227,8 @@ class LeasedPool(Pool):
     async def _open(self) -> None:
         try:
             await self._supervisor.open()
+            for gone in self._name.earlier:
+                await self._supervisor.depart(gone)
         except CodecfleetError:
             raise
         except Exception as error:

@@ -14,6 +14,7 @@ from typing import TypeVar, cast
 
 from ...actors.device.work import Work
 from ...errors import Cancelled, CodecfleetError, FleetUnavailable, UsageError, WorkerLost
+from ..client.client_name import ClientName
 from ..client.pool import Pool
 from ..placement.model.demand import Demand
 from ..placement.model.preview import PlacementPreview
@@ -32,19 +33,21 @@ class HostedPool(Pool):
     """Has a host process that connects to Ray, and starts another when that ends.
 
     Args:
-        spawn: starts a host's process; called in the event loop's thread, with which the process ends.
+        spawn: starts a host's process, whose connection has that name; called in the event loop's thread, with which
+            the process ends.
         rest: waits that many seconds.
         now_s: a monotonic clock.
     """
 
     def __init__(
         self,
-        spawn: Callable[[], HostProcess],
+        spawn: Callable[[ClientName], HostProcess],
         *,
         rest: Callable[[float], Awaitable[None]] = asyncio.sleep,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._spawn = spawn
+        self._name = ClientName()
         self._rest = rest
         self._now_s = now_s
         self._life = Life()
@@ -164,7 +167,8 @@ class HostedPool(Pool):
     async def _begin(self) -> None:
         """Start a host, and its pool."""
         try:
-            link = self._link = HostLink(self._spawn(), self._ended)
+            name, self._name = self._name, self._name.next
+            link = self._link = HostLink(self._spawn(name), self._ended)
             await link.ask("start")
         except HostLost:
             return  # ``_ended`` was told

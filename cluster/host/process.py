@@ -8,7 +8,10 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import astuple
 from typing import Final, NamedTuple
+
+from ..client.client_name import ClientName
 
 _PROGRAM: Final = (
     "import json, runpy, sys; sys.path[:] = json.loads(sys.argv.pop(1)); "
@@ -27,7 +30,7 @@ class HostProcess(NamedTuple):
     ended: Callable[[], str]
 
 
-def start_process(address: str | None, slots: int | None, dlas: int) -> HostProcess:
+def start_process(address: str | None, slots: int | None, dlas: int, name: ClientName) -> HostProcess:
     """Start a host; the arguments are ``ConnectedPool``'s. The kernel ends it when the calling *thread* ends.
 
     It has this process's search path for modules, so that results may be of any class that is importable here.
@@ -38,7 +41,7 @@ def start_process(address: str | None, slots: int | None, dlas: int) -> HostProc
     ours, theirs = socket.socketpair()
     # What it prints stays out of our terminal; of a host that died the last line is told.
     said = os.memfd_create("codecfleet-host")
-    settings = json.dumps([theirs.fileno(), os.getpid(), sys.argv[:1], address, slots, dlas])
+    settings = json.dumps([theirs.fileno(), os.getpid(), sys.argv[:1], address, slots, dlas, astuple(name)])
     try:
         with theirs:
             process = subprocess.Popen(  # noqa: S603 - our own program

@@ -10,6 +10,7 @@ import time
 import traceback
 from collections.abc import Callable
 
+from ..client.client_name import ClientName
 from ..client.connected_pool import ConnectedPool
 from ..parent_death import end_with
 from .serving import BEAT_S, PoolServer
@@ -17,10 +18,10 @@ from .wire import Channel
 
 
 def main() -> None:
-    """Run ``[descriptor, client's process, client's program, address, slots, dlas]``, JSON in the one argument."""
-    descriptor, client, program, address, slots, dlas = json.loads(sys.argv[1])
+    """Run ``[descriptor, client's process and program, address, slots, dlas, [fleet, number]]``: JSON, one argument."""
+    descriptor, client, program, address, slots, dlas, name = json.loads(sys.argv[1])
     end_with(client)
-    pool = ConnectedPool(address, slots, dlas=dlas)
+    pool = ConnectedPool(address, slots, dlas=dlas, name=ClientName(*name))
     threading.Thread(target=_end_with_ray, args=(pool.lost,), name="codecfleet-watch", daemon=True).start()
     # Ray's workers look for modules beside the program, as if Ray were in the client.
     sys.argv[:] = program

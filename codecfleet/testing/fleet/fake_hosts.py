@@ -5,6 +5,7 @@ import socket
 from collections.abc import Iterable
 from contextlib import suppress
 
+from ...cluster.client.client_name import ClientName
 from ...cluster.client.pool import Pool
 from ...cluster.host.process import HostProcess
 from ...cluster.host.serving import PoolServer
@@ -20,6 +21,7 @@ class FakeHosts:
 
     def __init__(self, pools: Iterable[Pool]) -> None:
         self._pools = iter(pools)
+        self.names: list[str] = []
         self._lost: list[str] = []
         self._serving: list[asyncio.Task[None]] = []
 
@@ -28,8 +30,9 @@ class FakeHosts:
         """How many hosts were started."""
         return len(self._serving)
 
-    def __call__(self) -> HostProcess:
+    def __call__(self, name: ClientName) -> HostProcess:
         """Start a host."""
+        self.names.append(str(name))
         ours, theirs = socket.socketpair()
         number = self.started
         self._lost.append("")

@@ -5,6 +5,7 @@ import socket
 
 import pytest
 
+from codecfleet.cluster.client.client_name import ClientName
 from codecfleet.cluster.client.pool import Pool
 from codecfleet.cluster.host.hosted_pool import HostedPool
 from codecfleet.cluster.host.life import LOSSES_MAX
@@ -110,6 +111,7 @@ async def test_lost_with_its_host_and_done_by_the_next() -> None:
             "the process that holds Ray was replaced during the run: it was killed by SIGKILL",
         )
     assert hosts.started == 2
+    assert [name.rpartition(".")[2] for name in hosts.names] == ["0", "1"]
 
 
 async def test_waits_across_hosts() -> None:
@@ -171,7 +173,7 @@ async def test_what_refuses_the_start_is_raised() -> None:
 async def test_a_host_that_cannot_be_spawned() -> None:
     """The kernel's refusal is told."""
 
-    def spawn() -> HostProcess:
+    def spawn(_name: ClientName) -> HostProcess:
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
     with pytest.raises(FleetUnavailable, match=r"did not start: .*Resource temporarily unavailable"):
@@ -208,7 +210,7 @@ async def test_a_silent_host_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     gone = asyncio.Event()
     ends: list[socket.socket] = []
 
-    def spawn() -> HostProcess:
+    def spawn(_name: ClientName) -> HostProcess:
         ours, theirs = socket.socketpair()
         ends.append(theirs)
 
