@@ -15,8 +15,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatch
+from multiprocessing import get_context
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 if str(ROOT) not in sys.path:
@@ -60,6 +61,19 @@ def play_case(seed: int, corpus: dict[str, bytes], keep: Path | None) -> Case:
     return Case(seed, name, mutation, outcome, detail, ending)
 
 
+class Player:
+    """Plays cases in processes that are forked from this one: each has the corpus already."""
+
+    corpus: ClassVar[dict[str, bytes]] = {}
+    keep: ClassVar[Path | None] = None
+    until_s: ClassVar[float] = float("inf")
+
+    @classmethod
+    def play(cls, seed: int) -> Case | None:
+        """Play the case of ``seed``; None if time is up, by the monotonic clock."""
+        return None if time.monotonic() > cls.until_s else play_case(seed, cls.corpus, cls.keep)
+
+
 def load_corpus(*, own_only: bool, only: str) -> dict[str, bytes]:
     """Return the films to mutate, by name; ``only`` is a pattern of names."""
     with tempfile.TemporaryDirectory(prefix="cf-fuzz-") as folder:
@@ -96,16 +110,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--cases", type=int, default=200, help="how many")
     parser.add_argument("--own", action="store_true", help="mutate our own clips only")
     parser.add_argument("--only", default="*", metavar="PATTERN", help="mutate films of these names only")
+    parser.add_argument("--at-once", type=int, default=1, metavar="N", help="how many at the same time")
+    parser.add_argument("--limit-s", type=float, default=float("inf"), help="begin no case after this many seconds")
     parser.add_argument("--keep", type=Path, default=Path("fuzz-output"), help="where findings are kept")
     asked = parser.parse_args(arguments)
-    corpus = load_corpus(own_only=asked.own, only=asked.only)
     began_s = time.monotonic()
+    Player.corpus = load_corpus(own_only=asked.own, only=asked.only)
+    Player.keep, Player.until_s = asked.keep, began_s + asked.limit_s
     cases = []
-    for seed in range(asked.seed, asked.seed + asked.cases):
-        cases.append(play_case(seed, corpus, asked.keep))
-        if cases[-1].outcome.is_finding:
-            say(finding_line(cases[-1]))
-    say(f"{len(cases)} cases of {len(corpus)} films in {time.monotonic() - began_s:.0f} s")
+    with get_context("fork").Pool(asked.at_once) as pool:
+        for case in pool.imap_unordered(Player.play, range(asked.seed, asked.seed + asked.cases)):
+            cases += [case] if case is not None else []
+            if case is not None and case.outcome.is_finding:
+                say(finding_line(case))
+    say(f"{len(cases)} cases of {len(Player.corpus)} films in {time.monotonic() - began_s:.0f} s")
     say("\n".join(lines_of(cases)))
     return int(any(case.outcome.is_finding for case in cases))
 
