@@ -7,6 +7,7 @@ from typing import Final
 
 from ..grouping import counted, tallied
 from ..placement.build import guest_share
+from ..probes.child.trial_errors import XID_FIX
 from ..probes.cuda.compat import STUCK_FIX, CompatFacts, has_driver, judge
 from ..probes.gpus.hardware import load_hardware
 from ..probes.node.container import judge_container
@@ -297,9 +298,10 @@ def _engines(report: NodeReport) -> Iterator[Finding]:
         yield from _decoders(device, decodes, about)
         yield from _wrong(decodes + encodes, about)
         if encodes and not any(trial.works for trial in encodes):
-            if fixable := next((trial for trial in encodes if trial.fix), None):
+            own = device.smoke_encode if device.smoke_encode and not device.smoke_encode.works else None
+            if broken := own or next((trial for trial in encodes if trial.fix), None):
                 title = "this device's encoder does not work"
-                yield Finding(Weight.BROKEN, title, fixable.reason, fixable.fix, about)
+                yield Finding(Weight.BROKEN, title, broken.reason, broken.fix or XID_FIX, about)
             else:
                 decoder = "NVDEC decodes" if any(trial.works for trial in decodes) else "the processor decodes"
                 without_encoder.setdefault((decoder, encodes[0].reason), []).append(device.kind)

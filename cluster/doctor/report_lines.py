@@ -194,8 +194,9 @@ def _engines_of(counted: tuple[EngineCount, ...], trials: DeviceTrials | None, i
         works = [trial for trial in trials.trials if trial.engine is engine and trial.works]
         if works:
             yield from wrapped(f"{verb}: {_cases(works)}{kept}", indent)
-    if trials.smoke is not None and not trials.smoke.works:
-        yield from wrapped(f"smoke decode failed: {trials.smoke.reason}", indent)
+    for smoke, verb in ((trials.smoke, "decode"), (trials.smoke_encode, "encode")):
+        if smoke is not None and not smoke.works:
+            yield from wrapped(f"smoke {verb} failed: {smoke.reason}", indent)
 
 
 def _cases(works: Sequence[Trial]) -> str:

@@ -20,7 +20,7 @@ from ..vgpu.guest import VgpuGuestReport
 from ..vgpu.host import VgpuHostReport
 from .container import ContainerReport
 
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
 """Counts up with every change of what a report holds; a report of another version is refused, not guessed at."""
 
 
@@ -43,14 +43,15 @@ class DeviceTrials:
     """What one device's engines did.
 
     ``device`` is its UUID, or CUDA's number where it has none. ``kind`` names those that share a matrix: one of them
-    was tried with every case, the others with one (``smoke``, None on the first). ``from_cache`` says that the matrix
-    is an earlier run's.
+    was tried with every case, the others with one (``smoke``, and ``smoke_encode`` where trials were asked for afresh;
+    None on the first). ``from_cache`` says that the matrix is an earlier run's.
     """
 
     device: str
     kind: str
     trials: tuple[Trial, ...]
     smoke: Trial | None = None
+    smoke_encode: Trial | None = None
     from_cache: bool = False
 
 

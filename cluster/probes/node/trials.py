@@ -1,4 +1,7 @@
-"""Which devices are tried with what: the whole matrix once per kind of device, then one frame per device."""
+"""Which devices are tried with what: the whole matrix once per kind of device, then one frame per device.
+
+A device on which the matrix meets faults does not speak for its kind: the next of the kind is tried with it too.
+"""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -11,14 +14,16 @@ from ..cuda.report import CudaReport
 from ..gpus.devices import NvmlReport
 from ..report.absence import Maybe, Unavailable
 from ..report.device_report import DeviceReport
-from ..report.engines import Engine, Trial
+from ..report.engines import How, Trial
 from ..trials.cache import CacheKey, is_lasting, load_trials, save_trials
-from ..trials.gpu import smoke_decode, trials_of_device
+from ..trials.gpu import smoke_decode, smoke_encode, trials_of_device
 from ..trials.software import TrialStream
 from .report import DeviceTrials
 
 MATRIX_LIMIT_S = 10.0
 SMOKE_LIMIT_S = 5.0
+MATRICES_MAX = 3
+"""On this many devices of a kind the matrix may meet faults before they are taken to be the kind's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,26 +70,36 @@ def try_devices(
     run: RunChild = run_in_child,
     clock: Callable[[], float] = time.monotonic,
 ) -> tuple[tuple[DeviceTrials, ...], tuple[str, ...]]:
-    """Try every device, kinds before smoke tests, until ``plan.ends_s``; return what they did and what went wrong."""
-    matrices: dict[str, DeviceTrials] = {}
+    """Try every device, kinds before single frames, until ``plan.ends_s``; return what they did and what went wrong."""
+    matrices: dict[str, list[DeviceTrials]] = {}
     problems: list[str] = []
     for subject in found:
-        if subject.kind not in matrices:
+        tried = matrices.setdefault(subject.kind, [])
+        if len(tried) < MATRICES_MAX and not any(_speaks_for_kind(each.trials) for each in tried):
             matrix, trouble = _matrix(subject, streams, plan, min(MATRIX_LIMIT_S, plan.ends_s - clock()), run)
-            matrices[subject.kind] = matrix
+            tried.append(matrix)
             problems += [f"{subject.kind}: {line}" for line in trouble]
     answers = []
     for subject in found:
-        matrix = matrices[subject.kind]
-        if matrix.device == subject.visible and not matrix.from_cache:
-            answers.append(matrix)  # every case has just been tried on this very device
-        elif plan.ends_s - clock() < SMOKE_LIMIT_S:
-            # A decode that is cut short tells nothing of the device, and must not count against it.
-            answers.append(replace(matrix, device=subject.visible))
+        tried = matrices[subject.kind]
+        own = next((each for each in tried if each.device == subject.visible and not each.from_cache), None)
+        matrix = next((each for each in tried if _speaks_for_kind(each.trials)), tried[0])
+        smokes = 2 if plan.fresh else 1
+        if own is not None:
+            answers.append(own)  # every case has just been tried on this very device
+        elif plan.ends_s - clock() < SMOKE_LIMIT_S * smokes:
+            # A trial that is cut short tells nothing of the device, and must not count against it.
+            like_it = tuple(replace(trial, how=How.KIND) for trial in matrix.trials)
+            answers.append(replace(matrix, device=subject.visible, trials=like_it))
             problems.append(f"{subject.visible}: the time for trials was up, so it is taken to be like its kind")
         else:
-            answers.append(_smoked(subject, matrix, streams, run))
+            answers.append(_smoked(subject, matrix, streams, run, encodes=plan.fresh))
     return tuple(answers), tuple(problems)
+
+
+def _speaks_for_kind(trials: tuple[Trial, ...]) -> bool:
+    """Return whether trials show what a kind can do: where a real frame failed, it may be this device's own fault."""
+    return is_lasting(trials) and all(trial.works or trial.how is not How.TRIED for trial in trials)
 
 
 def _matrix(
@@ -97,21 +112,23 @@ def _matrix(
     if limit_s <= 0:
         return DeviceTrials(device=subject.visible, kind=subject.kind, trials=()), ("the time for trials was up",)
     trials, problems = trials_of_device(subject.visible, streams, limit_s, run=run)
-    if is_lasting(trials) and not problems:
+    if _speaks_for_kind(trials) and not problems:
         save_trials(plan.folder, key, trials)
     return DeviceTrials(device=subject.visible, kind=subject.kind, trials=trials), problems
 
 
-def _smoked(subject: Subject, matrix: DeviceTrials, streams: Mapping[str, TrialStream], run: RunChild) -> DeviceTrials:
-    mine = replace(matrix, device=subject.visible)
+def _smoked(
+    subject: Subject, matrix: DeviceTrials, streams: Mapping[str, TrialStream], run: RunChild, *, encodes: bool
+) -> DeviceTrials:
+    """Try one frame on a device: decode it, and where ``encodes`` also encode it, which takes an encoder session."""
     smoke = smoke_decode(subject.visible, matrix.trials, streams, SMOKE_LIMIT_S, run=run)
-    if smoke is None or smoke.works:
-        return replace(mine, smoke=smoke)
-    return replace(mine, smoke=smoke, trials=tuple(_doubted(trial, smoke) for trial in matrix.trials))
+    encode = smoke_encode(subject.visible, matrix.trials, SMOKE_LIMIT_S, run=run) if encodes else None
+    trials = tuple(_doubted(_doubted(trial, smoke), encode) for trial in matrix.trials)
+    return replace(matrix, device=subject.visible, smoke=smoke, smoke_encode=encode, trials=trials)
 
 
-def _doubted(trial: Trial, smoke: Trial) -> Trial:
-    """A device whose own decoder fails decodes nothing, whatever others of its kind do."""
-    if trial.engine is not Engine.NVDEC or not trial.works:
+def _doubted(trial: Trial, smoke: Trial | None) -> Trial:
+    """A device whose own engine fails does nothing with it, whatever others of its kind do."""
+    if smoke is None or smoke.works or trial.engine is not smoke.engine or not trial.works:
         return trial
     return replace(trial, works=False, reason=smoke.reason, fix=smoke.fix)

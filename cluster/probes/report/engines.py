@@ -26,6 +26,7 @@ class How(Enum):
     """How something came to be known, the surest first."""
 
     TRIED = "tried"  #: a real frame went through
+    KIND = "kind"  #: another device of its kind did it, and there was no time for this one
     ASKED = "asked"  #: the driver said so (GetDecoderCaps, MIG attributes)
     DOCUMENTED = "documented"  #: a table says so; this machine was not asked
     SIMULATED = "simulated"  #: a simulated fleet says so

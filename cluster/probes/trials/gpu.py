@@ -5,7 +5,7 @@ The child sees one device: PyNvVideoCodec's capability calls always ask CUDA's d
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -54,14 +54,7 @@ def trials_of_device(
     if not decoded:
         return (), (decode_problem,) if decode_problem else ()  # what stops one of them stops both
     left_s = max(limit_s - decode_s, limit_s - (time.monotonic() - began_s))
-    encoded, encode_problem = _tried(
-        Engine.NVENC,
-        {case.sample.name: case.sample for case in NVENC_CASES},
-        lambda left, remaining_s: {"names": list(left), "limit_s": remaining_s},
-        visible,
-        left_s,
-        run=run,
-    )
+    encoded, encode_problem = _encode([case.sample for case in NVENC_CASES], visible, left_s, run)
     return (*decoded, *encoded), tuple(problem for problem in (decode_problem, encode_problem) if problem)
 
 
@@ -74,12 +67,40 @@ def smoke_decode(
     run: RunChild = run_in_child,
 ) -> Trial | None:
     """Decode one frame on a device whose kind is known by ``trials``; None where its kind decodes nothing."""
-    known = {trial.case for trial in trials if trial.engine is Engine.NVDEC and trial.works}
-    sample = next((s for s in NVDEC_CASES if s.case(Direction.DECODE) in known and s.name in streams), None)
+    sample = _first_known(Engine.NVDEC, (each for each in NVDEC_CASES if each.name in streams), trials)
     if sample is None:
         return None
-    found, problem = _decode((sample,), visible, streams, limit_s, run)
-    return found[0] if found else _trial(Engine.NVDEC, sample, {}, Fault(None, problem or "no answer"))
+    return _only(Engine.NVDEC, sample, _decode((sample,), visible, streams, limit_s, run))
+
+
+def smoke_encode(
+    visible: str, trials: Sequence[Trial], limit_s: float, *, run: RunChild = run_in_child
+) -> Trial | None:
+    """Encode one frame on a device whose kind is known by ``trials``; None where its kind encodes nothing."""
+    sample = _first_known(Engine.NVENC, (case.sample for case in NVENC_CASES), trials)
+    if sample is None:
+        return None
+    return _only(Engine.NVENC, sample, _encode((sample,), visible, limit_s, run))
+
+
+def _first_known(engine: Engine, samples: Iterable[Sample], trials: Sequence[Trial]) -> Sample | None:
+    """Return the most important sample that an engine of this kind of device does."""
+    known = {trial.case for trial in trials if trial.engine is engine and trial.works}
+    return next((sample for sample in samples if sample.case(_DIRECTION[engine]) in known), None)
+
+
+def _only(engine: Engine, sample: Sample, tried: tuple[list[Trial], str]) -> Trial:
+    found, problem = tried
+    return found[0] if found else _trial(engine, sample, {}, Fault(None, problem or "no answer"))
+
+
+def _encode(samples: Sequence[Sample], visible: str, limit_s: float, run: RunChild) -> tuple[list[Trial], str]:
+    by_name = {sample.name: sample for sample in samples}
+
+    def arguments(left: tuple[str, ...], remaining_s: float) -> dict[str, Any]:
+        return {"names": list(left), "limit_s": remaining_s}
+
+    return _tried(Engine.NVENC, by_name, arguments, visible, limit_s, run=run)
 
 
 def _decode(

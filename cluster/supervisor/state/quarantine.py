@@ -10,7 +10,7 @@ from enum import Enum
 from typing import Final
 
 from ...placement.model.inventory import Device, DeviceState
-from ...probes.report.engines import Engine
+from ...probes.report.engines import Engine, How
 
 REST_MAX_S: Final = 3600.0
 """The longest rest between two trials; a device that stays out of quarantine for this long has a clean record."""
@@ -194,10 +194,11 @@ def why_not_passed(quarantine: Quarantine, probed: Device | None) -> str:
         return probed.state_reason
     if probed.untried:
         return f"its trial could not run: {probed.untried}"
-    working = working_engines(probed)
+    own = replace(probed, trials=tuple(trial for trial in probed.trials if trial.how is not How.KIND))
+    working = working_engines(own)
     missing = quarantine.engines - working
-    reasons: Mapping[Engine, str] = {trial.engine: trial.reason for trial in probed.trials if not trial.works}
+    reasons: Mapping[Engine, str] = {trial.engine: trial.reason for trial in own.trials if not trial.works}
     for engine in _TRIED:
         if engine in missing:
-            return f"its {engine.value.upper()} failed the trial: {reasons.get(engine) or 'no case works'}"
+            return f"its {engine.value.upper()} failed the trial: {reasons.get(engine) or 'it was not tried'}"
     return "" if working else "none of its engines passed a trial"

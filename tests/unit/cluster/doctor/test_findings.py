@@ -100,6 +100,14 @@ def test_an_encoder_that_should_work_is_broken() -> None:
     assert (found.weight, found.fix) == (Weight.BROKEN, "close other encoder sessions")
 
 
+def test_an_encoder_that_fails_on_its_own_frame_is_broken() -> None:
+    """Others of its kind encode, so its reason is its own, also where the driver names no cause that has a fix."""
+    report = with_trials(node("rtx-4090"), Engine.NVENC, works=False, reason="NVENC failed", fix="")
+    smoke = next(each for each in report.devices[0].trials if each.engine is Engine.NVENC)
+    found = titled(replace(report, devices=(replace(report.devices[0], smoke_encode=smoke),)), "encoder does not work")
+    assert (found.weight, found.cause, "Xid" in found.fix) == (Weight.BROKEN, "NVENC failed", True)
+
+
 def test_one_case_that_fails_beside_others_is_a_limit() -> None:
     """A wrong picture in one sample format limits; the others go on."""
     report = node("rtx-4090")

@@ -6,22 +6,26 @@ from pathlib import Path
 from typing import Any
 
 from codecfleet.cluster.probes.child.child import ChildEnd, ChildOutcome
+from codecfleet.cluster.probes.node.report import DeviceTrials
 from codecfleet.cluster.probes.node.trials import Subject, TrialPlan, subjects, try_devices
 from codecfleet.cluster.probes.report.absence import Absence, Unavailable
-from codecfleet.cluster.probes.report.engines import Direction, Engine, MediaCodec
+from codecfleet.cluster.probes.report.engines import Direction, Engine, How, MediaCodec
 from codecfleet.cluster.probes.trials.cases import SAMPLES
 from codecfleet.cluster.probes.trials.software import TrialStream
 
 STREAMS: Mapping[str, TrialStream] = {sample.name: TrialStream(sample, (b"x",), b"") for sample in SAMPLES}
+NO_ENCODER = "returned error 2"
 EIGHT = [Subject(f"GPU-{number}", "NVIDIA H200") for number in range(8)]
 
 
 class Children:
-    """Devices that decode everything but those in ``dead``, and encode nothing."""
+    """Devices that decode everything but those in ``dead``; none has an encoder, or all that work but ``mute``."""
 
-    def __init__(self, *dead: str) -> None:
+    def __init__(self, *dead: str, mute: str | None = None) -> None:
         self.dead = dead
+        self.mute = mute
         self.asked: list[tuple[str, int]] = []
+        self.encoded: list[tuple[str, int]] = []
 
     def __call__(
         self,
@@ -36,9 +40,19 @@ class Children:
         names = arguments["names"] if probe.endswith("nvenc") else [case["case"] for case in arguments["cases"]]
         if probe.endswith("nvdec"):
             self.asked.append((visible, len(names)))
-        no_encoder = "returned error 2" if probe.endswith("nvenc") else ""
-        fault = "Error code : 999" if visible in self.dead else no_encoder
-        answer = {"tried": True, "supported": not fault, "fault": fault, "wrong": "", "engines": 7, "took_s": 0.0}
+            fault = ""
+        else:
+            self.encoded.append((visible, len(names)))
+            fault = NO_ENCODER if self.mute is None else "returned error 10" if self.mute == visible else ""
+        fault = "Error code : 999" if visible in self.dead else fault
+        answer = {
+            "tried": fault != NO_ENCODER,
+            "supported": not fault,
+            "fault": fault,
+            "wrong": "",
+            "engines": 7,
+            "took_s": 0.0,
+        }
         answer |= {"width_max": 8192, "height_max": 8192}
         return ChildOutcome(ChildEnd.RETURNED, tuple({"case": name, **answer} for name in names))
 
@@ -68,12 +82,49 @@ def test_a_device_that_fails_its_smoke_decode_decodes_nothing() -> None:
     assert "999" in devices[3].smoke.reason
 
 
+def _working(device: DeviceTrials, engine: Engine) -> int:
+    return sum(trial.works for trial in device.trials if trial.engine is engine)
+
+
+def test_a_sick_first_device_does_not_speak_for_its_kind() -> None:
+    """The first decodes nothing: the next of its kind is tried with everything, and the others are like that one."""
+    run = Children("GPU-0", mute="")
+    devices, _ = try_devices(EIGHT, STREAMS, plan(), run=run, clock=lambda: 0.0)
+    counts = [_working(device, Engine.NVDEC) for device in devices]
+    assert counts[0] == 0
+    assert min(counts[1:]) > 15
+    assert [visible for visible, count in run.asked if count > 1] == ["GPU-0", "GPU-1"]
+
+
+def test_faults_that_a_whole_kind_has_are_met_on_three_devices_at_most() -> None:
+    """Eight devices that all decode nothing cost no eight matrices."""
+    run = Children(*(subject.visible for subject in EIGHT))
+    devices, _ = try_devices(EIGHT, STREAMS, plan(), run=run, clock=lambda: 0.0)
+    assert [visible for visible, count in run.asked if count > 1] == ["GPU-0", "GPU-1", "GPU-2"]
+    assert {_working(device, Engine.NVDEC) for device in devices} == {0}
+
+
+def test_afresh_every_device_encodes_a_frame_itself() -> None:
+    """One whose own NVENC fails encodes nothing, though all others of its kind do, the first among them."""
+    run = Children(mute="GPU-3")
+    devices, _ = try_devices(EIGHT, STREAMS, plan(fresh=True), run=run, clock=lambda: 0.0)
+    assert run.encoded[1:] == [(subject.visible, 1) for subject in EIGHT[1:]]
+    assert [bool(_working(device, Engine.NVENC)) for device in devices] == [number != 3 for number in range(8)]
+    assert devices[3].smoke_encode is not None
+    assert "sessions" in devices[3].smoke_encode.reason
+    assert _working(devices[3], Engine.NVDEC) == _working(devices[0], Engine.NVDEC)
+    later = Children(mute="GPU-3")
+    try_devices(EIGHT, STREAMS, plan(), run=later, clock=lambda: 0.0)
+    assert [visible for visible, _ in later.encoded] == ["GPU-0"]
+
+
 def test_a_device_whose_turn_comes_too_late_is_not_called_broken() -> None:
     """When the time is up a device is taken to be like its kind, and that is told; nothing is tried in a hurry."""
     run, now_s = Children("GPU-1"), iter((0.0, 99.0))
     devices, problems = try_devices(EIGHT[:2], STREAMS, plan(), run=run, clock=lambda: next(now_s))
     assert "GPU-1" not in [visible for visible, _ in run.asked]
-    assert devices[1].trials == devices[0].trials
+    assert [trial.case for trial in devices[1].trials] == [trial.case for trial in devices[0].trials]
+    assert {trial.how for trial in devices[1].trials} == {How.KIND}
     assert devices[1].smoke is None
     assert problems == ("GPU-1: the time for trials was up, so it is taken to be like its kind",)
 

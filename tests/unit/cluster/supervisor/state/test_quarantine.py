@@ -61,6 +61,7 @@ def gpu(*works: Engine, state: DeviceState = DeviceState.OPEN) -> Device:
 
 
 BOTH = gpu(Engine.NVDEC, Engine.NVENC)
+ASSUMED = replace(BOTH, trials=tuple(replace(trial, how=How.KIND) for trial in BOTH.trials))
 
 
 def _rest_s(record: DeviceRecord, now_s: float) -> float:
@@ -103,6 +104,7 @@ def test_a_second_reason_keeps_the_time_of_the_first() -> None:
         (gpu(Engine.NVDEC), "its NVENC failed the trial: the picture came out wrong"),
         (gpu(Engine.NVENC), "its NVDEC failed the trial: the picture came out wrong"),
         (gpu(Engine.NVDEC, Engine.NVENC, state=DeviceState.QUARANTINED), "it is sick"),
+        (ASSUMED, "its NVDEC failed the trial: it was not tried"),
         (replace(BOTH, untried="no package"), "its trial could not run: no package"),
         (None, "the probe of its node does not list it"),
     ],
