@@ -64,7 +64,7 @@ damage: setup ## encode damaged footage again and again: the bytes must be equal
 fuzz: setup ## mutated films through every command: exact output or one line (takes long; FUZZ= passes options)
 	$(BIN)/python tests/fuzz/fuzz.py $(FUZZ)
 
-chaos: setup ## real jobs while processes, nodes and disks fail: 300 seeded rounds (takes hours; CHAOS= passes options)
+chaos: setup ## real jobs while processes, nodes and disks fail: 300 seeded rounds (CHAOS="--at-once 8" for many cores)
 	$(BIN)/python -m tests.chaos $(CHAOS)
 
 bench: setup ## compare with FFmpeg: wall, CPU, memory, size and quality (BENCH= passes options)

@@ -2,85 +2,101 @@
 
 import argparse
 import json
+import os
 import platform
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
-from .places import place_of
-from .rounds import Attack, Film, Result, round_folder
-from .schedule import Round, Shape, round_of
+from .films import films_for
+from .lanes import run_all
+from .places import obstacle
+from .schedule import Round, Shape, batches, round_of
 
 
 def main() -> int:
-    """Run the rounds, print a line for each and the table of recovery times, write the report."""
-    parser = argparse.ArgumentParser(prog="make chaos", description=__doc__)
-    parser.add_argument("--seeds", default="0-299", help="first-last, or one seed (default: %(default)s)")
-    parser.add_argument("--output", type=Path, help="write a JSON report there")
-    parser.add_argument("--limit-s", type=float, help="start no round after this many seconds")
-    asked = parser.parse_args()
-    first, _, last = asked.seeds.partition("-")
-    seeds = range(int(first), int(last or first) + 1)
-    until_s = time.monotonic() + (asked.limit_s or float("inf"))
-    results = []
+    """Run the rounds, print a line for each and the tables, write the report."""
+    asked = _arguments()
+    if asked.table is not None:
+        print(tables(json.loads(asked.table.read_text(encoding="utf-8"))["rounds"]))
+        return 0
+    started_s = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        film = Film.make(Path(folder))
-        for shape in Shape:
-            plans = [plan for plan in map(round_of, seeds) if plan.shape is shape]
-            results += _rounds(plans, film, until_s) if plans else []
-    print(table(results))
-    wrong = sum(bool(result.problems) for result in results)
-    print(f"{len(results)} rounds: {len(results) - wrong} right endings, {wrong} wrong")
+        plans = _plans(asked.seeds, asked.shape)
+        films = films_for({plan.shape for plan in plans}, Path(folder))
+        until_s = time.monotonic() + (asked.limit_s or float("inf"))
+        results = list(run_all(batches(plans, asked.at_once), films, asked.at_once, until_s))
+    rows = [result.to_json() for result in sorted(results, key=lambda result: result.round.seed)]
+    print(tables(rows))
+    wrong = [row["seed"] for row in rows if row["problems"]]
+    print(f"{len(rows)} rounds in {time.monotonic() - started_s:.0f} s: {len(rows) - len(wrong)} right endings")
+    if len(rows) < len(plans):
+        print(f"{len(plans) - len(rows)} rounds did not start in time")
+    if wrong:
+        print("wrong: --seeds " + " or ".join(map(str, wrong)))
     if asked.output is not None:
-        report = {
-            "machine": platform.platform(),
-            "date": time.strftime("%Y-%m-%d", time.gmtime()),
-            "command": " ".join(["make chaos CHAOS='", *sys.argv[1:], "'"]),
-            "rounds": [result.to_json() for result in results],
-        }
-        asked.output.write_text(json.dumps(report, indent=1) + "\n")
+        asked.output.write_text(json.dumps(_report(rows), indent=1) + "\n")
     return bool(wrong)
 
 
-def _rounds(plans: Sequence[Round], film: Film, until_s: float) -> Iterator[Result]:
-    """Run rounds of one shape, one after the other."""
-    with place_of(plans[0].shape) as place:
-        for plan in plans:
-            if time.monotonic() > until_s:
-                return
-            with round_folder() as folder:
-                result = Attack(plan, place, film, folder).run()
-            _print_round(result)
-            yield result
-            place.restore()
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="make chaos", description=__doc__)
+    parser.add_argument("--seeds", default="0-299", help="first-last, or one seed (default: %(default)s)")
+    parser.add_argument("--shape", choices=[*Shape], help="only the seeds that have this shape")
+    parser.add_argument("--at-once", type=int, default=1, metavar="N", help="rounds at the same time, on cores each")
+    parser.add_argument("--output", type=Path, help="write a JSON report there")
+    parser.add_argument("--limit-s", type=float, help="start no round after this many seconds")
+    parser.add_argument("--table", type=Path, metavar="REPORT", help="only print the tables of such a report")
+    return parser.parse_args()
 
 
-def table(results: list[Result]) -> str:
-    """Return how long lost work waited after each kind of fault, as a table for the documentation."""
+def _plans(seeds: str, only: str | None) -> list[Round]:
+    """Return the rounds of these seeds that this machine can run; say which shapes it has not, and why."""
+    first, _, last = seeds.partition("-")
+    plans = [round_of(seed) for seed in range(int(first), int(last or first) + 1)]
+    plans = [plan for plan in plans if only in (None, plan.shape)]
+    for shape in Shape:
+        if (reason := obstacle(shape)) and any(plan.shape is shape for plan in plans):
+            print(f"skipped: {shape.value}: {reason}", flush=True)
+            plans = [plan for plan in plans if plan.shape is not shape]
+    return plans
+
+
+def _report(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "machine": platform.platform(),
+        "cores": len(os.sched_getaffinity(0)),
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+        "command": " ".join(["make chaos CHAOS='", *sys.argv[1:], "'"]),
+        "rounds": rows,
+    }
+
+
+def tables(rows: list[dict[str, Any]]) -> str:
+    """Return the rounds of each shape, and how long lost work waited after each fault, for the documentation."""
+    rounds = Counter(row["shape"] for row in rows)
+    right = Counter(row["shape"] for row in rows if not row["problems"])
+    redone = Counter[str]()
     times: dict[str, list[float | None]] = {}
-    for result in results:
-        for fault, recovery_s in result.recoveries_s:
+    for row in rows:
+        redone[row["shape"]] += row["redone"]
+        for fault, recovery_s in row["recoveries_s"]:
             times.setdefault(fault, []).append(recovery_s)
-    lines = ["| fault | times | with work lost | median, s | worst, s |", "|---|---:|---:|---:|---:|"]
-    for fault, found in sorted(times.items()):
-        known = [value for value in found if value is not None]
-        figures = f"{statistics.median(known):.2f} | {max(known):.2f}" if known else "- | -"
-        lines.append(f"| {fault} | {len(found)} | {len(known)} | {figures} |")
+    lines = ["| shape | rounds | right | segments redone |", "|---|---:|---:|---:|"]
+    lines += [f"| {shape} | {rounds[shape]} | {right[shape]} | {redone[shape]} |" for shape in rounds]
+    lines += ["", "| fault | times | measured | median, s | worst, s |", "|---|---:|---:|---:|---:|"]
+    lines += [_line(fault, found) for fault, found in sorted(times.items())]
     return "\n".join(lines)
 
 
-def _print_round(result: Result) -> None:
-    plan = result.round
-    faults = "; ".join(f"{strike.fault.value} after {strike.after_segments}" for strike in plan.strikes)
-    verdict = "right" if not result.problems else f"WRONG: {' / '.join(result.problems)}"
-    print(
-        f"{plan.seed:4} {plan.shape.value:12} {faults}{'; a job beside' if plan.beside else ''}:"
-        f" redone {result.redone} of {result.allowed} allowed, {result.wall_s:.0f} s, {verdict}",
-        flush=True,
-    )
+def _line(fault: str, found: list[float | None]) -> str:
+    known = [value for value in found if value is not None]
+    figures = f"{statistics.median(known):.2f} | {max(known):.2f}" if known else "- | -"
+    return f"| {fault} | {len(found)} | {len(known)} | {figures} |"
 
 
 if __name__ == "__main__":

@@ -23,6 +23,11 @@ class Said:
         """The event's kind."""
         return str(self.event["event"])
 
+    @property
+    def is_start(self) -> bool:
+        """Tell whether a segment starts."""
+        return self.kind == "segment_started"
+
 
 @dataclass
 class Driver:
@@ -47,17 +52,12 @@ class Driver:
     @property
     def started(self) -> list[Said]:
         """Every start of a segment."""
-        return [said for said in self.said if said.kind == "segment_started"]
+        return [said for said in self.said if said.is_start]
 
     @property
     def finished(self) -> set[int]:
         """The segments that are finished."""
         return {said.event["segment"] for said in self.said if said.kind == "segment_finished"}
-
-    @property
-    def in_flight(self) -> int:
-        """How many segments are under way."""
-        return len({said.event["segment"] for said in self.started} - self.finished)
 
     def wait_for_segments(self, count: int, until_s: float) -> bool:
         """Wait until ``count`` segments are finished; False if the program ended before, or time is up."""

@@ -2,22 +2,43 @@
 
 import os
 import signal
+import subprocess
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
 from pathlib import Path
 
 import psutil
 
-from tests.integration.ray_cluster import RayCluster, ray_cluster
+from codecfleet.cluster.probes.report.device_report import DeviceKind
+from codecfleet.cluster.simulated.devices import SimulatedNode
+from tests.driver_sim.build import BuildError, built_libraries
+from tests.driver_sim.scenario import Action, Scenario, machine
+from tests.driver_sim.scenario import Fault as DriverFault
+from tests.driver_sim.simulated_driver import simulated_environment
+from tests.integration.ray_cluster import SWIFT, RayCluster, ray_cluster
 
 from .driver import Driver
-from .schedule import Fault, Shape, Strike
+from .schedule import NODE_LOSSES, OF_A_DEVICE, SEGMENT_FRAMES, Fault, Round, Shape, Strike
 
 MARK = "CODECFLEET_CHAOS_ROUND"
 """In the environment of a round's driver and of all that it starts."""
 GIVEN_BACK_S = 20.0
+LOOK_S = 0.05
+DEVICES_WORK = 3
+"""After how many segments a device fails at the earliest: a call that hangs sooner has the patience of a first one."""
+_CUT_S = {Fault.NODE_CUT_OFF: 6.0, Fault.NODE_CUT_BRIEFLY: 0.5}
+_DECODES = "cuvidDecodePicture@640x360"
+_DRIVER_FAULTS = {
+    Fault.NVDEC_HANGS: (_DECODES, Action.HANG, None),
+    Fault.NVDEC_FAILS: (_DECODES, Action.STATUS, 700),
+    Fault.NVENC_FAILS: ("NvEncEncodePicture", Action.STATUS, 8),
+    Fault.CUDA_BREAKS: (_DECODES, Action.BREAK, None),
+    Fault.GPU_LOST: (_DECODES, Action.LOSE, None),
+}
 _SIGNALS = {
     Fault.WORKER_KILLED: signal.SIGKILL,
     Fault.WORKER_TERMINATED: signal.SIGTERM,
@@ -31,6 +52,19 @@ class Place:
 
     shape: Shape
     env: dict[str, str]
+
+    @property
+    def prefix(self) -> tuple[str, ...]:
+        """What a command begins with that is to run in this place."""
+        return ()
+
+    def prepare(self, plan: Round, folder: Path) -> None:
+        """Make what a round needs, in a folder of its own."""
+
+    def has_met_its_fault(self, driver: Driver, until_s: float) -> bool:
+        """Wait for a fault that was prepared; False if the program ended before, or time is up."""
+        del driver, until_s
+        return False
 
     def workers(self, driver: Driver) -> list[psutil.Process]:
         """Return the worker processes that may have the driver's work."""
@@ -58,6 +92,14 @@ class Cluster(Place):
     cluster: RayCluster
     nodes: dict[str, int]
     stopped: set[str] = field(default_factory=set)
+    """Nodes that are lost, or will be."""
+    cut_off: list[threading.Timer] = field(default_factory=list)
+    """They give nodes their network back."""
+
+    @property
+    def prefix(self) -> tuple[str, ...]:
+        """What a command begins with that is to reach the cluster."""
+        return self.cluster.prefix
 
     def workers(self, driver: Driver) -> list[psutil.Process]:
         """Return all workers of the cluster."""
@@ -67,15 +109,9 @@ class Cluster(Place):
     def strike(self, strike: Strike, driver: Driver) -> bool:
         """Carry out a fault; False where there is no victim."""
         match strike.fault:
-            case Fault.NODE_KILLED | Fault.NODE_STOPPED:
+            case Fault.NODE_KILLED | Fault.NODE_STOPPED | Fault.NODE_CUT_OFF | Fault.NODE_CUT_BRIEFLY:
                 standing = sorted(set(self.nodes) - self.stopped)
-                victim = standing[int(strike.choice * len(standing))]
-                if strike.fault is Fault.NODE_KILLED:
-                    self.cluster.kill_node(victim)
-                    self.stopped.add(victim)
-                else:
-                    self.cluster.stop_node(victim)
-                    self.stopped.add(victim)
+                self._strike_node(strike.fault, standing[int(strike.choice * len(standing))])
                 return True
             case Fault.SUPERVISOR_KILLED:
                 with suppress(AssertionError):
@@ -84,8 +120,27 @@ class Cluster(Place):
                 return False
         return super().strike(strike, driver)
 
+    def _strike_node(self, fault: Fault, victim: str) -> None:
+        if fault in NODE_LOSSES:
+            self.stopped.add(victim)
+        if fault in _CUT_S:
+            self.cluster.cut_off(victim)
+            self.cut_off.append(threading.Timer(_CUT_S[fault], self.cluster.rejoin, (victim,)))
+            self.cut_off[-1].start()
+        elif fault is Fault.NODE_KILLED:
+            self.cluster.kill_node(victim)
+        else:
+            self.cluster.stop_node(victim)
+
+    def heal(self) -> None:
+        """Wait until every network is there again."""
+        for timer in self.cut_off:
+            timer.join()
+        self.cut_off.clear()
+
     def leftovers(self) -> list[str]:
         """Return the jobs that still hold slots some time after their end."""
+        self.heal()
         until_s = time.monotonic() + GIVEN_BACK_S
         held: list[str] = ["the supervisor does not answer"]
         while held and time.monotonic() < until_s:
@@ -98,22 +153,87 @@ class Cluster(Place):
         """Replace lost nodes."""
         for node in self.stopped:
             cpus = self.nodes.pop(node)
-            with suppress(KeyError):
-                self.cluster.kill_node(node)
+            self.cluster.kill_node(node)
             self.nodes[self.cluster.add_node(cpus)] = cpus
         self.stopped.clear()
 
 
+@dataclass
+class SimulatedMachine(Place):
+    """A private Ray on a machine with two GPUs, which the driver simulator plays."""
+
+    simulation: Path = Path()
+
+    def prepare(self, plan: Round, folder: Path) -> None:
+        """Write the machine and what befalls it."""
+        self.simulation = folder / "simulation"
+        self.simulation.mkdir()
+        scenario = Scenario(machine=_two_gpus(), faults=tuple(_fault_of(strike) for strike in _of_devices(plan)))
+        self.env |= simulated_environment(scenario, self.simulation, shared_state=True)
+
+    def has_met_its_fault(self, driver: Driver, until_s: float) -> bool:
+        """Wait for the trace to tell of it."""
+        trace = self.simulation / "trace"
+        while not driver.has_ended and time.monotonic() < until_s:
+            if trace.exists() and b"\nfault " in trace.read_bytes():
+                return True
+            time.sleep(LOOK_S)
+        return False
+
+
+def _two_gpus() -> SimulatedNode:
+    found = machine("l4-x4")
+    gpus = [device for device in found.devices if device.kind is not DeviceKind.CPU]
+    return replace(found, devices=tuple(device for device in found.devices if device not in gpus[2:]))
+
+
+def _of_devices(plan: Round) -> list[Strike]:
+    return [strike for strike in plan.strikes if strike.fault in OF_A_DEVICE]
+
+
+def _fault_of(strike: Strike) -> DriverFault:
+    """Return what the driver does, at a picture near the moment of the strike; not before work has begun to end."""
+    function, action, value = _DRIVER_FAULTS[strike.fault]
+    picture = int((max(DEVICES_WORK, strike.after_segments) + strike.choice) * SEGMENT_FRAMES)
+    return DriverFault(function=function, action=action, value=value, call=1 + picture)
+
+
 @contextmanager
 def place_of(shape: Shape) -> Iterator[Place]:
-    """Yield the place for rounds of a shape; with Ray's own defaults for noticing deaths."""
+    """Yield the place for rounds of a shape; with Ray's own defaults for noticing deaths where its network is whole."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    if shape is Shape.SIMULATED_GPUS:
+        yield SimulatedMachine(shape, own)
+        return
     if not shape.node_cpus:
-        own = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
         yield Place(shape, own)
         return
-    with ray_cluster(env={"CODECFLEET_IDLE_S": "4"}, system_config={}) as cluster:
+    is_split = shape is Shape.SPLIT_NODES
+    with ray_cluster(
+        env={"CODECFLEET_IDLE_S": "4"}, system_config=SWIFT if is_split else {}, apart=is_split
+    ) as cluster:
         nodes = {cluster.add_node(cpus): cpus for cpus in shape.node_cpus}
-        yield Cluster(shape, cluster.env, cluster, nodes)
+        place = Cluster(shape, cluster.env, cluster, nodes)
+        yield place
+        place.heal()
+
+
+def obstacle(shape: Shape) -> str:
+    """Return why this machine has no such place; empty if it can have one."""
+    if shape is Shape.SPLIT_NODES:
+        trial = ["unshare", "--net", "ip", "link", "add", "one", "type", "veth", "peer", "name", "other"]
+        try:
+            subprocess.run(trial, check=True, capture_output=True, text=True)
+        except (OSError, subprocess.CalledProcessError) as error:
+            return f"no network namespaces: {getattr(error, 'stderr', '') or error}".strip()
+    if shape is Shape.SIMULATED_GPUS:
+        if find_spec("PyNvVideoCodec") is None:
+            return "PyNvVideoCodec is not installed"
+        try:
+            built_libraries()
+        except BuildError as error:
+            return str(error)
+    return ""
 
 
 def marked(mark: str) -> list[psutil.Process]:

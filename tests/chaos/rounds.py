@@ -1,36 +1,35 @@
 """One round: a job, its faults, and whether it ended as promised."""
 
-import hashlib
+import json
 import os
 import secrets
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from codecfleet.testing.clips import Clip, constant_times, make_clip
-
+from .accounts import Struck, allowed, recovery_s, redone
 from .driver import Driver
+from .films import PROGRAM, Film, sha256
 from .places import MARK, Place, marked, work_locations
-from .schedule import ENDS_THE_DRIVER, SEGMENTS, Fault, Round, Strike
+from .schedule import ENDS_THE_DRIVER, OF_A_DEVICE, OF_THE_STORE, Fault, Round, Strike
+from .shaky_server import Mood, ShakyServer, shaky_server
 
-SEGMENT_FRAMES: Final = 24
-PROGRAM: Final = Path(sys.executable).parent / "codecfleet"
-OPTIONS: Final = ("--segment-seconds", f"{SEGMENT_FRAMES / 25}", "--scale", "1280x720", "--json")
 ROUND_S: Final = 240.0
 """A job of some seconds that takes longer has hung."""
 ENDED_S: Final = 10.0
 """How long what a driver started may take to end."""
+DOWN_S: Final = 1.0
 TERMINATED: Final = 128 + signal.SIGTERM
 DISK_BYTES: Final = 64 << 20
-_STORAGE_FAILED: Final = 5
+_WITHOUT_STORAGE: Final = (0, 4, 5)
+"""It was finished; the output was refused before the work; ``StorageFailed``."""
 
 
 @dataclass
@@ -59,25 +58,6 @@ class Result:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Film:
-    """The source of every job, and the SHA-256 of the output of a job without any fault."""
-
-    path: Path
-    expected_sha256: str
-
-    @classmethod
-    def make(cls, folder: Path) -> "Film":
-        """Make a film of ``SEGMENTS`` segments."""
-        frames = SEGMENTS * SEGMENT_FRAMES
-        keyframes = frozenset(range(0, frames, SEGMENT_FRAMES))
-        clip = Clip(times=constant_times(frames), keyframes=keyframes, width=640, height=360)
-        path = make_clip(folder / "film.mp4", clip)
-        output = folder / "undisturbed.mp4"
-        subprocess.run([PROGRAM, "transcode", path, output, *OPTIONS], check=True, capture_output=True)
-        return cls(path, _sha256(output))
-
-
 class Attack:
     """Runs one round in a place. Used once."""
 
@@ -88,11 +68,22 @@ class Attack:
         self._folder = folder
         self._mark = secrets.token_hex(4)
         self._drivers: list[Driver] = []
-        self._until_s = time.monotonic() + ROUND_S
+        self._struck: list[Struck] = []
+        self._server: ShakyServer | None = None
         self._started_s = time.monotonic()
+        self._until_s = self._started_s + ROUND_S
 
     def run(self) -> Result:
         """Do it, and check everything."""
+        with ExitStack() as stack:
+            if self.result.round.is_remote:
+                self._server = stack.enter_context(shaky_server(self._film.path))
+            self._attack()
+        self.result.wall_s = time.monotonic() - self._started_s
+        return self.result
+
+    def _attack(self) -> None:
+        self._place.prepare(self.result.round, self._folder)
         beside = self._start("beside.mp4") if self.result.round.beside else None
         self._drivers.append(self._start("out.mp4"))
         for strike in self.result.round.strikes:
@@ -102,59 +93,54 @@ class Attack:
             self._ended(beside, "the job beside", "beside.mp4")
         self._count()
         self._look_for_leftovers()
-        self.result.wall_s = time.monotonic() - self._started_s
-        return self.result
 
     def _start(self, output: str) -> Driver:
         own = {MARK: self._mark, "TMPDIR": str(self._folder / "tmp")}
         if not self._place.shape.node_cpus:
             own["RAY_TMPDIR"] = own["TMPDIR"]
-        command = [PROGRAM, "transcode", self._film.path, self._folder / "out" / output, *OPTIONS]
-        return Driver.start(command, self._place.env | own)
+        source = self._film.path if self._server is None or output != "out.mp4" else self._server.url
+        report = ["--report", str(self._folder / f"{output}.json")]
+        command = [PROGRAM, "transcode", source, self._folder / "out" / output, *self._film.options, *report]
+        return Driver.start([*self._place.prefix, *command], self._place.env | own)
 
     def _carry_out(self, strike: Strike) -> None:
         driver = self._drivers[-1]
+        if strike.fault in OF_A_DEVICE:
+            if self._place.has_met_its_fault(driver, self._until_s):
+                self._struck.append(Struck(strike.fault, len(self._drivers) - 1, time.monotonic()))
+            return
         finished_before = sum(len(other.finished) for other in self._drivers[:-1])
         if not driver.wait_for_segments(strike.after_segments - finished_before, self._until_s):
             return
         time.sleep(strike.delay_s)
         if driver.has_ended:
             return
-        self.result.allowed += driver.in_flight
-        struck_s = time.monotonic()
+        struck = Struck(strike.fault, len(self._drivers) - 1, time.monotonic())
+        if self._strike(strike, driver):
+            self._struck.append(struck)
+
+    def _strike(self, strike: Strike, driver: Driver) -> bool:
+        if strike.fault in OF_THE_STORE:
+            self._shake(strike.fault)
         if strike.fault in ENDS_THE_DRIVER:
             self._end_driver(strike.fault, driver)
             self._drivers.append(self._start("out.mp4"))
-            # A segment may have begun, or come back, between the look and the fault.
-            self.result.allowed += 1
-            lost = True
+            return True
+        return strike.fault in OF_THE_STORE or self._place.strike(strike, driver)
+
+    def _shake(self, fault: Fault) -> None:
+        assert self._server is not None
+        if fault is Fault.STORAGE_DOWN:
+            self._server.be_down(DOWN_S)
         else:
-            lost = self._place.strike(strike, driver)
-        if lost:
-            self.result.recoveries_s.append((strike.fault.value, self._recovered(struck_s)))
-
-    def _recovered(self, struck_s: float) -> float | None:
-        """Return how long it took until a lost segment ran again; None if none was lost."""
-        driver, again = self._drivers[-1], None
-        until_s = min(self._until_s, time.monotonic() + ROUND_S)
-        while again is None and not driver.has_ended and time.monotonic() < until_s:
-            again = next((said for said in driver.started if said.at_s > struck_s and self._is_again(said.event)), None)
-            if again is None and driver.finished and not self._awaits(driver, struck_s):
-                return None
-            time.sleep(0.02)
-        return None if again is None else round(again.at_s - struck_s, 3)
-
-    def _is_again(self, event: Any) -> bool:
-        return len(self._drivers) > 1 or event["attempt"] > 1
-
-    def _awaits(self, driver: Driver, struck_s: float) -> bool:
-        """Tell whether a segment that ran at the fault is not back."""
-        ran = {said.event["segment"] for said in driver.started if said.at_s <= struck_s}
-        return bool(ran - driver.finished) or len(self._drivers) > 1
+            self._server.mood = Mood.SLOW if fault is Fault.STORAGE_SLOW else Mood.DOWN
 
     def _end_driver(self, fault: Fault, driver: Driver) -> None:
         if fault is Fault.DISK_FULL:
             self._fill_disk(driver)
+            return
+        if fault is Fault.STORAGE_GONE:
+            self._outwait_storage(driver)
             return
         driver.process.send_signal(signal.SIGTERM if fault is Fault.DRIVER_TERMINATED else signal.SIGKILL)
         code = driver.wait(self._until_s)
@@ -174,10 +160,19 @@ class Attack:
                     stream.flush()
             except OSError:
                 pass
-        code = driver.wait(self._until_s)
-        if code not in (0, _STORAGE_FAILED) or "Traceback" in "".join(driver.stderr):
-            self._problem(f"a full disk ended the driver with {code}: {''.join(driver.stderr)[-300:]}")
+        self._check_failure(driver, "a full disk")
         ballast.unlink()
+
+    def _outwait_storage(self, driver: Driver) -> None:
+        assert self._server is not None
+        self._check_failure(driver, "a store that is gone")
+        self._server.mood = Mood.GOOD
+
+    def _check_failure(self, driver: Driver, cause: str) -> None:
+        """Wait until the program has ended: in time for its output to be whole, or with one line."""
+        code = driver.wait(self._until_s)
+        if code not in _WITHOUT_STORAGE or "Traceback" in "".join(driver.stderr):
+            self._problem(f"{cause} ended the driver with {code}: {''.join(driver.stderr)[-300:]}")
 
     def _damage(self, fault: Fault) -> None:
         """Change what the killed driver has left, as a disk might."""
@@ -188,14 +183,11 @@ class Attack:
         generator = self.result.round.seed
         if fault is Fault.JOURNAL_CUT and journals:
             os.truncate(journals[0], max(0, journals[0].stat().st_size - 1 - generator % 7))
-            self.result.allowed += 1
         if fault is Fault.JOURNAL_DAMAGED and journals:
             _flip(journals[0], -1 - generator % 16)
-            self.result.allowed += 1
         if fault is Fault.PAYLOAD_DAMAGED and payloads:
             victim = payloads[generator % len(payloads)]
             _flip(victim, generator % victim.stat().st_size)
-            self.result.allowed += 1
 
     def _ended(self, driver: Driver, name: str, output: str) -> None:
         code = driver.wait(self._until_s)
@@ -204,7 +196,7 @@ class Attack:
             return
         said = "".join(driver.stderr)
         path = self._folder / "out" / output
-        if code == 0 and _sha256(path) != self._film.expected_sha256:
+        if code == 0 and sha256(path) != self._film.expected_sha256:
             self._problem(f"{name} has other bytes")
         elif code == 0 and "Traceback" in said:
             self._problem(f"{name} printed a traceback: {said[-300:]}")
@@ -213,11 +205,19 @@ class Attack:
 
     def _count(self) -> None:
         """Count the starts that were needed because of the faults."""
-        starts = sum(len(driver.started) for driver in self._drivers)
-        segments = {said.event["segment"] for driver in self._drivers for said in driver.started}
-        self.result.redone = starts - len(segments)
+        programs = [tuple(driver.said) for driver in self._drivers]
+        times = [(struck.fault.value, recovery_s(programs, self._struck, n)) for n, struck in enumerate(self._struck)]
+        self.result.recoveries_s = times
+        self.result.redone = redone(programs)
+        self.result.allowed = allowed(programs, self._struck, self._second_runs())
         if self.result.redone > self.result.allowed:
             self._problem(f"{self.result.redone} segments ran again, {self.result.allowed} were in flight")
+
+    def _second_runs(self) -> int:
+        """Return how many segments the last program ran twice because they were late, none of them having failed."""
+        report = self._folder / "out.mp4.json"
+        segments = json.loads(report.read_text(encoding="utf-8"))["segments"] if report.exists() else []
+        return sum(max(0, segment["attempts"] - 1 - len(segment["failures"])) for segment in segments)
 
     def _look_for_leftovers(self) -> None:
         names = {"out.mp4", *(("beside.mp4",) if self.result.round.beside else ())}
@@ -252,7 +252,7 @@ def round_folder() -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix="cx-", dir="/tmp"))
     (folder / "tmp").mkdir()
     (folder / "out").mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "codecfleet-chaos", folder / "out"]
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "codecfleet-chaos", str(folder / "out")]
     has_disk = os.geteuid() == 0 and subprocess.run(mount, check=False, capture_output=True).returncode == 0
     try:
         yield folder
@@ -260,10 +260,6 @@ def round_folder() -> Iterator[Path]:
         if has_disk:
             subprocess.run(["umount", "--lazy", folder / "out"], check=False, capture_output=True)
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _flip(path: Path, place: int) -> None:

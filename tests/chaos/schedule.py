@@ -1,6 +1,7 @@
 """What is done to a job, and when: a pure function of a seed, so that a seed repeats its round."""
 
 import random
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -9,6 +10,9 @@ SEGMENTS: Final = 20
 """Of the film that every round encodes."""
 STRIKES: Final = (1, 1, 1, 2, 2, 3)
 DELAY_MAX_S: Final = 0.3
+SEGMENT_FRAMES: Final = 24
+BATCH: Final = 10
+"""How many rounds share a cluster at most."""
 
 
 class Shape(StrEnum):
@@ -17,11 +21,14 @@ class Shape(StrEnum):
     PRIVATE = "private"
     TWO_NODES = "two nodes"
     SMALL_NODES = "small nodes"
+    SPLIT_NODES = "split nodes"
+    SIMULATED_GPUS = "simulated GPUs"
 
     @property
     def node_cpus(self) -> tuple[int, ...]:
         """The number of CPUs of each node of the cluster; none is a private Ray."""
-        return {Shape.PRIVATE: (), Shape.TWO_NODES: (2, 2), Shape.SMALL_NODES: (1, 1, 1, 1)}[self]
+        own = {Shape.TWO_NODES: (2, 2), Shape.SMALL_NODES: (1, 1, 1, 1), Shape.SPLIT_NODES: (2, 2)}
+        return own.get(self, ())
 
 
 class Fault(StrEnum):
@@ -35,6 +42,8 @@ class Fault(StrEnum):
     HOST_KILLED = "host process SIGKILL"
     NODE_KILLED = "node SIGKILL"
     NODE_STOPPED = "node SIGSTOP"
+    NODE_CUT_OFF = "node cut off from the network, for 6 s"
+    NODE_CUT_BRIEFLY = "node cut off from the network, for 0.5 s"
     SUPERVISOR_KILLED = "supervisor SIGKILL"
     DRIVER_KILLED = "driver SIGKILL, then the same command"
     DRIVER_TERMINATED = "driver SIGTERM, then the same command"
@@ -42,9 +51,21 @@ class Fault(StrEnum):
     JOURNAL_DAMAGED = "driver SIGKILL, a byte of the journal's end flipped, then the same command"
     PAYLOAD_DAMAGED = "driver SIGKILL, a byte of a segment's payload flipped, then the same command"
     DISK_FULL = "the output's disk fills, is freed, then the same command"
+    STORAGE_SLOW = "the source's web server delays answers, and cuts every third"
+    STORAGE_DOWN = "the source's web server answers 503 for 1 s"
+    STORAGE_GONE = "the source's web server answers 503 until the job gives up, then the same command"
+    NVDEC_HANGS = "a call of NVDEC's never returns (simulated)"
+    NVDEC_FAILS = "NVDEC refuses a picture (simulated)"
+    NVENC_FAILS = "NVENC refuses a picture (simulated)"
+    CUDA_BREAKS = "CUDA fails with 999 in one process (simulated)"
+    GPU_LOST = "a GPU is lost (simulated)"
 
 
-NODE_LOSSES: Final = frozenset({Fault.NODE_KILLED, Fault.NODE_STOPPED})
+NODE_LOSSES: Final = frozenset({Fault.NODE_KILLED, Fault.NODE_STOPPED, Fault.NODE_CUT_OFF})
+OF_THE_STORE: Final = frozenset({Fault.STORAGE_SLOW, Fault.STORAGE_DOWN, Fault.STORAGE_GONE})
+OF_A_DEVICE: Final = frozenset(
+    {Fault.NVDEC_HANGS, Fault.NVDEC_FAILS, Fault.NVENC_FAILS, Fault.CUDA_BREAKS, Fault.GPU_LOST}
+)
 ENDS_THE_DRIVER: Final = frozenset(
     {
         Fault.DRIVER_KILLED,
@@ -53,10 +74,18 @@ ENDS_THE_DRIVER: Final = frozenset(
         Fault.JOURNAL_DAMAGED,
         Fault.PAYLOAD_DAMAGED,
         Fault.DISK_FULL,
+        Fault.STORAGE_GONE,
     }
 )
-OF_A_PRIVATE_RAY: Final = frozenset({Fault.RAYLET_KILLED, Fault.GCS_KILLED})
-OF_A_CLUSTER: Final = NODE_LOSSES | {Fault.SUPERVISOR_KILLED}
+_OF_ONE_SHAPE: Final = {
+    Fault.RAYLET_KILLED: Shape.PRIVATE,
+    Fault.GCS_KILLED: Shape.PRIVATE,
+    Fault.NODE_CUT_OFF: Shape.SPLIT_NODES,
+    Fault.NODE_CUT_BRIEFLY: Shape.SPLIT_NODES,
+    **dict.fromkeys(OF_A_DEVICE, Shape.SIMULATED_GPUS),
+}
+_OF_A_CLUSTER: Final = frozenset({Fault.NODE_KILLED, Fault.NODE_STOPPED, Fault.SUPERVISOR_KILLED})
+_WITH_A_STORE: Final = frozenset({Shape.PRIVATE, Shape.TWO_NODES, Shape.SMALL_NODES})
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +107,23 @@ class Round:
     strikes: tuple[Strike, ...]
     beside: bool
 
+    @property
+    def is_remote(self) -> bool:
+        """Tell whether the source comes from a web server."""
+        return any(strike.fault in OF_THE_STORE for strike in self.strikes)
+
 
 def possible(shape: Shape) -> list[Fault]:
     """Return the faults that can happen in a cluster of this shape."""
-    other = OF_A_CLUSTER if shape is Shape.PRIVATE else OF_A_PRIVATE_RAY
-    return [fault for fault in Fault if fault not in other]
+    return [fault for fault in Fault if _can_strike(fault, shape)]
+
+
+def _can_strike(fault: Fault, shape: Shape) -> bool:
+    if fault in OF_THE_STORE:
+        return shape in _WITH_A_STORE
+    if fault in _OF_A_CLUSTER:
+        return bool(shape.node_cpus)
+    return _OF_ONE_SHAPE.get(fault, shape) is shape
 
 
 def round_of(seed: int) -> Round:
@@ -91,14 +132,26 @@ def round_of(seed: int) -> Round:
     shape = list(Shape)[seed % len(Shape)]
     faults = [possible(shape)[seed // len(Shape) % len(possible(shape))]]
     faults += generator.choices(possible(shape), k=generator.choice(STRIKES) - 1)
-    nodes_left = len(shape.node_cpus) - 1
     strikes = []
-    for fault in faults:
-        if fault in NODE_LOSSES:
-            nodes_left -= 1
-        if nodes_left < 0 and fault in NODE_LOSSES:
-            continue
+    for fault in _bearable(faults, shape):
         after = generator.randrange(SEGMENTS - 2)
         strikes.append(Strike(fault, after, generator.uniform(0, DELAY_MAX_S), generator.random()))
     strikes.sort(key=lambda strike: strike.after_segments)
-    return Round(seed, shape, tuple(strikes), beside=shape is not Shape.PRIVATE and generator.random() < 1 / 4)
+    return Round(seed, shape, tuple(strikes), beside=bool(shape.node_cpus) and generator.random() < 1 / 4)
+
+
+def _bearable(faults: Sequence[Fault], shape: Shape) -> Iterator[Fault]:
+    """Leave out what would take the last node or GPU, and a second fault of a device: devices count from the start."""
+    nodes_left, devices_left = len(shape.node_cpus) - 1, 1
+    for fault in faults:
+        nodes_left -= fault in NODE_LOSSES
+        devices_left -= fault in OF_A_DEVICE
+        if (nodes_left >= 0 or fault not in NODE_LOSSES) and (devices_left >= 0 or fault not in OF_A_DEVICE):
+            yield fault
+
+
+def batches(plans: Sequence[Round], at_once: int) -> list[tuple[Round, ...]]:
+    """Divide rounds into batches of one shape each, small enough that ``at_once`` processes share them evenly."""
+    size = max(1, min(BATCH, -(-len(plans) // at_once)))
+    by_shape = [[plan for plan in plans if plan.shape is shape] for shape in Shape]
+    return [tuple(same[first : first + size]) for same in by_shape for first in range(0, len(same), size)]

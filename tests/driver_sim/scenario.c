@@ -624,6 +624,7 @@ static sim_verdict meet_faults(const char *function, int device, int *status) {
         }
         uint64_t call = machine_count_fault_call(number);
         if (call >= fault->first_call && call <= fault->last_call) {
+            sim_trace("fault", "function=%s device=%d", function, device);
             sim_verdict said = act(fault, fault->device == SIM_NO_DEVICE ? device : fault->device, status);
             verdict = said == SIM_GO ? verdict : said;
         }

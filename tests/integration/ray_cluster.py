@@ -4,6 +4,7 @@ The nodes are made by ``ray.cluster_utils.Cluster`` in a process of its own (thi
 orders on stdin: Ray stays in the process that starts it.
 """
 
+import ctypes
 import json
 import os
 import secrets
@@ -12,10 +13,11 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +51,10 @@ class RayCluster:
     env: dict[str, str]
     folder: Path
     keeper: "subprocess.Popen[str]"
+    prefix: tuple[str, ...] = ()
+    """What a command begins with that is to reach the cluster."""
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    """Held for one order at a time."""
 
     def add_node(self, cpus: int, gpus: int = 0) -> str:
         """Start a node and wait until it has joined; return its Ray id."""
@@ -102,14 +108,22 @@ class RayCluster:
         """Kill a node and everything on it, as a power cut would."""
         self._order(kill=node)
 
+    def cut_off(self, node: str) -> None:
+        """Take a node's network away, on a cluster that is ``apart``; ``rejoin`` gives it back."""
+        self._order(cut=node)
+
+    def rejoin(self, node: str) -> None:
+        """Give a node its network back."""
+        self._order(rejoin=node)
+
     def run(self, *arguments: str, timeout_s: float = 120) -> "subprocess.CompletedProcess[str]":
         """Run ``codecfleet`` against the cluster."""
-        command: list[str | Path] = [BIN / "codecfleet", *arguments]
+        command: list[str | Path] = [*self.prefix, BIN / "codecfleet", *arguments]
         return subprocess.run(command, env=self.env, capture_output=True, text=True, timeout=timeout_s, check=False)
 
     def start(self, *arguments: str, env: Mapping[str, str] | None = None) -> "subprocess.Popen[str]":
         """Start ``codecfleet`` against the cluster, in the background."""
-        command: list[str | Path] = [BIN / "codecfleet", *arguments]
+        command: list[str | Path] = [*self.prefix, BIN / "codecfleet", *arguments]
         pipe = subprocess.PIPE
         return subprocess.Popen(command, env={**self.env, **(env or {})}, stdout=pipe, stderr=pipe, text=True)
 
@@ -122,7 +136,7 @@ class RayCluster:
 
     def python(self, program: str, *arguments: str, timeout_s: float = 60) -> str:
         """Run a Python program against the cluster; return what it prints."""
-        command = [sys.executable, "-c", program, *arguments]
+        command = [*self.prefix, sys.executable, "-c", program, *arguments]
         ran = subprocess.run(command, env=self.env, capture_output=True, text=True, timeout=timeout_s, check=False)
         assert ran.returncode == 0, ran.stderr
         return ran.stdout
@@ -137,17 +151,21 @@ class RayCluster:
     def _order(self, **order: object) -> dict[str, Any]:
         assert self.keeper.stdin is not None
         assert self.keeper.stdout is not None
-        self.keeper.stdin.write(json.dumps(order) + "\n")
-        self.keeper.stdin.flush()
-        found: dict[str, Any] = json.loads(self.keeper.stdout.readline())
+        with self.lock:
+            self.keeper.stdin.write(json.dumps(order) + "\n")
+            self.keeper.stdin.flush()
+            found: dict[str, Any] = json.loads(self.keeper.stdout.readline())
         return found
 
 
 @contextmanager
 def ray_cluster(
-    *cpus: int, env: Mapping[str, str] | None = None, system_config: Mapping[str, int] = SWIFT
+    *cpus: int, env: Mapping[str, str] | None = None, system_config: Mapping[str, int] = SWIFT, apart: bool = False
 ) -> Iterator[RayCluster]:
-    """Yield a cluster with a head, on which no work runs, and a node for each number of CPUs; gone at the end."""
+    """Yield a cluster with a head, on which no work runs, and a node for each number of CPUs; gone at the end.
+
+    With ``apart`` head and nodes each have a network of their own, and a bridge between them (needs root).
+    """
     folder = Path(tempfile.mkdtemp(prefix="cfc-", dir="/tmp"))
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     own = {"RAY_TMPDIR": str(folder), "HOME": str(folder)}
@@ -155,10 +173,10 @@ def ray_cluster(
     environment = {**inherited, **own, **(env or {})}
     with (folder / "keeper.log").open("wb") as log:
         pipe = subprocess.PIPE
-        keeper = subprocess.Popen(
-            [sys.executable, __file__], env=environment, stdin=pipe, stdout=pipe, stderr=log, text=True
-        )
-    cluster = RayCluster("", environment, folder, keeper)
+        command = [*(("unshare", "--net") if apart else ()), sys.executable, __file__, *(("apart",) if apart else ())]
+        keeper = subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, stderr=log, text=True)
+    prefix = ("nsenter", "--net", f"--target={keeper.pid}") if apart else ()
+    cluster = RayCluster("", environment, folder, keeper, prefix)
     try:
         cluster.address = cluster._order(head=dict(system_config))["address"]
         cluster.env["RAY_ADDRESS"] = cluster.address
@@ -172,46 +190,121 @@ def ray_cluster(
 class _Keeper:
     """Makes and kills nodes as it is told."""
 
-    def __init__(self) -> None:
+    def __init__(self, networks: "_Networks | None") -> None:
         from ray.cluster_utils import Cluster
 
         self._cluster = Cluster(shutdown_at_exit=False)
         self._nodes: dict[str, Any] = {}
+        self._networks = networks
+        self._addresses: dict[str, int] = {}
 
     def obey(self, order: dict[str, Any]) -> dict[str, Any]:
         """Do what is asked and say what came of it."""
         small: dict[str, Any] = {"include_dashboard": False, "object_store_memory": 100_000_000}
         if "head" in order:
+            if self._networks is not None:
+                small["node_ip_address"] = self._networks.make_hub()
             self._cluster.add_node(num_cpus=0, num_gpus=0, _system_config=order["head"], **small)
             return {"address": self._cluster.address}
         if "add" in order:
-            node = self._cluster.add_node(**order["add"], object_store_memory=small["object_store_memory"])
-            self._nodes[node.node_id] = node
-            return {"node": node.node_id}
+            return {"node": self._add({**order["add"], "object_store_memory": small["object_store_memory"]})}
+        if self._networks is not None and ("cut" in order or "rejoin" in order):
+            state = "down" if "cut" in order else "up"
+            self._networks.set_link(self._addresses[order.get("cut") or order["rejoin"]], state)
+            return {}
         if "stop" in order:
             for process in _processes(self._nodes[order["stop"]]):
                 process.suspend()
             return {}
-        for process in _processes(self._nodes.pop(order["kill"])):
+        node = self._nodes.pop(order["kill"], None)  # it may have been killed before
+        for process in _processes(node) if node is not None else ():
             with suppress(psutil.NoSuchProcess):
                 process.kill()
         return {}
+
+    def _add(self, options: dict[str, Any]) -> str:
+        if self._networks is None:
+            node = self._cluster.add_node(**options)
+        else:
+            number, address = self._networks.make()
+            with self._networks.entered(number):
+                node = self._cluster.add_node(node_ip_address=address, **options)
+            self._addresses[node.node_id] = number
+        self._nodes[node.node_id] = node
+        return str(node.node_id)
 
     def close(self) -> None:
         """End every node."""
         self._cluster.shutdown()
 
 
+class _Networks:
+    """A network for each node, and a bridge in ours; all of them end with the processes in them."""
+
+    def __init__(self) -> None:
+        self._holders: list[subprocess.Popen[bytes]] = []
+
+    def make_hub(self) -> str:
+        """Make the bridge; return our address."""
+        _ip("link set lo up")
+        _ip("link add hub type bridge")
+        _ip("addr add 10.9.0.254/24 dev hub")
+        _ip("link set hub up")
+        return "10.9.0.254"
+
+    def make(self) -> tuple[int, str]:
+        """Make a network with a cable to the bridge; return its number and its address."""
+        # The shell says that it is in its new network before it turns into one that only waits.
+        holder = subprocess.Popen(
+            ["unshare", "--net", "sh", "-c", "echo; exec sleep infinity"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+        )
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        self._holders.append(holder)
+        number = len(self._holders)
+        _ip(f"link add node{number} type veth peer name eth0 netns {holder.pid}")
+        _ip(f"link set node{number} master hub up")
+        for words in (f"addr add 10.9.0.{number}/24 dev eth0", "link set eth0 up", "link set lo up"):
+            _ip(words, f"nsenter --net --target={holder.pid}")
+        _ip("route add default via 10.9.0.254", f"nsenter --net --target={holder.pid}")
+        return number, f"10.9.0.{number}"
+
+    @contextmanager
+    def entered(self, number: int) -> Iterator[None]:
+        """Have this thread, and what it starts, in a network."""
+        libc = ctypes.CDLL(None, use_errno=True)
+        with Path("/proc/thread-self/ns/net").open("rb") as ours:
+            with Path(f"/proc/{self._holders[number - 1].pid}/ns/net").open("rb") as theirs:
+                assert libc.setns(theirs.fileno(), 0) == 0, os.strerror(ctypes.get_errno())
+            try:
+                yield
+            finally:
+                assert libc.setns(ours.fileno(), 0) == 0, os.strerror(ctypes.get_errno())
+
+    def set_link(self, number: int, state: str) -> None:
+        """Connect or disconnect a network."""
+        _ip(f"link set node{number} {state}")
+
+
+def _ip(words: str, inside: str = "") -> None:
+    subprocess.run([*inside.split(), "ip", *words.split()], check=True, stdout=subprocess.DEVNULL)
+
+
 def _processes(node: Any) -> list[psutil.Process]:
     """Return a node's raylet and everything below it."""
-    raylet = psutil.Process(node.all_processes["raylet"][0].process.pid)
-    return [raylet, *raylet.children(recursive=True)]
+    try:
+        raylet = psutil.Process(node.all_processes["raylet"][0].process.pid)
+        return [raylet, *raylet.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
 
 
 def _keep() -> None:
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what Ray prints is not an answer
-    keeper = _Keeper()
+    keeper = _Keeper(_Networks() if sys.argv[1:] == ["apart"] else None)
     for line in sys.stdin:
         print(json.dumps(keeper.obey(json.loads(line))), file=out, flush=True)
     keeper.close()  # reached only where the tests have ended without closing: close() kills this process

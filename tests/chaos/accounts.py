@@ -1,0 +1,96 @@
+"""What a round's faults cost, from what its programs said: the work that ran again, and how long it waited for that."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from .driver import Said
+from .schedule import ENDS_THE_DRIVER, Fault
+
+HEARD_S: Final = 0.5
+"""What starts this long after a fault may be lost to it: it was said, or begun, before the fault took effect."""
+DAMAGES: Final = frozenset({Fault.JOURNAL_CUT, Fault.JOURNAL_DAMAGED, Fault.PAYLOAD_DAMAGED})
+FREEZES: Final = frozenset(
+    {Fault.WORKER_STOPPED, Fault.NODE_STOPPED, Fault.NODE_CUT_OFF, Fault.NODE_CUT_BRIEFLY, Fault.NVDEC_HANGS}
+)
+"""What is noticed by silence alone; until then the victim may be given more work."""
+TRIES: Final = 3
+"""How often a segment is tried whose source cannot be read."""
+
+Program = Sequence[Said]
+"""What one run of a job's command said, in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Struck:
+    """A fault that was carried out: when, by the monotonic clock, and in which of the job's programs."""
+
+    fault: Fault
+    program: int
+    at_s: float
+
+
+def running(program: Program, at_s: float, heard_s: float = 0.0) -> set[int]:
+    """Return the segments that were started by ``at_s + heard_s`` and not finished at ``at_s``."""
+    finished = {said.event["segment"] for said in program if said.kind == "segment_finished" and said.at_s <= at_s}
+    started = {said.event["segment"] for said in program if said.is_start and said.at_s <= at_s + heard_s}
+    return started - finished
+
+
+def most_running(program: Program) -> int:
+    """Return how many segments ran at the same time at most."""
+    return max((len(running(program, said.at_s)) for said in program if said.is_start), default=0)
+
+
+def redone(programs: Sequence[Program]) -> int:
+    """Return how many starts were not the first one of their segment."""
+    starts = [said.event["segment"] for program in programs for said in program if said.is_start]
+    return len(starts) - len(set(starts))
+
+
+def allowed(programs: Sequence[Program], struck: Sequence[Struck], second_runs: int) -> int:
+    """Return how many segments may have run again: those in flight at the faults, what was damaged, second runs."""
+    return second_runs + sum(_allowed(programs[each.program], each) for each in struck)
+
+
+def _allowed(program: Program, struck: Struck) -> int:
+    lost = len(running(program, struck.at_s, HEARD_S))
+    if struck.fault in FREEZES:
+        lost += most_running(program)
+    if struck.fault is Fault.STORAGE_GONE:
+        lost *= TRIES
+    return lost + (struck.fault in DAMAGES)
+
+
+def recovery_s(programs: Sequence[Program], struck: Sequence[Struck], number: int) -> float | None:
+    """Return how long work lost to a fault waited until it ran again.
+
+    None if nothing was lost, or if another fault was under way, whose doing it may have been.
+    """
+    ours = struck[number]
+    back_s = _back_s(programs, ours)
+    if back_s is None or any(other.at_s <= back_s for other in struck[number + 1 :]):
+        return None
+    if any(_is_open(programs, other, ours.at_s) for other in struck[:number]):
+        return None
+    return round(back_s - ours.at_s, 3)
+
+
+def _back_s(programs: Sequence[Program], struck: Struck) -> float | None:
+    """Return when the first segment that ran at the fault was started again."""
+    lost = running(programs[struck.program], struck.at_s)
+    later = programs[struck.program + (struck.fault in ENDS_THE_DRIVER) :]
+    starts = (said for program in later for said in program if said.is_start and said.at_s > struck.at_s)
+    return next((said.at_s for said in starts if said.event["segment"] in lost), None)
+
+
+def _is_open(programs: Sequence[Program], struck: Struck, at_s: float) -> bool:
+    """Tell whether at ``at_s`` a segment that ran at the fault had been neither started again nor finished."""
+    program = programs[struck.program]
+    again = {
+        said.event["segment"]
+        for each in programs[struck.program :]
+        for said in each
+        if said.is_start and struck.at_s < said.at_s <= at_s
+    }
+    return bool(running(program, struck.at_s) & running(program, at_s) - again)

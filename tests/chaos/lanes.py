@@ -1,0 +1,82 @@
+"""Rounds in several processes at once, each on cores of its own; the rounds of a batch share a place."""
+
+import os
+import sys
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
+from typing import TYPE_CHECKING, Final
+
+from .films import Film
+from .places import Place, place_of
+from .rounds import Attack, Result, round_folder
+from .schedule import Round, Shape
+
+if TYPE_CHECKING:
+    from multiprocessing.queues import Queue
+
+_TROUBLES: Final = (OSError, AssertionError, LookupError, ValueError, RuntimeError)
+"""What a place that could not be made, or fell apart, ends a round with."""
+
+
+def run_all(
+    batches: Sequence[Sequence[Round]], films: Mapping[Shape, Film], at_once: int, until_s: float
+) -> Iterator[Result]:
+    """Run batches, ``at_once`` of them at the same time; no round starts after ``until_s`` of the monotonic clock."""
+    context = get_context("spawn")
+    cores: Queue[set[int]] = context.Queue()
+    for lane in range(at_once):
+        cores.put(cores_of(lane, at_once, sorted(os.sched_getaffinity(0))))
+    with ProcessPoolExecutor(at_once, context, _settle, (cores,)) as pool:
+        running = [pool.submit(_run_batch, batch, films[batch[0].shape], until_s) for batch in batches]
+        for done in as_completed(running):
+            yield from done.result()
+
+
+def cores_of(lane: int, lanes: int, cores: Sequence[int]) -> set[int]:
+    """Return the cores of a lane: an equal part of all, in a row; shared where there are more lanes than cores."""
+    size = max(1, len(cores) // lanes)
+    first = lane * size % len(cores)
+    return set(cores[first : first + size])
+
+
+def _settle(cores: "Queue[set[int]]") -> None:
+    os.sched_setaffinity(0, cores.get())
+
+
+def _run_batch(batch: Sequence[Round], film: Film, until_s: float) -> list[Result]:
+    """Run rounds one after the other; after one that went wrong in a new place."""
+    waiting, results = deque(batch), list[Result]()
+    while waiting and time.monotonic() < until_s:
+        try:
+            with place_of(waiting[0].shape) as place:
+                _run_in(place, waiting, film, until_s, results)
+        except _TROUBLES as error:
+            results.append(Result(waiting.popleft(), problems=[f"the harness failed: {error!r}"]))
+            _print_round(results[-1])
+    return results
+
+
+def _run_in(place: Place, waiting: deque[Round], film: Film, until_s: float, results: list[Result]) -> None:
+    while waiting and time.monotonic() < until_s:
+        with round_folder() as folder:
+            results.append(Attack(waiting[0], place, film, folder).run())
+        waiting.popleft()
+        _print_round(results[-1])
+        if results[-1].problems:
+            return
+        if waiting:
+            place.restore()
+
+
+def _print_round(result: Result) -> None:
+    plan = result.round
+    faults = "; ".join(f"{strike.fault.value} after {strike.after_segments}" for strike in plan.strikes)
+    verdict = "right" if not result.problems else f"WRONG: {' / '.join(result.problems)}"
+    sys.stdout.write(
+        f"{plan.seed:4} {plan.shape.value:14} {faults}{'; a job beside' if plan.beside else ''}:"
+        f" redone {result.redone} of {result.allowed} allowed, {result.wall_s:.0f} s, {verdict}\n"
+    )
+    sys.stdout.flush()
