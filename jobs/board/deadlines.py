@@ -104,9 +104,10 @@ class Paces:
         rest = replace(self, running={other: each for other, each in self.running.items() if other != number})
         if withdrawn and self._gain(pace) > GAIN:
             return replace(rest, lagging=self.lagging | {pace.station})
-        if not delivered or not pace.total or not pace.awake_s:
+        if not delivered or not pace.total or not pace.station:
             return rest
-        rates = (*self.fps_at.get(pace.station, ()), pace.total / pace.awake_s)[-RATES_KEPT:]
+        # What was seen only once ended within a look.
+        rates = (*self.fps_at.get(pace.station, ()), pace.total / (pace.awake_s or LOOK_S))[-RATES_KEPT:]
         return replace(rest, fps_at={**self.fps_at, pace.station: rates}, lagging=self.lagging - {pace.station})
 
     def looked(self, seen: Mapping[str, Seen], since_s: float) -> "Paces":

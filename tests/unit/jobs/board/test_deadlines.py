@@ -64,6 +64,14 @@ def test_a_decoder_that_starts_over_begins_the_deadline_again() -> None:
     assert paces.hung() == []
 
 
+def test_a_gpu_that_has_finished_work_within_a_look_is_no_longer_opening() -> None:
+    """Its next work has the deadline of any other, however soon the first ended; before, the driver's patience."""
+    gpu = "node/gpu#0:0"
+    assert look(one(start_fps=100), {"a": Seen(gpu, 0)}, 100).hung() == []
+    paces = delivered(one(start_fps=100), gpu, 24, 0)
+    assert [pace.label for pace in look(paces, {"a": Seen(gpu, 0)}, 31).hung()] == ["a"]
+
+
 def test_the_deadline_follows_measured_rates() -> None:
     """First placement's rate, then what the station did, else the slowest; work of unknown length gets the floor's."""
     pace = one().running[1]
