@@ -1,5 +1,6 @@
 """What a round's faults cost, from what its programs said: the work that ran again, and how long it waited for that."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -54,7 +55,8 @@ def allowed(programs: Sequence[Program], struck: Sequence[Struck], second_runs: 
 
 
 def _allowed(program: Program, struck: Struck) -> int:
-    lost = len(running(program, struck.at_s, HEARD_S))
+    ends = struck.fault in ENDS_THE_DRIVER
+    lost = len(running(program, math.inf) if ends else running(program, struck.at_s, HEARD_S))
     if struck.fault in FREEZES:
         lost += most_running(program)
     if struck.fault is Fault.STORAGE_GONE:

@@ -11,11 +11,11 @@ from typing import Final
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 
 from .places import place_of
-from .schedule import SEGMENT_FRAMES, SEGMENTS, Round, Shape
+from .schedule import SEGMENT_FRAMES, SEGMENTS, SIZE, Round, Shape
 
 PROGRAM: Final = Path(sys.executable).parent / "codecfleet"
 _OPTIONS: Final = ("--segment-seconds", f"{SEGMENT_FRAMES / 25}", "--deadline-seconds", "6", "--json")
-_SOFTWARE: Final = (*_OPTIONS, "--scale", "854x480", "--device", "cpu")
+_SOFTWARE: Final = (*_OPTIONS, "--scale", "848x480", "--device", "cpu")
 _NVENC: Final = (*_OPTIONS, "--encoder", "nvenc", "--preset", "1")
 
 
@@ -42,7 +42,8 @@ def films_for(shapes: Iterable[Shape], folder: Path) -> dict[Shape, Film]:
 def _make(path: Path) -> Path:
     frames = SEGMENTS * SEGMENT_FRAMES
     keyframes = frozenset(range(0, frames, SEGMENT_FRAMES))
-    return make_clip(path, Clip(times=constant_times(frames), keyframes=keyframes, width=640, height=360))
+    width, height = SIZE
+    return make_clip(path, Clip(times=constant_times(frames), keyframes=keyframes, width=width, height=height))
 
 
 def _undisturbed(kind: Shape, film: Path, folder: Path) -> Film:

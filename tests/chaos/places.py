@@ -22,7 +22,7 @@ from tests.driver_sim.simulated_driver import simulated_environment
 from tests.integration.ray_cluster import SWIFT, RayCluster, ray_cluster
 
 from .driver import Driver
-from .schedule import NODE_LOSSES, OF_A_DEVICE, SEGMENT_FRAMES, Fault, Round, Shape, Strike
+from .schedule import NODE_LOSSES, OF_A_DEVICE, SEGMENT_FRAMES, SIZE, Fault, Round, Shape, Strike
 
 MARK = "CODECFLEET_CHAOS_ROUND"
 """In the environment of a round's driver and of all that it starts."""
@@ -31,7 +31,7 @@ LOOK_S = 0.05
 DEVICES_WORK = 3
 """After how many segments a device fails at the earliest: a call that hangs sooner has the patience of a first one."""
 _CUT_S = {Fault.NODE_CUT_OFF: 6.0, Fault.NODE_CUT_BRIEFLY: 0.5}
-_DECODES = "cuvidDecodePicture@640x360"
+_DECODES = "cuvidDecodePicture@{}x{}".format(*SIZE)
 _DRIVER_FAULTS = {
     Fault.NVDEC_HANGS: (_DECODES, Action.HANG, None),
     Fault.NVDEC_FAILS: (_DECODES, Action.STATUS, 700),

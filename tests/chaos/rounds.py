@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from codecfleet.jobs.join.owner import OWNER_FILE
+
 from .accounts import Struck, allowed, recovery_s, redone
 from .driver import Driver
 from .films import PROGRAM, Film, sha256
@@ -179,7 +181,8 @@ class Attack:
         locations = work_locations(self._folder / "out")
         files = [path for location in locations for path in location.rglob("*") if path.is_file()]
         journals = [path for path in files if path.name.startswith("journal") and path.stat().st_size]
-        payloads = [path for path in files if path not in journals and path.stat().st_size]
+        others = {*journals, *(path for path in files if path.name == OWNER_FILE)}
+        payloads = [path for path in files if path not in others and path.stat().st_size]
         generator = self.result.round.seed
         if fault is Fault.JOURNAL_CUT and journals:
             os.truncate(journals[0], max(0, journals[0].stat().st_size - 1 - generator % 7))

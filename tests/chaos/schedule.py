@@ -11,6 +11,8 @@ SEGMENTS: Final = 20
 STRIKES: Final = (1, 1, 1, 2, 2, 3)
 DELAY_MAX_S: Final = 0.3
 SEGMENT_FRAMES: Final = 24
+SIZE: Final = (640, 352)
+"""Whole macroblocks: what NVDEC decodes is as large as what the film shows."""
 BATCH: Final = 10
 """How many rounds share a cluster at most."""
 
@@ -88,6 +90,23 @@ _OF_A_CLUSTER: Final = frozenset({Fault.NODE_KILLED, Fault.NODE_STOPPED, Fault.S
 _WITH_A_STORE: Final = frozenset({Shape.PRIVATE, Shape.TWO_NODES, Shape.SMALL_NODES})
 
 
+def possible(shape: Shape) -> list[Fault]:
+    """Return the faults that can happen in a cluster of this shape."""
+    return [fault for fault in Fault if _can_strike(fault, shape)]
+
+
+def _can_strike(fault: Fault, shape: Shape) -> bool:
+    if fault in OF_THE_STORE:
+        return shape in _WITH_A_STORE
+    if fault in _OF_A_CLUSTER:
+        return bool(shape.node_cpus)
+    return _OF_ONE_SHAPE.get(fault, shape) is shape
+
+
+COMMON: Final = frozenset.intersection(*(frozenset(possible(shape)) for shape in Shape))
+"""What can happen everywhere."""
+
+
 @dataclass(frozen=True, slots=True)
 class Strike:
     """One fault, ``delay_s`` after ``after_segments`` are finished in all; ``choice`` picks a victim among several."""
@@ -113,24 +132,16 @@ class Round:
         return any(strike.fault in OF_THE_STORE for strike in self.strikes)
 
 
-def possible(shape: Shape) -> list[Fault]:
-    """Return the faults that can happen in a cluster of this shape."""
-    return [fault for fault in Fault if _can_strike(fault, shape)]
-
-
-def _can_strike(fault: Fault, shape: Shape) -> bool:
-    if fault in OF_THE_STORE:
-        return shape in _WITH_A_STORE
-    if fault in _OF_A_CLUSTER:
-        return bool(shape.node_cpus)
-    return _OF_ONE_SHAPE.get(fault, shape) is shape
-
-
 def round_of(seed: int) -> Round:
-    """Return the round of a seed. Consecutive seeds go through shapes and first faults in turn."""
+    """Return the round of a seed. Consecutive seeds go through shapes, and first faults, in turn.
+
+    Every other first fault of a shape is one that not every shape has.
+    """
     generator = random.Random(seed)  # noqa: S311 - no secret
     shape = list(Shape)[seed % len(Shape)]
-    faults = [possible(shape)[seed // len(Shape) % len(possible(shape))]]
+    turn, is_own = divmod(seed // len(Shape), 2)
+    kinds = [fault for fault in possible(shape) if fault not in COMMON] if is_own else possible(shape)
+    faults = [kinds[turn % len(kinds)]]
     faults += generator.choices(possible(shape), k=generator.choice(STRIKES) - 1)
     strikes = []
     for fault in _bearable(faults, shape):

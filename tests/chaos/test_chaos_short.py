@@ -30,4 +30,6 @@ def test_a_job_survives_its_faults(shape: Shape, films: dict[Shape, Film]) -> No
         pytest.skip(reason)
     strikes = tuple(Strike(fault, 4 + 4 * number, 0.1, 0.5) for number, fault in enumerate(ROUNDS[shape]))
     with place_of(shape) as place, round_folder() as folder:
-        assert Attack(Round(0, shape, strikes, beside=False), place, films[shape], folder).run().problems == []
+        result = Attack(Round(0, shape, strikes, beside=False), place, films[shape], folder).run()
+    assert result.problems == []
+    assert [fault for fault, _ in result.recoveries_s] == list(ROUNDS[shape]), "all of them struck"
