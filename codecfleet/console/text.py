@@ -120,6 +120,8 @@ def _resumed_text(report: "Report") -> str:
     """Return what an earlier run of the job had done; "" where there was none."""
     if report.resumed is None:
         return ""
+    if report.resumed.published:
+        return "an earlier run had published the output; what it left behind is removed"
     return f"{_count(report.resumed.restored, 'segment')} of an earlier run, {report.resumed.redone} done again"
 
 

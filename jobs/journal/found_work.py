@@ -17,6 +17,7 @@ from ..join.spool import Spool
 from ..request.spec import TranscodeSpec
 from .header import spec_of
 from .lease import StoreLease, read_owner
+from .published import published
 from .records import read_stream
 from .replay import Replay, replay
 from .stores import FolderStore, ObjectStore
@@ -104,6 +105,16 @@ def unfinished_spec(work: str) -> TranscodeSpec:
         message = f"{work} was {place_of(spec)} when its job was begun"
         raise InputNotFound(message, "Move it back, or run the job's own command there.")
     return spec
+
+
+def is_published(spec: TranscodeSpec) -> bool:
+    """Return whether an earlier run of this job has published its output, and was killed before it removed its work."""
+    if spec.no_journal or spec.restart:
+        return False
+    try:
+        return published(work_at(place_of(spec)).found, spec) is not None
+    except (InputNotFound, StorageFailed):
+        return False
 
 
 def remove_work(place: str) -> tuple[list[str], list[str]]:

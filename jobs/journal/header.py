@@ -20,6 +20,7 @@ _NEITHER: Final = frozenset(
     | {"overwrite", "strict", "force", "keep_evidence", "wait_s", "deadline_s", "deadline_factor", "second_runs"}
 )
 """Fields of a spec on which no byte depends; or, as the input and the encoder, stated in full beside them."""
+_BESIDE_BYTES: Final = _NEITHER - {"source", "output", "encoder", "device"}
 _WORDS: Final = {
     "codecfleet": "codecfleet's version was {} and is {}",
     "libraries": "PyAV's version was {} and is {}",
@@ -81,6 +82,14 @@ def difference(found: JobHeader, wanted: JobHeader, *, encoder: bool = True) -> 
         return _spec_difference(before.get("spec") or {}, now["spec"])
     name = next(name for name in now if before.get(name) != now[name])
     return _WORDS[name].format(before.get(name), now[name])
+
+
+def asks_again(found: JobHeader, spec: TranscodeSpec) -> bool:
+    """Return whether a request is that of ``found``, and its source is what it was; no plan is needed to know that."""
+    wanted = spec.model_dump(mode="json")
+    before, now = ({n: v for n, v in each.items() if n not in _BESIDE_BYTES} for each in (found.spec, wanted))
+    stated = {"codecfleet": _own_version(), "input_version": _version_of(spec.source)}
+    return before == now and all(found.job.get(name) == value for name, value in stated.items())
 
 
 def _as_written(header: JobHeader) -> JobHeader:

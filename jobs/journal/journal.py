@@ -2,7 +2,7 @@
 
 import threading
 
-from .records import Begun, Encoded, JobHeader, Record, framed, packed, read_stream
+from .records import Begun, Complete, Encoded, JobHeader, Record, framed, packed, read_stream
 from .replay import Replay, replay
 from .stores import Store
 
@@ -54,6 +54,10 @@ class Journal:
 
     def encoded(self, record: Encoded) -> None:
         """Note that a segment is encoded, whose payload is safe. Raises StorageFailed."""
+        self._append(record, is_durable=True)
+
+    def complete(self, record: Complete) -> None:
+        """Note the whole output, before it gets its name. Raises StorageFailed."""
         self._append(record, is_durable=True)
 
     def _append(self, record: Record, *, is_durable: bool) -> None:

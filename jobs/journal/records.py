@@ -60,8 +60,22 @@ class Encoded:
     payload_sha256: str
 
 
-Record: TypeAlias = JobHeader | Begun | Encoded
-_KINDS: Final[Mapping[str, type[Record]]] = {"header": JobHeader, "begun": Begun, "encoded": Encoded}
+@dataclass(frozen=True, slots=True)
+class Complete:
+    """The output is whole and proven, and gets its name next; ``report`` are the fields of the job's report."""
+
+    output_bytes: int
+    output_sha256: str
+    report: Mapping[str, Any]
+
+
+Record: TypeAlias = JobHeader | Begun | Encoded | Complete
+_KINDS: Final[Mapping[str, type[Record]]] = {
+    "header": JobHeader,
+    "begun": Begun,
+    "encoded": Encoded,
+    "complete": Complete,
+}
 
 
 class BadRecord(ValueError):
@@ -115,6 +129,8 @@ def packed(record: Record) -> bytes:
         case Encoded():
             names = ("segment", "until", "entry_moves", "attempt", "payload_bytes", "payload_sha256")
             fields = {name: getattr(record, name) for name in names} | {"facts": packed_facts(record.facts)}
+        case Complete():
+            fields = {name: getattr(record, name) for name in ("output_bytes", "output_sha256", "report")}
     kind = next(kind for kind, type_ in _KINDS.items() if isinstance(record, type_))
     content: bytes = msgpack.packb({"kind": kind, **fields}, default=lambda value: value.item(), **_TEXT)
     return content

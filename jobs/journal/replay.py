@@ -2,12 +2,14 @@
 
 from dataclasses import dataclass, field, replace
 
-from .records import BadRecord, Begun, Encoded, JobHeader, Record, RecordStream, unpacked
+from .records import BadRecord, Begun, Complete, Encoded, JobHeader, Record, RecordStream, unpacked
 
 
 @dataclass(frozen=True, slots=True)
 class Replay:
     """Where a job stood: what is encoded, by segment, and what was in flight.
+
+    ``complete`` is the whole output, if nothing was begun or encoded after it.
 
     ``good_records`` are understood; ``broken`` says in words what of the journal could not be, "" where all could
     or only the last record was cut short, as any death may leave it.
@@ -16,6 +18,7 @@ class Replay:
     header: JobHeader | None = None
     encoded: dict[int, Encoded] = field(default_factory=dict)
     in_flight: frozenset[int] = frozenset()
+    complete: Complete | None = None
     good_records: int = 0
     broken: str = ""
 
@@ -30,7 +33,7 @@ class Replay:
         Raises:
             BadRecord: it can't follow on those before it.
         """
-        counted = replace(self, good_records=self.good_records + 1)
+        counted = replace(self, good_records=self.good_records + 1, complete=None)
         match record, self.header:
             case JobHeader(), None:
                 return replace(counted, header=record)
@@ -41,6 +44,8 @@ class Replay:
                 others = {n: each for n, each in self.encoded.items() if each.until < first or n > last}
                 encoded = dict(sorted({**others, first: record}.items()))
                 return replace(counted, encoded=encoded, in_flight=self.in_flight - set(range(first, last + 1)))
+            case Complete(), JobHeader():
+                return replace(counted, complete=record)
             case _:
                 raise BadRecord(f"a {type(record).__name__} does not follow here")
 

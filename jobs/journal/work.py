@@ -10,11 +10,13 @@ from ..join.owner import FolderOwner
 from ..join.proof import file_sha256
 from ..join.publish import work_folder, work_name
 from ..join.spool import Spool, SpooledSegment, payload_name
+from ..report.report import Report
 from ..request.spec import TranscodeSpec
 from .header import difference
 from .journal import Journal
 from .lease import StoreLease
-from .records import Encoded, JobHeader, read_stream
+from .published import published
+from .records import Complete, Encoded, JobHeader, read_stream
 from .replay import Replay, replay
 from .stores import FolderStore, ObjectStore, Store
 
@@ -112,6 +114,16 @@ class WorkPlace:
             self._store.put(self.spooled(record).path)
             self.journal.encoded(record)
 
+    def complete(self, report: Report) -> None:
+        """Note the output that gets its name next. Raises StorageFailed."""
+        if self.journal.keeps:
+            fields = report.model_dump(mode="json")
+            self.journal.complete(Complete(report.output_bytes, report.proof.output_sha256, fields))
+
+    def published(self) -> Report | None:
+        """Return the report of an earlier run that has published the output; None where none did, or it is another."""
+        return published(self.found, self._spec)
+
     def check(self) -> None:
         """Make sure that the output is still this job's to write.
 
@@ -148,6 +160,9 @@ class WorkPlace:
         """Delete everything; never raises."""
         if not self._is_open:
             return
+        if self._elsewhere is not None:
+            # The journal goes last: from it a run that finds the output published knows that it may clean up.
+            self.spool.remove()
         self._store.remove()
         if self._elsewhere is not None and is_local(self._elsewhere):
             shutil.rmtree(self.spool.payloads, ignore_errors=True)

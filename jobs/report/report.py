@@ -102,6 +102,8 @@ class Resumed(BaseModel, frozen=True, extra="forbid"):
     """They were finished, and were not encoded again."""
     redone: int
     """They were in flight when that run ended, or their payload was damaged since."""
+    published: bool = False
+    """Whether that run had published the output, so that only its work was to be removed; the report is then its."""
 
 
 class Report(BaseModel, frozen=True, extra="forbid"):

@@ -12,6 +12,7 @@ from ...errors import (
     EncoderFailed,
     FleetUnavailable,
     JournalRefused,
+    OutputExists,
     ProofFailed,
     SegmentFailed,
     WorkerLost,
@@ -20,6 +21,7 @@ from ..board.threads import consume_exception, in_thread, shielded, uncancellabl
 from ..board.waiting import WAITING_S, WorkerWait
 from ..join.proof import prove
 from ..join.publish import check_output, publish
+from ..journal.found_work import is_published
 from ..journal.header import header_of
 from ..journal.replay import Replay
 from ..journal.work import WorkPlace
@@ -73,15 +75,39 @@ class JobRun:
             CodecfleetError: the job failed.
             asyncio.CancelledError: it was cancelled.
         """
-        spec = self._spec
-        await in_thread(check_output, spec.source, spec.output, overwrite=spec.overwrite)
+        taken = await in_thread(self._taken)
         try:
             await shielded(self._work.open)
-            report = await self._run()
+            report = await self._published()
+            if report is None:
+                if taken is not None:
+                    raise taken  # noqa: TRY301 - what was found is let go of as after any failure
+                report = await self._run()
         except BaseException as error:
             await asyncio.shield(self._keep_or_remove(error))
             raise
         await asyncio.shield(in_thread(self._work.remove))
+        return report
+
+    def _taken(self) -> OutputExists | None:
+        """Check the output; return its refusal if it may be this job's own, which an earlier run has published."""
+        spec = self._spec
+        try:
+            check_output(spec.source, spec.output, overwrite=spec.overwrite)
+        except OutputExists as error:
+            if not is_published(spec):
+                raise
+            return error
+        return None
+
+    async def _published(self) -> Report | None:
+        """Return the report of an earlier run that had published the output; nothing is done again then."""
+        report = await in_thread(self._work.published)
+        if report is not None:
+            report = report.model_copy(update={"job": self._job})
+            restored = self._work.found.segments_done
+            await self._events.emit(JournalOpened, work=self._work.location, restored=restored, redone=0)
+            await self._events.emit(Done, report=report)
         return report
 
     async def _keep_or_remove(self, error: BaseException) -> None:
@@ -179,7 +205,6 @@ class JobRun:
         gpu_refusal = await self._gpu_refusal(plan, track)
         await in_thread(self._stamp.check)
         await in_thread(self._work.check)
-        await events.timed("publish", uncancellable(publish, track.path, spec.output, overwrite=spec.overwrite))
         report = make_report(
             plan=plan,
             job=self._job,
@@ -194,6 +219,11 @@ class JobRun:
             restored=track.restored,
             gpu_refusal=gpu_refusal,
         )
+        # Noted first: a run that is killed before it has cleaned up is known to be finished.
+        await shielded(self._work.complete, report)
+        await events.timed("publish", uncancellable(publish, track.path, spec.output, overwrite=spec.overwrite))
+        timings_s = events.stages_s | {"total": events.elapsed_s}
+        report = report.model_copy(update={"timings_s": timings_s})
         await events.emit(Done, report=report)
         return report
 

@@ -1,0 +1,94 @@
+"""A program that is killed after its output got its name, and before it has cleaned up."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from codecfleet import TranscodeSpec
+from codecfleet.cli.app import run as command_line
+from codecfleet.errors import OutputExists
+from codecfleet.jobs.journal.found_work import find_work
+from tests.sweeps import swept
+
+from .limit_jobs import film, spec_of, transcode
+
+__all__ = ["film"]
+
+_PROGRAM = """
+import os, signal, sys
+from codecfleet import TranscodeSpec
+from codecfleet.jobs.journal.work import WorkPlace
+from tests.integration.limit_jobs import transcode
+
+# The first thing after the output has its name.
+WorkPlace.remove = lambda self: os.kill(os.getpid(), signal.SIGKILL)
+transcode(TranscodeSpec.model_validate_json(sys.argv[1]))
+"""
+
+
+def killed(spec: TranscodeSpec) -> None:
+    """Run a job in a process of its own, which dies between publishing and cleaning."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", _PROGRAM, spec.model_dump_json()]
+    done = subprocess.run(command, env=environment, check=False, timeout=60, capture_output=True, text=True)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+
+
+def job(film: Path, **options: object) -> TranscodeSpec:
+    """Return a short job."""
+    return spec_of(film, film.parents[1] / "out" / "o.mp4", end_s=2, scale=(160, 120), preset=1, **options)
+
+
+@pytest.mark.parametrize("place", swept(["beside", "folder", "url"]))
+def test_the_same_command_ends_well(place: str, film: Path) -> None:
+    """It encodes nothing, says that the output was published before, and removes what is left; wherever the work is."""
+    out, work = film.parents[1] / "out", film.parents[1] / "work"
+    options = {"beside": {}, "folder": {"work": str(work)}, "url": {"work": f"file://{work}"}}[place]
+    spec = job(film, **options)
+    killed(spec)
+    assert (out / "o.mp4").exists()
+    (left,) = find_work(str(out if place == "beside" else work))
+    assert left.found.complete is not None
+    before = (out / "o.mp4").stat()
+    report = transcode(spec)
+    assert report.resumed is not None
+    assert (report.resumed.published, report.resumed.redone) == (True, 0)
+    assert all(each.restored for each in report.segments)
+    after = (out / "o.mp4").stat()
+    assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+    assert report.output_bytes == after.st_size
+    assert [path.name for path in out.iterdir()] == ["o.mp4"]
+    assert not work.exists() or find_work(str(work)) == []
+    with pytest.raises(OutputExists):
+        transcode(spec)
+
+
+def test_resume_ends_well_without_ray(film: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """``codecfleet resume`` ends with exit code 0, one clear line, and nothing left."""
+    out = film.parents[1] / "out"
+    killed(job(film))
+    assert command_line(["resume", str(out / ".o.mp4.codecfleet")]) == 0
+    assert "an earlier run had published the output" in capsys.readouterr().out
+    assert [path.name for path in out.iterdir()] == ["o.mp4"]
+
+
+@pytest.mark.parametrize("other", swept(["file", "options", "source"]))
+def test_anything_else_under_that_name_is_still_refused(other: str, film: Path) -> None:
+    """Another file, other options and a changed source end as ever; ``--overwrite`` then does the job."""
+    spec = job(film)
+    killed(spec)
+    if other == "file":
+        Path(spec.output).write_bytes(b"x" * Path(spec.output).stat().st_size)
+    elif other == "options":
+        spec = spec.model_copy(update={"preset": 2})
+    else:
+        os.utime(film, (1, 1))
+    with pytest.raises(OutputExists):
+        transcode(spec)
+    report = transcode(spec.model_copy(update={"overwrite": True, "restart": other != "file"}))
+    assert report.resumed is None or not report.resumed.published
+    assert [path.name for path in Path(spec.output).parent.iterdir()] == ["o.mp4"]
