@@ -19,7 +19,7 @@ import av.error
 
 from ...errors import InputNotFound, InputRefused, InputUnreadable, StorageFailed
 from .location import is_local, local_path, split_protocol
-from .storage_retry import try_again
+from .storage_retry import is_busy, try_again
 
 if TYPE_CHECKING:
     from av.packet import Packet
@@ -195,19 +195,30 @@ class _RemoteFile:
 
 
 def _opened_remote(url: str) -> Any:  # noqa: ANN401 - fsspec has no types
-    import fsspec
-
     try:
-        return try_again(lambda: fsspec.open(url, "rb", **store_options(url)).open())
+        return try_again(lambda: _open_once(url))
     except FileNotFoundError as error:
-        # fsspec's web support reports every failure as a missing file.
         cause = error.__cause__
         if cause is None or getattr(cause, "status", None) in _NOT_THERE:
             raise InputNotFound(f"there is nothing at {url}", "Check the address.") from None
         message = f"{url} cannot be opened: {_reason(cause)}"
-    except Exception as error:  # noqa: BLE001 - stores raise errors of their own
+    except Exception as error:
         message = f"{url} cannot be opened: {_reason(error)}"
+        if is_busy(error):
+            raise StorageFailed(message, "Start again when the server is well, or download the file first.") from error
     raise InputUnreadable(message, "Check the address, the credentials and that its fsspec package is installed.")
+
+
+def _open_once(url: str) -> Any:  # noqa: ANN401 - fsspec has no types
+    import fsspec
+
+    try:
+        return fsspec.open(url, "rb", **store_options(url)).open()
+    except FileNotFoundError as error:
+        # fsspec's web support reports every failure as a missing file; a silent server has been asked twice.
+        if error.__cause__ is not None and is_busy(error.__cause__):
+            raise error.__cause__ from None
+        raise
 
 
 def store_options(url: str) -> dict[str, Any]:

@@ -14,6 +14,7 @@ _PERMANENT: Final = (
 )
 _PERMANENT_ERRNOS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.ENAMETOOLONG})
 _CLIENT_ERRORS: Final = range(400, 500)
+_SERVER_ERRORS: Final = range(500, 600)
 _WORTH_ANOTHER_TRY: Final = frozenset({408, 425, 429})
 """HTTP's status codes for a slow request, one that came too early, and too many of them (RFC 9110, 8470 and 6585)."""
 
@@ -29,8 +30,16 @@ def is_transient(error: BaseException) -> bool:
         return False
     if isinstance(error, OSError) and error.errno in _PERMANENT_ERRNOS:
         return False
-    status = getattr(error, "status", None) or getattr(error, "code", None)
-    return status not in _CLIENT_ERRORS or status in _WORTH_ANOTHER_TRY
+    return _status(error) not in _CLIENT_ERRORS or is_busy(error)
+
+
+def is_busy(error: BaseException) -> bool:
+    """Return whether a web server says that it cannot answer now."""
+    return _status(error) in _WORTH_ANOTHER_TRY or _status(error) in _SERVER_ERRORS
+
+
+def _status(error: BaseException) -> object:
+    return getattr(error, "status", None) or getattr(error, "code", None)
 
 
 def try_again(call: Callable[[], ResultT], sleep: Callable[[float], object] = time.sleep) -> ResultT:

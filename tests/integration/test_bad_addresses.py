@@ -97,7 +97,6 @@ def test_a_film_on_the_web(attack: Attack, web: str) -> None:
     [
         ("{web}/none.mp4", "there is nothing at"),
         ("{web}/403", "403"),
-        ("{web}/500", "500"),
         ("{web}/round", "cannot be opened"),
         ("{web}/to-a-file", "cannot be opened"),
         ("{web}/", "not a media file"),
@@ -112,6 +111,11 @@ def test_a_film_on_the_web(attack: Attack, web: str) -> None:
 def test_addresses_that_lead_nowhere(address: str, words: str, attack: Attack, web: str, clip: Path) -> None:
     """An address where nothing can be read is exit code 3, whatever the store's own error was."""
     attack.source_refused(3, words, source=address.format(web=web, clip=clip))
+
+
+def test_a_web_server_in_trouble(attack: Attack, web: str) -> None:
+    """It is not the address that is wrong: exit code 5, after some tries."""
+    attack.source_refused(5, "500", source=f"{web}/500")
 
 
 @pytest.mark.parametrize("name", ["talks.mp4", "breaks-off.mp4"])

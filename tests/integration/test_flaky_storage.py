@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from codecfleet.actors.media import storage_retry
+from codecfleet.actors.media.opening import open_source
 from codecfleet.errors import CodecfleetError, InputUnreadable, OutputUnwritable, StorageFailed
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 from codecfleet.testing.flaky_storage import FlakyFileSystem
+from tests.chaos.shaky_server import Mood, shaky_server
 
 from .limit_jobs import later, spec_of, transcode
 
@@ -83,3 +85,15 @@ def test_a_remote_source_that_changes_under_a_job(change: str, film: bytes) -> N
             later(trouble, after=1),
         )
     assert not FlakyFileSystem().exists(OUTPUT)
+
+
+def test_a_web_server_that_is_busy_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """503 for a moment, when the source is opened, changes nothing; for good, it is the store's failure."""
+    monkeypatch.setattr(storage_retry, "FIRST_PAUSE_S", 0.05)
+    with shaky_server(tmp_path / "film.mp4") as server:
+        server.be_down(0.2)
+        with open_source(server.url) as container:
+            assert container.streams.video[0].frames == 80
+        server.mood = Mood.DOWN
+        with pytest.raises(StorageFailed, match="503"), open_source(server.url):
+            pass
