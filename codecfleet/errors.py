@@ -134,6 +134,8 @@ class NoVideoTrack(RequestError):
 class NotEnoughMemory(RequestError):
     """One segment needs more memory than any machine of the fleet has."""
 
+    WHAT_NEXT: ClassVar = "Use a smaller --scale, a faster --preset, or a machine with more memory."
+
 
 class OutputExists(RequestError):
     """Something already has the output's name."""

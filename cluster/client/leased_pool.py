@@ -475,7 +475,7 @@ class LeasedPool(Pool):
         if reason := self._lease_renewal.grants.refused.get(job):
             raise Unsupported(reason, "Let it run where there are machines for it: docs/fleet.md.")
         if reason := self._lease_renewal.grants.too_large.get(job):
-            raise NotEnoughMemory(reason, "Use a smaller --scale, a faster --preset, or a machine with more memory.")
+            raise NotEnoughMemory(reason, NotEnoughMemory.WHAT_NEXT)
 
     def _broken(self, job: str) -> str:
         # The last grants may answer an earlier demand: software may continue where NVENC failed.

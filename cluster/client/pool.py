@@ -12,6 +12,7 @@ from typing import Self, TypeVar
 
 from ...actors.device.work import Work
 from ..placement.model.demand import Demand
+from ..placement.model.inventory import Inventory
 from ..placement.model.preview import PlacementPreview
 
 ResultT = TypeVar("ResultT")
@@ -59,6 +60,10 @@ class Pool(ABC):
 
     def clear_demand(self, job: str) -> None:  # noqa: B027 - as above
         """Clear a job's demand."""
+
+    def sole_processor(self) -> Inventory | None:
+        """Return the one machine that work can run on, if that is known before ``start`` and it has no GPU. Blocks."""
+        return None
 
     def prepare(self) -> None:  # noqa: B027 - as above
         """Begin to make the workers ready, without waiting; again where an earlier start failed."""

@@ -17,7 +17,9 @@ from ...errors import Cancelled, CodecfleetError, FleetUnavailable, UsageError, 
 from ..client.client_name import ClientName
 from ..client.pool import Pool
 from ..placement.model.demand import Demand
+from ..placement.model.inventory import Inventory
 from ..placement.model.preview import PlacementPreview
+from ..ray.ray_environment import named_cluster
 from .life import Closed, Event, HostEnded, HostPhase, HostStarted, Life, Refused, Rest, Rested, Spawn, Wanted, decide
 from .link import HostLink, HostLost
 from .process import HostProcess, start_process
@@ -37,6 +39,7 @@ class HostedPool(Pool):
             the process ends.
         rest: waits that many seconds.
         now_s: a monotonic clock.
+        sole_processor: returns the machine that the hosts will run on, as ``Pool.sole_processor``.
     """
 
     def __init__(
@@ -45,11 +48,13 @@ class HostedPool(Pool):
         *,
         rest: Callable[[float], Awaitable[None]] = asyncio.sleep,
         now_s: Callable[[], float] = time.monotonic,
+        sole_processor: Callable[[], Inventory | None] = lambda: None,
     ) -> None:
         self._spawn = spawn
         self._name = ClientName()
         self._rest = rest
         self._now_s = now_s
+        self._sole_processor = sole_processor
         self._life = Life()
         self._changed = asyncio.Event()
         self._link: HostLink | None = None
@@ -66,6 +71,9 @@ class HostedPool(Pool):
     @property
     def notes(self) -> tuple[str, ...]:
         return self._said().notes + self._notes
+
+    def sole_processor(self) -> Inventory | None:
+        return self._sole_processor()
 
     def prepare(self) -> None:
         self._happen(Wanted())
@@ -246,7 +254,14 @@ def default_pool(address: str | None, slots: int | None, *, dlas: int = 0) -> Po
         from ..client.connected_pool import ConnectedPool  # noqa: PLC0415 - only Ray's own processes need it
 
         return ConnectedPool(address, slots, dlas=dlas)
-    return HostedPool(partial(start_process, address, slots, dlas))
+    spawn = partial(start_process, address, slots, dlas)
+    return HostedPool(spawn) if named_cluster(address) else HostedPool(spawn, sole_processor=_own_machine)
+
+
+def _own_machine() -> Inventory | None:
+    from .own_machine import sole_processor  # noqa: PLC0415 - a job asks once, beside the start
+
+    return sole_processor()
 
 
 def _holds_ray() -> bool:

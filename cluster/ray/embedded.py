@@ -21,7 +21,7 @@ from typing import TypeVar
 from ...errors import FleetUnavailable, UsageError
 from ..probes.child.child import ChildOutcome, run_in_child
 from .private_ray import NAMESPACE, PrivateRay, start_private_ray
-from .ray_environment import cluster_variables, environment, plain_names
+from .ray_environment import cluster_variables, environment, named_cluster, plain_names
 from .ray_internals import cluster_on_this_machine, greet_cluster, quiet_connection, reread_environment
 from .ray_words import first_line
 from .sigterm import sigterm_untouched
@@ -211,10 +211,8 @@ def _end_at_exit() -> None:
 
 def _settle_address(address: str | None) -> str | None:
     """Return the cluster to join, or None for a private Ray."""
-    settled = address or os.environ.get("RAY_ADDRESS") or "local"
-    if settled == "local":
-        return None
-    if "://" in settled:
+    settled = named_cluster(address)
+    if settled is not None and "://" in settled:
         message = f"{settled} is not the address of a Ray cluster's control service"
         raise UsageError(
             message, "Give host:port (port 6379 unless changed), or submit the command with `ray job submit`."

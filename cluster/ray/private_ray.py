@@ -142,7 +142,7 @@ def _init(directory: Path, watch: StartWatch) -> tuple[str, ...]:
             "include_dashboard": False,
             "log_to_driver": False,
             "logging_level": logging.CRITICAL,
-            "object_store_memory": _store_bytes(machine.memory_bytes(), machine.shared_memory_free_bytes()),
+            "object_store_memory": store_bytes(),
         }
         obstacle = ray_internals.why_no_lean_start()
         if not obstacle:
@@ -192,6 +192,11 @@ def _slices_for_ray() -> str | None:
         return shown_gpus(nvml, os.environ).for_ray
     finally:
         nvml.nvmlShutdown()
+
+
+def store_bytes() -> int:
+    """Return the size of the object store of a private Ray that is started now."""
+    return _store_bytes(machine.memory_bytes(), machine.shared_memory_free_bytes())
 
 
 def _store_bytes(memory_bytes: int, shared_memory_free_bytes: int) -> int:

@@ -110,3 +110,9 @@ def _has_plain_directory() -> bool:
         return is_utf8(str(Path.cwd()))
     except OSError:  # it was deleted
         return False
+
+
+def named_cluster(address: str | None) -> str | None:
+    """Return the cluster that an address or else ``RAY_ADDRESS`` names; None where a private Ray is to be started."""
+    named = address or os.environ.get("RAY_ADDRESS") or "local"
+    return None if named == "local" else named

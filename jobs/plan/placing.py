@@ -28,7 +28,7 @@ from ...cluster.placement.model import (
 from ...cluster.placement.rates import Rates, decode_stage, encode_stage, software_fps, start_rates
 from ...cluster.probes.report import CodecCase, DeviceKind, Direction, Engine, MediaCodec
 from ...cluster.text_lines import wrapped
-from ...errors import Unsupported
+from ...errors import NotEnoughMemory, Unsupported
 from .plan import Plan
 
 if TYPE_CHECKING:
@@ -136,6 +136,17 @@ async def check_device(demand: Demand, pool: "Pool") -> None:
         reason = demand.software_decode
     if reason:
         raise Unsupported(f"--device gpu cannot be had: {reason}", "Leave --device at auto.")
+
+
+def check_memory(demand: Demand, inventory: Inventory) -> None:
+    """Refuse a job that no machine of a fleet can ever hold.
+
+    Raises:
+        NotEnoughMemory: one segment of it is larger than each machine's memory.
+    """
+    for refusal in place([demand], inventory, start_rates(), Policy()).refusals:
+        if refusal.is_too_large:
+            raise NotEnoughMemory(refusal.reason, NotEnoughMemory.WHAT_NEXT)
 
 
 def media_case(codec_name: str | None, direction: Direction, pix_fmt: str) -> CodecCase:

@@ -26,7 +26,7 @@ from ..journal.header import header_of
 from ..journal.replay import Replay
 from ..journal.work import WorkPlace
 from ..plan.encoders import NOT_ON_NVENC, may_choose, may_restart, settle_encoder_kind
-from ..plan.placing import check_device, settled_demand
+from ..plan.placing import check_device, check_memory, demand_of, settled_demand
 from ..plan.plan import Plan, plan_transcode
 from ..report.channel import EventChannel, JobEvents
 from ..report.events import Done, JournalOpened, Planned, Warned, WorkKept
@@ -126,6 +126,7 @@ class JobRun:
         software = await self._events.timed("plan", in_thread(plan_transcode, spec))
         if (refusal := await in_thread(self._refusal, software, encoder=False)) is not None:
             raise refusal
+        await in_thread(self._check_memory, software)
         start = asyncio.create_task(self._pool.start())
         start.add_done_callback(consume_exception)
         await self._events.timed("startup", asyncio.shield(start))
@@ -140,6 +141,11 @@ class JobRun:
             # Whatever else went wrong, a source that changed explains it.
             await in_thread(self._stamp.check)
             raise
+
+    def _check_memory(self, software: Plan) -> None:
+        """Refuse what this machine alone will never hold, without waiting for its workers."""
+        if (machine := self._pool.sole_processor()) is not None:
+            check_memory(demand_of(software, self._job), machine)
 
     async def _settled(self, software: Plan) -> tuple[Plan, list[Warning_]]:
         """Settle the encoder; while no worker comes, report why, and give up after a while."""

@@ -1,0 +1,53 @@
+"""A job that this machine alone would have to hold, and never can."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from codecfleet import Fleet, TranscodeSpec
+from codecfleet.cluster.host.hosted_pool import HostedPool, default_pool
+from codecfleet.cluster.placement.model import Inventory
+from codecfleet.cluster.placement.model.inventory import processor_of
+from codecfleet.errors import NotEnoughMemory
+from codecfleet.testing import FakeHosts, LocalPool
+from codecfleet.testing.clips import Clip, constant_times, make_clip
+
+
+class NeverReady(LocalPool):
+    """A pool whose start takes for ever."""
+
+    async def start(self) -> None:
+        """Wait."""
+        await asyncio.Event().wait()
+
+
+def test_it_is_refused_without_waiting_for_ray(tmp_path: Path) -> None:
+    """The words and the exit code are those of a fleet; the pool need not have started, and nothing is left."""
+    source = make_clip(tmp_path / "in.mp4", Clip(times=constant_times(30), width=1280, height=720))
+    spec = TranscodeSpec(source=str(source), output=str(tmp_path / "out.mp4"))
+    small = Inventory((processor_of("this machine", "this machine", 2, 100_000_000),))
+
+    async def run() -> None:
+        pool = HostedPool(FakeHosts([NeverReady(1)]), sole_processor=lambda: small)
+        async with Fleet(pool=pool) as fleet:
+            await (await fleet.transcode(spec))
+
+    with pytest.raises(NotEnoughMemory, match=r"of memory, and this machine has 0\.1 GB for work") as caught:
+        asyncio.run(run())
+    assert (caught.value.exit_code, caught.value.next_step) == (4, NotEnoughMemory.WHAT_NEXT)
+    assert [path.name for path in tmp_path.iterdir()] == ["in.mp4"]
+
+
+def test_on_a_cluster_others_decide(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only a fleet that starts a Ray of its own knows its machine; ``RAY_ADDRESS`` counts as an address."""
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr("codecfleet.cluster.host.own_machine.can_load_nvml", lambda: False)
+    own = default_pool(None, None).sole_processor()
+    assert own is not None
+    assert default_pool("local", None).sole_processor() == own
+    assert default_pool("head:6379", None).sole_processor() is None
+    monkeypatch.setenv("RAY_ADDRESS", "head:6379")
+    assert default_pool(None, None).sole_processor() is None
+    monkeypatch.setattr("codecfleet.cluster.host.own_machine.can_load_nvml", lambda: True)
+    assert default_pool("local", None).sole_processor() is None
