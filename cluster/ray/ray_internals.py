@@ -241,12 +241,42 @@ def keep_in_cluster(key: str, value: bytes) -> None:
     if _why_unknown({"internal_kv._internal_kv_put": ("key", "value", "overwrite")}, "ray.experimental"):
         import ray
 
-        keeper: Any = ray.remote(_Keeper).options(**_KEEPER, lifetime="detached", get_if_exists=True, num_cpus=0)
-        ray.get(keeper.remote().put.remote(key, value))
+        ray.get(_keeper().put.remote(key, value))
     else:
         from ray.experimental import internal_kv
 
         internal_kv._internal_kv_put(key, value, overwrite=True)
+
+
+def claim_in_cluster(key: str) -> bool:
+    """Store an empty value under a key as ``keep_in_cluster`` does, unless there is one; return whether it did."""
+    if _why_unknown({"internal_kv._internal_kv_put": ("key", "value", "overwrite")}, "ray.experimental"):
+        import ray
+
+        return bool(ray.get(_keeper().claim.remote(key)))
+    from ray.experimental import internal_kv
+
+    return not internal_kv._internal_kv_put(key, b"", overwrite=False)
+
+
+def keys_in_cluster(prefix: str) -> list[str]:
+    """Return the keys that begin with ``prefix`` of all that was kept or claimed."""
+    if _why_unknown({"internal_kv._internal_kv_list": ("prefix",)}, "ray.experimental"):
+        import ray
+
+        keys: list[str] = ray.get(_keeper().keys.remote(prefix))
+        return keys
+    from ray.experimental import internal_kv
+
+    return [key.decode() for key in internal_kv._internal_kv_list(prefix)]
+
+
+def _keeper() -> Any:
+    """Return the actor that keeps values where the key-value store is unknown; it is made if there is none."""
+    import ray
+
+    options: dict[str, Any] = {"lifetime": "detached", "get_if_exists": True, "num_cpus": 0}
+    return ray.remote(_Keeper).options(**_KEEPER, **options).remote()
 
 
 def kept_in_cluster(key: str) -> bytes | None:
@@ -275,6 +305,14 @@ class _Keeper:
 
     def get(self, key: str) -> bytes | None:
         return self._values.get(key)
+
+    def claim(self, key: str) -> bool:
+        is_free = key not in self._values
+        self._values.setdefault(key, b"")
+        return is_free
+
+    def keys(self, prefix: str) -> list[str]:
+        return [key for key in self._values if key.startswith(prefix)]
 
 
 def free_resources_by_node() -> dict[str, dict[str, float]]:

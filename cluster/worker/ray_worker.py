@@ -24,6 +24,7 @@ from ..ray.sigterm import sigterm_kills
 from .blobs import unpack
 from .heartbeat import Heartbeat, WorkerFacts, recycle
 from .lone_runs import LoneRuns
+from .newest_term import NewestTerm
 from .outcome import Outcome, failed, located, unreadable
 from .second_process import Pace, SecondProcess, Spawn, spawned
 from .second_program import CPU, DLA, GPU, SECOND, keep_to_dla
@@ -48,6 +49,7 @@ class RayWorker:
         dla: the number of this process's DLA; its networks run only there.
         cores: how many cores are reserved for it.
         spawn_lone: starts a process in which work runs alone; None starts this Python.
+        term: the supervisor's that starts it; those of older ones are refused their orders.
         fence_s: end the process when it was not renewed for this long; None never does. A worker cut off from its
             supervisor would keep its device, and perhaps work against its own replacement.
     """
@@ -62,12 +64,14 @@ class RayWorker:
         avoided: tuple[str, ...] = (),
         dla: int | None = None,
         cores: int = 0,
+        term: int = 0,
         fence_s: float | None = None,
         spawn_lone: Spawn | None = None,
     ) -> None:
         sigterm_kills()
         self._slots = slots
         self._cores = cores
+        self._newest = NewestTerm(term)
         taken = _take_device(part, avoided, counts_slices=counts_slices) if takes_gpu else TakenDevice("")
         self._taken = taken
         self._began_s = time.monotonic()
@@ -155,29 +159,37 @@ class RayWorker:
         self._second.cancel(run)
         self._lone.cancel(run)
 
-    async def abandon(self, client: str) -> None:
-        """Cancel every run of a client that is gone; its runs' names begin with its own."""
+    async def abandon(self, client: str, term: int = 0) -> None:
+        """Cancel every run of a client that is gone, for the supervisor of ``term``; runs' names begin with clients'.
+
+        Raises:
+            OldTerm: there is a newer one; so do all methods that take a term.
+        """
+        self._newest.admit(term)
         self._core.cancel_all(f"{client}:")
         self._second.cancel_all(f"{client}:")
         self._lone.cancel_all(f"{client}:")
 
-    async def abandon_others(self, clients: frozenset[str]) -> None:
+    async def abandon_others(self, clients: frozenset[str], term: int = 0) -> None:
         """Cancel every run of any client but ``clients``."""
+        self._newest.admit(term)
         for client in {run.partition(":")[0] for run in self._runs} - clients:
-            await self.abandon(client)
+            await self.abandon(client, term)
 
     async def progress(self, job: str) -> dict[str, int]:
         """Return the frames done by each running piece of work of ``job``, by label."""
         lone = (state.progress.get(job, {}).items() for state in self._lone.states)
         return {**dict(chain(*lone)), **self._second.said.progress.get(job, {}), **self._core.progress(job)}
 
-    async def facts(self) -> WorkerFacts:
+    async def facts(self, term: int = 0) -> WorkerFacts:
         """Return this process's identity; the answer shows that our code is importable in it."""
+        self._newest.admit(term)
         self._renewed_s = time.monotonic()
         return WorkerFacts(os.getpid(), self._slots, self._taken.identity, self._cores, self._taken.trouble)
 
-    async def heartbeat(self) -> Heartbeat:
+    async def heartbeat(self, term: int = 0) -> Heartbeat:
         """Return its state. The caller owns this worker, so the call renews it."""
+        self._newest.admit(term)
         self._renewed_s = time.monotonic()
         KEPT.close_idle()
         self._lone.look(self._renewed_s)

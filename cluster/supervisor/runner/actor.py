@@ -18,14 +18,14 @@ from ..core.core import Core
 from ..state.events import Order
 from ..state.messages import ClientReport, Grants
 from ..state.settings import SupervisorSettings
+from ..state.terms import first_epoch
 from ..status.status import Status
 from .runner import SupervisorRunner
 
 SUPERVISOR = "codecfleet-supervisor"
 """Its name in our namespace."""
 RETIRE_LOOK_S = 1.0
-OPENING_FAILED_CODE = 75
-TICKS_PER_S = 1000
+FAILED_CODE = 75
 
 _log = logging.getLogger("codecfleet.supervisor")
 
@@ -42,12 +42,11 @@ class SupervisorActor:
     async def _open(self, settings: SupervisorSettings, policy: Policy) -> SupervisorRunner:
         # Imported here: this module must be importable without Ray.
         from ...survey.ray_probe import probe_ray_node
-        from .ray_backend import RayBackend
+        from .ray_backend import RayBackend, claim_term
 
-        # Later than any epoch of an earlier supervisor: those began earlier, and count by ones.
-        first_epoch = int(time.time() * TICKS_PER_S)
-        core = Core(settings, policy, first_epoch, time.monotonic())
-        runner = SupervisorRunner(RayBackend(settings.fence_s, probe_ray_node), core, settings)
+        term = await asyncio.to_thread(claim_term)
+        core = Core(settings, policy, first_epoch(term), time.monotonic())
+        runner = SupervisorRunner(RayBackend(settings.fence_s, probe_ray_node, term), core, settings)
         await runner.open()
         self._retiring = asyncio.create_task(_retire_when_idle(runner, settings.retire_s))
         return runner
@@ -80,13 +79,16 @@ def _restart_if_failed(opening: "asyncio.Task[SupervisorRunner]") -> None:
     """End the process of a supervisor that cannot start: Ray starts the next one."""
     if not opening.cancelled() and opening.exception() is not None:
         _log.error("the supervisor could not begin", exc_info=opening.exception())
-        os._exit(OPENING_FAILED_CODE)
+        os._exit(FAILED_CODE)
 
 
 async def _retire_when_idle(runner: SupervisorRunner, retire_s: float) -> None:
     import ray
 
-    while runner.idle_s < retire_s:  # noqa: ASYNC110 - time is what is waited for
+    while runner.idle_s < retire_s or not await runner.leading.leads():
+        if runner.leading.over:
+            # Not by Ray's kill: for Ray its successor is the same actor.
+            os._exit(FAILED_CODE)
         await asyncio.sleep(RETIRE_LOOK_S)
     me: Any = ray.get_runtime_context().current_actor
     ray.kill(me)

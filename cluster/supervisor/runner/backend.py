@@ -43,7 +43,11 @@ class ClusterBackend(ABC):
 
     @abstractmethod
     async def heartbeat(self, worker: str) -> Heartbeat:
-        """Return a worker's heartbeat; the call also renews it, so that it does not fence itself."""
+        """Return a worker's heartbeat; the call also renews it, so that it does not fence itself.
+
+        Raises:
+            OldTerm: the worker has heard of a newer supervisor.
+        """
 
     @abstractmethod
     async def stop(self, worker: str) -> None:
@@ -87,6 +91,10 @@ class ClusterBackend(ABC):
     @abstractmethod
     async def kept(self, key: str) -> bytes | None:
         """Return the value that was stored last; None if nothing."""
+
+    @abstractmethod
+    async def newest_term(self) -> int:
+        """Return the newest term that a supervisor has claimed; 0 where there is but one supervisor."""
 
     @abstractmethod
     def world_is_gone(self) -> str:

@@ -122,6 +122,10 @@ class PrivateBackend(RayCalls):
         del key
         return None
 
+    async def newest_term(self) -> int:
+        """Return 0: a private Ray has no other supervisor."""
+        return 0
+
     def world_is_gone(self) -> str:
         reason = "its node does not answer" if self._node_lost else self._why_ended()
         return f"Ray itself ended: {reason}" if reason else ""

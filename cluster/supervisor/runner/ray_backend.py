@@ -18,12 +18,20 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from ...placement.model.inventory import Node
 from ...ray.private_ray import NAMESPACE
-from ...ray.ray_internals import draining_nodes, free_resources_by_node, keep_in_cluster, kept_in_cluster
+from ...ray.ray_internals import (
+    claim_in_cluster,
+    draining_nodes,
+    free_resources_by_node,
+    keep_in_cluster,
+    kept_in_cluster,
+    keys_in_cluster,
+)
 from ...worker.heartbeat import WorkerFacts
 from ..state.events import Order, Reserve, Start
 from ..state.kept import ORDERS_KEY, unpack_orders
 from ..state.messages import FoundWorker, RayNode
-from ..state.stations import bundle_of, station_of
+from ..state.stations import bundle_of, epoch_of, station_of
+from ..state.terms import TERMS_KEY, next_term
 from .ray_calls import Actor, ProbeNode, RayCalls, on_ray_node, share_of_gpu
 
 WORKER_PREFIX = "codecfleet-worker "
@@ -46,10 +54,13 @@ def worker_handle(worker: str) -> Actor:
 
 
 class RayBackend(RayCalls):
-    """Acts on a cluster that others use too; a worker that is not renewed for ``fence_s`` ends itself."""
+    """Acts for the supervisor of ``term`` on a cluster that others use too.
 
-    def __init__(self, fence_s: float, probe: ProbeNode) -> None:
-        super().__init__()
+    A worker that is not renewed for ``fence_s`` ends itself.
+    """
+
+    def __init__(self, fence_s: float, probe: ProbeNode, term: int = 0) -> None:
+        super().__init__(term)
         self._fence_s = fence_s
         self._probe = probe
         self._bundles: dict[str, PlacementGroup] = {}
@@ -60,9 +71,7 @@ class RayBackend(RayCalls):
         return await asyncio.to_thread(live_nodes)
 
     async def find(self) -> tuple[FoundWorker, ...]:
-        named = await asyncio.to_thread(list_named_actors, all_namespaces=True)
-        names = [entry["name"] for entry in named if entry["namespace"] == NAMESPACE]
-        workers = [name.removeprefix(WORKER_PREFIX) for name in names if name.startswith(WORKER_PREFIX)]
+        workers = await asyncio.to_thread(_live_workers)
         reserved = frozenset(await asyncio.to_thread(_reserved, BUNDLE_PREFIX))
         adopted = await asyncio.gather(*(self._adopt(worker, reserved) for worker in workers))
         found = [worker for worker in adopted if worker is not None]
@@ -79,9 +88,10 @@ class RayBackend(RayCalls):
     async def _adopt(self, worker: str, reserved: frozenset[str]) -> FoundWorker | None:
         try:
             self._actors[worker] = await asyncio.to_thread(worker_handle, worker)
-            facts = await asyncio.wait_for(self._call(worker, "facts"), ADOPT_LIMIT_S)
+            facts = await asyncio.wait_for(self._call(worker, "facts", self._term), ADOPT_LIMIT_S)
         except Exception:  # noqa: BLE001 - it is dead or unresponsive; its clients learn of it
-            await self._kill(worker)
+            if await self.newest_term() <= self._term:
+                await self._kill(worker)
             return None
         return FoundWorker(worker, facts, worker in reserved)
 
@@ -152,9 +162,29 @@ class RayBackend(RayCalls):
     async def kept(self, key: str) -> bytes | None:
         return await asyncio.to_thread(kept_in_cluster, key)
 
+    async def newest_term(self) -> int:
+        return max(await asyncio.to_thread(_claimed_terms), default=0)
+
     def world_is_gone(self) -> str:
         """Return nothing: a cluster that is gone takes the supervisor with it."""
         return ""
+
+
+def claim_term() -> int:
+    """Claim a term that is newer than any other supervisor's, and return it."""
+    term = next_term(_claimed_terms(), map(epoch_of, _live_workers()))
+    while not claim_in_cluster(f"{TERMS_KEY}{term}"):
+        term += 1
+    return term
+
+
+def _claimed_terms() -> list[int]:
+    return [int(key.removeprefix(TERMS_KEY)) for key in keys_in_cluster(TERMS_KEY)]
+
+
+def _live_workers() -> list[str]:
+    names = [entry["name"] for entry in list_named_actors(all_namespaces=True) if entry["namespace"] == NAMESPACE]
+    return [name.removeprefix(WORKER_PREFIX) for name in names if name.startswith(WORKER_PREFIX)]
 
 
 def live_nodes() -> tuple[RayNode, ...]:

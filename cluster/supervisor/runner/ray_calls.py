@@ -47,9 +47,10 @@ def share_of_gpu(gpus: float, sharers: int) -> float:
 
 
 class RayCalls(ClusterBackend):
-    """Calls workers and health agents; subclasses reserve and start them."""
+    """Calls workers and health agents, for the supervisor of ``term``; subclasses reserve and start them."""
 
-    def __init__(self) -> None:
+    def __init__(self, term: int = 0) -> None:
+        self._term = term
         self._actors: dict[str, Actor] = {}
         self._agents: dict[str, Actor] = {}
 
@@ -61,16 +62,16 @@ class RayCalls(ClusterBackend):
         return "it left on its own"
 
     async def heartbeat(self, worker: str) -> Heartbeat:
-        found: Heartbeat = await self._call(worker, "heartbeat")
+        found: Heartbeat = await self._call(worker, "heartbeat", self._term)
         return found
 
     async def abandon(self, worker: str, client: str) -> None:
         actor = self._actors[worker]
-        await actor.abandon.options(concurrency_group=CONTROL).remote(client)
+        await actor.abandon.options(concurrency_group=CONTROL).remote(client, self._term)
 
     async def abandon_others(self, worker: str, clients: frozenset[str]) -> None:
         actor = self._actors[worker]
-        await actor.abandon_others.options(concurrency_group=CONTROL).remote(clients)
+        await actor.abandon_others.options(concurrency_group=CONTROL).remote(clients, self._term)
 
     async def poll(self, node: str, pids: tuple[int, ...]) -> Maybe[tuple[DeviceHealth, ...]]:
         """Call the node's health agent, which is created for the first poll and after a failed one."""
@@ -95,8 +96,8 @@ class RayCalls(ClusterBackend):
     def send(self, content: bytes) -> Any:
         return ray.put(content)
 
-    async def _call(self, worker: str, method: str) -> Any:
-        return await getattr(self._actors[worker], method).options(concurrency_group=CONTROL).remote()
+    async def _call(self, worker: str, method: str, *arguments: int) -> Any:
+        return await getattr(self._actors[worker], method).options(concurrency_group=CONTROL).remote(*arguments)
 
     async def _create(self, order: Start, options: dict[str, Any], cores: int, fence_s: float | None) -> WorkerFacts:
         settings = {
@@ -116,8 +117,9 @@ class RayCalls(ClusterBackend):
             avoided=tuple(name.removeprefix(f"{order.station.node}/") for name in sorted(order.avoided)),
             dla=order.station.dla,
             cores=cores,
+            term=self._term,
             fence_s=fence_s,
         )
         self._actors[order.worker] = actor
-        facts: WorkerFacts = await self._call(order.worker, "facts")
+        facts: WorkerFacts = await self._call(order.worker, "facts", self._term)
         return facts

@@ -18,7 +18,7 @@ from ...awake_clock import AwakeClock
 from ...placement.model.demand import Demand
 from ...placement.model.preview import PlacementPreview
 from ...ray.ray_words import first_line
-from ...worker.heartbeat import Heartbeat, speed_between
+from ...worker.newest_term import OldTerm
 from ..core.core import Core
 from ..core.granting import grants_for
 from ..state import events
@@ -40,8 +40,11 @@ from ..state.kept import ORDERS_KEY, QUARANTINES_KEY, pack_kept, unpack_orders, 
 from ..state.messages import ClientReport, Grants
 from ..state.settings import SupervisorSettings
 from ..state.stations import IN_USE, StationState
+from ..state.terms import term_of
 from ..status.status import Status, status_of
 from .backend import ClusterBackend
+from .heartbeats import Heartbeats
+from .leading import Leading
 from .polling import Polling
 
 TICK_S = 0.25
@@ -55,6 +58,8 @@ SWIFT_S = 0.005
 RESTS_PER_WORK = 5
 """A slow conclusion is drawn so rarely that most of the time is left for answering."""
 SWEEP_LOOKS = 60
+FRESH_S = 3.0
+"""Slots are granted if this is known to have been the newest supervisor so long ago."""
 ANSWERS_PER_EPOCH = 1_000_000
 SHUTDOWN_GRACE_S = 5.0
 """How long stopping the workers may take on close."""
@@ -94,10 +99,18 @@ class SupervisorRunner:
         self._sent: dict[str, Grants] = {}
         # Larger than any earlier supervisor's, whose epochs began earlier.
         self._numbers = itertools.count(core.state.epoch * ANSWERS_PER_EPOCH)
-        self._heartbeats: dict[str, tuple[float, Heartbeat]] = {}
-        self._fps: dict[str, float] = {}
+        self.leading = Leading(backend, term_of(core.state.epoch), settings.fence_s, clock=clock, sleep=sleep)
         self._polling = Polling(
             backend, core.state, settings, feed=self.feed, spawn=self._spawn, clock=clock, sleep=sleep
+        )
+        self._heartbeats = Heartbeats(
+            backend,
+            settings.ping_limit_s,
+            feed=self.feed,
+            died=self._report_death,
+            note_speed=self._polling.note_speed,
+            superseded=self.leading.superseded,
+            clock=clock,
         )
         self._log: deque[tuple[float, str]] = deque(maxlen=LOG_LINES)
         self._idle_since_s = clock()
@@ -122,7 +135,8 @@ class SupervisorRunner:
 
     async def _keep(self, key: str, value: bytes) -> None:
         async with self._keeping:  # an older value must not overtake a newer one
-            await self._backend.keep(key, value)
+            if await self.leading.leads():
+                await self._backend.keep(key, value)
 
     def _utc_offset_s(self) -> float:
         return time.time() - self._clock()
@@ -172,7 +186,11 @@ class SupervisorRunner:
             return []
 
     async def renew(self, report: ClientReport, wait_s: float = 0.0) -> Grants:
-        """Take a report; return the client's grants when they change, a newer report comes, or ``wait_s`` is over."""
+        """Take a report; return the client's grants when they change, a newer report comes, or ``wait_s`` is over.
+
+        Raises:
+            OldTerm: another supervisor grants slots now.
+        """
         concluded = self._concluded
         self.feed(events.Renewed(report))
         self._wake(report.client)
@@ -185,6 +203,9 @@ class SupervisorRunner:
             left_s = until_s - self._clock()
             is_stale = book is None or book.sequence > report.sequence
             if is_stale or left_s <= 0 or grants != self._sent.get(report.client):
+                await self.leading.look(older_than_s=FRESH_S)
+                if self.leading.over:
+                    raise OldTerm(self.leading.over)
                 return self._number(report.client, grants)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._first(news, report), left_s)
@@ -247,7 +268,7 @@ class SupervisorRunner:
 
     def status(self) -> Status:
         """Return the full status."""
-        return status_of(self._core.state, dict(self._fps), tuple(self._log), self._clock())
+        return status_of(self._core.state, dict(self._heartbeats.fps), tuple(self._log), self._clock())
 
     def handle(self, worker: str) -> Any:
         """Return the handle by which clients call a worker."""
@@ -302,6 +323,8 @@ class SupervisorRunner:
             self.feed(events.Probed(node))
 
     async def _reserve(self, effect: Reserve) -> None:
+        if not await self.leading.leads():
+            return
         limit_s = self._settings.reserve_limit_s
         try:
             cores = await asyncio.wait_for(self._backend.reserve(effect), limit_s)
@@ -313,6 +336,8 @@ class SupervisorRunner:
 
     async def _run_worker(self, effect: Start) -> None:
         """Start a worker, then wait for its death."""
+        if not await self.leading.leads():
+            return
         limit_s = self._settings.start_limit_s
         try:
             facts = await asyncio.wait_for(self._backend.start(effect), limit_s)
@@ -331,14 +356,17 @@ class SupervisorRunner:
         self.feed(events.Ended(gone) if gone else events.Died(worker, reason))
 
     async def _stop(self, effect: Stop) -> None:
+        if not await self.leading.leads():
+            return
         with suppress(Exception):  # an unreachable worker fences itself; the sweep releases its bundle
             await self._backend.stop(effect.worker)
-        self._heartbeats.pop(effect.worker, None)
-        self._fps.pop(effect.worker, None)
+        self._heartbeats.forget(effect.worker)
         self._polling.forget(effect.worker)
         self.feed(events.Stopped(effect.worker))
 
     async def _abandon(self, effect: Abandon | AbandonOthers) -> None:
+        if not await self.leading.leads():
+            return
         with suppress(Exception):  # a worker that is gone runs nothing
             if isinstance(effect, Abandon):
                 await self._backend.abandon(effect.worker, effect.client)
@@ -355,46 +383,20 @@ class SupervisorRunner:
                 return
             if not self._core.state.is_idle:
                 self._idle_since_s = self._clock()
-            if self._clock() >= heartbeat_at_s:
+            if self._clock() >= heartbeat_at_s and not self.leading.over:
                 heartbeat_at_s = self._clock() + HEARTBEAT_S
                 for book in list(self._core.state.stations.values()):
                     if book.state is StationState.READY:
-                        self._spawn(self._check_heartbeat(book.worker))
+                        self._spawn(self._heartbeats.read(book.worker))
 
     async def _run_looks(self) -> None:
         for look in itertools.count(1):
             await self._sleep(LOOK_S)
+            if not await self.leading.leads():
+                return
             with suppress(Exception):  # the last view holds while the node table cannot be read
                 self.feed(events.NodesSeen(await self._backend.look(), time.time()))
             if look % SWEEP_LOOKS == 0:
                 with suppress(Exception):  # the next sweep tries again
                     books = self._core.state.stations.values()
                     await self._backend.sweep(frozenset(book.worker for book in books if book.state in IN_USE))
-
-    async def _check_heartbeat(self, worker: str) -> None:
-        limit_s, asked_s = self._settings.ping_limit_s, self._clock()
-        try:
-            heartbeat = await asyncio.wait_for(self._backend.heartbeat(worker), limit_s)
-        except TimeoutError:
-            # If less time has passed for us, this process itself stood still.
-            if self._clock() - asked_s >= limit_s - TICK_S:
-                self._report_death(worker, f"it has not answered for {limit_s:g} s")
-            return
-        except Exception:  # noqa: BLE001 - ``death_of`` reports deaths
-            return
-        if heartbeat.recycle_due:
-            self.feed(events.RecycleDue(worker, heartbeat.recycle_due))
-        now_s = self._clock()
-        before_s, before = self._heartbeats.get(worker, (now_s, heartbeat))
-        self._heartbeats[worker] = (now_s, heartbeat)
-        if now_s <= before_s:
-            return
-        speed = speed_between(before, heartbeat, now_s - before_s)
-        self._fps[worker] = speed.fps
-        refused_at = heartbeat.refused_at if heartbeat.refusals > before.refusals else None
-        if heartbeat.encoding != before.encoding or refused_at is not None:
-            self.feed(events.Encoding(worker, heartbeat.encoding, refused_at))
-        if heartbeat.decoding or before.decoding:
-            self._polling.note_speed(worker, speed.fps)
-        if speed.job and speed.fps > 0:
-            self.feed(events.Measured(worker, speed.job, speed.sessions, speed.fps, speed.on_device))

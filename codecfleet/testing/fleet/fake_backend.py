@@ -33,12 +33,14 @@ class FakeClusterBackend(ClusterBackend):
         self._pids = itertools.count(1000)
         self._kept: dict[str, bytes] = {}
         self.heartbeats: dict[str, Heartbeat] = {}
+        self.renewed: list[str] = []
         self.starts = 0
         self.start_errors: list[Exception] = []
         self.healths: dict[str, Callable[[frozenset[int]], Maybe[tuple[DeviceHealth, ...]]]] = {}
         self.polled: list[str] = []
         self.polling_stopped: set[str] = set()
         self.ended = ""
+        self.term: int | Exception = 0
         self.may_probe = asyncio.Event()
         """Clear it to let probes take until it is set again."""
         self.may_probe.set()
@@ -114,6 +116,7 @@ class FakeClusterBackend(ClusterBackend):
 
     async def heartbeat(self, worker: str) -> Heartbeat:
         """Return what ``heartbeats`` holds for a worker: nothing done yet, unless a test says otherwise."""
+        self.renewed.append(worker)
         return self.heartbeats.get(worker, Heartbeat(0, ()))
 
     async def stop(self, worker: str) -> None:
@@ -163,6 +166,12 @@ class FakeClusterBackend(ClusterBackend):
 
     async def kept(self, key: str) -> bytes | None:
         return self._kept.get(key)
+
+    async def newest_term(self) -> int:
+        """Return ``term``, or raise what a test puts there."""
+        if isinstance(self.term, Exception):
+            raise self.term
+        return self.term
 
     def world_is_gone(self) -> str:
         return self.ended

@@ -9,6 +9,7 @@ from codecfleet.cluster.probes.gpus.live_health import OwnUse
 from codecfleet.cluster.probes.report.absence import Absence, Unavailable
 from codecfleet.cluster.probes.report.device_report import CodecSession, DeviceProcess
 from codecfleet.cluster.probes.report.engines import Engine
+from codecfleet.cluster.supervisor.runner.heartbeats import Heartbeats
 from codecfleet.cluster.supervisor.state.conditions import OwnLoad, next_condition
 from codecfleet.cluster.supervisor.state.events import (
     Encoding,
@@ -21,7 +22,7 @@ from codecfleet.cluster.supervisor.state.messages import JobReport
 from codecfleet.cluster.worker.heartbeat import Heartbeat
 from codecfleet.testing.fake_clock import FakeClock
 
-from ..runner.test_runner import MakeRunner, clock, make_runner, report, settled, two_nodes
+from ..runner.test_runner import clock, make_runner, two_nodes
 from ..state.test_gpu_workers import _demand
 from ..watched_nodes import GIB, MIB, OURS, Watched, _at_work, watched
 
@@ -245,24 +246,25 @@ def test_a_refused_encoder_session_teaches_the_cap_of_the_machine() -> None:
     assert _encoder_sessions(watched) == before
 
 
-async def test_a_heartbeat_tells_of_encoder_sessions(make_runner: MakeRunner, clock: FakeClock) -> None:
-    """Sessions, and the refusal of one, reach the core once each."""
-    backend = two_nodes()
-    runner = await make_runner(backend)
-    worker = min((await settled(runner, report(1, 50))).slots["j"])
-    encodings: list[Encoding] = []
-    feed = runner.feed
-
-    def listen(event: SupervisorEvent) -> None:
-        encodings.extend([event] if isinstance(event, Encoding) else [])
-        feed(event)
-
-    runner.feed = listen  # type: ignore[method-assign]
+async def test_a_heartbeat_tells_of_encoder_sessions(clock: FakeClock) -> None:
+    """Sessions, and the refusal of one, are reported once each."""
+    backend, worker = two_nodes(), "a/cpu#0:1"
+    said: list[SupervisorEvent] = []
+    heartbeats = Heartbeats(
+        backend,
+        20.0,
+        feed=said.append,
+        died=lambda worker, reason: pytest.fail(f"{worker}: {reason}"),
+        note_speed=lambda _worker, _fps: None,
+        superseded=pytest.fail,
+        clock=clock,
+    )
     for heartbeat in (
         Heartbeat(0, ()),
         Heartbeat(0, (), encoding=2),
         Heartbeat(0, (), encoding=2, refusals=1, refused_at=2),
     ):
         backend.heartbeats[worker] = heartbeat
+        await heartbeats.read(worker)
         await clock.advance(4)
-    assert encodings == [Encoding(worker, 2), Encoding(worker, 2, 2)]
+    assert said == [Encoding(worker, 2), Encoding(worker, 2, 2)]

@@ -1,0 +1,128 @@
+"""A supervisor that has been replaced, and wakes, gives no order any more: its successor does."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from codecfleet.cluster.placement.model.demand import plain_demand
+from codecfleet.cluster.placement.model.policy import Policy
+from codecfleet.cluster.supervisor.core.core import Core
+from codecfleet.cluster.supervisor.runner.runner import SupervisorRunner
+from codecfleet.cluster.supervisor.state.messages import ClientReport, JobReport, RayNode
+from codecfleet.cluster.supervisor.state.settings import SupervisorSettings
+from codecfleet.cluster.supervisor.state.terms import first_epoch
+from codecfleet.cluster.worker.heartbeat import Heartbeat
+from codecfleet.cluster.worker.newest_term import OldTerm
+from codecfleet.testing import FakeClock, FakeClusterBackend
+from codecfleet.testing.fake_clock import all_quiet
+
+SETTINGS = SupervisorSettings(idle_release_s=5, client_expiry_s=10)
+
+
+class Refusing(FakeClusterBackend):
+    """Workers that have heard of a newer supervisor, once ``heard``."""
+
+    heard = False
+
+    async def heartbeat(self, worker: str) -> Heartbeat:
+        """Refuse it, or answer."""
+        if self.heard:
+            raise OldTerm(worker)
+        return await super().heartbeat(worker)
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    """A clock that stands still."""
+    return FakeClock()
+
+
+@pytest.fixture
+def backend() -> Refusing:
+    """A node of two cores, whose newest supervisor is of term 1."""
+    made = Refusing((RayNode(node="a", name="host-a", cores=2, free_cores=2),))
+    made.term = 1
+    return made
+
+
+@pytest.fixture
+async def runner(backend: Refusing, clock: FakeClock) -> AsyncIterator[SupervisorRunner]:
+    """The supervisor of term 1, with one worker at work."""
+    core = Core(SETTINGS, Policy(), first_epoch(1), clock())
+    made = SupervisorRunner(backend, core, SETTINGS, clock=clock, sleep=clock.sleep)
+    await made.open()
+    await made.renew(report(1))
+    await all_quiet()
+    yield made
+    backend.term = 1
+    await made.close("the test is over")
+
+
+def report(sequence: int) -> ClientReport:
+    """Return what a client with one job says."""
+    return ClientReport("one", "driver one", sequence, (JobReport(plain_demand("j", 50), {}),))
+
+
+async def test_one_that_leads_gives_back_what_its_dead_clients_used(
+    runner: SupervisorRunner, backend: Refusing, clock: FakeClock
+) -> None:
+    """The same silence without a successor: the worker is ended."""
+    await clock.advance(20)
+    assert (backend.workers, runner.leading.over) == ({}, "")
+
+
+async def test_one_that_was_replaced_ends_no_worker(
+    runner: SupervisorRunner, backend: Refusing, clock: FakeClock
+) -> None:
+    """Its clients report to its successor, and so are silent: it must not take their workers away."""
+    workers, starts = backend.workers, backend.starts
+    backend.term = 2
+    await clock.advance(20)
+    assert backend.workers == workers
+    assert (runner.leading.over, backend.starts) == ("superseded", starts)
+    backend.kill(next(iter(workers)))
+    await clock.advance(5)
+    assert (backend.starts, len(backend.renewed)) == (starts, len(backend.renewed))
+
+
+async def test_one_that_was_replaced_grants_nothing(runner: SupervisorRunner, backend: Refusing) -> None:
+    """Slots that its successor grants too are not granted twice."""
+    assert (await runner.renew(report(2))).slots["j"]
+    backend.term = 2
+    await runner.leading.look()
+    with pytest.raises(OldTerm, match="superseded"):
+        await runner.renew(report(3))
+
+
+async def test_a_worker_that_obeys_another_is_enough(
+    runner: SupervisorRunner, backend: Refusing, clock: FakeClock
+) -> None:
+    """It refuses its heartbeat: this supervisor is over, and the worker is not taken for dead."""
+    workers = backend.workers
+    backend.heard = True
+    await clock.advance(20)
+    assert (runner.leading.over, backend.workers) == ("superseded", workers)
+
+
+async def test_one_that_cannot_look_waits_with_its_orders(
+    runner: SupervisorRunner, backend: Refusing, clock: FakeClock
+) -> None:
+    """While it is unknown whether it was replaced nothing is ended; then all of it is."""
+    backend.term = ConnectionError("no route to the control service")
+    await clock.advance(20)
+    assert len(backend.workers) == 1
+    backend.term = 1
+    await clock.advance(2)
+    assert (backend.workers, runner.leading.over) == ({}, "")
+
+
+async def test_one_that_is_cut_off_renews_no_worker(
+    runner: SupervisorRunner, backend: Refusing, clock: FakeClock
+) -> None:
+    """Workers on its side of a broken network end themselves, since their work runs elsewhere."""
+    backend.term = ConnectionError("no route to the control service")
+    await clock.advance(SETTINGS.fence_s + 5)
+    assert runner.leading.over == "cut off"
+    backend.renewed.clear()
+    await clock.advance(10)
+    assert backend.renewed == []

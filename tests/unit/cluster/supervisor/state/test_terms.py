@@ -1,0 +1,93 @@
+"""Of supervisors that are frozen, cut off and replaced in any order, only the newest gives orders."""
+
+import pytest
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, rule
+
+from codecfleet.cluster.supervisor.state.terms import (
+    EDGES,
+    EPOCHS_PER_TERM,
+    Standing,
+    Tenure,
+    after_look,
+    first_epoch,
+    next_term,
+    term_of,
+)
+from codecfleet.cluster.worker.newest_term import NewestTerm, OldTerm
+
+LIMIT_S = 60.0
+
+
+class Supervisors(RuleBasedStateMachine):
+    """Supervisors claim terms in one store, which some of them cannot reach; each looks before it gives an order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now_s = 0.0
+        self.claimed = [1]
+        self.tenures = {1: Tenure(1, 0.0)}
+        self.worker = NewestTerm(1)
+        self.obeyed = 1
+
+    @rule()
+    def successor_comes(self) -> None:
+        """Ray starts another supervisor, whatever became of those before."""
+        term = next_term(self.claimed, [first_epoch(1)])
+        assert term not in self.claimed
+        self.claimed.append(term)
+        self.tenures[term] = Tenure(term, self.now_s)
+
+    @rule(seconds=st.sampled_from([1.0, 30.0, 60.0]))
+    def time_passes(self, seconds: float) -> None:
+        """Time passes for all of them."""
+        self.now_s += seconds
+
+    @rule(data=st.data(), reaches=st.booleans())
+    def one_looks(self, data: st.DataObject, *, reaches: bool) -> None:
+        """One of them looks, and would give an order if it leads."""
+        term = data.draw(st.sampled_from(sorted(self.tenures)))
+        before = self.tenures[term]
+        after = after_look(before, max(self.claimed) if reaches else None, self.now_s, LIMIT_S)
+        self.tenures[term] = after
+        assert after.standing is before.standing or after.standing in EDGES[before.standing]
+        if after.standing is Standing.LEADS:
+            assert term == max(self.claimed)
+            self.worker.admit(term)
+            self.obeyed = term
+        elif reaches and not before.is_over:
+            assert after.standing is Standing.SUPERSEDED
+
+    @rule(data=st.data())
+    def an_order_comes_late(self, data: st.DataObject) -> None:
+        """An order that was sent long ago arrives."""
+        term = data.draw(st.sampled_from(self.claimed))
+        if term < self.obeyed:
+            with pytest.raises(OldTerm, match=f"term {term} was replaced by that of term {self.obeyed}"):
+                self.worker.admit(term)
+        else:
+            self.worker.admit(term)
+            self.obeyed = term
+
+
+Supervisors.TestCase.settings = hypothesis_settings(max_examples=60, stateful_step_count=20, deadline=None)
+test_only_the_newest_gives_orders = Supervisors.TestCase
+
+
+def test_one_that_cannot_look_is_unsure_and_then_cut_off() -> None:
+    """A short time without an answer ends nothing; a long one ends it for good."""
+    unsure = after_look(Tenure(4, 100.0), None, 159.0, LIMIT_S)
+    assert (unsure.standing, unsure.is_over) == (Standing.UNSURE, False)
+    assert after_look(unsure, 4, 161.0, LIMIT_S) == Tenure(4, 161.0)
+    cut_off = after_look(unsure, None, 160.0, LIMIT_S)
+    assert (cut_off.standing, cut_off.is_over) == (Standing.CUT_OFF, True)
+    assert after_look(cut_off, 4, 161.0, LIMIT_S) == cut_off
+
+
+def test_a_store_that_was_lost_gives_no_old_term_again() -> None:
+    """The epochs of workers that live show what was claimed."""
+    assert next_term([], []) == 1
+    assert next_term([], [first_epoch(7) + 12, first_epoch(3)]) == 8
+    assert next_term([9, 2], [first_epoch(7)]) == 10
+    assert term_of(first_epoch(7) + EPOCHS_PER_TERM - 1) == 7
