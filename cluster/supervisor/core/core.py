@@ -32,7 +32,7 @@ from ..state.stations import (
 )
 from .departures import ORPHANS_S, abandon, drop_orphans, expire_clients, hand_back, note_leaving
 from .effective import effective_nodes
-from .health import forget_xids, retry_caps, see_encoding, see_health, unsee_health
+from .health import forget_xids, retry_caps, see_devices, see_encoding, see_health, unsee_health
 from .planner import Planner
 from .quarantining import begin_trials, end_rests, miss_trials, quarantine, recalled, resolved, take_faults, take_trials
 from .reconcile import reconcile
@@ -142,6 +142,7 @@ class Core:
         book.report(self._planner.seen(event.node))
         effects: list[Effect] = [Note(f"node {self.state.nodes.title(book.ray.node)} was probed: {book.summary}")]
         effects += take_trials(self.state, book, now_s)
+        effects += see_devices(self.state, event.node.node, now_s)
         return effects + self._release_quarantined(event.node.node, now_s)
 
     def _probe_failed(self, event: events.ProbeFailed, now_s: float) -> list[Effect]:

@@ -161,6 +161,7 @@ def see_encoding(state: SupervisorState, event: Encoding, now_s: float) -> list[
     node = state.nodes.get(book.station.node)
     device = None if node is None else next((each for each in node.gpus if each.device == book.device), None)
     if node is None or device is None:
+        book.refused_at = event.refused_at if book.refused_at is None else book.refused_at
         return []
     before = state.caps
     on_device, elsewhere = _others(node, device), _elsewhere(state, node, book)
@@ -197,6 +198,16 @@ def retry_caps(state: SupervisorState, now_s: float) -> None:
     before, state.caps = state.caps, relaxed(state.caps, now_s)
     if state.caps != before:
         state.is_settled = False
+
+
+def see_devices(state: SupervisorState, node: str, now_s: float) -> list[Effect]:
+    """Have a node's devices learn from refusals that were reported before a probe told of them."""
+    effects: list[Effect] = []
+    for book in state.stations.values():
+        if book.station.node == node and book.refused_at is not None:
+            refused_at, book.refused_at = book.refused_at, None
+            effects += see_encoding(state, Encoding(book.worker, book.encoding, refused_at), now_s)
+    return effects
 
 
 def _others(node: NodeBook, device: Device) -> int:

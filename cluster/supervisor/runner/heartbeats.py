@@ -12,6 +12,9 @@ STOOD_STILL_S = 0.25
 """How much less than its limit a missed answer may have taken on our clock; else this process itself stood still."""
 
 
+_NOTHING_SAID = Heartbeat(0, ())
+
+
 class Heartbeats:
     """The last heartbeat of each worker, and its speed; a worker without one for ``limit_s`` is reported to ``died``.
 
@@ -65,15 +68,17 @@ class Heartbeats:
         if heartbeat.recycle_due:
             self._feed(RecycleDue(worker, heartbeat.recycle_due))
         now_s = self._clock()
+        # The first may be of a worker that an earlier supervisor started: what it has open and learnt is news here.
+        _, said = self._last.get(worker, (now_s, _NOTHING_SAID))
         before_s, before = self._last.get(worker, (now_s, heartbeat))
         self._last[worker] = (now_s, heartbeat)
+        refused_at = heartbeat.refused_at if heartbeat.refusals > said.refusals else None
+        if heartbeat.encoding != said.encoding or refused_at is not None:
+            self._feed(Encoding(worker, heartbeat.encoding, refused_at))
         if now_s <= before_s:
             return
         speed = speed_between(before, heartbeat, now_s - before_s)
         self.fps[worker] = speed.fps
-        refused_at = heartbeat.refused_at if heartbeat.refusals > before.refusals else None
-        if heartbeat.encoding != before.encoding or refused_at is not None:
-            self._feed(Encoding(worker, heartbeat.encoding, refused_at))
         if heartbeat.decoding or before.decoding:
             self._note_speed(worker, speed.fps)
         if speed.job and speed.fps > 0:

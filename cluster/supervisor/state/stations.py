@@ -105,7 +105,8 @@ class StationBook:
     ``device`` is its current or last GPU. ``unreserved_next``: its next process shares cores that other Ray work has
     reserved; ``unreserved`` says why Ray reserved nothing at the last attempt. ``outgoing``: the current process gets
     no more work and goes once idle, because it shares cores while others are free, or is ``recycle_due`` for that
-    reason. ``encoding`` counts its encoder sessions. ``took`` are the devices of its last processes, by epoch.
+    reason. ``encoding`` counts its encoder sessions, ``refused_at`` how many were open at a refusal that its device,
+    not known yet, is still to learn from. ``took`` are the devices of its last processes, by epoch.
     """
 
     station: Station
@@ -125,6 +126,7 @@ class StationBook:
     reason: str = ""
     recycle_due: str = ""
     encoding: int = 0
+    refused_at: int | None = None
     story: list[str] = field(default_factory=list)
     took: dict[int, str] = field(default_factory=dict)
 
@@ -144,7 +146,7 @@ class StationBook:
             self.unused_since_s = None
             self.outgoing = False
             self.recycle_due = ""
-            self.encoding = 0
+            self.encoding, self.refused_at = 0, None
 
     def occupy(self, facts: WorkerFacts) -> None:
         """Record its process."""

@@ -20,6 +20,7 @@ from codecfleet.cluster.supervisor.state.events import (
 )
 from codecfleet.cluster.supervisor.state.messages import JobReport
 from codecfleet.cluster.worker.heartbeat import Heartbeat
+from codecfleet.testing import FakeClusterBackend
 from codecfleet.testing.fake_clock import FakeClock
 
 from ..runner.test_runner import clock, make_runner, two_nodes
@@ -246,9 +247,7 @@ def test_a_refused_encoder_session_teaches_the_cap_of_the_machine() -> None:
     assert _encoder_sessions(watched) == before
 
 
-async def test_a_heartbeat_tells_of_encoder_sessions(clock: FakeClock) -> None:
-    """Sessions, and the refusal of one, are reported once each."""
-    backend, worker = two_nodes(), "a/cpu#0:1"
+def _reading(backend: FakeClusterBackend, clock: FakeClock) -> tuple[Heartbeats, list[SupervisorEvent]]:
     said: list[SupervisorEvent] = []
     heartbeats = Heartbeats(
         backend,
@@ -259,6 +258,22 @@ async def test_a_heartbeat_tells_of_encoder_sessions(clock: FakeClock) -> None:
         superseded=pytest.fail,
         clock=clock,
     )
+    return heartbeats, said
+
+
+async def test_a_successor_learns_what_workers_have_open_and_were_refused(clock: FakeClock) -> None:
+    """The first heartbeat of a worker that an earlier supervisor started tells all of it."""
+    backend, worker = two_nodes(), "a/gpu#0:1"
+    heartbeats, said = _reading(backend, clock)
+    backend.heartbeats[worker] = Heartbeat(500, (), encoding=2, refusals=4, refused_at=3)
+    await heartbeats.read(worker)
+    assert said == [Encoding(worker, 2, 3)]
+
+
+async def test_a_heartbeat_tells_of_encoder_sessions(clock: FakeClock) -> None:
+    """Sessions, and the refusal of one, are reported once each."""
+    backend, worker = two_nodes(), "a/cpu#0:1"
+    heartbeats, said = _reading(backend, clock)
     for heartbeat in (
         Heartbeat(0, ()),
         Heartbeat(0, (), encoding=2),

@@ -19,6 +19,7 @@ from codecfleet.cluster.supervisor.state.events import (
     Departed,
     Died,
     Effect,
+    Encoding,
     Found,
     KeepQuarantines,
     NodesSeen,
@@ -31,11 +32,13 @@ from codecfleet.cluster.supervisor.state.events import (
     Ticked,
 )
 from codecfleet.cluster.supervisor.state.kept import pack_quarantines, unpack_quarantines
-from codecfleet.cluster.supervisor.state.messages import ClientReport, DeviceFault, FoundWorker, JobReport
+from codecfleet.cluster.supervisor.state.messages import ClientReport, DeviceFault, FoundWorker, JobReport, RayNode
 from codecfleet.cluster.supervisor.state.stations import StationBook, StationState
 
 from ..core_worlds import SETTINGS, World, gpu_node, node, nvenc, wants
 
+UTC_S = 1000.0
+"""What the clock lacks to UTC."""
 GPUS = ("GPU-0", "GPU-1")
 RAY_GPUS, PROBED_GPUS = gpu_node("g", *GPUS)
 
@@ -47,6 +50,7 @@ class Kept(World):
         self.records: bytes | None = None
         self.orders = dict(orders or {})
         self.others: list[AbandonOthers] = []
+        self.encoding: dict[str, Encoding] = {}
         super().__init__()
         self.now_s = now_s
         self.core = Core(SETTINGS, Policy(), first_epoch, now_s)
@@ -56,7 +60,7 @@ class Kept(World):
         """Keep what is to be kept, and answer probes."""
         match effect:
             case KeepQuarantines(records):
-                self.records = pack_quarantines(records, 1000.0)
+                self.records = pack_quarantines(records, UTC_S)
             case Remember(orders):
                 self.orders = orders
             case AbandonOthers():
@@ -72,15 +76,29 @@ class Kept(World):
         state = self.core.state
         other = Kept(state.epoch + 1000, self.now_s, self.orders)
         other.sequence, other.records = self.sequence, self.records
-        other.feed(NodesSeen(tuple(book.ray for book in state.nodes)))
+        other.see(*(book.ray for book in state.nodes))
         other.feed(Found(tuple(_found(book) for book in state.stations.values() if book.facts is not None)))
         for name, order in other.orders.items():
             other.feed(Asked(order, name, is_recalled=True))
-        other.feed(QuarantinesRecalled(unpack_quarantines(self.records, 1000.0)))
+        other.feed(QuarantinesRecalled(unpack_quarantines(self.records, UTC_S)))
+        for worker, said in self.encoding.items():
+            if state.is_live(worker):  # its first heartbeat
+                other.hear(said)
         for client in state.clients:
             jobs = tuple(JobReport(replace(job.demand, job=name), dict(job.held)) for name, job in client.jobs.items())
             other.feed(Renewed(ClientReport(client.client, client.where, client.sequence + 1, jobs)))
         return other
+
+    def see(self, *nodes: RayNode) -> None:
+        """Have Ray list its nodes."""
+        self.feed(NodesSeen(nodes, UTC_S + self.now_s))
+
+    def hear(self, said: Encoding) -> None:
+        """Have a worker's heartbeat tell of its encoder sessions, and of the last refusal."""
+        before = self.encoding.get(said.worker, Encoding(said.worker, 0))
+        last = said.refused_at if said.refused_at is not None else before.refused_at
+        self.encoding[said.worker] = replace(said, refused_at=last)
+        self.feed(said)
 
     def knowledge(self) -> dict[str, Any]:
         """Return what a supervisor must know: nodes, devices, workers, clients and what they hold."""
@@ -93,10 +111,12 @@ class Kept(World):
                 if record.quarantine is not None
             },
             "workers": {
-                book.worker: (book.ready_slots, book.device, book.reserved_cores)
+                book.worker: (book.ready_slots, book.device, book.reserved_cores, book.encoding)
                 for book in state.stations.values()
                 if book.state is StationState.READY
             },
+            "caps": {device: cap.refused_at for device, cap in state.caps.devices.items()},
+            "drained": {book.ray.node: book.leaves_s for book in state.nodes},
             "jobs": {job.key: (job.demand, job.held) for job in state.clients.jobs()},
             "dead": {client.client: grants_for(state, client.client, self.now_s).dead for client in state.clients},
         }
@@ -116,7 +136,7 @@ class Rebuilt(RuleBasedStateMachine):
         """Begin with three nodes."""
         self.alive = {"a": node("a", 2), "b": node("b", 4), "g": RAY_GPUS}
         self.world = Kept()
-        self.world.feed(NodesSeen(tuple(self.alive.values())))
+        self.world.see(*self.alive.values())
         self.world.say("v", nvenc("j", 40))
         self.faults = 0
 
@@ -155,7 +175,7 @@ class Rebuilt(RuleBasedStateMachine):
     def node_dies(self) -> None:
         """A node dies."""
         del self.alive["a"]
-        self.world.feed(NodesSeen(tuple(self.alive.values())))
+        self.world.see(*self.alive.values())
 
     @rule(number=st.sampled_from([0, 1]))
     def gpu_fails(self, number: int) -> None:
@@ -167,6 +187,20 @@ class Rebuilt(RuleBasedStateMachine):
             fault = DeviceFault(self.faults, f"g/gpu#{number}:{epoch}", f"f{self.faults}", is_wrong=False, reason="999")
             report = ClientReport("w", "driver w", self.world.sequence, (), faults=(fault,))
             self.world.feed(Renewed(report))
+
+    @rule(number=st.sampled_from([0, 1]), sessions=st.integers(0, 5), refused=st.booleans())
+    def gpu_encodes(self, number: int, sessions: int, *, refused: bool) -> None:
+        """A worker has encoder sessions open, and its driver may refuse one more."""
+        book = self.world.core.state.stations[f"g/gpu#{number}"]
+        if book.state is StationState.READY:
+            self.world.hear(Encoding(book.worker, sessions, sessions if refused else None))
+
+    @rule(notice_s=st.sampled_from([None, 20.0, 500.0]))
+    def node_is_to_leave(self, notice_s: float | None) -> None:
+        """Ray drains a node, with a notice or without."""
+        leaves = None if notice_s is None else UTC_S + self.world.now_s + notice_s
+        self.alive["b"] = replace(self.alive["b"], draining=True, leaves_utc_s=leaves)
+        self.world.see(*self.alive.values())
 
     @rule(seconds=st.sampled_from([0.25, 5.0, 40.0]))
     def time_passes(self, seconds: float) -> None:
