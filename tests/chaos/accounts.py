@@ -79,9 +79,10 @@ def recovery_s(programs: Sequence[Program], struck: Sequence[Struck], number: in
 
 
 def _back_s(programs: Sequence[Program], struck: Struck) -> float | None:
-    """Return when the first segment that ran at the fault was started again."""
-    lost = running(programs[struck.program], struck.at_s)
-    later = programs[struck.program + (struck.fault in ENDS_THE_DRIVER) :]
+    """Return when the first segment that ran at the fault, or when it ended the program, was started again."""
+    ends = struck.fault in ENDS_THE_DRIVER
+    lost = running(programs[struck.program], math.inf if ends else struck.at_s)
+    later = programs[struck.program + ends :]
     starts = (said for program in later for said in program if said.is_start and said.at_s > struck.at_s)
     return next((said.at_s for said in starts if said.event["segment"] in lost), None)
 

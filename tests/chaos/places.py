@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import psutil
 
@@ -28,6 +29,7 @@ MARK = "CODECFLEET_CHAOS_ROUND"
 """In the environment of a round's driver and of all that it starts."""
 GIVEN_BACK_S = 20.0
 LOOK_S = 0.05
+GCS_DOWN_S = 1.0
 DEVICES_WORK = 3
 """After how many segments a device fails at the earliest: a call that hangs sooner has the patience of a first one."""
 _CUT_S = {Fault.NODE_CUT_OFF: 6.0, Fault.NODE_CUT_BRIEFLY: 0.5}
@@ -112,6 +114,9 @@ class Cluster(Place):
             case Fault.NODE_KILLED | Fault.NODE_STOPPED | Fault.NODE_CUT_OFF | Fault.NODE_CUT_BRIEFLY:
                 standing = sorted(set(self.nodes) - self.stopped)
                 self._strike_node(strike.fault, standing[int(strike.choice * len(standing))])
+                return True
+            case Fault.GCS_RESTARTED:
+                self.cluster.restart_control_service(GCS_DOWN_S)
                 return True
             case Fault.SUPERVISOR_KILLED:
                 with suppress(AssertionError):
@@ -209,13 +214,15 @@ def place_of(shape: Shape) -> Iterator[Place]:
         yield Place(shape, own)
         return
     is_split = shape is Shape.SPLIT_NODES
-    with ray_cluster(
-        env={"CODECFLEET_IDLE_S": "4"}, system_config=SWIFT if is_split else {}, apart=is_split
-    ) as cluster:
-        nodes = {cluster.add_node(cpus): cpus for cpus in shape.node_cpus}
-        place = Cluster(shape, cluster.env, cluster, nodes)
-        yield place
-        place.heal()
+    with TemporaryDirectory(dir="/tmp") as kept:
+        env = {"CODECFLEET_IDLE_S": "4"}
+        if shape is Shape.SMALL_NODES:
+            env |= {"RAY_gcs_storage": "rocksdb", "RAY_gcs_storage_path": kept}
+        with ray_cluster(env=env, system_config=SWIFT if is_split else {}, apart=is_split) as cluster:
+            nodes = {cluster.add_node(cpus): cpus for cpus in shape.node_cpus}
+            place = Cluster(shape, cluster.env, cluster, nodes)
+            yield place
+            place.heal()
 
 
 def obstacle(shape: Shape) -> str:

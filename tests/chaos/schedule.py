@@ -46,6 +46,7 @@ class Fault(StrEnum):
     NODE_STOPPED = "node SIGSTOP"
     NODE_CUT_OFF = "node cut off from the network, for 6 s"
     NODE_CUT_BRIEFLY = "node cut off from the network, for 0.5 s"
+    GCS_RESTARTED = "cluster's GCS SIGKILL, started again after 1 s"
     SUPERVISOR_KILLED = "supervisor SIGKILL"
     DRIVER_KILLED = "driver SIGKILL, then the same command"
     DRIVER_TERMINATED = "driver SIGTERM, then the same command"
@@ -82,6 +83,7 @@ ENDS_THE_DRIVER: Final = frozenset(
 _OF_ONE_SHAPE: Final = {
     Fault.RAYLET_KILLED: Shape.PRIVATE,
     Fault.GCS_KILLED: Shape.PRIVATE,
+    Fault.GCS_RESTARTED: Shape.SMALL_NODES,
     Fault.NODE_CUT_OFF: Shape.SPLIT_NODES,
     Fault.NODE_CUT_BRIEFLY: Shape.SPLIT_NODES,
     **dict.fromkeys(OF_A_DEVICE, Shape.SIMULATED_GPUS),

@@ -116,6 +116,10 @@ class RayCluster:
         """Give a node its network back."""
         self._order(rejoin=node)
 
+    def restart_control_service(self, down_s: float) -> None:
+        """Kill Ray's control service (GCS) and start it again; where its state is kept, nodes and actors live on."""
+        self._order(restart=down_s)
+
     def run(self, *arguments: str, timeout_s: float = 120) -> "subprocess.CompletedProcess[str]":
         """Run ``codecfleet`` against the cluster."""
         command: list[str | Path] = [*self.prefix, BIN / "codecfleet", *arguments]
@@ -211,6 +215,11 @@ class _Keeper:
         if self._networks is not None and ("cut" in order or "rejoin" in order):
             state = "down" if "cut" in order else "up"
             self._networks.set_link(self._addresses[order.get("cut") or order["rejoin"]], state)
+            return {}
+        if "restart" in order:
+            self._cluster.head_node.kill_gcs_server()
+            time.sleep(order["restart"])
+            self._cluster.head_node.start_gcs_server()
             return {}
         if "stop" in order:
             for process in _processes(self._nodes[order["stop"]]):
