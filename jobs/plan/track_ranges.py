@@ -13,7 +13,7 @@ from ...actors.decode.decoding import DecodeRange
 from ...actors.media.seeking import AccessPoint
 from ...actors.media.timeline import REORDER_FRAMES
 from ...actors.segment.walk import SEAM_FRAMES
-from ...errors import UsageError
+from ...errors import InputUnreadable, UsageError
 from ..source.index import TrackIndex
 from .cuts import CutReason, choose_cuts
 
@@ -48,6 +48,7 @@ class TrackRanges:
         """Cut a part of a track into segments of about that length; None is the usual one.
 
         Raises:
+            InputUnreadable: nothing of the track is presented.
             UsageError: nothing is presented in that part.
         """
         start, end = _interval(index, start_s, end_s)
@@ -124,6 +125,9 @@ class TrackRanges:
 
 def _interval(index: TrackIndex, start_s: Fraction | None, end_s: Fraction | None) -> tuple[int | None, int | None]:
     """Return the asked-for part in ticks: a picture belongs to it if it is presented at or after the start."""
+    if not len(index.times):
+        message = f"no picture of {index.source} is presented: its edit list leaves all out, or they have no time"
+        raise InputUnreadable(message, "It may be damaged; get a complete one.")
     first = index.first_ticks
     start = None if not start_s else first + ceil(start_s / index.time_base)
     end = None if end_s is None else first + ceil(end_s / index.time_base)

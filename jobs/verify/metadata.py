@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import chain
 from typing import TYPE_CHECKING, cast
 
 import av.error
@@ -259,13 +260,19 @@ def _bitstream_hdr(output: str) -> HdrStatic:
         decoder = cast("VideoCodecContext", CodecContext.create(stream.codec_context.codec.name, "r"))
         decoder.extradata = stream.codec_context.extradata
         with suppress(av.error.FFmpegError):
-            for packet in only(container, stream):
-                copy = cast("Packet[VideoStream]", Packet(packet.size))
-                copy.update(bytes(packet))
-                for frame in decoder.decode(copy):
+            # A film of one picture gives it when it is over.
+            for packet in chain(only(container, stream), [None]):
+                for frame in decoder.decode(None if packet is None else _contents(packet)):
                     found = frame_side_data(frame)
                     return _hdr(found.get("MASTERING_DISPLAY_METADATA"), found.get("CONTENT_LIGHT_LEVEL"))
     return HdrStatic()
+
+
+def _contents(packet: "Packet[Stream]") -> "Packet[VideoStream]":
+    """Return a packet without what its container says of it."""
+    copy = cast("Packet[VideoStream]", Packet(packet.size))
+    copy.update(bytes(packet))
+    return copy
 
 
 def _timecode(container: InputContainer) -> str | None:

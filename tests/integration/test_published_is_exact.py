@@ -1,6 +1,7 @@
 """What a job publishes, ``verify`` calls exact: sources that once parted the two."""
 
 import asyncio
+import struct
 from fractions import Fraction
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import av
 import pytest
 
 from codecfleet import Fleet
-from codecfleet.errors import Unsupported
+from codecfleet.errors import InputUnreadable, Unsupported
 from codecfleet.jobs.report.report import Report
 from codecfleet.jobs.request.spec import TranscodeSpec
 from codecfleet.jobs.verify.job import verify
@@ -195,3 +196,25 @@ def test_a_further_video_track_without_packets(tmp_path: Path) -> None:
     report, verdict = published(source, tmp_path / "out.mp4")
     assert "video-track-dropped" in {warning.code for warning in report.warnings}
     assert verdict.failures == ()
+
+
+def test_hdr_values_of_a_single_picture(tmp_path: Path) -> None:
+    """A decoder gives the only picture at the end; its bitstream's HDR values are found all the same."""
+    display = "mastering-display=G(13250,34500)B(7500,3000)R(34000,16000)WP(15635,16450)L(10000000,1):cll=1000,300"
+    source = make_clip(
+        tmp_path / "one.mkv", Clip(times=(0,), keyframes=frozenset({0}), options=(("x264-params", display),))
+    )
+    _, verdict = published(source, tmp_path / "out.mkv")
+    assert verdict.failures == ()
+    assert "hdr.bitstream" in {check.name for check in verdict.checks}
+
+
+def test_an_edit_list_that_leaves_every_picture_out(tmp_path: Path) -> None:
+    """A film of which nothing is presented is refused as such."""
+    source = make_clip(tmp_path / "film.mp4", Clip(times=constant_times(5), keyframes=frozenset({0})))
+    content = bytearray(source.read_bytes())
+    place = content.index(b"elst") + len(b"elst")
+    struct.pack_into(">I", content, place + 12, 10**6)  # the edit's media time, behind version, count and duration
+    source.write_bytes(content)
+    with pytest.raises(InputUnreadable, match=r"no picture of .* is presented: its edit list"):
+        published(source, tmp_path / "out.mp4")
