@@ -7,6 +7,7 @@
     │                      Unsupported, WouldLose
     ├── WorkError        5: WorkerLost, DeadlineMissed, SegmentFailed, EncoderFailed, ProofFailed, StorageFailed,
     │   │                   FleetUnavailable
+    │   ├── StorageFailed   ObjectStoreFull
     │   ├── WorkerLost      WorkerOutOfMemory, WorkerBroken, ProcessKilled
     │   └── DeviceError     DeviceLost, DeviceMemory, SessionLimit, EngineBusy, EngineUnfit, EngineFailed, EngineHung
     └── Cancelled        130
@@ -40,6 +41,7 @@ __all__ = [
     "JournalRefused",
     "NoVideoTrack",
     "NotEnoughMemory",
+    "ObjectStoreFull",
     "OutputExists",
     "OutputInUse",
     "OutputUnwritable",
@@ -255,6 +257,12 @@ class ProofFailed(WorkError):
 
 class StorageFailed(WorkError):
     """Reading or writing storage failed half-way."""
+
+
+class ObjectStoreFull(StorageFailed):
+    """Ray's object store, and the disk that it spills to, had no room for a result."""
+
+    retry = Retry.ANYWHERE
 
 
 class FleetUnavailable(WorkError):

@@ -24,6 +24,7 @@ from ...errors import (
     DeadlineMissed,
     FleetUnavailable,
     NotEnoughMemory,
+    ObjectStoreFull,
     Unsupported,
     UsageError,
     WorkerBroken,
@@ -64,6 +65,7 @@ SLOTS_MAX = 1024
 _BROKEN = "Run codecfleet doctor on their machine and look at its kernel's log; or run without these devices."
 _AFTER_A_HANG = "Look at the machine it ran on, its load and the storage of the input."
 _AFTER_AN_OOM = "Its work may be submitted again; --workers N runs fewer pieces at a time."
+_NO_ROOM = "Free space where Ray's files lie (RAY_TMPDIR, else /tmp), on the worker's machine and on the fleet's own."
 _AFTER_A_DEATH = "The pool starts another process; the same work may be submitted again."
 WARM_UP = "warm-up"
 """The job for which an eager pool gets its workers before any other."""
@@ -92,6 +94,8 @@ class _PendingWork:
         """Return the error for a failure in Ray other than the worker's death."""
         if failure is LossScope.RESULT:
             return WorkerLost(f"the result of {self.work.label} was lost: {reason}", _AFTER_A_DEATH)
+        if failure is LossScope.ROOM:
+            return ObjectStoreFull(f"Ray has no room for the result of {self.work.label}: {reason}", _NO_ROOM)
         return WorkError(f"{self.work.label} failed in transit: {reason}", "Its result must pickle.")
 
 

@@ -14,6 +14,7 @@ class LossScope(Enum):
 
     PROCESS = "process"  #: the worker process, its node, or the connection to it
     RESULT = "result"  #: only this result: the process lives
+    ROOM = "room"  #: only this result, for which the object store and the disk that it spills to had no room
     CODE = "code"  #: nothing: the remote code raised
 
 
@@ -29,14 +30,19 @@ _PROCESS_GONE = (
 )
 
 
+_NO_ROOM = (exceptions.ObjectStoreFullError, exceptions.OutOfDiskError)
+
+
 def classify(error: BaseException) -> LossScope:
     """Return what is lost when a call of an actor ends in ``error``."""
+    if isinstance(error, _NO_ROOM) or isinstance(getattr(error, "cause", None), _NO_ROOM):
+        return LossScope.ROOM  # the worker's failure to store its result arrives as a RayTaskError
     if isinstance(error, exceptions.RayTaskError):
         return LossScope.CODE
     if isinstance(error, _PROCESS_GONE):
         return LossScope.PROCESS
     if isinstance(error, exceptions.RayError):
-        return LossScope.RESULT  # ObjectLostError and its kin, a full object store, a cancelled call
+        return LossScope.RESULT  # ObjectLostError and its kin, a cancelled call
     return LossScope.CODE
 
 

@@ -47,3 +47,36 @@ def test_tiny_shared_memory_is_no_obstacle(source: Path, tmp_path: Path) -> None
     done = mounted("/dev/shm", "64k", *command)  # noqa: S108 - where Linux keeps it
     assert "code 0" in done.stdout, done.stderr
     assert (tmp_path / "o.mp4").stat().st_size > 0
+
+
+RESULTS = """
+import asyncio, sys
+from codecfleet.cluster.host.hosted_pool import default_pool
+from codecfleet.errors import CodecfleetError
+from codecfleet.testing import works
+
+async def main():
+    async with default_pool(sys.argv[1] if sys.argv[1:] else "local", 2) as pool:
+        async def ask(label, mib):
+            try:
+                return (await pool.submit(works.MakeArray(job="j", label=label, length=mib << 20))).nbytes >> 20
+            except CodecfleetError as error:
+                return f"{type(error).__name__}: {error}"
+        for mib in (60, 160, 1):
+            print(mib, set(await asyncio.gather(*(ask(str(n), mib) for n in range(4)))))
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_a_full_object_store_and_a_full_disk_to_spill_to() -> None:
+    """More results than the store holds take turns; one that fits neither it nor the disk fails, and others go on."""
+    script = 'mount -t tmpfs -o size=140m tmpfs /dev/shm; exec env RAY_TMPDIR=/mnt "$@"'
+    done = mounted("/mnt", "60m", "sh", "-c", script, "sh", sys.executable, "-c", RESULTS)
+    *answers, code = done.stdout.splitlines()
+    assert code == "code 0", done.stderr
+    assert (answers[0], answers[2]) == ("60 {60}", "1 {1}")
+    assert "ObjectStoreFull: Ray has no room for the result of " in answers[1]
+    assert "RAY_TMPDIR" in answers[1]
