@@ -43,7 +43,9 @@ def _make(path: Path) -> Path:
     frames = SEGMENTS * SEGMENT_FRAMES
     keyframes = frozenset(range(0, frames, SEGMENT_FRAMES))
     width, height = SIZE
-    return make_clip(path, Clip(times=constant_times(frames), keyframes=keyframes, width=width, height=height))
+    quick = (("preset", "ultrafast"),)
+    clip = Clip(times=constant_times(frames), keyframes=keyframes, width=width, height=height, options=quick)
+    return make_clip(path, clip)
 
 
 def _undisturbed(kind: Shape, film: Path, folder: Path) -> Film:
