@@ -17,6 +17,8 @@ from .schedule import Round, Shape
 if TYPE_CHECKING:
     from multiprocessing.queues import Queue
 
+CORES_LEAST: Final = 2
+"""Of a round: on one core no NVENC gets work."""
 _TROUBLES: Final = (OSError, AssertionError, LookupError, ValueError, RuntimeError)
 """What a place that could not be made, or fell apart, ends a round with."""
 
@@ -36,9 +38,9 @@ def run_all(
 
 
 def cores_of(lane: int, lanes: int, cores: Sequence[int]) -> set[int]:
-    """Return the cores of a lane: an equal part of all, in a row; shared where there are more lanes than cores."""
-    size = max(1, len(cores) // lanes)
-    first = lane * size % len(cores)
+    """Return the cores of a lane: an equal part of all, in a row; two at least, which lanes share if need be."""
+    size = min(len(cores), max(CORES_LEAST, len(cores) // lanes))
+    first = lane * size % (len(cores) // size * size)
     return set(cores[first : first + size])
 
 

@@ -236,6 +236,8 @@ def obstacle(shape: Shape) -> str:
     if shape is Shape.SIMULATED_GPUS:
         if find_spec("PyNvVideoCodec") is None:
             return "PyNvVideoCodec is not installed"
+        if len(os.sched_getaffinity(0)) == 1:
+            return "on one core no NVENC gets work"
         try:
             built_libraries()
         except BuildError as error:

@@ -49,8 +49,10 @@ def test_every_round_is_in_one_batch_of_its_shape() -> None:
 
 
 def test_lanes_share_the_cores() -> None:
-    """Each lane has cores of its own, as many as the others; where there are too few, one that others have too."""
+    """Each lane has cores of its own, as many as the others; where there are too few, two that others have too."""
     cores = list(range(16))
     assert [cores_of(lane, 8, cores) for lane in (0, 7)] == [{0, 1}, {14, 15}]
     assert cores_of(2, 3, cores) == set(range(10, 15))
-    assert cores_of(3, 4, [5, 6]) == {6}
+    assert [cores_of(lane, 16, cores) for lane in (1, 9)] == [{2, 3}, {2, 3}]
+    assert cores_of(3, 4, [5, 6]) == {5, 6}
+    assert cores_of(3, 4, [5]) == {5}
