@@ -3,14 +3,14 @@
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Generic
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import EncoderFailed
+from ...errors import DeviceError, EncoderFailed, EngineFailed
 from ..decode.decoding import DecodeRange, PictureT
 from ..device.work import Work, WorkContext
 from ..encode.session import EncodedPacket, EncoderSession
@@ -25,7 +25,10 @@ from .walk import SegmentTally, SegmentWalk, decode_on_first
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class EncodedSegment:
-    """One encoded segment. Arrays have one entry per packet, in decoding order; times are ticks of the source."""
+    """One encoded segment. Arrays have one entry per packet, in decoding order; times are ticks of the source.
+
+    ``device_fault`` says how its device's decoder failed on it before software decoded it; "" where none did.
+    """
 
     segment: int
     pts_ticks: NDArray[np.int64]
@@ -37,6 +40,7 @@ class EncodedSegment:
     resized: Mapping[tuple[int, int], int]
     encode_s: float
     wall_s: float
+    device_fault: str = ""
 
     @property
     def frames_out(self) -> int:
@@ -79,6 +83,12 @@ class EncodeSegment(Work[EncodedSegment]):
             Cancelled: the work was cancelled.
         """
         frames_done = context.frames_done
+        faults: list[str] = []
+
+        def start_over(error: DeviceError) -> None:
+            context.start_over(frames_done)
+            faults.extend([error.message] if isinstance(error, EngineFailed) else [])
+
         # Work that runs alone is there to show what it does to a device.
         require_device = self.require_device or self.constraints.alone
         with encode_paths(
@@ -88,11 +98,10 @@ class EncodeSegment(Work[EncodedSegment]):
             require_device=require_device,
             software=self.constraints.software,
         ) as paths:
-            return decode_on_first(
-                paths,
-                lambda path, fallback: _Run(self, context, path, fallback).result(),
-                lambda: context.start_over(frames_done),
+            result = decode_on_first(
+                paths, lambda path, fallback: _Run(self, context, path, fallback).result(), start_over
             )
+        return replace(result, device_fault=faults[0]) if faults else result
 
 
 class _Run(Generic[PictureT]):

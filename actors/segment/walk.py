@@ -189,14 +189,14 @@ def _hash_on(path: DecodePath[PictureT], stack: ExitStack) -> Callable[[int, Any
 def decode_on_first(
     paths: Iterable[DecodePath[Any]],
     decode: Callable[[DecodePath[Any], str], ResultT],
-    start_over: Callable[[], object] = bool,
+    start_over: Callable[[DeviceError], object] = bool,
 ) -> ResultT:
     """Return the result of ``decode`` on the first path whose decoder does not give up.
 
     Args:
         paths: the best first; one at least.
         decode: walks a segment on a path; the text says why not on a better one.
-        start_over: called before ``decode`` is called again.
+        start_over: called with why a decoder gave up, before ``decode`` is called again.
 
     Raises:
         DeviceError: the last path's decoder gave up, or the device is lost.
@@ -210,5 +210,6 @@ def decode_on_first(
         except _GaveUp as gave_up:
             if not left:
                 raise gave_up.error from gave_up.error.__cause__
-            fallback = gave_up.error.message
-        start_over()
+            error = gave_up.error
+        fallback = error.message
+        start_over(error)

@@ -103,6 +103,9 @@ class ConnectedPool(Pool):
     def found_wrong(self, job: str, label: str, reason: str) -> None:
         self._started().found_wrong(job, label, reason)
 
+    def found_doubtful(self, job: str, label: str, reason: str) -> None:
+        self._started().found_doubtful(job, label, reason)
+
     async def progress(self, job: str) -> Mapping[str, int]:
         return {} if self._pool is None else await self._pool.progress(job)
 

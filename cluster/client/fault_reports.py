@@ -40,11 +40,11 @@ class FaultReports:
         if work.constraints.alone and isinstance(error, DeviceError) and error.retry is Retry.ELSEWHERE:
             self._add(worker, work.file, error.message, is_wrong=False)
 
-    def found_wrong(self, job: str, label: str, reason: str) -> None:
-        """The last result of this piece of work failed a check of its job."""
+    def found_wrong(self, job: str, label: str, reason: str, *, is_doubtful: bool = False) -> None:
+        """The last result of this piece of work failed a check of its job, or only puts its device in doubt."""
         worker, file = self._places.get((job, label), ("", ""))
         if worker:
-            self._add(worker, file, reason, is_wrong=True)
+            self._add(worker, file, reason, is_wrong=not is_doubtful, is_doubtful=is_doubtful)
 
-    def _add(self, worker: str, file: str, reason: str, *, is_wrong: bool) -> None:
-        self._faults.append(DeviceFault(next(self._numbers), worker, file, is_wrong, reason))
+    def _add(self, worker: str, file: str, reason: str, *, is_wrong: bool, is_doubtful: bool = False) -> None:
+        self._faults.append(DeviceFault(next(self._numbers), worker, file, is_wrong, reason, is_doubtful))

@@ -299,6 +299,10 @@ class LeasedPool(Pool):
         self._faults.found_wrong(job, label, reason)
         self._lease_renewal.report_soon()
 
+    def found_doubtful(self, job: str, label: str, reason: str) -> None:
+        self._faults.found_wrong(job, label, reason, is_doubtful=True)
+        self._lease_renewal.report_soon()
+
     async def stations(self, job: str) -> Mapping[str, str]:
         return self._leases.stations(job)
 

@@ -96,6 +96,10 @@ class Pool(ABC):
         """Report that the last result of this piece of work failed a check; a pool without devices ignores it."""
         del job, label, reason
 
+    def found_doubtful(self, job: str, label: str, reason: str) -> None:
+        """Report that this work's last result puts its device in doubt; a pool without devices ignores it."""
+        del job, label, reason
+
     @abstractmethod
     async def stations(self, job: str) -> Mapping[str, str]:
         """Return where each running piece of work of ``job`` runs, by label, whether its worker answers or not."""

@@ -144,6 +144,9 @@ class HostedPool(Pool):
     def found_wrong(self, job: str, label: str, reason: str) -> None:
         self._tell("found_wrong", job, label, reason)
 
+    def found_doubtful(self, job: str, label: str, reason: str) -> None:
+        self._tell("found_doubtful", job, label, reason)
+
     async def aclose(self) -> None:
         """End the host with everything that it started; one that is still starting is killed. Idempotent."""
         if self._closing is None:

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from ...actors.decode.decoding import SOFTWARE
 from ...actors.device.work import Work
 from ...actors.segment.encoding import EncodedSegment, EncodeSegment
 from ...actors.tracks.audio import EncodedTrack
@@ -188,6 +189,7 @@ class TrackRun:
             self._pool.found_wrong(self._job, self._segment_work(run).label, wrong)
             return Lost(run.segment, EncoderFailed(wrong, "It is encoded again."), attempt=run.attempt)
         self._check_damage(run, result)
+        self._tell_doubts(run, result)
         await self._put(run, result)
         await self._events.emit(
             SegmentFinished,
@@ -197,6 +199,17 @@ class TrackRun:
             wall_s=result.wall_s,
         )
         return self._finished(run, result)
+
+    def _tell_doubts(self, run: Run, result: EncodedSegment) -> None:
+        """Report what puts a device in doubt: software decoded without damage what it could not; or seams differ on."""
+        if result.device_fault and not result.tally.damaged:
+            self._pool.found_doubtful(self._job, self._segment_work(run).label, result.device_fault)
+        before = self._latest.get(run.segment)
+        if before is None or run.segment not in self._spooled or not run.entry_moves > before.entry_moves > 0:
+            return
+        if self._spooled[run.segment].facts.tally.decoded_by != SOFTWARE.name:
+            reason = f"segment {run.segment} was decoded from further back, and its pictures still differ at the cut"
+            self._pool.found_doubtful(self._job, self._segment_work(before).label, reason)
 
     def _check_damage(self, run: Run, result: EncodedSegment) -> None:
         if self._plan.spec.strict and result.tally.damaged:

@@ -1,8 +1,10 @@
 """Puts devices into quarantine, by their identity, and brings back those that pass a trial."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from ...placement.model.inventory import Device, DeviceState
+from ...probes.report.engines import Engine
 from ..state.events import Effect, KeepQuarantines, Note
 from ..state.messages import DeviceFault
 from ..state.nodes import NodeBook
@@ -14,10 +16,14 @@ from ..state.quarantine import (
     due_now,
     is_due,
     put_away,
+    suspected,
     trial_failed,
     trial_passed,
     why_faulty,
+    why_guilty,
     why_not_passed,
+    why_suspect,
+    with_doubt,
     with_fault,
 )
 from ..state.state import SupervisorState
@@ -59,6 +65,11 @@ def take_trials(state: SupervisorState, book: NodeBook, now_s: float) -> list[Ef
         record = book.record_of(device.device)
         if record.quarantine is None and device.state is DeviceState.QUARANTINED:
             effects += quarantine(state, book, device, Blame(Cause.POLL, device.state_reason, now_s))
+        elif record.suspicion and record.quarantine is None:
+            reason = why_guilty(record, device)
+            state.nodes.quarantines.records[book.key_of(device.device)] = replace(record, suspicion="")
+            blame = Blame(Cause.FAULTS, reason, now_s, engines=frozenset({Engine.NVDEC}))
+            effects += quarantine(state, book, device, blame) if reason else []
         elif record.quarantine is not None and _may_be_tried(state, book, device, now_s):
             reason = why_not_passed(record.quarantine, device)
             effects += _failed(state, book, device, reason, now_s) if reason else _passed(state, book, device, now_s)
@@ -88,7 +99,8 @@ def take_faults(state: SupervisorState, faults: Iterable[DeviceFault], now_s: fl
         found = None if book is None else next((each for each in book.gpus if each.device == device), None)
         if book is not None and found is not None and book.quarantine_of(device) is None:
             said = DeviceFailure(file=fault.file, is_wrong=fault.is_wrong, reason=fault.reason, at_s=now_s)
-            effects += _take_fault(state, book, found, said)
+            take = _take_doubt if fault.is_doubtful else _take_fault
+            effects += take(state, book, found, said)
     return effects
 
 
@@ -98,6 +110,17 @@ def _take_fault(state: SupervisorState, book: NodeBook, device: Device, fault: D
     quarantines.records[book.key_of(device.device)] = record
     reason = why_faulty(record.faults, quarantines.suspects())
     return quarantine(state, book, device, Blame(Cause.FAULTS, reason, fault.at_s)) if reason else []
+
+
+def _take_doubt(state: SupervisorState, book: NodeBook, device: Device, doubt: DeviceFailure) -> list[Effect]:
+    """Try a device that is in doubt for several files: only a trial tells it from odd files and bad neighbours."""
+    record = with_doubt(book.record_of(device.device), doubt)
+    reason = "" if book.is_probing(doubt.at_s) else why_suspect(record)
+    kept = suspected(record, reason, doubt.at_s) if reason else record
+    state.nodes.quarantines.records[book.key_of(device.device)] = kept
+    if not reason:
+        return []
+    return [Note(f"{named(state, device)} is tried: {reason}"), book.probe_again(doubt.at_s, from_scratch=False)]
 
 
 def resolved(book: NodeBook, identity: str) -> str:

@@ -22,13 +22,17 @@ class JobReport:
 
 @dataclass(frozen=True, slots=True)
 class DeviceFault:
-    """A worker's device failed, or gave a wrong result, for one ``file``; ``number`` grows with each of a client."""
+    """A worker's device failed, or gave a wrong result, for one ``file``; ``number`` grows with each of a client.
+
+    ``is_doubtful``: the file, or work beside it, may as well be the cause.
+    """
 
     number: int
     worker: str
     file: str
     is_wrong: bool
     reason: str
+    is_doubtful: bool = False
 
 
 @dataclass(frozen=True, slots=True)

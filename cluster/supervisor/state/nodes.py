@@ -78,10 +78,13 @@ class NodeBook:
         """Whether a probe is under way."""
         return self.probing_since_s is not None and now_s - self.probing_since_s < PROBE_AGAIN_S
 
-    def probe_again(self, now_s: float) -> Probe:
-        """Return the order of another probe, which is under way from now on."""
+    def probe_again(self, now_s: float, *, from_scratch: bool = True) -> Probe:
+        """Return the order of another probe, which is under way from now on.
+
+        Not ``from_scratch``, it has each GPU decode one frame, and no NVENC takes a session.
+        """
         self.probing_since_s = now_s
-        return Probe(self.ray.node, again=True)
+        return Probe(self.ray.node, again=from_scratch)
 
     @property
     def state(self) -> DeviceState:

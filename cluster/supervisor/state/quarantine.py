@@ -20,6 +20,8 @@ FILES_FAILED: Final = 3
 """Sessions that failed for this many different files show that the device is to blame."""
 FILES_WRONG: Final = 2
 """Wrong results for this many different files show the same."""
+FILES_DOUBTFUL: Final = 3
+"""Doubtful results for this many different files are a reason for a trial."""
 
 
 class Cause(Enum):
@@ -32,12 +34,16 @@ class Cause(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Blame:
-    """Why a device enters quarantine, and when; ``until_uncordon``: no trial can tell that it is well again."""
+    """Why a device enters quarantine, and when; ``until_uncordon``: no trial can tell that it is well again.
+
+    ``engines`` are those that failed, which no probe shows at work any more.
+    """
 
     cause: Cause
     reason: str
     at_s: float
     until_uncordon: bool = False
+    engines: frozenset[Engine] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,12 +73,19 @@ class Quarantine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceRecord:
-    """What is held against a device. ``times`` counts its rests in a row, ``returned_s`` is when the last one ended."""
+    """What is held against a device. ``times`` counts its rests in a row, ``returned_s`` is when the last one ended.
+
+    ``doubts`` were found since its last trial for doubts, which was ordered at ``tried_s``; ``suspicion`` is why, while
+    it lasts.
+    """
 
     quarantine: Quarantine | None = None
     times: int = 0
     returned_s: float | None = None
     faults: tuple[DeviceFailure, ...] = ()
+    doubts: tuple[DeviceFailure, ...] = ()
+    suspicion: str = ""
+    tried_s: float | None = None
 
 
 CLEAN: Final = DeviceRecord()
@@ -119,7 +132,7 @@ def put_away(record: DeviceRecord, blame: Blame, device: Device, rest_s: float) 
         since_s=blame.at_s,
         rest_until_s=blame.at_s + back_off_s(rest_s, times),
         until_uncordon=blame.until_uncordon,
-        engines=working_engines(device),
+        engines=working_engines(device) | blame.engines,
     )
     return DeviceRecord(quarantine=found, times=times + 1)
 
@@ -163,6 +176,34 @@ def with_fault(record: DeviceRecord, fault: DeviceFailure) -> DeviceRecord:
         if fault.at_s - each.at_s < FAULT_KEPT_S and (each.file, each.is_wrong) != (fault.file, fault.is_wrong)
     )
     return replace(record, faults=(*kept, fault))
+
+
+def with_doubt(record: DeviceRecord, doubt: DeviceFailure) -> DeviceRecord:
+    """Return the record with one more doubt; for a while after a trial that cleared the device none counts."""
+    if record.tried_s is not None and doubt.at_s - record.tried_s < FAULT_KEPT_S:
+        return record
+    kept = tuple(each for each in record.doubts if doubt.at_s - each.at_s < FAULT_KEPT_S and each.file != doubt.file)
+    return replace(record, doubts=(*kept, doubt))
+
+
+def why_suspect(record: DeviceRecord) -> str:
+    """Return why a device must be tried, "" while it need not."""
+    if len(record.doubts) < FILES_DOUBTFUL:
+        return ""
+    return f"software had to take over for {len(record.doubts)} different files, last: {record.doubts[-1].reason}"
+
+
+def suspected(record: DeviceRecord, reason: str, now_s: float) -> DeviceRecord:
+    """Return the record of a device that is tried for its doubts from now on."""
+    return replace(record, doubts=(), suspicion=reason, tried_s=now_s)
+
+
+def why_guilty(record: DeviceRecord, probed: Device) -> str:
+    """Return why the trial of a suspected device condemns it; "" where it decoded, or could not be tried."""
+    own = [trial for trial in probed.trials if trial.engine is Engine.NVDEC and trial.how is How.TRIED]
+    if not record.suspicion or not own or any(trial.works for trial in own):
+        return ""
+    return f"{record.suspicion}; and in a trial: {own[0].reason}"
 
 
 def why_faulty(faults: Iterable[DeviceFailure], suspects: frozenset[str]) -> str:

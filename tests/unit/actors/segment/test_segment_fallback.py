@@ -92,6 +92,7 @@ def test_software_starts_over_where_the_device_fails(source: Path, after: int) -
     found = work.run(context)
     assert content(found) == content(wanted)
     assert (found.tally.decoded_by, found.tally.fallback) == ("software", "it gave up")
+    assert (found.device_fault, wanted.device_fault) == ("it gave up", "")
     assert context.frames_done == 100 + wanted.frames_out
     assert (found.tally.failed_packets, found.tally.corrupt_frames) == (0, 0)
 
@@ -114,7 +115,7 @@ def test_what_nvdec_may_not_decode_says_why(tmp_path: Path) -> None:
     device = SurfaceDecoder()
     found = work.run(WorkContext(device=device_with(device)))
     assert content(found) == content(work.run(WorkContext()))
-    assert (found.tally.decoded_by, device.pictures) == ("software", 0)
+    assert (found.tally.decoded_by, device.pictures, found.device_fault) == ("software", 0, "")
     assert "interlaced" in found.tally.fallback
 
 

@@ -200,7 +200,7 @@ def test_the_first_path_that_does_not_give_up_decodes(
         return walked(source, path=path)[1].tally().frames
 
     def run() -> int:
-        return decode_on_first(paths, decode, lambda: restarts.append(len(tried)))
+        return decode_on_first(paths, decode, lambda _: restarts.append(len(tried)))
 
     if (error := errors[used]) is None:
         assert run() == FRAMES

@@ -4,6 +4,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
+import pytest
+
 from codecfleet import Fleet
 from codecfleet.actors.device.work import Constraints, Work
 from codecfleet.actors.segment.encoding import EncodedSegment
@@ -15,6 +17,7 @@ from codecfleet.testing import LocalPool, works
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 
 ResultT = TypeVar("ResultT")
+LAST = 2
 
 
 class Lying(LocalPool):
@@ -50,6 +53,79 @@ async def test_a_miscounted_segment_is_encoded_again(tmp_path: Path) -> None:
     assert "frames and gave" in pool.told[0]
 
 
+class Falling(LocalPool):
+    """Says that the device's decoder failed on each segment, before software did it."""
+
+    def __init__(self, *, is_damaged: bool) -> None:
+        super().__init__(1)
+        self.first_damaged_packet = 3 if is_damaged else None
+        self.told: list[str] = []
+
+    async def submit(self, work: Work[ResultT]) -> ResultT:
+        """Run work, and add that to segments."""
+        result = await super().submit(work)
+        if not isinstance(result, EncodedSegment):
+            return result
+        tally = replace(result.tally, first_damaged_packet=self.first_damaged_packet)
+        return replace(result, tally=tally, device_fault="NVDEC broke off")  # type: ignore[return-value]
+
+    def found_doubtful(self, job: str, label: str, reason: str) -> None:
+        """Note the report."""
+        assert job
+        assert label
+        self.told.append(reason)
+
+
+@pytest.mark.parametrize("is_damaged", [False, True])
+async def test_a_device_whose_work_software_did_is_in_doubt(tmp_path: Path, *, is_damaged: bool) -> None:
+    """Unless the source is damaged there: then it is to blame."""
+    source = tmp_path / "in.mkv"
+    make_clip(source, Clip(times=constant_times(50)))
+    pool = Falling(is_damaged=is_damaged)
+    async with Fleet(pool=pool) as fleet:
+        await (await fleet.transcode(TranscodeSpec(source=str(source), output=str(tmp_path / "out.mkv"))))
+    assert set(pool.told) == (set() if is_damaged else {"NVDEC broke off"})
+
+
+class Differing(LocalPool):
+    """Says that the last segment begins with other pictures than the one before it ends with, ``lies`` times."""
+
+    def __init__(self, lies: int) -> None:
+        super().__init__(1)
+        self.lies = lies
+        self.told: list[str] = []
+
+    async def submit(self, work: Work[ResultT]) -> ResultT:
+        """Run work, and falsify the first picture of the last segment, as if a device had decoded it."""
+        result = await super().submit(work)
+        if not isinstance(result, EncodedSegment) or result.segment != LAST or not self.lies:
+            return result
+        self.lies -= 1
+        tally = replace(result.tally, seam_before=result.tally.seam_before[::-1], decoded_by="nvdec")
+        return replace(result, tally=tally)  # type: ignore[return-value]
+
+    def found_doubtful(self, job: str, label: str, reason: str) -> None:
+        """Note the report."""
+        assert job
+        assert label
+        self.told.append(reason)
+
+
+@pytest.mark.parametrize(("lies", "told"), [(1, 0), (2, 1), (3, 2)])
+async def test_a_device_whose_pictures_go_on_differing_at_a_cut_is_in_doubt(
+    tmp_path: Path, lies: int, told: int
+) -> None:
+    """A first difference is an open GOP's; one that stays when decoding began further back may be the device's."""
+    source = tmp_path / "in.mkv"
+    make_clip(source, Clip(times=constant_times(75), keyframes=frozenset(range(0, 75, 5))))
+    pool = Differing(lies)
+    spec = TranscodeSpec(source=str(source), output=str(tmp_path / "out.mkv"), segment_s=1)
+    async with Fleet(pool=pool) as fleet:
+        await (await fleet.transcode(spec))
+    assert len(pool.told) == told
+    assert all("still differ at the cut" in each for each in pool.told)
+
+
 def test_only_faults_of_a_device_are_reported() -> None:
     """One lost under work that was alone is; who breaks a shared one is not known, and a limit says nothing."""
     reports, beside = FaultReports(), works.Count(job="j", label="a")
@@ -61,7 +137,9 @@ def test_only_faults_of_a_device_are_reported() -> None:
     reports.ended(work, "n/gpu#0:1", failed(DeviceLost("999")))
     reports.found_wrong("j", "a", "a frame too few")
     reports.found_wrong("j", "unknown", "never ran")
-    assert [(each.number, each.worker, each.file, each.is_wrong) for each in reports.recent] == [
-        (1, "n/gpu#0:1", "j", False),
-        (2, "n/gpu#0:1", "j", True),
+    reports.found_wrong("j", "a", "software did it", is_doubtful=True)
+    assert [(each.number, each.worker, each.file, each.is_wrong, each.is_doubtful) for each in reports.recent] == [
+        (1, "n/gpu#0:1", "j", False, False),
+        (2, "n/gpu#0:1", "j", True, False),
+        (3, "n/gpu#0:1", "j", False, True),
     ]

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from codecfleet.cluster.placement.model.inventory import DeviceState
+from codecfleet.cluster.placement.model.inventory import DeviceState, Node
+from codecfleet.cluster.probes.report.engines import Engine, Trial
 from codecfleet.cluster.probes.report.gpu_identity import NamedGpu, ShownGpus
 from codecfleet.cluster.supervisor.core.granting import grants_for
 from codecfleet.cluster.supervisor.state.events import (
@@ -28,6 +29,7 @@ from codecfleet.cluster.supervisor.status.status import status_of
 
 from ..core_worlds import World, gpu_node, nvenc
 
+ERROR = "CUDA error 999"
 UUIDS = ("GPU-0", "GPU-1", "GPU-2", "GPU-3")
 
 
@@ -199,14 +201,64 @@ def test_a_job_that_needs_a_gpu_hears_at_once_that_none_is_left(world: Lowest) -
     assert grants.broken["j"].startswith("every GPU is in quarantine: its sessions failed for 3 different files")
 
 
+def _nvdec_fails(world: Lowest, uuid: str) -> Node:
+    """Return the node as a probe finds it in which this GPU decodes nothing."""
+    gpus = [
+        replace(device, trials=tuple(_failed_nvdec(trial) for trial in device.trials))
+        if device.device == uuid
+        else device
+        for device in world.probed.devices
+    ]
+    return replace(world.probed, devices=tuple(gpus))
+
+
+def _failed_nvdec(trial: Trial) -> Trial:
+    return replace(trial, works=False, reason="its picture is wrong") if trial.engine is Engine.NVDEC else trial
+
+
+def test_a_gpu_in_doubt_is_tried_and_goes_on_if_it_decodes(world: Lowest) -> None:
+    """Odd files and a bad neighbour make software take over too: they cost no GPU, and one trial in ten minutes."""
+    probes = len(world.probes)
+    _fail(world, *"abc", is_doubtful=True)
+    assert world.probes[probes:] == [Probe("g", again=False)]
+    world.feed(Probed(world.probed))
+    _fail(world, *"defghi", is_doubtful=True)
+    assert (world.quarantined(), len(world.probes)) == (set(), probes + 1)
+    assert world.working() == set(UUIDS)
+
+
+def test_a_gpu_in_doubt_that_fails_its_trial_is_in_quarantine(world: Lowest) -> None:
+    """It stays there until its NVDEC works again, though its NVENC always did."""
+    _fail(world, *"abc", is_doubtful=True)
+    sick = _nvdec_fails(world, UUIDS[0])
+    world.feed(Probed(sick))
+    assert world.quarantined() == {UUIDS[0]}
+    found = status_of(world.core.state, {}, (), world.now_s).devices[0]
+    assert found.reason.endswith("last: CUDA error 999; and in a trial: its picture is wrong")
+    _wait(world, 31)
+    world.feed(Probed(sick))
+    assert world.quarantined() == {UUIDS[0]}
+    _wait(world, 61)
+    world.feed(Probed(world.probed))
+    assert world.quarantined() == set()
+
+
+def test_doubts_of_one_file_are_a_reason_for_nothing(world: Lowest) -> None:
+    """However often it is met."""
+    probes = len(world.probes)
+    for _ in range(10):
+        _fail(world, *"ab", is_doubtful=True)
+    assert (world.quarantined(), len(world.probes)) == (set(), probes)
+
+
 _numbers = iter(range(1, 1_000_000))
 
 
-def _fail(world: Lowest, *files: str, uuid: str = UUIDS[0]) -> None:
+def _fail(world: Lowest, *files: str, uuid: str = UUIDS[0], is_doubtful: bool = False) -> None:
     """Have a client report that sessions of a GPU failed for these files, each report twice."""
     for file in files:
         worker = next(book.worker for book in world.core.state.stations.values() if book.device == uuid)
-        fault = DeviceFault(next(_numbers), worker, file, is_wrong=False, reason="CUDA error 999")
+        fault = DeviceFault(next(_numbers), worker, file, is_wrong=False, reason=ERROR, is_doubtful=is_doubtful)
         for _ in range(2):
             world.sequence += 1
             jobs = (nvenc("j", 400),)
