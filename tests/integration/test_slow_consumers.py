@@ -64,7 +64,7 @@ def test_a_result_keeps_its_slot_until_it_is_written(film: Path) -> None:
 
 
 def test_a_listener_that_comes_late(film: Path) -> None:
-    """Nobody need take a job's events: the job does not wait, and overtaken progress is not kept."""
+    """A job's events need no listener: the job does not wait, and overtaken progress is not kept."""
 
     async def run() -> list[Event]:
         async with Fleet(pool=LocalPool(SLOTS)) as fleet:
