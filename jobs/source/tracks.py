@@ -209,10 +209,16 @@ def _chapters(container: "InputContainer") -> Iterator[Chapter]:
         yield Chapter(chapter["start"] * tick, chapter["end"] * tick, _pairs(chapter["metadata"]))
 
 
+def container_tag(stream: "Stream") -> str:
+    """Return the four letters by which the container names a track's kind; "" where it has none."""
+    number: int = structures(stream)[1].codec_tag
+    letters = number.to_bytes(4, "little").rstrip(b"\0 ").decode("latin-1")
+    return letters if len(letters) == len("avc1") and letters.isprintable() else ""
+
+
 def _track(stream: "Stream", starts: AudioStarts) -> Track:
     context, first = stream.codec_context, starts.first.get(stream.index)
     kind = _kind(stream)
-    letters = structures(stream)[1].codec_tag.to_bytes(4, "little").rstrip(b"\0 ").decode("latin-1")
     rate = getattr(stream, "average_rate", None)
     language = tag_value(stream.metadata.items(), "language") or ""
     audio = _audio(stream, 0 if first is None else first.priming_samples) if kind is TrackKind.AUDIO else None
@@ -221,7 +227,9 @@ def _track(stream: "Stream", starts: AudioStarts) -> Track:
         kind=kind,
         codec=None if context is None else context.codec.canonical_name,
         time_base=Fraction(stream.time_base or 1),
-        tag=letters if len(letters) == len("avc1") and letters.isprintable() else "",
+        tag=container_tag(stream)
+        if len(container_tag(stream)) == len("avc1") and container_tag(stream).isprintable()
+        else "",
         language=language if language.isascii() and language.isprintable() and language not in ("", "und") else None,
         tags=_pairs(stream.metadata),
         disposition=int(stream.disposition),

@@ -90,12 +90,24 @@ def check_audio(source: str, output: str, alignment: Alignment) -> list[Check]:
 
 
 def _check_start(found: Sequence[_Track], alignment: Alignment) -> Check:
-    """Check that the output starts at 0: its first frame or its first sample, whichever is earlier."""
+    """Check that the output starts at 0."""
     if not (alignment.output_is_isobmff or alignment.output_is_matroska):
         return not_applicable("stream.start", "the container starts where its format lets it")
-    sounds = [track.first_sample_s for track in found if track.first_sample_s is not None]
-    start = min([alignment.output_zero_s, *(alignment.output_zero_s + first for first in sounds)])
+    firsts = [(track.first_sample_s, next(iter(track.times_s), None)) for track in found]
+    start = begin_s(alignment.output_zero_s, firsts)
     return check("stream.start", "0 s", f"{float(start):.6f} s", passed=abs(start) <= OFFSET_S)
+
+
+def begin_s(frame_s: Fraction, sounds: Sequence[tuple[Fraction | None, Fraction | None]]) -> Fraction:
+    """Return when a file begins: with its first frame or its first sample, or with a packet that decodes to none.
+
+    Args:
+        frame_s: when its first frame is shown.
+        sounds: of each track its first sample and its first packet, after the first frame; a packet before 0 is hidden.
+    """
+    samples = [frame_s + sample for sample, _ in sounds if sample is not None]
+    packets = [frame_s + packet for _, packet in sounds if packet is not None]
+    return min([frame_s, *samples, *(packet for packet in packets if packet >= 0)])
 
 
 def _read_tracks(url: str, zero_s: Fraction, chosen: Sequence[int] | None) -> list[_Track]:

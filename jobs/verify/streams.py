@@ -11,6 +11,7 @@ from av.subtitles.stream import SubtitleStream
 from av.video.stream import VideoStream
 
 from ...actors.media.opening import demux
+from ..source.tracks import container_tag
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -88,11 +89,9 @@ def covers(container: InputContainer) -> list[VideoStream]:
 
 def data_tracks(container: InputContainer) -> list[Stream]:
     """Return the data tracks, without those that are how QuickTime stores something else: chapter titles, timecode."""
-    found: list[Stream] = [stream for stream in container.streams.data if "timecode" not in stream.metadata]
-    if not container.chapters():
-        return found
-    text = ("text", "bin_data")
-    return [s for s in found if getattr(s, "codec_tag", "") != text[0] and getattr(s, "name", None) != text[1]]
+    hidden = {"tmcd", "text"} if container.chapters() else {"tmcd"}
+    found: list[Stream] = [s for s in container.streams.data if container_tag(s) not in hidden]
+    return [s for s in found if "timecode" not in s.metadata]
 
 
 def only(container: InputContainer, *streams: Stream) -> "Iterator[Packet[Stream]]":

@@ -15,7 +15,7 @@ from codecfleet.jobs.request.spec import TranscodeSpec
 from codecfleet.jobs.verify.job import verify
 from codecfleet.jobs.verify.verdict import Verdict
 from codecfleet.testing import LocalPool
-from codecfleet.testing.clips import Clip, constant_times, make_clip
+from codecfleet.testing.clips import Clip, constant_times, make_clip, picture
 
 from ..fuzz.corpus import with_sound
 from ..fuzz.mutations import boxes
@@ -218,3 +218,22 @@ def test_an_edit_list_that_leaves_every_picture_out(tmp_path: Path) -> None:
     source.write_bytes(content)
     with pytest.raises(InputUnreadable, match=r"no picture of .* is presented: its edit list"):
         published(source, tmp_path / "out.mp4")
+
+
+def test_a_timecode_track_without_a_timecode(tmp_path: Path) -> None:
+    """It is lost as a timecode that has no place in the output, not as a track of data."""
+    source = tmp_path / "film.mov"
+    with av.open(str(source), "w") as film:
+        stream = film.add_stream("libx264", rate=25)
+        stream.width, stream.height = 64, 48
+        stream.metadata["timecode"] = "01:00:00:00"
+        for number in range(5):
+            film.mux(stream.encode(picture(number, 64, 48)))
+        film.mux(stream.encode(None))
+    content = bytearray(source.read_bytes())
+    place = content.rindex(b"stsz") + len(b"stsz")
+    struct.pack_into(">II", content, place + 4, 0, 0)  # samples of no stated size, and none of them
+    source.write_bytes(content)
+    report, verdict = published(source, tmp_path / "out.mp4")
+    assert "timecode-dropped" in {warning.code for warning in report.warnings}
+    assert verdict.failures == ()

@@ -5,7 +5,7 @@ from fractions import Fraction
 import pytest
 
 from codecfleet.jobs.report.report import Warning_
-from codecfleet.jobs.verify.audio import find_run
+from codecfleet.jobs.verify.audio import begin_s, find_run
 from codecfleet.jobs.verify.metadata import _turn
 from codecfleet.jobs.verify.pictures import comparable_format
 from codecfleet.jobs.verify.subtitles import plain_text
@@ -51,6 +51,18 @@ def test_a_raw_bitstream_is_not_asked_for_times() -> None:
     """What a container cannot hold is not applicable, and no failure."""
     checks = check_times([0, 40], MILLISECOND, [None, None], scan(muxer="h264"))
     assert [one.passed for one in checks] == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("frame_ms", "sample_ms", "packet_ms", "begin_ms"),
+    [(0, 5, 5, 0), (23, -23, -23, 0), (23, 0, -23, 0), (0, 0, -23, 0), (23, 10, 10, 23), (0, None, None, 0)],
+)
+def test_a_file_begins_with_what_comes_first(
+    frame_ms: int, sample_ms: int | None, packet_ms: int | None, begin_ms: int
+) -> None:
+    """A packet that decodes to nothing counts, one that lies before 0 is hidden."""
+    sound = tuple(None if each is None else each * MILLISECOND for each in (sample_ms, packet_ms))
+    assert begin_s(frame_ms * MILLISECOND, [(sound[0], sound[1])]) == begin_ms * MILLISECOND
 
 
 def test_the_stream_must_start_with_a_keyframe_hide_nothing_and_run_forward() -> None:
