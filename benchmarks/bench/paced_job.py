@@ -12,7 +12,8 @@ from codecfleet.actors.decode.decoding import PictureHash
 from codecfleet.cluster.client.connected_pool import ConnectedPool
 from codecfleet.cluster.client.pool import Pool
 from codecfleet.cluster.placement.model.demand import plain_demand
-from codecfleet.jobs.board.board import Board, Finished, Run
+from codecfleet.jobs.board.board import Board
+from codecfleet.jobs.board.events import Finished, Run
 from codecfleet.jobs.board.loop import BoardLoop, PoolCapacity
 from codecfleet.jobs.board.waiting import WorkerWait
 from codecfleet.jobs.board.watch import WorkWatch

@@ -13,7 +13,8 @@ from ...cluster.grouping import counted
 from ...cluster.placement.model import Demand
 from ...errors import CodecfleetError, WorkerOutOfMemory
 from ..source.index import TrackIndex
-from .board import Board, Drop, Event, Fail, Finished, Join, Lost, Run, Withdraw, decide, double, start_next
+from .board import Board, decide, double, start_next
+from .events import Drop, Event, Fail, Finished, Join, Lost, Run, Withdraw
 from .threads import consume_exception
 from .waiting import WAITING_S, WorkerWait
 from .watch import WorkWatch

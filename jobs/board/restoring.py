@@ -3,7 +3,9 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
-from .board import Board, BoardSegment, Finished, Join, Run, SegmentState, decide
+from .board import Board, decide
+from .events import Finished, Join, Run
+from .segment import BoardSegment, SegmentState
 
 
 def restored(board: Board, results: Iterable[tuple[Run, Finished]]) -> tuple[Board, list[int]]:

@@ -19,7 +19,8 @@ from ...actors.segment.walk import SEAM_FRAMES, SegmentTally, SegmentWalk, decod
 from ...actors.surfaces.device_frame import DevicePicture, PictureNotes
 from ...actors.surfaces.frames import Frame, frame_bytes
 from ...errors import Cancelled, DeviceError, InputDamaged, Retry, UsageError
-from ..board.board import Began, Board, Delivered, Finished, Lost, Run
+from ..board.board import Board
+from ..board.events import Began, Delivered, Finished, Lost, Run
 from ..board.loop import BoardLoop, Capacity, finished
 from ..board.threads import consume_exception
 from .request import FramesReport

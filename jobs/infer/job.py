@@ -16,7 +16,8 @@ from ...actors.dla.engine import require_dlas
 from ...actors.dla.inference import InferredSegment, read_loadable, warm_networks
 from ...cluster.client.pool import Pool
 from ...errors import CodecfleetError, Unsupported
-from ..board.board import Board, Finished, Run
+from ..board.board import Board
+from ..board.events import Finished, Run
 from ..board.loop import BoardLoop, PoolCapacity, finished
 from ..board.threads import in_thread, shielded, uncancellable
 from ..board.waiting import WorkerWait

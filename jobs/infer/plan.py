@@ -7,7 +7,7 @@ from ...actors.decode.decoding import DecodeRange
 from ...actors.device.work import Blob
 from ...actors.dla.inference import InferSegment, NetworkSettings, PixelRule, WarmNetworks
 from ...cluster.placement.model import Demand, plain_demand
-from ..board.board import Run
+from ..board.events import Run
 from ..plan.track_ranges import PlannedSegment, TrackRanges
 from ..source.index import TrackIndex
 from ..source.source import read_source

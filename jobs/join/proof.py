@@ -11,7 +11,8 @@ import av.error
 from ...actors.media.opening import open_source
 from ...actors.segment.encoding import EncodedSegment
 from ...errors import InputError, ProofFailed
-from ..board.board import Run, seams_agree
+from ..board.board import seams_agree
+from ..board.events import Run
 from ..carry.containers import Container
 from ..report.report import Proof
 from .spool import SpooledSegment

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from ...actors.device.interface import SESSIONS_OPENING
 from ...actors.segment.walk import NAMED_DAMAGED_FRAMES, SegmentTally
-from ..board.board import Run
+from ..board.events import Run
 from ..board.ladder import Attempt
 from ..join.spool import SpooledSegment
 from ..plan.plan import Plan

@@ -13,7 +13,8 @@ from ...actors.segment.encoding import EncodedSegment, EncodeSegment
 from ...actors.tracks.audio import EncodedTrack
 from ...cluster.client.pool import Pool
 from ...errors import CodecfleetError, EncoderFailed, InputDamaged, SegmentFailed
-from ..board.board import Board, Finished, Lost, Run
+from ..board.board import Board
+from ..board.events import Finished, Lost, Run
 from ..board.ladder import Attempt, next_step
 from ..board.loop import BoardLoop, PoolCapacity, finished
 from ..board.restoring import restored

@@ -5,19 +5,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from codecfleet.actors.decode.decoding import PictureHash
 from codecfleet.errors import DeviceLost, EncoderFailed, InputUnreadable, SegmentFailed, WorkerBroken, WorkerLost
-from codecfleet.jobs.board.board import (
-    UNSOUND_MOVES,
-    Board,
-    Fail,
-    Finished,
-    Join,
-    Lost,
-    SegmentState,
-    decide,
-    seams_agree,
-    start_next,
-)
+from codecfleet.jobs.board.board import UNSOUND_MOVES, Board, decide, seams_agree, start_next
+from codecfleet.jobs.board.events import Fail, Finished, Join, Lost
 from codecfleet.jobs.board.ladder import ATTEMPTS
+from codecfleet.jobs.board.segment import SegmentState
 
 
 def seam(cut: int, digest: bytes = b"same") -> tuple[PictureHash, ...]:

@@ -2,7 +2,8 @@
 
 from codecfleet.cluster.placement.model import plain_demand
 from codecfleet.errors import CodecfleetError, WorkerLost, WorkerOutOfMemory
-from codecfleet.jobs.board.board import Board, Finished, Run
+from codecfleet.jobs.board.board import Board
+from codecfleet.jobs.board.events import Finished, Run
 from codecfleet.jobs.board.loop import BoardLoop, PoolCapacity
 from codecfleet.jobs.board.waiting import WorkerWait
 from codecfleet.jobs.request.spec import TranscodeSpec

@@ -25,7 +25,8 @@ from codecfleet.errors import (
     WorkerLost,
     WorkError,
 )
-from codecfleet.jobs.board.board import Board, Fail, Finished, Lost, Run, decide, start_next
+from codecfleet.jobs.board.board import Board, decide, start_next
+from codecfleet.jobs.board.events import Fail, Finished, Lost, Run
 from codecfleet.jobs.board.ladder import ATTEMPTS, LOSSES, Attempt, FaultKind, next_step
 
 GPU = "node/gpu#0:7"

@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 import pytest
 
 from codecfleet.actors.decode.decoding import PictureHash
-from codecfleet.jobs.board.board import Board, Finished, Run, Withdraw, decide, double, start_next
+from codecfleet.jobs.board.board import Board, decide, double, start_next
 from codecfleet.jobs.board.deadlines import LOOK_S, Paces, Seen
+from codecfleet.jobs.board.events import Finished, Run, Withdraw
 from codecfleet.jobs.request.parts import WaitOptions
 
 FRAMES = 250

@@ -9,8 +9,9 @@ import pytest
 
 from codecfleet.actors.decode.decoding import PictureHash
 from codecfleet.errors import DeadlineMissed, SegmentFailed
-from codecfleet.jobs.board.board import Board, Finished, Run
+from codecfleet.jobs.board.board import Board
 from codecfleet.jobs.board.deadlines import Paces
+from codecfleet.jobs.board.events import Finished, Run
 from codecfleet.jobs.board.ladder import ATTEMPTS
 from codecfleet.jobs.board.loop import BoardLoop, Capacity
 from codecfleet.jobs.board.watch import WorkWatch

@@ -14,19 +14,8 @@ from codecfleet.actors.decode.decoding import PictureHash
 from codecfleet.actors.media.values import VideoFormat
 from codecfleet.actors.segment.walk import SegmentTally
 from codecfleet.errors import EngineFailed, ProofFailed
-from codecfleet.jobs.board.board import (
-    Began,
-    Board,
-    Delivered,
-    Drop,
-    Event,
-    Fail,
-    Finished,
-    Join,
-    Lost,
-    decide,
-    start_next,
-)
+from codecfleet.jobs.board.board import Board, decide, start_next
+from codecfleet.jobs.board.events import Began, Delivered, Drop, Event, Fail, Finished, Join, Lost
 from codecfleet.jobs.frames.request import FramesReport
 from codecfleet.jobs.frames.window import FrameWindow, Superseded
 

@@ -8,7 +8,7 @@ import pytest
 from codecfleet.actors.device.work import Blob
 from codecfleet.actors.dla.inference.network import warm_networks
 from codecfleet.errors import InputNotFound, NoVideoTrack, UsageError
-from codecfleet.jobs.board.board import Run
+from codecfleet.jobs.board.events import Run
 from codecfleet.jobs.infer.plan import InferPlan, plan_inference
 from codecfleet.jobs.infer.spec import InferSpec
 from codecfleet.testing.clips import Clip, make_clip

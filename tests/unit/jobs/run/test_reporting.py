@@ -11,7 +11,7 @@ from codecfleet.actors.device.work import WorkContext
 from codecfleet.actors.segment.encoding import EncodedSegment
 from codecfleet.console.text import proof_lines
 from codecfleet.errors import EngineFailed
-from codecfleet.jobs.board.board import Run
+from codecfleet.jobs.board.events import Run
 from codecfleet.jobs.join.spool import SpooledSegment
 from codecfleet.jobs.plan.plan import Plan, plan_transcode
 from codecfleet.jobs.report.report import Proof, Report
