@@ -253,7 +253,7 @@ def default_pool(address: str | None, slots: int | None, *, dlas: int = 0) -> Po
 
     A Ray driver, task, actor or job uses its own connection. Elsewhere no Ray comes into the process.
     """
-    if _holds_ray():
+    if holds_ray():
         from ..client.connected_pool import ConnectedPool  # noqa: PLC0415 - only Ray's own processes need it
 
         return ConnectedPool(address, slots, dlas=dlas)
@@ -267,6 +267,7 @@ def _own_machine() -> Inventory | None:
     return sole_processor()
 
 
-def _holds_ray() -> bool:
+def holds_ray() -> bool:
+    """Return whether this process is a Ray driver, task, actor or job, whose connection is to be used."""
     is_connected = getattr(sys.modules.get("ray"), "is_initialized", bool)
     return is_connected() or "RAY_JOB_CONFIG_JSON_ENV_VAR" in os.environ

@@ -15,8 +15,9 @@ from ..client.client_name import ClientName
 
 _PROGRAM: Final = (
     "import json, runpy, sys; sys.path[:] = json.loads(sys.argv.pop(1)); "
-    "runpy.run_module('codecfleet.cluster.host.program', run_name='__main__')"
+    "runpy.run_module(sys.argv.pop(1), run_name='__main__')"
 )
+HOST: Final = "codecfleet.cluster.host.program"
 _END_S: Final = 5.0
 """How long a killed process may take to end: one that hangs in the kernel never does."""
 _SAID_BYTES: Final = 4096
@@ -30,9 +31,12 @@ class HostProcess(NamedTuple):
     ended: Callable[[], str]
 
 
-def start_process(address: str | None, slots: int | None, dlas: int, name: ClientName) -> HostProcess:
-    """Start a host; the arguments are ``ConnectedPool``'s. The kernel ends it when the calling *thread* ends.
+def start_process(
+    address: str | None, slots: int | None, dlas: int, name: ClientName, *, program: str = HOST
+) -> HostProcess:
+    """Start a host, which runs the module ``program``; the other arguments are ``ConnectedPool``'s.
 
+    The kernel ends it when the calling *thread* ends.
     It has this process's search path for modules, so that results may be of any class that is importable here.
 
     Raises:
@@ -45,7 +49,7 @@ def start_process(address: str | None, slots: int | None, dlas: int, name: Clien
     try:
         with theirs:
             process = subprocess.Popen(  # noqa: S603 - our own program
-                [sys.executable, "-c", _PROGRAM, json.dumps(sys.path), settings],
+                [sys.executable, "-c", _PROGRAM, json.dumps(sys.path), program, settings],
                 pass_fds=(theirs.fileno(),),
                 stdin=subprocess.DEVNULL,
                 stdout=said,

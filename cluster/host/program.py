@@ -17,11 +17,11 @@ from .serving import BEAT_S, PoolServer
 from .wire import Channel
 
 
-def main() -> None:
+def serve(pool_of: Callable[..., ConnectedPool] = ConnectedPool) -> None:
     """Run ``[descriptor, client's process and program, address, slots, dlas, [fleet, number]]``: JSON, one argument."""
     descriptor, client, program, address, slots, dlas, name = json.loads(sys.argv[1])
     end_with(client)
-    pool = ConnectedPool(address, slots, dlas=dlas, name=ClientName(*name))
+    pool = pool_of(address, slots, dlas=dlas, name=ClientName(*name))
     threading.Thread(target=_end_with_ray, args=(pool.lost,), name="codecfleet-watch", daemon=True).start()
     # Ray's workers look for modules beside the program, as if Ray were in the client.
     sys.argv[:] = program
@@ -45,4 +45,4 @@ def _end_with_ray(lost: Callable[[], str]) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    serve()

@@ -3,7 +3,7 @@
 import asyncio
 import os
 from collections.abc import Awaitable, Callable
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 from ...errors import FleetUnavailable, UsageError
 from ..ray.embedded import connect
@@ -59,28 +59,6 @@ async def ask_supervisor(address: str, question: Callable[[Any], Awaitable[T]]) 
 async def read_status(address: str) -> Status | None:
     """Return a cluster's status; None if it has no supervisor, because no job used it lately."""
     return await ask_supervisor(address, lambda actor: actor.status.remote())
-
-
-async def watch_status(
-    address: str, show: Callable[[Status | FleetUnavailable | None], None], every_s: float
-) -> NoReturn:
-    """Show a cluster's status repeatedly over one connection, until cancelled.
-
-    A supervisor that does not answer is shown too: Ray restarts it, and a later call finds it.
-
-    Raises:
-        FleetUnavailable: the cluster cannot be reached at first.
-    """
-    connection = await connect(address)
-    try:
-        while True:
-            try:
-                show(await read_status(address))
-            except FleetUnavailable as error:
-                show(error)
-            await asyncio.sleep(every_s)
-    finally:
-        await connection.close()
 
 
 async def order_node(address: str, order: Order, node: str) -> None:

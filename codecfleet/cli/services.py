@@ -97,9 +97,10 @@ def _plan(spec: "TranscodeSpec", on: "PlanOn") -> Answer:
 def _survey(address: str) -> "Inventory":
     import asyncio
 
-    from ..cluster.operate.probe import survey_cluster
+    from ..cluster.operate.desk import ask_cluster
 
-    return asyncio.run(survey_cluster(address))
+    found: Inventory = asyncio.run(ask_cluster(address, "survey"))
+    return found
 
 
 def _unfinished_spec(work: str) -> "TranscodeSpec":
@@ -143,9 +144,10 @@ def _reports(machines: Machines) -> "Sequence[NodeReport | SilentNode]":
     import asyncio
 
     if machines.address is not None:
-        from ..cluster.operate.probe import probe_cluster
+        from ..cluster.operate.desk import ask_cluster
 
-        return asyncio.run(probe_cluster(machines.address, machines.fresh))
+        probed: Sequence[NodeReport | SilentNode] = asyncio.run(ask_cluster(machines.address, "probe", machines.fresh))
+        return probed
     if machines.fleet is not None:
         from ..cluster.simulated.fleet_file import load_fleet
         from ..testing.fleet.simulated_report import simulated_report
@@ -160,9 +162,10 @@ def _reports(machines: Machines) -> "Sequence[NodeReport | SilentNode]":
 def _status(address: str | None) -> Answer:
     import asyncio
 
-    from ..cluster.operate.supervisor import read_status, require_address
+    from ..cluster.operate.desk import ask_cluster
+    from ..cluster.operate.supervisor import require_address
 
-    return _status_answer(asyncio.run(read_status(require_address(address))))
+    return _status_answer(asyncio.run(ask_cluster(require_address(address), "status")))
 
 
 def _status_answer(status: "Status | FleetUnavailable | None") -> Answer:
@@ -177,7 +180,8 @@ def _status_answer(status: "Status | FleetUnavailable | None") -> Answer:
 
 
 async def _watch(address: str | None, show: Callable[[Answer], None], every_s: float) -> None:
-    from ..cluster.operate.supervisor import require_address, watch_status
+    from ..cluster.operate.supervisor import require_address
+    from ..cluster.operate.watch import watch_status
 
     await watch_status(require_address(address), lambda status: show(_status_answer(status)), every_s)
 
@@ -185,10 +189,11 @@ async def _watch(address: str | None, show: Callable[[Answer], None], every_s: f
 def _order(address: str | None, order: str, node: str) -> Answer:
     import asyncio
 
-    from ..cluster.operate.supervisor import order_node, require_address
+    from ..cluster.operate.desk import ask_cluster
+    from ..cluster.operate.supervisor import require_address
     from ..cluster.supervisor.state import Order
 
-    asyncio.run(order_node(require_address(address), Order(order), node))
+    asyncio.run(ask_cluster(require_address(address), "order", Order(order), node))
     return Answer([f"{order}: {node}"], {"schema": 1, "node": node, "order": order})
 
 

@@ -1,0 +1,108 @@
+"""Questions to a cluster, asked from a process of their own: one that holds Ray's driver dies with its node.
+
+Run as a program, it serves them, over one connection.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any, Final, TypeAlias
+
+from ...errors import FleetUnavailable
+from ..client.client_name import ClientName
+from ..client.connected_pool import ConnectedPool
+from ..host.hosted_pool import holds_ray
+from ..host.link import HostLink, HostLost
+from ..host.process import HostProcess, start_process
+from ..host.program import serve
+from ..ray.embedded import Connection, connect
+from .probe import probe_cluster, survey_cluster
+from .supervisor import order_node, read_status
+
+Ask: TypeAlias = Callable[..., Awaitable[Any]]
+"""Takes the name of a question and its arguments but the address."""
+
+QUESTIONS: Final[Mapping[str, Callable[..., Awaitable[object]]]] = {
+    "status": read_status,
+    "order": order_node,
+    "probe": probe_cluster,
+    "survey": survey_cluster,
+}
+REACH: Final = "reach"
+"""The question whether the cluster lets us in; every other one asks it first."""
+_LOST: Final = "Look at `ray status` on its head node, and at this machine's Ray; then try again."
+
+
+class Desk(ConnectedPool):
+    """Answers questions about the cluster at ``address``; it never starts as a pool."""
+
+    def __init__(self, address: str, slots: int | None = None, *, dlas: int = 0, name: object = None) -> None:
+        del name
+        super().__init__(address, slots, dlas=dlas)
+        self._at = address
+        self._held: Connection | None = None
+
+    async def answer(self, question: str, *arguments: object) -> object:
+        """Answer one; the connection stays open until ``aclose``.
+
+        Raises:
+            CodecfleetError: the question's own.
+        """
+        if self._held is None:
+            self._held = await connect(self._at)
+        return None if question == REACH else await QUESTIONS[question](self._at, *arguments)
+
+    async def aclose(self) -> None:
+        """Release the connection. Idempotent."""
+        held, self._held = self._held, None
+        if held is not None:
+            await held.close()
+        await super().aclose()
+
+
+def _start(address: str) -> HostProcess:
+    return start_process(address, None, 0, ClientName(), program=__name__)
+
+
+@asynccontextmanager
+async def desk_of(address: str, start: Callable[[str], HostProcess] = _start) -> AsyncIterator[Ask]:
+    """Have questions to a cluster answered; in a Ray driver or job by this process itself.
+
+    Raises:
+        FleetUnavailable: the process that holds Ray's driver ended, since its node or control service is gone.
+    """
+    if holds_ray():
+        desk = Desk(address)
+        try:
+            yield desk.answer
+        finally:
+            await desk.aclose()
+        return
+    try:
+        link = HostLink(start(address), lambda *_: None)
+    except OSError as error:
+        message = f"the process that is to hold Ray did not start: {error}"
+        raise FleetUnavailable(message, "Check the limits on memory and processes.") from None
+    is_done = False
+    try:
+        yield partial(link.ask, "answer")
+        is_done = True
+    except HostLost as lost:
+        raise FleetUnavailable(f"the connection to Ray at {address} was lost: {lost}", _LOST) from None
+    finally:
+        await link.close(at_once=not is_done)
+
+
+async def ask_cluster(address: str, question: str, *arguments: object) -> Any:  # noqa: ANN401 - each question's own
+    """Return the answer to one question.
+
+    Raises:
+        FleetUnavailable: the cluster cannot be reached, or was lost meanwhile.
+        CodecfleetError: the question's own.
+    """
+    async with desk_of(address) as ask:
+        return await ask(question, *arguments)
+
+
+if __name__ == "__main__":
+    serve(Desk)

@@ -1,0 +1,68 @@
+"""Commands about a cluster whose Ray dies while they ask."""
+
+import asyncio
+import socket
+from contextlib import suppress
+
+import psutil
+import pytest
+
+from codecfleet.cli.app import run as command_line
+from codecfleet.cluster.operate.desk import REACH, desk_of
+from codecfleet.errors import FleetUnavailable
+
+from .ray_cluster import RayCluster, ray_cluster
+
+
+def test_the_process_that_asks_may_die() -> None:
+    """The program lives on, and the error names the cluster, the cause and what to do."""
+
+    async def ask(address: str) -> None:
+        async with desk_of(address) as asked:
+            asking = asyncio.ensure_future(asked(REACH))
+            # Its process is there; before it has an answer, it dies as Ray lets a driver die.
+            (process,) = psutil.Process().children()
+            process.kill()
+            await asking
+
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(FleetUnavailable, match="was lost: it was killed by SIGKILL") as caught:
+            asyncio.run(ask(address))
+    assert address in str(caught.value)
+    assert caught.value.exit_code == 5
+    assert psutil.Process().children() == []
+
+
+@pytest.mark.parametrize("command", [["status"], ["doctor"], ["drain", "node"]])
+def test_an_address_where_nothing_listens(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """What the other process finds wrong is told as ever, in one line, with exit code 5."""
+    assert command_line([*command, "--address", "127.0.0.1:1"]) == 5
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("codecfleet: error: no Ray answers at 127.0.0.1:1: ")
+    assert err.count("\n") == 1
+
+
+def is_control_service_of(cluster: RayCluster, process: psutil.Process) -> bool:
+    """Return whether this process is the cluster's control service."""
+    with suppress(psutil.Error):
+        return process.name() == "gcs_server" and str(cluster.folder) in " ".join(process.cmdline())
+    return False
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_the_control_service_dies_under_a_watch() -> None:
+    """With the control service killed, ``status --watch`` ends with exit code 5 and one line, not with Ray's words."""
+    with ray_cluster(1) as cluster:
+        assert cluster.run("doctor", "--address", cluster.address).returncode in (0, 1)
+        watching = cluster.start("status", "--watch", "--json")
+        assert watching.stdout is not None
+        assert watching.stdout.readline()
+        (control,) = [each for each in psutil.process_iter() if is_control_service_of(cluster, each)]
+        control.kill()
+        _, err = watching.communicate(timeout=120)
+    assert watching.returncode == 5, err
+    (line,) = err.splitlines()
+    assert line.startswith(f"codecfleet: error: the connection to Ray at {cluster.address} was lost: ")
