@@ -57,8 +57,8 @@ class WorkContext:
 class Constraints:
     """Where and how a piece of work is to run; the default leaves it to the pool.
 
-    ``alone``: in a process that runs nothing else meanwhile. ``avoid``: workers whose stations run it only if there
-    is nowhere else. ``same_kind_as``: a worker on whose kind of device it is to run, if one comes in time; "" for any
+    ``alone``: in a process that runs nothing else meanwhile. ``avoid``: stations that run it only if no other
+    has any slots. ``same_kind_as``: a worker on whose kind of device it is to run, if one comes in time; "" for any
     kind. ``software``: why no device may decode it, "" where one may.
     """
 
@@ -76,14 +76,12 @@ class Work(ABC, Generic[ResultT]):
     """One unit of work: a frozen, picklable value that knows how to run itself on one worker.
 
     ``job`` and ``label`` name it in progress and errors; (job, label) is unique while it runs. It never runs on the
-    station where the job's work ``apart_from`` runs meanwhile; "" for none. It avoids stations as long as others have
-    any slots.
+    station where the job's work ``apart_from`` runs meanwhile; "" for none.
     """
 
     job: str
     label: str
     apart_from: str = ""
-    avoid: frozenset[str] = frozenset()
     constraints: Constraints = UNCONSTRAINED
 
     @property

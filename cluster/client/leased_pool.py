@@ -271,7 +271,7 @@ class LeasedPool(Pool):
         try:
             self._refuse_if_unrecoverable()
             queued = self._leases.submitted(
-                task, work.job, work.label, apart_from=work.apart_from, avoid=work.avoid, constraints=work.constraints
+                task, work.job, work.label, apart_from=work.apart_from, constraints=work.constraints
             )
             self._carry_out(queued)
             self._lease_renewal.report_soon()

@@ -12,8 +12,8 @@ from typing import TypeAlias
 
 from ...actors.device.work import UNCONSTRAINED, Constraints
 from ..supervisor.state.messages import Grants
-from ..supervisor.state.stations import engine_of, station_of
 from ..worker.lone_runs import LONE_MAX
+from ..worker_names import engine_of, station_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,6 @@ class _Job:
     waiting: deque[int] = field(default_factory=deque)
     labels: dict[int, str] = field(default_factory=dict)
     apart_from: dict[int, str] = field(default_factory=dict)
-    avoid: dict[int, frozenset[str]] = field(default_factory=dict)
     constraints: dict[int, Constraints] = field(default_factory=dict)
     running: dict[int, str] = field(default_factory=dict)
 
@@ -70,7 +69,6 @@ class _Job:
         self.labels.pop(task, None)
         self.constraints.pop(task, None)
         self.apart_from.pop(task, None)
-        self.avoid.pop(task, None)
 
 
 class Leases:
@@ -135,7 +133,6 @@ class Leases:
         label: str = "",
         *,
         apart_from: str = "",
-        avoid: frozenset[str] = frozenset(),
         constraints: Constraints = UNCONSTRAINED,
     ) -> list[Effect]:
         """Queue a piece of work or a retry; ``label`` identifies it, and the rest is the work's."""
@@ -146,8 +143,6 @@ class Leases:
         found.constraints[task] = constraints
         if apart_from:
             found.apart_from[task] = apart_from
-        if avoid:
-            found.avoid[task] = avoid
         return self._hand_out(job)
 
     def relaxed(self, task: int) -> list[Effect]:
@@ -245,11 +240,7 @@ def _next(job: _Job, full: Collection[str]) -> tuple[int, str] | None:
         return None
     for task in job.waiting:
         constraints = job.constraints[task]
-        allowed = _allowed(
-            constraints,
-            [worker for worker in loads if not (constraints.alone and worker in full)],
-            job.avoid.get(task, frozenset()),
-        )
+        allowed = _allowed(constraints, [worker for worker in loads if not (constraints.alone and worker in full)])
         taken = job.stations().get(job.apart_from[task]) if task in job.apart_from else None
         fitting = [worker for _, worker in free if worker in allowed and station_of(worker) != taken]
         if fitting:
@@ -257,10 +248,9 @@ def _next(job: _Job, full: Collection[str]) -> tuple[int, str] | None:
     return None
 
 
-def _allowed(constraints: Constraints, workers: Collection[str], avoid: frozenset[str]) -> Collection[str]:
-    """Return which of these workers may run work under its constraints; ``avoid`` are stations beside those."""
+def _allowed(constraints: Constraints, workers: Collection[str]) -> Collection[str]:
+    """Return which of these workers may run work under its constraints."""
     if constraints.same_kind_as:
         engine = engine_of(station_of(constraints.same_kind_as))
         workers = [worker for worker in workers if engine_of(station_of(worker)) == engine]
-    avoided = avoid.union(map(station_of, constraints.avoid))
-    return [worker for worker in workers if station_of(worker) not in avoided] or workers
+    return [worker for worker in workers if station_of(worker) not in constraints.avoid] or workers

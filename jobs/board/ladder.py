@@ -17,6 +17,7 @@ from enum import Enum
 from typing import Final
 
 from ...actors.device.work import Constraints
+from ...cluster.worker_names import station_of
 from ...errors import (
     CodecfleetError,
     DeadlineMissed,
@@ -177,5 +178,5 @@ _CHARGED: Final = frozenset({FaultKind.SUSPECT, FaultKind.GUILTY, FaultKind.KILL
 
 def _elsewhere(history: Sequence[Attempt]) -> Constraints:
     """Return the last attempt's constraints, away from where any attempt failed by more than a chance death."""
-    failed = (attempt.where for attempt in history if attempt.fault is not FaultKind.LOST)
+    failed = (station_of(attempt.where) for attempt in history if attempt.fault is not FaultKind.LOST)
     return replace(history[-1].constraints, avoid=frozenset(failed))

@@ -64,7 +64,8 @@ class WorkWatch:
         self.paces = self.paces.begun(number, work.label, frames)
         delivered = withdrawn = False
         try:
-            result = await self._pool.submit(replace(work, avoid=self.paces.lagging))
+            avoid = work.constraints.avoid | self.paces.lagging
+            result = await self._pool.submit(replace(work, constraints=replace(work.constraints, avoid=avoid)))
             delivered = True
         except asyncio.CancelledError:
             withdrawn = True

@@ -13,6 +13,7 @@ from codecfleet.actors.device.work import Constraints
 from codecfleet.cluster.client.pool import Pool
 from codecfleet.cluster.placement.model.demand import plain_demand
 from codecfleet.cluster.placement.model.preview import PlacementPreview
+from codecfleet.cluster.worker_names import station_of
 from codecfleet.errors import (
     Cancelled,
     CodecfleetError,
@@ -218,7 +219,7 @@ async def test_errors_say_where(make_pool: MakePool) -> None:
     with pytest.raises(EncoderFailed) as caught:
         await pool.submit(works.RaiseError(job="j", label="a", error=EncoderFailed("no frame came out")))
     assert caught.value.where
-    elsewhere = Constraints(avoid=frozenset({caught.value.where}))
+    elsewhere = Constraints(avoid=frozenset({station_of(caught.value.where)}))
     assert await pool.submit(works.Count(job="j", label="b", constraints=elsewhere)) == 1
     like = Constraints(same_kind_as=caught.value.where)
     assert await pool.submit(works.Count(job="j", label="c", constraints=like)) == 1

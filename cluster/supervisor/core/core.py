@@ -15,21 +15,13 @@ from ...placement.model.inventory import Device, Inventory, processor_name
 from ...placement.model.policy import Policy
 from ...placement.model.preview import PlacementPreview, preview_of
 from ...probes.report.device_report import DeviceKind
+from ...worker_names import epoch_of, node_of, station_of
 from ..state import events
 from ..state.events import Effect, Note, Order, Probe, Remember, Start, Stop, SupervisorEvent
 from ..state.quarantine import Blame, Cause, back_off_s
 from ..state.settings import SupervisorSettings
 from ..state.state import SupervisorState
-from ..state.stations import (
-    DEATHS_IN_A_ROW_MAX,
-    IN_USE,
-    StationBook,
-    StationState,
-    epoch_of,
-    node_of,
-    station_of,
-    unseen_station,
-)
+from ..state.stations import DEATHS_IN_A_ROW_MAX, IN_USE, StationBook, StationState, unseen_station
 from .departures import ORPHANS_S, abandon, drop_orphans, expire_clients, hand_back, note_leaving
 from .effective import effective_nodes
 from .health import forget_xids, retry_caps, see_devices, see_encoding, see_health, unsee_health

@@ -7,11 +7,12 @@ from ...placement.model.demand import Demand
 from ...placement.model.inventory import DeviceState, Inventory
 from ...placement.model.placement import Placement
 from ...probes.report.device_report import DeviceKind
+from ...worker_names import node_of, station_of
 from ..state.clients import ClientBook, JobBook
 from ..state.messages import Grants
 from ..state.quarantine import Cause
 from ..state.state import Stranded, SupervisorState
-from ..state.stations import DEATHS_IN_A_ROW_MAX, NOT_STARTED, StationBook, StationState, node_of, station_of
+from ..state.stations import DEATHS_IN_A_ROW_MAX, NOT_STARTED, StationBook, StationState
 from .assigning import promise
 
 

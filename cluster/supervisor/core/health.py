@@ -10,12 +10,13 @@ from ...probes.gpus.live_health import DeviceHealth
 from ...probes.report.absence import known
 from ...probes.report.gpu_identity import on_node
 from ...probes.report.xids import XidAction, worst_action, xid_rule
+from ...worker_names import station_of
 from ..state.conditions import Condition, OwnLoad, next_condition, unseen
 from ..state.events import Effect, Encoding, HealthSeen, HealthUnseen, Note
 from ..state.nodes import NodeBook
 from ..state.quarantine import Blame, Cause
 from ..state.state import SupervisorState
-from ..state.stations import StationBook, StationState, station_of
+from ..state.stations import StationBook, StationState
 from .planner import Planner
 from .quarantining import named, quarantine
 

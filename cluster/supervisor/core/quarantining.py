@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from ...placement.model.inventory import Device, DeviceState
 from ...probes.report.engines import Engine
+from ...worker_names import node_of, station_of
 from ..state.events import Effect, KeepQuarantines, Note
 from ..state.messages import DeviceFault
 from ..state.nodes import NodeBook
@@ -27,7 +28,7 @@ from ..state.quarantine import (
     with_fault,
 )
 from ..state.state import SupervisorState
-from ..state.stations import StationBook, StationState, node_of, station_of
+from ..state.stations import StationBook, StationState
 
 _AWAY = "its device is in quarantine: {}"
 

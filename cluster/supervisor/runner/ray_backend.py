@@ -27,10 +27,11 @@ from ...ray.ray_internals import (
     keys_in_cluster,
 )
 from ...worker.heartbeat import WorkerFacts
+from ...worker_names import epoch_of, station_of
 from ..state.events import Order, Reserve, Start
 from ..state.kept import ORDERS_KEY, unpack_orders
 from ..state.messages import FoundWorker, RayNode
-from ..state.stations import bundle_of, epoch_of, station_of
+from ..state.stations import bundle_of
 from ..state.terms import TERMS_KEY, next_term
 from .ray_calls import Actor, ProbeNode, RayCalls, on_ray_node, share_of_gpu
 

@@ -6,10 +6,11 @@ from ...placement.model.caps import KnownCaps
 from ...placement.model.demand import Demand
 from ...placement.model.inventory import Inventory
 from ...placement.model.placement import Placement
+from ...worker_names import station_of
 from .clients import Clients
 from .nodes import Nodes
 from .settings import SupervisorSettings
-from .stations import IN_USE, StationBook, StationState, station_of
+from .stations import IN_USE, StationBook, StationState
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from ...placement.model.inventory import Device, Node
 from ...probes.report.device_report import DeviceKind
 from ...probes.report.gpu_identity import Units, on_node
 from ...worker.heartbeat import WorkerFacts
+from ...worker_names import epoch_of, node_of
 
 DEATHS_IN_A_ROW_MAX = 5
 """A station whose processes die this often, each soon after its start, is quarantined."""
@@ -241,29 +242,9 @@ def _dla_station(station: str) -> Station:
     return Station(station=station, node=node_of(station), kind=DeviceKind.IGPU, slots=SESSIONS_PER_DLA, dla=number)
 
 
-def node_of(station: str) -> str:
-    """Return the node's id in a station's."""
-    return station.rpartition("/")[0]
-
-
 def has_device(station: str) -> bool:
     """Return whether the station of that name is a GPU's, a slice's or a DLA's."""
     return station.rpartition("/")[2].startswith((_GPU, _DLA))
-
-
-def station_of(worker: str) -> str:
-    """Return the station's id in a worker's name."""
-    return worker.rpartition(":")[0]
-
-
-def engine_of(station: str) -> str:
-    """Return the engine in a station's name: cpu, gpu or dla."""
-    return station.rpartition("/")[2].partition("#")[0]
-
-
-def epoch_of(worker: str) -> int:
-    """Return the epoch in a worker's name."""
-    return int(worker.rpartition(":")[2])
 
 
 def _processor_stations(device: Device) -> list[Station]:

@@ -50,9 +50,9 @@ def test_a_second_run_may_take_the_station_once_the_first_is_over() -> None:
 def test_a_station_to_avoid_is_used_where_there_is_no_other() -> None:
     """Work waits for a slot elsewhere as long as another station has any."""
     leases = Leases()
-    leases.submitted(0, "j", "x", avoid=frozenset({"a"}))
+    leases.submitted(0, "j", "x", constraints=Constraints(avoid=frozenset({"a"})))
     assert leases.granted(granted(j={"a:1": 1, "b:2": 1})) == [RunTask(0, "b:2")]
-    assert leases.submitted(1, "j", "y", avoid=frozenset({"a"})) == []
+    assert leases.submitted(1, "j", "y", constraints=Constraints(avoid=frozenset({"a"}))) == []
     assert leases.died("b:2", "gone") == [Lose(0, "b:2", "gone")]
     assert leases.submitted(2, "j", "z") == [RunTask(1, "a:1")]
 
@@ -111,12 +111,12 @@ def test_what_broke_its_worker_is_tried_on_another_station() -> None:
     assert leases.held("j") == {"n/dla#0:1": 2, "n/dla#1:2": 1}
     lost = leases.broke("n/dla#0:1", "it hangs")
     assert lost == [Lose(0, "n/dla#0:1", "it hangs", broken=True), Lose(2, "n/dla#0:1", "it hangs", broken=True)]
-    leases.submitted(3, "j", constraints=Constraints(avoid=frozenset({"n/dla#0:1"})))
+    leases.submitted(3, "j", constraints=Constraints(avoid=frozenset({"n/dla#0"})))
     leases.submitted(4, "j")
     slots = {"n/dla#0:3": 2, "n/dla#1:2": 1}
     assert leases.granted(granted(j=slots)) == [RunTask(4, "n/dla#0:3")], "one station is full, and the other avoided"
     assert leases.finished(1) == [RunTask(3, "n/dla#1:2")]
-    everywhere = Constraints(avoid=frozenset({"n/dla#0:1", "n/dla#1:2"}))
+    everywhere = Constraints(avoid=frozenset({"n/dla#0", "n/dla#1"}))
     assert leases.submitted(5, "j", constraints=everywhere) == [RunTask(5, "n/dla#0:3")], "there is no other station"
 
 
@@ -124,7 +124,7 @@ def test_work_waits_for_the_kind_of_device_on_which_it_is_to_be_tried() -> None:
     """What a GPU failed under waits for a GPU although processors are idle, until it is known that none comes."""
     leases = Leases()
     leases.granted(granted(j={"n/cpu#0:1": 4}))
-    on_a_gpu = Constraints(alone=True, same_kind_as="n/gpu#0:2", avoid=frozenset({"n/gpu#0:2"}))
+    on_a_gpu = Constraints(alone=True, same_kind_as="n/gpu#0:2", avoid=frozenset({"n/gpu#0"}))
     assert leases.submitted(0, "j", constraints=on_a_gpu) == []
     assert leases.submitted(1, "j") == [RunTask(1, "n/cpu#0:1")], "others pass it by"
     assert leases.granted(granted(j={"n/cpu#0:1": 4, "n/gpu#0:3": 1})) == [RunTask(0, "n/gpu#0:3")]
@@ -166,7 +166,7 @@ class Anything(RuleBasedStateMachine):
         """Work is submitted."""
         self.next += 1
         self.submitted.add(self.next)
-        wanted = (UNCONSTRAINED, Constraints(avoid=frozenset({"a#0:1"})), Constraints(same_kind_as="b#0:3"))
+        wanted = (UNCONSTRAINED, Constraints(avoid=frozenset({"a#0"})), Constraints(same_kind_as="b#0:3"))
         self.take(self.leases.submitted(self.next, job, f"label {self.next % 3}", constraints=wanted[self.next % 3]))
 
     @rule(slots=st.dictionaries(st.sampled_from("jk"), st.dictionaries(st.sampled_from(WORKERS), st.integers(0, 3))))

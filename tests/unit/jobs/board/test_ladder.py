@@ -60,7 +60,7 @@ def climbed(*kinds: type[CodecfleetError], software: bool = True) -> list[Constr
 def test_a_device_that_failed_makes_suspect_and_software_ends_it(kind: type[CodecfleetError]) -> None:
     """What was there is tried alone on the same kind of device; what fails there too is decoded in software, alone."""
     alone, software, none = climbed(kind, DeviceLost, DeviceLost)
-    assert alone == Constraints(alone=True, same_kind_as="node/gpu#1:1", avoid=frozenset({"node/gpu#1:1"}))
+    assert alone == Constraints(alone=True, same_kind_as="node/gpu#1:1", avoid=frozenset({"node/gpu#1"}))
     assert software is not None
     assert software.alone
     assert software.same_kind_as == ""
@@ -109,19 +109,19 @@ def test_an_error_that_leaves_its_process_sound_climbs_by_devices() -> None:
     """A fresh session where it was, another device, software: no process of its own is needed."""
     same, other, software, none = climbed(*[DeviceMemory] * (ATTEMPTS + 1))
     assert same == UNCONSTRAINED
-    assert other == Constraints(avoid=frozenset({"node/gpu#1:1", "node/gpu#2:2"}))
+    assert other == Constraints(avoid=frozenset({"node/gpu#1", "node/gpu#2"}))
     assert software is not None
     assert software.software
     assert none is None
     (elsewhere,) = climbed(EngineUnfit)
-    assert elsewhere == Constraints(avoid=frozenset({"node/gpu#1:1"})), "a device that cannot is not asked again"
+    assert elsewhere == Constraints(avoid=frozenset({"node/gpu#1"})), "a device that cannot is not asked again"
 
 
 def test_work_that_hangs_is_tried_elsewhere() -> None:
     """Away from every station on which it hung; the third time it is given up."""
     other, third, none = climbed(*[DeadlineMissed] * ATTEMPTS)
-    assert other == Constraints(avoid=frozenset({"node/gpu#1:1"}))
-    assert third == Constraints(avoid=frozenset({"node/gpu#1:1", "node/gpu#2:2"}))
+    assert other == Constraints(avoid=frozenset({"node/gpu#1"}))
+    assert third == Constraints(avoid=frozenset({"node/gpu#1", "node/gpu#2"}))
     assert none is None
 
 

@@ -25,7 +25,8 @@ from codecfleet.cluster.supervisor.state.messages import (
     JobReport,
     WorkerFacts,
 )
-from codecfleet.cluster.supervisor.state.stations import StationState, epoch_of
+from codecfleet.cluster.supervisor.state.stations import StationState
+from codecfleet.cluster.worker_names import epoch_of
 
 from ..core_worlds import World, node, total, wants
 

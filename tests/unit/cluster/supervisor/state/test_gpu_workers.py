@@ -12,8 +12,9 @@ from codecfleet.cluster.probes.report.engines import CodecCase, Direction, Engin
 from codecfleet.cluster.supervisor.core.granting import grants_for
 from codecfleet.cluster.supervisor.state.events import Measured, NodesSeen, Probed, RecycleDue, Renewed, Reserve, Stop
 from codecfleet.cluster.supervisor.state.messages import ClientReport, JobReport, RayNode
-from codecfleet.cluster.supervisor.state.stations import StationState, station_of
+from codecfleet.cluster.supervisor.state.stations import StationState
 from codecfleet.cluster.worker.heartbeat import Heartbeat
+from codecfleet.cluster.worker_names import station_of
 
 from ..core_worlds import World
 from ..runner.test_runner import MakeRunner, all_quiet, clock, make_runner, report, settled, two_nodes

@@ -1,0 +1,21 @@
+"""What names say: a worker is ``NODE/ENGINE#NUMBER:EPOCH``, its station is that without the epoch."""
+
+
+def node_of(station: str) -> str:
+    """Return the node's id in a station's."""
+    return station.rpartition("/")[0]
+
+
+def station_of(worker: str) -> str:
+    """Return the station's id in a worker's name."""
+    return worker.rpartition(":")[0]
+
+
+def engine_of(station: str) -> str:
+    """Return the engine in a station's name: cpu, gpu or dla."""
+    return station.rpartition("/")[2].partition("#")[0]
+
+
+def epoch_of(worker: str) -> int:
+    """Return the epoch in a worker's name."""
+    return int(worker.rpartition(":")[2])
