@@ -50,15 +50,21 @@ def redone(programs: Sequence[Program]) -> int:
 
 
 def allowed(programs: Sequence[Program], struck: Sequence[Struck], second_runs: int) -> int:
-    """Return how many segments may have run again: those in flight at the faults, what was damaged, second runs."""
-    return second_runs + sum(_allowed(programs[each.program], each) for each in struck)
+    """Return how many segments may have run again: those in flight at the faults, what was damaged, second runs.
+
+    Beside them those on workers that were given up for silence: frozen ones, and any that the program says.
+    """
+    given_up = 0
+    for number, program in enumerate(programs):
+        frozen = sum(each.program == number and each.fault in FREEZES for each in struck)
+        silent = sum(said.event.get("code") == "deadline" for said in program)
+        given_up += max(frozen, silent) * most_running(program)
+    return given_up + second_runs + sum(_allowed(programs[each.program], each) for each in struck)
 
 
 def _allowed(program: Program, struck: Struck) -> int:
     ends = struck.fault in ENDS_THE_DRIVER
     lost = len(running(program, math.inf) if ends else running(program, struck.at_s, HEARD_S))
-    if struck.fault in FREEZES:
-        lost += most_running(program)
     if struck.fault is Fault.STORAGE_GONE:
         lost *= TRIES
     return lost + (struck.fault in DAMAGES)

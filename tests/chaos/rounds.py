@@ -44,6 +44,8 @@ class Result:
     redone: int = 0
     allowed: int = 0
     wall_s: float = 0.0
+    said: list[list[tuple[float, Any]]] = field(default_factory=list)
+    """Of a round that went wrong, what each program of the job said, and when."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the row of the report."""
@@ -57,6 +59,7 @@ class Result:
             "redone": self.redone,
             "allowed": self.allowed,
             "wall_s": round(self.wall_s, 1),
+            "said": self.said,
         }
 
 
@@ -82,7 +85,13 @@ class Attack:
                 self._server = stack.enter_context(shaky_server(self._film.path))
             self._attack()
         self.result.wall_s = time.monotonic() - self._started_s
+        if self.result.problems:
+            self.result.said = [self._said_by(driver) for driver in self._drivers]
         return self.result
+
+    def _said_by(self, driver: Driver) -> list[tuple[float, Any]]:
+        told = [said for said in driver.said if said.kind not in ("progress", "done")]
+        return [(round(said.at_s - self._started_s, 3), said.event) for said in told]
 
     def _attack(self) -> None:
         self._place.prepare(self.result.round, self._folder)

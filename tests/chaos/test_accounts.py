@@ -52,3 +52,12 @@ def test_what_is_damaged_or_late_may_run_again_too() -> None:
     """A damaged payload is one segment more; second runs are counted by the report."""
     program = [starts(0, 1.0), ends(0, 2.0)]
     assert allowed([program], [Struck(Fault.PAYLOAD_DAMAGED, 0, 3.0)], 2) == 3
+
+
+def test_a_worker_given_up_for_silence_takes_all_that_it_ran() -> None:
+    """Whether a fault silenced it, or a busy machine did, as the program then says."""
+    program = [starts(0, 1.0), starts(1, 1.0), ends(0, 9.0), ends(1, 9.0)]
+    late = Said(8.0, {"event": "warning", "code": "deadline", "message": "no progress"})
+    frozen = [Struck(Fault.WORKER_STOPPED, 0, 2.0)]
+    assert allowed([[*program, late]], [], 0) == 2
+    assert allowed([program], frozen, 0) == allowed([[*program, late]], frozen, 0) == 4
