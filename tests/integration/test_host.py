@@ -1,6 +1,7 @@
 """A fleet's host: what the user's process keeps, what the deaths of Ray's processes cost, and what is left."""
 
 import json
+import os
 import signal
 import subprocess
 import time
@@ -14,7 +15,7 @@ import pytest
 
 from tests.sweeps import swept
 
-from .limit_jobs import film, spec_of, transcode
+from .limit_jobs import LIMIT_S, film, spec_of, transcode
 from .test_embedded import alive, places, run, script, written
 from .test_killed_programs import family, gone, long_job, program, wait_for
 
@@ -103,11 +104,31 @@ def test_a_killed_client_leaves_no_process(places: Mapping[str, str]) -> None:
         pids = json.loads(client.stdout.readline())["pids"]
         client.send_signal(signal.SIGKILL)
     assert len(pids) >= 5
+    assert left(pids, places) == ([], [])
+
+
+def left(pids: list[int], places: Mapping[str, str]) -> tuple[list[int], list[Path]]:
+    """Return which of these processes and which files are still there once they had time to go."""
     until = time.monotonic() + 10
     while (alive(pids) or written(places)) and time.monotonic() < until:
         time.sleep(0.05)
-    assert alive(pids) == []
-    assert written(places) == []
+    return alive(pids), written(places)
+
+
+@pytest.mark.parametrize("presses", swept([2, 1]))
+def test_ctrl_c_leaves_nothing(presses: int, film: Path, places: Mapping[str, str]) -> None:
+    """Pressed once or twice in the middle of a job: no process and no file is left but what the job goes on from."""
+    with program(*long_job(film, "o.mp4"), env={**places, "TMPDIR": places["RAY_TMPDIR"]}) as process:
+        wait_for(process, "segment_finished")
+        pids = [each.pid for each in family(process)]
+        for _ in range(presses):
+            os.killpg(process.pid, signal.SIGINT)
+            time.sleep(0.1)
+        _, err = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 130
+    assert "Traceback" not in err
+    assert left(pids, places) == ([], [])
+    assert [path.name for path in (film.parents[1] / "out").iterdir()] == [".o.mp4.codecfleet"]
 
 
 @pytest.mark.parametrize("victim", swept(["raylet", "gcs_server", "host"]))

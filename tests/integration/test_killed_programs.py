@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from fractions import Fraction
 from pathlib import Path
@@ -25,7 +25,7 @@ __all__ = ["film"]
 
 
 @contextmanager
-def program(*arguments: object) -> Iterator[subprocess.Popen[str]]:
+def program(*arguments: object, env: Mapping[str, str] = os.environ) -> Iterator[subprocess.Popen[str]]:
     """Run the real program in a group of its own."""
     with subprocess.Popen(
         [sys.executable, "-m", "codecfleet", "transcode", "--json", *(str(a) for a in arguments)],
@@ -33,7 +33,7 @@ def program(*arguments: object) -> Iterator[subprocess.Popen[str]]:
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        env={**env, "PYTHONPATH": os.pathsep.join(sys.path)},
     ) as process:
         try:
             yield process
