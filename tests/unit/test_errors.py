@@ -67,6 +67,7 @@ def test_only_what_may_succeed_is_tried_again() -> None:
     """Bad inputs and bad requests are never retried."""
     may = {kind for kind in CLASSES if kind.retry is not Retry.NEVER}
     elsewhere = errors.WorkerLost | errors.EncoderFailed | errors.DeviceError | errors.DeadlineMissed
+    elsewhere |= errors.ObjectStoreFull
     assert may == {kind for kind in CLASSES if issubclass(kind, elsewhere)}
 
 
