@@ -13,7 +13,7 @@ import socket
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar, cast
 
@@ -24,13 +24,10 @@ from ...errors import (
     DeadlineMissed,
     FleetUnavailable,
     NotEnoughMemory,
-    ObjectStoreFull,
     Unsupported,
     UsageError,
     WorkerBroken,
     WorkerLost,
-    WorkerOutOfMemory,
-    WorkError,
 )
 from ..placement.model.demand import PLAIN_FRAMES, Demand, plain_demand
 from ..placement.model.preview import PlacementPreview
@@ -46,6 +43,7 @@ from .fault_reports import FaultReports
 from .lease_renewal import ANSWER_S, LeaseRenewal
 from .leases import Effect, Leases, Lose, RunTask, StopTask
 from .leaving import WorkTimes
+from .pending_work import AFTER_A_DEATH, Deaths, PendingWork
 from .pool import Pool
 from .refusals import when_admitted
 
@@ -64,39 +62,8 @@ SLOTS_MAX = 1024
 """More than the cores of any machine with a private Ray."""
 _BROKEN = "Run codecfleet doctor on their machine and look at its kernel's log; or run without these devices."
 _AFTER_A_HANG = "Look at the machine it ran on, its load and the storage of the input."
-_AFTER_AN_OOM = "Its work may be submitted again; --workers N runs fewer pieces at a time."
-_NO_ROOM = "Free space where Ray's files lie (RAY_TMPDIR, else /tmp), on the worker's machine and on the fleet's own."
-_AFTER_A_DEATH = "The pool starts another process; the same work may be submitted again."
 WARM_UP = "warm-up"
 """The job for which an eager pool gets its workers before any other."""
-
-
-@dataclass(frozen=True, slots=True)
-class _PendingWork:
-    """One piece of work, packed, and the future that its submitter awaits."""
-
-    work: Work[Any]
-    packed: bytes
-    blobs: tuple[Any, ...]
-    result: asyncio.Future[Any]
-
-    def settle(self, outcome: Outcome[Any], worker: str = "") -> None:
-        """Deliver the outcome of ``worker``, unless the submitter has given up."""
-        if self.result.done():
-            return
-        if outcome.error is None:
-            self.result.set_result(outcome.result)
-        else:
-            outcome.error.where = worker
-            self.result.set_exception(outcome.error)
-
-    def failed(self, failure: LossScope, reason: str) -> WorkError:
-        """Return the error for a failure in Ray other than the worker's death."""
-        if failure is LossScope.RESULT:
-            return WorkerLost(f"the result of {self.work.label} was lost: {reason}", _AFTER_A_DEATH)
-        if failure is LossScope.ROOM:
-            return ObjectStoreFull(f"Ray has no room for the result of {self.work.label}: {reason}", _NO_ROOM)
-        return WorkError(f"{self.work.label} failed in transit: {reason}", "Its result must pickle.")
 
 
 class LeasedPool(Pool):
@@ -135,14 +102,13 @@ class LeasedPool(Pool):
         self._leases = Leases()
         self._tasks = itertools.count()
         self._sequence = itertools.count(1)
-        self._pending: dict[int, _PendingWork] = {}
+        self._pending: dict[int, PendingWork] = {}
         self._demands: dict[str, Demand] = {}
         self._handles: dict[str, Any] = {}
         self._written_off: dict[str, str] = {}
         self._proven: set[str] = set()
         self._faults = FaultReports()
-        self._killed_for_memory = killed_for_memory
-        self._out_of_memory: dict[str, bool] = {}
+        self._deaths = Deaths(killed_for_memory)
         self._times = WorkTimes()
         self._blobs = BlobCache(supervisor.send)
         self._running: set[asyncio.Task[None]] = set()
@@ -265,7 +231,7 @@ class LeasedPool(Pool):
 
     async def _submit(self, work: Work[ResultT]) -> ResultT:
         self._refuse_if_closed()
-        pending = _PendingWork(work, *self._blobs.pack(work), asyncio.get_running_loop().create_future())
+        pending = PendingWork(work, *self._blobs.pack(work), asyncio.get_running_loop().create_future())
         task = next(self._tasks)
         self._pending[task] = pending
         try:
@@ -374,21 +340,13 @@ class LeasedPool(Pool):
                         ending.add_done_callback(self._ending.discard)
                 case Lose(task, worker, reason, broken=True):
                     message = f"worker {worker} ends itself, because its device failed under its work: {reason}"
-                    self._fail(task, WorkerBroken(message, _AFTER_A_DEATH), worker)
+                    self._fail(task, WorkerBroken(message, AFTER_A_DEATH), worker)
                 case Lose(task, worker, reason):
-                    self._fail(task, self._lost(worker, reason), worker)
+                    self._fail(task, self._deaths.error(worker, reason), worker)
 
     def _fail(self, task: int, error: CodecfleetError, worker: str = "") -> None:
         if task in self._pending:
             self._pending[task].settle(Outcome(error=error), worker)
-
-    def _lost(self, worker: str, reason: str) -> WorkerLost:
-        """Return the error of the work that a dead worker held; the first of it finds out whether memory was short."""
-        if worker not in self._out_of_memory:
-            self._out_of_memory[worker] = self._killed_for_memory()
-        if not self._out_of_memory[worker]:
-            return WorkerLost(f"worker {worker} died at work: {reason}", _AFTER_A_DEATH)
-        return WorkerOutOfMemory(f"worker {worker} was killed at work, for want of memory", _AFTER_AN_OOM)
 
     def _run_name(self, task: int) -> str:
         # Unique among all clients of a worker.
@@ -400,9 +358,9 @@ class LeasedPool(Pool):
             left_s, now_s = ends_utc_s - time.time(), time.monotonic()
             for task in self._times.doomed(self._leases.running_on(worker), left_s, now_s):
                 message = f"worker {worker} ends with its node in {max(0.0, left_s):.0f} s, before this work could"
-                self._fail(task, WorkerLost(message, _AFTER_A_DEATH))
+                self._fail(task, WorkerLost(message, AFTER_A_DEATH), worker)
 
-    async def _run(self, task: int, worker: str, pending: _PendingWork) -> None:
+    async def _run(self, task: int, worker: str, pending: PendingWork) -> None:
         try:
             if worker not in self._handles:
                 self._handles[worker] = await self._supervisor.handle(worker)
@@ -429,7 +387,7 @@ class LeasedPool(Pool):
         except Exception as error:  # noqa: BLE001 - the edge: classify sorts Ray's exceptions
             failure = classify(error)
             if ran_out_of_memory(error):
-                self._out_of_memory[worker] = True
+                self._deaths.ran_out_of_memory(worker)
             if failure is LossScope.PROCESS:
                 self._lose(worker, first_line(error))
                 return

@@ -15,6 +15,7 @@ from typing import Any
 from ...actors.dla.engine import require_dlas
 from ...actors.dla.inference import InferredSegment, read_loadable, warm_networks
 from ...cluster.client.pool import Pool
+from ...cluster.grouping import counted
 from ...errors import CodecfleetError, Unsupported
 from ..board.board import Board
 from ..board.events import Finished, Run
@@ -213,12 +214,12 @@ class _InferRun:
     def _warnings(self) -> list[str]:
         warnings = list(self.pool.notes)
         if self._losses:
-            runs = "1 run" if len(self._losses) == 1 else f"{len(self._losses)} runs"
+            runs = counted(len(self._losses), "run")
             warnings.append(f"{runs} of segments failed and were done again; the last because {self._losses[-1]}")
         if self._second_runs:
             warnings.append(self._second_runs)
         if self._damaged:
-            warnings.append(f"{self._damaged} segments met damage; what could be decoded was inferred")
+            warnings.append(f"{counted(self._damaged, 'segment')} met damage; what could be decoded was inferred")
         if self.gather.frames != self.plan.frames:
             warnings.append(f"the index promises {self.plan.frames} frames, and {self.gather.frames} were decoded")
         return warnings

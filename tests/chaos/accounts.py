@@ -11,10 +11,11 @@ from .schedule import ENDS_THE_DRIVER, Fault
 HEARD_S: Final = 0.5
 """What starts this long after a fault may be lost to it: it was said, or begun, before the fault took effect."""
 DAMAGES: Final = frozenset({Fault.JOURNAL_CUT, Fault.JOURNAL_DAMAGED, Fault.PAYLOAD_DAMAGED})
-FREEZES: Final = frozenset(
+NOTICED_LATE: Final = frozenset(
     {Fault.WORKER_STOPPED, Fault.NODE_STOPPED, Fault.NODE_CUT_OFF, Fault.NODE_CUT_BRIEFLY, Fault.NVDEC_HANGS}
+    | {Fault.GCS_KILLED}
 )
-"""What is noticed by silence alone; until then the victim may be given more work."""
+"""What takes its effect, or is noticed, some time after: until then more work is begun that will be lost."""
 TRIES: Final = 3
 """How often a segment is tried whose source cannot be read."""
 
@@ -56,7 +57,7 @@ def allowed(programs: Sequence[Program], struck: Sequence[Struck], second_runs: 
     """
     given_up = 0
     for number, program in enumerate(programs):
-        frozen = sum(each.program == number and each.fault in FREEZES for each in struck)
+        frozen = sum(each.program == number and each.fault in NOTICED_LATE for each in struck)
         silent = sum(said.event.get("code") == "deadline" for said in program)
         given_up += max(frozen, silent) * most_running(program)
     return given_up + second_runs + sum(_allowed(programs[each.program], each) for each in struck)

@@ -9,6 +9,7 @@ more fits; so unused shares go to the others. docs/placement.md explains the rul
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
+from ...grouping import counted
 from ...probes.report.device_report import DeviceKind
 from ...text_lines import gigabytes
 from ..model.demand import Demand
@@ -175,7 +176,7 @@ def _satisfied(claim: Claim) -> str:
     if claim.sessions >= len(claim.demand.segments):
         return "every segment that is left has a session elsewhere already"
     if claim.sessions >= claim.wanted:
-        return f"the job wants no more than {claim.wanted} workers"
+        return f"the job wants no more than {counted(claim.wanted, 'worker')}"
     return _TOO_LATE
 
 
@@ -190,5 +191,5 @@ def _nowhere(claim: Claim, reasons: list[str], *, has_choices: bool) -> str:
         return _no_encoder(claim)
     if not reasons:
         return "there is no device at all"
-    more = f", and {len(reasons) - 1} more reasons on others" if len(reasons) > 1 else ""
+    more = f"; {counted(len(reasons) - 1, 'other reason')} on other devices" if len(reasons) > 1 else ""
     return f"no device can do it: {reasons[0]}{more}"
