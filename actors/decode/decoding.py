@@ -28,7 +28,7 @@ from ..media.av_abi import configure_decoder
 from ..media.kept_sources import KEPT, OpenSource
 from ..media.opening import demux
 from ..media.seeking import AccessPoint, packets_from
-from ..media.timeline import RepairedTime, TimeShift, TimestampRepair
+from ..media.timeline import REORDER_FRAMES, RepairedTime, TimeShift, TimestampRepair
 from .picture_memory import begin_black, can_allocate, is_incomplete
 
 if TYPE_CHECKING:
@@ -58,7 +58,8 @@ class DecodeRange:
 
     ``entry`` None decodes from the first packet. ``last_packet`` is the last one before flushing, None for the end of
     the file. From ``entry`` on the index has pictures at ``expected_ticks``, ascending, and ``expected_packets``, None
-    where it did not count. ``version`` is what the source must still be (``version_anywhere``), None for anything.
+    where it did not count. At most ``held_frames`` pictures are held to put them in order. ``version`` is what the
+    source must still be (``version_anywhere``), None for anything.
     """
 
     source: str
@@ -73,6 +74,7 @@ class DecodeRange:
     expected_ticks: Sequence[int] = ()
     expected_packets: int | None = None
     untimed: bool = False
+    held_frames: int = REORDER_FRAMES
     version: Hashable | None = None
 
 
@@ -218,7 +220,11 @@ def _in_time(
 ) -> Iterator[tuple[int, PictureT]]:
     """Give the decoder's frames their repaired times, in presentation order."""
     repair: TimestampRepair[tuple[PictureT, bool]] = TimestampRepair(
-        nominal=range_.nominal_ticks, expected=range_.expected_ticks, untimed=range_.untimed, counts=tally.repaired
+        nominal=range_.nominal_ticks,
+        expected=range_.expected_ticks,
+        untimed=range_.untimed,
+        held_frames=range_.held_frames,
+        counts=tally.repaired,
     )
     for packet, frame in decoded:
         ticks = frame.pts

@@ -32,6 +32,8 @@ LARGEST_DENOMINATOR = 1_000_000_000
 """Of a divided tick (R4): FFmpeg's time bases have 31 bits for it."""
 REORDER_FRAMES = 16
 """How far a decoder's output may be out of order: the largest picture buffer of H.264 and HEVC (A.3.1, A.4.2)."""
+MOST_HELD_FRAMES = 3 * REORDER_FRAMES
+"""How many pictures are held at most to sort a track whose packets are more out of order than that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +89,14 @@ class TimestampRepair(Generic[FrameT]):
     """Gives every frame its presentation time, in order, while frames stream through.
 
     ``expected`` are the index's times of the frames to come, ascending; the next expected frame leaves at once, so a
-    well-formed stream is never held back. ``untimed`` says that no frame of the track has a PTS.
+    well-formed stream is never held back. ``untimed`` says that no frame of the track has a PTS. ``held_frames`` is how
+    many frames wait at most for one that is expected before them.
     """
 
     nominal: Fraction
     expected: Sequence[int] = ()
     untimed: bool = False
+    held_frames: int = REORDER_FRAMES
     counts: RepairedTime = field(default_factory=RepairedTime)
     _order: int = 0
     _previous: int | None = None
@@ -115,7 +119,7 @@ class TimestampRepair(Generic[FrameT]):
             return [(settled_ticks, previous)]
         self._time(frame, ticks)
         settled: list[tuple[int, FrameT]] = []
-        while self._heap and (len(self._heap) > REORDER_FRAMES or self._is_next_expected(self._heap[0][0])):
+        while self._heap and (len(self._heap) > self.held_frames or self._is_next_expected(self._heap[0][0])):
             settled += self._release()
         return settled
 

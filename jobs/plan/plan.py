@@ -262,7 +262,7 @@ def plan_transcode(spec: TranscodeSpec) -> Plan:
         encoder=encoder,
         nvenc=nvenc,
         segments=segments,
-        warnings=(*changes, *losses, *_clock_warnings(index)),
+        warnings=(*changes, *losses, *_clock_warnings(index, spec)),
         choices=(*picture_choices(source_format, spec, picture), *carry.choices),
     )
 
@@ -305,7 +305,7 @@ def _keeps_dolby_vision(extras: StreamExtras, codec: Codec, picture: VideoFormat
     return extras.dovi_profile == DOVI_OVER_BASE_LAYER and fits and container.muxer in ("mp4", "matroska")
 
 
-def _clock_warnings(index: TrackIndex) -> Iterator[Warning_]:
+def _clock_warnings(index: TrackIndex, spec: TranscodeSpec) -> Iterator[Warning_]:
     if index.shifts:
         message = (
             f"the source's clock was reset {len(index.shifts)} times; what follows was moved up behind what came before"
@@ -313,4 +313,6 @@ def _clock_warnings(index: TrackIndex) -> Iterator[Warning_]:
         yield Warning_(code="clock-reset", message=message, checks=())
     if index.late_frames:
         message = f"{index.late_frames} pictures come later than can be sorted: some are shown out of order"
-        yield Warning_(code="time-disorder", message=message, checks=("times", "pictures"))
+        # Such a picture counts as part of what was asked for by when it is shown.
+        of_part = () if spec.start_s is None and spec.end_s is None else ("frames.count",)
+        yield Warning_(code="time-disorder", message=message, checks=("times", "pictures", *of_part))

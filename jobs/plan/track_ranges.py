@@ -92,6 +92,7 @@ class TrackRanges:
             expected_ticks=index.expected_from(entry, last_packet),
             expected_packets=index.packets_from(entry, last_packet),
             untimed=index.untimed,
+            held_frames=index.held_frames,
         )
 
     def entry(self, segment: PlannedSegment, moves: int, warm_up_frames: int = 0) -> AccessPoint | None:

@@ -3,6 +3,7 @@
 Nothing here trusts a header's duration or frame count, and a keyframe *flag* is only a candidate for a cut.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -22,6 +23,7 @@ from ...actors.decode.describe import nominal_frame_rate
 from ...actors.media.seeking import AccessPoint
 from ...actors.media.timeline import (
     LONGEST_GAP_S,
+    MOST_HELD_FRAMES,
     REORDER_FRAMES,
     RESET_S,
     TimeShift,
@@ -188,13 +190,20 @@ class TrackIndex:
             repeated[order[same]] = repeated[order[same + 1]] = True
         return repeated
 
+    @cached_property
+    def _overtaken(self) -> NDArray[np.int64]:
+        """How many packets ahead of each timed one are shown after it; counted as far as matters."""
+        return overtaken(self.pts[self.timed], MOST_HELD_FRAMES)
+
+    @property
+    def held_frames(self) -> int:
+        """How many pictures are held at most to sort them: as the packets need, and what a decoder may add to that."""
+        return min(MOST_HELD_FRAMES, REORDER_FRAMES + int(self._overtaken.max(initial=0)))
+
     @property
     def late_frames(self) -> int:
-        """How many pictures come later than a decoder's picture buffer could put in order (rule R3)."""
-        order = np.argsort(self.pts[self.timed], kind="stable")
-        ranks = np.empty(len(order), dtype=np.int64)
-        ranks[order] = np.arange(len(order))
-        return int((np.arange(len(order)) - ranks > REORDER_FRAMES).sum())
+        """How many pictures come later than ``held_frames`` could put in order (rule R3)."""
+        return int((self._overtaken > MOST_HELD_FRAMES - REORDER_FRAMES).sum())
 
     @cached_property
     def unreliable(self) -> NDArray[np.int64]:
@@ -344,6 +353,20 @@ class TrackIndexer:
             tick_divisor=divisor,
             sizes=self._sizes,
         )
+
+
+def overtaken(times: NDArray[np.int64], most: int) -> NDArray[np.int64]:
+    """Return for each time how many of those ahead of it are later, ``most`` at most."""
+    counts = np.zeros(len(times), dtype=np.int64)
+    if not bool((np.diff(times) < 0).any()):
+        return counts
+    latest: list[int] = []
+    for place, time in enumerate(times.tolist()):
+        at = bisect_right(latest, time)
+        counts[place] = len(latest) - at
+        latest.insert(at, time)
+        del latest[:-most]
+    return counts
 
 
 def _shared_times(pts: NDArray[np.int64], flags: NDArray[np.uint8]) -> Iterator[tuple[int, int]]:

@@ -140,6 +140,20 @@ def test_a_video_that_begins_a_day_after_the_sound(tmp_path: Path) -> None:
     assert published(source, tmp_path / "silent.ts", audio="none")[0].frames == 25
 
 
+@pytest.mark.parametrize("start_s", [None, Fraction(3, 10)])
+def test_pictures_of_two_films_in_turn(start_s: Fraction | None, tmp_path: Path) -> None:
+    """A file behind another whose clock begins again within a second: pictures of both are sorted, and none is lost."""
+    source = tmp_path / "both.webm"
+    clips = (
+        Clip(times=constant_times(25), encoder="libvpx", options=(("deadline", "realtime"),)),
+        Clip(times=tuple(range(13, 1313, 52)), encoder="libvpx", options=(("deadline", "realtime"),)),
+    )
+    source.write_bytes(b"".join(make_clip(tmp_path / f"{n}.webm", clip).read_bytes() for n, clip in enumerate(clips)))
+    report, verdict = published(source, tmp_path / "out.mkv", start_s=start_s)
+    assert (report.warnings, verdict.failures) == ((), ())
+    assert verdict.source_frames == report.frames == (50 if start_s is None else 36)
+
+
 ADTS = b"\xff\xf1"
 """How a frame of AAC begins in a transport stream."""
 

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codecfleet.actors.media.timeline import (
+    MOST_HELD_FRAMES,
     REORDER_FRAMES,
     TimestampRepair,
     nominal_ticks,
@@ -142,6 +143,15 @@ def test_disorder_within_a_picture_buffer_is_sorted(times: list[int], random: ob
     out = repair(list(shuffled), expected=times)
     assert [t for t, _ in out] == times
     assert [shuffled[place] for _, place in out] == times
+
+
+@given(st.integers(1, MOST_HELD_FRAMES))
+def test_disorder_is_sorted_as_far_as_frames_are_held(late: int) -> None:
+    """Rule R3: a frame finds its place behind as many later ones as are held; behind one more it is too late."""
+    times = list(range(0, 40 * (late + 2), 40))
+    stamps = [*times[1:], times[0]]
+    assert next(place for _, place in repair(list(stamps), expected=times, held_frames=late + 1)) == late + 1
+    assert next(place for _, place in repair(list(stamps), expected=times, held_frames=late)) == 0
 
 
 @given(st.lists(st.none() | st.integers(0, 500), max_size=50))

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codecfleet.actors.bitstream.access_points import RandomAccess
-from codecfleet.actors.media.timeline import REORDER_FRAMES, TimeShift
+from codecfleet.actors.media.timeline import MOST_HELD_FRAMES, REORDER_FRAMES, TimeShift
 from codecfleet.jobs.plan.cuts import CutReason, choose_cuts, usual_segment_s
-from codecfleet.jobs.source.index import DISCARD, KEY, MISSING, TrackIndex, find_resets
+from codecfleet.jobs.source.index import DISCARD, KEY, MISSING, TrackIndex, find_resets, overtaken
 
 TICK = Fraction(1, 1000)
 
@@ -177,3 +177,21 @@ def _b_pyramid(frames: int) -> list[int]:
     for anchor in range(4, frames, 4):
         order += [anchor, anchor - 2, anchor - 3, anchor - 1]
     return order + [n for n in range(frames) if n not in set(order)]
+
+
+@given(st.lists(st.integers(0, 100), max_size=80), st.integers(1, 60))
+def test_overtaken_packets_are_counted(times: list[int], most: int) -> None:
+    """Of each packet, those ahead of it that are shown after it, as far as they matter."""
+    counted = overtaken(np.array(times, dtype=np.int64), most)
+    assert counted.tolist() == [min(most, sum(t > time for t in times[:n])) for n, time in enumerate(times)]
+
+
+def test_more_pictures_are_held_where_packets_are_out_of_order() -> None:
+    """As many more as overtake one, within a bound; only beyond it is a picture too late."""
+    film = [n * 40 for n in range(100)]
+    found = {late: index_of([*film[1 : late + 1], film[0], *film[late + 1 :]], {0}) for late in (0, 1, 20, 32, 33)}
+    assert {late: index.held_frames - REORDER_FRAMES for late, index in found.items()} == {
+        **{late: late for late in (0, 1, 20, 32)},
+        33: MOST_HELD_FRAMES - REORDER_FRAMES,
+    }
+    assert {late: index.late_frames for late, index in found.items()} == {0: 0, 1: 0, 20: 0, 32: 0, 33: 1}
