@@ -38,6 +38,10 @@ if TYPE_CHECKING:
 
 DIGEST_BYTES = 16
 _LEAST_FREE_BYTES = 64 << 20
+_SHOWN_AGAIN = "vp9"
+"""The codec whose decoder labels a picture that a packet shows again with the packet that coded it.
+
+It holds none back: what it gives is shown by the packet just taken."""
 _MOST_BYTES_PER_PIXEL = 16
 """Two pictures of four components with 16 bits each."""
 
@@ -273,13 +277,13 @@ def _tallied(
     tally.decode_s += time.perf_counter() - began
     for frame in frames:
         tally.frames += 1
-        origin = frame.opaque[0] if isinstance(frame.opaque, list) else None
+        coded = frame.opaque[0] if isinstance(frame.opaque, list) else None
+        shown = number if context.name == _SHOWN_AGAIN else coded
         if frame.is_corrupt or is_incomplete(frame):
-            came_from = number if origin is None else origin
             tally.corrupt_frames += 1
-            tally.damaged_packets.add(came_from)
-            tally.note_damage(came_from)
-        yield origin, frame
+            tally.damaged_packets.add(number if shown is None else shown)
+            tally.note_damage(number if coded is None else coded)
+        yield shown, frame
 
 
 def _demux(source: OpenSource, stream: VideoStream) -> "Iterator[VideoPacket]":

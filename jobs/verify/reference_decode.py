@@ -209,7 +209,8 @@ class SequentialDecode:
             # A list, never the bare number: PyAV finds opaque values again by their identity, and numbers share it.
             packet.opaque = [offset]
             for frame in self._decoded(packet):
-                origin = frame.opaque
+                # VP9 labels a picture that is shown again with the packet that coded it; none is delayed.
+                origin = [offset] if self.stream.codec_context.name == "vp9" else frame.opaque
                 self.stamps.append(FrameStamp(frame.pts, origin[0] if isinstance(origin, list) else offset))
                 yield frame
 

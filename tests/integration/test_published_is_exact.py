@@ -154,6 +154,23 @@ def test_pictures_of_two_films_in_turn(start_s: Fraction | None, tmp_path: Path)
     assert verdict.source_frames == report.frames == (50 if start_s is None else 36)
 
 
+def test_a_picture_shown_again_behind_a_reset_clock(tmp_path: Path) -> None:
+    """It is shown when its own packet says, on the repaired clock, and not on that of the packet which coded it."""
+    clip = Clip(
+        times=constant_times(10, step=1, start=50),
+        time_base=Fraction(1, 25),
+        encoder="libvpx-vp9",
+        options=(("deadline", "realtime"),),
+    )
+    source = make_clip(tmp_path / "film.ivf", clip)
+    show_slot_0 = b"\x88"  # VP9's bitstream specification, 6.2: frame_marker 2, profile 0, show_existing_frame
+    with source.open("ab") as film:
+        film.write(struct.pack("<IQ", len(show_slot_0), 0) + show_slot_0)
+    report, verdict = published(source, tmp_path / "out.mkv")
+    assert [warning.code for warning in report.warnings] == ["clock-reset"]
+    assert (report.frames, report.proof.last_pts_s, verdict.failures) == (11, "2/5", ())
+
+
 ADTS = b"\xff\xf1"
 """How a frame of AAC begins in a transport stream."""
 
