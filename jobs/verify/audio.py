@@ -55,6 +55,8 @@ class _Track:
     tick_s: Fraction
     times_s: list[Fraction | None] = field(default_factory=list)
     sums: list[int] = field(default_factory=list)
+    begins: list[int] = field(default_factory=list)
+    """The payload's bytes ahead of each packet."""
     bytes_total: int = 0
     digest: str = ""
     first_sample_s: Fraction | None = None
@@ -121,6 +123,7 @@ def _read_tracks(url: str, zero_s: Fraction, chosen: Sequence[int] | None) -> li
             base = Fraction(packet.time_base or 1)
             track.times_s.append(None if packet.pts is None else packet.pts * base - zero_s)
             track.sums.append(zlib.crc32(payload))
+            track.begins.append(track.bytes_total)
             track.bytes_total += len(payload)
             digests[packet.stream.index].update(payload)
         for index, track in tracks.items():
@@ -205,8 +208,8 @@ def _check_silent(name: str, left: _Track, part_s: Fraction) -> Check:
 
 def _check_copied(name: str, left: _Track, right: _Track, alignment: Alignment) -> list[Check]:
     """Hold the packets of a copied track against the source's: the same bytes, at the same times."""
-    first = find_run(left.sums, left.times_s, right.sums, next(iter(right.times_s), None)) if alignment.trimmed else 0
-    same = right.digest == left.digest or (alignment.trimmed and first is not None)
+    matched = _matched_times(left, right, alignment)
+    same = matched is not None
     pairs = enumerate(zip(left.sums, right.sums, strict=False))
     differs = next((n for n, (a, b) in pairs if a != b), min(len(left.sums), len(right.sums)))
     payload = check(
@@ -217,14 +220,46 @@ def _check_copied(name: str, left: _Track, right: _Track, alignment: Alignment) 
         passed=same,
         detail="copied bit for bit" if same else "",
     )
-    if left.codec.startswith("pcm_") or not same or first is None:
+    if left.codec.startswith("pcm_") or matched is None:
         return [payload]
-    times_s = zip(left.times_s[first:], right.times_s, strict=False)
-    moved = [abs(a - b) for a, b in times_s if a is not None and b is not None]
+    moved = [abs(a - b) for a, b in matched if a is not None and b is not None]
     said = f"the most {float(max(moved, default=Fraction(0)) * 1000):.3f} ms"
     # What the source's coarse ticks have rounded may lie half a tick elsewhere.
     allowed_s = OFFSET_S + (left.tick_s / 2 if left.tick_s * left.rate_hz > 1 else 0)
     return [payload, check(f"{name}.times", "within 1 ms", said, passed=all(step <= allowed_s for step in moved))]
+
+
+def _matched_times(
+    left: _Track, right: _Track, alignment: Alignment
+) -> list[tuple[Fraction | None, Fraction | None]] | None:
+    """Return when each packet of a copy begins in the source and in the output; None if the bytes differ."""
+    if left.digest == right.digest:
+        # FFmpeg divides damaged sound of some codecs into other packets, by container.
+        source_s = dict(zip(left.begins, left.times_s, strict=True))
+        found = zip(right.begins, right.times_s, strict=True)
+        return [(source_s[begin], time_s) for begin, time_s in found if begin in source_s]
+    if alignment.part_s is None:
+        return None
+    first = find_run(left.sums, left.times_s, right.sums, next(iter(right.times_s), None))
+    kept = find_kept(left.sums, left.times_s, right.sums, alignment.part_s) if first is None else None
+    places: Sequence[int] = (kept or ()) if first is None else range(first, first + len(right.sums))
+    return [(left.times_s[a], b) for a, b in zip(places, right.times_s, strict=True)] if places else None
+
+
+def find_kept(
+    whole: Sequence[int], times_s: Sequence[Fraction | None], part: Sequence[int], part_s: Fraction
+) -> list[int] | None:
+    """Return the places of ``part`` in a track whose clock steps back, None where it lacks one of [0, ``part_s``).
+
+    Such a track leaves a part and comes back to it: packets outside it may be missing between others.
+    """
+    kept: list[int] = []
+    for place, (value, time_s) in enumerate(zip(whole, times_s, strict=True)):
+        if len(kept) < len(part) and value == part[len(kept)]:
+            kept.append(place)
+        elif time_s is None or 0 <= time_s < part_s:
+            return None
+    return kept if len(kept) == len(part) else None
 
 
 def find_run(

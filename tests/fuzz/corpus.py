@@ -57,12 +57,12 @@ def footage() -> Iterator[Path]:
                 yield path
 
 
-def with_sound(path: Path, muxer: dict[str, str]) -> Path:
+def with_sound(path: Path, muxer: dict[str, str], encoder: str = "aac") -> Path:
     """Write a clip of a second with a tone that rises."""
     with av.open(str(path), "w", container_options=muxer) as container:
         video = container.add_stream("libx264", rate=25, options={**dict(_X264), "g": "10"})
         video.width, video.height, video.pix_fmt = 64, 48, "yuv420p"
-        audio = container.add_stream("aac", rate=_RATE_HZ, layout="mono")
+        audio = container.add_stream(encoder, rate=_RATE_HZ, layout="mono")
         for number in range(_FRAMES):
             frame = picture(number, 64, 48)
             frame.pts, frame.time_base = number, Fraction(1, 25)

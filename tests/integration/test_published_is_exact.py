@@ -22,6 +22,11 @@ from ..fuzz.mutations import boxes
 
 pytestmark = pytest.mark.timeout(60)
 
+ADTS = b"\xff\xf1"
+"""How a frame of AAC begins in a transport stream."""
+AC3 = b"\x0b\x77"
+"""How a frame of AC-3 begins."""
+
 
 def published(source: Path, output: Path, **options: object) -> tuple[Report, Verdict]:
     """Transcode, and verify the output as the user would: with the same part, and with the report."""
@@ -140,6 +145,29 @@ def test_a_video_that_begins_a_day_after_the_sound(tmp_path: Path) -> None:
     assert published(source, tmp_path / "silent.ts", audio="none")[0].frames == 25
 
 
+def test_a_part_of_sound_whose_clock_steps_back(tmp_path: Path) -> None:
+    """Packets behind the end of the part are left out, and those that come back into it are there."""
+    film = with_sound(tmp_path / "film.ts", {})
+    data = film.read_bytes()
+    packets = len(data) // 188
+    film.write_bytes(data[: packets * 3 // 4 * 188] + data[packets // 3 * 188 :])
+    report, verdict = published(film, tmp_path / "out.mkv", end_s=Fraction(3, 5))
+    assert "audio-disorder" in {warning.code for warning in report.warnings}
+    assert verdict.failures == ()
+
+
+def test_sound_that_containers_divide_differently(tmp_path: Path) -> None:
+    """A packet whose header says that it is longer is read from mp4 as one with the next, from Matroska alone."""
+    film, output = with_sound(tmp_path / "film.mkv", {}, "ac3"), tmp_path / "out.mp4"
+    data = bytearray(film.read_bytes())
+    data[data.index(AC3, len(data) // 2) + 4] ^= 2  # frmsizecod (ATSC A/52, 5.4.1.4): the next bit rate
+    film.write_bytes(data)
+    assert published(film, output)[1].failures == ()
+    with av.open(str(film)) as before, av.open(str(output)) as after:
+        source, copy = (sum(1 for packet in each.demux(audio=0) if packet.size) for each in (before, after))
+    assert copy < source
+
+
 @pytest.mark.parametrize("start_s", [None, Fraction(3, 10)])
 def test_pictures_of_two_films_in_turn(start_s: Fraction | None, tmp_path: Path) -> None:
     """A file behind another whose clock begins again within a second: pictures of both are sorted, and none is lost."""
@@ -169,10 +197,6 @@ def test_a_picture_shown_again_behind_a_reset_clock(tmp_path: Path) -> None:
     report, verdict = published(source, tmp_path / "out.mkv")
     assert [warning.code for warning in report.warnings] == ["clock-reset"]
     assert (report.frames, report.proof.last_pts_s, verdict.failures) == (11, "2/5", ())
-
-
-ADTS = b"\xff\xf1"
-"""How a frame of AAC begins in a transport stream."""
 
 
 def test_sound_whose_first_packet_is_damaged(tmp_path: Path) -> None:

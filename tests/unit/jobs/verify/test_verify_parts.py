@@ -5,7 +5,7 @@ from fractions import Fraction
 import pytest
 
 from codecfleet.jobs.report.report import Warning_
-from codecfleet.jobs.verify.audio import begin_s, find_run
+from codecfleet.jobs.verify.audio import begin_s, find_kept, find_run
 from codecfleet.jobs.verify.metadata import _turn
 from codecfleet.jobs.verify.pictures import comparable_format
 from codecfleet.jobs.verify.subtitles import plain_text
@@ -145,6 +145,17 @@ def test_a_run_of_silence_is_found_at_its_time() -> None:
     assert find_run([1, 2, 7, 7], times[:4], [2, 7], Fraction(3, 50)) == 1
     assert find_run(silence, times, [7, 8], Fraction(0)) is None
     assert find_run(silence, times, [], Fraction(0)) is None
+
+
+def test_a_part_of_sound_that_steps_back_lacks_nothing_inside() -> None:
+    """Packets outside the part may be missing between those that are kept, and none inside it."""
+    times = [Fraction(n, 10) for n in (0, 1, 2, 3, 4, 1, 2, 3)]
+    whole, part_s = [10, 11, 12, 13, 14, 21, 22, 23], Fraction(3, 10)
+    assert find_kept(whole, times, [10, 11, 12, 21, 22], part_s) == [0, 1, 2, 5, 6]
+    assert find_kept(whole, times, [10, 11, 12, 13, 21, 22], part_s) == [0, 1, 2, 3, 5, 6]
+    assert find_kept(whole, times, [10, 11, 12, 22], part_s) is None
+    assert find_kept(whole, times, [10, 11, 12, 21], part_s) is None
+    assert find_kept(whole, times, [10, 11, 12, 21, 22, 9], part_s) is None
 
 
 @pytest.mark.parametrize(
