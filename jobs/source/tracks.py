@@ -227,9 +227,7 @@ def _track(stream: "Stream", starts: AudioStarts) -> Track:
         kind=kind,
         codec=None if context is None else context.codec.canonical_name,
         time_base=Fraction(stream.time_base or 1),
-        tag=container_tag(stream)
-        if len(container_tag(stream)) == len("avc1") and container_tag(stream).isprintable()
-        else "",
+        tag=container_tag(stream),
         language=language if language.isascii() and language.isprintable() and language not in ("", "und") else None,
         tags=_pairs(stream.metadata),
         disposition=int(stream.disposition),

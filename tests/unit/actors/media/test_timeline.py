@@ -167,7 +167,7 @@ def test_every_frame_comes_out_once_at_increasing_times(stamps: list[int | None]
 class _ByEveryRule(TimestampRepair[int]):
     """A repair that applies every rule to every frame, also where none has anything to do."""
 
-    def _goes_on(self, ticks: int) -> bool:  # noqa: ARG002 - whatever it is
+    def _is_regular(self, ticks: int) -> bool:  # noqa: ARG002 - whatever it is
         return False
 
 
