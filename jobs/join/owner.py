@@ -8,6 +8,7 @@ import fcntl
 import json
 import os
 import secrets
+import shutil
 import socket
 import stat
 import threading
@@ -112,13 +113,21 @@ class FolderOwner:
             OutputUnwritable: it is not a folder of this user's.
             OSError: it cannot be created or written.
         """
+        is_new = False
         while self._file is None:
             with suppress(FileExistsError):
                 self._folder.mkdir(mode=0o700)
+                is_new = True
             _check_ours(self._folder)
             with suppress(FileNotFoundError):  # its owner has just removed it
                 self._file = self._locked()
-        self._write()
+        try:
+            self._write()
+        except OSError:
+            self.release()
+            if is_new:  # on a full disk even this is too much
+                shutil.rmtree(self._folder, ignore_errors=True)
+            raise
         threading.Thread(target=self._renew, name="codecfleet-lease", daemon=True).start()
 
     def holds(self) -> bool:

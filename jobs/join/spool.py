@@ -12,12 +12,13 @@ from typing import Final
 import numpy as np
 
 from ...actors.segment.encoding import EncodedSegment
-from ...errors import JournalRefused, OutputInUse, OutputUnwritable, StorageFailed
+from ...errors import CodecfleetError, JournalRefused, OutputInUse, OutputUnwritable, StorageFailed
 from .owner import OWNER_FILE, FolderOwner
 
 JOURNAL_FILE: Final = "journal"
 PAYLOAD_PREFIX: Final = "segment-"
 _EMPTY = np.empty(0, dtype=np.uint8)
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _DIGITS = 16
 """How much of a payload's SHA-256 is in the name of its file; all of it is checked."""
 
@@ -72,6 +73,7 @@ class Spool:
             JournalRefused: the other job could be continued, and neither was asked for.
             OutputInUse: another job writes the same output.
             OutputUnwritable: it cannot be created.
+            StorageFailed: there is no space left.
         """
         try:
             self._owner.acquire()
@@ -81,8 +83,7 @@ class Spool:
                 self.clear()
         except OSError as error:
             self._owner.release()
-            message = f"{self.folder.parent} cannot be written: {error.strerror}"
-            raise OutputUnwritable(message, "Choose another output folder or change its permissions.") from error
+            raise unwritable(error, self.folder.parent) from error
         except BaseException:
             self._owner.release()
             raise
@@ -168,9 +169,17 @@ def payload_name(segment: int, sha256: str) -> str:
     return f"{PAYLOAD_PREFIX}{segment:06d}-{sha256[:_DIGITS]}.bin"
 
 
+def unwritable(error: OSError, folder: Path) -> CodecfleetError:
+    """Map an operating system's error at making something in ``folder`` to one that says what to do."""
+    if error.errno in _FULL:
+        return storage_error(error, folder)
+    message = f"{folder} cannot be written: {error.strerror}"
+    return OutputUnwritable(message, "Choose another output folder or change its permissions.")
+
+
 def storage_error(error: OSError, path: Path | str) -> StorageFailed:
     """Map an operating system's error at ``path`` to one that says what to do."""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if error.errno in _FULL:
         message = f"no space left at {path}"
         return StorageFailed(
             message, "Free some space or choose another output folder; of a remote output, another TMPDIR."

@@ -5,11 +5,11 @@ from contextlib import ExitStack
 from typing import Protocol
 
 from ...actors.media.location import is_local, local_path
-from ...errors import JournalRefused, OutputInUse, OutputUnwritable, StorageFailed
+from ...errors import JournalRefused, OutputInUse, StorageFailed
 from ..join.owner import FolderOwner
 from ..join.proof import file_sha256
 from ..join.publish import work_folder, work_name
-from ..join.spool import Spool, SpooledSegment, payload_name
+from ..join.spool import Spool, SpooledSegment, payload_name, unwritable
 from ..report.report import Report
 from ..request.spec import TranscodeSpec
 from .header import difference
@@ -184,8 +184,7 @@ class WorkPlace:
             self.spool.payloads.parent.mkdir(parents=True, exist_ok=True)
             owner.acquire()
         except OSError as error:
-            message = f"--work {self._spec.work} cannot be written: {error.strerror}"
-            raise OutputUnwritable(message, "Choose another place, or change its permissions.") from error
+            raise unwritable(error, self.spool.payloads.parent) from error
         return FolderStore(self.spool.payloads), owner
 
     def _is_whole(self, segment: SpooledSegment) -> bool:

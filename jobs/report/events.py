@@ -51,13 +51,14 @@ class Planned(Event):
 
 @dataclass(frozen=True, slots=True)
 class SegmentStarted(Event):
-    """A segment went to a worker."""
+    """A segment went to a worker; ``is_second`` where an earlier run of it goes on and is late."""
 
     kind: ClassVar[str] = "segment_started"
     segment: int
     start_s: Fraction
     frames: int
     attempt: int
+    is_second: bool = False
 
 
 @dataclass(frozen=True, slots=True)

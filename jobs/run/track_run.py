@@ -169,6 +169,7 @@ class TrackRun:
             start_s=self._plan.relative_s(planned[0].start_ticks),
             frames=sum(segment.frames for segment in planned),
             attempt=run.attempt,
+            is_second=run.is_second,
         )
         if self._files.journal.keeps:
             await shielded(self._files.journal.begun, run.segment)

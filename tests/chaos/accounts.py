@@ -13,7 +13,7 @@ HEARD_S: Final = 0.5
 DAMAGES: Final = frozenset({Fault.JOURNAL_CUT, Fault.JOURNAL_DAMAGED, Fault.PAYLOAD_DAMAGED})
 NOTICED_LATE: Final = frozenset(
     {Fault.WORKER_STOPPED, Fault.NODE_STOPPED, Fault.NODE_CUT_OFF, Fault.NODE_CUT_BRIEFLY, Fault.NVDEC_HANGS}
-    | {Fault.GCS_KILLED}
+    | {Fault.GCS_KILLED, Fault.RAYLET_KILLED}
 )
 """What takes its effect, or is noticed, some time after: until then more work is begun that will be lost."""
 TRIES: Final = 3
@@ -50,11 +50,12 @@ def redone(programs: Sequence[Program]) -> int:
     return len(starts) - len(set(starts))
 
 
-def allowed(programs: Sequence[Program], struck: Sequence[Struck], second_runs: int) -> int:
+def allowed(programs: Sequence[Program], struck: Sequence[Struck]) -> int:
     """Return how many segments may have run again: those in flight at the faults, what was damaged, second runs.
 
     Beside them those on workers that were given up for silence: frozen ones, and any that the program says.
     """
+    second_runs = sum(said.is_start and said.event["is_second"] for program in programs for said in program)
     given_up = 0
     for number, program in enumerate(programs):
         frozen = sum(each.program == number and each.fault in NOTICED_LATE for each in struck)

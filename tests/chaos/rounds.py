@@ -1,6 +1,5 @@
 """One round: a job, its faults, and whether it ended as promised."""
 
-import json
 import os
 import secrets
 import shutil
@@ -110,8 +109,7 @@ class Attack:
         if not self._place.shape.node_cpus:
             own["RAY_TMPDIR"] = own["TMPDIR"]
         source = self._film.path if self._server is None or output != "out.mp4" else self._server.url
-        report = ["--report", str(self._folder / f"{output}.json")]
-        command = [PROGRAM, "transcode", source, self._folder / "out" / output, *self._film.options, *report]
+        command = [PROGRAM, "transcode", source, self._folder / "out" / output, *self._film.options]
         return Driver.start([*self._place.prefix, *command], self._place.env | own)
 
     def _carry_out(self, strike: Strike) -> None:
@@ -164,11 +162,10 @@ class Attack:
 
     def _fill_disk(self, driver: Driver) -> None:
         ballast = self._folder / "out" / "ballast"
-        with ballast.open("wb") as stream:
+        with ballast.open("wb", buffering=0) as stream:
             try:
                 while True:
                     stream.write(bytes(1 << 16))
-                    stream.flush()
             except OSError:
                 pass
         self._check_failure(driver, "a full disk")
@@ -221,15 +218,9 @@ class Attack:
         times = [(struck.fault.value, recovery_s(programs, self._struck, n)) for n, struck in enumerate(self._struck)]
         self.result.recoveries_s = times
         self.result.redone = redone(programs)
-        self.result.allowed = allowed(programs, self._struck, self._second_runs())
+        self.result.allowed = allowed(programs, self._struck)
         if self.result.redone > self.result.allowed:
             self._problem(f"{self.result.redone} segments ran again, {self.result.allowed} were in flight")
-
-    def _second_runs(self) -> int:
-        """Return how many segments the last program ran twice because they were late, none of them having failed."""
-        report = self._folder / "out.mp4.json"
-        segments = json.loads(report.read_text(encoding="utf-8"))["segments"] if report.exists() else []
-        return sum(max(0, segment["attempts"] - 1 - len(segment["failures"])) for segment in segments)
 
     def _look_for_leftovers(self) -> None:
         names = {"out.mp4", *(("beside.mp4",) if self.result.round.beside else ())}

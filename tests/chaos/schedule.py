@@ -150,7 +150,9 @@ def round_of(seed: int) -> Round:
         after = generator.randrange(SEGMENTS - 2)
         strikes.append(Strike(fault, after, generator.uniform(0, DELAY_MAX_S), generator.random()))
     strikes.sort(key=lambda strike: strike.after_segments)
-    return Round(seed, shape, tuple(strikes), beside=bool(shape.node_cpus) and generator.random() < 1 / 4)
+    # A full disk would be the other job's as well.
+    can_share = bool(shape.node_cpus) and Fault.DISK_FULL not in faults
+    return Round(seed, shape, tuple(strikes), beside=can_share and generator.random() < 1 / 4)
 
 
 def _bearable(faults: Sequence[Fault], shape: Shape) -> Iterator[Fault]:

@@ -5,9 +5,9 @@ from .driver import Said
 from .schedule import Fault
 
 
-def starts(segment: int, at_s: float) -> Said:
+def starts(segment: int, at_s: float, *, is_second: bool = False) -> Said:
     """A segment begins."""
-    return Said(at_s, {"event": "segment_started", "segment": segment, "attempt": 1})
+    return Said(at_s, {"event": "segment_started", "segment": segment, "attempt": 1, "is_second": is_second})
 
 
 def ends(segment: int, at_s: float) -> Said:
@@ -22,7 +22,7 @@ def test_work_that_runs_again_after_a_fault_was_lost_to_it() -> None:
     assert recovery_s([program], struck, 0) == 0.45
     assert redone([program]) == 1
     assert most_running(program) == 2
-    assert allowed([program], struck, 0) == 2
+    assert allowed([program], struck) == 2
 
 
 def test_a_fault_that_takes_nothing_has_no_recovery() -> None:
@@ -38,7 +38,7 @@ def test_the_next_program_does_what_a_killed_one_lost() -> None:
     resumed = [starts(3, 7.0), starts(2, 8.0), ends(2, 9.0), ends(3, 9.0), starts(1, 9.0), ends(1, 10.0)]
     struck = [Struck(Fault.DRIVER_KILLED, 0, 3.0)]
     assert recovery_s([killed, resumed], struck, 0) == 5.0
-    assert (redone([killed, resumed]), allowed([killed, resumed], struck, 0)) == (2, 2)
+    assert (redone([killed, resumed]), allowed([killed, resumed], struck)) == (2, 2)
 
 
 def test_times_that_two_faults_share_are_not_measured() -> None:
@@ -49,9 +49,9 @@ def test_times_that_two_faults_share_are_not_measured() -> None:
 
 
 def test_what_is_damaged_or_late_may_run_again_too() -> None:
-    """A damaged payload is one segment more; second runs are counted by the report."""
-    program = [starts(0, 1.0), ends(0, 2.0)]
-    assert allowed([program], [Struck(Fault.PAYLOAD_DAMAGED, 0, 3.0)], 2) == 3
+    """A damaged payload is one segment more, and so is each second run."""
+    program = [starts(0, 1.0), starts(0, 1.5, is_second=True), ends(0, 2.0)]
+    assert allowed([program], [Struck(Fault.PAYLOAD_DAMAGED, 0, 3.0)]) == 2
 
 
 def test_a_worker_given_up_for_silence_takes_all_that_it_ran() -> None:
@@ -59,5 +59,5 @@ def test_a_worker_given_up_for_silence_takes_all_that_it_ran() -> None:
     program = [starts(0, 1.0), starts(1, 1.0), ends(0, 9.0), ends(1, 9.0)]
     late = Said(8.0, {"event": "warning", "code": "deadline", "message": "no progress"})
     frozen = [Struck(Fault.WORKER_STOPPED, 0, 2.0)]
-    assert allowed([[*program, late]], [], 0) == 2
-    assert allowed([program], frozen, 0) == allowed([[*program, late]], frozen, 0) == 4
+    assert allowed([[*program, late]], []) == 2
+    assert allowed([program], frozen) == allowed([[*program, late]], frozen) == 4

@@ -183,6 +183,23 @@ def test_a_full_disk_leaves_nothing_behind(room_kib: int, what: str, tmp_path: P
     assert "Traceback" not in done.stderr
 
 
+def test_a_disk_that_is_full_already(tmp_path: Path) -> None:
+    """Where not even the work folder's owner can be noted, the line says so, and the folder goes again."""
+    if not can_mount():
+        pytest.skip("only root may mount a small disk")
+    source = make_clip(tmp_path / "source.mp4", Clip(times=constant_times(5)))
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    script = (
+        f"mount -t tmpfs -o size=4k tmpfs {disk}; head -c 4096 /dev/zero > {disk}/all; "
+        f'"$@" transcode {source} {disk}/o.mp4; echo "code $?"; ls -A {disk}'
+    )
+    command = ["unshare", "-m", "sh", "-c", script, "sh", sys.executable, "-c", PROGRAM]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    assert done.stdout == "code 5\nall\n", done.stderr
+    assert done.stderr.splitlines()[-1].startswith(f"codecfleet: error: no space left at {disk}. Free some space ")
+
+
 def test_few_descriptors_are_enough(tmp_path: Path) -> None:
     """With 64 open files allowed, a job of many segments still runs: none is held open for each segment."""
     clip = Clip(times=constant_times(200), keyframes=frozenset(range(0, 200, 2)), options=(("preset", "ultrafast"),))
