@@ -1,14 +1,16 @@
 """Ctrl-C, SIGTERM and a closed terminal.
 
-``decide`` is pure; ``Interrupts`` receives the signals. It uses ``signal.signal`` and a timer thread rather than the
-event loop's handlers, so that a second Ctrl-C and the deadline work while something blocks the loop.
+``decide`` is pure; ``Interrupts`` receives the signals. It uses ``signal.signal`` and a thread of its own rather than
+the event loop's handlers, so that a second Ctrl-C and the deadline work while something blocks the loop.
 """
 
 import contextlib
 import os
 import select
 import signal
+import socket
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
@@ -84,7 +86,8 @@ class Interrupts:
         self._state = State()
         self._cancel: Callable[[], object] | None = None
         self._over = False
-        self._timer: threading.Timer | None = None
+        self._wake: Callable[[], object] = bool
+        self._watched: socket.socket | None = None
         self._before: dict[int, Callable[[int, FrameType | None], object] | int | None] = {}
 
     @property
@@ -99,15 +102,18 @@ class Interrupts:
                 if number == signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:
                     continue  # nohup asked for it
                 self._before[number] = signal.signal(number, self._on_signal)
+            self._watch_signals()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._over = True
+        if self._watched is not None:
+            signal.set_wakeup_fd(-1)
         # A cancelled run's deadline stays: it also bounds the interpreter's exit, such as ending Ray.
-        if self._timer is not None and self._state.phase is not Phase.CANCELLING:
-            self._timer.cancel()
+        if self._state.phase is not Phase.CANCELLING:
+            self.disarm()
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
@@ -117,6 +123,7 @@ class Interrupts:
 
         loop = get_running_loop()
         self._cancel = lambda: loop.call_soon_threadsafe(cancel)
+        self._wake = lambda: loop.call_soon_threadsafe(bool)
         if self._state.phase is Phase.CANCELLING:
             self._cancel()
 
@@ -134,8 +141,41 @@ class Interrupts:
 
     def disarm(self) -> None:
         """Stop the deadline: the run has cleaned up."""
-        if self._timer is not None:
-            self._timer.cancel()
+        if self._watched is not None:
+            self._watched.close()
+
+    def _watch_signals(self) -> None:
+        """Have a thread told of each signal by the C handler, which needs no turn of the main thread.
+
+        Python runs ``_on_signal`` between two of the main thread's bytecodes: not while that waits in a system call
+        that it entered just after the signal, and a handler that starts a thread may wait for a lock that the code
+        below it holds.
+        """
+        ours, self._watched = socket.socketpair()
+        self._watched.settimeout(0)
+        signal.set_wakeup_fd(self._watched.fileno(), warn_on_full_buffer=False)
+        threading.Thread(target=self._watch, args=(ours,), daemon=True).start()
+
+    def _watch(self, told: socket.socket) -> None:
+        """Wake the loop at each signal, and keep the deadline that the first one starts."""
+        with told:
+            first = told.recv(1)
+            until_s = time.monotonic() + _CANCEL_WITHIN_S
+            more = first
+            while more:
+                with contextlib.suppress(RuntimeError):  # the loop has just closed
+                    self._wake()
+                told.settimeout(max(0.001, until_s - time.monotonic()))
+                try:
+                    more = told.recv(1)
+                except TimeoutError:
+                    break
+            else:
+                return
+        if self._state.phase is Phase.RUNNING:
+            # Something has kept the main thread since: its handler never ran.
+            self._state, _ = decide(self._state, first[0])
+        self._happen(Happening.DEADLINE)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - signal's signature
         self._happen(number)
@@ -152,9 +192,6 @@ class Interrupts:
             _last_acts(os.fsencode(line) if code and not self._over else b"")
             self._exit_now(code)
             return
-        self._timer = threading.Timer(_CANCEL_WITHIN_S, self._happen, (Happening.DEADLINE,))
-        self._timer.daemon = True
-        self._timer.start()
         if self._cancel is not None:
             with contextlib.suppress(RuntimeError):  # the loop has just closed
                 self._cancel()

@@ -75,3 +75,23 @@ def test_a_forced_exit_ends_our_children() -> None:
         os.kill(grandchild, signal.SIGKILL)
     assert child.pid in found
     assert grandchild not in found
+
+
+def test_a_signal_ends_a_program_whose_main_thread_is_kept() -> None:
+    """Python's own handlers wait for the main thread; the deadline does not."""
+    program = (
+        "import ctypes, os; from codecfleet.cli.interrupts import Interrupts\n"
+        "library, lock = ctypes.CDLL(None), ctypes.create_string_buffer(64)\n"
+        "with Interrupts(os._exit):\n"
+        "    library.pthread_mutex_lock(lock)\n"
+        "    print('kept', flush=True)\n"
+        "    library.pthread_mutex_lock(lock)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as kept:
+        assert kept.stdout is not None
+        assert kept.stdout.readline()
+        kept.send_signal(signal.SIGTERM)
+        try:
+            assert kept.wait(timeout=60) == 143
+        finally:
+            kept.kill()
