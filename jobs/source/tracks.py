@@ -232,7 +232,7 @@ def _track(stream: "Stream", starts: AudioStarts) -> Track:
         tags=_pairs(stream.metadata),
         disposition=int(stream.disposition),
         decodable=context is not None,
-        start_s=_start(stream, first, audio),
+        start_s=None if stream.index in starts.missed else _start(stream, first, audio),
         audio=audio,
         silent=stream.index in starts.missed,
         attachment=_attachment(stream) if kind is TrackKind.ATTACHMENT else None,

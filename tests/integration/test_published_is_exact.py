@@ -145,6 +145,26 @@ def test_a_video_that_begins_a_day_after_the_sound(tmp_path: Path) -> None:
     assert published(source, tmp_path / "silent.ts", audio="none")[0].frames == 25
 
 
+def test_a_track_without_packets_begins_nowhere(tmp_path: Path) -> None:
+    """FFmpeg gives it the file's beginning, a subtitle here; the output begins with its first picture."""
+    film, cues = with_sound(tmp_path / "film.mkv", {}), tmp_path / "cues.srt"
+    cues.write_text("1\n00:00:00,000 --> 00:00:00,500\nhello\n")
+    source = tmp_path / "late.mkv"
+    with av.open(str(film)) as before, av.open(str(cues)) as text, av.open(str(source), "w") as after:
+        video, _, subtitle = (
+            after.add_stream_from_template(each)
+            for each in (before.streams.video[0], before.streams.audio[0], text.streams[0])
+        )
+        packets = [(packet, subtitle, 0) for packet in text.demux()] + [
+            (packet, video, 67) for packet in before.demux(video=0)
+        ]
+        for packet, stream, late in packets:
+            if packet.size and packet.pts is not None and packet.dts is not None:
+                packet.pts, packet.dts, packet.stream = packet.pts + late, packet.dts + late, stream
+                after.mux(packet)
+    assert published(source, tmp_path / "out.mkv")[1].failures == ()
+
+
 def test_a_part_of_sound_whose_clock_steps_back(tmp_path: Path) -> None:
     """Packets behind the end of the part are left out, and those that come back into it are there."""
     film = with_sound(tmp_path / "film.ts", {})
