@@ -29,7 +29,7 @@ _PICTURE_BUFFER = 16
 
 @dataclass(frozen=True, slots=True)
 class OutputPacket:
-    """A packet of the output's video track; times in ticks."""
+    """A packet of the output's video track; times in ticks, None where the container states none."""
 
     pts: int | None
     dts: int | None
@@ -68,12 +68,15 @@ def scan_output(output: str) -> OutputScan:
         NoVideoTrack: it has no video.
     """
     with open_track(output) as track:
+        muxer = track.container.format.name
+        # Matroska has no DTS: FFmpeg infers them, from the wrong reorder delay where sound begins seconds earlier.
+        states_dts = "matroska" not in muxer
         packets = tuple(
-            OutputPacket(p.pts, p.dts, p.is_keyframe, p.is_discard)
+            OutputPacket(p.pts, p.dts if states_dts else None, p.is_keyframe, p.is_discard)
             for p in track.container.demux(track.stream)
             if p.size
         )
-        return OutputScan(muxer=track.container.format.name, time_base=track.time_base, packets=packets)
+        return OutputScan(muxer=muxer, time_base=track.time_base, packets=packets)
 
 
 def check_stream(scan: OutputScan, frames: int) -> list[Check]:
@@ -92,7 +95,6 @@ def check_stream(scan: OutputScan, frames: int) -> list[Check]:
 
 
 def _check_clock(packets: Sequence[OutputPacket]) -> Check:
-    # Matroska has no DTS: FFmpeg infers them once the reorder delay is known, and leaves the first ones out.
     decoding = [packet.dts for packet in packets if packet.dts is not None]
     backward = sum(later <= earlier for earlier, later in pairwise(decoding))
     early = sum(p.pts is not None and p.dts is not None and p.pts < p.dts for p in packets)

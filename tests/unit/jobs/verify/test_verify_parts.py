@@ -1,6 +1,7 @@
 """The parts of the proof that need no file: times, verdicts, declared losses, likeness of subtitles, formats."""
 
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
 
@@ -10,7 +11,8 @@ from codecfleet.jobs.verify.metadata import _turn
 from codecfleet.jobs.verify.pictures import comparable_format
 from codecfleet.jobs.verify.subtitles import plain_text
 from codecfleet.jobs.verify.verdict import Check, Verdict, check, with_declared
-from codecfleet.jobs.verify.video import OutputPacket, OutputScan, check_stream, check_times
+from codecfleet.jobs.verify.video import OutputPacket, OutputScan, check_stream, check_times, scan_output
+from codecfleet.testing.clips import Clip, constant_times, make_clip
 
 MILLISECOND = Fraction(1, 1000)
 
@@ -63,6 +65,15 @@ def test_a_file_begins_with_what_comes_first(
     """A packet that decodes to nothing counts, one that lies before 0 is hidden."""
     sound = tuple(None if each is None else each * MILLISECOND for each in (sample_ms, packet_ms))
     assert begin_s(frame_ms * MILLISECOND, [(sound[0], sound[1])]) == begin_ms * MILLISECOND
+
+
+@pytest.mark.parametrize(("name", "states_dts"), [("clip.mkv", False), ("clip.mp4", True)])
+def test_decoding_times_that_only_ffmpeg_infers_are_not_the_files(
+    name: str, tmp_path: Path, *, states_dts: bool
+) -> None:
+    """Matroska has none: FFmpeg's own are wrong where sound begins seconds before the video."""
+    packets = scan_output(str(make_clip(tmp_path / name, Clip(times=constant_times(9))))).packets
+    assert {packet.dts is not None for packet in packets} == {states_dts}
 
 
 def test_the_stream_must_start_with_a_keyframe_hide_nothing_and_run_forward() -> None:
