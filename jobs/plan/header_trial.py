@@ -31,6 +31,8 @@ _MATRIX = Struct("=9i")
 _ONE = 1 << 16
 _SKEW = 1 / 256
 """How far from a right angle the axes of a matrix may be that only turns."""
+_SHAPE = 1 / 100
+"""How far from a stated shape of the samples one may be that follows from a matrix."""
 _TICK = Fraction(1, 1000)
 
 
@@ -76,12 +78,14 @@ def settle_orientation(
     """Return the output's format and extras with a display matrix that its container can state.
 
     A matrix that stretches says the same as the samples' shape, and FFmpeg reads it as both. In mp4 and mov the matrix
-    stays whole and the shape is left out; elsewhere the shape is stated, and the matrix only turns and flips.
+    stays whole and the shape is left out. Elsewhere, and where the source states another shape than its matrix, the
+    shape is stated, and the matrix only turns and flips.
     """
     matrix = extras.display_matrix
     if matrix is None or not stretches(matrix):
         return output, extras
-    if container.is_isobmff:
+    across, down = axis_scales(matrix)
+    if container.is_isobmff and abs(float(source.sample_aspect_ratio) * down / across - 1) < _SHAPE:
         return replace(output, sample_aspect_ratio=output.sample_aspect_ratio / source.sample_aspect_ratio), extras
     return output, replace(extras, display_matrix=_turn_alone(matrix))
 

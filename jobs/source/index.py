@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -43,6 +43,8 @@ MISSING = np.iinfo(np.int64).min
 """A timestamp the container does not give."""
 
 KEY, DISCARD, CORRUPT = 1, 2, 4
+
+_FARTHEST_TICKS = 1 << 61
 
 CLEAN_ACCESS_POINTS, CLEAN_PACKETS = 2, 2 * REORDER_FRAMES
 """How long a clean run must be so that no picture from before it is left in a decoder."""
@@ -319,7 +321,7 @@ class TrackIndexer:
         """Build the index of what was seen.
 
         Raises:
-            InputUnreadable: there were no packets.
+            InputUnreadable: there were no packets, or their times are too far from 0 to reckon with.
         """
         if not self._rows:
             message = f"the video track of {source} has no packets"
@@ -328,13 +330,16 @@ class TrackIndexer:
         time_base = Fraction(stream.time_base or 1)
         columns = np.array(self._rows, dtype=np.int64)
         pts, dts, flags = columns[:, 0].copy(), columns[:, 1], columns[:, 4].astype(np.uint8)
+        _refuse_far(source, _farthest(pts), _farthest(dts))
         # The codec's own rate first: a raw bitstream's container only knows a default.
         rate = nominal_frame_rate(stream.guessed_rate, stream.average_rate, stream.base_rate)
         shifts = find_resets(dts, flags, time_base, rate)
+        _refuse_far(source, *accumulate(shift.ticks for shift in shifts))
         for shift in shifts:
             later = pts[shift.first_packet :]
             later[later != MISSING] += shift.ticks
         divisor = tick_divisor(_shared_times(pts, flags), time_base)
+        _refuse_far(source, _farthest(pts) * divisor)
         pts[pts != MISSING] *= divisor
         return TrackIndex(
             source=source,
@@ -353,6 +358,18 @@ class TrackIndexer:
             tick_divisor=divisor,
             sizes=self._sizes,
         )
+
+
+def _farthest(times: NDArray[np.int64]) -> int:
+    known = times[times != MISSING]
+    return max(-int(known.min()), int(known.max())) if len(known) else 0
+
+
+def _refuse_far(source: str, *ticks: int) -> None:
+    """Raise InputUnreadable for times or shifts of which two might not add up in 64 bits."""
+    if any(abs(each) > _FARTHEST_TICKS for each in ticks):
+        message = f"the video track of {source} states times that are too far apart to be true"
+        raise InputUnreadable(message, "Its clock is damaged; get an intact copy, or extract the bare video stream.")
 
 
 def overtaken(times: NDArray[np.int64], most: int) -> NDArray[np.int64]:

@@ -17,7 +17,7 @@ from av.video.format import VideoFormat as PixelFormat
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
-from ...actors.decode.describe import StreamExtras, describe_extras, describe_video, frame_side_data
+from ...actors.decode.describe import StreamExtras, axis_scales, describe_extras, describe_video, frame_side_data
 from ...actors.media.av_stream import side_data
 from ...actors.media.hdr import content_light_from_bytes, mastering_display_from_bytes
 from ...actors.media.opening import open_source
@@ -32,6 +32,7 @@ CHAPTER_S = Fraction(1, 500)
 """Two roundings to a millisecond, one for each file."""
 
 _LEFT = 1
+_SKEW = 1 / 1000
 _UNKNOWN_COLOUR = frozenset({0, 2, 3})  # H.273: reserved, unspecified, reserved
 _CHROMATICITY = Fraction(1, 25_000)  # AV1 keeps 16 bits a value, HEVC steps of 1/50000
 _LUMINANCE = Fraction(1, 500)
@@ -216,9 +217,10 @@ def _turn(matrix: tuple[int, ...] | None) -> tuple[int, ...] | None:
     """
     if matrix is None:
         return None
-    values = (*matrix[:2], *matrix[3:5])
-    least = max(map(abs, values)) / 1000
-    turn = tuple((value > least) - (value < -least) for value in values)
+    a, b, _, c, d, *_ = matrix
+    across, down = (scale or 1.0 for scale in axis_scales(matrix))
+    values = (a / across, b / down, c / across, d / down)
+    turn = tuple((value > _SKEW) - (value < -_SKEW) for value in values)
     return None if turn == (1, 0, 0, 1) else turn
 
 

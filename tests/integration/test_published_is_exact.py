@@ -312,3 +312,16 @@ def test_a_timecode_track_without_a_timecode(tmp_path: Path) -> None:
     report, verdict = published(source, tmp_path / "out.mp4")
     assert "timecode-dropped" in {warning.code for warning in report.warnings}
     assert verdict.failures == ()
+
+
+@pytest.mark.parametrize("number", [0, 5])
+def test_a_time_at_the_end_of_all_clocks_is_refused(number: int, tmp_path: Path) -> None:
+    """Times of which two do not add up in 64 bits are the input's fault."""
+    film = make_clip(tmp_path / "film.ivf", Clip(times=constant_times(9), encoder="libvpx-vp9"))
+    data, at = bytearray(film.read_bytes()), 32
+    for _ in range(number):
+        at += 12 + int.from_bytes(data[at : at + 4], "little")
+    data[at + 4 : at + 12] = struct.pack("<q", (1 << 62) + 1)
+    film.write_bytes(data)
+    with pytest.raises(InputUnreadable, match="too far apart to be true"):
+        published(film, tmp_path / "out.mkv")

@@ -57,6 +57,13 @@ def test_a_matrix_that_stretches_stays_whole_in_mp4_and_only_turns_elsewhere() -
     assert not settle_header(picture, turned, container_for("a.mkv")).losses
 
 
+def test_a_shape_that_contradicts_its_matrix_is_stated() -> None:
+    """FFmpeg reads a stretch as the samples' shape only where an mp4 states none, and square ones cannot be stated."""
+    extras = StreamExtras(display_matrix=QUARTER_STRETCHED)
+    picture, turned = settle_orientation(PICTURE, PICTURE, extras, container_for("a.mp4"))
+    assert (picture.sample_aspect_ratio, turned.display_matrix) == (1, matrix(0, 1, -1, 0))
+
+
 def test_a_skew_matrix_is_named_as_lost_where_only_turns_are_stated() -> None:
     """Matroska has an angle, and no more."""
     skew = matrix(1, 0.5, 0, 1)
