@@ -9,6 +9,8 @@ from fractions import Fraction
 from math import ceil
 from typing import Final, Self
 
+import numpy as np
+
 from ...actors.decode.decoding import DecodeRange
 from ...actors.media.seeking import AccessPoint
 from ...actors.media.timeline import REORDER_FRAMES
@@ -148,5 +150,10 @@ def _first_packet(index: TrackIndex, start: int | None) -> int:
     """
     if start is None:
         return 0
-    before = [p.packet for p in index.access_points if index.timed[p.packet] and index.pts[p.packet] <= start]
+    timed = np.flatnonzero(index.timed)
+    # Where a clock steps back, pictures of the part may lie ahead of its nearest access point.
+    within = timed[index.pts[timed] >= start]
+    first = within[0] if len(within) else index.packets
+    points = (p.packet for p in index.access_points if p.packet <= first)
+    before = [packet for packet in points if index.timed[packet] and index.pts[packet] <= start]
     return before[-2] if len(before) > 1 else 0

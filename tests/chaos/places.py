@@ -28,6 +28,8 @@ from .schedule import NODE_LOSSES, OF_A_DEVICE, SEGMENT_FRAMES, SIZE, Fault, Rou
 MARK = "CODECFLEET_CHAOS_ROUND"
 """In the environment of a round's driver and of all that it starts."""
 GIVEN_BACK_S = 20.0
+RAY_NOTICES_S = 75.0
+"""Ray starts the supervisor again elsewhere once its health checks have missed a frozen node for about a minute."""
 LOOK_S = 0.05
 GCS_DOWN_S = 1.0
 DEVICES_WORK = 3
@@ -146,7 +148,7 @@ class Cluster(Place):
     def leftovers(self) -> list[str]:
         """Return the jobs that still hold slots some time after their end."""
         self.heal()
-        until_s = time.monotonic() + GIVEN_BACK_S
+        until_s = time.monotonic() + GIVEN_BACK_S + (RAY_NOTICES_S if self.stopped else 0)
         held: list[str] = ["the supervisor does not answer"]
         while held and time.monotonic() < until_s:
             with suppress(AssertionError):  # it may be starting again

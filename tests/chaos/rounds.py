@@ -22,7 +22,7 @@ from .places import MARK, Place, marked, work_locations
 from .schedule import ENDS_THE_DRIVER, OF_A_DEVICE, OF_THE_STORE, Fault, Round, Strike
 from .shaky_server import Mood, ShakyServer, shaky_server
 
-ROUND_S: Final = 240.0
+ROUND_S: Final = 400.0
 """A job of some seconds that takes longer has hung."""
 ENDED_S: Final = 10.0
 """How long what a driver started may take to end."""

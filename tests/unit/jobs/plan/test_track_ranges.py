@@ -77,6 +77,14 @@ def test_no_packet_more_than_is_needed(index: TrackIndex, segment_s: Fraction) -
         assert last == index.packets - 1 or int(index.pts[last - margin]) in wanted
 
 
+def test_a_part_of_a_track_that_is_there_twice_begins_in_the_first() -> None:
+    """Pictures of the part lie ahead of the access point that is nearest in time."""
+    once = [place * 40 for place in range(24)]
+    index = index_of([*once, *once], {0, 6, 12, 24, 30, 36}, dts=[*once, *once])
+    ranges = TrackRanges.cut(index, start_s=Fraction(3, 5), end_s=None, segment_s=None)
+    assert ranges.segments[0].cut_packet == 6
+
+
 def test_unreliable_times_near_the_end_take_a_wide_margin() -> None:
     """Where a time repeats, it is unknown which packet is whose, whatever a packet holds."""
     pts = [n * 40 for n in range(200)]
