@@ -2,8 +2,6 @@
 
 import argparse
 import json
-import os
-import platform
 import statistics
 import sys
 import tempfile
@@ -19,28 +17,41 @@ from .schedule import Round, Shape, batches, round_of
 
 
 def main() -> int:
-    """Run the rounds, print a line for each and the tables, write the report."""
+    """Run the rounds that the report does not have yet; print a line for each, and the tables of all."""
     asked = _arguments()
     if asked.table is not None:
-        print(tables(json.loads(asked.table.read_text(encoding="utf-8"))["rounds"]))
+        print(tables(list(rows_of(asked.table).values())))
         return 0
     started_s = time.monotonic()
+    rows = rows_of(asked.output)
+    right_before = {seed for seed, row in rows.items() if not row["problems"]}
     with tempfile.TemporaryDirectory() as folder:
-        plans = _plans(asked.seeds, asked.shape)
+        wanted = _plans(asked.seeds, asked.shape)
+        plans = [plan for plan in wanted if plan.seed not in right_before]
         films = films_for({plan.shape for plan in plans}, Path(folder))
         until_s = time.monotonic() + (asked.limit_s or float("inf"))
-        results = list(run_all(batches(plans, asked.at_once), films, asked.at_once, until_s))
-    rows = [result.to_json() for result in sorted(results, key=lambda result: result.round.seed)]
-    print(tables(rows))
-    wrong = [row["seed"] for row in rows if row["problems"]]
-    print(f"{len(rows)} rounds in {time.monotonic() - started_s:.0f} s: {len(rows) - len(wrong)} right endings")
-    if len(rows) < len(plans):
-        print(f"{len(plans) - len(rows)} rounds did not start in time")
+        ran = list(run_all(batches(plans, asked.at_once), films, asked.at_once, until_s, asked.output))
+    rows = {plan.seed: rows[plan.seed] for plan in wanted if plan.seed in rows} | {
+        result.round.seed: result.to_json() for result in ran
+    }
+    print(tables([rows[seed] for seed in sorted(rows)]))
+    wrong = [seed for seed, row in sorted(rows.items()) if row["problems"]]
+    print(
+        f"{len(ran)} rounds in {time.monotonic() - started_s:.0f} s; of {len(rows)}, {len(rows) - len(wrong)} are right"
+    )
+    if len(rows) < len(wanted):
+        print(f"{len(wanted) - len(rows)} rounds did not start in time")
     if wrong:
         print("wrong: --seeds " + " or ".join(map(str, wrong)))
-    if asked.output is not None:
-        asked.output.write_text(json.dumps(_report(rows), indent=1) + "\n")
     return bool(wrong)
+
+
+def rows_of(report: Path | None) -> dict[int, dict[str, Any]]:
+    """Return a report's rounds by their seeds; of a seed that was played again, the last one."""
+    if report is None or not report.exists():
+        return {}
+    rows = (json.loads(line) for line in report.read_text(encoding="utf-8").splitlines())
+    return {row["seed"]: row for row in rows}
 
 
 def _arguments() -> argparse.Namespace:
@@ -48,7 +59,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seeds", default="0-299", help="first-last, or one seed (default: %(default)s)")
     parser.add_argument("--shape", choices=[*Shape], help="only the seeds that have this shape")
     parser.add_argument("--at-once", type=int, default=1, metavar="N", help="rounds at the same time, on cores each")
-    parser.add_argument("--output", type=Path, help="write a JSON report there")
+    parser.add_argument(
+        "--output", type=Path, help="add each round to a report of JSON lines, and leave out what is right there"
+    )
     parser.add_argument("--limit-s", type=float, help="start no round after this many seconds")
     parser.add_argument("--table", type=Path, metavar="REPORT", help="only print the tables of such a report")
     return parser.parse_args()
@@ -64,16 +77,6 @@ def _plans(seeds: str, only: str | None) -> list[Round]:
             print(f"skipped: {shape.value}: {reason}", flush=True)
             plans = [plan for plan in plans if plan.shape is not shape]
     return plans
-
-
-def _report(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    return {
-        "machine": platform.platform(),
-        "cores": len(os.sched_getaffinity(0)),
-        "date": time.strftime("%Y-%m-%d", time.gmtime()),
-        "command": " ".join(["make chaos CHAOS='", *sys.argv[1:], "'"]),
-        "rounds": rows,
-    }
 
 
 def tables(rows: list[dict[str, Any]]) -> str:

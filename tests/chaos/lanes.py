@@ -1,12 +1,15 @@
 """Rounds in several processes at once, each on cores of its own; the rounds of a batch share a place."""
 
+import json
 import os
+import platform
 import sys
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from .films import Film
@@ -24,15 +27,18 @@ _TROUBLES: Final = (OSError, AssertionError, LookupError, ValueError, RuntimeErr
 
 
 def run_all(
-    batches: Sequence[Sequence[Round]], films: Mapping[Shape, Film], at_once: int, until_s: float
+    batches: Sequence[Sequence[Round]], films: Mapping[Shape, Film], at_once: int, until_s: float, output: Path | None
 ) -> Iterator[Result]:
-    """Run batches, ``at_once`` of them at the same time; no round starts after ``until_s`` of the monotonic clock."""
+    """Run batches, ``at_once`` of them at the same time; no round starts after ``until_s`` of the monotonic clock.
+
+    Each round is a line of JSON in ``output`` as soon as it has ended.
+    """
     context = get_context("spawn")
     cores: Queue[set[int]] = context.Queue()
     for lane in range(at_once):
         cores.put(cores_of(lane, at_once, sorted(os.sched_getaffinity(0))))
     with ProcessPoolExecutor(at_once, context, _settle, (cores,)) as pool:
-        running = [pool.submit(_run_batch, batch, films[batch[0].shape], until_s) for batch in batches]
+        running = [pool.submit(_run_batch, batch, films[batch[0].shape], until_s, output) for batch in batches]
         for done in as_completed(running):
             yield from done.result()
 
@@ -48,29 +54,42 @@ def _settle(cores: "Queue[set[int]]") -> None:
     os.sched_setaffinity(0, cores.get())
 
 
-def _run_batch(batch: Sequence[Round], film: Film, until_s: float) -> list[Result]:
+def _run_batch(batch: Sequence[Round], film: Film, until_s: float, output: Path | None) -> list[Result]:
     """Run rounds one after the other; after one that went wrong in a new place."""
     waiting, results = deque(batch), list[Result]()
     while waiting and time.monotonic() < until_s:
         try:
             with place_of(waiting[0].shape) as place:
-                _run_in(place, waiting, film, until_s, results)
+                for result in _run_in(place, waiting, film, until_s):
+                    results.append(result)
+                    _report(result, output)
         except _TROUBLES as error:
             results.append(Result(waiting.popleft(), problems=[f"the harness failed: {error!r}"]))
-            _print_round(results[-1])
+            _report(results[-1], output)
     return results
 
 
-def _run_in(place: Place, waiting: deque[Round], film: Film, until_s: float, results: list[Result]) -> None:
+def _run_in(place: Place, waiting: deque[Round], film: Film, until_s: float) -> Iterator[Result]:
     while waiting and time.monotonic() < until_s:
         with round_folder() as folder:
-            results.append(Attack(waiting[0], place, film, folder).run())
+            result = Attack(waiting[0], place, film, folder).run()
         waiting.popleft()
-        _print_round(results[-1])
-        if results[-1].problems:
+        yield result
+        if result.problems:
             return
         if waiting:
             place.restore()
+
+
+def _report(result: Result, output: Path | None) -> None:
+    _print_round(result)
+    if output is not None:
+        row = result.to_json() | {
+            "machine": f"{platform.platform()}, {os.cpu_count()} cores",
+            "utc": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        }
+        with output.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
 
 
 def _print_round(result: Result) -> None:
