@@ -52,6 +52,7 @@ class Gather:
 
         Raises:
             ProofFailed: the segment does not fit those before it.
+            InputUnreadable: the container refuses what is copied beside the video.
             StorageFailed: the output or the payload cannot be written or read.
         """
         facts = segment.facts
@@ -107,7 +108,8 @@ class Gather:
             last_duration_ticks=plan.index.nominal_ticks,
             add_streams=lambda output, tick: self._add_streams(output, tick, extradata),
         )
-        file.begin(self._origin_s)
+        copied = () if self._sides is None else self._sides.copied
+        file.begin(self._origin_s, f"{' or '.join(copied)} of {plan.spec.source}" if copied else "")
         return file
 
     def _side_starts_s(self, first_s: Fraction) -> list[Fraction]:

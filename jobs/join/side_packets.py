@@ -34,6 +34,12 @@ UNHEARD_S = Fraction(1, 1000)
 """As far as sound may move, nothing is said of it."""
 _HALF = Fraction(1, 2)
 _AC3_FRAME_SAMPLES = 1536
+_AC3_SYNC = 0x0B77
+_AC3_HEADER_BYTES = 7
+_AC3_BSID_MAX = 10
+_EAC3_BSID_MAX = 16
+_AC3_SIZE_CODES = 38
+_RESERVED = 3
 _OPUS_FRAME_SAMPLES = (480, 960, 1920, 2880) * 3 + (480, 960) * 2 + (120, 240, 480, 960) * 4
 """By configuration: SILK of three bandwidths, hybrid of two, CELT of four (RFC 6716, table 2)."""
 _MILLISECOND = Fraction(1, 1000)
@@ -123,6 +129,8 @@ class AudioPipe(Pipe):
 
     may_hide_start: bool = True
     trims_by_duration: bool = False
+    needs_ac3_headers: bool = False
+    """Whether the muxer reads the header of each packet of AC-3 and E-AC-3 (mp4), and takes none without one."""
     padding_to_shift: int | None = None
     """Samples of priming by which the muxer will move the whole track, in its own ticks (Matroska); None if not."""
     first: int | None = None
@@ -131,6 +139,10 @@ class AudioPipe(Pipe):
     """How many packets an edit list hides among those that are heard."""
     moved: int = 0
     """How many packets are stated to begin audibly before the one ahead of them, and follow it instead."""
+    damaged: int = 0
+    """How many packets are left out for want of a header."""
+    begins_damaged: bool = False
+    """Whether the first one was."""
     _heard: bool = False
     _last: int | None = None
     _next: int | None = None
@@ -141,6 +153,10 @@ class AudioPipe(Pipe):
         self._heard = self._heard or not packet.is_discard
         pts_s, _, duration_s = self._times_s(packet)
         self.hidden += hidden
+        if not hidden and self.needs_ac3_headers and not has_ac3_header(bytes(packet)):
+            self.damaged += 1
+            self.begins_damaged = self.begins_damaged or self.first is None
+            return
         if hidden or not self.interval.keeps_sound(pts_s, pts_s + duration_s, may_hide_start=self.may_hide_start):
             return
         rate = self._rate
@@ -279,6 +295,19 @@ def samples_of(track: Track, packet: "Packet[Stream]") -> int:
     if track.codec == "ac3":
         return _AC3_FRAME_SAMPLES
     return track.audio.frame_samples if track.audio is not None else 0
+
+
+def has_ac3_header(payload: bytes) -> bool:
+    """Return whether a packet begins as a frame of AC-3 or E-AC-3 does (ETSI TS 102 366, 4.4.1 and E.1.3.1)."""
+    if len(payload) < _AC3_HEADER_BYTES or int.from_bytes(payload[:2]) != _AC3_SYNC:
+        return False
+    bsid, rate_code = payload[5] >> 3, payload[4] >> 6
+    if bsid <= _AC3_BSID_MAX:
+        return rate_code != _RESERVED and payload[4] & 0x3F < _AC3_SIZE_CODES
+    frame_type, half_rate_code = payload[2] >> 6, payload[4] >> 4 & 3
+    words = int.from_bytes(payload[2:4]) & 0x7FF
+    is_rate = rate_code != _RESERVED or half_rate_code != _RESERVED
+    return bsid <= _EAC3_BSID_MAX and frame_type != _RESERVED and 2 * (words + 1) >= _AC3_HEADER_BYTES and is_rate
 
 
 def _opus_samples(payload: bytes) -> int:

@@ -40,6 +40,7 @@ _WINDOW_S = 10
 _NANOSECOND = Fraction(1, 1_000_000_000)
 _HALF = Fraction(1, 2)
 _OPUS_PREROLL_SAMPLES = 3840
+_AC3 = frozenset({"ac3", "eac3"})
 _COVER_FILES = {"mjpeg": ("cover.jpg", "image/jpeg"), "png": ("cover.png", "image/png")}
 
 
@@ -109,6 +110,11 @@ class SideTracks:
         for track in self._plan.tracks:
             if track.kept:
                 self._add(output, track, covers)
+
+    @property
+    def copied(self) -> tuple[str, ...]:
+        """The tracks whose packets are copied, by name."""
+        return tuple(pipe.track.name for pipe in self._pipes.values())
 
     def packets(self) -> "Iterator[tuple[Fraction, Packet[Stream]]]":
         """Yield every packet with its decoding time in the output, in seconds, ready to be muxed.
@@ -270,6 +276,7 @@ class SideTracks:
                 self._interval,
                 may_hide_start=container.is_isobmff,
                 trims_by_duration=container.is_isobmff,
+                needs_ac3_headers=container.is_isobmff and plan.codec in _AC3,
                 padding_to_shift=self._stated_priming(plan) if container.is_matroska else None,
             )
         if plan.track.kind is TrackKind.VIDEO:

@@ -44,6 +44,13 @@ def _of_pipe(plan: CarryPlan, pipe: Pipe) -> Iterator[Warning_]:
     if isinstance(pipe, AudioPipe) and pipe.hidden:
         message = f"{pipe.hidden} packets of {pipe.track.name} are left out: the source's edit list hides them"
         yield Warning_(code="audio-hidden", message=message, checks=checks)
+    if isinstance(pipe, AudioPipe) and pipe.damaged:
+        message = (
+            f"{pipe.damaged} packets of {pipe.track.name} are left out: their headers are damaged, "
+            f"and .{plan.container.name} holds none without one"
+        )
+        begins = ("stream.start",) if pipe.begins_damaged else ()
+        yield Warning_(code="audio-damaged", message=message, checks=(*checks, *begins))
     if isinstance(pipe, AudioPipe) and pipe.moved:
         message = f"{pipe.moved} packets of {pipe.track.name} are timed before the ones ahead of them, and follow them"
         late = content_checks(plan.tracks, pipe.track.index, "times")

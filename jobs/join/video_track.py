@@ -14,7 +14,7 @@ from av.video.stream import VideoStream
 
 from ...actors.encode.settings import Codec, EncoderSettings
 from ...actors.media.av_stream import FieldOrder, set_extradata, set_video_parameters
-from ...errors import StorageFailed, WorkError
+from ...errors import CodecfleetError, InputUnreadable, StorageFailed, WorkError
 from ..carry.containers import Container
 from .output_times import OutputTimes, PacketTimes
 from .spool import storage_error
@@ -72,6 +72,7 @@ class TrackFile:
         self._last_duration_ticks = last_duration_ticks
         self._times: OutputTimes | None = None
         self._output: OutputContainer | None = None
+        self._copied = ""
         tick = container.video_tick(time_base)
         try:
             self._output = av.open(str(path), "w", format=container.muxer, container_options=options(tick))
@@ -83,8 +84,9 @@ class TrackFile:
         # The muxer may have settled on another tick than the one it was asked for.
         self.joined = JoinedTrack(tick=Fraction(self._stream.time_base or tick))
 
-    def begin(self, origin_s: Fraction) -> None:
-        """Settle what is time 0 of the file, before the first packet."""
+    def begin(self, origin_s: Fraction, copied: str = "") -> None:
+        """Settle what is time 0 of the file, before the first packet; ``copied`` names what comes from a source."""
+        self._copied = copied
         self.joined.origin_s = origin_s
         self._times = OutputTimes(
             source_time_base=self._time_base,
@@ -125,6 +127,7 @@ class TrackFile:
 
         Raises:
             StorageFailed: it cannot be written.
+            InputUnreadable: the container refuses a packet that was copied: this one, or one shortly before it.
         """
         if self._output is None:
             raise WorkError("the output is not open", "Please report it.")
@@ -133,20 +136,22 @@ class TrackFile:
         except (av.error.FFmpegError, OSError) as error:
             # Never mux again after a failure: FFmpeg would write the header again each time, and crash in the end.
             self.abandon()
-            raise self._failed(error) from error
+            at_s = (packet.dts or 0) * Fraction(packet.time_base or 1)
+            raise self._refused(error, f"at about {float(at_s):.1f} s") from error
 
     def close(self) -> JoinedTrack:
         """Close the file.
 
         Raises:
             StorageFailed: its end cannot be written.
+            InputUnreadable: the container refuses one of the last packets that were copied.
         """
         output, self._output = self._output, None
         try:
             if output is not None:
                 output.close()
         except (av.error.FFmpegError, OSError) as error:
-            raise self._failed(error) from error
+            raise self._refused(error, "at its end") from error
         return self.joined
 
     def abandon(self) -> None:
@@ -165,6 +170,13 @@ class TrackFile:
         packet.time_base = self.joined.tick
         packet.is_keyframe = is_keyframe
         return packet
+
+    def _refused(self, error: Exception, place: str) -> CodecfleetError:
+        """Return what it means that a packet was not written: FFmpeg judges what it says of copied ones alone."""
+        if not self._copied or not isinstance(error, av.error.InvalidDataError | av.error.PatchWelcomeError):
+            return self._failed(error)
+        message = f"{self._container.name} cannot hold what {self._copied} has {place} of the output: {error.strerror}"
+        return InputUnreadable(message, "It may be damaged there: write .mkv, or encode sound with --audio aac.")
 
     def _failed(self, error: Exception) -> WorkError:
         """Return what a muxer's error means: the storage's fault where it says so, else the container's."""

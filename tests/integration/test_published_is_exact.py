@@ -188,6 +188,33 @@ def test_sound_that_containers_divide_differently(tmp_path: Path) -> None:
     assert copy < source
 
 
+@pytest.mark.parametrize("extension", ["mp4", "mov"])
+@pytest.mark.parametrize("encoder", ["ac3", "eac3"])
+@pytest.mark.parametrize("place", ["first", "middle"])
+def test_sound_without_its_header_is_left_out_of_mp4(place: str, encoder: str, extension: str, tmp_path: Path) -> None:
+    """mp4 holds no packet of AC-3 with a damaged header: it is left out, and the report says so."""
+    film = with_sound(tmp_path / "film.mkv", {}, encoder)
+    data = bytearray(film.read_bytes())
+    data[data.index(AC3, 0 if place == "first" else len(data) // 2)] ^= 0x10
+    film.write_bytes(data)
+    report, verdict = published(film, tmp_path / f"out.{extension}")
+    damage = next(warning for warning in report.warnings if warning.code == "audio-damaged")
+    assert damage.message.startswith(f"1 packets of audio track 1 ({encoder}) are left out")
+    assert verdict.failures == ()
+    assert {check.name for check in verdict.checks if check.declared} >= {"audio.0.payload"}
+
+
+def test_sound_that_mp4_cannot_hold_is_the_inputs_fault(tmp_path: Path) -> None:
+    """A frame of E-AC-3 that says it has three blocks: FFmpeg refuses the next, and the job names track and time."""
+    film = with_sound(tmp_path / "film.mkv", {}, "eac3")
+    data = bytearray(film.read_bytes())
+    data[data.index(AC3, len(data) // 2) + 4] ^= 0x10  # numblkscod (ETSI TS 102 366, E.1.3.1.5)
+    film.write_bytes(data)
+    with pytest.raises(InputUnreadable, match=r"cannot hold what audio track 1 \(eac3\) of .* has at about 0\.\d s"):
+        published(film, tmp_path / "out.mp4")
+    assert published(film, tmp_path / "out.mkv")[1].failures == ()
+
+
 @pytest.mark.parametrize("start_s", [None, Fraction(3, 10)])
 def test_pictures_of_two_films_in_turn(start_s: Fraction | None, tmp_path: Path) -> None:
     """A file behind another whose clock begins again within a second: pictures of both are sorted, and none is lost."""

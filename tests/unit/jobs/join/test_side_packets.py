@@ -5,10 +5,19 @@ from itertools import pairwise
 from math import floor
 
 import av
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codecfleet.jobs.join.side_packets import AudioPipe, CuePipe, Interval, VideoPipe, matroska_ticks, samples_of
+from codecfleet.jobs.join.side_packets import (
+    AudioPipe,
+    CuePipe,
+    Interval,
+    VideoPipe,
+    has_ac3_header,
+    matroska_ticks,
+    samples_of,
+)
 from codecfleet.jobs.source.tracks import AudioTrack, Track, TrackKind
 
 MILLISECOND = Fraction(1, 1000)
@@ -131,3 +140,24 @@ def test_a_packet_without_a_duration_lasts_in_mp4() -> None:
     pipe = AudioPipe(track, SOUND, Interval(Fraction(0)), trims_by_duration=True)
     out = feed(pipe, packet(0, 0), packet(21, 0), packet(42, 0))
     assert [duration for _, _, duration in out][1:] == [Fraction(21, 1000)] * 2
+
+
+@pytest.mark.parametrize(
+    ("header", "is_whole"),
+    [
+        ("0b77 0000 1440 43", True),  # AC-3, 192 kbit/s
+        ("0b77 0000 2540 43", True),  # the last size code
+        ("0b77 0000 2640 43", False),
+        ("0b77 0000 d440 43", False),  # a reserved rate
+        ("0b77 01ff 3f80 00", True),  # E-AC-3, 1024 bytes, six blocks
+        ("0b77 01ff f480 00", False),  # a reserved half rate
+        ("0b77 c1ff 3f80 00", False),  # a reserved type
+        ("0b77 0002 3f80 00", False),  # shorter than its header
+        ("0b77 0000 1488 43", False),  # of a later version
+        ("1b77 0000 1440 43", False),
+        ("0b77 0000 1440", False),
+    ],
+)
+def test_headers_that_mp4_can_hold(header: str, *, is_whole: bool) -> None:
+    """Those that FFmpeg's muxer reads without an error."""
+    assert has_ac3_header(bytes.fromhex(header)) is is_whole
