@@ -23,8 +23,6 @@ from ...errors import (
     CodecfleetError,
     DeadlineMissed,
     FleetUnavailable,
-    NotEnoughMemory,
-    Unsupported,
     UsageError,
     WorkerBroken,
     WorkerLost,
@@ -40,12 +38,13 @@ from ..worker.outcome import Outcome
 from ..worker.ray_worker import CONTROL
 from .client_name import ClientName
 from .fault_reports import FaultReports
+from .known_workers import AFTER_A_DEATH, KnownWorkers
 from .lease_renewal import ANSWER_S, LeaseRenewal
 from .leases import Effect, Leases, Lose, RunTask, StopTask
 from .leaving import WorkTimes
-from .pending_work import AFTER_A_DEATH, Deaths, PendingWork
+from .pending_work import PendingWork
 from .pool import Pool
-from .refusals import when_admitted
+from .refusals import broken, impossible, unrecoverable, when_admitted
 
 ResultT = TypeVar("ResultT")
 
@@ -60,7 +59,6 @@ SAME_KIND_WAIT_S = 30.0
 """How long work that is to run on a kind of device waits for one: a new process takes a few seconds."""
 SLOTS_MAX = 1024
 """More than the cores of any machine with a private Ray."""
-_BROKEN = "Run codecfleet doctor on their machine and look at its kernel's log; or run without these devices."
 _AFTER_A_HANG = "Look at the machine it ran on, its load and the storage of the input."
 WARM_UP = "warm-up"
 """The job for which an eager pool gets its workers before any other."""
@@ -104,11 +102,8 @@ class LeasedPool(Pool):
         self._sequence = itertools.count(1)
         self._pending: dict[int, PendingWork] = {}
         self._demands: dict[str, Demand] = {}
-        self._handles: dict[str, Any] = {}
-        self._written_off: dict[str, str] = {}
-        self._proven: set[str] = set()
+        self._workers = KnownWorkers(supervisor.handle, killed_for_memory)
         self._faults = FaultReports()
-        self._deaths = Deaths(killed_for_memory)
         self._times = WorkTimes()
         self._blobs = BlobCache(supervisor.send)
         self._running: set[asyncio.Task[None]] = set()
@@ -149,7 +144,8 @@ class LeasedPool(Pool):
         while self._leases.slots_for(job) <= beyond:
             if self._leases.slots_for(job) == 0:
                 self._refuse_if_unrecoverable()
-                self._refuse_if_impossible(job)
+                if (error := impossible(self._lease_renewal.grants, job, self._demands.get(job))) is not None:
+                    raise error
             self._granted.clear()
             await self._granted.wait()
 
@@ -282,7 +278,7 @@ class LeasedPool(Pool):
         self._give_up(worker, f"{label} {reason}")
 
     def _give_up(self, worker: str, reason: str) -> None:
-        self._written_off[worker] = reason
+        self._workers.give_up(worker, reason)
         self._lose(worker, f"it was given up, because {reason}")
 
     async def _await_end(self, task: int, worker: str) -> None:
@@ -305,24 +301,28 @@ class LeasedPool(Pool):
         demands |= {name: _at_least(demand, outstanding.get(name, 0)) for name, demand in self._demands.items()}
         jobs = tuple(JobReport(demand, self._leases.held(name)) for name, demand in demands.items())
         where = f"{socket.gethostname()} process {os.getpid()}"
-        proven = tuple(worker for worker in self._proven if worker in self._handles)
-        number, faults = self._lease_renewal.grants.number, self._faults.recent
-        written_off = dict(self._written_off)
-        return ClientReport(self._client, where, next(self._sequence), jobs, proven, number, faults, written_off)
+        return ClientReport(
+            self._client,
+            where,
+            next(self._sequence),
+            jobs,
+            self._workers.proven,
+            acknowledged=self._lease_renewal.grants.number,
+            faults=self._faults.recent,
+            written_off=dict(self._workers.hung),
+        )
 
     def _accept_grants(self) -> None:
         grants = self._lease_renewal.grants
         for worker in grants.dead:
-            self._forget_worker(worker)
+            self._workers.forget(worker)
         self._carry_out(self._leases.granted(grants))
-        if grants.unrecoverable:
-            # Running work may still succeed; that of dead workers was failed above.
-            for task in self._leases.waiting():
-                self._fail(task, FleetUnavailable(grants.unrecoverable, grants.what_next))
         self._leave(grants)
         for task in self._leases.waiting():
-            if reason := self._broken(self._pending[task].work.job):
-                self._fail(task, FleetUnavailable(reason, _BROKEN))
+            # Running work may still succeed; that of dead workers was failed above.
+            job = self._pending[task].work.job
+            if (error := unrecoverable(grants) or broken(grants, job, self._demands.get(job))) is not None:
+                self._fail(task, error)
         self._granted.set()
 
     def _carry_out(self, effects: Sequence[Effect]) -> None:
@@ -333,7 +333,7 @@ class LeasedPool(Pool):
                     self._running.add(run)
                     run.add_done_callback(self._running.discard)
                 case StopTask(task, worker):
-                    if (handle := self._handles.get(worker)) is not None:
+                    if (handle := self._workers.reached(worker)) is not None:
                         handle.cancel.options(concurrency_group=CONTROL).remote(self._run_name(task))
                         ending = asyncio.create_task(self._await_end(task, worker))
                         self._ending.add(ending)
@@ -342,7 +342,7 @@ class LeasedPool(Pool):
                     message = f"worker {worker} ends itself, because its device failed under its work: {reason}"
                     self._fail(task, WorkerBroken(message, AFTER_A_DEATH), worker)
                 case Lose(task, worker, reason):
-                    self._fail(task, self._deaths.error(worker, reason), worker)
+                    self._fail(task, self._workers.loss(worker, reason), worker)
 
     def _fail(self, task: int, error: CodecfleetError, worker: str = "") -> None:
         if task in self._pending:
@@ -362,8 +362,7 @@ class LeasedPool(Pool):
 
     async def _run(self, task: int, worker: str, pending: PendingWork) -> None:
         try:
-            if worker not in self._handles:
-                self._handles[worker] = await self._supervisor.handle(worker)
+            handle = await self._workers.reach(worker)
         except Exception as error:  # noqa: BLE001 - the edge: any error means that the worker is gone
             self._lose(worker, first_line(error))
             return
@@ -372,45 +371,41 @@ class LeasedPool(Pool):
             return
         self._times.began(task, pending.work.job, time.monotonic())
         try:
-            call = self._handles[worker].run
-            run = call.remote(self._run_name(task), pending.packed, pending.work.constraints, *pending.blobs)
+            name, constraints = self._run_name(task), pending.work.constraints
+            run = handle.run.remote(name, pending.packed, constraints, *pending.blobs)
             outcome: Outcome[Any] = await _settled(run)
             pending.settle(outcome, worker)
             self._times.ended(task, time.monotonic(), well=outcome.error is None)
             self._faults.ended(pending.work, worker, outcome)
             if outcome.error is not None and outcome.spoils_process:
                 # It ends itself and answers no more: its other work is lost.
-                self._forget_worker(worker)
+                self._workers.forget(worker)
                 self._carry_out(self._leases.broke(worker, outcome.error.message))
                 self._lease_renewal.report_soon()
                 return
         except Exception as error:  # noqa: BLE001 - the edge: classify sorts Ray's exceptions
             failure = classify(error)
             if ran_out_of_memory(error):
-                self._deaths.ran_out_of_memory(worker)
+                self._workers.ran_out_of_memory(worker)
             if failure is LossScope.PROCESS:
                 self._lose(worker, first_line(error))
                 return
             pending.settle(Outcome(error=pending.failed(failure, first_line(error))), worker)
-        self._proven.add(worker)
+        self._workers.prove(worker)
         self._end_run(task)
 
     def _end_run(self, task: int) -> None:
         self._carry_out(self._leases.finished(task))
         self._lease_renewal.report_soon()
 
-    def _forget_worker(self, worker: str) -> None:
-        self._handles.pop(worker, None)
-        self._proven.discard(worker)
-
     def _lose(self, worker: str, reason: str) -> None:
-        self._forget_worker(worker)
+        self._workers.forget(worker)
         self._carry_out(self._leases.died(worker, reason))
         self._lease_renewal.report_soon()
 
     async def _ask_progress(self, worker: str, job: str) -> Mapping[str, int]:
         try:
-            ref = self._handles[worker].progress.options(concurrency_group=CONTROL).remote(job)
+            ref = self._workers.reached(worker).progress.options(concurrency_group=CONTROL).remote(job)
             return cast("Mapping[str, int]", await asyncio.wait_for(_settled(ref), PROGRESS_S))
         except Exception:  # noqa: BLE001 - progress never fails; lost processes are reported elsewhere
             return {}
@@ -435,23 +430,9 @@ class LeasedPool(Pool):
         if self._closing is not None:
             raise UsageError("the pool is closed")
 
-    def _refuse_if_impossible(self, job: str) -> None:
-        if broken := self._broken(job):
-            raise FleetUnavailable(broken, _BROKEN)
-        if reason := self._lease_renewal.grants.refused.get(job):
-            raise Unsupported(reason, "Let it run where there are machines for it: docs/fleet.md.")
-        if reason := self._lease_renewal.grants.too_large.get(job):
-            raise NotEnoughMemory(reason, NotEnoughMemory.WHAT_NEXT)
-
-    def _broken(self, job: str) -> str:
-        # The last grants may answer an earlier demand: software may continue where NVENC failed.
-        demand = self._demands.get(job)
-        return self._lease_renewal.grants.broken.get(job, "") if demand is not None and demand.needs_devices else ""
-
     def _refuse_if_unrecoverable(self) -> None:
-        grants = self._lease_renewal.grants
-        if grants.unrecoverable:
-            raise FleetUnavailable(grants.unrecoverable, grants.what_next)
+        if (error := unrecoverable(self._lease_renewal.grants)) is not None:
+            raise error
 
 
 def _at_least(demand: Demand, pieces: int) -> Demand:

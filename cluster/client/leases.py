@@ -14,6 +14,7 @@ from ...actors.device.work import UNCONSTRAINED, Constraints
 from ..supervisor.state.messages import Grants
 from ..worker.lone_runs import LONE_MAX
 from ..worker_names import engine_of, station_of
+from .known_workers import keep
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,7 @@ class Leases:
     def __init__(self) -> None:
         self._jobs: dict[str, _Job] = {}
         self._job_of: dict[int, str] = {}
-        self._dead: set[str] = set()
+        self._dead: dict[str, None] = {}
 
     def slots_for(self, job: str) -> int:
         """Return how many pieces of work of ``job`` may run now: the running ones, and one per free slot.
@@ -186,7 +187,7 @@ class Leases:
         """A worker is gone: its work is lost, and its slots."""
         effects: list[Lose] = []
         # The supervisor may offer it once more before it learns; its name never comes back.
-        self._dead.add(worker)
+        keep(self._dead, worker, value=None)
         for job in self._jobs.values():
             job.slots.pop(worker, None)
             for task in [task for task, where in job.running.items() if where == worker]:
@@ -206,6 +207,8 @@ class Leases:
             offered = grants.slots.get(name, {})
             job.slots = {worker: slots for worker, slots in offered.items() if worker not in self._dead}
             effects += self._hand_out(name)
+            if not job.slots:
+                self.forget(name)
         return effects
 
     def forget(self, name: str) -> None:

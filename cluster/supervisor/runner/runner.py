@@ -10,7 +10,6 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -18,9 +17,7 @@ from ...awake_clock import AwakeClock
 from ...placement.model.demand import Demand
 from ...placement.model.preview import PlacementPreview
 from ...ray.ray_words import first_line
-from ...worker.newest_term import OldTerm
 from ..core.core import Core
-from ..core.granting import grants_for
 from ..state import events
 from ..state.events import (
     Abandon,
@@ -46,6 +43,7 @@ from .backend import ClusterBackend
 from .heartbeats import Heartbeats
 from .leading import Leading
 from .polling import Polling
+from .renewals import Renewals
 
 TICK_S = 0.25
 GAP_MAX_S = 5.0
@@ -58,9 +56,6 @@ SWIFT_S = 0.005
 RESTS_PER_WORK = 5
 """A slow conclusion is drawn so rarely that most of the time is left for answering."""
 SWEEP_LOOKS = 60
-FRESH_S = 3.0
-"""Slots are granted if this is known to have been the newest supervisor so long ago."""
-ANSWERS_PER_EPOCH = 1_000_000
 SHUTDOWN_GRACE_S = 5.0
 """How long stopping the workers may take on close."""
 PROBE_WAIT_S = 10.0
@@ -90,16 +85,11 @@ class SupervisorRunner:
         self._sleep = sleep
         self._tasks: set[asyncio.Task[None]] = set()
         self._conclusion: asyncio.TimerHandle | None = None
-        self._concluded = asyncio.Event()
-        self._news = asyncio.Event()
         self._rest_until_s = 0.0
         self._recovering = False
         self._keeping = asyncio.Lock()
-        self._waiting: dict[str, asyncio.Event] = {}
-        self._sent: dict[str, Grants] = {}
-        # Larger than any earlier supervisor's, whose epochs began earlier.
-        self._numbers = itertools.count(core.state.epoch * ANSWERS_PER_EPOCH)
         self.leading = Leading(backend, term_of(core.state.epoch), settings.fence_s, clock=clock, sleep=sleep)
+        self._renewals = Renewals(core.state, self.leading, feed=self.feed, clock=clock)
         self._polling = Polling(
             backend, core.state, settings, feed=self.feed, spawn=self._spawn, clock=clock, sleep=sleep
         )
@@ -170,11 +160,7 @@ class SupervisorRunner:
         self._carry_out(self._decided(partial(self._core.conclude)))
         took_s = self._clock() - began_s
         self._rest_until_s = began_s + took_s * RESTS_PER_WORK if took_s > SWIFT_S else 0.0
-        self._concluded.set()
-        self._concluded = asyncio.Event()
-        if is_news:
-            self._news.set()
-            self._news = asyncio.Event()
+        self._renewals.concluded(is_news=is_news)
 
     def _decided(self, decide: Callable[[float], list[Effect]]) -> list[Effect]:
         """Return the core's decision; a defect is logged, and costs this decision alone."""
@@ -191,48 +177,7 @@ class SupervisorRunner:
         Raises:
             OldTerm: another supervisor grants slots now.
         """
-        concluded = self._concluded
-        self.feed(events.Renewed(report))
-        self._wake(report.client)
-        await concluded.wait()
-        until_s = self._clock() + wait_s
-        while True:
-            news = self._news
-            book = self._core.state.clients.get(report.client)
-            grants = grants_for(self._core.state, report.client, self._clock())
-            left_s = until_s - self._clock()
-            is_stale = book is None or book.sequence > report.sequence
-            if is_stale or left_s <= 0 or grants != self._sent.get(report.client):
-                await self.leading.look(older_than_s=FRESH_S)
-                if self.leading.over:
-                    raise OldTerm(self.leading.over)
-                return self._number(report.client, grants)
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._first(news, report), left_s)
-
-    def _number(self, client: str, grants: Grants) -> Grants:
-        book = self._core.state.clients.get(client)
-        numbered = replace(grants, number=next(self._numbers))
-        if book is not None:
-            book.sent_number = numbered.number
-            self._sent[client] = grants
-        return numbered
-
-    def _wake(self, client: str) -> None:
-        """Let a waiting call of this client return."""
-        older = self._waiting.pop(client, None)
-        if older is not None:
-            older.set()
-
-    async def _first(self, news: asyncio.Event, report: ClientReport) -> None:
-        """Wait for news, or for a newer report of the same client."""
-        overtaken = self._waiting.setdefault(report.client, asyncio.Event())
-        waits = [asyncio.ensure_future(event.wait()) for event in (news, overtaken)]
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for wait in waits:
-                wait.cancel()
+        return await self._renewals.renew(report, wait_s)
 
     def world_is_gone(self) -> str:
         """Return why what it acts on is lost; "" while it is not. Thread-safe."""
@@ -256,9 +201,7 @@ class SupervisorRunner:
 
     def depart(self, client: str) -> None:
         """Remove a client."""
-        self.feed(events.Departed(client))
-        self._sent.pop(client, None)
-        self._wake(client)
+        self._renewals.depart(client)
 
     def ask(self, order: Order, node: str) -> bool:
         """Cordon, drain or uncordon a node for a user; False if no node, or several, match the name."""
@@ -397,6 +340,7 @@ class SupervisorRunner:
             with suppress(Exception):  # the last view holds while the node table cannot be read
                 self.feed(events.NodesSeen(await self._backend.look(), time.time()))
             if look % SWEEP_LOOKS == 0:
+                self._renewals.forget_expired()
                 with suppress(Exception):  # the next sweep tries again
                     books = self._core.state.stations.values()
                     await self._backend.sweep(frozenset(book.worker for book in books if book.state in IN_USE))

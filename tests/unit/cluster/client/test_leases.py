@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from codecfleet.actors.device.work import UNCONSTRAINED, Constraints
+from codecfleet.cluster.client.known_workers import LOST_KEPT
 from codecfleet.cluster.client.leases import Effect, Leases, Lose, RunTask, StopTask
 from codecfleet.cluster.supervisor.state.messages import Grants
 
@@ -64,6 +65,24 @@ def test_each_job_has_slots_of_its_own() -> None:
     assert leases.granted(granted(k={"a": 5})) == []
     assert leases.submitted(2, "k") == [RunTask(2, "a")]
     assert leases.held("k") == {"a": 1}
+
+
+def test_jobs_and_workers_that_are_gone_leave_nothing() -> None:
+    """Grants that were under way when a job ended name it once more; the dead are remembered for a while."""
+    leases = Leases()
+    leases.submitted(0, "j")
+    leases.granted(granted(j={"a:1": 1}))
+    leases.finished(0)
+    leases.forget("j")
+    leases.granted(granted(j={"a:1": 1}))
+    assert leases.slots_for("j") == 1
+    leases.granted(granted())
+    assert leases._jobs == {}
+    for number in range(LOST_KEPT + 1):
+        leases.died(f"a:{number}", "gone")
+    assert len(leases._dead) == LOST_KEPT
+    leases.granted(granted(j={f"a:{LOST_KEPT}": 1}))
+    assert leases.slots_for("j") == 0
 
 
 def test_what_runs_on_a_revoked_slot_is_finished_there() -> None:

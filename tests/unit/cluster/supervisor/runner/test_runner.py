@@ -9,7 +9,7 @@ import pytest
 from codecfleet.cluster.placement.model.demand import EncoderChoice, plain_demand
 from codecfleet.cluster.placement.model.policy import Policy
 from codecfleet.cluster.supervisor.core.core import Core
-from codecfleet.cluster.supervisor.runner.runner import PROBE_WAIT_S, TICK_S, SupervisorRunner
+from codecfleet.cluster.supervisor.runner.runner import LOOK_S, PROBE_WAIT_S, SWEEP_LOOKS, TICK_S, SupervisorRunner
 from codecfleet.cluster.supervisor.state.events import Order
 from codecfleet.cluster.supervisor.state.messages import ClientReport, Grants, JobReport, RayNode
 from codecfleet.cluster.supervisor.state.settings import SupervisorSettings
@@ -73,6 +73,17 @@ async def test_a_lease_reserves_starts_and_gives_back(make_runner: MakeRunner, c
     runner.depart("one")
     await clock.advance(31)
     assert (backend.reserved_cores, backend.workers) == (0, {})
+
+
+async def test_clients_that_go_without_a_word_leave_nothing(make_runner: MakeRunner, clock: FakeClock) -> None:
+    """A supervisor that lives for months keeps nothing of programs that were killed."""
+    runner = await make_runner(two_nodes())
+    await runner.renew(report(1, 50))
+    waiting = asyncio.create_task(runner.renew(report(2, 50), 1))
+    await all_quiet()
+    await clock.advance(SETTINGS.client_expiry_s + LOOK_S * SWEEP_LOOKS + TICK_S)
+    await waiting
+    assert (runner._renewals._sent, runner._renewals._overtaken) == ({}, {})
 
 
 async def test_a_client_hears_news_at_once(make_runner: MakeRunner) -> None:

@@ -1,0 +1,110 @@
+"""Clients' reports, and the grants that answer them: each call is held until there is news, or a newer report."""
+
+import asyncio
+import itertools
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+
+from ...worker.newest_term import OldTerm
+from ..core.granting import grants_for
+from ..state.events import Departed, Renewed, SupervisorEvent
+from ..state.messages import ClientReport, Grants
+from ..state.state import SupervisorState
+from .leading import Leading
+
+FRESH_S = 3.0
+"""Slots are granted if this is known to have been the newest supervisor so long ago."""
+ANSWERS_PER_EPOCH = 1_000_000
+
+
+class Renewals:
+    """Answers the clients of the supervisor whose ``state`` this is; ``feed`` passes an event to its core."""
+
+    def __init__(
+        self,
+        state: SupervisorState,
+        leading: Leading,
+        *,
+        feed: Callable[[SupervisorEvent], None],
+        clock: Callable[[], float],
+    ) -> None:
+        self._state = state
+        self._leading = leading
+        self._feed = feed
+        self._clock = clock
+        self._concluded = asyncio.Event()
+        self._news = asyncio.Event()
+        self._overtaken: dict[str, asyncio.Event] = {}
+        self._sent: dict[str, Grants] = {}
+        # Larger than any earlier supervisor's, whose epochs began earlier.
+        self._numbers = itertools.count(state.epoch * ANSWERS_PER_EPOCH)
+
+    def concluded(self, *, is_news: bool) -> None:
+        """Let calls go on that wait for a conclusion; with ``is_news``, those that wait for other grants as well."""
+        self._concluded.set()
+        self._concluded = asyncio.Event()
+        if is_news:
+            self._news.set()
+            self._news = asyncio.Event()
+
+    async def renew(self, report: ClientReport, wait_s: float) -> Grants:
+        """Take a report; return the client's grants when they change, a newer report comes, or ``wait_s`` is over.
+
+        Raises:
+            OldTerm: another supervisor grants slots now.
+        """
+        concluded = self._concluded
+        self._feed(Renewed(report))
+        self._wake(report.client)
+        await concluded.wait()
+        until_s = self._clock() + wait_s
+        while True:
+            news = self._news
+            book = self._state.clients.get(report.client)
+            grants = grants_for(self._state, report.client, self._clock())
+            left_s = until_s - self._clock()
+            is_stale = book is None or book.sequence > report.sequence
+            if is_stale or left_s <= 0 or grants != self._sent.get(report.client):
+                await self._leading.look(older_than_s=FRESH_S)
+                if self._leading.over:
+                    raise OldTerm(self._leading.over)
+                return self._number(report.client, grants)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._first(news, report), left_s)
+
+    def depart(self, client: str) -> None:
+        """Remove a client."""
+        self._feed(Departed(client))
+        self._sent.pop(client, None)
+        self._wake(client)
+
+    def forget_expired(self) -> None:
+        """Drop what is kept for clients that went without a word."""
+        for kept in (self._sent, self._overtaken):
+            for client in [name for name in kept if self._state.clients.get(name) is None]:
+                del kept[client]
+
+    def _number(self, client: str, grants: Grants) -> Grants:
+        book = self._state.clients.get(client)
+        numbered = replace(grants, number=next(self._numbers))
+        if book is not None:
+            book.sent_number = numbered.number
+            self._sent[client] = grants
+        return numbered
+
+    def _wake(self, client: str) -> None:
+        """Let a waiting call of this client return."""
+        older = self._overtaken.pop(client, None)
+        if older is not None:
+            older.set()
+
+    async def _first(self, news: asyncio.Event, report: ClientReport) -> None:
+        """Wait for news, or for a newer report of the same client."""
+        overtaken = self._overtaken.setdefault(report.client, asyncio.Event())
+        waits = [asyncio.ensure_future(event.wait()) for event in (news, overtaken)]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
