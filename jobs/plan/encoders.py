@@ -26,6 +26,7 @@ from .plan import Plan
 NOT_ON_NVENC = "encoder"
 """The code of the warning that says why software encodes what an NVENC was chosen for."""
 Ask: TypeAlias = Callable[[DescribeEncoder], Awaitable[EncoderOffer]]
+_NONE = "no device of this fleet has one for this track"
 _STEP = "Use --encoder software, or leave it at auto."
 
 
@@ -61,7 +62,7 @@ async def settle_encoder_kind(plan: Plan, job: str, pool: Pool, retried: Ask) ->
     finally:
         pool.clear_demand(job)
     if require_device:
-        message = f"no NVENC can be had: {preview.never or 'no device of this fleet has one for this track'}"
+        message = f"no NVENC can be had: {preview.never or preview.gpu_refusal or _NONE}"
         raise Unsupported(message, _STEP)
     return plan, []
 

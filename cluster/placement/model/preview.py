@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ...probes.report.device_report import DeviceKind
-from .demand import Demand, EncoderKind
+from .demand import Demand, EncoderChoice, EncoderKind
 from .inventory import Inventory
 from .placement import Placement
 
@@ -34,8 +34,9 @@ def preview_of(
 ) -> PlacementPreview:
     """Return where a demand would be placed; it is placed once, and once more only where nothing can take it now.
 
-    It is placed among ``others`` where it has an encoder to choose, else as if it were alone. ``idle`` is every node
-    there will ever be, with nothing to do; None where more may join.
+    It is placed among ``others`` where it has an encoder to choose, else as if it were alone; so is one that asks for
+    NVENC and finds all taken, since it waits. ``idle`` is every node there will ever be, with nothing to do; None where
+    more may join.
     """
     placement = place((*others, demand) if demand.chooses_encoder else (demand,), inventory)
     lanes = [lane for lane in placement.lanes if lane.job == demand.job]
@@ -43,9 +44,11 @@ def preview_of(
     gpus = {device.device for node in inventory.nodes for device in node.devices if device.kind is not DeviceKind.CPU}
     refused = (refusal.reason for refusal in refusals if not gpus.isdisjoint(refusal.devices))
     never = ""
-    if not lanes and idle is not None:
-        alone = place((demand,), idle)
-        never = "" if alone.lanes else alone.refusals[0].reason
+    waits = demand.encoder is EncoderChoice.NVENC
+    if not lanes and (idle is not None or waits):
+        alone = place((demand,), inventory if idle is None else idle)
+        never = "" if alone.lanes or idle is None else alone.refusals[0].reason
+        lanes = list(alone.lanes) if waits else []
     return PlacementPreview(
         never=never,
         encoder_kind=next((kind for lane in lanes for kind in lane.kinds if kind.is_nvenc), None),

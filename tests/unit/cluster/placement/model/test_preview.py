@@ -107,3 +107,12 @@ def test_there_may_be_no_machine_at_all() -> None:
     assert ask(plain_demand("j", 1), nothing, idle=nothing, times=2) == PlacementPreview(
         never="there is no device at all"
     )
+
+
+def test_a_job_that_asks_for_nvenc_waits_for_one() -> None:
+    """That other jobs have all cores just now does not mean that there is no NVENC."""
+    asked, machines = demand(encoder=EncoderChoice.NVENC), inventory(node("n", "T4", cores=4))
+    assert ask(asked, machines, software("a", segments=100, priority=1), times=2) == PlacementPreview(encoder_kind=T4)
+    assert ask(asked, BUSY, idle=machines, times=2) == PlacementPreview(encoder_kind=T4)
+    taken = ask(asked, BUSY, times=2)
+    assert (taken.encoder_kind, taken.gpu_refusal) == (None, "the cores of its host are taken")
