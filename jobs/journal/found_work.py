@@ -10,7 +10,7 @@ from typing import Any
 from fsspec.core import url_to_fs
 
 from ...actors.media.location import is_local, local_path
-from ...errors import InputNotFound, OutputInUse, StorageFailed
+from ...errors import InputNotFound, JournalRefused, OutputInUse, StorageFailed
 from ..join.owner import OWNER_FILE, Owner
 from ..join.publish import WORK_SUFFIX
 from ..join.spool import Spool
@@ -95,12 +95,17 @@ def unfinished_spec(work: str) -> TranscodeSpec:
 
     Raises:
         InputNotFound: no job's work lies there, or it lay elsewhere when it was begun.
+        JournalRefused: a version with other options began it.
         StorageFailed: it cannot be read.
     """
     header = work_at(work).found.header
     if header is None:
         raise InputNotFound(f"{work} has no journal that can be read", "Run the job's own command again.")
-    spec = spec_of(header)
+    try:
+        spec = spec_of(header)
+    except ValueError as error:
+        message = f"{work} was begun by codecfleet {header.job.get('codecfleet')}, which has other options"
+        raise JournalRefused(message, "Continue it with that version, or run the job's own command again.") from error
     if _normal(place_of(spec)) != _normal(work):
         message = f"{work} was {place_of(spec)} when its job was begun"
         raise InputNotFound(message, "Move it back, or run the job's own command there.")

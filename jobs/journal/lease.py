@@ -30,6 +30,7 @@ class StoreLease:
         self._clock = clock
         self._here = Owner.here()
         self._released = threading.Event()
+        self._writing = threading.Lock()
 
     def acquire(self) -> None:
         """Own it.
@@ -59,7 +60,7 @@ class StoreLease:
         """Let go of it. Idempotent; never raises."""
         if not self._released.is_set():
             self._released.set()
-            with suppress(StorageFailed):
+            with self._writing, suppress(StorageFailed):
                 if self.holds():
                     self._store.write(OWNER_FILE, b"")
 
@@ -69,9 +70,12 @@ class StoreLease:
 
     def _renew(self) -> None:
         while not self._released.wait(RENEWED_EVERY_S):
-            with suppress(StorageFailed):
-                if self.holds():
-                    self._write()
+            self._renew_once()
+
+    def _renew_once(self) -> None:
+        with self._writing, suppress(StorageFailed):
+            if not self._released.is_set() and self.holds():
+                self._write()
 
 
 def read_owner(store: ObjectStore) -> tuple[Owner | None, float]:

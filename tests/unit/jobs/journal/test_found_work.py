@@ -1,0 +1,34 @@
+"""Work that was found, and who owns it."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from codecfleet.errors import JournalRefused
+from codecfleet.jobs.join.owner import OWNER_FILE
+from codecfleet.jobs.journal.found_work import unfinished_spec
+from codecfleet.jobs.journal.lease import StoreLease
+from codecfleet.jobs.journal.stores import JOURNAL_FILE, ObjectStore
+
+from .test_records import HEADER, stream
+
+
+def test_work_of_a_version_with_other_options_is_refused(tmp_path: Path) -> None:
+    """``resume`` says which version began it, instead of failing on an option that it does not know."""
+    work = tmp_path / ".out.mp4.codecfleet"
+    work.mkdir()
+    later = replace(HEADER, job={"codecfleet": "99.0"}, spec={"source": "a", "output": "b", "unheard_of": 1})
+    (work / JOURNAL_FILE).write_bytes(stream([later])[0])
+    with pytest.raises(JournalRefused, match=r"was begun by codecfleet 99\.0"):
+        unfinished_spec(str(work))
+
+
+def test_a_renewal_that_comes_late_does_not_take_the_work_back() -> None:
+    """The thread that renews may be about to write when the work is let go."""
+    store = ObjectStore("memory://found-work/late")
+    lease = StoreLease(store, "out.mp4")
+    lease.acquire()
+    lease.release()
+    lease._renew_once()
+    assert store.content(OWNER_FILE) == b""
