@@ -1,31 +1,16 @@
 """Audio: copied tracks bit for bit and packet for packet in time, encoded ones by what is heard and when."""
 
-import hashlib
-import zlib
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
-from itertools import chain
-from typing import TYPE_CHECKING, cast
 
-import av.error
 import numpy as np
 from av.audio.frame import AudioFrame
-from av.audio.stream import AudioStream
-from av.container import InputContainer
 from numpy.typing import NDArray
 
-from ...actors.media.opening import open_source
-from ...actors.tracks.audio import reachable
-from ..source.tracks import skipped_samples
-from .streams import Alignment, audio_tracks, only
+from .sound_tracks import SoundTrack, decoded_sound, frame_start_s, read_tracks
+from .streams import Alignment
 from .verdict import Check, check, not_applicable
-
-if TYPE_CHECKING:
-    from av.packet import Packet
-    from av.stream import Stream
-
 
 OFFSET_S = Fraction(1, 1000)
 """How far sound may move against the pictures."""
@@ -40,37 +25,14 @@ _GRID_HZ = 16_000
 _AAC_FRAME_SAMPLES = 1024
 
 
-@dataclass(slots=True, kw_only=True)
-class _Track:
-    """One audio track as its packets say; times in seconds after the first video frame."""
-
-    url: str
-    number: int
-    """Its place among the file's audio tracks."""
-    index: int
-    zero_s: Fraction
-    codec: str
-    rate_hz: int
-    frame_samples: int
-    tick_s: Fraction
-    times_s: list[Fraction | None] = field(default_factory=list)
-    sums: list[int] = field(default_factory=list)
-    begins: list[int] = field(default_factory=list)
-    """The payload's bytes ahead of each packet."""
-    bytes_total: int = 0
-    digest: str = ""
-    first_sample_s: Fraction | None = None
-    """When the first sample is heard: after the ones the container says to skip."""
-
-
 def check_audio(source: str, output: str, alignment: Alignment) -> list[Check]:
     """Check every audio track that was to be carried.
 
     Raises:
         InputError: one of the files cannot be read.
     """
-    wanted = _read_tracks(source, alignment.source_zero_s, alignment.tracks)
-    found = _read_tracks(output, alignment.output_zero_s, None)
+    wanted = read_tracks(source, alignment.source_zero_s, alignment.tracks)
+    found = read_tracks(output, alignment.output_zero_s, None)
     start = _check_start(found, alignment)
     if not alignment.output_holds_tracks:
         return [start, not_applicable("tracks.audio", "the container holds one video track")] if wanted else [start]
@@ -91,7 +53,7 @@ def check_audio(source: str, output: str, alignment: Alignment) -> list[Check]:
     return checks
 
 
-def _check_start(found: Sequence[_Track], alignment: Alignment) -> Check:
+def _check_start(found: Sequence[SoundTrack], alignment: Alignment) -> Check:
     """Check that the output starts at 0."""
     if not (alignment.output_is_isobmff or alignment.output_is_matroska):
         return not_applicable("stream.start", "the container starts where its format lets it")
@@ -112,101 +74,13 @@ def begin_s(frame_s: Fraction, sounds: Sequence[tuple[Fraction | None, Fraction 
     return min([frame_s, *samples, *(packet for packet in packets if packet >= 0)])
 
 
-def _read_tracks(url: str, zero_s: Fraction, chosen: Sequence[int] | None) -> list[_Track]:
-    with open_source(url) as container:
-        streams = audio_tracks(container)
-        numbers = range(len(streams)) if chosen is None else [number for number in chosen if number < len(streams)]
-        tracks = {streams[number].index: _track(url, number, zero_s, streams[number]) for number in numbers}
-        digests = {index: hashlib.sha256() for index in tracks}
-        for packet in _readable(container, [streams[number] for number in numbers]):
-            track, payload = tracks[packet.stream.index], _payload(bytes(packet), tracks[packet.stream.index].codec)
-            base = Fraction(packet.time_base or 1)
-            track.times_s.append(None if packet.pts is None else packet.pts * base - zero_s)
-            track.sums.append(zlib.crc32(payload))
-            track.begins.append(track.bytes_total)
-            track.bytes_total += len(payload)
-            digests[packet.stream.index].update(payload)
-        for index, track in tracks.items():
-            track.digest = digests[index].hexdigest()
-    for track in tracks.values():
-        first_s = _first_sample_s(url, track.number)
-        track.first_sample_s = None if first_s is None else first_s - zero_s
-    return list(tracks.values())
-
-
-def _readable(container: InputContainer, streams: Sequence[AudioStream]) -> "Iterator[Packet[Stream]]":
-    with suppress(av.error.FFmpegError):  # what cannot be read ends the file
-        yield from only(container, *streams)
-
-
-def _track(url: str, number: int, zero_s: Fraction, stream: AudioStream) -> _Track:
-    context = stream.codec_context
-    return _Track(
-        url=url,
-        number=number,
-        index=stream.index,
-        zero_s=zero_s,
-        codec=context.codec.canonical_name,
-        rate_hz=context.rate,
-        frame_samples=context.frame_size or 0,
-        tick_s=Fraction(stream.time_base or 1),
-    )
-
-
-def _payload(data: bytes, codec: str) -> bytes:
-    """Return a packet's payload without what a container puts around it: the ADTS header of AAC (ISO/IEC 13818-7)."""
-    adts_bytes = 7
-    if codec != "aac" or len(data) < adts_bytes or data[0] != 0xFF or data[1] & 0xF6 != 0xF0:  # noqa: PLR2004 - syncword
-        return data
-    stated = (data[3] & 3) << 11 | data[4] << 3 | data[5] >> 5
-    # A recording's last frame may be cut short.
-    return data[adts_bytes if data[1] & 1 else adts_bytes + 2 :] if stated >= len(data) else data
-
-
-def _frame_start_s(frame: AudioFrame) -> Fraction:
-    return (frame.pts or 0) * Fraction(frame.time_base or 1)
-
-
-def _first_sample_s(url: str, number: int) -> Fraction | None:
-    """Return when a track's first sample is heard, on the file's clock; None where it has no packet with a time.
-
-    A packet that fails to decode has its samples too: where they would be heard.
-    """
-    with open_source(url) as container:
-        stream = audio_tracks(container)[number]
-        damaged_s: Fraction | None = None
-        for packet in chain(_readable(container, [stream]), (None,)):
-            try:
-                decoded = stream.codec_context.decode(cast("Packet[AudioStream] | None", packet))
-            except av.error.FFmpegError:
-                if damaged_s is None and packet is not None and packet.pts is not None:
-                    hidden_s = Fraction(skipped_samples(packet)[0], stream.codec_context.rate or 1)
-                    damaged_s = packet.pts * Fraction(packet.time_base or 1) + hidden_s
-                continue
-            if (first := next((frame for frame in decoded if frame.samples), None)) is not None:
-                heard_s = _frame_start_s(reachable(first))
-                return heard_s if damaged_s is None else min(heard_s, damaged_s)
-    return damaged_s
-
-
-def _decode(url: str, number: int) -> Iterator[AudioFrame]:
-    with open_source(url) as container:
-        stream = audio_tracks(container)[number]
-        for packet in chain(_readable(container, [stream]), (None,)):
-            frames: list[AudioFrame] = []
-            with suppress(av.error.FFmpegError):
-                decoded = stream.codec_context.decode(cast("Packet[AudioStream] | None", packet))
-                frames = [reachable(frame) for frame in decoded if frame.samples]
-            yield from frames
-
-
-def _check_silent(name: str, left: _Track, part_s: Fraction) -> Check:
+def _check_silent(name: str, left: SoundTrack, part_s: Fraction) -> Check:
     """Check that an output's track without packets is so because the source has none in the part asked for."""
     lost = sum(time is not None and 0 <= time < part_s for time in left.times_s)
     return check(f"{name}.payload", "0 packets in the part asked for", f"{lost} lost", passed=not lost)
 
 
-def _check_copied(name: str, left: _Track, right: _Track, alignment: Alignment) -> list[Check]:
+def _check_copied(name: str, left: SoundTrack, right: SoundTrack, alignment: Alignment) -> list[Check]:
     """Hold the packets of a copied track against the source's: the same bytes, at the same times."""
     matched = _matched_times(left, right, alignment)
     same = matched is not None
@@ -230,7 +104,7 @@ def _check_copied(name: str, left: _Track, right: _Track, alignment: Alignment) 
 
 
 def _matched_times(
-    left: _Track, right: _Track, alignment: Alignment
+    left: SoundTrack, right: SoundTrack, alignment: Alignment
 ) -> list[tuple[Fraction | None, Fraction | None]] | None:
     """Return when each packet of a copy begins in the source and in the output; None if the bytes differ."""
     if left.digest == right.digest:
@@ -275,7 +149,7 @@ def find_run(
     return next((place for place in starts if list(whole[place : place + len(part)]) == list(part)), None)
 
 
-def _check_offset(name: str, left: _Track, right: _Track, alignment: Alignment) -> Check:
+def _check_offset(name: str, left: SoundTrack, right: SoundTrack, alignment: Alignment) -> Check:
     """Check that the first sample is heard when it was, counted from the first frame."""
     name = f"{name}.offset"
     if left.first_sample_s is None or right.first_sample_s is None:
@@ -289,7 +163,7 @@ def _check_offset(name: str, left: _Track, right: _Track, alignment: Alignment) 
     return check(name, expected, found, passed=moved <= OFFSET_S, detail="first sample after the first frame")
 
 
-def _is_priming(left: _Track, right: _Track, first_sample_s: Fraction) -> bool:
+def _is_priming(left: SoundTrack, right: SoundTrack, first_sample_s: Fraction) -> bool:
     """Return whether what is heard before the source's first sample is what an encoder put there: a frame at most."""
     frame_s = Fraction(max(right.frame_samples, _AAC_FRAME_SAMPLES), right.rate_hz)
     encoded = (
@@ -306,7 +180,7 @@ class _Heard:
     windows: list[NDArray[np.float32]]
 
 
-def _check_encoded(name: str, left: _Track, right: _Track, alignment: Alignment) -> list[Check]:
+def _check_encoded(name: str, left: SoundTrack, right: SoundTrack, alignment: Alignment) -> list[Check]:
     """Hold what is heard of an encoded track against what was heard of the source's."""
     starts = _window_starts(right if alignment.trimmed else left)
     was, now = _hear(left, starts), _hear(right, starts)
@@ -345,7 +219,7 @@ def _check_sound(name: str, was: _Heard, now: _Heard) -> list[Check]:
     ]
 
 
-def _window_starts(track: _Track) -> list[Fraction]:
+def _window_starts(track: SoundTrack) -> list[Fraction]:
     known = [time for time in track.times_s if time is not None]
     if not known:
         return []
@@ -354,10 +228,10 @@ def _window_starts(track: _Track) -> list[Fraction]:
     return sorted({first + n * step for n in range(WINDOWS)})
 
 
-def _hear(track: _Track, starts: Sequence[Fraction]) -> _Heard:
+def _hear(track: SoundTrack, starts: Sequence[Fraction]) -> _Heard:
     heard = _Heard(Fraction(0), [np.zeros(int(WINDOW_S * _GRID_HZ), np.float32) for _ in starts])
-    for frame in _decode(track.url, track.number):
-        begin_s = _frame_start_s(frame) - track.zero_s
+    for frame in decoded_sound(track.url, track.number):
+        begin_s = frame_start_s(frame) - track.zero_s
         if abs(begin_s - heard.end_s) <= Fraction(frame.time_base or 0):
             begin_s = heard.end_s  # a container with coarse ticks rounds each frame's time, and not the sound's
         heard.end_s = begin_s + Fraction(frame.samples, frame.sample_rate)

@@ -1,0 +1,142 @@
+"""The audio tracks of a file as ``verify`` reads them: packets, their times, and the decoded sound."""
+
+import hashlib
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from fractions import Fraction
+from itertools import chain
+from typing import TYPE_CHECKING, cast
+
+import av.error
+from av.audio.frame import AudioFrame
+from av.audio.stream import AudioStream
+from av.container import InputContainer
+
+from ...actors.media.opening import open_source
+from ...actors.tracks.audio import reachable
+from ..source.tracks import skipped_samples
+from .streams import audio_tracks, only
+
+if TYPE_CHECKING:
+    from av.packet import Packet
+    from av.stream import Stream
+
+
+@dataclass(slots=True, kw_only=True)
+class SoundTrack:
+    """One audio track as its packets say; times in seconds after the first video frame."""
+
+    url: str
+    number: int
+    """Its place among the file's audio tracks."""
+    index: int
+    zero_s: Fraction
+    codec: str
+    rate_hz: int
+    frame_samples: int
+    tick_s: Fraction
+    times_s: list[Fraction | None] = field(default_factory=list)
+    sums: list[int] = field(default_factory=list)
+    begins: list[int] = field(default_factory=list)
+    """The payload's bytes ahead of each packet."""
+    bytes_total: int = 0
+    digest: str = ""
+    first_sample_s: Fraction | None = None
+    """When the first sample is heard: after the ones the container says to skip."""
+
+
+def read_tracks(url: str, zero_s: Fraction, chosen: Sequence[int] | None) -> list[SoundTrack]:
+    """Return a file's audio tracks, or the ``chosen`` of them; its first frame is shown at ``zero_s``.
+
+    Raises:
+        InputError: the file cannot be read.
+    """
+    with open_source(url) as container:
+        streams = audio_tracks(container)
+        numbers = range(len(streams)) if chosen is None else [number for number in chosen if number < len(streams)]
+        tracks = {streams[number].index: _track(url, number, zero_s, streams[number]) for number in numbers}
+        digests = {index: hashlib.sha256() for index in tracks}
+        for packet in _readable(container, [streams[number] for number in numbers]):
+            track, payload = tracks[packet.stream.index], _payload(bytes(packet), tracks[packet.stream.index].codec)
+            base = Fraction(packet.time_base or 1)
+            track.times_s.append(None if packet.pts is None else packet.pts * base - zero_s)
+            track.sums.append(zlib.crc32(payload))
+            track.begins.append(track.bytes_total)
+            track.bytes_total += len(payload)
+            digests[packet.stream.index].update(payload)
+        for index, track in tracks.items():
+            track.digest = digests[index].hexdigest()
+    for track in tracks.values():
+        first_s = _first_sample_s(url, track.number)
+        track.first_sample_s = None if first_s is None else first_s - zero_s
+    return list(tracks.values())
+
+
+def _readable(container: InputContainer, streams: Sequence[AudioStream]) -> "Iterator[Packet[Stream]]":
+    with suppress(av.error.FFmpegError):  # what cannot be read ends the file
+        yield from only(container, *streams)
+
+
+def _track(url: str, number: int, zero_s: Fraction, stream: AudioStream) -> SoundTrack:
+    context = stream.codec_context
+    return SoundTrack(
+        url=url,
+        number=number,
+        index=stream.index,
+        zero_s=zero_s,
+        codec=context.codec.canonical_name,
+        rate_hz=context.rate,
+        frame_samples=context.frame_size or 0,
+        tick_s=Fraction(stream.time_base or 1),
+    )
+
+
+def _payload(data: bytes, codec: str) -> bytes:
+    """Return a packet's payload without what a container puts around it: the ADTS header of AAC (ISO/IEC 13818-7)."""
+    adts_bytes = 7
+    if codec != "aac" or len(data) < adts_bytes or data[0] != 0xFF or data[1] & 0xF6 != 0xF0:  # noqa: PLR2004 - syncword
+        return data
+    stated = (data[3] & 3) << 11 | data[4] << 3 | data[5] >> 5
+    # A recording's last frame may be cut short.
+    return data[adts_bytes if data[1] & 1 else adts_bytes + 2 :] if stated >= len(data) else data
+
+
+def frame_start_s(frame: AudioFrame) -> Fraction:
+    """Return when a decoded frame begins, on the file's clock."""
+    return (frame.pts or 0) * Fraction(frame.time_base or 1)
+
+
+def _first_sample_s(url: str, number: int) -> Fraction | None:
+    """Return when a track's first sample is heard, on the file's clock; None where it has no packet with a time.
+
+    A packet that fails to decode has its samples too: where they would be heard.
+    """
+    with open_source(url) as container:
+        stream = audio_tracks(container)[number]
+        damaged_s: Fraction | None = None
+        for packet in chain(_readable(container, [stream]), (None,)):
+            try:
+                decoded = stream.codec_context.decode(cast("Packet[AudioStream] | None", packet))
+            except av.error.FFmpegError:
+                if damaged_s is None and packet is not None and packet.pts is not None:
+                    hidden_s = Fraction(skipped_samples(packet)[0], stream.codec_context.rate or 1)
+                    damaged_s = packet.pts * Fraction(packet.time_base or 1) + hidden_s
+                continue
+            if (first := next((frame for frame in decoded if frame.samples), None)) is not None:
+                heard_s = frame_start_s(reachable(first))
+                return heard_s if damaged_s is None else min(heard_s, damaged_s)
+    return damaged_s
+
+
+def decoded_sound(url: str, number: int) -> Iterator[AudioFrame]:
+    """Yield the sound of a file's audio track ``number``; what does not decode is left out."""
+    with open_source(url) as container:
+        stream = audio_tracks(container)[number]
+        for packet in chain(_readable(container, [stream]), (None,)):
+            frames: list[AudioFrame] = []
+            with suppress(av.error.FFmpegError):
+                decoded = stream.codec_context.decode(cast("Packet[AudioStream] | None", packet))
+                frames = [reachable(frame) for frame in decoded if frame.samples]
+            yield from frames
