@@ -68,6 +68,7 @@ class WorkPlace:
         with ExitStack() as stack:
             stack.callback(self.spool.remove if not continues else self.spool.keep)
             self._store, self._owner = self._opened()
+            stack.callback(self._release)
             self.journal = Journal(self._store)
             self.found = self.journal.open()
             if spec.restart:

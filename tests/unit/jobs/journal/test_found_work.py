@@ -5,11 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from codecfleet.errors import JournalRefused
+from codecfleet.actors.media.location import local_path
+from codecfleet.errors import JournalRefused, StorageFailed
 from codecfleet.jobs.join.owner import OWNER_FILE
 from codecfleet.jobs.journal.found_work import unfinished_spec
 from codecfleet.jobs.journal.lease import StoreLease
 from codecfleet.jobs.journal.stores import JOURNAL_FILE, ObjectStore
+from codecfleet.jobs.journal.work import WorkPlace, place_of
+from codecfleet.jobs.request.spec import TranscodeSpec
 
 from .test_records import HEADER, stream
 
@@ -22,6 +25,19 @@ def test_work_of_a_version_with_other_options_is_refused(tmp_path: Path) -> None
     (work / JOURNAL_FILE).write_bytes(stream([later])[0])
     with pytest.raises(JournalRefused, match=r"was begun by codecfleet 99\.0"):
         unfinished_spec(str(work))
+
+
+def test_work_that_cannot_be_read_is_let_go(tmp_path: Path) -> None:
+    """Once its journal can be read again, the same program may open it."""
+    spec = TranscodeSpec(source="in.mp4", output=str(tmp_path / "out.mp4"), work=str(tmp_path / "work"))
+    journal = local_path(place_of(spec)) / JOURNAL_FILE
+    journal.mkdir(parents=True)
+    with pytest.raises(StorageFailed):
+        WorkPlace(spec).open()
+    journal.rmdir()
+    again = WorkPlace(spec)
+    again.open()
+    again.remove()
 
 
 def test_a_renewal_that_comes_late_does_not_take_the_work_back() -> None:
