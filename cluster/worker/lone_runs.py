@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, InvalidStateError
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from ...actors.device.work import Constraints
@@ -21,6 +22,7 @@ LONE_MAX: Final = 4
 """How many processes run work alone beside a worker: on a GPU, the context of each takes half a gigabyte."""
 IDLE_S: Final = 30.0
 """How long an unused one is kept."""
+_CANCELLED: Final = "the work was cancelled before it began"
 _MORE_MEMORY: Final = "Use a smaller --scale, a faster --preset, or a machine with more memory."
 _REPORT: Final = "Please report it, with the input and the options; --keep-evidence saves what the segment reads."
 
@@ -47,6 +49,7 @@ class LoneRuns:
         self._was_cancelled = was_cancelled
         self._killed_for_memory = killed_for_memory or OomKills().explains_a_death
         self._room = asyncio.Semaphore(LONE_MAX)
+        self._waiting: dict[str, Callable[[], object]] = {}
         self._lock = threading.Lock()
         self._processes: list[_LoneProcess] = []
         self._frames_of_ended = 0
@@ -55,18 +58,39 @@ class LoneRuns:
         self, run: str, packed_work: bytes, blobs: tuple[bytes, ...], constraints: Constraints
     ) -> Outcome[Any]:
         """Run packed work alone, when there is room, and return its outcome; never raises."""
-        async with self._room:
-            with self._taken() as process:
-                await asyncio.wrap_future(process.is_up)
-                if self._was_cancelled(run):
-                    return failed(Cancelled("the work was cancelled before it began"))
-                outcome = await asyncio.wrap_future(process.run(run, packed_work, blobs))
-                if process.died:
-                    return Outcome(error=self._death(process, constraints))
-                if outcome.spoils_process:
-                    process.end()
-                # The worker itself is sound.
-                return replace(outcome, spoils_process=False)
+        if not await self._admitted(run):
+            return failed(Cancelled(_CANCELLED))
+        try:
+            return await self._run(run, packed_work, blobs, constraints)
+        finally:
+            self._room.release()
+
+    async def _admitted(self, run: str) -> bool:
+        """Wait for room; return whether there is some, which work that is cancelled meanwhile does not wait for."""
+        room, loop = asyncio.ensure_future(self._room.acquire()), asyncio.get_running_loop()
+        with self._lock:
+            self._waiting[run] = partial(loop.call_soon_threadsafe, room.cancel)
+        if self._was_cancelled(run):
+            room.cancel()
+        await asyncio.wait({room})
+        with self._lock:
+            del self._waiting[run]
+        return not room.cancelled()
+
+    async def _run(
+        self, run: str, packed_work: bytes, blobs: tuple[bytes, ...], constraints: Constraints
+    ) -> Outcome[Any]:
+        with self._taken() as process:
+            await asyncio.wrap_future(process.is_up)
+            if self._was_cancelled(run):
+                return failed(Cancelled(_CANCELLED))
+            outcome = await asyncio.wrap_future(process.run(run, packed_work, blobs))
+            if process.died:
+                return Outcome(error=self._death(process, constraints))
+            if outcome.spoils_process:
+                process.end()
+            # The worker itself is sound.
+            return replace(outcome, spoils_process=False)
 
     def _death(self, process: "_LoneProcess", constraints: Constraints) -> CodecfleetError:
         if not process.was_up:
@@ -100,13 +124,21 @@ class LoneRuns:
 
     def cancel(self, run: str) -> None:
         """Cancel a run; those that are not here are ignored."""
+        self._withdraw(run.__eq__)
         for process in self._now():
             process.second.cancel(run)
 
     def cancel_all(self, beginning: str) -> None:
         """Cancel every run whose name begins with ``beginning``."""
+        self._withdraw(lambda run: run.startswith(beginning))
         for process in self._now():
             process.second.cancel_all(beginning)
+
+    def _withdraw(self, is_meant: Callable[[str], bool]) -> None:
+        """Have runs that wait for room wait no more."""
+        with self._lock:
+            for withdraw in [withdraw for run, withdraw in self._waiting.items() if is_meant(run)]:
+                withdraw()
 
     def look(self, now_s: float) -> None:
         """Kill processes that fell silent, and end those that were idle for long. To be called every few seconds."""

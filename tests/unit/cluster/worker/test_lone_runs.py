@@ -165,6 +165,26 @@ def test_only_a_few_run_at_once() -> None:
     assert len(bench.started) <= LONE_MAX
 
 
+def test_work_that_is_cancelled_while_it_waits_ends_at_once() -> None:
+    """It does not wait for room first: a worker whose cancelled work does not end counts as hung."""
+    bench = Bench()
+    runs = [f"client:{number}" for number in range(LONE_MAX + 2)]
+
+    async def many() -> None:
+        tasks = [asyncio.create_task(bench.run(works.Dwell(job="j", label=run, seconds=60), run)) for run in runs]
+        await until(lambda: sum(len(state.running) for state in bench.lone.states) == LONE_MAX)
+        for waiting in runs[LONE_MAX:]:
+            bench.lone.cancel(waiting)
+        done = await asyncio.gather(*tasks[LONE_MAX:])
+        assert [type(outcome.error) for outcome in done] == [Cancelled] * 2
+        assert not any(task.done() for task in tasks[:LONE_MAX])
+        bench.lone.cancel_all("client:")
+        await asyncio.gather(*tasks)
+        assert (await bench.run(count())).result == 7
+
+    asyncio.run(many())
+
+
 def test_an_idle_process_goes_after_a_while() -> None:
     """It is kept for what may come next, and not for long."""
     bench = Bench()
