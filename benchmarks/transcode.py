@@ -14,7 +14,7 @@ from typing import Any
 from bench.codecs import CASES, CASES_BY_DEFAULT, CodecCase
 from bench.contenders import Bench, Contender
 from bench.failures import CommandFailed
-from bench.ffmpeg import NoFFmpeg, look_for_ffmpeg
+from bench.ffmpeg import NoFFmpeg, ffmpeg_version, has_encoder, look_for_ffmpeg
 from bench.machine import describe_gpus, describe_run, described_lines
 from bench.media import VideoFacts, loop_clip, read_video, scale_clip
 from bench.program import FILM, run_in_folder
@@ -55,6 +55,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--repeats", type=int, default=3, metavar="N", help="runs of each, in turn (default: 3)")
     add("--workers", type=int, metavar="N", help="segments in flight (default: codecfleet's own)")
     add("--segment-seconds", type=Fraction, metavar="S", help="length of segments (default: codecfleet's own)")
+    add("--ffmpeg", metavar="PATH", help="compare with this FFmpeg (default: that of imageio-ffmpeg)")
     add("--fan-out-threads", type=int, default=2, metavar="N", help="encoder threads of each process (0: its default)")
     add("--preset", type=int, choices=range(1, 8), help="codecfleet's preset, for codecfleet alone; to look around")
     add("--encoder-option", action="append", default=[], metavar="K=V", help="for codecfleet alone; to look around")
@@ -75,9 +76,9 @@ def _size(text: str) -> tuple[int, int]:
 def _ffmpeg(options: argparse.Namespace) -> str | None:
     """Return FFmpeg's path; without one, leave out what needs it, and say so."""
     try:
-        return look_for_ffmpeg()
+        return look_for_ffmpeg(options.ffmpeg)
     except NoFFmpeg as error:
-        if options.quality_grid:
+        if options.quality_grid or options.ffmpeg:
             sys.exit(str(error))
         options.contenders = [name for name in options.contenders if name == Contender.FLEET]
         options.no_quality = True
@@ -132,6 +133,9 @@ def _compare_speed(bench: Bench, cases: list[CodecCase], document: dict[str, Any
 def _compare_quality(bench: Bench, cases: list[CodecCase], document: dict[str, Any], save: str | None) -> None:
     document["rates"] = []
     for case in cases:
+        if not has_encoder(bench.ffmpeg, case.encoder):
+            _say(f"  {case.name}: FFmpeg {ffmpeg_version(bench.ffmpeg)} has no {case.encoder}")
+            continue
         document["rates"].append(compare_rates(bench, case, cores(), _say))
         _save(save, document)
     print("\nRates are the video's alone, PSNR is over all planes and pictures.\n")

@@ -14,7 +14,7 @@ from .codecs import CodecCase
 from .ffmpeg import QUIET
 from .measure import Measurement, measure
 from .media import VideoFacts
-from .program import module_command
+from .program import CODECFLEET, module_command
 
 __all__ = [
     "Bench",
@@ -143,8 +143,7 @@ class Run:
 
 def fleet_command(bench: Bench, case: CodecCase, quality: int, output: Path, command: str = "transcode") -> list[str]:
     """Return the command line of codecfleet."""
-    program = str(Path(sys.executable).parent / "codecfleet")
-    words = [program, command, str(bench.source), str(output), "--codec", case.codec, "--quality", str(quality)]
+    words = [*CODECFLEET, command, str(bench.source), str(output), "--codec", case.codec, "--quality", str(quality)]
     words += ["--preset", str(case.preset)]
     words += [part for option in bench.encoder_options for part in ("--encoder-option", option)]
     if bench.segment_s is not None:

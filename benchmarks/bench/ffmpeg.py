@@ -10,7 +10,16 @@ from pathlib import Path
 
 from .failures import command_failed
 
-__all__ = ["QUIET", "NoFFmpeg", "ffmpeg_version", "find_ffmpeg", "has_filter", "look_for_ffmpeg", "run_ffmpeg"]
+__all__ = [
+    "QUIET",
+    "NoFFmpeg",
+    "ffmpeg_version",
+    "find_ffmpeg",
+    "has_encoder",
+    "has_filter",
+    "look_for_ffmpeg",
+    "run_ffmpeg",
+]
 
 QUIET = ("-hide_banner", "-nostdin", "-loglevel", "error", "-y")
 
@@ -31,15 +40,17 @@ def find_ffmpeg() -> str:
         sys.exit(str(error))
 
 
-def look_for_ffmpeg() -> str:
-    """Return the path of the binary.
+def look_for_ffmpeg(named: str | None = None) -> str:
+    """Return the path of the binary: the ``named`` one, or the one found.
 
     Raises:
         NoFFmpeg: it is missing.
     """
-    named = shutil.which(os.environ.get(_NAMED_BY, ""))
-    if named is not None:
-        return named
+    found = shutil.which(named or os.environ.get(_NAMED_BY, ""))
+    if found is not None:
+        return found
+    if named:
+        raise NoFFmpeg(f"there is no program {named}")
     try:
         import imageio_ffmpeg  # noqa: PLC0415 - an extra: its absence has an answer
     except ImportError:
@@ -68,7 +79,17 @@ def run_ffmpeg(ffmpeg: str, arguments: Sequence[str], *, folder: Path | None = N
 @cache
 def has_filter(ffmpeg: str, name: str) -> bool:
     """Tell whether this FFmpeg has a filter."""
-    listing = subprocess.run([ffmpeg, "-hide_banner", "-filters"], check=True, capture_output=True, text=True).stdout
+    return _lists(ffmpeg, "-filters", name)
+
+
+@cache
+def has_encoder(ffmpeg: str, name: str) -> bool:
+    """Tell whether this FFmpeg has an encoder."""
+    return _lists(ffmpeg, "-encoders", name)
+
+
+def _lists(ffmpeg: str, option: str, name: str) -> bool:
+    listing = subprocess.run([ffmpeg, "-hide_banner", option], check=True, capture_output=True, text=True).stdout
     return any(name in line.split()[1:2] for line in listing.splitlines())
 
 

@@ -14,12 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .failures import CommandFailed
-from .program import module_command
+from .program import CODECFLEET, module_command
 
 __all__ = ["LocalCluster", "local_cluster"]
 
 STORE_BYTES = 200_000_000
-CODECFLEET = (sys.executable, "-m", "codecfleet")
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,11 @@ class VideoFacts:
         return len(self.times_s)
 
     @property
+    def distinct_times(self) -> int:
+        """How many pictures have a time that no earlier one has."""
+        return len(set(self.times_s))
+
+    @property
     def duration_s(self) -> Fraction:
         """From the first picture to the end of the last one, which is taken to last as long as the mean."""
         span = self.times_s[-1] - self.times_s[0]

@@ -10,10 +10,14 @@ from typing import NoReturn
 
 from .failures import CommandFailed
 
-__all__ = ["FILM", "module_command", "run_in_folder"]
+__all__ = ["CODECFLEET", "FILM", "module_command", "run_in_folder"]
 
 FILM = Path(__file__).resolve().parents[2] / "examples" / "media" / "bunny.mp4"
 """The bundled film excerpt."""
+
+
+CODECFLEET = (sys.executable, "-P", "-m", "codecfleet")
+"""The command line's beginning: this interpreter's codecfleet, whether or not it was installed."""
 
 
 def module_command(module: str, *arguments: str) -> tuple[list[str], dict[str, str]]:

@@ -18,6 +18,8 @@ from .contenders import (
     run_fleet,
     run_fleet_jobs,
 )
+from .ffmpeg import ffmpeg_version, has_encoder
+from .likeness import other_pictures, other_sizes
 from .media import read_video
 from .quality import Quality, compare_pictures
 from .table import number, spread, table_lines
@@ -47,13 +49,23 @@ class SpeedOptions:
 
 def compare_speed(bench: Bench, case: CodecCase, options: SpeedOptions, say: Say) -> list[dict[str, Any]]:
     """Run every contender ``repeats`` times, one after the other and in turn (A B C A B C); return a record of each."""
-    runs: dict[Entrant, list[Run]] = {entrant: [] for entrant in entrants(options.contenders, options.devices)}
-    cuts = read_plan(bench, case) if Contender.FAN_OUT in options.contenders else ()
+    contenders = options.contenders
+    if set(contenders) - {Contender.FLEET} and not has_encoder(bench.ffmpeg, case.encoder):
+        version = ffmpeg_version(bench.ffmpeg)
+        say(f"  {case.name}: FFmpeg {version} has no {case.encoder}, so only codecfleet runs")
+        contenders = tuple(each for each in contenders if each is Contender.FLEET)
+    runs: dict[Entrant, list[Run]] = {entrant: [] for entrant in entrants(contenders, options.devices)}
+    wrong: dict[Entrant, str] = {}
+    cuts = read_plan(bench, case) if Contender.FAN_OUT in contenders else ()
     for repeat in range(options.repeats):
         for entrant, done in runs.items():
             done.append(_run(bench, case, entrant, options, cuts, in_flight=_in_flight(bench, runs, options)))
             say(f"  {case.name} {entrant.name} {repeat + 1}/{options.repeats}: {_told(done[-1])}")
-    return [_record(bench, case, done, options) for done in runs.values()]
+            # Each run's: the next one writes over its output.
+            if found := other_pictures(read_video(done[-1].output), bench.facts):
+                wrong[entrant] = found
+                say(f"  {case.name} {entrant.name}: {found}")
+    return [_record(bench, case, done, options, wrong.get(entrant, "")) for entrant, done in runs.items()]
 
 
 def _told(run: Run) -> str:
@@ -79,11 +91,10 @@ def _run(
     return run_fan_out(bench, case, cuts, in_flight=in_flight, threads=options.fan_out_threads)
 
 
-def _record(bench: Bench, case: CodecCase, runs: Sequence[Run], options: SpeedOptions) -> dict[str, Any]:
+def _record(bench: Bench, case: CodecCase, runs: Sequence[Run], options: SpeedOptions, wrong: str) -> dict[str, Any]:
     last = runs[-1]
     facts = read_video(last.output)
-    same = facts.frames == bench.facts.frames
-    quality = _quality(bench, last, options) if same and options.with_quality else None
+    quality = _quality(bench, last, options) if options.with_quality and not wrong else None
     warm = [job for run in runs for job in run.warm]
     return {
         "case": case.name,
@@ -92,6 +103,7 @@ def _record(bench: Bench, case: CodecCase, runs: Sequence[Run], options: SpeedOp
         "in_flight": last.in_flight,
         "frames": facts.frames,
         "frames_of_source": bench.facts.frames,
+        "wrong": wrong,
         "wall_s": spread([run.wall_s for run in runs]),
         "start_up_s": spread([run.start_up_s for run in runs]),
         "work_s": spread([run.work_s for run in runs]),
@@ -140,12 +152,8 @@ _HEADS = (
 
 def speed_lines(records: Sequence[dict[str, Any]]) -> list[str]:
     """Return the records as a table: medians, and how far apart the work's runs were."""
-    notes = [
-        f"{r['case']} {r['contender']}: {r['frames']} frames of {r['frames_of_source']}, so no quality is compared"
-        for r in records
-        if r["frames"] != r["frames_of_source"]
-    ]
-    return [*table_lines(_HEADS, [_row(record) for record in records]), *notes]
+    notes = [f"{r['case']} {r['contender']}: {r['wrong']}, so no quality is compared" for r in records if r["wrong"]]
+    return [*table_lines(_HEADS, [_row(record) for record in records]), *notes, *other_sizes(records)]
 
 
 def _row(record: dict[str, Any]) -> list[str]:

@@ -13,6 +13,7 @@ from bench import ffmpeg as ffmpeg_module
 from bench.bd_rate import RatePoint, bd_psnr_db, bd_rate_percent, psnr_at_rate_db
 from bench.codecs import CASES
 from bench.contenders import Bench, Cut, fan_out_part, fleet_command
+from bench.likeness import other_pictures, other_sizes
 from bench.media import VideoFacts, loop_clip, read_video
 from bench.planning_index import film_index
 from bench.quality import comparison_graph, parse_quality
@@ -173,10 +174,10 @@ class TestCommands:
         assert options == ["-forced-idr", "1", "-force_key_frames", "1.580000", "-g", "250"]
 
     def test_fleet(self) -> None:
-        """The fleet is run as the program beside this Python, with the case's codec, quality and preset."""
+        """The fleet is run by this Python, installed or not, with the case's codec, quality and preset."""
         command = fleet_command(bench([Fraction(0), Fraction(1)]), CASES["vp9"], 40, Path("o.mp4"))
-        assert Path(command[0]).parent == Path(sys.executable).parent
-        assert command[4:] == ["--codec", "vp9", "--quality", "40", "--preset", "4"]
+        assert command[:4] == [sys.executable, "-P", "-m", "codecfleet"]
+        assert command[7:] == ["--codec", "vp9", "--quality", "40", "--preset", "4"]
 
     def test_no_peer(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Where imageio-ffmpeg is missing, the program ends with one line that says how to get it."""
@@ -223,6 +224,7 @@ def record(contender: str, wall_s: float, frames: int = 10) -> dict[str, Any]:
         "in_flight": 1,
         "frames": frames,
         "frames_of_source": 10,
+        "wrong": "" if frames == 10 else f"{frames} frames of 10",
     }
     return figures | rest | {"quality": None, "file_bytes": 1, "video_bytes": 1, "runs": [{}]}
 
@@ -247,6 +249,33 @@ class TestTables:
     def test_missing_frames_are_told(self) -> None:
         """An output with another number of pictures is named under the table."""
         assert speed_lines([record("fan-out", 1.0, frames=9)])[-1].startswith("x264 fan-out: 9 frames of 10")
+
+    def test_pictures_that_are_not_the_sources(self) -> None:
+        """Lost pictures are found, and those that a join put at the time of another one; a shift of all is none."""
+        film = [Fraction(n, 25) for n in range(10)]
+        assert other_pictures(facts([time + 1 for time in film]), facts(film)) == ""
+        assert other_pictures(facts(film[1:]), facts(film)) == "9 frames of 10"
+        assert other_pictures(facts([*film[1:], film[1]]), facts(film)) == "1 of 10 frames have the time of another"
+
+    def test_other_work_is_told_by_its_size(self) -> None:
+        """A peer whose video is much smaller than ours is named; one that differs by a few hundredths is not."""
+        ours, near, far = record("codecfleet", 1.0), record("ffmpeg", 1.0), record("fan-out", 1.0)
+        records = [ours | {"video_bytes": 167}, near | {"video_bytes": 160}, far | {"video_bytes": 91}]
+        assert [line for line in speed_lines(records) if "bytes, " in line] == [
+            "x264 fan-out: its video has 0.54 times codecfleet's bytes, so it did other work"
+        ]
+        assert other_sizes(records[1:]) == []
+
+    def test_a_peer_without_the_encoder_is_left_out(self, tmp_path: Path) -> None:
+        """An FFmpeg that lacks an encoder is known by its own list."""
+        listing = "printf ' V..... = Video\\n ------\\n V....D libx264   H.264 (codec h264)\\n'"
+        peer = tmp_path / "ffmpeg"
+        peer.write_text(f"#!/bin/sh\n{listing}\n", encoding="utf-8")
+        peer.chmod(0o755)
+        assert [ffmpeg_module.has_encoder(str(peer), name) for name in ("libx264", "libsvtav1")] == [True, False]
+        assert ffmpeg_module.look_for_ffmpeg(str(peer)) == str(peer)
+        with pytest.raises(ffmpeg_module.NoFFmpeg, match="no program"):
+            ffmpeg_module.look_for_ffmpeg(str(tmp_path / "none"))
 
     def test_rate_summary(self) -> None:
         """The fleet's place among the curves is given against both of FFmpeg's grids."""

@@ -1,0 +1,31 @@
+"""Whether contenders did the same work: each picture once at its time, and about as many bytes."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from .contenders import Contender
+from .media import VideoFacts
+
+__all__ = ["other_pictures", "other_sizes"]
+
+SIZE_FACTOR: Final = 1.25
+"""One encoder with equal settings differs by less, however its film is cut."""
+
+
+def other_pictures(found: VideoFacts, wanted: VideoFacts) -> str:
+    """Say how an output's pictures are not the source's; "" where each is there once, at a time of its own."""
+    if found.frames != wanted.frames:
+        return f"{found.frames} frames of {wanted.frames}"
+    together = wanted.distinct_times - found.distinct_times
+    return f"{together} of {found.frames} frames have the time of another" if together > 0 else ""
+
+
+def other_sizes(records: Sequence[dict[str, Any]]) -> list[str]:
+    """Name each peer whose video has many more or fewer bytes than codecfleet's of the same case."""
+    ours = {r["case"]: r["video_bytes"] for r in records if r["contender"].startswith(Contender.FLEET.value)}
+    parts = [(r, r["video_bytes"] / ours[r["case"]]) for r in records if r["case"] in ours]
+    return [
+        f"{r['case']} {r['contender']}: its video has {part:.2f} times codecfleet's bytes, so it did other work"
+        for r, part in parts
+        if not 1 / SIZE_FACTOR <= part <= SIZE_FACTOR
+    ]
