@@ -84,6 +84,7 @@ class EncoderSettings:
     ``implementation`` is FFmpeg's encoder name (``libx264``), or NVENC's (``h264_nvenc``). A software encoder has
     ``options``, its AVOptions sorted by key; NVENC has ``nvenc``. ``time_base`` is the tick of pictures and packets;
     ``format`` is the input's, after all filters. ``dolby_vision`` writes the frames' RPUs beside each HEVC picture.
+    ``any_threads`` says that a session may have another number of ``threads``: the bytes are the same (threads.py).
     """
 
     codec: Codec
@@ -95,6 +96,7 @@ class EncoderSettings:
     options: tuple[tuple[str, str], ...] = ()
     nvenc: "NvencSettings | None" = None
     dolby_vision: bool = False
+    any_threads: bool = False
 
     @property
     def on_device(self) -> bool:

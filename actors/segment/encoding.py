@@ -16,6 +16,7 @@ from ..device.work import Work, WorkContext
 from ..encode.session import EncodedPacket, EncoderSession
 from ..encode.settings import EncoderSettings
 from ..encode.software import SoftwareEncoder
+from ..encode.threads import usable_cores, with_threads
 from ..media.timeline import is_increasing
 from ..surfaces.device_frame import TimedPicture
 from .decode_path import DecodePath, encode_paths
@@ -52,7 +53,7 @@ class EncodedSegment:
 class EncodeSegment(Work[EncodedSegment]):
     """Encode the frames of ``decode`` whose time lies in [``start_ticks``, ``end_ticks``); None is unbounded.
 
-    ``require_device`` always waits for a device's decoder, if there is one.
+    ``require_device`` always waits for a device's decoder, if there is one. A software encoder may keep ``cores`` busy.
     """
 
     segment: int
@@ -62,6 +63,7 @@ class EncodeSegment(Work[EncodedSegment]):
     filters: FilterSettings
     encoder: EncoderSettings
     require_device: bool = False
+    cores: int = 1
 
     @property
     def may_wait(self) -> bool:
@@ -140,7 +142,7 @@ class _Run(Generic[PictureT]):
     def _open_encoder(self) -> EncoderSession[Any]:
         settings, device = self._work.encoder, self._context.device
         if device is None or not settings.on_device:
-            return SoftwareEncoder(settings)
+            return SoftwareEncoder(with_threads(settings, min(self._work.cores, usable_cores())))
         return device.open_encoder(settings, from_host=self._path.device is None)
 
     def _encode(self, encoder: EncoderSession[Any], ticks: int, frame: Any) -> None:  # noqa: ANN401 - of either memory

@@ -20,7 +20,7 @@ from ..media.values import ContentLight, MasteringDisplay, VideoFormat
 from .nvenc_options import SETTINGS as NVENC_SETTINGS
 
 THREADS = 2
-"""Encoder threads per segment: more segments in flight use a machine better than more threads in one."""
+"""Encoder threads per segment where the bytes depend on them: more segments use a machine better than more threads."""
 
 _CHROMATICITY_UNITS, _LUMINANCE_UNITS = 50_000, 10_000  # of ST 2086 messages in H.264 and HEVC
 _INTERLACED_ROWS = {"yuv420p": 4, "yuv420p10le": 4}
@@ -97,6 +97,8 @@ def settle_software(request: SoftwareRequest, picture: VideoFormat, time_base: F
         threads=_threads(codec, rate),
         rate=rate,
         dolby_vision=request.dolby_vision,
+        # Not every option of a library keeps its promise: VP9's rows of tiles do not.
+        any_threads=not request.options and _gives_the_same_bytes(codec, rate),
     )
     _try(settings, request.options)
     return settings
@@ -122,8 +124,16 @@ def software_fullness(settings: EncoderSettings, fullness: Fraction) -> EncoderS
 
 def _threads(codec: Codec, rate: RateControl) -> int:
     # Two threads of SVT-AV1 race for the bit budget: their result is stable with constant quality only.
-    steered = rate.bitrate_bps is not None or rate.maxrate_bps is not None
-    return 1 if codec is Codec.AV1 and steered else THREADS
+    return 1 if codec is Codec.AV1 and _is_steered(rate) else THREADS
+
+
+def _gives_the_same_bytes(codec: Codec, rate: RateControl) -> bool:
+    """Return whether the number of threads changes nothing: docs/speed.md."""
+    return codec is Codec.VP9 or (codec in (Codec.HEVC, Codec.AV1) and not _is_steered(rate))
+
+
+def _is_steered(rate: RateControl) -> bool:
+    return rate.bitrate_bps is not None or rate.maxrate_bps is not None
 
 
 def _rate_options(codec: Codec, rate: RateControl) -> dict[str, str]:

@@ -34,6 +34,8 @@ __all__ = [
 
 _VIDEO_AND_SOUND = ("-map", "0:v:0", "-map", "0:a?", "-c:a", "copy")
 _TIMES_KEPT = ("-fps_mode", "passthrough")
+_FROM_ZERO = ("-bsf:v", "setts=pts=PTS-STARTPTS:dts=DTS-STARTPTS")
+"""Not the filter setpts: behind it FFmpeg 7.0 has no picture rate, and x265 then spends half the bits."""
 
 
 class Contender(StrEnum):
@@ -276,7 +278,7 @@ def fan_out_part(bench: Bench, case: CodecCase, cut: Cut, part: Path, threads: i
     seek = []
     if cut.start_s > 0:
         seek = ["-seek_timestamp", "1", "-ss", f"{float(bench.facts.before_frame_s(cut.start_s)):.6f}"]
-    command = [bench.ffmpeg, *QUIET, *seek, "-i", str(bench.source), "-map", "0:v:0", "-vf", "setpts=PTS-STARTPTS"]
+    command = [bench.ffmpeg, *QUIET, *seek, "-i", str(bench.source), "-map", "0:v:0", *_FROM_ZERO]
     command += [*case.ffmpeg_options(case.quality), *case.thread_options(threads), *_TIMES_KEPT]
     return [*command, "-frames:v", str(cut.frames), str(part)]
 

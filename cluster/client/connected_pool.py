@@ -81,6 +81,9 @@ class ConnectedPool(Pool):
     def slots_for(self, job: str) -> int:
         return 0 if self._pool is None else self._pool.slots_for(job)
 
+    def cores_for(self, job: str) -> int:
+        return 0 if self._pool is None else self._pool.cores_for(job)
+
     async def more_slots(self, job: str, beyond: int) -> None:
         await self._started().more_slots(job, beyond)
 
@@ -167,5 +170,10 @@ def leased_pool(
     )
     killed_for_memory = OomKills().explains_a_death
     return LeasedPool(
-        LocalClient(runner), slots, eager=not dlas, notes=connection.notes, killed_for_memory=killed_for_memory
+        LocalClient(runner),
+        slots,
+        eager=not dlas,
+        notes=connection.notes,
+        is_alone=True,
+        killed_for_memory=killed_for_memory,
     )

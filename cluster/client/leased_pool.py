@@ -59,6 +59,8 @@ SAME_KIND_WAIT_S = 30.0
 """How long work that is to run on a kind of device waits for one: a new process takes a few seconds."""
 SLOTS_MAX = 1024
 """More than the cores of any machine with a private Ray."""
+CORES_OF_A_SLOT = 2
+"""Where a user limits the slots."""
 _AFTER_A_HANG = "Look at the machine it ran on, its load and the storage of the input."
 WARM_UP = "warm-up"
 """The job for which an eager pool gets its workers before any other."""
@@ -75,6 +77,7 @@ class LeasedPool(Pool):
         cancel_limit_s: how long cancelled work may take to end before its worker counts as hung, in whole seconds in
             which this process is awake.
         name: what this client is called. Connections of its fleet that are gone give their slots back at once.
+        is_alone: no other client has workers on these machines.
         killed_for_memory: says of each death of a worker whether the kernel's OOM killer explains it.
     """
 
@@ -87,6 +90,7 @@ class LeasedPool(Pool):
         notes: tuple[str, ...] = (),
         cancel_limit_s: int = CANCEL_LIMIT_S,
         name: ClientName | None = None,
+        is_alone: bool = False,
         killed_for_memory: Callable[[], bool] = bool,
     ) -> None:
         if workers_max is not None and workers_max < 1:
@@ -97,6 +101,7 @@ class LeasedPool(Pool):
         self._notes = notes
         self._name = name or ClientName()
         self._client = str(self._name)
+        self._is_alone = is_alone
         self._leases = Leases()
         self._tasks = itertools.count()
         self._sequence = itertools.count(1)
@@ -132,6 +137,19 @@ class LeasedPool(Pool):
 
     def slots_for(self, job: str) -> int:
         return self._leases.slots_for(job)
+
+    def cores_for(self, job: str) -> int:
+        """Return the cores of a job's slots, and those that stay idle beside: on a cluster as many again at most.
+
+        A slot is a core. Where a user limits the slots, of the pool or of the job, it is two.
+        """
+        demand = self._demands.get(job)
+        slots, used = self._leases.slots_for(job), sum(map(self._leases.slots_for, {job, *self._demands}))
+        cores = self.slots * (1 if self._workers_max is None else CORES_OF_A_SLOT)
+        idle = max(0, cores - used)
+        found = slots + (idle if self._is_alone else min(idle, slots))
+        limited = demand is not None and demand.workers_max
+        return min(found, limited * CORES_OF_A_SLOT) if limited else found
 
     async def more_slots(self, job: str, beyond: int) -> None:
         """Wait until more than ``beyond`` pieces of work of ``job`` may run.

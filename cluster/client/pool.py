@@ -36,6 +36,10 @@ class Pool(ABC):
         del job
         return self.slots
 
+    def cores_for(self, job: str) -> int:
+        """Return how many cores the work of ``job`` may keep busy now; a slot has one at least."""
+        return self.slots_for(job)
+
     async def more_slots(self, job: str, beyond: int) -> None:
         """Wait until more than ``beyond`` pieces of work of ``job`` may run; without end where that never changes.
 

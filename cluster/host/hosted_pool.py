@@ -93,6 +93,9 @@ class HostedPool(Pool):
     def slots_for(self, job: str) -> int:
         return self._said().jobs.get(job, _NO_JOB).slots if self._life.phase is HostPhase.READY else 0
 
+    def cores_for(self, job: str) -> int:
+        return self._said().jobs.get(job, _NO_JOB).cores
+
     async def more_slots(self, job: str, beyond: int) -> None:
         await self._ask("more_slots", job, beyond)
 

@@ -21,10 +21,11 @@ _REPORT: Final = "Please report it, with the input and the options."
 
 
 class JobState(NamedTuple):
-    """What a pool says of a job without waiting: ``slots_for`` and ``waits_for``."""
+    """What a pool says of a job without waiting: ``slots_for``, ``waits_for`` and ``cores_for``."""
 
     slots: int
     waits_for: str
+    cores: int = 0
 
 
 class PoolState(NamedTuple):
@@ -140,5 +141,6 @@ class PoolServer:
     def _state(self) -> PoolState:
         if not self._started:
             return PoolState()
-        jobs = {job: JobState(self._pool.slots_for(job), self._pool.waits_for(job)) for job in self._jobs}
-        return PoolState(self._pool.slots, self._pool.notes, jobs)
+        pool = self._pool
+        jobs = {job: JobState(pool.slots_for(job), pool.waits_for(job), pool.cores_for(job)) for job in self._jobs}
+        return PoolState(pool.slots, pool.notes, jobs)

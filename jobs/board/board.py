@@ -35,11 +35,10 @@ from ...errors import ProofFailed
 from .events import Began, Delivered, Drop, Effect, Event, Fail, Finished, Join, Lost, Run, Withdraw
 from .ladder import Attempt, FaultKind, given_up, next_step, reason
 from .segment import BoardSegment, SegmentState
+from .starting import WINDOW_PER_WORKER, in_starting_order
 
 UNSOUND_MOVES = 3
 """How often the entry of a damaged segment moves back before it is decoded as one with the segment on its left."""
-WINDOW_PER_WORKER = 2
-"""How far ahead of the oldest unfinished segment others may start, in multiples of what runs at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,15 +114,17 @@ class Board:
 def start_next(board: Board, at_once: int) -> tuple[Board, list[Run]]:
     """Start as many segments as may run, ``at_once`` in all.
 
-    They lie in a window behind the oldest unfinished segment, so that little waits for the join; the longest start
-    first, so that none is left for the end. A streaming board has ``at_once`` in memory, and the earliest start first.
+    They lie in a window behind the oldest unfinished segment, and start in the order of ``starting.py``. A streaming
+    board has ``at_once`` in memory, and the earliest start first.
     """
     live = [segment for segment in board.segments if not segment.state.is_final]
     window = live[: at_once * (1 if board.streams else WINDOW_PER_WORKER)]
     suspects = [segment for segment in live if _is_suspect(segment)]
-    waiting = [segment for segment in suspects or window if segment.state is SegmentState.WAITING]
+    waiting = [segment for segment in suspects or live if segment.state is SegmentState.WAITING]
     if not board.streams:
-        waiting.sort(key=lambda segment: (-segment.frames, segment.number))
+        waiting = in_starting_order(waiting, at_once)
+    if not suspects:
+        waiting = [segment for segment in waiting if window and segment.number <= window[-1].number]
     room = at_once - board.running
     if suspects and not board.is_cleared:
         room = min(room, 1 - sum(segment.state is SegmentState.RUNNING for segment in suspects))

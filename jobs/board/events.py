@@ -56,7 +56,7 @@ class Delivered:
 class Run:
     """Have a worker encode a segment, up to the end of ``until``, from the ``entry_moves``-th access point back.
 
-    A second run goes on beside one that is late, on another station.
+    A second run goes on beside one that is late, on another station. ``cores`` is how many its encoder may keep busy.
     """
 
     segment: int
@@ -66,6 +66,7 @@ class Run:
     constraints: Constraints = UNCONSTRAINED
     history: tuple[Attempt, ...] = ()
     is_second: bool = False
+    cores: int = 1
 
     @property
     def label(self) -> str:

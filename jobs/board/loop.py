@@ -15,6 +15,7 @@ from ...errors import CodecfleetError, WorkerOutOfMemory
 from ..source.index import TrackIndex
 from .board import Board, decide, double, start_next
 from .events import Drop, Event, Fail, Finished, Join, Lost, Run, Withdraw
+from .starting import cores_for
 from .threads import consume_exception
 from .waiting import WAITING_S, WorkerWait
 from .watch import WorkWatch
@@ -36,6 +37,10 @@ class Capacity:
     def has_room(self, board: Board) -> bool:
         """Return whether another run may start beside those of ``board`` that run."""
         return self.at_once(board) > board.running
+
+    def cores(self) -> int:
+        """Return how many cores all runs together may keep busy."""
+        return self._at_once
 
     async def more(self) -> None:
         """Wait until there may be more than ``at_once`` last said; forever where that never changes.
@@ -86,6 +91,10 @@ class PoolCapacity(Capacity):
         """Return whether a slot is free; with nothing left to start, the pool is asked for an idle one."""
         is_bounded = self._workers is not None and board.running >= self._workers
         return super().has_room(board) or not (board.waits or is_bounded)
+
+    def cores(self) -> int:
+        """Return how many the pool lets all runs keep busy."""
+        return self._pool.cores_for(self._demand.job)
 
     async def more(self) -> None:
         """Wait until the pool has more slots for the job."""
@@ -206,11 +215,18 @@ class BoardLoop(Generic[ResultT]):
 
     def _start(self, started: tuple[Board, list[Run]]) -> None:
         self.board, runs = started
-        for run in runs:
+        for started_run in runs:
+            run = replace(started_run, cores=self._cores_for(started_run))
             task = asyncio.create_task(self._work(run))
             task.add_done_callback(self._wake)
             task.add_done_callback(consume_exception)
             self._runs[task] = run
+
+    def _cores_for(self, run: Run) -> int:
+        done = 0 if self._watch is None else sum(self._watch.frames(other.label) for other in self.runs)
+        frames_left = sum(self.board.frames_left) - done
+        frames, at_once = self.board.segments[run.segment].frames, self._capacity.at_once(self.board)
+        return cores_for(frames, frames_left, at_once=at_once, cores=self._capacity.cores())
 
     async def _ended(self) -> list[asyncio.Task[ResultT]]:
         """Wait until runs have ended, which are returned in the order of their start, or there is room for more."""

@@ -182,7 +182,14 @@ class TrackRun:
     def _segment_work(self, run: Run) -> EncodeSegment:
         work = self._plan.work(self._job, run.segment, run.until, run.entry_moves)
         decode = replace(work.decode, version=self._stamp.anywhere)
-        return replace(work, label=run.label, apart_from=run.apart_from, decode=decode, constraints=run.constraints)
+        return replace(
+            work,
+            label=run.label,
+            apart_from=run.apart_from,
+            decode=decode,
+            constraints=run.constraints,
+            cores=run.cores,
+        )
 
     async def _accept(self, run: Run, result: EncodedSegment) -> Finished | Lost:
         """Write a result's payload to disk before the board sees it; one that contradicts itself is lost."""

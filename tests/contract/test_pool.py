@@ -55,6 +55,17 @@ async def test_says_how_many_slots_it_has(make_pool: MakePool) -> None:
     assert (await make_pool(5)).slots == 5
 
 
+async def test_every_slot_has_a_core(make_pool: MakePool) -> None:
+    """Work of a job may keep as many cores busy as it has slots, or more."""
+    pool = await make_pool(3)
+    pool.set_demand(plain_demand("j", 3))
+    async with asyncio.timeout(20):
+        # No pool but Ray's ever grants more than at first: there is no event to wait on.
+        while pool.slots_for("j") < 3:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    assert pool.cores_for("j") >= 3
+
+
 async def test_nothing_speaks_against_what_it_can_do(make_pool: MakePool) -> None:
     """A pool of processors has room for software's work, and says nothing of GPUs to those that want none."""
     pool = await make_pool(2)

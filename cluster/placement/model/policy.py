@@ -43,7 +43,7 @@ class Policy(BaseModel):
     """The engines that may be used."""
     preemptible: PreemptibleUse = PreemptibleUse.LAST
     sessions_per_core: Annotated[float, Field(gt=0, le=4)] = 1.0
-    """Software sessions for each core of a node; each has two encoder threads."""
+    """Software sessions for each core of a node."""
     cores_reserved: Annotated[float, Field(ge=0)] = 0.0
     """Cores of every node that are left alone."""
     feeding_cores: Annotated[float, Field(ge=0, le=1)] = 0.1

@@ -37,10 +37,26 @@ def test_segments_start_in_order() -> None:
     assert start_next(board, 2)[1] == []
 
 
-def test_the_longest_goes_first_within_the_window() -> None:
-    """Among the next few segments, the longest starts first; one beyond the window waits."""
-    _, runs = start_next(Board.of([10, 30, 20, 40, 99]), 2)
-    assert [run.segment for run in runs] == [3, 1]
+def test_the_longest_goes_first_near_the_end() -> None:
+    """Among the last few segments, the longest starts first; while more are left, the earliest does."""
+    assert [run.segment for run in start_next(Board.of([10, 30, 20, 40, 99, 50]), 2)[1]] == [4, 5]
+    assert [run.segment for run in start_next(Board.of([10, 30, 20, 40, 99, 50, 60]), 2)[1]] == [0, 1]
+
+
+def test_without_slots_all_wait() -> None:
+    """A job that has no worker yet starts nothing."""
+    assert start_next(Board.of([10, 10]), 0)[1] == []
+
+
+def test_what_lies_beyond_the_window_waits() -> None:
+    """No segment starts far ahead of one that is not finished."""
+    board = Board.of([10] * 40)
+    board, _ = start_next(board, 1)
+    for number in range(1, 4):
+        board, (run,) = start_next(board, 2)
+        assert run.segment == number
+        board, _ = decide(board, finish(number))
+    assert start_next(board, 1)[1] == []
 
 
 def test_segments_join_once_both_their_seams_agree() -> None:

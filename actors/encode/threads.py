@@ -1,0 +1,40 @@
+"""How many threads a session of a software encoder has.
+
+Most of our encoders give the same bytes with any number of threads (docs/speed.md has the proof), so it is chosen when
+a segment starts. Where the bytes depend on it, it stays what the plan settled.
+"""
+
+import os
+import re
+from dataclasses import replace
+from typing import Final
+
+from .settings import Codec, EncoderSettings
+
+MOST_THREADS: Final = {Codec.HEVC: 3, Codec.AV1: 2, Codec.VP9: 8}
+"""x265 looks ahead in another way with four or more, which gives other bytes. SVT-AV1 takes much more memory with each
+than placement counts for a session. More than eight hardly help."""
+
+
+def usable_cores() -> int:
+    """Return how many cores this process may run on."""
+    return len(os.sched_getaffinity(0))
+
+
+def with_threads(settings: EncoderSettings, threads: int) -> EncoderSettings:
+    """Return a software encoder's settings with that number of threads, or the nearest: they give the same bytes."""
+    if not settings.any_threads:
+        return settings
+    threads = max(1, min(threads, MOST_THREADS[settings.codec]))
+    settings = replace(settings, threads=threads)
+    if settings.codec is Codec.HEVC:
+        return _with_parameter(settings, "x265-params", "pools", threads)
+    if settings.codec is Codec.AV1:
+        return _with_parameter(settings, "svtav1-params", "lp", threads)
+    return settings
+
+
+def _with_parameter(settings: EncoderSettings, key: str, name: str, value: int) -> EncoderSettings:
+    options = dict(settings.options)
+    options[key] = re.sub(rf"\b{name}=\d+", f"{name}={value}", options[key])
+    return replace(settings, options=tuple(options.items()))

@@ -1,0 +1,123 @@
+"""The bytes of an encoder do not depend on the number of threads that a session has, where that is chosen late."""
+
+import hashlib
+from dataclasses import dataclass
+from fractions import Fraction
+
+import av
+import numpy as np
+import pytest
+
+from codecfleet.actors.encode.settings import Codec, EncoderSettings, RateControl
+from codecfleet.actors.encode.software import SoftwareEncoder
+from codecfleet.actors.encode.threads import MOST_THREADS, with_threads
+from codecfleet.actors.media.values import VideoFormat
+from codecfleet.actors.settle.software import settle_software, software_request
+from tests.sweeps import swept
+
+QUALITY, RATE = RateControl(quality=30), RateControl(bitrate_bps=200_000)
+CAPPED = RateControl(quality=20, maxrate_bps=300_000, bufsize_bits=300_000)
+BUCKET = RateControl(bitrate_bps=200_000, maxrate_bps=400_000, bufsize_bits=400_000)
+NUMBERS = range(1, max(MOST_THREADS.values()) + 2)
+TICK = Fraction(1, 25)
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is encoded, by which encoder."""
+
+    codec: Codec
+    preset: int = 1
+    size: tuple[int, int] = (128, 96)
+    depth: int = 8
+    rate: RateControl = QUALITY
+    count: int = 40
+
+
+QUICK = [
+    Case(Codec.HEVC, 1, (256, 200), count=12),
+    Case(Codec.AV1, 1, (256, 200), count=12),
+    Case(Codec.VP9, 2, (560, 72), count=6),
+    Case(Codec.VP9, 2, (560, 72), rate=RATE, count=6),
+]
+RATES = {Codec.HEVC: (QUALITY,), Codec.AV1: (QUALITY,), Codec.VP9: (QUALITY, CAPPED, RATE, BUCKET)}
+SWEEP = [
+    Case(codec, preset, size, depth, rate)
+    for codec, rates in RATES.items()
+    for rate in rates
+    for preset, size in ((1, (64, 64)), (1, (1300, 260)), (3, (322, 182)), (4, (640, 360)), (5, (320, 240)))
+    for depth in ((8,) if codec is Codec.VP9 else (8, 10))
+]
+
+
+def settled(case: Case, **options: str) -> EncoderSettings:
+    """Settle an encoder."""
+    picture = VideoFormat(*case.size, "yuv420p" if case.depth == 8 else "yuv420p10le", Fraction(25))
+    named = tuple((name.replace("_", "-"), value) for name, value in options.items())
+    request = software_request(case.codec, rate=case.rate, preset=case.preset, options=named)
+    return settle_software(request, picture, TICK)
+
+
+def pictures(settings: EncoderSettings, count: int) -> list[av.VideoFrame]:
+    """Return a grainy texture that moves, with a cut in the middle: work for look-ahead and rate control."""
+    width, height = settings.format.width, settings.format.height
+    rng = np.random.default_rng(width * height)
+    textures = rng.integers(16, 235, (2, height + 3 * count, width), np.uint8)
+    textures[:, ::2] = textures[:, 1::2][:, : textures[:, ::2].shape[1]]
+    frames = []
+    grey = np.full((height // 2, width), 128, np.uint8)
+    for number in range(count):
+        luma = textures[number * 2 // count, 2 * number : 2 * number + height]
+        picture = av.VideoFrame.from_ndarray(np.concatenate([luma, grey]), "yuv420p")
+        frame = picture.reformat(format=settings.format.pix_fmt)
+        frame.pts, frame.time_base = number, TICK
+        frames.append(frame)
+    return frames
+
+
+def digest(settings: EncoderSettings, count: int) -> str:
+    """Return the hash of all packets of a session, and of its parameter sets."""
+    encoder, found = SoftwareEncoder(settings), hashlib.sha256()
+    packets = [packet for frame in pictures(settings, count) for packet in encoder.encode(frame)]
+    for packet in [*packets, *encoder.finish()]:
+        found.update(f"{packet.pts_ticks} {packet.is_keyframe} {len(packet.payload)}".encode() + packet.payload)
+    found.update(encoder.extradata)
+    encoder.close()
+    return found.hexdigest()
+
+
+@pytest.mark.parametrize("case", swept(QUICK + SWEEP, is_slow=lambda case: case not in QUICK))
+def test_the_number_of_threads_changes_no_byte(case: Case) -> None:
+    """Each number that a session can have gives the bytes of the settled one."""
+    settings = settled(case)
+    choices = {with_threads(settings, number) for number in NUMBERS}
+    assert settings in choices
+    assert {each.threads for each in choices} == set(range(1, MOST_THREADS[case.codec] + 1))
+    assert len({digest(each, case.count) for each in choices}) == 1
+
+
+def test_what_may_change_with_the_threads_keeps_its_own() -> None:
+    """Where bytes depend on the number, or a user's option may make them, the settled one stays."""
+    for settings in (
+        settled(Case(Codec.H264)),
+        settled(Case(Codec.H264, rate=RATE)),
+        settled(Case(Codec.HEVC, rate=RATE)),
+        settled(Case(Codec.HEVC, rate=CAPPED)),
+        settled(Case(Codec.AV1, rate=RATE)),
+        settled(Case(Codec.AV1, rate=CAPPED)),
+        settled(Case(Codec.VP9), tile_rows="2"),
+        settled(Case(Codec.HEVC), x265_params="wpp=0"),
+    ):
+        assert {with_threads(settings, number) for number in NUMBERS} == {settings}
+
+
+@pytest.mark.parametrize(
+    ("codec", "params", "wanted"), [(Codec.HEVC, "x265-params", "pools=1"), (Codec.AV1, "svtav1-params", "lp=1")]
+)
+def test_the_library_is_told(codec: Codec, params: str, wanted: str) -> None:
+    """The number goes where the library looks for it, and no other option changes."""
+    before, after = settled(Case(codec)), with_threads(settled(Case(codec)), 1)
+    options, was = dict(after.options), dict(before.options)
+    told, settled_ = options.pop(params).split(":"), was.pop(params).split(":")
+    assert options == was
+    assert [pair for pair in told if pair not in settled_] == [wanted]
