@@ -19,8 +19,8 @@ from ..model.policy import Policy
 from ..rates import Rates
 from .fill import Claim, Fill
 from .ledger import Ledger
-from .options import Catalogue, PlacementOption
-from .recipes import Kinds
+from .options import Catalogue
+from .recipes import Kinds, Recipe
 
 _OTHERS_FIRST = "other jobs came first"
 _TOO_LATE = "one more session would be open only when those before it have done everything"
@@ -64,9 +64,11 @@ def place(demands: Sequence[Demand], inventory: Inventory, rates: Rates, policy:
 
 def _lanes(claim: Claim, ledger: Ledger) -> Iterator[Lane]:
     given = sorted(claim.given.items(), key=lambda entry: (claim.options[entry[0]].site.order, entry[0]))
+    why: dict[int, str] = {}
     for index, sessions in given:
-        option = claim.options[index]
-        site, recipe = option.site, option.recipe
+        site, recipe, _ = claim.options[index]
+        # Devices of a kind share their recipes.
+        reason = why.get(id(recipe)) or why.setdefault(id(recipe), _why(claim, recipe))
         yield Lane(
             job=claim.demand.job,
             node=site.host.node.node,
@@ -77,13 +79,13 @@ def _lanes(claim: Claim, ledger: Ledger) -> Iterator[Lane]:
             cores=sessions * recipe.cores,
             memory_bytes=sessions * (recipe.device_bytes or recipe.host_bytes),
             kinds=recipe.kinds,
-            reason=_why(claim, option),
+            reason=reason,
         )
 
 
-def _why(claim: Claim, option: PlacementOption) -> str:
-    names = ("NVENC" if kind.is_nvenc else kind.implementation for kind in option.recipe.kinds)
-    return _WHY[option.recipe.route].format(claim.demand.decode.codec.value, " and ".join(dict.fromkeys(names)))
+def _why(claim: Claim, recipe: Recipe) -> str:
+    names = ("NVENC" if kind.is_nvenc else kind.implementation for kind in recipe.kinds)
+    return _WHY[recipe.route].format(claim.demand.decode.codec.value, " and ".join(dict.fromkeys(names)))
 
 
 class _Refusals:
@@ -92,7 +94,8 @@ class _Refusals:
     def __init__(self, ledger: Ledger, catalogue: Catalogue) -> None:
         self._ledger = ledger
         self._catalogue = catalogue
-        self._full: dict[int, dict[int, str]] = {}
+        self._names: dict[int, dict[int, str]] = {}
+        self._full: dict[int, dict[str, dict[int, str]]] = {}
 
     def of(self, claim: Claim) -> Iterator[Refusal]:
         job = claim.demand.job
@@ -111,26 +114,29 @@ class _Refusals:
     def _unused(self, claim: Claim) -> Iterator[Refusal]:
         """Say why a job is not on devices that could do it."""
         used = {claim.options[index].site.order for index in claim.given}
-        unused = {
-            option.site.order: option.site.device.device for option in claim.options if option.site.order not in used
-        }
-        if unused and claim.sessions >= claim.limit:
-            yield Refusal(claim.demand.job, _satisfied(claim), tuple(unused.values()))
-            return
-        full = self._why_full(claim)
-        by_reason: dict[str, list[str]] = {}
-        for order, device in unused.items():
-            by_reason.setdefault(full[order] or _OTHERS_FIRST, []).append(device)
-        for reason, named in by_reason.items():
-            yield Refusal(claim.demand.job, reason, tuple(named))
+        full = {_satisfied(claim): self._able(claim)} if claim.sessions >= claim.limit else self._why_full(claim)
+        for reason, devices in full.items():
+            unused = devices.copy()
+            for order in used & unused.keys():
+                del unused[order]
+            if unused:
+                yield Refusal(claim.demand.job, reason, tuple(unused.values()))
 
-    def _why_full(self, claim: Claim) -> dict[int, str]:
-        """Return by device what keeps one more such session away."""
+    def _able(self, claim: Claim) -> dict[int, str]:
+        """Return the devices that could do it, by their order."""
+        if id(claim.options) not in self._names:
+            self._names[id(claim.options)] = {option.site.order: option.site.device.device for option in claim.options}
+        return self._names[id(claim.options)]
+
+    def _why_full(self, claim: Claim) -> dict[str, dict[int, str]]:
+        """Return what keeps one more such session away, and from which devices."""
         if id(claim.options) not in self._full:
-            self._full[id(claim.options)] = {
-                option.site.order: self._ledger.why_not(option.site, option.recipe)
-                for option in reversed(claim.options)
-            }
+            found: dict[str, dict[int, str]] = {}
+            firsts = {option.site.order: option for option in reversed(claim.options)}
+            for order, option in reversed(firsts.items()):
+                reason = self._ledger.why_not(option.site, option.recipe) or _OTHERS_FIRST
+                found.setdefault(reason, {})[order] = option.site.device.device
+            self._full[id(claim.options)] = found
         return self._full[id(claim.options)]
 
     def _unplaceable(self, claim: Claim) -> Iterator[Refusal]:

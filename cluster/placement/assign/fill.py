@@ -4,19 +4,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from heapq import heapify, heappop, heapreplace
-from math import ceil, log
+from math import ceil
 
 from ..model.demand import Demand
 from ..model.placement import Route
 from ..model.policy import Policy
 from .ledger import Ledger, Site
+from .option_queue import OptionQueue, option_key
 from .options import Catalogue, PlacementOption
 from .recipes import Kinds, Recipe
-
-Key = tuple[int, int, float, bool, int, float, int]
-
-STEP = log(1.25)
-NO_GAIN = -1_000_000
 
 
 @dataclass(slots=True, eq=False)
@@ -52,7 +48,7 @@ class Fill:
         self.claims = [
             Claim(demand, sessions_wanted(demand), min(max(demand.weight, 1 / most), most)) for demand in demands
         ]
-        self._queues: dict[int, _Queue] = {}
+        self._queues: dict[int, OptionQueue] = {}
         self._capacities: dict[tuple[int, int], tuple[float, float]] = {}
         self._useful: dict[tuple[int, tuple[int, ...], int], int] = {}
 
@@ -141,7 +137,7 @@ class Fill:
 
     def _best_fit(self, claim: Claim) -> int | None:
         fitting = [
-            (_option_key(option, self._ledger), index)
+            (option_key(option, self._ledger), index)
             for index, option in enumerate(claim.options)
             if not self._ledger.why_not(option.site, option.recipe)
         ]
@@ -161,21 +157,23 @@ class Fill:
 
     def _give_more(self, claims: list[Claim]) -> None:
         """Give the next session to the smallest weighted share, until none can take one."""
+        weights = [float(claim.weight) for claim in claims]
         waiting = [
-            (claim.share / float(claim.weight), number, claim)
+            (claim.share / weights[number], number)
             for number, claim in enumerate(claims)
             if claim.sessions < claim.limit
         ]
         heapify(waiting)
         while waiting:
-            _, number, claim = waiting[0]
+            number = waiting[0][1]
+            claim = claims[number]
             index = self._queue(claim).next_fit()
             if index is None:
                 heappop(waiting)
                 continue
             self._take(claim, index)
             if claim.sessions < claim.limit:
-                heapreplace(waiting, (claim.share / float(claim.weight), number, claim))
+                heapreplace(waiting, (claim.share / weights[number], number))
             else:
                 heappop(waiting)
 
@@ -186,54 +184,11 @@ class Fill:
         claim.sessions += 1
         claim.share += self._ledger.share_of(option.recipe)
 
-    def _queue(self, claim: Claim) -> "_Queue":
+    def _queue(self, claim: Claim) -> OptionQueue:
         # Demands that ask for the same share the tuple of their options, and so the queue.
         if id(claim.options) not in self._queues:
-            self._queues[id(claim.options)] = _Queue(claim.options, self._ledger)
+            self._queues[id(claim.options)] = OptionQueue(claim.options, self._ledger)
         return self._queues[id(claim.options)]
-
-
-def _option_key(option: PlacementOption, ledger: Ledger) -> Key:
-    """Return an option's sort key: the least is taken first. It only grows while sessions are given out.
-
-    Nodes of last resort come last. Then the largest gain in frames a second, in steps of a quarter: rates are no more
-    exact than that. Then the least loaded; then hosts without a GPU, so that GPUs stay free for what only they do; then
-    the host with the fewest open GPU sessions; then a whole GPU before a share of one, whose engines others may be
-    using; then the inventory's order, so that few GPUs of a host are opened where cores are short.
-    """
-    site, recipe = option.site, option.recipe
-    host = site.host
-    gain = ledger.gain_fps(site, recipe)
-    # The load on the busiest engine of this route, from 0.
-    loads = [site.loads[use.engine] / use.load_most for use in recipe.engines] if recipe.encoder_sessions else ()
-    load = round(max(loads) if loads else host.load, 9)
-    step = round(log(gain) / STEP) if gain > 0 else NO_GAIN
-    return (option.rank, -step, load, host.has_gpu, host.device_sessions, -site.device.share, site.order)
-
-
-class _Queue:
-    """Options in the order in which to take them; keys are computed again only at the front."""
-
-    def __init__(self, options: tuple[PlacementOption, ...], ledger: Ledger) -> None:
-        self._options = options
-        self._ledger = ledger
-        self._heap = [(_option_key(option, ledger), index) for index, option in enumerate(options)]
-        heapify(self._heap)
-
-    def next_fit(self) -> int | None:
-        """Return the option to take next, None when nothing fits; what does not fit is dropped for good."""
-        heap = self._heap
-        while heap:
-            key, index = heap[0]
-            option = self._options[index]
-            if self._ledger.why_not(option.site, option.recipe):
-                heappop(heap)
-                continue
-            now = _option_key(option, self._ledger)
-            if now <= key:
-                return index
-            heapreplace(heap, (now, index))
-        return None
 
 
 def _capacity_fps(wanted: int, options: Sequence[PlacementOption], ledger: Ledger) -> tuple[float, float]:

@@ -44,6 +44,8 @@ class Host:
     memory_used: int = 0
     device_sessions: int = 0
     """Sessions on its GPUs: their drivers open one after the other."""
+    changes: int = 0
+    """How often something was taken here, or given back."""
 
     @property
     def load(self) -> float:
@@ -145,6 +147,7 @@ class Ledger:
     def take(self, site: Site, recipe: Recipe, sessions: int = 1) -> None:
         """Book sessions; a negative number gives them back."""
         host = site.host
+        host.changes += 1
         host.cores_used += sessions * recipe.cores
         host.memory_used += sessions * recipe.host_bytes
         had_any = site.sessions > 0

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ...probes.report.device_report import DeviceKind
 from ...probes.report.engines import Engine
@@ -13,8 +14,7 @@ from .ledger import Ledger, Site
 from .recipes import Kinds, Recipe, RecipeRequest, Recipes, nvenc_kind
 
 
-@dataclass(frozen=True, slots=True)
-class PlacementOption:
+class PlacementOption(NamedTuple):
     """One route on one device. ``rank`` is 1 on nodes that come last, else 0."""
 
     site: Site
@@ -37,8 +37,8 @@ class Catalogue:
         self._sites = ledger.sites
         self._rates = rates
         self._policy = policy
-        self._kind_of_site = [_device_key(site) for site in self._sites]
-        self._recipes: dict[object, Recipes] = {}
+        numbers: dict[object, int] = {}
+        self._kind_of_site = [numbers.setdefault(_device_key(site), len(numbers)) for site in self._sites]
         self._options: dict[object, Options] = {}
         self._examples = list(dict(zip(self._kind_of_site, self._sites, strict=True)).values())
         found = {nvenc_kind(site.device) for site in self._examples if site.device.engines.get(Engine.NVENC, 0) > 0}
@@ -48,7 +48,7 @@ class Catalogue:
         """Return every route that is open to a demand, in the inventory's order."""
         key = (_shape(demand), kinds)
         if key not in self._options:
-            self._options[key] = self._look_up(demand, kinds, key)
+            self._options[key] = self._look_up(demand, kinds)
         return self._options[key]
 
     def choices(self, demand: Demand) -> list[Kinds]:
@@ -82,7 +82,8 @@ class Catalogue:
             if site.device.engines.get(Engine.NVENC, 0) > 0 and nvenc_kind(site.device) == family
         )
 
-    def _look_up(self, demand: Demand, kinds: Kinds, shape: object) -> Options:
+    def _look_up(self, demand: Demand, kinds: Kinds) -> Options:
+        known: dict[int, Recipes] = {}
         found: list[PlacementOption] = []
         refused: dict[str, list[str]] = {}
         node_of: Node | None = None
@@ -92,7 +93,9 @@ class Catalogue:
                 node_of = site.host.node
                 refusal = node_refusal(node_of, self._policy)
             reason = refusal or _state_refusal("it", site.device.state, site.device.state_reason)
-            recipes = reason or self._recipes_of(demand, kinds, site, (shape, kind))
+            if not reason and kind not in known:
+                known[kind] = self._recipes_of(demand, kinds, site)
+            recipes = reason or known[kind]
             if isinstance(recipes, str):
                 refused.setdefault(recipes, []).append(site.device.device)
                 continue
@@ -100,19 +103,16 @@ class Catalogue:
             found += [PlacementOption(site, recipe, rank) for recipe in recipes]
         return Options(tuple(found), {reason: tuple(devices) for reason, devices in refused.items()})
 
-    def _recipes_of(self, demand: Demand, kinds: Kinds, site: Site, key: object) -> Recipes:
-        known = self._recipes.get(key)
-        if known is None:
-            host = site.host
-            rates, policy, cores = self._rates, self._policy, host.cores or 0.0
-            request = RecipeRequest(
-                demand, kinds, site.device, rates, policy, host.processor, host.node.speed, host_cores=cores
-            )
-            known = request.recipes()
-            if not isinstance(known, str) and host.cores is None and not any(kind.is_nvenc for kind in kinds):
-                known = "nothing is known of its host's processor"
-            self._recipes[key] = known
-        return known
+    def _recipes_of(self, demand: Demand, kinds: Kinds, site: Site) -> Recipes:
+        host = site.host
+        rates, policy, cores = self._rates, self._policy, host.cores or 0.0
+        request = RecipeRequest(
+            demand, kinds, site.device, rates, policy, host.processor, host.node.speed, host_cores=cores
+        )
+        recipes = request.recipes()
+        if not isinstance(recipes, str) and host.cores is None and not any(kind.is_nvenc for kind in kinds):
+            return "nothing is known of its host's processor"
+        return recipes
 
 
 def node_refusal(node: Node, policy: Policy) -> str:
