@@ -1,9 +1,11 @@
 """Giving out sessions among demands of one priority: first one each, then by weighted fair shares."""
 
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from heapq import heapify, heappop, heapreplace
+from itertools import zip_longest
 from math import ceil
 
 from ..model.demand import Demand
@@ -49,6 +51,8 @@ class Fill:
             Claim(demand, sessions_wanted(demand), min(max(demand.weight, 1 / most), most)) for demand in demands
         ]
         self._queues: dict[int, OptionQueue] = {}
+        self._places_of: dict[int, dict[int, list[int]]] = {}
+        self._rooms: dict[tuple[int, int, int], bool] = {}
         self._capacities: dict[tuple[int, int], tuple[float, float]] = {}
         self._useful: dict[tuple[int, tuple[int, ...], int], int] = {}
 
@@ -97,49 +101,98 @@ class Fill:
         for claim in sorted(claims, key=lambda claim: (len(claim.options), claim.demand.job)):
             for kinds in claim.choices:
                 self._settle(claim, kinds)
-                if self._give_one(claim, holders, set()):
+                if self._give_one(claim, holders):
                     break
             else:
                 if claim.choices:
                     self._settle(claim, claim.choices[0])
 
-    def _give_one(self, claim: Claim, holders: dict[int, list[Claim]], visited: set[int]) -> bool:
-        best = self._best_fit(claim) if visited else self._queue(claim).next_fit()
-        if best is not None:
-            self._book(claim, best, holders)
-            return True
-        for index, option in enumerate(claim.options):
-            order = option.site.order
-            if order in visited:
-                continue
-            visited.add(order)
-            # A claim with the same options has nowhere else to go either.
-            for other in [held for held in holders.get(order, ()) if held.options is not claim.options]:
-                if self._moved(other, claim, index, holders, visited):
-                    self._queues.clear()  # they dropped what did not fit, and some of it may fit now
-                    return True
-        return False
-
-    def _moved(
-        self, other: Claim, claim: Claim, index: int, holders: dict[int, list[Claim]], visited: set[int]
-    ) -> bool:
-        """Move another's first session elsewhere, if that makes room for ours."""
-        held = next(iter(other.given))
-        self._unbook(other, held, holders)
-        option = claim.options[index]
-        if not self._ledger.why_not(option.site, option.recipe):
+    def _give_one(self, claim: Claim, holders: dict[int, list[Claim]]) -> bool:
+        index = self._queue(claim).next_fit()
+        if index is not None:
             self._book(claim, index, holders)
-            if self._give_one(other, holders, visited):
+            return True
+        refused: set[tuple[Claim, Claim | None]] = set()
+        while path := self._path(claim, holders, refused):
+            failed = self._move(path, holders)
+            if failed is None:
                 return True
-            self._unbook(claim, index, holders)
-        self._book(other, held, holders)
+            refused.add(failed)
         return False
 
-    def _best_fit(self, claim: Claim) -> int | None:
+    def _path(
+        self, claim: Claim, holders: dict[int, list[Claim]], refused: set[tuple[Claim, Claim | None]]
+    ) -> list[Claim]:
+        """Return the shortest chain of claims that each want the next one's place; the last has room elsewhere.
+
+        An augmenting path (C. Berge, Two theorems in graph theory, 1957). Whether a claim fits where the next one was
+        shows when they move; ``refused`` are those that did not, with None for a last one that had no room after all.
+        Return nothing where there is no such chain.
+        """
+        found, visited = {claim}, set[int]()
+        reached = deque([[claim]])
+        while reached:
+            path = reached.popleft()
+            for order in sorted(self._places(path[-1]).keys() - visited):
+                here = [other for other in holders.get(order, ()) if (path[-1], other) not in refused]
+                if len(here) == len(holders.get(order, ())):
+                    visited.add(order)
+                for other in here:
+                    # A claim with the same options has nowhere else to go either.
+                    if other in found or other.options is path[-1].options:
+                        continue
+                    found.add(other)
+                    reached.append([*path, other])
+                    if (other, None) not in refused and self._has_room(other):
+                        return [*path, other]
+        return []
+
+    def _has_room(self, claim: Claim) -> bool:
+        """Return whether a claim's only session may have room elsewhere: on its own host, without what it takes now."""
+        if self._queue(claim).next_fit() is not None:
+            return True
+        held = claim.options[next(iter(claim.given))]
+        state = (id(claim), id(held), held.site.host.changes)
+        if state not in self._rooms:
+            others = (each for each in claim.options if each.site.host is held.site.host and each.site is not held.site)
+            with self._ledger.without(held.site, held.recipe):
+                self._rooms[state] = not all(self._ledger.why_not(each.site, each.recipe) for each in others)
+        return self._rooms[state]
+
+    def _places(self, claim: Claim) -> dict[int, list[int]]:
+        """Return the devices that could serve a claim, each with its options."""
+        key = id(claim.options)
+        if key not in self._places_of:
+            found = self._places_of[key] = dict[int, list[int]]()
+            for index, option in enumerate(claim.options):
+                found.setdefault(option.site.order, []).append(index)
+        return self._places_of[key]
+
+    def _move(self, path: Sequence[Claim], holders: dict[int, list[Claim]]) -> tuple[Claim, Claim | None] | None:
+        """Give each claim of a path the next one's place, and the last another; or leave all, and return who failed."""
+        before = [next(iter(claim.given), None) for claim in path]
+        for claim, after in zip_longest(path, path[1:]):
+            place = None if after is None else self._leave(after, holders)
+            index = self._queue(claim).next_fit() if place is None else self._best_at(claim, place)
+            if index is None:
+                self._restore(path, before, holders)
+                return claim, after
+            self._book(claim, index, holders)
+        return None
+
+    def _restore(self, path: Sequence[Claim], before: Sequence[int | None], holders: dict[int, list[Claim]]) -> None:
+        for claim in path:
+            if claim.given:
+                self._leave(claim, holders)
+        for claim, index in zip(path, before, strict=True):
+            if index is not None:
+                self._book(claim, index, holders)
+
+    def _best_at(self, claim: Claim, order: int) -> int | None:
         fitting = [
-            (option_key(option, self._ledger), index)
-            for index, option in enumerate(claim.options)
-            if not self._ledger.why_not(option.site, option.recipe)
+            (option_key(claim.options[index], self._ledger), index)
+            for index in self._places(claim)[order]
+            if not self._ledger.why_not(claim.options[index].site, claim.options[index].recipe)
         ]
         return min(fitting)[1] if fitting else None
 
@@ -147,13 +200,15 @@ class Fill:
         self._take(claim, index)
         holders.setdefault(claim.options[index].site.order, []).append(claim)
 
-    def _unbook(self, claim: Claim, index: int, holders: dict[int, list[Claim]]) -> None:
-        option = claim.options[index]
+    def _leave(self, claim: Claim, holders: dict[int, list[Claim]]) -> int:
+        """Give a claim's only session back; return its device."""
+        option = claim.options[next(iter(claim.given))]
         self._ledger.take(option.site, option.recipe, -1)
         holders[option.site.order].remove(claim)
         claim.given.clear()
         claim.sessions = 0
         claim.share = 0.0
+        return option.site.order
 
     def _give_more(self, claims: list[Claim]) -> None:
         """Give the next session to the smallest weighted share, until none can take one."""

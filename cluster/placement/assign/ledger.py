@@ -4,7 +4,8 @@ Every limit is kept here: the point at which an engine's curve is flat, encoder 
 the whole machine, device memory, host memory, cores, and what the policy allows.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from ...probes.gpus.hardware import MIB, Hardware
@@ -94,6 +95,8 @@ class Ledger:
     """Engines of the whole fleet, by name."""
     context_bytes: int
     """What a process takes of a device before its first session."""
+    given_back: list[int] = field(default_factory=list)
+    """The hosts, by index, to which sessions were given back, in that order."""
 
     @property
     def hosts(self) -> frozenset[int]:
@@ -148,6 +151,8 @@ class Ledger:
         """Book sessions; a negative number gives them back."""
         host = site.host
         host.changes += 1
+        if sessions < 0:
+            self.given_back.append(host.index)
         host.cores_used += sessions * recipe.cores
         host.memory_used += sessions * recipe.host_bytes
         had_any = site.sessions > 0
@@ -161,6 +166,18 @@ class Ledger:
         site.memory_used += self.context_bytes * ((site.sessions > 0) - had_any)
         for caps in site.caps:
             caps.open += sessions * recipe.encoder_sessions
+
+    @contextmanager
+    def without(self, site: Site, recipe: Recipe) -> Iterator[None]:
+        """Look at the ledger as if a session that is booked were not."""
+        changes = site.host.changes
+        self.take(site, recipe, -1)
+        try:
+            yield
+        finally:
+            self.take(site, recipe)
+            self.given_back.pop()
+            site.host.changes = changes
 
     def gain_fps(self, site: Site, recipe: Recipe) -> float:
         """Return by how much one more session makes the device faster, in frames a second."""

@@ -11,7 +11,7 @@ from importlib.resources import files
 from itertools import count
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
 from ..report.engines import CodecCase, Direction, Engine, How, MediaCodec, Trial
 
@@ -221,6 +221,7 @@ class Hardware(_Frozen):
     gpus: dict[str, GpuModel]
     mig: dict[str, dict[str, MigProfileFacts]]
     vgpu: dict[str, VgpuBoard]
+    _models: dict[str, tuple[str, GpuModel] | None] = PrivateAttr(default_factory=dict)
 
     def mig_profiles_of(self, name: str) -> dict[str, MigProfileFacts]:
         """Return the MIG profiles of the GPU with this NVML name; none where we know none."""
@@ -240,13 +241,15 @@ class Hardware(_Frozen):
 
         A MIG slice ("NVIDIA H200 MIG 1g.18gb") or a vGPU ("NVIDIA L40S-12Q") that is named after its GPU is that GPU.
         """
-        named = [
-            (len(spelt), key)
-            for key, model in self.gpus.items()
-            for spelt in model.names
-            if _begins(name, spelt) or (spelt in self.vgpu and name.startswith(f"{self.vgpu[spelt].prefix}-"))
-        ]
-        return (max(named)[1], self.gpus[max(named)[1]]) if named else None
+        if name not in self._models:
+            named = [
+                (len(spelt), key)
+                for key, model in self.gpus.items()
+                for spelt in model.names
+                if _begins(name, spelt) or (spelt in self.vgpu and name.startswith(f"{self.vgpu[spelt].prefix}-"))
+            ]
+            self._models[name] = (max(named)[1], self.gpus[max(named)[1]]) if named else None
+        return self._models[name]
 
     def architecture_of(self, name: str, architecture: str, compute_capability: str = "") -> str:
         """Return our word for an architecture: of a known model its own, else by what the driver says, else "".

@@ -1,0 +1,133 @@
+"""In which order a demand's options are taken, as sessions fill devices."""
+
+from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush, heapreplace
+from math import log
+
+from .ledger import Host, Ledger
+from .options import PlacementOption
+
+_HostsKey = tuple[int, int, float, bool, int, float, int]
+_OwnKey = tuple[int, int, float, float, int]
+
+_STEP = log(1.25)
+_NO_GAIN = -1_000_000
+_HOSTS = -1.0
+"""For the load of an option that loads its host's cores: it is the host's."""
+
+
+def option_key(option: PlacementOption, ledger: Ledger) -> _HostsKey:
+    """Return an option's sort key: the least is taken first. It only grows while sessions are given out.
+
+    Nodes of last resort come last. Then the largest gain in frames a second, in steps of a quarter: rates are no more
+    exact than that. Then the least loaded; then hosts without a GPU, so that GPUs stay free for what only they do; then
+    the host with the fewest open GPU sessions; then a whole GPU before a share of one, whose engines others may be
+    using; then the inventory's order, so that few GPUs of a host are opened where cores are short.
+    """
+    return _among_hosts(_on_host(option, *_step_and_load(option, ledger)), option.site.host)
+
+
+def _step_and_load(option: PlacementOption, ledger: Ledger) -> tuple[int, float]:
+    """Return the gain's step, and the load on the busiest engine, from 0; where none encodes, cores are, the host's."""
+    site, recipe = option.site, option.recipe
+    gain = ledger.gain_fps(site, recipe)
+    load = max(site.loads[use.engine] / use.load_most for use in recipe.engines) if recipe.encoder_sessions else _HOSTS
+    return round(log(gain) / _STEP) if gain > 0 else _NO_GAIN, round(load, 9)
+
+
+def _on_host(option: PlacementOption, step: int, load: float) -> _OwnKey:
+    """Return the part of the key in which options of one host differ."""
+    return (option.rank, -step, load, -option.site.device.share, option.site.order)
+
+
+def _among_hosts(key: _OwnKey, host: Host) -> _HostsKey:
+    rank, step, load, share, order = key
+    load = load if load != _HOSTS else round(host.load, 9)
+    return (rank, step, load, host.has_gpu, host.device_sessions, share, order)
+
+
+@dataclass(slots=True)
+class _OnHost:
+    """The options of one host, and a heap of those that fit: its front is right after ``seen`` changes of the host."""
+
+    host: Host
+    indices: list[int] = field(default_factory=list)
+    heap: list[tuple[_OwnKey, int]] = field(default_factory=list)
+    seen: int = -1
+
+
+class OptionQueue:
+    """Options in the order in which to take them.
+
+    A session changes the keys of its host's options alone: hosts wait in one heap, by the first of the options that
+    each has in a heap of its own. Keys grow with each session that is taken, so one is computed again only where it
+    comes first, and its host has changed since; a host to which one was given back enters anew.
+    """
+
+    def __init__(self, options: tuple[PlacementOption, ...], ledger: Ledger) -> None:
+        self._options = options
+        self._ledger = ledger
+        self._known: dict[tuple[int, tuple[float, ...]], tuple[int, float]] = {}
+        self._hosts: dict[int, _OnHost] = {}
+        for index, option in enumerate(options):
+            host = option.site.host
+            here = self._hosts.get(host.index) or self._hosts.setdefault(host.index, _OnHost(host))
+            here.indices.append(index)
+        self._heap = [self._entered(index) for index in self._hosts]
+        heapify(self._heap)
+        self._given_back = len(ledger.given_back)
+
+    def next_fit(self) -> int | None:
+        """Return the option to take next, None when nothing fits; what does not is dropped until room is given back."""
+        heap = self._heap
+        given_back = self._ledger.given_back
+        for at in given_back[self._given_back :]:
+            if at in self._hosts:
+                heappush(heap, self._entered(at))
+        self._given_back = len(given_back)
+        while heap:
+            key, at = heap[0]
+            here = self._hosts[at]
+            if here.seen != here.host.changes:
+                self._see(here)
+            if not here.heap:
+                heappop(heap)
+                continue
+            own, index = here.heap[0]
+            now = _among_hosts(own, here.host)
+            if now <= key:
+                return index
+            heapreplace(heap, (now, at))
+        return None
+
+    def _entered(self, at: int) -> tuple[_HostsKey, int]:
+        """Put all options of a host in order; return its entry among the hosts."""
+        here = self._hosts[at]
+        here.heap = [(self._key(self._options[index]), index) for index in here.indices]
+        heapify(here.heap)
+        here.seen = -1
+        return _among_hosts(here.heap[0][0], here.host), at
+
+    def _see(self, here: _OnHost) -> None:
+        """Bring to a host's front what comes first now."""
+        heap = here.heap
+        here.seen = here.host.changes
+        while heap:
+            key, index = heap[0]
+            option = self._options[index]
+            if self._ledger.why_not(option.site, option.recipe):
+                heappop(heap)
+                continue
+            now = self._key(option)
+            if now <= key:
+                return
+            heapreplace(heap, (now, index))
+
+    def _key(self, option: PlacementOption) -> _OwnKey:
+        # Devices of a kind share their recipes, which the options keep, and go through the same loads.
+        site, recipe = option.site, option.recipe
+        at = (id(recipe), tuple([site.loads[use.engine] for use in recipe.engines]))
+        known = self._known.get(at)
+        if known is None:
+            known = self._known[at] = _step_and_load(option, self._ledger)
+        return _on_host(option, *known)
