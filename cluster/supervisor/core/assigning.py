@@ -1,7 +1,7 @@
 """Assigns placed sessions to workers' slots."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from math import ceil
 
@@ -121,22 +121,22 @@ def cores_for(book: StationBook, slots: Mapping[str, int], lanes: Sequence[Lane]
 
 def promise(
     job: JobBook,
-    targets: Mapping[str, Mapping[str, int]],
+    wanted: Mapping[str, int],
     stations: Mapping[str, StationBook],
-    others: Sequence[JobBook],
+    jobs_at: Callable[[str], Iterable[JobBook]],
 ) -> dict[str, int]:
-    """Return what a job may use now of its targets, as far as other jobs have left the slots: {worker: slots}.
+    """Return what a job may use now of its slots by station, as far as other jobs have left them: {worker: slots}.
 
     Slots that another job holds, or was promised and may not know to be revoked, are not promised again: a worker's
-    slots are never exceeded, however late messages arrive.
+    slots are never exceeded, however late messages arrive. ``jobs_at`` are the jobs that occupy slots of a worker.
     """
     promised = {}
-    for name, wanted in targets.items():
+    for name, most in wanted.items():
         book = stations[name]
-        if book.state is not StationState.READY or job.key not in wanted:
+        if book.state is not StationState.READY:
             continue
-        taken = sum(other.occupies(book.worker) for other in others if other.key != job.key)
-        slots = min(wanted[job.key], book.ready_slots - taken)
+        taken = sum(other.occupies(book.worker) for other in jobs_at(book.worker) if other.key != job.key)
+        slots = min(most, book.ready_slots - taken)
         if slots > 0:
             promised[book.worker] = slots
     return promised

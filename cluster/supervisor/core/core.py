@@ -87,6 +87,9 @@ class Core:
         """Handle an event; ``conclude`` derives what follows for the whole cluster."""
         if not isinstance(event, _QUIET):
             self.state.is_settled = False
+        # Most reports repeat the one before: of them nothing follows.
+        said_nothing = isinstance(event, events.Renewed) and not (event.report.faults or event.report.written_off)
+        self.state.is_due = self.state.is_due or not said_nothing
         return self._handlers[type(event)](event, now_s)
 
     def conclude(self, now_s: float) -> list[Effect]:
@@ -299,7 +302,10 @@ class Core:
     # Events of clients
 
     def _renewed(self, event: events.Renewed, now_s: float) -> list[Effect]:
-        is_new = self.state.clients.get(event.report.client) is None
+        before = self.state.clients.get(event.report.client)
+        is_new = before is None
+        if before is not None and any(job.revoked for job in before.jobs.values()):
+            self.state.is_due = True  # what it acknowledges may be free now
         if self.state.clients.renew(event.report, now_s):
             self.state.is_settled = False
         for worker in event.report.proven:
@@ -362,7 +368,7 @@ class Core:
         # Others' use of its engines, or a missing licence, would look like slowness of its own.
         if device is not None and processor is not None and not device.busy and device.fps_max is None:
             demand = jobs[0].demand
-            kinds = next((lane.kinds for lane in self.state.placement.lanes if lane.job == jobs[0].key), ())
+            kinds = next((lane.kinds for lane in self.state.plan_of(jobs[0].key).lanes), ())
             self._planner.record_measurement(
                 demand, device, event.sessions, event.fps, processor=processor, kinds=kinds
             )

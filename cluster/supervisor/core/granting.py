@@ -22,13 +22,13 @@ def grants_for(state: SupervisorState, client: str, now_s: float) -> Grants:
     if book is None or state.end:
         dead = frozenset() if book is None else _dead(state, book)
         return Grants({}, dead=dead, unrecoverable=state.end, what_next=_OPEN_ANOTHER)
-    all_jobs = state.clients.jobs()
     never, what_next = _why_never(state, now_s)
     for job in book.jobs.values():
         if state.is_recovering(now_s):
-            job.promise({worker: slots for worker, slots in job.held.items() if state.is_live(worker)})
+            promised = {worker: slots for worker, slots in job.held.items() if state.is_live(worker)}
         else:
-            job.promise(promise(job, state.targets, state.stations, all_jobs))
+            promised = promise(job, state.plan_of(job.key).slots, state.stations, state.clients.at)
+        state.clients.promise(job, promised)
     return Grants(
         slots={name: dict(job.promised) for name, job in book.jobs.items()},
         dead=_dead(state, book),
@@ -55,15 +55,15 @@ def _leaving(state: SupervisorState, book: ClientBook) -> dict[str, float]:
 
 def why_not(state: SupervisorState, job: JobBook) -> str:
     """Say why a job has no slots."""
-    refused = [refusal.reason for refusal in state.placement.refusals if refusal.job == job.key]
     if job.key in state.stranded:
         return state.stranded[job.key].reason
-    stations = [state.stations[name] for name, wanted in state.targets.items() if job.key in wanted]
+    plan = state.plan_of(job.key)
+    stations = [state.stations[name] for name in plan.slots]
     if stations and all(book.state is StationState.RESERVING for book in stations):
         return "Ray has not given it the cores and GPUs that it reserved: other work on the cluster may hold them"
     if stations:
         return "its workers are starting, or other jobs still use them"
-    return refused[0] if refused else "nothing is free"
+    return plan.refusals[0].reason if plan.refusals else "nothing is free"
 
 
 def _why_refused(state: SupervisorState, job: JobBook) -> str:
@@ -76,8 +76,7 @@ def _why_refused(state: SupervisorState, job: JobBook) -> str:
 
 def _why_too_large(state: SupervisorState, job: JobBook) -> str:
     """Say why a job never can, whatever ends: no machine has the memory for one segment."""
-    refusals = (each for each in state.placement.refusals if each.job == job.key and each.is_too_large)
-    return next((refusal.reason for refusal in refusals), "")
+    return next((refusal.reason for refusal in state.plan_of(job.key).refusals if refusal.is_too_large), "")
 
 
 def _why_broken(state: SupervisorState, job: JobBook, now_s: float) -> str:
@@ -134,10 +133,9 @@ _OPEN_ANOTHER = "Open a new fleet."
 
 def find_unservable(state: SupervisorState, place_alone: Callable[[Demand], Placement]) -> dict[str, str]:
     """Return why jobs that need devices could not be placed even alone: {job: reason}."""
-    placed = {lane.job for lane in state.placement.lanes}
     reasons = {}
     for job in state.clients.jobs():
-        if _needs_gpus(job) and job.demand.segments and job.key not in placed:
+        if _needs_gpus(job) and job.demand.segments and not state.plan_of(job.key).lanes:
             alone = place_alone(job.demand)
             if not alone.lanes:
                 reasons[job.key] = alone.refusals[0].reason
@@ -172,8 +170,9 @@ def _needs_gpus(job: JobBook) -> bool:
 def _why_no_gpu(state: SupervisorState, job: JobBook) -> str:
     if job.key in state.unservable:
         return state.unservable[job.key]
-    nodes = {lane.node for lane in state.placement.lanes if lane.job == job.key}
-    stations = [state.stations[name] for name, wanted in state.targets.items() if job.key in wanted]
+    plan = state.plan_of(job.key)
+    nodes = {lane.node for lane in plan.lanes}
+    stations = [state.stations[name] for name in plan.slots]
     if any(book.state not in NOT_STARTED for book in stations):
         return ""
     # A station that rests after such an attempt is not a job's target now.

@@ -136,12 +136,10 @@ def _own_load(
     sessions, is_working = 0, False
     for station in here:
         is_working = is_working or fps.get(station.worker, 0.0) > 0
-        for job in state.clients.jobs():
-            if not job.occupies(station.worker):
-                continue
+        for job in state.clients.at(station.worker):
             held = job.held.get(station.worker, 0)
             is_working = is_working or held > 0
-            lanes = [each for each in state.placement.lanes if each.job == job.key and each.device == device.device]
+            lanes = [each for each in state.plan_of(job.key).lanes if each.device == device.device]
             kinds = lanes[0].kinds if lanes else ()
             sessions += held * sum(kind.is_nvenc for kind in kinds)
             speed_fps = fps.get(station.worker, 0.0)

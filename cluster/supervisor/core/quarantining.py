@@ -50,6 +50,8 @@ def quarantine(state: SupervisorState, book: NodeBook, device: Device, blame: Bl
 
 def begin_trials(state: SupervisorState, now_s: float) -> list[Effect]:
     """Probe the nodes of quarantined devices that have rested, and seem well."""
+    if not any(is_due(record, now_s) for record in state.nodes.quarantines.records.values()):
+        return []
     return [
         book.probe_again(now_s)
         for book in state.nodes

@@ -22,8 +22,9 @@ EXACT_BITS = 4
 
 def reconcile(state: SupervisorState, planner: Planner, now_s: float) -> list[Effect]:
     """Reserve what is missing, and release what is unused."""
-    if state.end:
+    if state.end or (state.is_settled and not state.is_due):
         return []
+    state.is_due = False
     effects: list[Effect] = []
     if not state.is_settled:
         state.is_settled = True
@@ -101,7 +102,9 @@ def _reserve_missing(state: SupervisorState, gpu_share: float, now_s: float) -> 
         book = state.stations[name]
         if book.state is not StationState.EMPTY:
             continue
-        cores = reservable_cores(book, cores_for(book, state.targets[name], state.placement.lanes), free)
+        wanted = state.targets[name]
+        lanes = [lane for job in wanted for lane in state.plan_of(job).lanes]
+        cores = reservable_cores(book, cores_for(book, wanted, lanes), free)
         state.epoch += 1
         book.epoch = state.epoch
         book.reserved_cores = 0
@@ -113,11 +116,10 @@ def _reserve_missing(state: SupervisorState, gpu_share: float, now_s: float) -> 
 
 def _give_back_unused(state: SupervisorState, now_s: float) -> list[Effect]:
     effects: list[Effect] = []
-    jobs = state.clients.jobs()
     for name, book in state.stations.items():
         if book.state is not StationState.READY:
             continue
-        is_used = name in state.targets or any(job.occupies(book.worker) for job in jobs)
+        is_used = name in state.targets or bool(state.clients.at(book.worker))
         if is_used or _keeps_a_sick_gpu(state, book):
             book.unused_since_s = None
             continue

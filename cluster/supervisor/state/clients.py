@@ -1,7 +1,7 @@
 """The jobs of all clients: what each wants, holds and was promised."""
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from ...placement.model.demand import Demand
@@ -55,6 +55,10 @@ class Clients:
     def __init__(self) -> None:
         self._clients: dict[str, ClientBook] = {}
         self._departed: deque[str] = deque(maxlen=DEPARTED_KEPT)
+        self._jobs: dict[str, JobBook] = {}
+        self._keys: list[str] | None = []
+        self._seen_at: dict[str, set[str]] = {}
+        """The keys of jobs that occupy a worker, by worker, and of some that no longer do."""
 
     def __len__(self) -> int:
         return len(self._clients)
@@ -68,7 +72,26 @@ class Clients:
 
     def jobs(self) -> list[JobBook]:
         """Return every job, in order of its key."""
-        return sorted((job for client in self for job in client.jobs.values()), key=lambda job: job.key)
+        if self._keys is None:
+            self._keys = sorted(self._jobs)
+        return [self._jobs[key] for key in self._keys]
+
+    def at(self, worker: str) -> list[JobBook]:
+        """Return the jobs that occupy slots of a worker, in order of their keys."""
+        keys = self._seen_at.get(worker, set())
+        found = [job for key in sorted(keys) if (job := self._jobs.get(key)) is not None and job.occupies(worker)]
+        if len(found) < len(keys):
+            self._seen_at[worker] = {job.key for job in found}
+        return found
+
+    def promise(self, job: JobBook, promised: dict[str, int]) -> None:
+        """Change what a job may use."""
+        job.promise(promised)
+        self._see(job)
+
+    def _see(self, job: JobBook) -> None:
+        for worker in (*job.held, *job.promised, *job.revoked):
+            self._seen_at.setdefault(worker, set()).add(job.key)
 
     def renew(self, report: ClientReport, now_s: float) -> bool:
         """Apply a report, unless a newer one is known or its client has left; return whether it changed anything.
@@ -86,11 +109,23 @@ class Clients:
         book.sequence = report.sequence
         before = {name: (job.demand, job.held) for name, job in book.jobs.items()}
         is_acknowledged = report.acknowledged >= book.sent_number
+        old = book.jobs
         book.jobs = {
-            said.demand.job: _job(report.client, said, book.jobs.get(said.demand.job), is_acknowledged=is_acknowledged)
+            said.demand.job: _job(report.client, said, old.get(said.demand.job), is_acknowledged=is_acknowledged)
             for said in report.jobs
         }
+        self._replace(old.values(), book.jobs.values())
         return before != {name: (job.demand, job.held) for name, job in book.jobs.items()}
+
+    def _replace(self, before: Iterable[JobBook], after: Iterable[JobBook]) -> None:
+        old, new = {job.key for job in before}, {job.key: job for job in after}
+        if old != new.keys():
+            self._keys = None
+            for key in old - new.keys():
+                del self._jobs[key]
+        self._jobs |= new
+        for job in new.values():
+            self._see(job)
 
     def depart(self, client: str) -> ClientBook | None:
         """Remove a client that left, and return it; a late report does not bring it back."""
@@ -99,7 +134,10 @@ class Clients:
 
     def forget(self, client: str) -> ClientBook | None:
         """Remove a client and all its jobs until its next report, and return it."""
-        return self._clients.pop(client, None)
+        book = self._clients.pop(client, None)
+        if book is not None:
+            self._replace(book.jobs.values(), ())
+        return book
 
     def excuse(self, seconds: float) -> None:
         """Do not count ``seconds`` of silence against any client."""

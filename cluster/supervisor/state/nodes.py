@@ -49,6 +49,7 @@ class NodeBook:
     unseen_reason: str = ""
     unmatched: frozenset[str] = frozenset()
     leaves_s: float | None = None
+    _seen: tuple[RayNode | None, Node | None] = (None, None)
     _known_for: tuple[RayNode, Node | None] | None = None
     _units: Units = NO_UNITS
     _stations: list[Station] = field(default_factory=list)
@@ -115,6 +116,9 @@ class NodeBook:
         return self._units
 
     def _look_up(self) -> None:
+        if self._seen[0] is self.ray and self._seen[1] is self.probed:
+            return
+        self._seen = (self.ray, self.probed)
         key = (replace(self.ray, free_cores=0), self.probed)
         if self._known_for != key:
             known = self.probed or self.ray.unprobed()

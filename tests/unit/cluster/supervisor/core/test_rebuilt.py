@@ -100,6 +100,16 @@ class Kept(World):
         self.encoding[said.worker] = replace(said, refused_at=last)
         self.feed(said)
 
+    def caps(self) -> dict[str, int | None]:
+        """Return the caps on encoder sessions that refusals have taught."""
+        return {device: cap.refused_at for device, cap in self.core.state.caps.devices.items()}
+
+    def refusing(self) -> set[str]:
+        """Return the devices whose workers live that were refused: what dead ones taught, refusals teach again."""
+        state = self.core.state
+        said = {worker for worker, each in self.encoding.items() if each.refused_at is not None}
+        return {book.device for book in state.stations.values() if book.worker in said and state.is_live(book.worker)}
+
     def knowledge(self) -> dict[str, Any]:
         """Return what a supervisor must know: nodes, devices, workers, clients and what they hold."""
         state = self.core.state
@@ -115,7 +125,7 @@ class Kept(World):
                 for book in state.stations.values()
                 if book.state is StationState.READY
             },
-            "caps": {device: cap.refused_at for device, cap in state.caps.devices.items()},
+            "caps": {device: at for device, at in self.caps().items() if device in self.refusing()},
             "drained": {book.ray.node: book.leaves_s for book in state.nodes},
             "jobs": {job.key: (job.demand, job.held) for job in state.clients.jobs()},
             "dead": {client.client: grants_for(state, client.client, self.now_s).dead for client in state.clients},
@@ -222,7 +232,8 @@ class Rebuilt(RuleBasedStateMachine):
         successor = self.world.successor()
         for world in (self.world, successor):
             _pass(world, SETTINGS.recovery_s + 1)
-        if successor.knowledge()["workers"] == self.world.knowledge()["workers"]:
+        is_alike = successor.knowledge()["workers"] == self.world.knowledge()["workers"]
+        if is_alike and successor.caps() == self.world.caps():
             assert _shares(successor) == _shares(self.world)
 
 
