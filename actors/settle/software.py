@@ -23,6 +23,8 @@ THREADS = 2
 """Encoder threads per segment where the bytes depend on them: more segments use a machine better than more threads."""
 
 _CHROMATICITY_UNITS, _LUMINANCE_UNITS = 50_000, 10_000  # of ST 2086 messages in H.264 and HEVC
+_LARGEST_TREE: Final = 64
+"""A side of x265's largest coding tree unit. A picture that is a single unit has other bytes in every run."""
 _INTERLACED_ROWS = {"yuv420p": 4, "yuv420p10le": 4}
 _SHARED_NAMES: Final = frozenset({"bf", "level", "preset", "qmax", "tier"})
 """Settings of NVENC that FFmpeg's software encoders have under the same names."""
@@ -178,6 +180,7 @@ def _params(codec: Codec, picture: VideoFormat, rate: RateControl) -> _Params:
     if codec is Codec.HEVC:
         params = {"pools": str(THREADS), "frame-threads": "1", "open-gop": "0", "info": "0", "log-level": "none"}
         params |= bucket | ({"const-vbv": "1"} if bucket else {})
+        params |= {"ctu": "16"} if max(picture.width, picture.height) <= _LARGEST_TREE else {}
         hdr = _named_hdr(("master-display", "max-cll"), mastering, light)
         return params | hdr | ({"hdr10": "1"} if hdr else {})
     if codec is Codec.AV1:

@@ -96,6 +96,14 @@ def test_the_number_of_threads_changes_no_byte(case: Case) -> None:
     assert len({digest(each, case.count) for each in choices}) == 1
 
 
+@pytest.mark.parametrize("rate", [QUALITY, RATE, CAPPED])
+def test_a_tiny_picture_has_the_same_bytes_in_every_run(rate: RateControl) -> None:
+    """x265's do not where a picture is a single coding tree unit, so small pictures get smaller units."""
+    for size in ((64, 64), (32, 32)):
+        settings = settled(Case(Codec.HEVC, 4, size, rate=rate))
+        assert len({digest(settings, 40) for _ in range(3)}) == 1
+
+
 def test_what_may_change_with_the_threads_keeps_its_own() -> None:
     """Where bytes depend on the number, or a user's option may make them, the settled one stays."""
     for settings in (
