@@ -289,6 +289,9 @@ class TrackIndexer:
     def __init__(self, stream: VideoStream) -> None:
         context = stream.codec_context
         self._stream = stream
+        # The codec's own rate first: a raw bitstream's container only knows a default. As the track begins: where
+        # parameters change in mid-stream, FFmpeg's guess does too.
+        self._rate = nominal_frame_rate(stream.guessed_rate, stream.average_rate, stream.base_rate)
         self._codec = context.codec.canonical_name
         self._extradata = context.extradata or b""
         self._pictures = WholePictures(self._codec, self._extradata)
@@ -331,8 +334,7 @@ class TrackIndexer:
         columns = np.array(self._rows, dtype=np.int64)
         pts, dts, flags = columns[:, 0].copy(), columns[:, 1], columns[:, 4].astype(np.uint8)
         _refuse_far(source, _farthest(pts), _farthest(dts))
-        # The codec's own rate first: a raw bitstream's container only knows a default.
-        rate = nominal_frame_rate(stream.guessed_rate, stream.average_rate, stream.base_rate)
+        rate = self._rate
         shifts = find_resets(dts, flags, time_base, rate)
         _refuse_far(source, *accumulate(shift.ticks for shift in shifts))
         for shift in shifts:

@@ -341,6 +341,25 @@ def test_a_timecode_track_without_a_timecode(tmp_path: Path) -> None:
     assert verdict.failures == ()
 
 
+def raw_film(target: Path, fps: int, width: int) -> bytes:
+    """Return a raw bitstream of 60 pictures that states its rate."""
+    with av.open(str(target), "w") as container:
+        stream = container.add_stream("libx264", rate=fps)
+        stream.width, stream.height, stream.pix_fmt = width, 48, "yuv420p"
+        for number in range(60):
+            container.mux(stream.encode(picture(number, width, 48)))
+        container.mux(stream.encode(None))
+    return target.read_bytes()
+
+
+def test_raw_pictures_are_counted_by_the_rate_at_the_beginning(tmp_path: Path) -> None:
+    """A second film behind the first, of another size and rate, does not change how long pictures last."""
+    film = tmp_path / "film.h264"
+    film.write_bytes(raw_film(tmp_path / "a.h264", 50, 128) + raw_film(tmp_path / "b.h264", 25, 64))
+    report, verdict = published(film, tmp_path / "out.mkv")
+    assert (report.frames, report.proof.last_pts_s, verdict.failures) == (120, "119/50", ())
+
+
 @pytest.mark.parametrize("number", [0, 5])
 def test_a_time_at_the_end_of_all_clocks_is_refused(number: int, tmp_path: Path) -> None:
     """Times of which two do not add up in 64 bits are the input's fault."""
