@@ -13,6 +13,7 @@ import pytest
 from codecfleet.actors.device.work import Constraints
 from codecfleet.cluster.client.connected_pool import leased_pool
 from codecfleet.cluster.client.pool import Pool
+from codecfleet.cluster.placement.model.demand import plain_demand
 from codecfleet.cluster.ray.embedded import Connection
 from codecfleet.errors import (
     DeviceLost,
@@ -179,3 +180,10 @@ async def test_closing_leaves_no_process(private_ray: Connection) -> None:
     async with leased_pool(private_ray, 1) as pool:
         process = await pool.submit(works.Ask(job="j", label="a"))
     await until(lambda: _is_gone(process), patience_s=BUSY_S)
+
+
+async def test_a_machine_of_our_own_is_used_in_full(pool: Pool) -> None:
+    """On a private Ray a job's only segment may use the cores of all slots: no other program has any there."""
+    pool.set_demand(plain_demand("j", 1))
+    await pool.more_slots("j", 0)
+    assert (pool.slots_for("j"), pool.cores_for("j")) == (1, 4)
