@@ -61,7 +61,7 @@ class OptionQueue:
 
     A session changes the keys of its host's options alone: hosts wait in one heap, by the first of the options that
     each has in a heap of its own. Keys grow with each session that is taken, so one is computed again only where it
-    comes first, and its host has changed since; a host to which one was given back enters anew.
+    comes first, and its host has changed since; a host to which one was given back enters again.
     """
 
     def __init__(self, options: tuple[PlacementOption, ...], ledger: Ledger) -> None:
