@@ -19,10 +19,11 @@ from ..client.pool import Pool
 from ..placement.model.demand import Demand
 from ..placement.model.inventory import Inventory
 from ..placement.model.preview import PlacementPreview
+from ..process.process import StartedProcess
 from ..ray.ray_environment import named_cluster
 from .life import Closed, Event, HostEnded, HostPhase, HostStarted, Life, Refused, Rest, Rested, Spawn, Wanted, decide
 from .link import HostLink, HostLost
-from .process import HostProcess, start_process
+from .process import start_host
 from .serving import JobState, PoolState
 
 ResultT = TypeVar("ResultT")
@@ -44,7 +45,7 @@ class HostedPool(Pool):
 
     def __init__(
         self,
-        spawn: Callable[[ClientName], HostProcess],
+        spawn: Callable[[ClientName], StartedProcess],
         *,
         rest: Callable[[float], Awaitable[None]] = asyncio.sleep,
         now_s: Callable[[], float] = time.monotonic,
@@ -260,7 +261,7 @@ def default_pool(address: str | None, slots: int | None, *, dlas: int = 0) -> Po
         from ..client.connected_pool import ConnectedPool  # noqa: PLC0415 - only Ray's own processes need it
 
         return ConnectedPool(address, slots, dlas=dlas)
-    spawn = partial(start_process, address, slots, dlas)
+    spawn = partial(start_host, address, slots, dlas)
     return HostedPool(spawn) if named_cluster(address) else HostedPool(spawn, sole_processor=_own_machine)
 
 

@@ -8,12 +8,13 @@ from typing import Any, Final, TypeVar, cast
 
 from ...actors.device.work import Work
 from ...errors import Cancelled
+from ..process.calls import Calls
+from ..process.process import StartedProcess
+from ..process.wire import Channel, Message, MessageKind
 from ..worker.blobs import BlobCache
-from ..worker.outcome import Buffer, unpacked
+from ..worker.outcome import Outcome
 from ..worker.packed_work import base_fields
-from .process import HostProcess
 from .serving import BEAT_S, CLOSING_S, PoolState
-from .wire import Channel, Message, MessageKind
 
 ResultT = TypeVar("ResultT")
 
@@ -29,16 +30,14 @@ class HostLost(Exception):
 class HostLink:
     """One host, over its whole life; ``on_end`` is called with the reason when it is gone. Used from one event loop."""
 
-    def __init__(self, process: HostProcess, on_end: Callable[["HostLink", str], None]) -> None:
+    def __init__(self, process: StartedProcess, on_end: Callable[["HostLink", str], None]) -> None:
         self.state = PoolState()
         self._process = process
         self._on_end = on_end
         self._channel = Channel(process.end)
         self._blobs = BlobCache(self._send_blob)
         self._blob_numbers = itertools.count()
-        self._numbers = itertools.count(1)
-        self._calls: dict[int, asyncio.Future[Any]] = {}
-        self._over: Exception | None = None
+        self._calls = Calls(self._channel)
         self._is_closing = False
         self._lost = ""
         self._silent_beats = 0
@@ -51,7 +50,7 @@ class HostLink:
             HostLost: the host is gone.
             CodecfleetError: the method's own.
         """
-        return await self._call(MessageKind.ASK, pickle.dumps((method, arguments)))
+        return _result(await self._calls.ask(method, *arguments))
 
     def tell(self, method: str, *arguments: object) -> None:
         """Call a method that neither waits nor answers."""
@@ -66,7 +65,8 @@ class HostLink:
             CodecfleetError: the work's own.
         """
         packed, blobs = self._blobs.pack(work)
-        return cast("ResultT", await self._call(MessageKind.SUBMIT, packed, pickle.dumps((base_fields(work), blobs))))
+        described = pickle.dumps((base_fields(work), blobs))
+        return cast("ResultT", _result(await self._calls.send(MessageKind.SUBMIT, packed, described)))
 
     async def close(self, *, at_once: bool) -> None:
         """End the host: in good order, which takes half a second, or ``at_once``. What it was asked is cancelled."""
@@ -83,20 +83,6 @@ class HostLink:
         number = next(self._blob_numbers)
         self._channel.send(MessageKind.BLOB, number, content)
         return number
-
-    async def _call(self, kind: MessageKind, *parts: Buffer) -> object:
-        if self._over is not None:
-            raise self._over
-        number = next(self._numbers)
-        answer = self._calls[number] = asyncio.get_running_loop().create_future()
-        self._channel.send(kind, number, *parts)
-        try:
-            return await answer
-        except asyncio.CancelledError:
-            self._channel.send(MessageKind.CANCEL, number)
-            raise
-        finally:
-            del self._calls[number]
 
     async def _live(self) -> None:
         """Take messages until the host is gone."""
@@ -116,15 +102,10 @@ class HostLink:
         self._end(self._lost or ended)
 
     def _take(self, message: Message) -> None:
-        content, *buffers = message.parts
         if message.kind is MessageKind.STATE:
-            self.state = pickle.loads(content)  # noqa: S301 - from our own host
-        elif (answer := self._calls.get(message.number)) is not None and not answer.done():
-            outcome = unpacked(content, [memoryview(buffer).toreadonly() for buffer in buffers])
-            if outcome.error is None:
-                answer.set_result(outcome.result)
-            else:
-                answer.set_exception(outcome.error)
+            self.state = pickle.loads(message.parts[0])  # noqa: S301 - from our own host
+        else:
+            self._calls.take(message)
 
     async def _watch(self) -> None:
         while self._silent_beats < SILENT_BEATS:
@@ -134,8 +115,11 @@ class HostLink:
         self._process.kill()
 
     def _end(self, reason: str) -> None:
-        self._over = Cancelled("the pool was closed") if self._is_closing else HostLost(reason)
-        for answer in self._calls.values():
-            if not answer.done():
-                answer.set_exception(self._over)
+        self._calls.end(Cancelled("the pool was closed") if self._is_closing else HostLost(reason))
         self._on_end(self, reason)
+
+
+def _result(outcome: Outcome[Any]) -> object:
+    if outcome.error is not None:
+        raise outcome.error
+    return outcome.result

@@ -1,89 +1,20 @@
-"""The host's process, seen from the client: how it is started, and how it ended."""
+"""How a fleet's host is started."""
 
-import json
-import os
-import signal
-import socket
-import subprocess
-import sys
-from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import astuple
-from typing import Final, NamedTuple
+from typing import Final
 
 from ..client.client_name import ClientName
+from ..process.process import StartedProcess, start_program
 
-_PROGRAM: Final = (
-    "import json, runpy, sys; sys.path[:] = json.loads(sys.argv.pop(1)); "
-    "runpy.run_module(sys.argv.pop(1), run_name='__main__')"
-)
 HOST: Final = "codecfleet.cluster.host.program"
-_END_S: Final = 5.0
-"""How long a killed process may take to end: one that hangs in the kernel never does."""
-_SAID_BYTES: Final = 4096
 
 
-class HostProcess(NamedTuple):
-    """A started host: our end of its channel, how to kill it, and how it ended, which may block for ``_END_S``."""
-
-    end: socket.socket
-    kill: Callable[[], object]
-    ended: Callable[[], str]
-
-
-def start_process(
+def start_host(
     address: str | None, slots: int | None, dlas: int, name: ClientName, *, program: str = HOST
-) -> HostProcess:
+) -> StartedProcess:
     """Start a host, which runs the module ``program``; the other arguments are ``ConnectedPool``'s.
-
-    The kernel ends it when the calling *thread* ends.
-    It has this process's search path for modules, so that results may be of any class that is importable here.
 
     Raises:
         OSError: it cannot be started.
     """
-    ours, theirs = socket.socketpair()
-    # What it prints stays out of our terminal; of a host that died the last line is told.
-    said = os.memfd_create("codecfleet-host")
-    settings = json.dumps([theirs.fileno(), os.getpid(), sys.argv[:1], address, slots, dlas, astuple(name)])
-    try:
-        with theirs:
-            process = subprocess.Popen(  # noqa: S603 - our own program
-                [sys.executable, "-c", _PROGRAM, json.dumps(sys.path), program, settings],
-                pass_fds=(theirs.fileno(),),
-                stdin=subprocess.DEVNULL,
-                stdout=said,
-                stderr=said,
-                # A Ctrl-C, Ctrl-Z or hang-up of the terminal is for us to answer.
-                start_new_session=True,
-            )
-    except BaseException:
-        ours.close()
-        os.close(said)
-        raise
-
-    def ended() -> str:
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(_END_S)
-        last = _last_line(said)
-        os.close(said)
-        return how_it_ended(process.returncode, last)
-
-    return HostProcess(ours, process.kill, ended)
-
-
-def how_it_ended(code: int | None, last_line: str) -> str:
-    """Say in words how a process with this return code, None if it has not ended, and this last line ended."""
-    if code is None:
-        return "it does not end, though it was killed"
-    if code >= 0:
-        return last_line or f"it ended with exit code {code}"
-    with suppress(ValueError):
-        return f"it was killed by {signal.Signals(-code).name}"
-    return f"it was killed by signal {-code}"
-
-
-def _last_line(said: int) -> str:
-    size = os.fstat(said).st_size
-    lines = os.pread(said, _SAID_BYTES, max(0, size - _SAID_BYTES)).decode(errors="replace").split("\n")
-    return next((line.strip() for line in reversed(lines) if line.strip()), "")
+    return start_program(program, address, slots, dlas, astuple(name))

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from ..client.client_name import ClientName
 from ..client.connected_pool import ConnectedPool
 from ..parent_death import end_with
+from ..process.wire import Channel
 from .serving import BEAT_S, PoolServer
-from .wire import Channel
 
 
 def serve(pool_of: Callable[..., ConnectedPool] = ConnectedPool) -> None:

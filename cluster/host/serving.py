@@ -7,17 +7,16 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from ...actors.device.work import Blob
-from ...errors import CodecfleetError, WorkError
 from ..client.pool import Pool
-from ..worker.outcome import Buffer, Outcome, failed, packed
+from ..process.calls import outcome_of, send_answer
+from ..process.wire import Channel, Message, MessageKind
+from ..worker.outcome import Buffer
 from ..worker.packed_work import packed_work
-from .wire import Channel, Message, MessageKind
 
 BEAT_S: Final = 0.25
 """How often a host reports its state, which also shows that it is alive."""
 CLOSING_S: Final = 5.0
 """How long closing the pool may take: a cluster may be out of reach."""
-_REPORT: Final = "Please report it, with the input and the options."
 
 
 class JobState(NamedTuple):
@@ -95,18 +94,11 @@ class PoolServer:
         task.add_done_callback(lambda _: self._tasks.pop(number))
 
     async def _answer(self, number: int, call: Callable[[], Coroutine[Any, Any, Any]]) -> None:
-        try:
-            outcome = Outcome(await call())
-        except CodecfleetError as error:
-            outcome = failed(error)
-        except Exception as error:  # noqa: BLE001 - the edge: a defect of ours is an answer too
-            outcome = failed(WorkError(f"the fleet's host failed with {type(error).__name__}: {error}", _REPORT))
+        outcome = await outcome_of(call, "the fleet's host")
         if outcome.error is not None and self._lost():
             return  # whatever Ray's end looked like to this call: the client will hear of the end itself
-        buffers: list[pickle.PickleBuffer] = []
-        content = packed(outcome, buffers.append)
         self._send_state()
-        self._channel.send(MessageKind.ANSWER, number, content, *buffers)
+        send_answer(self._channel, number, outcome)
 
     async def _ask(self, content: Buffer) -> object:
         method, arguments = pickle.loads(content)  # noqa: S301 - from our own client

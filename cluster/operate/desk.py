@@ -13,8 +13,9 @@ from ..client.client_name import ClientName
 from ..client.connected_pool import ConnectedPool
 from ..host.hosted_pool import holds_ray
 from ..host.link import HostLink, HostLost
-from ..host.process import HostProcess, start_process
+from ..host.process import start_host
 from ..host.program import serve
+from ..process.process import StartedProcess
 from ..ray.embedded import Connection, connect
 from .probe import probe_cluster, survey_cluster
 from .supervisor import order_node, read_status
@@ -60,12 +61,12 @@ class Desk(ConnectedPool):
         await super().aclose()
 
 
-def _start(address: str) -> HostProcess:
-    return start_process(address, None, 0, ClientName(), program=__name__)
+def _start(address: str) -> StartedProcess:
+    return start_host(address, None, 0, ClientName(), program=__name__)
 
 
 @asynccontextmanager
-async def desk_of(address: str, start: Callable[[str], HostProcess] = _start) -> AsyncIterator[Ask]:
+async def desk_of(address: str, start: Callable[[str], StartedProcess] = _start) -> AsyncIterator[Ask]:
     """Have questions to a cluster answered; in a Ray driver or job by this process itself.
 
     Raises:

@@ -7,13 +7,13 @@ from contextlib import suppress
 
 from ...cluster.client.client_name import ClientName
 from ...cluster.client.pool import Pool
-from ...cluster.host.process import HostProcess
 from ...cluster.host.serving import PoolServer
-from ...cluster.host.wire import Channel
+from ...cluster.process.process import StartedProcess
+from ...cluster.process.wire import Channel
 
 
 class FakeHosts:
-    """Stands in for ``start_process`` in a ``HostedPool``.
+    """Stands in for ``start_host`` in a ``HostedPool``.
 
     Args:
         pools: what the hosts serve, one after the other.
@@ -30,7 +30,7 @@ class FakeHosts:
         """How many hosts were started."""
         return len(self._serving)
 
-    def __call__(self, name: ClientName) -> HostProcess:
+    def __call__(self, name: ClientName) -> StartedProcess:
         """Start a host."""
         self.names.append(str(name))
         ours, theirs = socket.socketpair()
@@ -38,7 +38,7 @@ class FakeHosts:
         self._lost.append("")
         serving = asyncio.create_task(self._serve(theirs, number))
         self._serving.append(serving)
-        return HostProcess(
+        return StartedProcess(
             ours, lambda: serving.get_loop().call_soon(serving.cancel), lambda: "it was killed by SIGKILL"
         )
 

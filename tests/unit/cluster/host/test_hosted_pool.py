@@ -10,8 +10,8 @@ from codecfleet.cluster.client.pool import Pool
 from codecfleet.cluster.host.hosted_pool import HostedPool
 from codecfleet.cluster.host.life import LOSSES_MAX
 from codecfleet.cluster.host.link import SILENT_BEATS
-from codecfleet.cluster.host.process import HostProcess, how_it_ended
 from codecfleet.cluster.placement.model.demand import Demand, plain_demand
+from codecfleet.cluster.process.process import StartedProcess, how_it_ended
 from codecfleet.errors import Cancelled, FleetUnavailable, UsageError, WorkerLost
 from codecfleet.testing import FakeHosts, LocalPool, works
 
@@ -173,7 +173,7 @@ async def test_what_refuses_the_start_is_raised() -> None:
 async def test_a_host_that_cannot_be_spawned() -> None:
     """The kernel's refusal is told."""
 
-    def spawn(_name: ClientName) -> HostProcess:
+    def spawn(_name: ClientName) -> StartedProcess:
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
     with pytest.raises(FleetUnavailable, match=r"did not start: .*Resource temporarily unavailable"):
@@ -210,7 +210,7 @@ async def test_a_silent_host_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     gone = asyncio.Event()
     ends: list[socket.socket] = []
 
-    def spawn(_name: ClientName) -> HostProcess:
+    def spawn(_name: ClientName) -> StartedProcess:
         ours, theirs = socket.socketpair()
         ends.append(theirs)
 
@@ -218,7 +218,7 @@ async def test_a_silent_host_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
             theirs.close()
             gone.set()
 
-        return HostProcess(ours, kill, lambda: "it was killed by SIGKILL")
+        return StartedProcess(ours, kill, lambda: "it was killed by SIGKILL")
 
     pool = HostedPool(spawn, rest=lambda _: asyncio.Event().wait())  # type: ignore[arg-type]
     pool.prepare()

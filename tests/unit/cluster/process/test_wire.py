@@ -6,7 +6,7 @@ from pickle import PickleBuffer
 
 import numpy as np
 
-from codecfleet.cluster.host.wire import Channel, MessageKind
+from codecfleet.cluster.process.wire import Channel, MessageKind
 
 LARGE_BYTES = 3 << 20
 """More than a socket's buffer holds."""

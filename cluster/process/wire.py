@@ -1,4 +1,4 @@
-"""Messages between a fleet and its host, over a pair of Unix sockets.
+"""Messages between a process and one that it started, over a pair of Unix sockets.
 
 A message is the length of its header (4 bytes), the header (msgpack: kind, number, and the length of each part), and
 the parts themselves. Large parts are sent from, and received into, the memory where they lie.
@@ -25,14 +25,14 @@ _JOINED_BYTES: Final = 1 << 16
 class MessageKind(Enum):
     """What a message is for, and its parts."""
 
-    # From the client. Those with an answer are numbered.
-    ASK = "ask"  #: call a method of the pool: its name and arguments, pickled
+    # From the client, or from the host to a worker. Those with an answer are numbered.
+    ASK = "ask"  #: call a method: its name and arguments, pickled
     BLOB = "blob"  #: keep a blob, whose number is its place: its content
     SUBMIT = "submit"  #: run work: the work, pickled, and the numbers of its blobs
     TELL = "tell"  #: as ASK, for a method that neither waits nor answers
     CANCEL = "cancel"  #: stop what was asked or submitted by this number
     CLOSE = "close"  #: close the pool, and end
-    # From the host.
+    # From the process that was started.
     ANSWER = "answer"  #: how what was asked by this number ended: an outcome, pickled, and its buffers
     STATE = "state"  #: what the pool's synchronous methods return, pickled; also shows that the host is alive
 

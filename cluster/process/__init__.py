@@ -1,0 +1,1 @@
+"""Processes that this one starts, and calls over a pair of Unix sockets."""
