@@ -42,6 +42,7 @@ async def open_narrow_pool(devices: Sequence[str]) -> tuple[Pool, Connection, "S
 
 async def _open_pool(connection: Connection) -> tuple[Pool, Connection, "SupervisorRunner"]:
     # Only now: Ray's settings are read when it is imported.
+    from codecfleet.cluster.client.connected_pool import SLOTS_MAX  # noqa: PLC0415
     from codecfleet.cluster.client.leased_pool import LeasedPool  # noqa: PLC0415
     from codecfleet.cluster.supervisor.core.core import Core  # noqa: PLC0415
     from codecfleet.cluster.supervisor.runner.client import LocalClient  # noqa: PLC0415
@@ -52,6 +53,6 @@ async def _open_pool(connection: Connection) -> tuple[Pool, Connection, "Supervi
 
     core = Core(PRIVATE, Policy(), 1, time.monotonic())
     shell = SupervisorRunner(PrivateBackend(None, connection.why_ended, probe_ray_node, known_gpus), core, PRIVATE)
-    pool = LeasedPool(LocalClient(shell), None, eager=True)
+    pool = LeasedPool(LocalClient(shell), None, eager=SLOTS_MAX)
     await pool.start()
     return pool, connection, shell

@@ -1,24 +1,32 @@
 """A pool with its own connection and supervisor: the default of a fleet.
 
-On a private Ray the supervisor runs in this process; elsewhere it is the cluster's own.
+On this machine alone the supervisor runs in this process, which may begin work before there is a Ray; elsewhere it is
+the cluster's own.
 """
 
 import asyncio
 import os
+import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 from ...actors.device.work import Work
-from ...errors import FleetUnavailable
+from ...errors import FleetUnavailable, UsageError
+from .. import machine
 from ..machine import OomKills
 from ..placement.model.demand import Demand
 from ..placement.model.policy import Policy
 from ..placement.model.preview import PlacementPreview
+from ..process.process import StartedProcess
 from ..ray.embedded import Connection, connect
+from ..supervisor.runner import ClusterBackend
+from ..supervisor.state.messages import RayNode
 from ..supervisor.state.settings import SupervisorSettings, policy_from, settings_from
+from ..supervisor.state.stations import CORES_PER_PROCESS
 from ..survey.known_gpus import known_gpus
 from .client_name import ClientName
+from .late_ray import LateRay
 from .pool import Pool
 
 if TYPE_CHECKING:
@@ -31,21 +39,32 @@ ResultT = TypeVar("ResultT")
 class ConnectedPool(Pool):
     """Connects to Ray on start, runs a ``LeasedPool`` there, and releases the connection on close.
 
+    With ``start_process`` the first worker is a process of ours, and a private Ray starts only where more of them pay.
+
     Args:
         address: a cluster's address; None uses an existing connection, ``RAY_ADDRESS``, or an embedded Ray.
         slots: pieces of work at a time; None means one per core.
         dlas: this machine's DLAs, for networks on an embedded Ray; workers then start with the first work.
         name: what a cluster's supervisor is to call this client.
+        start_process: starts the process of a worker on this machine, which has no GPU; None where Ray is to come
+            first.
     """
 
     def __init__(
-        self, address: str | None, slots: int | None, *, dlas: int = 0, name: ClientName | None = None
+        self,
+        address: str | None,
+        slots: int | None,
+        *,
+        dlas: int = 0,
+        name: ClientName | None = None,
+        start_process: Callable[[], StartedProcess] | None = None,
     ) -> None:
         self._address = address
         self._asked_slots = slots
         self._dlas = dlas
         self._name = name
-        self._connection: Connection | None = None
+        self._start_process = start_process
+        self._connection: Connection | LateRay | None = None
         self._pool: LeasedPool | None = None
         self._lock = asyncio.Lock()
         self._closed = False
@@ -72,11 +91,17 @@ class ConnectedPool(Pool):
             if self._closed:
                 raise FleetUnavailable("the pool is closed", "Open a new fleet.")
             if self._pool is None:
-                self._connection = await connect(self._address)
-                self._pool = leased_pool(self._connection, self._asked_slots, dlas=self._dlas, name=self._name)
+                self._connection, self._pool = await self._opened()
             pool = self._pool
         # Outside the lock: closing must not wait for workers that do not start.
         await pool.start()
+
+    async def _opened(self) -> "tuple[Connection | LateRay, LeasedPool]":
+        if self._start_process is not None:
+            late = LateRay(min(CORES_PER_PROCESS, self._asked_slots or machine.cores()))
+            return late, machine_pool(late, self._asked_slots, self._start_process)
+        connection = await connect(self._address)
+        return connection, leased_pool(connection, self._asked_slots, dlas=self._dlas, name=self._name)
 
     def slots_for(self, job: str) -> int:
         return 0 if self._pool is None else self._pool.slots_for(job)
@@ -94,7 +119,8 @@ class ConnectedPool(Pool):
         return await self._started().preview(demand)
 
     def set_demand(self, demand: Demand) -> None:
-        self._started().set_demand(demand)
+        late = self._connection if isinstance(self._connection, LateRay) else None
+        self._started().set_demand(demand if late is None else late.bounded(demand))
 
     def clear_demand(self, job: str) -> None:
         if self._pool is not None:
@@ -131,11 +157,15 @@ class ConnectedPool(Pool):
                 await connection.close()
 
     def _started(self) -> "LeasedPool":
+        if self._closed:
+            raise UsageError("the pool is closed")
         if self._pool is None:
             raise FleetUnavailable("the pool is not started", "Start it first.")
         return self._pool
 
 
+SLOTS_MAX = 1024
+"""More than the cores of any machine with a private Ray."""
 PRIVATE = SupervisorSettings(idle_release_s=None, device_wait_s=5.0)
 """A private Ray keeps its workers, which no other program could use, and no machine joins it."""
 
@@ -152,28 +182,55 @@ def leased_pool(
         name: what a cluster's supervisor is to call this client; None is a new name.
     """
     # Imported late: an embedded Ray's settings are read when Ray is imported.
-    from ..supervisor.core.core import Core  # noqa: PLC0415
-    from ..supervisor.runner.client import ActorClient, LocalClient  # noqa: PLC0415
+    from ..supervisor.runner.client import ActorClient  # noqa: PLC0415
     from .leased_pool import LeasedPool  # noqa: PLC0415
 
     if not connection.is_private:
         return LeasedPool(
             ActorClient(settings_from(os.environ), policy_from(os.environ)), slots, notes=connection.notes, name=name
         )
-    from ..supervisor.runner.private_backend import PrivateBackend  # noqa: PLC0415
-    from ..supervisor.runner.runner import SupervisorRunner  # noqa: PLC0415
+    backend = _private_backend(connection, slots, dlas)
+    return _pool_here(backend, slots, eager=0 if dlas else SLOTS_MAX, notes=connection.notes)
+
+
+def machine_pool(late: LateRay, slots: int | None, start_process: Callable[[], StartedProcess]) -> "LeasedPool":
+    """Return a pool on this machine, whose first worker ``start_process`` starts, and ``late`` Ray any further one.
+
+    ``slots`` are the pieces of work at a time; None means one per core.
+    """
+    from ..ray.private_ray import store_bytes  # noqa: PLC0415 - as above
+    from ..supervisor.runner.machine_backend import HERE, MachineBackend  # noqa: PLC0415
+
+    async def on_ray() -> ClusterBackend:
+        return _private_backend(await late.start(), slots, 0)
+
+    cores = slots or machine.cores()
+    node = RayNode(
+        node=HERE,
+        name=socket.gethostname(),
+        cores=cores,
+        free_cores=cores,
+        memory_bytes=machine.memory_bytes() - store_bytes(),
+    )
+    return _pool_here(MachineBackend(node, start_process, on_ray), slots, eager=late.first_slots)
+
+
+def _private_backend(connection: Connection, slots: int | None, dlas: int) -> ClusterBackend:
+    from ..supervisor.runner.private_backend import PrivateBackend  # noqa: PLC0415 - as above
     from ..survey.ray_probe import probe_ray_node  # noqa: PLC0415
 
-    core = Core(PRIVATE, Policy(), 1, time.monotonic())
-    runner = SupervisorRunner(
-        PrivateBackend(slots, connection.why_ended, probe_ray_node, known_gpus, dlas), core, PRIVATE
-    )
+    return PrivateBackend(slots, connection.why_ended, probe_ray_node, known_gpus, dlas)
+
+
+def _pool_here(backend: ClusterBackend, slots: int | None, *, eager: int, notes: tuple[str, ...] = ()) -> "LeasedPool":
+    """Return a pool whose supervisor runs in this process."""
+    from ..supervisor.core.core import Core  # noqa: PLC0415 - as above
+    from ..supervisor.runner.client import LocalClient  # noqa: PLC0415
+    from ..supervisor.runner.runner import SupervisorRunner  # noqa: PLC0415
+    from .leased_pool import LeasedPool  # noqa: PLC0415
+
+    runner = SupervisorRunner(backend, Core(PRIVATE, Policy(), 1, time.monotonic()), PRIVATE)
     killed_for_memory = OomKills().explains_a_death
     return LeasedPool(
-        LocalClient(runner),
-        slots,
-        eager=not dlas,
-        notes=connection.notes,
-        is_alone=True,
-        killed_for_memory=killed_for_memory,
+        LocalClient(runner), slots, eager=eager, notes=notes, is_alone=True, killed_for_memory=killed_for_memory
     )

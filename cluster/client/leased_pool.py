@@ -57,8 +57,6 @@ PROBE_QUESTIONS = 6
 """How often a job asks for its preview while GPUs are probed; the supervisor holds each call for 10 s."""
 SAME_KIND_WAIT_S = 30.0
 """How long work that is to run on a kind of device waits for one: a new process takes a few seconds."""
-SLOTS_MAX = 1024
-"""More than the cores of any machine with a private Ray."""
 CORES_OF_A_SLOT = 2
 """Where a user limits the slots."""
 _AFTER_A_HANG = "Look at the machine it ran on, its load and the storage of the input."
@@ -72,7 +70,7 @@ class LeasedPool(Pool):
     Args:
         supervisor: opened and closed by the pool.
         workers_max: pieces of work of one job at a time; None means as many as granted.
-        eager: get workers at once and keep them, rather than with the first job.
+        eager: for so many pieces of work get workers at once, and keep them; 0 gets them with the first job.
         notes: lines for every job's report.
         cancel_limit_s: how long cancelled work may take to end before its worker counts as hung, in whole seconds in
             which this process is awake.
@@ -86,7 +84,7 @@ class LeasedPool(Pool):
         supervisor: SupervisorClient,
         workers_max: int | None = None,
         *,
-        eager: bool = False,
+        eager: int = 0,
         notes: tuple[str, ...] = (),
         cancel_limit_s: int = CANCEL_LIMIT_S,
         name: ClientName | None = None,
@@ -220,7 +218,7 @@ class LeasedPool(Pool):
             raise FleetUnavailable(message, self._supervisor.what_next) from error
         self._renewing = asyncio.create_task(self._lease_renewal.run())
         if self._eager:
-            self.set_demand(plain_demand(WARM_UP, self._workers_max or SLOTS_MAX))
+            self.set_demand(plain_demand(WARM_UP, min(self._eager, self._workers_max or self._eager)))
             await self.more_slots(WARM_UP, 0)
             del self._demands[WARM_UP]
         else:

@@ -1,48 +1,50 @@
-"""The host's program: a pool on Ray, served over the inherited socket until the client closes it or is gone."""
+"""The host's program: starts its first worker before it loads anything else, and then serves a pool."""
 
-import asyncio
 import json
-import os
-import socket
 import sys
-import threading
-import time
-import traceback
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from ..client.client_name import ClientName
-from ..client.connected_pool import ConnectedPool
-from ..parent_death import end_with
-from ..process.wire import Channel
-from .serving import BEAT_S, PoolServer
+from ..process.process import WORKER, StartedProcess, start_program
+from ..ray.ray_environment import may_begin_without_ray
+
+if TYPE_CHECKING:
+    from ..client.client_name import ClientName
+    from ..client.connected_pool import ConnectedPool
 
 
-def serve(pool_of: Callable[..., ConnectedPool] = ConnectedPool) -> None:
-    """Run ``[descriptor, client's process and program, address, slots, dlas, [fleet, number]]``: JSON, one argument."""
-    descriptor, client, program, address, slots, dlas, name = json.loads(sys.argv[1])
-    end_with(client)
-    pool = pool_of(address, slots, dlas=dlas, name=ClientName(*name))
-    threading.Thread(target=_end_with_ray, args=(pool.lost,), name="codecfleet-watch", daemon=True).start()
-    # Ray's workers look for modules beside the program, as if Ray were in the client.
-    sys.argv[:] = program
-    code = 1
-    try:
-        asyncio.run(PoolServer(Channel(socket.socket(fileno=descriptor)), pool, pool.lost).run())
-        code = 0
-    except BaseException:  # noqa: BLE001 - the last line is told to the user
-        traceback.print_exc()
-    # The interpreter's own exit would wait for threads, and for a Ray that may be gone.
-    sys.stdout.flush()
-    os._exit(code)
+class FirstWorker:
+    """Starts workers' processes; the first one at once, as it takes as long to load as this process."""
+
+    def __init__(self) -> None:
+        self._spare: StartedProcess | None = start_program(WORKER)
+
+    def __call__(self) -> StartedProcess:
+        """Return the first process, or start another."""
+        spare, self._spare = self._spare, None
+        return spare or start_program(WORKER)
 
 
-def _end_with_ray(lost: Callable[[], str]) -> None:
-    """End this process once its Ray is gone; the event loop may hang in a call of Ray's for a minute."""
-    while not (reason := lost()):
-        time.sleep(BEAT_S)
-    print(reason, file=sys.stderr, flush=True)  # noqa: T201 - the last line is told to the user
-    os._exit(1)
+def first_worker(address: str | None, dlas: int) -> FirstWorker | None:
+    """Return what starts workers where work may run here before there is a Ray; None elsewhere."""
+    if dlas or not may_begin_without_ray(address):
+        return None
+    from ..probes.nvml import can_load_nvml  # noqa: PLC0415 - for a fleet of this machine alone
+
+    return None if can_load_nvml() else FirstWorker()
+
+
+def main() -> None:
+    """Run a fleet's host; its settings are ``running``'s."""
+    address, _, dlas, _ = json.loads(sys.argv[1])[3:]
+    start_process = first_worker(address, dlas)
+    from ..client.connected_pool import ConnectedPool  # noqa: PLC0415 - loaded beside the worker
+    from .running import serve  # noqa: PLC0415 - as above
+
+    def pool_of(address: str | None, slots: int | None, *, dlas: int, name: "ClientName") -> "ConnectedPool":
+        return ConnectedPool(address, slots, dlas=dlas, name=name, start_process=start_process)
+
+    serve(pool_of)
 
 
 if __name__ == "__main__":
-    serve()
+    main()

@@ -14,7 +14,7 @@ from ..client.connected_pool import ConnectedPool
 from ..host.hosted_pool import holds_ray
 from ..host.link import HostLink, HostLost
 from ..host.process import start_host
-from ..host.program import serve
+from ..host.running import serve
 from ..process.process import StartedProcess
 from ..ray.embedded import Connection, connect
 from .probe import probe_cluster, survey_cluster

@@ -172,6 +172,14 @@ def software_fps(rates: Rates, processor: str, speed: float, stage: Stage) -> fl
     return measured_core_fps(rates, processor, stage) or _software_start(rates.hardware, stage) * speed
 
 
+def usual_fps(demand: Demand) -> float:
+    """Return the documented frames a second of one session in software on the reference core; 0 where none is known."""
+    rates, software = start_rates(), [EncoderKind(each.software) for each in demand.renditions]
+    stages = [decode_stage(demand, Engine.CPU), *map(encode_stage, demand.renditions, software)]
+    fps = [software_fps(rates, "", 1.0, stage) for stage in stages]
+    return 1 / sum(1 / each for each in fps) if all(fps) else 0.0
+
+
 def measured_core_fps(rates: Rates, processor: str, stage: Stage) -> float:
     """Return the frames a second of one core as measured on a processor of this name; 0 where none was measured.
 

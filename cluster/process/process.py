@@ -14,6 +14,8 @@ _PROGRAM: Final = (
     "import json, runpy, sys; sys.path[:] = json.loads(sys.argv.pop(1)); "
     "runpy.run_module(sys.argv.pop(1), run_name='__main__')"
 )
+WORKER: Final = "codecfleet.cluster.process.worker_program"
+"""The program of a worker, which waits for its settings."""
 _END_S: Final = 5.0
 """How long a killed process may take to end: one that hangs in the kernel never does."""
 _SAID_BYTES: Final = 4096

@@ -16,6 +16,8 @@ DEATH_KNOBS = {
 }
 """Read by the driver alone: calls to a process on a crashed node fail after 0.1 s, not 2 s."""
 
+ORDER_VARIABLE = "CODECFLEET_RAY"
+"""The environment variable that says when a private Ray starts: ``first`` is before any work."""
 _SET_BY_RAY = ("PYTHONBREAKPOINT", "RAY_CLIENT_MODE")  # in our own process, for a debugger and a client we do not use
 _BREAKS_AGENTS = ("PYTHONINSPECT", "PYTHONOPTIMIZE", "PYTHONWARNINGS")
 """Ray's agents end at once without docstrings, or when a warning is an error."""
@@ -116,3 +118,8 @@ def named_cluster(address: str | None) -> str | None:
     """Return the cluster that an address or else ``RAY_ADDRESS`` names; None where a private Ray is to be started."""
     named = address or os.environ.get("RAY_ADDRESS") or "local"
     return None if named == "local" else named
+
+
+def may_begin_without_ray(address: str | None) -> bool:
+    """Return whether work may run here while there is no Ray: no cluster is named, and nobody wants Ray first."""
+    return named_cluster(address) is None and os.environ.get(ORDER_VARIABLE) != "first"

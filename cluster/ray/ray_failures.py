@@ -1,12 +1,15 @@
-"""What Ray's exceptions mean to a pool; no other module names them.
+"""What the exceptions of Ray, and of workers that are our own processes, mean to a pool; no other module names them.
+
+Ray is not imported here: where nobody has, no error is its.
 
 They share no base class: a dozen unrelated types report a lost node, worker or object. RayTaskError, which carries what
 remote code raised, is the only one that says nothing about placement.
 """
 
+import sys
 from enum import Enum
-
-from ray import exceptions
+from functools import cache
+from typing import NamedTuple, TypeAlias
 
 
 class LossScope(Enum):
@@ -18,34 +21,59 @@ class LossScope(Enum):
     CODE = "code"  #: nothing: the remote code raised
 
 
-_PROCESS_GONE = (
-    exceptions.RayActorError,  # ActorDiedError, and ActorUnavailableError: perhaps alive, but out of reach
-    exceptions.ActorPlacementGroupRemoved,
-    exceptions.ActorUnschedulableError,
-    exceptions.LocalRayletDiedError,
-    exceptions.NodeDiedError,
-    exceptions.OutOfMemoryError,  # Ray's memory monitor killed the process
-    exceptions.WorkerCrashedError,
-    exceptions.RuntimeEnvSetupError,
-)
+_Kinds: TypeAlias = tuple[type[BaseException], ...]
 
 
-_NO_ROOM = (exceptions.ObjectStoreFullError, exceptions.OutOfDiskError)
+class _RayErrors(NamedTuple):
+    """Ray's exceptions by what is lost; ``of_code`` is what remote code raised, ``any`` their base."""
+
+    process: _Kinds
+    room: _Kinds
+    of_code: _Kinds
+    memory: _Kinds
+    any: _Kinds
+
+
+@cache
+def _known() -> _RayErrors:
+    from ray import exceptions
+
+    return _RayErrors(
+        process=(
+            exceptions.RayActorError,  # ActorDiedError, and ActorUnavailableError: perhaps alive, but out of reach
+            exceptions.ActorPlacementGroupRemoved,
+            exceptions.ActorUnschedulableError,
+            exceptions.LocalRayletDiedError,
+            exceptions.NodeDiedError,
+            exceptions.OutOfMemoryError,  # Ray's memory monitor killed the process
+            exceptions.WorkerCrashedError,
+            exceptions.RuntimeEnvSetupError,
+        ),
+        room=(exceptions.ObjectStoreFullError, exceptions.OutOfDiskError),
+        of_code=(exceptions.RayTaskError,),
+        memory=(exceptions.OutOfMemoryError,),
+        any=(exceptions.RayError,),
+    )
+
+
+def _ray_errors() -> _RayErrors:
+    return _known() if "ray" in sys.modules else _RayErrors((), (), (), (), ())
 
 
 def classify(error: BaseException) -> LossScope:
-    """Return what is lost when a call of an actor ends in ``error``."""
-    if isinstance(error, _NO_ROOM) or isinstance(getattr(error, "cause", None), _NO_ROOM):
+    """Return what is lost when a call of a worker ends in ``error``."""
+    of_ray = _ray_errors()
+    if isinstance(error, of_ray.room) or isinstance(getattr(error, "cause", None), of_ray.room):
         return LossScope.ROOM  # the worker's failure to store its result arrives as a RayTaskError
-    if isinstance(error, exceptions.RayTaskError):
+    if isinstance(error, of_ray.of_code):
         return LossScope.CODE
-    if isinstance(error, _PROCESS_GONE):
-        return LossScope.PROCESS
-    if isinstance(error, exceptions.RayError):
+    if isinstance(error, (*of_ray.process, ConnectionError)):
+        return LossScope.PROCESS  # a ConnectionError: the worker is a process of ours (``WorkerDied``)
+    if isinstance(error, of_ray.any):
         return LossScope.RESULT  # ObjectLostError and its kin, a cancelled call
     return LossScope.CODE
 
 
 def ran_out_of_memory(error: BaseException) -> bool:
     """Return whether Ray's memory monitor killed the process."""
-    return isinstance(error, exceptions.OutOfMemoryError)
+    return isinstance(error, _ray_errors().memory)

@@ -25,7 +25,7 @@ from ...cluster.placement.model import (
     Refusal,
     Rendition,
 )
-from ...cluster.placement.rates import Rates, decode_stage, encode_stage, software_fps, start_rates
+from ...cluster.placement.rates import Rates, start_rates
 from ...cluster.probes.report import CodecCase, DeviceKind, Direction, Engine, MediaCodec
 from ...cluster.text_lines import wrapped
 from ...errors import NotEnoughMemory, Unsupported
@@ -84,14 +84,6 @@ def settled_demand(plan: Plan, job: str) -> Demand:
         return replace(demand, encoder=EncoderChoice.SOFTWARE)
     rendition = replace(demand.renditions[0], kind=plan.kind)
     return replace(demand, encoder=EncoderChoice.NVENC, renditions=(rendition,))
-
-
-def usual_fps(demand: Demand) -> float:
-    """Return the documented frames a second of one session in software on the reference core; 0 where none is known."""
-    rates, software = start_rates(), [EncoderKind(each.software) for each in demand.renditions]
-    stages = [decode_stage(demand, Engine.CPU), *map(encode_stage, demand.renditions, software)]
-    fps = [software_fps(rates, "", 1.0, stage) for stage in stages]
-    return 1 / sum(1 / each for each in fps) if all(fps) else 0.0
 
 
 def _encoder_choice(plan: Plan) -> EncoderChoice:

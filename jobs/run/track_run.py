@@ -12,6 +12,7 @@ from ...actors.device.work import Work
 from ...actors.segment.encoding import EncodedSegment, EncodeSegment
 from ...actors.tracks.audio import EncodedTrack
 from ...cluster.client.pool import Pool
+from ...cluster.placement.rates import usual_fps
 from ...errors import CodecfleetError, EncoderFailed, InputDamaged, SegmentFailed
 from ..board.board import Board
 from ..board.events import Finished, Lost, Run
@@ -28,7 +29,7 @@ from ..join.spool import SpooledSegment
 from ..join.video_track import JoinedTrack
 from ..journal.records import Encoded
 from ..journal.work import WorkPlace
-from ..plan.placing import settled_demand, usual_fps
+from ..plan.placing import settled_demand
 from ..plan.plan import Plan
 from ..report.channel import JobEvents
 from ..report.events import Progress, SegmentFinished, SegmentStarted, Warned

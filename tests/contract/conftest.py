@@ -3,19 +3,21 @@
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
+from functools import partial
 
 import pytest
 
-from codecfleet.cluster.client.connected_pool import leased_pool
+from codecfleet.cluster.client.connected_pool import ConnectedPool, leased_pool
 from codecfleet.cluster.client.pool import Pool
 from codecfleet.cluster.host.hosted_pool import HostedPool
 from codecfleet.cluster.placement.model.policy import Policy
+from codecfleet.cluster.process.process import WORKER, start_program
 from codecfleet.cluster.supervisor.core.core import Core
 from codecfleet.cluster.supervisor.runner.client import LocalClient
 from codecfleet.cluster.supervisor.runner.runner import SupervisorRunner
 from codecfleet.cluster.supervisor.state.messages import RayNode
 from codecfleet.cluster.supervisor.state.settings import SupervisorSettings
-from codecfleet.testing import FakeClusterBackend, FakeHosts, FaultyPool, LocalPool
+from codecfleet.testing import FakeClusterBackend, FakeHosts, FakeProcesses, FaultyPool, LocalPool
 
 MakePool = Callable[[int], Awaitable[Pool]]
 
@@ -27,10 +29,20 @@ def on_fake_workers(slots: int) -> Pool:
     settings = SupervisorSettings(idle_release_s=None)
     backend = FakeClusterBackend((RayNode(node="here", name="here", cores=slots, free_cores=slots),))
     shell = SupervisorRunner(backend, Core(settings, Policy(), 1, time.monotonic()), settings)
-    return LeasedPool(LocalClient(shell), slots, eager=True)
+    return LeasedPool(LocalClient(shell), slots, eager=slots)
 
 
-@pytest.fixture(params=["local", "faulty", "leased", "hosted", pytest.param("ray", marks=pytest.mark.ray)])
+@pytest.fixture(
+    params=[
+        "local",
+        "faulty",
+        "leased",
+        "hosted",
+        "own",
+        pytest.param("process", marks=pytest.mark.slow),
+        pytest.param("ray", marks=pytest.mark.ray),
+    ]
+)
 async def make_pool(request: pytest.FixtureRequest) -> AsyncIterator[MakePool]:
     """A factory of started pools with a given number of slots; they are closed after the test."""
     async with AsyncExitStack() as pools:
@@ -38,6 +50,9 @@ async def make_pool(request: pytest.FixtureRequest) -> AsyncIterator[MakePool]:
         async def make(slots: int) -> Pool:
             if request.param == "ray":
                 pool: Pool = leased_pool(request.getfixturevalue("private_ray"), slots)
+            elif request.param in {"own", "process"}:
+                start = FakeProcesses() if request.param == "own" else partial(start_program, WORKER)
+                pool = ConnectedPool(None, slots, start_process=start)
             elif request.param in {"leased", "hosted"}:
                 pool = on_fake_workers(slots)
                 if request.param == "hosted":

@@ -55,7 +55,7 @@ async def test_cancelled_work_that_does_not_end_costs_its_worker() -> None:
     settings = SupervisorSettings(idle_release_s=None)
     backend = FakeClusterBackend((RayNode(node="here", name="here", cores=1, free_cores=1),))
     shell = SupervisorRunner(backend, Core(settings, Policy(), 1, time.monotonic()), settings)
-    async with LeasedPool(LocalClient(shell), 1, eager=True, cancel_limit_s=1) as pool:
+    async with LeasedPool(LocalClient(shell), 1, eager=1, cancel_limit_s=1) as pool:
         (hung,) = backend.workers
         running = asyncio.create_task(pool.submit(works.StandStill(job="j", label="a", seconds=4)))
         while not await pool.progress("j"):  # noqa: ASYNC110 - progress is polled

@@ -99,3 +99,28 @@ class ClusterBackend(ABC):
     @abstractmethod
     def world_is_gone(self) -> str:
         """Return why nothing can run any more; "" while it can."""
+
+
+class UnsharedBackend(ClusterBackend):
+    """One machine that no other program uses: nothing outlives this process, and there is no other supervisor."""
+
+    async def find(self) -> tuple[FoundWorker, ...]:
+        """Return nothing: there was no earlier supervisor."""
+        return ()
+
+    async def sweep(self, in_use: frozenset[str]) -> None:
+        """Do nothing: nothing is reserved."""
+        del in_use
+
+    async def keep(self, key: str, value: bytes) -> None:
+        """Do nothing: there is no later supervisor."""
+        del key, value
+
+    async def kept(self, key: str) -> bytes | None:
+        """Return nothing: there was no earlier supervisor."""
+        del key
+        return None
+
+    async def newest_term(self) -> int:
+        """Return 0: there is no other supervisor."""
+        return 0

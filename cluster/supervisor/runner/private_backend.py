@@ -18,11 +18,12 @@ from ...probes.report.device_report import DeviceKind
 from ...survey.known_gpus import NO_GPUS, KnownGpus
 from ...worker.heartbeat import WorkerFacts
 from ..state.events import Reserve, Start
-from ..state.messages import FoundWorker, RayNode
+from ..state.messages import RayNode
+from .backend import UnsharedBackend
 from .ray_calls import ProbeNode, RayCalls, share_of_gpu
 
 
-class PrivateBackend(RayCalls):
+class PrivateBackend(UnsharedBackend, RayCalls):
     """Acts on a Ray that is ours alone.
 
     Args:
@@ -80,10 +81,6 @@ class PrivateBackend(RayCalls):
             self._known = await asyncio.to_thread(self._gpus, node["NodeID"]) if has_any else NO_GPUS
         return self._known
 
-    async def find(self) -> tuple[FoundWorker, ...]:
-        """Return nothing: a private Ray has no earlier supervisor."""
-        return ()
-
     async def probe(self, node: str, *, again: bool) -> Node:
         """Return what is known without a probe: workers have our codecs, and the tables have most GPUs."""
         seen = next(seen for seen in await self.look() if seen.node == node)
@@ -108,23 +105,6 @@ class PrivateBackend(RayCalls):
         actor = self._actors.pop(worker, None)
         if actor is not None:
             ray.kill(actor)
-
-    async def sweep(self, in_use: frozenset[str]) -> None:
-        """Do nothing: nothing is reserved."""
-        del in_use
-
-    async def keep(self, key: str, value: bytes) -> None:
-        """Do nothing: a private Ray has no later supervisor."""
-        del key, value
-
-    async def kept(self, key: str) -> bytes | None:
-        """Return nothing: a private Ray has no earlier supervisor."""
-        del key
-        return None
-
-    async def newest_term(self) -> int:
-        """Return 0: a private Ray has no other supervisor."""
-        return 0
 
     def world_is_gone(self) -> str:
         reason = "its node does not answer" if self._node_lost else self._why_ended()

@@ -6,11 +6,13 @@ import socket
 import threading
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from multiprocessing import Pipe
 from typing import Any
 
 from ...actors.device.interface import SessionCounts
 from ...actors.device.worker import WorkerCore
+from ...cluster.process.actor_calls import ActorMethod
 from ...cluster.worker.ray_worker import RayWorker
 from ...cluster.worker.second_process import Child
 from ...cluster.worker.second_program import serve
@@ -26,12 +28,26 @@ class FakeWorker:
         self._worker = RayWorker(slots, spawn_lone=in_thread)
         self._dead = asyncio.Event()
 
-    def __getattr__(self, name: str) -> "_Method":
-        return _Method(getattr(self._worker, name), self._dead)
+    def __getattr__(self, name: str) -> ActorMethod:
+        return ActorMethod(partial(self._run, getattr(self._worker, name)))
 
     def kill(self) -> None:
         """Die."""
         self._dead.set()
+
+    async def _run(self, method: Callable[..., Awaitable[Any]], *arguments: object) -> Any:
+        call = asyncio.ensure_future(method(*arguments))
+        death = asyncio.ensure_future(self._dead.wait())
+        try:
+            await asyncio.wait({call, death}, return_when=asyncio.FIRST_COMPLETED)
+            if not call.done():
+                from ray.exceptions import RayActorError  # noqa: PLC0415 - who tests without Ray need not have it
+
+                raise RayActorError
+            return call.result()
+        finally:
+            call.cancel()
+            death.cancel()
 
 
 def in_thread(slots: int) -> Child:
@@ -51,29 +67,3 @@ def in_thread(slots: int) -> Child:
 
     threading.Thread(target=run, name="codecfleet-lone", daemon=True).start()
     return Child(ours, kill, lambda: None)
-
-
-class _Method:
-    def __init__(self, call: Callable[..., Awaitable[Any]], dead: asyncio.Event) -> None:
-        self._call = call
-        self._dead = dead
-
-    def options(self, **_options: object) -> "_Method":
-        return self
-
-    def remote(self, *arguments: object) -> "asyncio.Task[Any]":
-        return asyncio.create_task(self._run(arguments))
-
-    async def _run(self, arguments: tuple[object, ...]) -> Any:
-        call = asyncio.ensure_future(self._call(*arguments))
-        death = asyncio.ensure_future(self._dead.wait())
-        try:
-            await asyncio.wait({call, death}, return_when=asyncio.FIRST_COMPLETED)
-            if not call.done():
-                from ray.exceptions import RayActorError  # noqa: PLC0415 - who tests without Ray need not have it
-
-                raise RayActorError
-            return call.result()
-        finally:
-            call.cancel()
-            death.cancel()

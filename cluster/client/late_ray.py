@@ -1,0 +1,80 @@
+"""A private Ray that starts only where more processes than the first pay."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Final
+
+from ...errors import FleetUnavailable
+from ..placement.model.demand import Demand
+from ..placement.rates import usual_fps
+from ..ray.embedded import Connection, connect
+
+START_S: Final = 5.0
+"""How long Ray and a worker on it take to start, beside work that needs the cores (docs/speed.md)."""
+
+
+def more_processes_pay(demand: Demand, first_slots: int) -> bool:
+    """Return whether a job's remaining work ends sooner with workers that come after ``START_S``.
+
+    With s of S slots at first and all from then on, W seconds of work of one slot end after
+    ``(W + (S - s) * START_S) / S``, which is less than ``W / s`` exactly where ``W / s > START_S``. Work of unknown
+    speed is taken to last.
+    """
+    if len(demand.segments) <= first_slots:
+        return False
+    fps = usual_fps(demand)
+    return fps == 0.0 or sum(demand.segments) / fps / first_slots > START_S
+
+
+class LateRay:
+    """This machine's private Ray, which may never start. Used from one event loop.
+
+    Args:
+        first_slots: how many slots there are without it.
+        reach: starts it.
+    """
+
+    def __init__(self, first_slots: int, reach: Callable[[], Awaitable[Connection]] = connect) -> None:
+        self.first_slots = first_slots
+        self._reach = reach
+        self._is_wanted = False
+        self._starting: asyncio.Future[Connection] | None = None
+        self._connection: Connection | None = None
+        self._refusal = ""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Return lines for a job's report."""
+        if self._refusal:
+            return (f"Ray did not start, so there was one worker process: {self._refusal}",)
+        return () if self._connection is None else self._connection.notes
+
+    def bounded(self, demand: Demand) -> Demand:
+        """Return a demand that fits the first process until one comes for which more of them pay."""
+        self._is_wanted = self._is_wanted or more_processes_pay(demand, self.first_slots)
+        if self._is_wanted:
+            return demand
+        return replace(demand, workers_max=min(self.first_slots, demand.workers_max or self.first_slots))
+
+    async def start(self) -> Connection:
+        """Start it; another call waits for the same start.
+
+        Raises:
+            FleetUnavailable: it does not start.
+        """
+        if self._starting is None:
+            self._starting = asyncio.ensure_future(self._reach())
+        try:
+            self._connection = await asyncio.shield(self._starting)
+        except FleetUnavailable as error:
+            self._refusal = error.message
+            raise
+        return self._connection
+
+    async def close(self) -> None:
+        """End it, also in the middle of its start. Idempotent."""
+        if self._starting is not None:
+            self._starting.cancel()
+            await asyncio.gather(self._starting, return_exceptions=True)
+        if self._connection is not None:
+            await self._connection.close()
