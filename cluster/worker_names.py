@@ -1,5 +1,10 @@
 """What names say: a worker is ``NODE/ENGINE#NUMBER:EPOCH``, its station is that without the epoch."""
 
+from typing import Final
+
+CONTROL: Final = "control"
+"""The concurrency group of all of a worker's calls but work: its own thread and event loop always answer."""
+
 
 def node_of(station: str) -> str:
     """Return the node's id in a station's."""

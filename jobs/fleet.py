@@ -101,6 +101,8 @@ class Fleet:
         async with self._jobs_at_once:
             if self._pool is None:
                 raise UsageError("the fleet was closed")
+            # Workers become ready beside the loading of what plans, and the planning.
+            self._pool.prepare()
             from .run.job_run import JobRun
 
             return await JobRun(name, spec, self._pool, channel, keeps_if_cancelled).run()

@@ -2,20 +2,20 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
-from av.video.frame import VideoFrame
-from numpy.typing import NDArray
-
-from ..decode.decoding import PictureDecoder
-from ..encode.settings import Codec, EncoderSettings
-
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    import numpy as np
+    from av.video.frame import VideoFrame
+    from numpy.typing import NDArray
+
+    from ..decode.decoding import PictureDecoder
     from ..decode.nvdec_options import NvdecOptions
     from ..encode.session import EncoderSession
+    from ..encode.settings import Codec, EncoderSettings
     from ..settle.nvenc import EncoderCapabilities
     from ..surfaces.conversion import Conversion
     from ..surfaces.device_frame import DevicePicture, TimedPicture
@@ -43,15 +43,15 @@ class PictureMover(ABC):
     """Moves pictures from the host to a device and back, exactly. Used by one thread at a time."""
 
     @abstractmethod
-    def to_device(self, picture: VideoFrame) -> "DevicePicture":
+    def to_device(self, picture: "VideoFrame") -> "DevicePicture":
         """Copy a software picture to the device; ``EngineUnfit`` if no surface holds it, else ``DeviceError``."""
 
     @abstractmethod
-    def to_host(self, picture: "DevicePicture") -> VideoFrame:
+    def to_host(self, picture: "DevicePicture") -> "VideoFrame":
         """Return a picture as software would have decoded it; ``DeviceError`` if the copy failed."""
 
     @abstractmethod
-    def fetch(self, address: int, size_bytes: int) -> NDArray[np.uint8]:
+    def fetch(self, address: int, size_bytes: int) -> "NDArray[np.uint8]":
         """Return a copy of device memory; ``DeviceError`` if the copy failed."""
 
     @abstractmethod
@@ -82,11 +82,11 @@ class WorkerDevice(ABC):
     ``non_blocking_pictures`` does not.
     """
 
-    pictures: PictureDecoder[VideoFrame]
+    pictures: "PictureDecoder[VideoFrame]"
     surfaces: "PictureDecoder[DevicePicture]"
 
     @abstractmethod
-    def non_blocking_pictures(self) -> AbstractContextManager[PictureDecoder[VideoFrame]]:
+    def non_blocking_pictures(self) -> "AbstractContextManager[PictureDecoder[VideoFrame]]":
         """Provide a decoder into host memory that raises ``EngineBusy`` if too many sessions open before its own."""
 
     @abstractmethod
@@ -104,7 +104,7 @@ class WorkerDevice(ABC):
         """Return its sessions, without waiting."""
 
     @abstractmethod
-    def encoder_capabilities(self, codec: Codec) -> "EncoderCapabilities":
+    def encoder_capabilities(self, codec: "Codec") -> "EncoderCapabilities":
         """Return what its encoder can do; ``EngineUnfit`` if it has none for the codec, else ``DeviceError``."""
 
     @abstractmethod
@@ -117,7 +117,7 @@ class WorkerDevice(ABC):
 
     @abstractmethod
     def open_encoder(
-        self, settings: EncoderSettings, *, from_host: bool
+        self, settings: "EncoderSettings", *, from_host: bool
     ) -> "EncoderSession[VideoFrame | TimedPicture]":
         """Open an encoder for pictures of the host or the device; ``EngineUnfit`` or ``DeviceError`` if none opens."""
 

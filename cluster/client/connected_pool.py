@@ -19,17 +19,17 @@ from ..placement.model.demand import Demand
 from ..placement.model.policy import Policy
 from ..placement.model.preview import PlacementPreview
 from ..process.process import StartedProcess
-from ..ray.embedded import Connection, connect
+from ..ray.object_store import store_bytes
 from ..supervisor.runner import ClusterBackend
 from ..supervisor.state.messages import RayNode
 from ..supervisor.state.settings import SupervisorSettings, policy_from, settings_from
 from ..supervisor.state.stations import CORES_PER_PROCESS
-from ..survey.known_gpus import known_gpus
 from .client_name import ClientName
 from .late_ray import LateRay
 from .pool import Pool
 
 if TYPE_CHECKING:
+    from ..ray.embedded import Connection
     from .leased_pool import LeasedPool
 
 
@@ -98,10 +98,15 @@ class ConnectedPool(Pool):
 
     async def _opened(self) -> "tuple[Connection | LateRay, LeasedPool]":
         if self._start_process is not None:
-            late = LateRay(min(CORES_PER_PROCESS, self._asked_slots or machine.cores()))
+            late = LateRay(min(CORES_PER_PROCESS, self._asked_slots or machine.cores()), self._connect)
             return late, machine_pool(late, self._asked_slots, self._start_process)
-        connection = await connect(self._address)
+        connection = await self._connect()
         return connection, leased_pool(connection, self._asked_slots, dlas=self._dlas, name=self._name)
+
+    async def _connect(self) -> "Connection":
+        from ..ray.embedded import connect  # noqa: PLC0415 - this machine may do without Ray
+
+        return await connect(self._address)
 
     def slots_for(self, job: str) -> int:
         return 0 if self._pool is None else self._pool.slots_for(job)
@@ -171,7 +176,7 @@ PRIVATE = SupervisorSettings(idle_release_s=None, device_wait_s=5.0)
 
 
 def leased_pool(
-    connection: Connection, slots: int | None, *, dlas: int = 0, name: ClientName | None = None
+    connection: "Connection", slots: int | None, *, dlas: int = 0, name: ClientName | None = None
 ) -> "LeasedPool":
     """Return a pool on an open connection, which must outlive it.
 
@@ -198,8 +203,7 @@ def machine_pool(late: LateRay, slots: int | None, start_process: Callable[[], S
 
     ``slots`` are the pieces of work at a time; None means one per core.
     """
-    from ..ray.private_ray import store_bytes  # noqa: PLC0415 - as above
-    from ..supervisor.runner.machine_backend import HERE, MachineBackend  # noqa: PLC0415
+    from ..supervisor.runner.machine_backend import HERE, MachineBackend  # noqa: PLC0415 - as above
 
     async def on_ray() -> ClusterBackend:
         return _private_backend(await late.start(), slots, 0)
@@ -215,8 +219,9 @@ def machine_pool(late: LateRay, slots: int | None, start_process: Callable[[], S
     return _pool_here(MachineBackend(node, start_process, on_ray), slots, eager=late.first_slots)
 
 
-def _private_backend(connection: Connection, slots: int | None, dlas: int) -> ClusterBackend:
+def _private_backend(connection: "Connection", slots: int | None, dlas: int) -> ClusterBackend:
     from ..supervisor.runner.private_backend import PrivateBackend  # noqa: PLC0415 - as above
+    from ..survey.known_gpus import known_gpus  # noqa: PLC0415
     from ..survey.ray_probe import probe_ray_node  # noqa: PLC0415
 
     return PrivateBackend(slots, connection.why_ended, probe_ray_node, known_gpus, dlas)

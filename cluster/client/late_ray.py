@@ -1,13 +1,17 @@
 """A private Ray that starts only where more processes than the first pay."""
 
-from collections.abc import Awaitable, Callable
+import asyncio
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ...errors import FleetUnavailable
 from ..placement.model.demand import Demand
 from ..placement.rates import usual_fps
-from ..ray.embedded import Connection, connect
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from ..ray.embedded import Connection
 
 START_S: Final = 5.0
 """How long Ray and a worker on it take to start, beside work that needs the cores (docs/speed.md)."""
@@ -34,7 +38,7 @@ class LateRay:
         reach: starts it.
     """
 
-    def __init__(self, first_slots: int, reach: Callable[[], Awaitable[Connection]] = connect) -> None:
+    def __init__(self, first_slots: int, reach: "Callable[[], Awaitable[Connection]]") -> None:
         self.first_slots = first_slots
         self._reach = reach
         self._is_wanted = False
@@ -56,7 +60,7 @@ class LateRay:
             return demand
         return replace(demand, workers_max=min(self.first_slots, demand.workers_max or self.first_slots))
 
-    async def start(self) -> Connection:
+    async def start(self) -> "Connection":
         """Start it; another call waits for the same start.
 
         Raises:

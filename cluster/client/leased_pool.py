@@ -35,7 +35,7 @@ from ..supervisor.runner.client import SupervisorClient
 from ..supervisor.state.messages import ClientReport, Grants, JobReport
 from ..worker.blobs import BlobCache
 from ..worker.outcome import Outcome
-from ..worker.ray_worker import CONTROL
+from ..worker_names import CONTROL
 from .client_name import ClientName
 from .fault_reports import FaultReports
 from .known_workers import AFTER_A_DEATH, KnownWorkers

@@ -5,8 +5,8 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Any, Final
 
+from ..device_values import device_condition
 from ..grouping import counted, equal_groups
-from ..probes.node.device_values import device_condition
 from ..probes.node.report import DeviceTrials, NodeReport, SilentNode, to_json
 from ..probes.report.absence import Maybe, Unavailable, known
 from ..probes.report.device_report import DeviceReport, MigProfile, MigReport

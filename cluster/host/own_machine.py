@@ -3,7 +3,7 @@
 from .. import machine
 from ..placement.model.inventory import Inventory, processor_of
 from ..probes.nvml import can_load_nvml
-from ..ray.private_ray import store_bytes
+from ..ray.object_store import store_bytes
 
 
 def sole_processor() -> Inventory | None:

@@ -17,11 +17,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from ...actors.segment.encoding import EncodeSegment
 from ..parent_death import end_with
 from ..worker.ray_worker import RayWorker
 from .calls import outcome_of, send_answer
 from .wire import Channel, Message, MessageKind
 
+USUAL_WORK: Final = EncodeSegment
+"""What most work is: it is loaded while the job is planned."""
 NICENESS: Final = 15
 """As Ray's workers: whoever hands out their work, and the user, come before them."""
 _KILLED_FIRST: Final = "1000"

@@ -27,6 +27,7 @@ from ..probes.gpus.visible_device import CUDA_VARIABLE, open_nvml, shown_gpus
 from . import orphan_reaper, ray_internals
 from .listening import listening_addresses
 from .liveness import Liveness
+from .object_store import store_bytes
 from .orphan_reaper import end_processes_in, processes_in
 from .ray_directory import make_directory, sweep
 from .ray_environment import environment, plain_names, private_variables, unreadable_settings
@@ -36,9 +37,6 @@ from .start_watch import StartWatch
 
 NAMESPACE = "codecfleet"
 
-_STORE_MAX_BYTES = 512 << 20
-_STORE_MIN_BYTES = 80 << 20  # Ray refuses less than 75 MiB
-_SHARED_MEMORY_FLOOR_BYTES = 128 << 20
 _PRESTART_CORES_MAX = 4
 
 
@@ -192,19 +190,3 @@ def _slices_for_ray() -> str | None:
         return shown_gpus(nvml, os.environ).for_ray
     finally:
         nvml.nvmlShutdown()
-
-
-def store_bytes() -> int:
-    """Return the size of the object store of a private Ray that is started now."""
-    return _store_bytes(machine.memory_bytes(), machine.shared_memory_free_bytes())
-
-
-def _store_bytes(memory_bytes: int, shared_memory_free_bytes: int) -> int:
-    """Return the size of the object store: an eighth of the memory, 512 MiB at most.
-
-    It fits into shared memory unless that is tiny (64 MiB in a plain container): then Ray maps a file instead.
-    """
-    wanted = min(_STORE_MAX_BYTES, memory_bytes // 8)
-    if shared_memory_free_bytes >= _SHARED_MEMORY_FLOOR_BYTES:
-        wanted = min(wanted, shared_memory_free_bytes * 3 // 4)
-    return max(wanted, _STORE_MIN_BYTES)

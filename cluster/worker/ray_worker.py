@@ -12,14 +12,13 @@ import threading
 import time
 from functools import partial
 from itertools import chain
+from typing import TYPE_CHECKING
 
 from ...actors.device.work import UNCONSTRAINED, Constraints
 from ...actors.device.worker import WorkerCore
 from ...actors.media.kept_sources import KEPT
-from ...actors.nvidia.gpu import Gpu
 from ...actors.watchdog import process_watch
 from ...errors import Cancelled, CodecfleetError
-from ..probes.gpus.visible_device import TakenDevice, narrow, open_nvml
 from ..ray.sigterm import sigterm_kills
 from .blobs import unpack
 from .heartbeat import Heartbeat, WorkerFacts, recycle
@@ -29,12 +28,13 @@ from .outcome import Outcome, failed, located, unreadable
 from .second_process import Pace, SecondProcess, Spawn, spawned
 from .second_program import CPU, DLA, GPU, SECOND, keep_to_dla
 
+if TYPE_CHECKING:
+    from ...actors.nvidia.gpu import Gpu
+
 FENCED_CODE = 75
 """The exit code of a worker that fenced itself: EX_TEMPFAIL."""
 ANSWER_S = 0.5
 """How long a process that ends itself waits for its last answer to arrive."""
-CONTROL = "control"
-"""The concurrency group of all calls but work: its own thread and event loop always answer."""
 
 
 class RayWorker:
@@ -72,20 +72,19 @@ class RayWorker:
         self._slots = slots
         self._cores = cores
         self._newest = NewestTerm(term)
-        taken = _take_device(part, avoided, counts_slices=counts_slices) if takes_gpu else TakenDevice("")
-        self._taken = taken
+        self._identity, self._trouble = ("", "")
+        if takes_gpu:
+            self._identity, self._trouble = _take_device(part, avoided, counts_slices=counts_slices)
         self._began_s = time.monotonic()
         # Without a slice of that number, or with trouble, the supervisor gives the worker no work.
-        self._gpu = gpu = Gpu() if taken.identity and not taken.trouble else None
-        if gpu is not None:
-            gpu.warm_up()
+        self._gpu = gpu = _warming_gpu() if self._identity and not self._trouble else None
         if dla is not None:
             keep_to_dla(dla)
         self._core = WorkerCore(slots, gpu)
         self._second = SecondProcess(slots, _end_with_it, _say, partial(spawned, SECOND))
         role = f"{DLA}{dla}" if dla is not None else CPU if gpu is None else GPU
         self._lone = LoneRuns(
-            "" if gpu is None else taken.identity, spawn_lone or partial(spawned, role), self._core.was_cancelled
+            "" if gpu is None else self._identity, spawn_lone or partial(spawned, role), self._core.was_cancelled
         )
         self._pace = Pace(self._began_s)
         self._here = 0
@@ -185,7 +184,7 @@ class RayWorker:
         """Return this process's identity; the answer shows that our code is importable in it."""
         self._newest.admit(term)
         self._renewed_s = time.monotonic()
-        return WorkerFacts(os.getpid(), self._slots, self._taken.identity, self._cores, self._taken.trouble)
+        return WorkerFacts(os.getpid(), self._slots, self._identity, self._cores, self._trouble)
 
     async def heartbeat(self, term: int = 0) -> Heartbeat:
         """Return its state. The caller owns this worker, so the call renews it."""
@@ -231,12 +230,24 @@ class RayWorker:
         os._exit(FENCED_CODE)
 
 
-def _take_device(part: int, avoided: tuple[str, ...], *, counts_slices: bool) -> TakenDevice:
-    """Narrow this process to Ray's GPU before NVIDIA's packages are imported."""
+def _take_device(part: int, avoided: tuple[str, ...], *, counts_slices: bool) -> tuple[str, str]:
+    """Narrow this process to Ray's GPU before NVIDIA's packages are imported; return its identity, and any trouble."""
     import ray
 
+    from ..probes.gpus.visible_device import narrow, open_nvml
+
     given = ray.get_runtime_context().get_accelerator_ids().get("GPU", [])
-    return narrow(given, os.environ, open_nvml(), part=part, counts_slices=counts_slices, avoided=avoided)
+    taken = narrow(given, os.environ, open_nvml(), part=part, counts_slices=counts_slices, avoided=avoided)
+    return taken.identity, taken.trouble
+
+
+def _warming_gpu() -> "Gpu":
+    """Return this process's GPU, which is being opened; without one, nothing of NVIDIA's is loaded."""
+    from ...actors.nvidia.gpu import Gpu
+
+    gpu = Gpu()
+    gpu.warm_up()
+    return gpu
 
 
 def _say(why: str) -> None:

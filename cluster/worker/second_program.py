@@ -15,19 +15,20 @@ from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from multiprocessing.connection import Connection
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ...actors.device.interface import SessionCounts
 from ...actors.device.worker import WorkerCore
 from ...actors.media.kept_sources import KEPT
-from ...actors.nvidia.gpu import Gpu, open_gpu
 from ...actors.watchdog import process_watch
 from ...errors import CodecfleetError, DeviceError, WorkError
 from ..parent_death import end_with
-from ..probes.gpus.visible_device import show_the_gpu
 from .blobs import unpack
 from .outcome import Outcome, failed, packed, unreadable
 from .second_process import Cancel, CancelAll, Cannot, Ready, RunEnded, RunWork, SecondState, StateReport
+
+if TYPE_CHECKING:
+    from ...actors.nvidia.gpu import Gpu
 
 _REPORT: Final = "Please report it, with the input and the options."
 SAY_S: Final = 0.25
@@ -140,7 +141,7 @@ def main(descriptor: str, slots: str, first: str, role: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process handles it
     code = 1
     try:
-        gpu = Gpu(partial(open_gpu, is_second=True)) if role in (SECOND, GPU) else None
+        gpu = _gpu_of_another() if role in (SECOND, GPU) else None
         if role.startswith(DLA):
             keep_to_dla(int(role.removeprefix(DLA)))
         core = WorkerCore(int(slots), gpu)
@@ -155,9 +156,16 @@ def main(descriptor: str, slots: str, first: str, role: str) -> None:
     os._exit(code)
 
 
+def _gpu_of_another() -> "Gpu":
+    from ...actors.nvidia.gpu import Gpu, open_gpu
+
+    return Gpu(partial(open_gpu, is_second=True))
+
+
 def keep_to_dla(dla: int) -> None:
     """Run networks on this DLA alone; its GPU is shown, since cuDLA works in a context on it."""
     from ...actors.dla.inference import warm_networks
+    from ..probes.gpus.visible_device import show_the_gpu
 
     show_the_gpu(os.environ)
     warm_networks().keep_to(dla)

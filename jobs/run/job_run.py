@@ -121,8 +121,6 @@ class JobRun:
     async def _run(self) -> Report:
         spec = self._spec
         self._stamp = await in_thread(SourceStamp.of, spec.source)
-        # Workers become ready beside the planning; whatever is wrong with the request is refused without them.
-        self._pool.prepare()
         software = await self._events.timed("plan", in_thread(plan_transcode, spec))
         if (refusal := await in_thread(self._refusal, software, encoder=False)) is not None:
             raise refusal

@@ -15,7 +15,8 @@ from ...probes.report.absence import Maybe
 from ...ray.ray_words import first_line
 from ...survey.health_agent import HealthAgent
 from ...worker.heartbeat import Heartbeat, WorkerFacts
-from ...worker.ray_worker import CONTROL, RayWorker
+from ...worker.ray_worker import RayWorker
+from ...worker_names import CONTROL
 from ..state.events import Start
 from .backend import ClusterBackend
 

@@ -4,9 +4,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from ...device_values import Said, health_values, licence_values
 from ...placement.model.inventory import Device
 from ...probes.gpus.live_health import VgpuLoad
-from ...probes.node.device_values import Said, health_values, licence_values
 from ...probes.report.engines import Engine
 from ..state.conditions import Condition, use_of
 from ..state.nodes import NodeBook

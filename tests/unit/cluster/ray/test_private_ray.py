@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from codecfleet.cluster.ray import orphan_reaper, private_ray
+from codecfleet.cluster.ray import object_store, orphan_reaper, private_ray
 from codecfleet.cluster.ray.listening import listening_addresses
 from codecfleet.errors import FleetUnavailable
 
@@ -30,7 +30,7 @@ MIB = 1 << 20
 )
 def test_the_store_is_modest(memory_mib: int, shared_mib: int, store_mib: int) -> None:
     """The object store takes an eighth of the memory, 512 MiB at most, and fits into shared memory."""
-    assert private_ray._store_bytes(memory_mib * MIB, shared_mib * MIB) == store_mib * MIB
+    assert object_store._store_bytes(memory_mib * MIB, shared_mib * MIB) == store_mib * MIB
 
 
 def hire(directory: Path) -> "subprocess.Popen[bytes]":

@@ -1,11 +1,13 @@
 """A device's condition as plain values for JSON documents: what is unknown is None, and its reason is kept."""
 
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..report.absence import Absence, Maybe, Unavailable
-from ..report.device_report import DeviceReport, Health, why_unplaceable
-from ..vgpu.licence import Licence, licence_of
-from .report import NodeReport
+from .probes.report.absence import Absence, Maybe, Unavailable
+from .probes.report.device_report import DeviceReport, Health, why_unplaceable
+from .probes.vgpu.licence import Licence, licence_of
+
+if TYPE_CHECKING:
+    from .probes.node.report import NodeReport
 
 T = TypeVar("T")
 _NO_GUEST = Unavailable(Absence.DOES_NOT_APPLY, "this machine is not a vGPU guest")
@@ -47,7 +49,7 @@ def licence_values(said: Said, licence: Maybe[Licence]) -> dict[str, Any]:
     }
 
 
-def device_condition(gpu: DeviceReport, report: NodeReport) -> dict[str, Any]:
+def device_condition(gpu: DeviceReport, report: "NodeReport") -> dict[str, Any]:
     """Return how a GPU was when its machine was probed, all programs' use together.
 
     ``unplaceable`` says why no work may go to it, "" where it may.

@@ -1,0 +1,26 @@
+"""The size of a private Ray's object store, known before there is a Ray."""
+
+from typing import Final
+
+from .. import machine
+
+_STORE_MAX_BYTES: Final = 512 << 20
+_STORE_MIN_BYTES: Final = 80 << 20
+"""Ray refuses less than 75 MiB."""
+_SHARED_MEMORY_FLOOR_BYTES: Final = 128 << 20
+
+
+def store_bytes() -> int:
+    """Return the size of the object store of a private Ray that is started now."""
+    return _store_bytes(machine.memory_bytes(), machine.shared_memory_free_bytes())
+
+
+def _store_bytes(memory_bytes: int, shared_memory_free_bytes: int) -> int:
+    """Return the size of the object store: an eighth of the memory, 512 MiB at most.
+
+    It fits into shared memory unless that is tiny (64 MiB in a plain container): then Ray maps a file instead.
+    """
+    wanted = min(_STORE_MAX_BYTES, memory_bytes // 8)
+    if shared_memory_free_bytes >= _SHARED_MEMORY_FLOOR_BYTES:
+        wanted = min(wanted, shared_memory_free_bytes * 3 // 4)
+    return max(wanted, _STORE_MIN_BYTES)
