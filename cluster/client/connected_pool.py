@@ -23,7 +23,7 @@ from ..ray.object_store import store_bytes
 from ..supervisor.runner import ClusterBackend
 from ..supervisor.state.messages import RayNode
 from ..supervisor.state.settings import SupervisorSettings, policy_from, settings_from
-from ..supervisor.state.stations import CORES_PER_PROCESS
+from ..supervisor.state.stations import slots_of_processes
 from .client_name import ClientName
 from .late_ray import LateRay
 from .pool import Pool
@@ -98,7 +98,8 @@ class ConnectedPool(Pool):
 
     async def _opened(self) -> "tuple[Connection | LateRay, LeasedPool]":
         if self._start_process is not None:
-            late = LateRay(min(CORES_PER_PROCESS, self._asked_slots or machine.cores()), self._connect)
+            first_slots = slots_of_processes(max(1, self._asked_slots or machine.cores()))[0]
+            late = LateRay(first_slots, self._connect)
             return late, machine_pool(late, self._asked_slots, self._start_process)
         connection = await self._connect()
         return connection, leased_pool(connection, self._asked_slots, dlas=self._dlas, name=self._name)

@@ -247,15 +247,14 @@ def has_device(station: str) -> bool:
     return station.rpartition("/")[2].startswith((_GPU, _DLA))
 
 
-def _processor_stations(device: Device) -> list[Station]:
-    cores = sum(device.engines.values())
+def slots_of_processes(cores: int) -> list[int]:
+    """Return the slots of each process that serves so many cores, the first one's first."""
     count = -(-cores // CORES_PER_PROCESS)
+    return [cores // count + (number < cores % count) for number in range(count)]
+
+
+def _processor_stations(device: Device) -> list[Station]:
     return [
-        Station(
-            station=f"{device.node}/cpu#{number}",
-            node=device.node,
-            kind=DeviceKind.CPU,
-            slots=cores // count + (number < cores % count),
-        )
-        for number in range(count)
+        Station(station=f"{device.node}/cpu#{number}", node=device.node, kind=DeviceKind.CPU, slots=slots)
+        for number, slots in enumerate(slots_of_processes(sum(device.engines.values())))
     ]

@@ -3,7 +3,6 @@
 import asyncio
 import socket
 from contextlib import suppress
-from functools import partial
 
 from ...cluster.process.process import StartedProcess
 from ...cluster.process.wire import Channel
@@ -37,9 +36,17 @@ class FakeProcesses:
 
 
 async def _serve(end: socket.socket) -> None:
-    channel = Channel(end)
+    channel, workers = Channel(end), list[RayWorker]()
+
+    def make(slots: int, *, cores: int) -> RayWorker:
+        workers.append(RayWorker(slots, cores=cores, spawn_lone=in_thread))
+        return workers[-1]
+
     try:
         with suppress(asyncio.CancelledError):
-            await WorkerServer(channel, partial(RayWorker, spawn_lone=in_thread)).run()
+            await WorkerServer(channel, make).run()
     finally:
         channel.close()
+        # Its threads, which a process would take with it.
+        for worker in workers:
+            await worker.abandon_others(frozenset())

@@ -1,0 +1,127 @@
+"""When a private Ray starts beside the first worker, and what is said where it does not."""
+
+import asyncio
+from dataclasses import replace
+from typing import TYPE_CHECKING, cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from codecfleet.cluster.client.late_ray import START_S, LateRay, more_processes_pay
+from codecfleet.cluster.placement.model.demand import Demand, plain_demand
+from codecfleet.cluster.placement.rates import usual_fps
+from codecfleet.errors import FleetUnavailable
+
+if TYPE_CHECKING:
+    from codecfleet.cluster.ray.embedded import Connection
+
+FIRST = 8
+
+
+def demand(segments: int, segment_s: float) -> Demand:
+    """Return a demand whose every segment takes one slot about ``segment_s``."""
+    plain = plain_demand("j", 1)
+    return replace(plain, segments=(max(1, round(segment_s * usual_fps(plain))),) * segments)
+
+
+@pytest.mark.parametrize(
+    ("segments", "segment_s", "pays"),
+    [
+        (1, 1000, False),  # one process has slots enough for it
+        (FIRST, 1000, False),
+        (FIRST + 1, START_S, True),
+        (30, 0.5, False),  # it ends while Ray would start
+        (100, 0.5, True),
+    ],
+)
+def test_more_processes_pay_for_long_work_in_many_segments(segments: int, segment_s: float, *, pays: bool) -> None:
+    """Neither few segments nor little work are worth a Ray."""
+    assert more_processes_pay(demand(segments, segment_s), FIRST) is pays
+
+
+def test_work_of_unknown_speed_is_taken_to_last() -> None:
+    """An encoder that no table lists is no reason to stay on one process."""
+    known = demand(FIRST + 1, 0.01)
+    unknown = replace(known, renditions=(replace(known.renditions[0], software="libnothing"),))
+    assert (more_processes_pay(known, FIRST), more_processes_pay(unknown, FIRST)) == (False, True)
+
+
+@given(st.integers(1, 2000), st.floats(0.01, 1000), st.integers(1, FIRST), st.integers(0, 64))
+def test_it_pays_exactly_where_the_work_ends_sooner(segments: int, segment_s: float, first: int, more: int) -> None:
+    """The rule is the comparison of both ends, for any number of slots that come later."""
+    work = demand(segments, segment_s)
+    work_s = sum(work.segments) / usual_fps(work)
+    alone_s, together_s = work_s / first, (work_s + more * START_S) / (first + more)
+    assert more_processes_pay(work, first) is (segments > first and work_s / first > START_S)
+    if more and abs(alone_s - together_s) > 1e-9:
+        assert (together_s < alone_s) is (work_s / first > START_S)
+
+
+async def never() -> "Connection":
+    """Start for ever."""
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
+def test_once_it_pays_no_demand_is_bounded() -> None:
+    """Until then jobs keep to the first process; what remains of a long one at its end has all slots."""
+    late = LateRay(FIRST, never)
+    small, large = demand(4, 1), demand(100, 60)
+    assert late.bounded(small).workers_max == FIRST
+    assert late.bounded(replace(small, workers_max=3)).workers_max == 3
+    assert late.bounded(large) == large
+    assert late.bounded(small) == small
+
+
+async def test_a_refused_start_is_noted() -> None:
+    """The report says why there was one process; every caller hears of the one start."""
+    starts = 0
+
+    async def refused() -> "Connection":
+        nonlocal starts
+        starts += 1
+        raise FleetUnavailable("no place for its files", "Free some.")
+
+    late = LateRay(FIRST, refused)
+    assert late.notes == ()
+    for _ in range(2):
+        with pytest.raises(FleetUnavailable):
+            await late.start()
+    assert (starts, late.notes) == (
+        1,
+        ("Ray did not start, so there was one worker process: no place for its files",),
+    )
+    await late.close()
+
+
+async def test_closed_while_it_starts() -> None:
+    """The start is given up, and whoever waits for it learns that; closing again does nothing."""
+    late = LateRay(FIRST, never)
+    starting = asyncio.create_task(late.start())
+    await asyncio.sleep(0)
+    await late.close()
+    await late.close()
+    assert isinstance((await asyncio.gather(starting, return_exceptions=True))[0], asyncio.CancelledError)
+
+
+async def test_closed_with_its_connection() -> None:
+    """A Ray that was started ends with the fleet, and its notes are the report's."""
+
+    class FakeConnection:
+        notes = ("it is a fake",)
+        closed = 0
+
+        async def close(self) -> None:
+            self.closed += 1
+
+    connection = FakeConnection()
+
+    async def started() -> "Connection":
+        return cast("Connection", connection)
+
+    late = LateRay(FIRST, started)
+    await late.start()
+    assert late.notes == connection.notes
+    await late.close()
+    assert connection.closed == 1
