@@ -22,9 +22,9 @@ JOBS_AT_ONCE = 4
 
 
 class Fleet:
-    """Workers to run jobs on: an embedded Ray of one's own, or a cluster.
+    """Workers to run jobs on: this machine's, or a cluster's.
 
-    Without ``address`` (and without ``RAY_ADDRESS``) a private Ray is started on this machine, and stopped again;
+    Without ``address`` (and without ``RAY_ADDRESS``) workers start on this machine, and a private Ray where it pays;
     inside an existing Ray driver, worker or job, that connection is used and left as it is.
 
     Args:

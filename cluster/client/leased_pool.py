@@ -70,7 +70,7 @@ class LeasedPool(Pool):
     Args:
         supervisor: opened and closed by the pool.
         workers_max: pieces of work of one job at a time; None means as many as granted.
-        eager: for so many pieces of work get workers at once, and keep them; 0 gets them with the first job.
+        eager: the pieces of work for which to get workers at once, and keep them; 0 gets them with the first job.
         notes: lines for every job's report.
         cancel_limit_s: how long cancelled work may take to end before its worker counts as hung, in whole seconds in
             which this process is awake.

@@ -1,4 +1,4 @@
-"""Calls of workers that are no actors of Ray's, in its words."""
+"""Calls of workers that are not Ray's actors, in the words of those that are."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -16,7 +16,7 @@ class ActorMethod:
         return self
 
     def remote(self, *arguments: object) -> "asyncio.Task[Any]":
-        """Begin the call; nobody need await it."""
+        """Begin the call; it need not be awaited."""
         task = asyncio.create_task(self._call(*arguments))
         task.add_done_callback(_consume)
         return task

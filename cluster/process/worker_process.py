@@ -27,7 +27,7 @@ class WorkerProcess:
         return ActorMethod(lambda *arguments: self._ask(method, arguments))
 
     async def begin(self, slots: int, cores: int) -> WorkerFacts:
-        """Have it work, with so many slots and cores; the answer shows that our code is importable in it.
+        """Have it work, with these numbers of slots and cores; the answer shows that our code is importable in it.
 
         Raises:
             WorkerDied: it ended before.

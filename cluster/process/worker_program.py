@@ -14,19 +14,19 @@ import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
-from ...actors.segment.encoding import EncodeSegment
 from ..parent_death import end_with
 from ..worker.ray_worker import RayWorker
 from .calls import outcome_of, send_answer
 from .wire import Channel, Message, MessageKind
 
-USUAL_WORK: Final = EncodeSegment
-"""What most work is: it is loaded while the job is planned."""
-NICENESS: Final = 15
-"""As Ray's workers: whoever hands out their work, and the user, come before them."""
+_USUAL_WORK: Final = "codecfleet.actors.segment.encoding"
+"""What most work is."""
+_NICENESS: Final = 15
+"""As Ray's workers: what hands out their work, and what the user does, comes first."""
 _KILLED_FIRST: Final = "1000"
 """The kernel's OOM killer takes a worker before the process that can replace it; as Ray's workers."""
 
@@ -70,8 +70,9 @@ def main() -> None:
     end_with(starter)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the user's process handles it
     sys.argv[:] = program
-    os.nice(NICENESS)
-    with suppress(OSError):  # where /proc is not there, nobody is preferred
+    import_module(_USUAL_WORK)  # the job is being planned meanwhile
+    os.nice(_NICENESS)
+    with suppress(OSError):  # without /proc none is preferred
         Path("/proc/self/oom_score_adj").write_text(_KILLED_FIRST, encoding="ascii")
     code = 1
     try:

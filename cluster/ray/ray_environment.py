@@ -121,5 +121,5 @@ def named_cluster(address: str | None) -> str | None:
 
 
 def may_begin_without_ray(address: str | None) -> bool:
-    """Return whether work may run here while there is no Ray: no cluster is named, and nobody wants Ray first."""
+    """Return whether work may run here while there is no Ray: no cluster is named, nor Ray asked for first."""
     return named_cluster(address) is None and os.environ.get(ORDER_VARIABLE) != "first"

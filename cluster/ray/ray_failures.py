@@ -1,6 +1,6 @@
 """What the exceptions of Ray, and of workers that are our own processes, mean to a pool; no other module names them.
 
-Ray is not imported here: where nobody has, no error is its.
+Ray is not imported here: as long as it is not, no error is its.
 
 They share no base class: a dozen unrelated types report a lost node, worker or object. RayTaskError, which carries what
 remote code raised, is the only one that says nothing about placement.

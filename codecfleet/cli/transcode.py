@@ -185,7 +185,7 @@ AddressOption = Annotated[
     str | None,
     address_of(
         "Use this Ray cluster, host:port, or auto for the one on this machine: docs/fleet.md. Default: the "
-        "environment's RAY_ADDRESS, else a private Ray.",
+        "environment's RAY_ADDRESS, else this machine.",
         RUN,
     ),
 ]

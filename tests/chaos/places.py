@@ -63,7 +63,10 @@ class Place:
         return ()
 
     def prepare(self, plan: Round, folder: Path) -> None:
-        """Make what a round needs, in a folder of its own."""
+        """Make what a round needs, in a folder of its own; Ray comes first only where one of its processes is hit."""
+        del folder
+        hits_ray = any(strike.fault in (Fault.RAYLET_KILLED, Fault.GCS_KILLED) for strike in plan.strikes)
+        self.env["CODECFLEET_RAY"] = "first" if hits_ray else ""
 
     def has_met_its_fault(self, driver: Driver, until_s: float) -> bool:
         """Wait for a fault that was prepared; False if the program ended before, or time is up."""
@@ -72,7 +75,8 @@ class Place:
 
     def workers(self, driver: Driver) -> list[psutil.Process]:
         """Return the worker processes that may have the driver's work."""
-        return _named("RayWorker", _below(driver))
+        below = _below(driver)
+        return _named("RayWorker", below) + _named("worker_program", below)
 
     def strike(self, strike: Strike, driver: Driver) -> bool:
         """Carry out a fault other than one that ends the driver; False where there is no victim."""
@@ -270,7 +274,7 @@ def _named(name: str, processes: Sequence[psutil.Process]) -> list[psutil.Proces
     for process in processes:
         with suppress(psutil.Error):
             command = process.cmdline()
-            if name in " ".join(command[:4]) and not any("orphan_reaper" in word for word in command):
+            if name in " ".join(command[:5]) and not any("orphan_reaper" in word for word in command):
                 found.append(process)
     return sorted(found, key=lambda process: process.pid)
 

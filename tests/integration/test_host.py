@@ -42,7 +42,8 @@ def is_host(process: psutil.Process) -> bool:
     return "codecfleet.cluster.host" in " ".join(process.cmdline())
 
 
-def test_nothing_of_ray_in_the_users_process(places: Mapping[str, str]) -> None:
+@pytest.mark.parametrize("order", swept(["", "first"]))
+def test_nothing_of_ray_in_the_users_process(order: str, places: Mapping[str, str]) -> None:
     """No import, handler, variable or log level changes while a fleet runs; afterwards no descriptor or file is left.
 
     Work of classes that only the user's process can import gives results of such classes too.
@@ -67,7 +68,7 @@ def test_nothing_of_ray_in_the_users_process(places: Mapping[str, str]) -> None:
                  ray=[name for name in sys.modules if name.split(".")[0] == "ray"], notes=pool.notes)
         asyncio.run(main())
         """,
-        places,
+        {**places, "CODECFLEET_RAY": order},
         first=FLEET,
     )
     addresses = set(facts.pop("addresses"))
@@ -86,8 +87,9 @@ def test_nothing_of_ray_in_the_users_process(places: Mapping[str, str]) -> None:
     assert (done.stdout.count("\n"), done.stderr) == (1, "")
 
 
-def test_a_killed_client_leaves_no_process(places: Mapping[str, str]) -> None:
-    """After a SIGKILL of the user's process, its host and all of Ray are gone within seconds, files too."""
+@pytest.mark.parametrize(("order", "at_least"), swept([("", 2), ("first", 5)]))
+def test_a_killed_client_leaves_no_process(order: str, at_least: int, places: Mapping[str, str]) -> None:
+    """After a SIGKILL of the user's process its host is gone within seconds, with its worker or all of Ray."""
     command = script(
         """
         async def main():
@@ -99,11 +101,13 @@ def test_a_killed_client_leaves_no_process(places: Mapping[str, str]) -> None:
         """,
         FLEET,
     )
-    with subprocess.Popen(command, env=dict(places), stdout=subprocess.PIPE, text=True) as client:
+    with subprocess.Popen(
+        command, env={**places, "CODECFLEET_RAY": order}, stdout=subprocess.PIPE, text=True
+    ) as client:
         assert client.stdout is not None
         pids = json.loads(client.stdout.readline())["pids"]
         client.send_signal(signal.SIGKILL)
-    assert len(pids) >= 5
+    assert len(pids) >= at_least
     assert left(pids, places) == ([], [])
 
 
@@ -131,12 +135,14 @@ def test_ctrl_c_leaves_nothing(presses: int, film: Path, places: Mapping[str, st
     assert [path.name for path in (film.parents[1] / "out").iterdir()] == [".o.mp4.codecfleet"]
 
 
-@pytest.mark.parametrize("victim", swept(["raylet", "gcs_server", "host"]))
-def test_ray_dies_in_the_middle(victim: str, film: Path) -> None:
-    """With one of Ray's own processes killed in the middle, a job ends with the same bytes and says what happened."""
+@pytest.mark.parametrize(
+    ("order", "victim"), swept([("", "host"), ("first", "raylet"), ("first", "gcs_server"), ("first", "host")])
+)
+def test_ray_dies_in_the_middle(order: str, victim: str, film: Path) -> None:
+    """With the host or one of Ray's own processes killed in the middle, a job gives the same bytes, and says so."""
     out = film.parents[1] / "out"
     whole = transcode(spec_of(film, out / "whole.mp4", segment_s=Fraction(1), scale=(480, 270)))
-    with program(*long_job(film, "killed.mp4")) as process:
+    with program(*long_job(film, "killed.mp4"), env={**os.environ, "CODECFLEET_RAY": order}) as process:
         wait_for(process, "segment_finished")
         below = family(process)
         next(p for p in below if (is_host(p) if victim == "host" else p.name() == victim)).kill()

@@ -76,13 +76,14 @@ def long_job(film: Path, name: str) -> list[object]:
 
 
 @pytest.mark.ray
-def test_a_killed_worker_changes_nothing(film: Path) -> None:
+@pytest.mark.parametrize(("order", "worker"), swept([("", "worker_program"), ("first", "RayWorker")]))
+def test_a_killed_worker_changes_nothing(order: str, worker: str, film: Path) -> None:
     """With a worker process killed in the middle, the job finishes, and the output is the same, byte for byte."""
     out = film.parents[1] / "out"
     whole = transcode(spec_of(film, out / "whole.mp4", segment_s=Fraction(1), scale=(480, 270)))
-    with program(*long_job(film, "killed.mp4")) as process:
+    with program(*long_job(film, "killed.mp4"), env={**os.environ, "CODECFLEET_RAY": order}) as process:
         wait_for(process, "segment_finished")
-        workers = [p for p in family(process) if "RayWorker" in " ".join(p.cmdline())]
+        workers = [p for p in family(process) if worker in " ".join(p.cmdline())]
         assert workers
         assert addresses(family(process)) <= {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
         workers[0].kill()

@@ -40,12 +40,12 @@ def run_in(group: Path, *arguments: str | Path) -> subprocess.CompletedProcess[s
 
 PROGRAM = """
 import asyncio
-from codecfleet.cluster.client.connected_pool import ConnectedPool
+from codecfleet.cluster.host.hosted_pool import default_pool
 from codecfleet.errors import WorkerLost
 from codecfleet.testing import works
 
 async def main():
-    async with ConnectedPool(None, 1) as pool:
+    async with default_pool(None, 1) as pool:
         for work in (works.Hoard(job="j", label="hoard", length=2 << 30), works.Crash(job="j", label="crash")):
             try:
                 await pool.submit(work)
@@ -58,8 +58,10 @@ asyncio.run(main())
 
 @pytest.mark.ray
 @pytest.mark.slow
-def test_a_worker_killed_for_memory_is_named(group: Path) -> None:
+@pytest.mark.parametrize("order", ["", "first"])
+def test_a_worker_killed_for_memory_is_named(order: str, group: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the kernel's OOM killer ended says so; the worker after it, which just dies, does not."""
+    monkeypatch.setenv("CODECFLEET_RAY", order)
     done = run_in(group, "-c", PROGRAM)
     first, second = done.stdout.splitlines()
     assert first.startswith("WorkerOutOfMemory worker ")

@@ -73,7 +73,7 @@ asyncio.run(main())
 @pytest.mark.slow
 def test_a_full_object_store_and_a_full_disk_to_spill_to() -> None:
     """More results than the store holds take turns; one that fits neither it nor the disk fails, and others go on."""
-    script = 'mount -t tmpfs -o size=140m tmpfs /dev/shm; exec env RAY_TMPDIR=/mnt "$@"'
+    script = 'mount -t tmpfs -o size=140m tmpfs /dev/shm; exec env RAY_TMPDIR=/mnt CODECFLEET_RAY=first "$@"'
     done = mounted("/mnt", "60m", "sh", "-c", script, "sh", sys.executable, "-c", RESULTS)
     *answers, code = done.stdout.splitlines()
     assert code == "code 0", done.stderr

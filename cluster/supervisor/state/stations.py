@@ -248,7 +248,7 @@ def has_device(station: str) -> bool:
 
 
 def slots_of_processes(cores: int) -> list[int]:
-    """Return the slots of each process that serves so many cores, the first one's first."""
+    """Return the slots of each process on this number of cores, the first one's first."""
     count = -(-cores // CORES_PER_PROCESS)
     return [cores // count + (number < cores % count) for number in range(count)]
 

@@ -41,7 +41,7 @@ def test_more_processes_pay_for_long_work_in_many_segments(segments: int, segmen
 
 
 def test_work_of_unknown_speed_is_taken_to_last() -> None:
-    """An encoder that no table lists is no reason to stay on one process."""
+    """With an encoder that no table lists, a job is not kept to one process."""
     known = demand(FIRST + 1, 0.01)
     unknown = replace(known, renditions=(replace(known.renditions[0], software="libnothing"),))
     assert (more_processes_pay(known, FIRST), more_processes_pay(unknown, FIRST)) == (False, True)
@@ -96,7 +96,7 @@ async def test_a_refused_start_is_noted() -> None:
 
 
 async def test_closed_while_it_starts() -> None:
-    """The start is given up, and whoever waits for it learns that; closing again does nothing."""
+    """The start is given up, and all who wait for it learn that; closing again does nothing."""
     late = LateRay(FIRST, never)
     starting = asyncio.create_task(late.start())
     await asyncio.sleep(0)

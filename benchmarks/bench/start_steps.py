@@ -1,0 +1,69 @@
+"""One step of a start, timed in a process of its own: ``python -m bench.start_steps STEP ARGUMENTS``.
+
+It prints the seconds by name, as JSON.
+"""
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Awaitable, Callable, Mapping
+
+from codecfleet import Fleet, Job, TranscodeSpec
+from codecfleet.cluster import machine
+from codecfleet.cluster.host.hosted_pool import default_pool
+from codecfleet.cluster.process.process import WORKER, start_program
+from codecfleet.cluster.process.worker_process import WorkerProcess
+from codecfleet.jobs.report.events import Progress
+
+__all__ = ["STEPS"]
+
+
+async def _open() -> Mapping[str, float]:
+    """Open a fleet's pool until a worker is ready, and close it."""
+    began_s = time.monotonic()
+    pool = default_pool(None, None)
+    await pool.start()
+    ready_s = time.monotonic()
+    await pool.aclose()
+    return {"ready": ready_s - began_s, "stop": time.monotonic() - ready_s}
+
+
+async def _worker() -> Mapping[str, float]:
+    """Start a worker's process until it answers."""
+    began_s = time.monotonic()
+    worker = WorkerProcess(start_program(WORKER))
+    await worker.begin(1, machine.cores())
+    ready_s = time.monotonic()
+    await worker.end()
+    return {"ready": ready_s - began_s}
+
+
+async def _warm(source: str, output: str) -> Mapping[str, float]:
+    """Do a job twice on one fleet; time the second one, whose workers are up."""
+    spec = TranscodeSpec(source=source, output=output, overwrite=True)
+    async with Fleet() as fleet:
+        await (await fleet.transcode(spec))
+        began_s = time.monotonic()
+        job = await fleet.transcode(spec)
+        first_s = await _first_picture_s(job)
+        await job
+        return {"first picture": first_s - began_s, "whole job": time.monotonic() - began_s}
+
+
+async def _first_picture_s(job: Job) -> float:
+    async for event in job.events():
+        if isinstance(event, Progress) and event.frames_done:
+            return time.monotonic()
+    return time.monotonic()  # it was over before its progress was looked at
+
+
+STEPS: Mapping[str, Callable[..., Awaitable[Mapping[str, float]]]] = {"open": _open, "worker": _worker, "warm": _warm}
+
+
+async def _step(name: str, *arguments: str) -> Mapping[str, float]:
+    return await STEPS[name](*arguments)
+
+
+if __name__ == "__main__":
+    print(json.dumps(asyncio.run(_step(*sys.argv[1:]))))
