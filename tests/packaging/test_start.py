@@ -18,6 +18,12 @@ IMPORTS = {
     "import codecfleet": NOT_AT_FIRST | {"typer", "rich", "codecfleet.actors", "codecfleet.cluster", "codecfleet.jobs"},
     "from codecfleet import Fleet": {"ray", "av", "numpy", "fsspec", DEVICES} | NVIDIA,
     "from codecfleet import TranscodeSpec": {"ray", "av", "numpy", "fsspec", DEVICES} | NVIDIA,
+    # A fleet's host, and its own worker.
+    "import codecfleet.cluster.host.running, codecfleet.cluster.client.leased_pool": {"ray", "av", "numpy", DEVICES}
+    | NVIDIA,
+    "import codecfleet.cluster.process.worker_program, codecfleet.actors.segment.encoding": {"ray", "pydantic", DEVICES}
+    | NVIDIA
+    | CLUSTER,
 }
 COMMANDS = {
     "--version": NOT_AT_FIRST - {"importlib.metadata"} | {"typer", "rich", "codecfleet.actors", "codecfleet.jobs"},
