@@ -56,13 +56,16 @@ class WorkerProcess:
     async def _live(self) -> str:
         """Take answers until it is gone; return why."""
         writing = asyncio.create_task(self._channel.write())
+        unreadable = ""
         try:
             while (message := await self._channel.read()) is not None:
                 self._calls.take(message)
+        except Exception as error:  # noqa: BLE001 - a worker that cannot be understood is of no use
+            unreadable = f"what it said cannot be read: {type(error).__name__}: {error}"
         finally:
             writing.cancel()
             self._channel.close()
             self._process.kill()
-            ended = await asyncio.to_thread(self._process.ended)
-            self._calls.end(WorkerDied(ended))
-        return ended
+        ended = await asyncio.to_thread(self._process.ended)
+        self._calls.end(WorkerDied(unreadable or ended))
+        return unreadable or ended
