@@ -30,6 +30,7 @@ from .second_program import CPU, DLA, GPU, SECOND, keep_to_dla
 
 if TYPE_CHECKING:
     from ...actors.nvidia.gpu import Gpu
+    from ..probes.gpus.visible_device import TakenDevice
 
 FENCED_CODE = 75
 """The exit code of a worker that fenced itself: EX_TEMPFAIL."""
@@ -72,9 +73,10 @@ class RayWorker:
         self._slots = slots
         self._cores = cores
         self._newest = NewestTerm(term)
-        self._identity, self._trouble = ("", "")
+        self._identity = self._trouble = ""
         if takes_gpu:
-            self._identity, self._trouble = _take_device(part, avoided, counts_slices=counts_slices)
+            taken = _take_device(part, avoided, counts_slices=counts_slices)
+            self._identity, self._trouble = taken.identity, taken.trouble
         self._began_s = time.monotonic()
         # Without a slice of that number, or with trouble, the supervisor gives the worker no work.
         self._gpu = gpu = _warming_gpu() if self._identity and not self._trouble else None
@@ -230,15 +232,14 @@ class RayWorker:
         os._exit(FENCED_CODE)
 
 
-def _take_device(part: int, avoided: tuple[str, ...], *, counts_slices: bool) -> tuple[str, str]:
-    """Narrow this process to Ray's GPU before NVIDIA's packages are imported; return its identity, and any trouble."""
+def _take_device(part: int, avoided: tuple[str, ...], *, counts_slices: bool) -> "TakenDevice":
+    """Narrow this process to Ray's GPU before NVIDIA's packages are imported."""
     import ray
 
     from ..probes.gpus.visible_device import narrow, open_nvml
 
     given = ray.get_runtime_context().get_accelerator_ids().get("GPU", [])
-    taken = narrow(given, os.environ, open_nvml(), part=part, counts_slices=counts_slices, avoided=avoided)
-    return taken.identity, taken.trouble
+    return narrow(given, os.environ, open_nvml(), part=part, counts_slices=counts_slices, avoided=avoided)
 
 
 def _warming_gpu() -> "Gpu":
