@@ -4,6 +4,7 @@ typer only turns the command line into a request; the request runs outside typer
 exit codes. A command's module is imported when the command is named, and typer not even for ``--version``.
 """
 
+import atexit
 import gc
 import sys
 from collections.abc import Collection, Sequence
@@ -13,7 +14,7 @@ from ..console.output import ReaderGone
 from ..console.streams import drop_unwritten, install_streams
 from ..errors import UsageError
 from .failures import READER_GONE_CODE, failure_of, print_failure
-from .interrupts import end_at_once_on_signals
+from .interrupts import end_at_once_on_signals, ignore_signals
 from .services import Commands, Request, Services
 
 if TYPE_CHECKING:
@@ -171,6 +172,7 @@ def main() -> int:
     """Run ``sys.argv`` and return the exit code."""
     gc.set_threshold(10_000)  # imports make much that stays: searching it for garbage takes a twentieth of a start
     install_streams()
+    atexit.register(ignore_signals)  # first, so that it runs last
     code = run(sys.argv[1:])
     end_at_once_on_signals(code)
     drop_unwritten()

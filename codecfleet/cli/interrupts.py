@@ -208,6 +208,12 @@ def end_at_once_on_signals(exit_code: int) -> None:
         signal.signal(number, end)
 
 
+def ignore_signals() -> None:
+    """Let no further signal count. For the very end: the interpreter has then put our handlers away."""
+    for number in _SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+
+
 def _last_acts(last_words: bytes = b"") -> None:
     """Kill our children, show the cursor and say ``last_words``; from any thread, without blocking or raising.
 
