@@ -125,8 +125,7 @@ class ConnectedPool(Pool):
         return await self._started().preview(demand)
 
     def set_demand(self, demand: Demand) -> None:
-        late = self._connection if isinstance(self._connection, LateRay) else None
-        self._started().set_demand(demand if late is None else late.bounded(demand))
+        self._started().set_demand(demand)
 
     def clear_demand(self, job: str) -> None:
         if self._pool is not None:
@@ -217,7 +216,7 @@ def machine_pool(late: LateRay, slots: int | None, start_process: Callable[[], S
         free_cores=cores,
         memory_bytes=machine.memory_bytes() - store_bytes(),
     )
-    return _pool_here(MachineBackend(node, start_process, on_ray), slots, eager=late.first_slots)
+    return _pool_here(MachineBackend(node, start_process, on_ray), slots, eager=late.first_slots, reported=late.bounded)
 
 
 def _private_backend(connection: "Connection", slots: int | None, dlas: int) -> ClusterBackend:
@@ -228,7 +227,14 @@ def _private_backend(connection: "Connection", slots: int | None, dlas: int) -> 
     return PrivateBackend(slots, connection.why_ended, probe_ray_node, known_gpus, dlas)
 
 
-def _pool_here(backend: ClusterBackend, slots: int | None, *, eager: int, notes: tuple[str, ...] = ()) -> "LeasedPool":
+def _pool_here(
+    backend: ClusterBackend,
+    slots: int | None,
+    *,
+    eager: int,
+    notes: tuple[str, ...] = (),
+    reported: Callable[[Demand], Demand] = lambda demand: demand,
+) -> "LeasedPool":
     """Return a pool whose supervisor runs in this process."""
     from ..supervisor.core.core import Core  # noqa: PLC0415 - as above
     from ..supervisor.runner.client import LocalClient  # noqa: PLC0415
@@ -238,5 +244,11 @@ def _pool_here(backend: ClusterBackend, slots: int | None, *, eager: int, notes:
     runner = SupervisorRunner(backend, Core(PRIVATE, Policy(), 1, time.monotonic()), PRIVATE)
     killed_for_memory = OomKills().explains_a_death
     return LeasedPool(
-        LocalClient(runner), slots, eager=eager, notes=notes, is_alone=True, killed_for_memory=killed_for_memory
+        LocalClient(runner),
+        slots,
+        eager=eager,
+        notes=notes,
+        is_alone=True,
+        killed_for_memory=killed_for_memory,
+        reported=reported,
     )

@@ -4,10 +4,12 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
-from typing import NamedTuple
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
+from codecfleet.cluster.client.late_ray import LateRay
 from codecfleet.cluster.client.leased_pool import LeasedPool
 from codecfleet.cluster.placement.model.demand import plain_demand
 from codecfleet.cluster.placement.model.policy import Policy
@@ -19,6 +21,9 @@ from codecfleet.cluster.supervisor.state.messages import RayNode
 from codecfleet.cluster.supervisor.state.settings import SupervisorSettings
 from codecfleet.errors import FleetUnavailable, WorkerLost
 from codecfleet.testing import FakeClusterBackend, FakeProcesses, works
+
+if TYPE_CHECKING:
+    from codecfleet.cluster.ray.embedded import Connection
 
 ENDLESS_S = 3600
 CORES = 12
@@ -43,6 +48,11 @@ class RayStarts:
         self.error: Exception | None = None
 
 
+async def never() -> "Connection":
+    """Stand for a start that the backend of these tests has no use for."""
+    raise AssertionError
+
+
 @pytest.fixture
 def starts() -> RayStarts:
     """Count Ray's starts."""
@@ -65,7 +75,9 @@ async def machine(starts: RayStarts) -> AsyncIterator[Machine]:
     settings = SupervisorSettings(idle_release_s=None)
     runner = SupervisorRunner(backend, Core(settings, Policy(), 1, time.monotonic()), settings)
     async with AsyncExitStack() as stack:
-        pool = await stack.enter_async_context(LeasedPool(LocalClient(runner), eager=FIRST_SLOTS))
+        late = LateRay(FIRST_SLOTS, never)
+        leased = LeasedPool(LocalClient(runner), eager=FIRST_SLOTS, is_alone=True, reported=late.bounded)
+        pool = await stack.enter_async_context(leased)
         yield Machine(pool, backend, processes, ray)
 
 
@@ -77,11 +89,12 @@ async def until(is_true: Callable[[], bool]) -> None:
 
 
 async def test_little_work_starts_no_ray(machine: Machine, starts: RayStarts) -> None:
-    """What fits the first process runs there, however much waits behind it."""
-    machine.pool.set_demand(plain_demand("j", 100, FIRST_SLOTS))
+    """What ends before Ray would be there runs in the first process; idle cores still count for its threads."""
+    machine.pool.set_demand(replace(plain_demand("j", 1), segments=(5,) * 40))
     submitted = (works.Count(job="j", label=f"{i}", frames=i) for i in range(40))
     assert await asyncio.gather(*(machine.pool.submit(work) for work in submitted)) == list(range(40))
     assert (machine.processes.started, starts.count, machine.pool.slots) == (1, 0, CORES)
+    assert (machine.pool.slots_for("j"), machine.pool.cores_for("j")) == (FIRST_SLOTS, CORES)
 
 
 async def test_more_work_starts_ray_beside_it(machine: Machine, starts: RayStarts) -> None:
