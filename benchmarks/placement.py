@@ -10,22 +10,20 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
+from bench.large_fleet import large_fleet
 from bench.machine import describe_run, described_lines
 from bench.table import Spread, number, save_results, spread, table_lines
 
 from codecfleet.cluster.placement.assign.assignment import place
 from codecfleet.cluster.placement.model.demand import Demand, EncoderChoice, Rendition
-from codecfleet.cluster.placement.model.inventory import Device, Inventory, Node
+from codecfleet.cluster.placement.model.inventory import Inventory
 from codecfleet.cluster.placement.model.placement import Placement
 from codecfleet.cluster.placement.model.policy import Policy
 from codecfleet.cluster.placement.rates import start_rates
-from codecfleet.cluster.probes.gpus.hardware import load_hardware
-from codecfleet.cluster.probes.report.device_report import DeviceKind
 from codecfleet.cluster.probes.report.engines import CodecCase, Direction, Engine, MediaCodec
 
-MODELS = ("H200", "L40S", "L4", "A100 80GB")
 SEGMENT_FRAMES = 3000
-CORES = 96
+FULL_NODES = 20
 
 
 def main() -> int:
@@ -34,10 +32,12 @@ def main() -> int:
     document = describe_run(None)
     for line in described_lines(document):
         print(line)
-    inventory = _inventory(options.nodes, options.devices)
+    inventory = Inventory(large_fleet(options.nodes, options.devices))
+    full = Inventory(inventory.nodes[:FULL_NODES])
     rows, placed = {}, {}
-    for name, (demands, policy) in _cases(options.segments).items():
-        runs = [_timed(demands, inventory, policy) for _ in range(options.repeats)]
+    for name, (demands, policy, on_full) in _cases(options.segments).items():
+        where = full if on_full else inventory
+        runs = [_timed(demands, where, policy) for _ in range(options.repeats)]
         rows[name] = spread([seconds for seconds, _ in runs])
         placed[name] = sum(lane.sessions for lane in runs[0][1].lanes)
     size = {"nodes": options.nodes, "devices_per_node": options.devices, "segments": options.segments}
@@ -62,45 +62,30 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _inventory(nodes: int, devices: int) -> Inventory:
-    samples = [_sample(model) for model in MODELS]
-    return Inventory(
-        tuple(_node(f"node-{index:04d}", samples[index % len(samples)], devices) for index in range(nodes))
-    )
-
-
-def _sample(model: str) -> Device:
-    hardware = load_hardware()
-    entry = hardware.gpus[model]
-    return Device(
-        device="",
-        node="",
-        kind=DeviceKind.GPU,
-        name=entry.names[0],
-        engines=dict(entry.engines),
-        trials=hardware.trials_of(entry.names[0], entry, entry.engines),
-        architecture=entry.architecture,
-        driver_branch="580",
-        free_memory_bytes=entry.memory_mib << 20,
-    )
-
-
-def _node(name: str, sample: Device, devices: int) -> Node:
-    gpus = [replace(sample, device=f"{name}/gpu{index}", node=name) for index in range(devices)]
-    processor = Device(
-        device=f"{name}/cpu", node=name, kind=DeviceKind.CPU, name="processor", engines={Engine.CPU: CORES}
-    )
-    return Node(node=name, name=name, devices=(*gpus, processor), memory_bytes=1 << 40)
-
-
-def _cases(segments: int) -> dict[str, tuple[Sequence[Demand], Policy]]:
+def _cases(segments: int) -> dict[str, tuple[Sequence[Demand], Policy, bool]]:
     hundred = [_demand(f"job-{index:03d}", segments // 100) for index in range(100)]
     return {
-        "one job, any encoder": ([_demand("job", segments)], Policy()),
-        "one job, software": ([_demand("job", segments, EncoderChoice.SOFTWARE)], Policy()),
-        "a hundred jobs, any encoder": (hundred, Policy()),
-        "one job, processors alone": ([_demand("job", segments)], Policy(engines=frozenset({Engine.CPU}))),
+        "one job, any encoder": ([_demand("job", segments)], Policy(), False),
+        "one job, software": ([_demand("job", segments, EncoderChoice.SOFTWARE)], Policy(), False),
+        "a hundred jobs, any encoder": (hundred, Policy(), False),
+        "one job, processors alone": ([_demand("job", segments)], Policy(engines=frozenset({Engine.CPU})), False),
+        f"400 different jobs, {FULL_NODES} nodes": (_different(EncoderChoice.AUTO), Policy(), True),
+        f"400 on NVENC alone, {FULL_NODES} full nodes": (
+            _different(EncoderChoice.NVENC),
+            Policy(sessions_per_device=1),
+            True,
+        ),
     }
+
+
+def _different(encoder: EncoderChoice) -> list[Demand]:
+    """Return jobs of which no two share what is worked out for one, or move for another without a look."""
+    found = []
+    for index in range(400):
+        demand, width = _demand(f"job-{index:03d}", 25, encoder), 1920 + 2 * index
+        tracks = tuple(replace(each, width=width) for each in demand.renditions)
+        found.append(replace(demand, width=width, renditions=tracks))
+    return found
 
 
 def _demand(job: str, segments: int, encoder: EncoderChoice = EncoderChoice.AUTO) -> Demand:

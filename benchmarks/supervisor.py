@@ -1,0 +1,155 @@
+"""Time the supervisor's decisions: 10,000 jobs of 100 clients on 1,000 nodes with 8 GPUs each, without Ray.
+
+``python benchmarks/supervisor.py``; README.md beside this file says what each number means.
+"""
+
+import argparse
+import resource
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from bench.large_fleet import CORES, large_fleet
+from bench.machine import describe_run, described_lines
+from bench.table import number, save_results, table_lines
+
+from codecfleet.cluster.placement.model.demand import plain_demand
+from codecfleet.cluster.placement.model.inventory import Node
+from codecfleet.cluster.placement.model.policy import Policy
+from codecfleet.cluster.probes.report.device_report import DeviceKind
+from codecfleet.cluster.supervisor.core.core import Core
+from codecfleet.cluster.supervisor.core.granting import grants_for
+from codecfleet.cluster.supervisor.state import events
+from codecfleet.cluster.supervisor.state.messages import ClientReport, Grants, JobReport, RayNode, WorkerFacts
+from codecfleet.cluster.supervisor.state.settings import SupervisorSettings
+from codecfleet.cluster.supervisor.state.stations import StationState
+
+TICK_S = 0.25
+SEGMENTS = 20
+SOME = 20
+"""How many clients and ticks a figure is the mean of."""
+
+
+class World:
+    """A core, and a cluster that carries out every effect at once."""
+
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        self.now_s = 0.0
+        self.core = Core(SupervisorSettings(), Policy(), 1, self.now_s)
+        self.nodes = nodes
+        self.gpus = {
+            f"{node.node}/gpu#{index}": device.device
+            for node in nodes
+            for index, device in enumerate(each for each in node.devices if each.kind is not DeviceKind.CPU)
+        }
+        self.sequence = 0
+
+    def join(self) -> None:
+        """Have Ray list every node, and each be probed."""
+        listed = tuple(
+            RayNode(node=node.node, name=node.name, cores=CORES, free_cores=CORES, gpus=len(node.devices) - 1)
+            for node in self.nodes
+        )
+        self.feed([events.NodesSeen(listed), *(events.Probed(node) for node in self.nodes)])
+
+    def feed(self, happened: Sequence[events.SupervisorEvent]) -> None:
+        """Have the core take in events and conclude once, as its runner does; and all that follows."""
+        while happened:
+            effects = [effect for event in happened for effect in self.core.take_in(event, self.now_s)]
+            effects += self.core.conclude(self.now_s)
+            happened = [answer for effect in effects if (answer := self._answer(effect)) is not None]
+
+    def _answer(self, effect: events.Effect) -> events.SupervisorEvent | None:
+        match effect:
+            case events.Reserve(worker, _, cores, _):
+                return events.Reserved(worker, cores)
+            case events.Start(worker, station, slots, _):
+                return events.Started(worker, WorkerFacts(1, slots, self.gpus.get(station.station, "")))
+        return None
+
+    def report(self, client: str, jobs: tuple[JobReport, ...]) -> events.Renewed:
+        """Return a client's next report."""
+        self.sequence += 1
+        return events.Renewed(ClientReport(client, client, self.sequence, jobs))
+
+    def grants(self, client: str) -> Grants:
+        """Return what a client is sent."""
+        return grants_for(self.core.state, client, self.now_s)
+
+    def tick(self) -> None:
+        """Let a tick pass."""
+        self.now_s += TICK_S
+        self.feed([events.Ticked()])
+
+    def some_worker(self) -> str:
+        """Return a worker that works."""
+        books = self.core.state.stations.values()
+        return next(book.worker for book in books if book.state is StationState.READY)
+
+
+def main() -> int:
+    """Run what the command line asks for; return the exit code."""
+    options = _parser().parse_args()
+    document = describe_run(None)
+    for line in described_lines(document):
+        print(line)
+    rows = _measured(World(large_fleet(options.nodes, options.devices)), options.clients, options.jobs)
+    peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+    document |= {"nodes": options.nodes, "clients": options.clients, "jobs_each": options.jobs}
+    document |= {"cpu_s": rows, "peak_mib": peak_mib}
+    print(f"\n{options.nodes} nodes x {options.devices} GPUs, {options.clients} clients x {options.jobs} jobs.\n")
+    print("\n".join(table_lines(("CPU seconds for", "each"), [[name, number(row, 4)] for name, row in rows.items()])))
+    print(f"\npeak memory: {peak_mib} MiB")
+    if options.save:
+        print(f"\nsaved: {save_results(options.save, document)}")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("--nodes", type=int, default=1000, metavar="N", help="machines (default: 1000)")
+    add("--devices", type=int, default=8, metavar="N", help="GPUs of each (default: 8)")
+    add("--clients", type=int, default=100, metavar="N", help="drivers (default: 100)")
+    add("--jobs", type=int, default=100, metavar="N", help="jobs of each driver (default: 100)")
+    add("--save", metavar="NAME", help="also write benchmarks/results/NAME.json")
+    return parser
+
+
+def _measured(world: World, clients: int, jobs: int) -> dict[str, float]:
+    wants = {
+        f"client-{index:03d}": tuple(JobReport(plain_demand(f"job-{job:03d}", SEGMENTS)) for job in range(jobs))
+        for index in range(clients)
+    }
+    some = list(wants)[:SOME]
+
+    def say(client: str) -> None:
+        held = world.grants(client).slots
+        said = tuple(replace(each, held=held.get(each.demand.job, {})) for each in wants[client])
+        world.feed([world.report(client, said)])
+
+    for_some = len(some)
+    return {
+        "all nodes join and are probed": _timed(world.join),
+        "all jobs come, and their workers start": _timed(
+            lambda: world.feed([world.report(client, said) for client, said in wants.items()])
+        ),
+        "grants for a client": _timed(lambda: [world.grants(client) for client in some]) / for_some,
+        "a report of work that has begun": _timed(lambda: [say(client) for client in some]) / for_some,
+        "a report that repeats the last one": _timed(lambda: [say(client) for client in some]) / for_some,
+        "a tick": _timed(lambda: [world.tick() for _ in range(SOME)]) / SOME,
+        "a worker dies and is placed again": _timed(
+            lambda: world.feed([events.Died(world.some_worker(), "it was killed")])
+        ),
+    }
+
+
+def _timed(work: Callable[[], object]) -> float:
+    began_s = time.process_time()
+    work()
+    return time.process_time() - began_s
+
+
+if __name__ == "__main__":
+    sys.exit(main())
