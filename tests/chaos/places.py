@@ -30,7 +30,6 @@ MARK = "CODECFLEET_CHAOS_ROUND"
 GIVEN_BACK_S = 20.0
 RAY_NOTICES_S = 75.0
 """Ray starts the supervisor again elsewhere once its health checks have missed a frozen node for about a minute."""
-LOOK_S = 0.05
 GCS_DOWN_S = 1.0
 DEVICES_WORK = 3
 """After how many segments a device fails at the earliest: a call that hangs sooner has the patience of a first one."""
@@ -68,9 +67,9 @@ class Place:
         hits_ray = any(strike.fault in (Fault.RAYLET_KILLED, Fault.GCS_KILLED) for strike in plan.strikes)
         self.env["CODECFLEET_RAY"] = "first" if hits_ray else ""
 
-    def has_met_its_fault(self, driver: Driver, until_s: float) -> bool:
-        """Wait for a fault that was prepared; False if the program ended before, or time is up."""
-        del driver, until_s
+    @property
+    def has_met_its_fault(self) -> bool:
+        """Whether a fault that was prepared has struck."""
         return False
 
     def workers(self, driver: Driver) -> list[psutil.Process]:
@@ -112,7 +111,7 @@ class Cluster(Place):
     def workers(self, driver: Driver) -> list[psutil.Process]:
         """Return all workers of the cluster."""
         del driver
-        return _named("RayWorker", list(_with("RAY_TMPDIR", str(self.cluster.folder))))
+        return self._processes("RayWorker")
 
     def strike(self, strike: Strike, driver: Driver) -> bool:
         """Carry out a fault; False where there is no victim."""
@@ -125,10 +124,7 @@ class Cluster(Place):
                 self.cluster.restart_control_service(GCS_DOWN_S)
                 return True
             case Fault.SUPERVISOR_KILLED:
-                with suppress(AssertionError):
-                    os.kill(self.cluster.status()["pid"], signal.SIGKILL)
-                    return True
-                return False
+                return _signalled(signal.SIGKILL, self._processes("SupervisorActor"), strike.choice)
         return super().strike(strike, driver)
 
     def _strike_node(self, fault: Fault, victim: str) -> None:
@@ -142,6 +138,9 @@ class Cluster(Place):
             self.cluster.kill_node(victim)
         else:
             self.cluster.stop_node(victim)
+
+    def _processes(self, name: str) -> list[psutil.Process]:
+        return _named(name, list(_with("RAY_TMPDIR", str(self.cluster.folder))))
 
     def heal(self) -> None:
         """Wait until every network is there again."""
@@ -182,14 +181,11 @@ class SimulatedMachine(Place):
         scenario = Scenario(machine=_two_gpus(), faults=tuple(_fault_of(strike) for strike in _of_devices(plan)))
         self.env |= simulated_environment(scenario, self.simulation, shared_state=True)
 
-    def has_met_its_fault(self, driver: Driver, until_s: float) -> bool:
-        """Wait for the trace to tell of it."""
+    @property
+    def has_met_its_fault(self) -> bool:
+        """Whether the trace tells of it."""
         trace = self.simulation / "trace"
-        while not driver.has_ended and time.monotonic() < until_s:
-            if trace.exists() and b"\nfault " in trace.read_bytes():
-                return True
-            time.sleep(LOOK_S)
-        return False
+        return trace.exists() and b"\nfault " in trace.read_bytes()
 
 
 def _two_gpus() -> SimulatedNode:
@@ -286,8 +282,3 @@ def _signalled(number: int, victims: Sequence[psutil.Process], choice: float) ->
         victims[int(choice * len(victims))].send_signal(number)
         return True
     return False
-
-
-def work_locations(folder: Path) -> list[Path]:
-    """Return the hidden work folders in a folder of outputs."""
-    return [path for path in folder.iterdir() if path.name.startswith(".") and path.is_dir()]

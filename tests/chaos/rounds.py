@@ -13,12 +13,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from codecfleet.jobs.join.owner import OWNER_FILE
+from codecfleet.jobs.join.publish import work_folder
+from codecfleet.jobs.join.spool import JOURNAL_FILE, PAYLOAD_PREFIX
 
 from .accounts import Struck, allowed, recovery_s, redone
 from .driver import Driver
 from .films import PROGRAM, Film, sha256
-from .places import MARK, Place, marked, work_locations
+from .places import MARK, Place, marked
 from .schedule import ENDS_THE_DRIVER, OF_A_DEVICE, OF_THE_STORE, Fault, Round, Strike
 from .shaky_server import Mood, ShakyServer, shaky_server
 
@@ -27,6 +28,7 @@ ROUND_S: Final = 400.0
 ENDED_S: Final = 10.0
 """How long what a driver started may take to end."""
 DOWN_S: Final = 1.0
+LOOK_S: Final = 0.05
 TERMINATED: Final = 128 + signal.SIGTERM
 DISK_BYTES: Final = 64 << 20
 _WITHOUT_STORAGE: Final = (0, 4, 5)
@@ -73,6 +75,7 @@ class Attack:
         self._mark = secrets.token_hex(4)
         self._drivers: list[Driver] = []
         self._struck: list[Struck] = []
+        self._device_met = False
         self._server: ShakyServer | None = None
         self._started_s = time.monotonic()
         self._until_s = self._started_s + ROUND_S
@@ -115,8 +118,8 @@ class Attack:
     def _carry_out(self, strike: Strike) -> None:
         driver = self._drivers[-1]
         if strike.fault in OF_A_DEVICE:
-            if self._place.has_met_its_fault(driver, self._until_s):
-                self._struck.append(Struck(strike.fault, len(self._drivers) - 1, time.monotonic()))
+            while not driver.has_ended and time.monotonic() < self._until_s and not self._is_device_met():
+                time.sleep(LOOK_S)
             return
         finished_before = sum(len(other.finished) for other in self._drivers[:-1])
         if not driver.wait_for_segments(strike.after_segments - finished_before, self._until_s):
@@ -124,9 +127,19 @@ class Attack:
         time.sleep(strike.delay_s)
         if driver.has_ended:
             return
+        self._is_device_met()
         struck = Struck(strike.fault, len(self._drivers) - 1, time.monotonic())
         if self._strike(strike, driver):
             self._struck.append(struck)
+
+    def _is_device_met(self) -> bool:
+        """Tell whether the round's fault of a device has struck: at its picture, which may come before other faults."""
+        if self._device_met or not self._place.has_met_its_fault:
+            return self._device_met
+        fault = next(strike.fault for strike in self.result.round.strikes if strike.fault in OF_A_DEVICE)
+        self._struck.append(Struck(fault, len(self._drivers) - 1, time.monotonic()))
+        self._device_met = True
+        return True
 
     def _strike(self, strike: Strike, driver: Driver) -> bool:
         if strike.fault in OF_THE_STORE:
@@ -184,11 +197,12 @@ class Attack:
 
     def _damage(self, fault: Fault) -> None:
         """Change what the killed driver has left, as a disk might."""
-        locations = work_locations(self._folder / "out")
-        files = [path for location in locations for path in location.rglob("*") if path.is_file()]
-        journals = [path for path in files if path.name.startswith("journal") and path.stat().st_size]
-        others = {*journals, *(path for path in files if path.name == OWNER_FILE)}
-        payloads = [path for path in files if path not in others and path.stat().st_size]
+        output = self._folder / "out" / "out.mp4"
+        if output.exists():  # a journal that no longer says so would leave a finished output that nobody owns
+            return
+        files = sorted(path for path in work_folder(str(output)).rglob("*") if path.is_file() and path.stat().st_size)
+        journals = [path for path in files if path.name == JOURNAL_FILE]
+        payloads = [path for path in files if path.name.startswith(PAYLOAD_PREFIX)]
         generator = self.result.round.seed
         if fault is Fault.JOURNAL_CUT and journals:
             os.truncate(journals[0], max(0, journals[0].stat().st_size - 1 - generator % 7))

@@ -89,7 +89,7 @@ def processes(folder: Path, engine: str) -> dict[str, set[str]]:
 
 
 def assert_done_on(name: str, folder: Path, report: dict[str, Any]) -> None:
-    """Each device that worked decoded and encoded in one process of its own; several slices did, and none fell back."""
+    """Each device that worked decoded and encoded in one process of its own, and none fell back."""
     assert report["encoder_kind"].startswith("h264_nvenc")
     assert {segment["decoded_by"] for segment in report["segments"]} == {"nvdec"}
     assert report["warnings"] == []
@@ -97,7 +97,6 @@ def assert_done_on(name: str, folder: Path, report: dict[str, Any]) -> None:
     encoders = processes(folder, "nvenc")
     assert encoders == processes(folder, "nvdec")
     assert set(encoders) <= devices(name)
-    assert len(encoders) >= min(2, len(devices(name)))
     assert [len(found) for found in encoders.values()] == [1] * len(encoders)
     assert len(set.union(*encoders.values())) == len(encoders)
 
@@ -111,11 +110,12 @@ def assert_exact(clip: Path, output: Path) -> None:
 
 @pytest.mark.parametrize("name", swept(["slices", "guest"]))
 def test_a_private_ray_works_on_slices_and_on_a_guest(name: str, clip: Path, tmp_path: Path) -> None:
-    """Slices have a worker process each, and so has a vGPU; the film is exact."""
+    """Several slices work, each in a worker process of its own, and so does a vGPU; the film is exact."""
     env = {**os.environ, **simulated(name, tmp_path / "simulation")}
     output = tmp_path / "out.mp4"
     report = report_of(codecfleet("transcode", str(clip), str(output), *ON_NVENC, env=env))
     assert_done_on(name, tmp_path / "simulation", report)
+    assert len(processes(tmp_path / "simulation", "nvenc")) >= min(2, len(devices(name)))
     assert_exact(clip, output)
 
 
