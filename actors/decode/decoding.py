@@ -29,7 +29,7 @@ from ..media.kept_sources import KEPT, OpenSource
 from ..media.opening import demux
 from ..media.seeking import AccessPoint, packets_from
 from ..media.timeline import REORDER_FRAMES, RepairedTime, TimeShift, TimestampRepair
-from .picture_memory import begin_black, can_allocate, is_incomplete
+from .picture_memory import can_allocate, forget_remains, is_incomplete
 
 if TYPE_CHECKING:
     from av.packet import Packet
@@ -215,7 +215,7 @@ def open_track(container: InputContainer, range_: DecodeRange) -> OpenTrack:
     configure_decoder(context, stream)
     context.thread_count = 1
     context.copy_opaque = True
-    begin_black(context)
+    forget_remains(context)
     return OpenTrack(stream, context)
 
 

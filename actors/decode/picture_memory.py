@@ -6,6 +6,11 @@ holds and on where decoding began. So every buffer is overwritten first, and a l
 
 The black carries an invisible mark: the two lowest bits of the first plane follow a fixed pattern. A block that still
 has it was never decoded, so the picture is incomplete even if its decoder does not flag it.
+
+Beside pictures, FFmpeg reuses an H.264 decoder's tables of motion and coefficients, and two steps of its concealment
+read what earlier pictures left there: the guess of a lost block's motion, and the deblocking of what was concealed.
+Both are off: a lost block is that of the picture before, in place, or made of the blocks around it. Motion that later
+pictures take from a lost block can still be an earlier picture's.
 """
 
 import hashlib
@@ -34,6 +39,8 @@ _MARK_BITS: Final = 3
 _FIELD_LINES: Final = ((2, 4, 6), (3, 5, 7))
 """The rows of a block that are compared, field by field; those above them may be deblocked with a decoded neighbour."""
 _BLACK_8BIT: Final = 16
+_CONCEALMENT: Final = "1024"
+"""FFmpeg conceals where this is not 0; its default, ``guess_mvs+deblock``, adds steps, and this bit none."""
 _BYTE_BITS: Final = 8
 _DEEPEST_BITS: Final = 16
 
@@ -47,13 +54,15 @@ class _Blank:
     marked: bool
 
 
-def begin_black(context: "VideoCodecContext") -> None:
-    """Have an unopened decoder begin every picture as black, with the mark."""
+def forget_remains(context: "VideoCodecContext") -> None:
+    """Have an unopened decoder begin every picture as black, with the mark, and conceal without earlier tables."""
     set_get_buffer(context, _BLACK_BUFFERS)
+    if context.name == "h264":
+        context.options = {**context.options, "ec": _CONCEALMENT}
 
 
 def is_incomplete(frame: "VideoFrame") -> bool:
-    """Return whether a picture of a decoder that began black has blocks that were never decoded.
+    """Return whether a picture of a decoder that forgets remains has blocks that were never decoded.
 
     A block predicted from such a block of another picture, unmoved, counts too: it shows the same.
     """

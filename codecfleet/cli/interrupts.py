@@ -98,11 +98,11 @@ class Interrupts:
     def __enter__(self) -> Self:
         """Take the signals over, in the main thread: Python allows signal handlers there alone."""
         if threading.current_thread() is threading.main_thread():
+            self._watch_signals()  # first: a handler may run as soon as it is there, and starts no deadline
             for number in _SIGNALS:
                 if number == signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:
                     continue  # nohup asked for it
                 self._before[number] = signal.signal(number, self._on_signal)
-            self._watch_signals()
         return self
 
     def __exit__(

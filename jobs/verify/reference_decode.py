@@ -21,7 +21,7 @@ from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
 from ...actors.decode.describe import nominal_frame_rate
-from ...actors.decode.picture_memory import begin_black
+from ...actors.decode.picture_memory import forget_remains
 from ...actors.media.opening import open_source
 from ...errors import NoVideoTrack
 
@@ -257,7 +257,7 @@ def open_track(source: str, video_track: int = 0) -> Iterator[SequentialDecode]:
         stream.codec_context.thread_count = 1
         stream.codec_context.copy_opaque = True
         # What a damaged picture shows must not depend on the pictures before it, nor on who still holds them.
-        begin_black(stream.codec_context)
+        forget_remains(stream.codec_context)
         rate = nominal_frame_rate(stream.guessed_rate, stream.average_rate, stream.base_rate)
         yield SequentialDecode(container, stream, Nominal(1 / (rate * Fraction(stream.time_base or 1))))
 

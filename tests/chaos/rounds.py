@@ -198,7 +198,7 @@ class Attack:
     def _damage(self, fault: Fault) -> None:
         """Change what the killed driver has left, as a disk might."""
         output = self._folder / "out" / "out.mp4"
-        if output.exists():  # a journal that no longer says so would leave a finished output that nobody owns
+        if output.exists():  # a journal that no longer says that the output is done has it refused as a stranger's
             return
         files = sorted(path for path in work_folder(str(output)).rglob("*") if path.is_file() and path.stat().st_size)
         journals = [path for path in files if path.name == JOURNAL_FILE]

@@ -12,7 +12,7 @@ from av.stream import Stream
 from av.video.codeccontext import VideoCodecContext
 from av.video.frame import VideoFrame
 
-from codecfleet.actors.decode.picture_memory import begin_black
+from codecfleet.actors.decode.picture_memory import forget_remains
 from codecfleet.actors.media import av_abi
 from codecfleet.errors import WorkError
 
@@ -45,7 +45,7 @@ def picture() -> VideoFrame:
 
 def begin(context: VideoCodecContext) -> None:
     """Have a decoder begin every picture as black."""
-    begin_black(context)
+    forget_remains(context)
 
 
 READERS: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {
