@@ -131,10 +131,15 @@ class WorkerCore:
         with self._lock:
             self._awaited.discard(awaited)
             self._coming.pop(run, None)  # it may have been cancelled before a thread was free
+            given_up = self._given_up
+        error = Cancelled("the work was cancelled") if ran.cancelled() else ran.exception()
         with suppress(InvalidStateError):  # it was given up or cancelled
-            if ran.cancelled():
+            if given_up is not None and isinstance(error, Cancelled):
+                # The process ends and cancels its work, perhaps before ``give_up`` has come to this one.
+                awaited.set_exception(given_up)
+            elif ran.cancelled():
                 awaited.cancel()
-            elif (error := ran.exception()) is not None:
+            elif error is not None:
                 awaited.set_exception(error)
             else:
                 awaited.set_result(ran.result())

@@ -55,6 +55,8 @@ class RayCluster:
     """What a command begins with that is to reach the cluster."""
     lock: threading.Lock = field(default_factory=threading.Lock)
     """Held for one order at a time."""
+    frozen: list[psutil.Process] = field(default_factory=list)
+    """What was stopped, and may be there still."""
 
     def add_node(self, cpus: int, gpus: int = 0) -> str:
         """Start a node and wait until it has joined; return its Ray id."""
@@ -102,7 +104,9 @@ class RayCluster:
 
     def stop_node(self, node: str) -> None:
         """Freeze a node and everything on it (SIGSTOP); it may be killed later."""
-        self._order(stop=node)
+        for process in self._order(stop=node)["pids"]:
+            with suppress(psutil.NoSuchProcess):
+                self.frozen.append(psutil.Process(process))
 
     def kill_node(self, node: str) -> None:
         """Kill a node and everything on it, as a power cut would."""
@@ -150,6 +154,9 @@ class RayCluster:
         self.keeper.kill()
         self.keeper.communicate()  # closes its pipes
         self._kill_what_has({})
+        for process in self.frozen:  # Ray's agents write their titles over their environment
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _order(self, **order: object) -> dict[str, Any]:
@@ -222,9 +229,10 @@ class _Keeper:
             self._cluster.head_node.start_gcs_server()
             return {}
         if "stop" in order:
-            for process in _processes(self._nodes[order["stop"]]):
+            processes = _processes(self._nodes[order["stop"]])
+            for process in processes:
                 process.suspend()
-            return {}
+            return {"pids": [process.pid for process in processes]}
         node = self._nodes.pop(order["kill"], None)  # it may have been killed before
         for process in _processes(node) if node is not None else ():
             with suppress(psutil.NoSuchProcess):

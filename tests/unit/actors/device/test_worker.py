@@ -159,6 +159,25 @@ def test_work_whose_thread_never_returns_is_given_up() -> None:
     assert first.exception(10) is error
 
 
+def test_work_that_is_cancelled_while_all_is_given_up_has_the_same_error() -> None:
+    """Whoever hears first may close the worker, whose other work then ends before it was given up."""
+    core, gates = WorkerCore(2), [Gate(job="j", label=label) for label in "ab"]
+    futures = [core.submit(str(number), gate) for number, gate in enumerate(gates)]
+    assert all(gate.reached.wait(10) for gate in gates)
+    heard = []
+
+    def close_for(other: int) -> None:
+        core.close()
+        gates[other].opened.set()
+        heard.append(futures[other].exception(10))
+
+    for number, future in enumerate(futures):
+        future.add_done_callback(lambda _, other=1 - number: close_for(other))
+    error = EngineHung("NVDEC: Decode did not return within 60.0 s", "Look at it.")
+    core.give_up(error)
+    assert heard == [error, error]
+
+
 def test_work_that_is_not_waited_for_any_more_does_not_begin() -> None:
     """Cancelling what waits for a thread takes it out of the queue; closing cancels what waits."""
     core, gate = WorkerCore(1), Gate(job="j", label="a")
