@@ -81,7 +81,7 @@ def test_two_drivers_share_and_survive_the_supervisor(cluster: RayCluster, film:
     for driver in drivers:
         _, said = driver.communicate(timeout=PATIENCE_S)
         assert driver.returncode == 0, said
-    assert ready(cluster.status()) == workers
+    assert ready(cluster.status()).items() <= workers.items(), "what is idle may have been given back"
     for output, options in zip(outputs, [(), ("--end", "5")], strict=True):
         verified = cluster.run("verify", str(film), str(output), *options)
         assert verified.returncode == 0, verified.stdout

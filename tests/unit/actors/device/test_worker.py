@@ -160,7 +160,7 @@ def test_work_whose_thread_never_returns_is_given_up() -> None:
 
 
 def test_work_that_is_cancelled_while_all_is_given_up_has_the_same_error() -> None:
-    """Whoever hears first may close the worker, whose other work then ends before it was given up."""
+    """The first that hears of it may close the worker, and the others then end before they were given up."""
     core, gates = WorkerCore(2), [Gate(job="j", label=label) for label in "ab"]
     futures = [core.submit(str(number), gate) for number, gate in enumerate(gates)]
     assert all(gate.reached.wait(10) for gate in gates)
