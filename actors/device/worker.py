@@ -132,14 +132,14 @@ class WorkerCore:
             self._awaited.discard(awaited)
             self._coming.pop(run, None)  # it may have been cancelled before a thread was free
             given_up = self._given_up
-        error = Cancelled("the work was cancelled") if ran.cancelled() else ran.exception()
+        is_cancelled = ran.cancelled() or isinstance(ran.exception(), Cancelled)
         with suppress(InvalidStateError):  # it was given up or cancelled
-            if given_up is not None and isinstance(error, Cancelled):
+            if given_up is not None and is_cancelled:
                 # The process ends and cancels its work, perhaps before ``give_up`` has come to this one.
                 awaited.set_exception(given_up)
             elif ran.cancelled():
                 awaited.cancel()
-            elif error is not None:
+            elif (error := ran.exception()) is not None:
                 awaited.set_exception(error)
             else:
                 awaited.set_result(ran.result())

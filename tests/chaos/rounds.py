@@ -75,7 +75,6 @@ class Attack:
         self._mark = secrets.token_hex(4)
         self._drivers: list[Driver] = []
         self._struck: list[Struck] = []
-        self._device_met = False
         self._server: ShakyServer | None = None
         self._started_s = time.monotonic()
         self._until_s = self._started_s + ROUND_S
@@ -118,7 +117,7 @@ class Attack:
     def _carry_out(self, strike: Strike) -> None:
         driver = self._drivers[-1]
         if strike.fault in OF_A_DEVICE:
-            while not driver.has_ended and time.monotonic() < self._until_s and not self._is_device_met():
+            while not driver.has_ended and time.monotonic() < self._until_s and not self._sees_device_fault():
                 time.sleep(LOOK_S)
             return
         finished_before = sum(len(other.finished) for other in self._drivers[:-1])
@@ -127,18 +126,19 @@ class Attack:
         time.sleep(strike.delay_s)
         if driver.has_ended:
             return
-        self._is_device_met()
+        self._sees_device_fault()
         struck = Struck(strike.fault, len(self._drivers) - 1, time.monotonic())
         if self._strike(strike, driver):
             self._struck.append(struck)
 
-    def _is_device_met(self) -> bool:
-        """Tell whether the round's fault of a device has struck: at its picture, which may come before other faults."""
-        if self._device_met or not self._place.has_met_its_fault:
-            return self._device_met
+    def _sees_device_fault(self) -> bool:
+        """Tell whether the round's fault of a device has struck, and count it once; others may be planned before it."""
+        if any(struck.fault in OF_A_DEVICE for struck in self._struck):
+            return True
+        if not self._place.has_met_its_fault:
+            return False
         fault = next(strike.fault for strike in self.result.round.strikes if strike.fault in OF_A_DEVICE)
         self._struck.append(Struck(fault, len(self._drivers) - 1, time.monotonic()))
-        self._device_met = True
         return True
 
     def _strike(self, strike: Strike, driver: Driver) -> bool:
