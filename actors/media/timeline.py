@@ -88,9 +88,9 @@ def tick_divisor(shared: Iterable[tuple[int, int]], time_base: Fraction) -> int:
 class TimestampRepair(Generic[FrameT]):
     """Gives every frame its presentation time, in order, while frames stream through.
 
-    ``expected`` are the index's times of the frames to come, ascending; the next expected frame leaves at once, so a
-    well-formed stream is never held back. ``untimed`` says that no frame of the track has a PTS. ``held_frames`` is how
-    many frames wait at most for one that is expected before them.
+    ``expected`` are the index's times of the frames to come, ascending; the next expected frame leaves as soon as no
+    frame without a PTS can come before it (R2), so a well-formed stream is never held back. ``untimed`` says that no
+    frame of the track has a PTS. ``held_frames`` is how many frames wait at most for one that is expected before them.
     """
 
     nominal: Fraction
@@ -119,7 +119,7 @@ class TimestampRepair(Generic[FrameT]):
             return [(settled_ticks, previous)]
         self._time(frame, ticks)
         settled: list[tuple[int, FrameT]] = []
-        while self._heap and (len(self._heap) > self.held_frames or self._is_next_expected(self._heap[0][0])):
+        while self._heap and (len(self._heap) > self.held_frames or self._is_next(self._heap[0][0])):
             settled += self._release()
         return settled
 
@@ -165,6 +165,11 @@ class TimestampRepair(Generic[FrameT]):
             self.counts.disordered += 1
         self._last_sorted = ticks if self._last_sorted is None else max(ticks, self._last_sorted)
         self._order += 1
+
+    def _is_next(self, ticks: int) -> bool:
+        """Return whether no frame can come before that time: none of the index, nor one that follows the last (R2)."""
+        follower = None if self._previous is None else self._previous + whole_ticks(self.nominal)
+        return self._is_next_expected(ticks) and (self.untimed or follower is None or ticks <= follower)
 
     def _is_next_expected(self, ticks: int) -> bool:
         """Return whether the index has no outstanding frame before that time."""

@@ -273,10 +273,14 @@ def _attachment(stream: "Stream") -> Attachment:
 
 @dataclass(frozen=True, slots=True)
 class _FirstPacket:
-    """Where an audio track's first packet stands, and how much of it is priming."""
+    """Where an audio track's first packet stands, and how much of it is priming.
+
+    ``silent_s`` is how much longer than its samples the container says that it lasts, where all of them are priming.
+    """
 
     pts_s: Fraction
     priming_samples: int
+    silent_s: Fraction = Fraction(0)
 
 
 def _first_packet(stream: "Stream", packet: "Packet[Stream]") -> _FirstPacket:
@@ -289,12 +293,27 @@ def _first_packet(stream: "Stream", packet: "Packet[Stream]") -> _FirstPacket:
         # The first packet only prepares the second (Vorbis I, 4.3.8): it gives no sound.
         rate = stream.codec_context.sample_rate if isinstance(stream.codec_context, AudioCodecContext) else 0
         priming = floor((packet.duration or 0) * Fraction(packet.time_base) * rate + Fraction(1, 2))
-    return _FirstPacket((packet.pts or 0) * Fraction(packet.time_base), priming)
+    tick = Fraction(packet.time_base)
+    return _FirstPacket((packet.pts or 0) * tick, priming, _silence(stream, (packet.duration or 0) * tick, priming))
+
+
+def _silence(stream: "Stream", duration_s: Fraction, priming_samples: int) -> Fraction:
+    """Return how much longer than a packet of nothing but priming its container says that it lasts.
+
+    A damaged header may state another clock than the sound's: what is heard begins where the packet ends by that clock.
+    """
+    context = stream.codec_context
+    if not isinstance(context, AudioCodecContext) or not 0 < context.frame_size <= priming_samples:
+        return Fraction(0)
+    frame_s = Fraction(context.frame_size, context.sample_rate or 1)
+    # Twice the samples are no damage: spectral band replication need not be stated (ISO/IEC 14496-3, 1.6.5).
+    doubled = duration_s <= 2 * frame_s + Fraction(stream.time_base or 1)
+    return Fraction(0) if doubled else duration_s - frame_s
 
 
 def _start(stream: "Stream", first: _FirstPacket | None, audio: AudioTrack | None) -> Fraction | None:
     if first is not None and audio is not None:
-        start_s = first.pts_s + Fraction(first.priming_samples, audio.sample_rate)
+        start_s = first.pts_s + first.silent_s + Fraction(first.priming_samples, audio.sample_rate)
         tick = Fraction(stream.time_base or 1)
         # Where ticks are coarser than samples, priming has rounded the first packet's time: the start is a whole tick.
         return start_s if tick * audio.sample_rate <= 1 else floor(start_s / tick + Fraction(1, 2)) * tick

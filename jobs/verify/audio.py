@@ -106,10 +106,10 @@ def _check_copied(name: str, left: SoundTrack, right: SoundTrack, alignment: Ali
 def _matched_times(
     left: SoundTrack, right: SoundTrack, alignment: Alignment
 ) -> list[tuple[Fraction | None, Fraction | None]] | None:
-    """Return when each packet of a copy begins in the source and in the output; None if the bytes differ."""
+    """Return when each packet of a copy is heard in the source and in the output; None if the bytes differ."""
     if left.digest == right.digest:
         # FFmpeg divides damaged sound of some codecs into other packets, by container.
-        source_s = dict(zip(left.begins, left.times_s, strict=True))
+        source_s = dict(zip(left.begins, left.heard_s, strict=True))
         found = zip(right.begins, right.times_s, strict=True)
         return [(source_s[begin], time_s) for begin, time_s in found if begin in source_s]
     if alignment.part_s is None:
@@ -117,7 +117,7 @@ def _matched_times(
     first = find_run(left.sums, left.times_s, right.sums, next(iter(right.times_s), None))
     kept = find_kept(left.sums, left.times_s, right.sums, alignment.part_s) if first is None else None
     places: Sequence[int] = (kept or ()) if first is None else range(first, first + len(right.sums))
-    return [(left.times_s[a], b) for a, b in zip(places, right.times_s, strict=True)] if places else None
+    return [(left.heard_s[a], b) for a, b in zip(places, right.times_s, strict=True)] if places else None
 
 
 def find_kept(

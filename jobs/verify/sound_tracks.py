@@ -38,6 +38,8 @@ class SoundTrack:
     frame_samples: int
     tick_s: Fraction
     times_s: list[Fraction | None] = field(default_factory=list)
+    heard_s: list[Fraction | None] = field(default_factory=list)
+    """``times_s``, None too for packets of which nothing is heard: an edit list or the priming hides them."""
     sums: list[int] = field(default_factory=list)
     begins: list[int] = field(default_factory=list)
     """The payload's bytes ahead of each packet."""
@@ -62,6 +64,7 @@ def read_tracks(url: str, zero_s: Fraction, chosen: Sequence[int] | None) -> lis
             track, payload = tracks[packet.stream.index], _payload(bytes(packet), tracks[packet.stream.index].codec)
             base = Fraction(packet.time_base or 1)
             track.times_s.append(None if packet.pts is None else packet.pts * base - zero_s)
+            track.heard_s.append(None if packet.is_discard else track.times_s[-1])
             track.sums.append(zlib.crc32(payload))
             track.begins.append(track.bytes_total)
             track.bytes_total += len(payload)

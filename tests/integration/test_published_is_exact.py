@@ -274,6 +274,18 @@ def test_a_language_of_no_characters(tmp_path: Path) -> None:
     assert published(film, tmp_path / "out.mov")[1].failures == ()
 
 
+@pytest.mark.parametrize("name", ["out.mov", "out.mkv"])
+def test_sound_whose_clock_nothing_states(name: str, tmp_path: Path) -> None:
+    """The film begins with what is heard first, not where priming would begin on a clock that is not the sound's."""
+    film = with_sound(tmp_path / "film.mp4", {})
+    data = film.read_bytes()
+    at = data.rindex(b"mdhd")
+    film.write_bytes(data[:at] + b"zzzz" + data[at + 4 :])
+    assert published(film, tmp_path / name)[1].failures == ()
+    with av.open(str(tmp_path / name)) as out:
+        assert out.streams.video[0].start_time == 0
+
+
 def test_sound_whose_clock_steps_back(tmp_path: Path) -> None:
     """Packets that are timed before the ones ahead of them follow those, and a warning says so."""
     film = with_sound(tmp_path / "film.ts", {})

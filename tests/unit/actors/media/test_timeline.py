@@ -145,6 +145,20 @@ def test_disorder_within_a_picture_buffer_is_sorted(times: list[int], random: ob
     assert [shuffled[place] for _, place in out] == times
 
 
+@given(st.lists(st.integers(0, 60), min_size=1, max_size=60, unique=True), st.randoms(), st.data())
+def test_a_missing_time_among_disorder_is_that_of_the_frame_before(
+    numbers: list[int], random: object, data: st.DataObject
+) -> None:
+    """Rules R2 to R4: the index does not promise such a frame, and what the decoder gave too early still waits."""
+    times = sorted(40 * number for number in numbers)
+    stamps: list[int | None] = [*_shuffled(times[:REORDER_FRAMES], random), *times[REORDER_FRAMES:]]
+    for _ in range(data.draw(st.integers(1, 3))):
+        stamps.insert(data.draw(st.integers(1, len(stamps))), None)
+    out = repair(list(stamps), expected=times, held_frames=MOST_HELD_FRAMES)
+    reference = repair_all([FrameStamp(stamp) for stamp in stamps], Nominal(NOMINAL))
+    assert out == list(zip(reference.times, reference.order, strict=True))
+
+
 @given(st.integers(1, MOST_HELD_FRAMES))
 def test_disorder_is_sorted_as_far_as_frames_are_held(late: int) -> None:
     """Rule R3: a frame finds its place behind as many later ones as are held; behind one more it is too late."""
