@@ -75,6 +75,7 @@ class SideTracks:
         self._source: InputContainer | None = None
         self._pipes: dict[int, Pipe] = {}
         self._encoded_streams: dict[int, Stream] = {}
+        self._silent: set[int] = set()
         self._pictures: list[Packet[Stream]] = []
         self._damaged = False
 
@@ -89,7 +90,7 @@ class SideTracks:
     @property
     def warnings(self) -> tuple[Warning_, ...]:
         """What was repaired; complete once ``packets`` is exhausted."""
-        found = side_warnings(self._plan, self._pipes.values(), self._encoded, self._interval)
+        found = side_warnings(self._plan, self._pipes.values(), self._encoded, self._silent, self._interval)
         if self._damaged:
             message = "the source breaks off: tracks beside the video end where it does"
             checks = ("audio", "subtitles", "metadata.cover", "stream.start")
@@ -306,6 +307,7 @@ class SideTracks:
         isobmff = self._plan.container.is_isobmff
         shift = floor(self._interval.origin_s / track.time_base + _HALF)
         last = len(track.pts) - 1
+        self._silent.add(index)
         for number, (pts, duration, payload) in enumerate(track.packets()):
             begins = pts if isobmff or number else pts + track.initial_padding + 1
             begin_s, end_s = begins * track.time_base, (pts + duration) * track.time_base
@@ -321,6 +323,7 @@ class SideTracks:
             if self._plan.container.is_matroska:
                 position = matroska_ticks(position, self._encoded_priming(track), track.sample_rate)
                 length, tick = floor(length * tick * 1000 + _HALF), Fraction(1, 1000)
+            self._silent.discard(index)
             packet.pts = packet.dts = position
             packet.duration, packet.time_base = length, tick
             yield position * tick, packet

@@ -1,6 +1,6 @@
 """Warnings about tracks beside the video that differ from the source's."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from fractions import Fraction
 from math import floor
 
@@ -14,12 +14,20 @@ _HALF = Fraction(1, 2)
 
 
 def side_warnings(
-    plan: CarryPlan, pipes: Iterable[Pipe], encoded: Mapping[int, EncodedTrack], interval: Interval
+    plan: CarryPlan,
+    pipes: Iterable[Pipe],
+    encoded: Mapping[int, EncodedTrack],
+    silent: Collection[int],
+    interval: Interval,
 ) -> list[Warning_]:
-    """Return the warnings of tracks whose packets have all passed, copied through ``pipes`` or ``encoded``."""
+    """Return the warnings of tracks whose packets have all passed, copied through ``pipes`` or ``encoded``.
+
+    Of the encoded ones nothing of the ``silent`` lies in the output.
+    """
     copied = list(pipes)
     found = [warning for pipe in copied for warning in _of_pipe(plan, pipe)]
     found += [warning for index, track in encoded.items() for warning in _of_encoded(plan, index, track)]
+    found += [_dropped(plan, f"audio track {index}", "audio") for index in silent if plan.container.is_isobmff]
     if not plan.container.is_isobmff or interval.start_s is not None:
         return found
     late = {pipe.track.index: _priming_heard_s(pipe) for pipe in copied if isinstance(pipe, AudioPipe)}
@@ -56,15 +64,19 @@ def _of_pipe(plan: CarryPlan, pipe: Pipe) -> Iterator[Warning_]:
         late = content_checks(plan.tracks, pipe.track.index, "times")
         yield Warning_(code="audio-disorder", message=message, checks=late)
     if not isinstance(pipe, CuePipe) and pipe.is_empty and plan.container.is_isobmff:
-        message = f"nothing of {pipe.track.name} lies in the output, and .{plan.container.name} keeps no empty track"
-        code, kind = ("audio-dropped", "audio") if isinstance(pipe, AudioPipe) else ("video-track-dropped", "video")
-        yield Warning_(code=code, message=message, checks=(f"tracks.{kind}",))
+        yield _dropped(plan, pipe.track.name, "audio" if isinstance(pipe, AudioPipe) else "video")
     if isinstance(pipe, CuePipe) and pipe.crowded:
         message = (
             f"{pipe.crowded} cues of {pipe.track.name} overlap others or last no time: "
             f".{plan.container.name} shows one after the other"
         )
         yield Warning_(code="subtitle-overlap", message=message, checks=checks)
+
+
+def _dropped(plan: CarryPlan, name: str, kind: str) -> Warning_:
+    message = f"nothing of {name} lies in the output, and .{plan.container.name} keeps no empty track"
+    code = "audio-dropped" if kind == "audio" else "video-track-dropped"
+    return Warning_(code=code, message=message, checks=(f"tracks.{kind}",))
 
 
 def _of_encoded(plan: CarryPlan, index: int, track: EncodedTrack) -> Iterator[Warning_]:

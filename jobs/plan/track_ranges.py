@@ -152,8 +152,20 @@ def _first_packet(index: TrackIndex, start: int | None) -> int:
         return 0
     timed = np.flatnonzero(index.timed)
     # Where a clock steps back, pictures of the part may lie ahead of its nearest access point.
-    within = timed[index.pts[timed] >= start]
+    within = timed[index.pts[timed] >= _earliest_time(index, start)]
     first = within[0] if len(within) else index.packets
     points = (p.packet for p in index.access_points if p.packet <= first)
     before = [packet for packet in points if index.timed[packet] and index.pts[packet] <= start]
     return before[-2] if len(before) > 1 else 0
+
+
+def _earliest_time(index: TrackIndex, start: int) -> int:
+    """Return the earliest time of the source whose pictures may be shown at ``start`` or later.
+
+    Pictures that share the time before it are spread up to the next (rule R4), perhaps past the start.
+    """
+    place = int(np.searchsorted(index.times, start))
+    if place == 0:
+        return start
+    before = int(index.times[place - 1])
+    return before if place - int(np.searchsorted(index.times, before)) > 1 else start

@@ -199,7 +199,13 @@ class TrackIndex:
 
     @property
     def held_frames(self) -> int:
-        """How many pictures are held at most to sort them: as the packets need, and what a decoder may add to that."""
+        """How many pictures are held at most to sort them: as the packets need, and what a decoder may add to that.
+
+        A decoder goes by the bitstream's own order, not by the times: where some of those are wrong, what it adds is
+        not known.
+        """
+        if self._repeated_times.any():
+            return MOST_HELD_FRAMES
         return min(MOST_HELD_FRAMES, REORDER_FRAMES + int(self._overtaken.max(initial=0)))
 
     @property
@@ -211,15 +217,20 @@ class TrackIndex:
     def unreliable(self) -> NDArray[np.int64]:
         """Packets around which no cut may fall: a time is missing, repeated, or jumps back there."""
         missing = self.presented & (self.pts == MISSING)
+        backward = np.zeros(self.packets, dtype=bool)
+        decoding = np.flatnonzero((self.dts != MISSING) & self.presented)
+        backward[decoding[1:][np.diff(self.dts[decoding]) < 0]] = True
+        return np.flatnonzero(missing | self._repeated_times | backward)
+
+    @cached_property
+    def _repeated_times(self) -> NDArray[np.bool_]:
+        """Which packets share their presentation time with another."""
         repeated = np.zeros(self.packets, dtype=bool)
         known = np.flatnonzero(self.timed)
         order = known[np.argsort(self.pts[known], kind="stable")]
         same = np.flatnonzero(np.diff(self.pts[order]) == 0)
         repeated[order[same]] = repeated[order[same + 1]] = True
-        backward = np.zeros(self.packets, dtype=bool)
-        decoding = np.flatnonzero((self.dts != MISSING) & self.presented)
-        backward[decoding[1:][np.diff(self.dts[decoding]) < 0]] = True
-        return np.flatnonzero(missing | repeated | backward)
+        return repeated
 
     def is_unreliable(self, packet: int) -> bool:
         """Return whether ``packet`` lies inside an unreliable span, or within a decoder's reordering of one."""

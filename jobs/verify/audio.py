@@ -110,14 +110,14 @@ def _matched_times(
     if left.digest == right.digest:
         # FFmpeg divides damaged sound of some codecs into other packets, by container.
         source_s = dict(zip(left.begins, left.heard_s, strict=True))
-        found = zip(right.begins, right.times_s, strict=True)
+        found = zip(right.begins, right.heard_s, strict=True)
         return [(source_s[begin], time_s) for begin, time_s in found if begin in source_s]
     if alignment.part_s is None:
         return None
     first = find_run(left.sums, left.times_s, right.sums, next(iter(right.times_s), None))
     kept = find_kept(left.sums, left.times_s, right.sums, alignment.part_s) if first is None else None
     places: Sequence[int] = (kept or ()) if first is None else range(first, first + len(right.sums))
-    return [(left.heard_s[a], b) for a, b in zip(places, right.times_s, strict=True)] if places else None
+    return [(left.heard_s[a], b) for a, b in zip(places, right.heard_s, strict=True)] if places else None
 
 
 def find_kept(

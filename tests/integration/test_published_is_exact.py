@@ -1,6 +1,5 @@
 """What a job publishes, ``verify`` calls exact: sources that once parted the two."""
 
-import asyncio
 import struct
 from fractions import Fraction
 from pathlib import Path
@@ -8,17 +7,12 @@ from pathlib import Path
 import av
 import pytest
 
-from codecfleet import Fleet
 from codecfleet.errors import InputUnreadable, Unsupported
-from codecfleet.jobs.report.report import Report
-from codecfleet.jobs.request.spec import TranscodeSpec
-from codecfleet.jobs.verify.job import verify
-from codecfleet.jobs.verify.verdict import Verdict
-from codecfleet.testing import LocalPool
 from codecfleet.testing.clips import Clip, constant_times, make_clip, picture
 
 from ..fuzz.corpus import with_sound
 from ..fuzz.mutations import boxes
+from .published import published
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -26,70 +20,6 @@ ADTS = b"\xff\xf1"
 """How a frame of AAC begins in a transport stream."""
 AC3 = b"\x0b\x77"
 """How a frame of AC-3 begins."""
-
-
-def published(source: Path, output: Path, **options: object) -> tuple[Report, Verdict]:
-    """Transcode, and verify the output as the user would: with the same part, and with the report."""
-
-    async def run() -> Report:
-        async with Fleet(pool=LocalPool(slots=2)) as fleet:
-            spec = {"source": str(source), "output": str(output), "codec": "h264", "preset": 7} | options
-            return await (await fleet.transcode(TranscodeSpec.model_validate(spec)))
-
-    report = asyncio.run(run())
-    written = output.with_name(f"{output.name}.json")
-    written.write_text(report.model_dump_json())
-    part = {name: options.get(name) for name in ("start_s", "end_s")}
-    return report, verify(source, output, report=written, **part)  # type: ignore[arg-type] # only times are in it
-
-
-def remuxed(source: Path, target: Path, first_packet: int) -> Path:
-    """Copy a file's packets from one on, as a recording that was begun in the middle."""
-    with av.open(str(source)) as before, av.open(str(target), "w") as after:
-        stream = after.add_stream_from_template(before.streams.video[0])
-        for number, packet in enumerate(before.demux(video=0)):
-            if number >= first_packet and packet.size:
-                packet.stream = stream
-                after.mux(packet)
-    return target
-
-
-@pytest.mark.parametrize(("start_s", "end_s", "frames"), [(None, Fraction(1, 2), 11), (Fraction(2, 5), None, 33)])
-def test_a_part_counts_from_the_first_packet(
-    start_s: Fraction | None, end_s: Fraction | None, frames: int, tmp_path: Path
-) -> None:
-    """Leading pictures that never decode still take their time, for the job and for verify alike."""
-    clip = Clip(
-        times=constant_times(50, step=1),
-        time_base=Fraction(1, 25),
-        encoder="mpeg2video",
-        options=(("bf", "2"), ("b_strategy", "0")),
-        keyframes=frozenset({0, 9, 18}),
-    )
-    whole = make_clip(tmp_path / "whole.ts", clip)
-    source = remuxed(whole, tmp_path / "open.ts", first_packet=7)
-    report, verdict = published(source, tmp_path / "out.mkv", start_s=start_s, end_s=end_s)
-    assert (report.frames, verdict.failures) == (frames, ())
-
-
-@pytest.mark.parametrize("extension", ["mkv", "mp4", "ts"])
-def test_a_part_behind_the_end_of_the_sound(extension: str, tmp_path: Path) -> None:
-    """Where the part has no sound, an output without sound is right, and one that lost some is not."""
-    source = tmp_path / "short.mkv"
-    film = with_sound(tmp_path / "film.mkv", {})
-    with av.open(str(film)) as before, av.open(str(source), "w") as after:
-        streams = {each.index: after.add_stream_from_template(each) for each in before.streams}
-        for packet in before.demux():
-            if packet.size and (
-                packet.stream.type == "video" or (packet.pts or 0) * packet.time_base < Fraction(3, 10)
-            ):
-                packet.stream = streams[packet.stream_index]
-                after.mux(packet)
-    output = tmp_path / f"out.{extension}"
-    _, verdict = published(source, output, start_s=Fraction(1, 2))
-    assert verdict.failures == ()
-    if extension != "mp4":
-        assert "audio.0.payload" in {each.name for each in verify(film, output, start_s=Fraction(1, 2)).failures}
 
 
 def test_a_damaged_subtitle_track(tmp_path: Path) -> None:
@@ -284,6 +214,18 @@ def test_sound_whose_clock_nothing_states(name: str, tmp_path: Path) -> None:
     assert published(film, tmp_path / name)[1].failures == ()
     with av.open(str(tmp_path / name)) as out:
         assert out.streams.video[0].start_time == 0
+
+
+def test_sound_that_is_nothing_but_priming(tmp_path: Path) -> None:
+    """When a packet that is never heard begins makes no difference."""
+    source = tmp_path / "silent.mkv"
+    with av.open(str(with_sound(tmp_path / "film.mkv", {}))) as before, av.open(str(source), "w") as after:
+        streams = {each.index: after.add_stream_from_template(each) for each in before.streams}
+        for packet in before.demux():
+            if packet.size and (packet.stream.type == "video" or (packet.pts or 0) < 0):
+                packet.stream = streams[packet.stream_index]
+                after.mux(packet)
+    assert published(source, tmp_path / "out.mov")[1].failures == ()
 
 
 def test_sound_whose_clock_steps_back(tmp_path: Path) -> None:

@@ -85,6 +85,15 @@ def test_a_part_of_a_track_that_is_there_twice_begins_in_the_first() -> None:
     assert ranges.segments[0].cut_packet == 6
 
 
+def test_a_part_begins_ahead_of_pictures_that_are_spread_into_it() -> None:
+    """Pictures that share the time before the start are shown up to the one after it."""
+    once = [place * 40 for place in range(8)]
+    times = [*once * 3, *range(320, 800, 40)]
+    index = index_of(times, {0, 8, 16, 24}, dts=times)
+    ranges = TrackRanges.cut(index, start_s=300 * TICK, end_s=None, segment_s=None)
+    assert ranges.segments[0].cut_packet == 0
+
+
 def test_unreliable_times_near_the_end_take_a_wide_margin() -> None:
     """Where a time repeats, it is unknown which packet is whose, whatever a packet holds."""
     pts = [n * 40 for n in range(200)]

@@ -195,3 +195,8 @@ def test_more_pictures_are_held_where_packets_are_out_of_order() -> None:
         33: MOST_HELD_FRAMES - REORDER_FRAMES,
     }
     assert {late: index.late_frames for late, index in found.items()} == {0: 0, 1: 0, 20: 0, 32: 0, 33: 1}
+
+
+def test_as_many_pictures_are_held_as_can_be_where_times_repeat() -> None:
+    """A decoder's order is the bitstream's: how far wrong times are from it cannot be seen in packets."""
+    assert index_of([0, 40, 40, 80], {0}).held_frames == MOST_HELD_FRAMES
