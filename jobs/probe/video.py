@@ -10,7 +10,7 @@ from ...actors.media.opening import open_source
 from ...actors.media.values import HdrStatic, VideoFormat
 from ...errors import InputUnreadable
 from ..plan.cuts import choose_cuts
-from ..source.index import video_stream
+from ..source.indexer import video_stream
 from ..source.source import read_source
 from .timeline import describe_timeline
 from .values import ColourFacts, CutFacts, HdrFacts, PictureFacts, VideoFacts

@@ -1,50 +1,27 @@
-"""The index of a video track: every packet's times, flags and place, from one demux pass that decodes nothing.
+"""The index of a video track: every packet's times, flags and place.
 
 Nothing here trusts a header's duration or frame count, and a keyframe *flag* is only a candidate for a cut.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
-from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING
+from itertools import pairwise
 
 import numpy as np
-from av.container import InputContainer
-from av.stream import Disposition
-from av.video.stream import VideoStream
 from numpy.typing import NDArray
 
-from ...actors.bitstream.access_points import RandomAccess, random_access_kind
-from ...actors.bitstream.picture_sizes import PictureSizes
-from ...actors.decode.describe import nominal_frame_rate
+from ...actors.bitstream.access_points import RandomAccess
 from ...actors.media.seeking import AccessPoint
-from ...actors.media.timeline import (
-    LONGEST_GAP_S,
-    MOST_HELD_FRAMES,
-    REORDER_FRAMES,
-    RESET_S,
-    TimeShift,
-    nominal_ticks,
-    tick_divisor,
-    whole_ticks,
-)
+from ...actors.media.timeline import MOST_HELD_FRAMES, REORDER_FRAMES, TimeShift, nominal_ticks, whole_ticks
 from ...actors.media.values import PictureSize
-from ...errors import InputUnreadable, NoVideoTrack
-from .whole_pictures import WholePictures
-
-if TYPE_CHECKING:
-    from av.packet import Packet
-
 
 MISSING = np.iinfo(np.int64).min
 """A timestamp the container does not give."""
 
 KEY, DISCARD, CORRUPT = 1, 2, 4
-
-_FARTHEST_TICKS = 1 << 61
 
 CLEAN_ACCESS_POINTS, CLEAN_PACKETS = 2, 2 * REORDER_FRAMES
 """How long a clean run must be so that no picture from before it is left in a decoder."""
@@ -269,122 +246,6 @@ class TrackIndex:
         return [int(t) for t in times]
 
 
-def video_stream(container: InputContainer, source: str, track: int) -> VideoStream:
-    """Return the ``track``-th video track of an open source, counted from 0; cover art does not count.
-
-    Raises:
-        NoVideoTrack: there is none, or not that many.
-        InputUnreadable: there is no track of any kind, or the codec is unknown here.
-    """
-    if not container.streams:
-        message = f"{source} holds no track at all"
-        raise InputUnreadable(message, "It is cut short, or only refers to other files; name a complete media file.")
-    tracks = [s for s in container.streams.video if not Disposition(s.disposition) & Disposition.attached_pic]
-    if not tracks:
-        message = f"{source} has no video to encode"
-        raise NoVideoTrack(message, "Give a file with a video track; codecfleet does not convert sound alone.")
-    if track >= len(tracks):
-        message = f"{source} has no video track {track}: it has {len(tracks)}"
-        raise NoVideoTrack(message, "Count from 0; `codecfleet probe` lists the tracks.")
-    stream = tracks[track]
-    # PyAV's types promise a context; a codec that FFmpeg does not know has none.
-    if getattr(stream, "codec_context", None) is None:
-        message = f"the video of {source} is in a codec that cannot be decoded here"
-        raise InputUnreadable(message, "`codecfleet probe` names the codec.")
-    return stream
-
-
-class TrackIndexer:
-    """Sees every packet of one video track, in demux order, and makes the index of them. Used once."""
-
-    def __init__(self, stream: VideoStream) -> None:
-        context = stream.codec_context
-        self._stream = stream
-        # The codec's own rate first: a raw bitstream's container only knows a default. As the track begins: where
-        # parameters change in mid-stream, FFmpeg's guess does too.
-        self._rate = nominal_frame_rate(stream.guessed_rate, stream.average_rate, stream.base_rate)
-        self._codec = context.codec.canonical_name
-        self._extradata = context.extradata or b""
-        self._pictures = WholePictures(self._codec, self._extradata)
-        self._picture_sizes = PictureSizes(self._codec, self._extradata)
-        self._rows: list[tuple[int, int, int, int, int]] = []
-        self._kinds: dict[int, RandomAccess] = {}
-        self._sizes: dict[int, PictureSize] = {}
-
-    def see(self, packet: "Packet[VideoStream]") -> None:
-        """Take the next packet."""
-        flags = packet.is_keyframe * KEY | packet.is_discard * DISCARD | packet.is_corrupt * CORRUPT
-        pts = MISSING if packet.pts is None else packet.pts
-        dts = MISSING if packet.dts is None else packet.dts
-        if packet.is_keyframe:
-            self._see_keyframe(packet)
-        self._rows.append((pts, dts, -1 if packet.pos is None else packet.pos, packet.size, flags))
-        self._pictures.see(packet)
-
-    def _see_keyframe(self, packet: "Packet[VideoStream]") -> None:
-        number, data = len(self._rows), bytes(packet)
-        self._kinds[number] = random_access_kind(self._codec, data, self._extradata)
-        extradata = b""
-        if packet.has_sidedata("new_extradata"):
-            extradata = next(bytes(entry) for entry in packet.iter_sidedata() if entry.data_type == "new_extradata")
-        size = self._picture_sizes.size(data, extradata)
-        if size is not None and not packet.is_corrupt:
-            self._sizes[number] = size
-
-    def index(self, source: str) -> TrackIndex:
-        """Build the index of what was seen.
-
-        Raises:
-            InputUnreadable: there were no packets, or their times are too far from 0 to reckon with.
-        """
-        if not self._rows:
-            message = f"the video track of {source} has no packets"
-            raise InputUnreadable(message, "It is cut short, empty, or refers to another file; get a complete one.")
-        stream = self._stream
-        time_base = Fraction(stream.time_base or 1)
-        columns = np.array(self._rows, dtype=np.int64)
-        pts, dts, flags = columns[:, 0].copy(), columns[:, 1], columns[:, 4].astype(np.uint8)
-        _refuse_far(source, _farthest(pts), _farthest(dts))
-        rate = self._rate
-        shifts = find_resets(dts, flags, time_base, rate)
-        _refuse_far(source, *accumulate(shift.ticks for shift in shifts))
-        for shift in shifts:
-            later = pts[shift.first_packet :]
-            later[later != MISSING] += shift.ticks
-        divisor = tick_divisor(_shared_times(pts, flags), time_base)
-        _refuse_far(source, _farthest(pts) * divisor)
-        pts[pts != MISSING] *= divisor
-        return TrackIndex(
-            source=source,
-            stream_index=stream.index,
-            codec=self._codec,
-            time_base=time_base / divisor,
-            frame_rate=rate,
-            pts=pts,
-            dts=dts,
-            pos_bytes=columns[:, 2],
-            sizes_bytes=columns[:, 3],
-            flags=flags,
-            kinds=self._kinds,
-            shifts=shifts,
-            has_whole_pictures=self._pictures.are_proven,
-            tick_divisor=divisor,
-            sizes=self._sizes,
-        )
-
-
-def _farthest(times: NDArray[np.int64]) -> int:
-    known = times[times != MISSING]
-    return max(-int(known.min()), int(known.max())) if len(known) else 0
-
-
-def _refuse_far(source: str, *ticks: int) -> None:
-    """Raise InputUnreadable for times or shifts of which two might not add up in 64 bits."""
-    if any(abs(each) > _FARTHEST_TICKS for each in ticks):
-        message = f"the video track of {source} states times that are too far apart to be true"
-        raise InputUnreadable(message, "Its clock is damaged; get an intact copy, or extract the bare video stream.")
-
-
 def overtaken(times: NDArray[np.int64], most: int) -> NDArray[np.int64]:
     """Return for each time how many of those ahead of it are later, ``most`` at most."""
     counts = np.zeros(len(times), dtype=np.int64)
@@ -397,28 +258,3 @@ def overtaken(times: NDArray[np.int64], most: int) -> NDArray[np.int64]:
         latest.insert(at, time)
         del latest[:-most]
     return counts
-
-
-def _shared_times(pts: NDArray[np.int64], flags: NDArray[np.uint8]) -> Iterator[tuple[int, int]]:
-    """Yield, of every time that presented packets share, how many do, and how many ticks there are up to the next."""
-    times, counts = np.unique(pts[(pts != MISSING) & ((flags & DISCARD) == 0)], return_counts=True)
-    for place in np.flatnonzero(counts[:-1] > 1):
-        yield int(counts[place]), int(times[place + 1] - times[place])
-
-
-def find_resets(
-    dts: NDArray[np.int64], flags: NDArray[np.uint8], time_base: Fraction, rate: Fraction
-) -> tuple[TimeShift, ...]:
-    """Find where the source's clock was reset, and how far to shift what follows (rule R1).
-
-    Only the decoding clock is watched: presentation times step back at every B-picture.
-    """
-    watched = np.flatnonzero((dts != MISSING) & ((flags & DISCARD) == 0))
-    steps = np.diff(dts[watched])
-    step = whole_ticks(nominal_ticks(rate, time_base))
-    shifts = []
-    back, ahead = int(RESET_S / time_base), int(LONGEST_GAP_S / time_base)
-    for place in np.flatnonzero((steps < -back) | (steps > ahead)):
-        before, packet = int(watched[place]), int(watched[place + 1])
-        shifts.append(TimeShift(packet, int(dts[before]) + step - int(dts[packet])))
-    return tuple(shifts)

@@ -17,7 +17,8 @@ from ...actors.media.location import is_local
 from ...actors.media.opening import demux, open_source
 from ...actors.media.values import VideoFormat
 from ...errors import InputUnreadable
-from .index import TrackIndex, TrackIndexer, video_stream
+from .index import TrackIndex
+from .indexer import TrackIndexer, video_stream
 from .tracks import AudioStarts, SourceDescription, describe_container
 
 if TYPE_CHECKING:

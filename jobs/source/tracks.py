@@ -306,7 +306,7 @@ def _silence(stream: "Stream", duration_s: Fraction, priming_samples: int) -> Fr
     if not isinstance(context, AudioCodecContext) or not 0 < context.frame_size <= priming_samples:
         return Fraction(0)
     frame_s = Fraction(context.frame_size, context.sample_rate or 1)
-    # Twice the samples are no damage: spectral band replication need not be stated (ISO/IEC 14496-3, 1.6.5).
+    # Twice the samples may be right: spectral band replication need not be stated (ISO/IEC 14496-3, 1.6.5).
     doubled = duration_s <= 2 * frame_s + Fraction(stream.time_base or 1)
     return Fraction(0) if doubled else duration_s - frame_s
 

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from codecfleet.actors.bitstream.access_points import RandomAccess
 from codecfleet.actors.media.timeline import MOST_HELD_FRAMES, REORDER_FRAMES, TimeShift
 from codecfleet.jobs.plan.cuts import CutReason, choose_cuts, usual_segment_s
-from codecfleet.jobs.source.index import DISCARD, KEY, MISSING, TrackIndex, find_resets, overtaken
+from codecfleet.jobs.source.index import DISCARD, KEY, MISSING, TrackIndex, overtaken
+from codecfleet.jobs.source.indexer import find_resets
 
 TICK = Fraction(1, 1000)
 
