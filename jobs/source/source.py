@@ -19,7 +19,7 @@ from ...actors.media.values import VideoFormat
 from ...errors import InputUnreadable
 from .index import TrackIndex
 from .indexer import TrackIndexer, video_stream
-from .tracks import AudioStarts, SourceDescription, describe_container
+from .tracks import SourceDescription, TrackStarts, describe_container
 
 if TYPE_CHECKING:
     from av.container import InputContainer
@@ -121,17 +121,17 @@ class _Pass:
         self._stream = stream
         self._indexer = TrackIndexer(stream)
         self._first = _FirstPicture(stream)
-        self._starts = AudioStarts(container)
+        self._starts = TrackStarts(container, stream)
         self._tracks: SourceDescription | None = None
 
     def read(self) -> SourceReading:
-        audio = self._starts.streams
+        beside = self._starts.streams
         for each in self._container.streams:
-            each.discard = Discard.default if each is self._stream or each in audio else Discard.all
+            each.discard = Discard.default if each is self._stream or each in beside else Discard.all
         self._describe_tracks()
         # Where the container breaks, what came before is what there is.
         with suppress(av.error.FFmpegError):
-            for packet in demux(self._container, self._stream, *audio):
+            for packet in demux(self._container, self._stream, *beside):
                 self._see(packet)
         self._first.see(None)  # a picture that the decoder has held back
         index = self._indexer.index(self._source)
@@ -154,7 +154,7 @@ class _Pass:
             self._describe_tracks()
 
     def _describe_tracks(self) -> None:
-        """Describe the tracks as soon as nothing more is awaited, and read no more of the sound."""
+        """Describe the tracks as soon as nothing more is awaited, and read no more of other tracks."""
         if self._tracks is None and self._starts.are_known:
             self._tracks = describe_container(self._source, self._container, self._starts)
             for each in self._starts.streams:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 _SEARCH_PACKETS = 20_000
-"""How many packets are read at most in search of the first one of each audio track."""
+"""How many packets are read at most in search of the first one of each track."""
 
 
 class TrackKind(Enum):
@@ -40,6 +40,9 @@ class TrackKind(Enum):
     ATTACHMENT = "attachment"
     COVER = "cover"
     """A still picture that stands for the whole file."""
+
+
+_TIMED = (TrackKind.AUDIO, TrackKind.VIDEO)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +135,7 @@ def describe_tracks(url: str) -> SourceDescription:
         InputError: it cannot be opened.
     """
     with open_source(url) as container:
-        starts = AudioStarts(container)
+        starts = TrackStarts(container)
         for stream in container.streams:
             stream.discard = Discard.default if stream in starts.streams else Discard.all
         # Damage before its first packet: what the header says about such a track is all there is.
@@ -144,11 +147,13 @@ def describe_tracks(url: str) -> SourceDescription:
         return describe_container(url, container, starts)
 
 
-class AudioStarts:
-    """Sees an open source's packets until each audio track has shown its first one."""
+class TrackStarts:
+    """Sees an open source's packets until each track of sound or pictures, but ``other``, has shown its first one."""
 
-    def __init__(self, container: "InputContainer") -> None:
-        self.streams: tuple[Stream, ...] = tuple(s for s in container.streams if s.type == "audio")
+    def __init__(self, container: "InputContainer", other: "Stream | None" = None) -> None:
+        self.streams: tuple[Stream, ...] = tuple(
+            each for each in container.streams if each is not other and _kind(each) in _TIMED
+        )
         self._awaited = {stream.index: stream for stream in self.streams}
         self.first: dict[int, _FirstPacket] = {}
         self.missed: frozenset[int] = frozenset()
@@ -161,9 +166,11 @@ class AudioStarts:
         return not self._awaited
 
     def see(self, packet: "Packet[Stream]") -> None:
-        """Take the next packet of an audio track."""
+        """Take the next packet of one of these tracks."""
         self._seen += 1
-        if packet.pts is not None and (stream := self._awaited.pop(packet.stream_index, None)) is not None:
+        stream = None if packet.pts is None else self._awaited.pop(packet.stream_index, None)
+        # Of pictures the first packet is not the first shown: where they begin, the demuxer knows.
+        if stream is not None and stream.type == "audio":
             self.first[stream.index] = _first_packet(stream, packet)
         if self._seen > _SEARCH_PACKETS:
             self._awaited.clear()
@@ -174,7 +181,7 @@ class AudioStarts:
         self._awaited.clear()
 
 
-def describe_container(url: str, container: "InputContainer", starts: AudioStarts) -> SourceDescription:
+def describe_container(url: str, container: "InputContainer", starts: TrackStarts) -> SourceDescription:
     """Describe an open source, of which ``starts`` has seen the first packets."""
     return SourceDescription(
         url=url,
@@ -216,7 +223,7 @@ def container_tag(stream: "Stream") -> str:
     return letters if len(letters) == len("avc1") and letters.isprintable() else ""
 
 
-def _track(stream: "Stream", starts: AudioStarts) -> Track:
+def _track(stream: "Stream", starts: TrackStarts) -> Track:
     context, first = stream.codec_context, starts.first.get(stream.index)
     kind = _kind(stream)
     rate = getattr(stream, "average_rate", None)
@@ -234,7 +241,7 @@ def _track(stream: "Stream", starts: AudioStarts) -> Track:
         decodable=context is not None,
         start_s=None if stream.index in starts.missed else _start(stream, first, audio),
         audio=audio,
-        silent=stream.index in starts.missed,
+        silent=kind is TrackKind.AUDIO and stream.index in starts.missed,
         attachment=_attachment(stream) if kind is TrackKind.ATTACHMENT else None,
         frame_rate=Fraction(rate) if kind is TrackKind.VIDEO and rate else None,
     )

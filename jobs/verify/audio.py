@@ -58,18 +58,22 @@ def _check_start(found: Sequence[SoundTrack], alignment: Alignment) -> Check:
     if not (alignment.output_is_isobmff or alignment.output_is_matroska):
         return not_applicable("stream.start", "the container starts where its format lets it")
     firsts = [(track.first_sample_s, next(iter(track.times_s), None)) for track in found]
-    start = begin_s(alignment.output_zero_s, firsts)
+    start = begin_s(alignment.output_zero_s, firsts, hides_early=alignment.output_is_isobmff)
     return check("stream.start", "0 s", f"{float(start):.6f} s", passed=abs(start) <= OFFSET_S)
 
 
-def begin_s(frame_s: Fraction, sounds: Sequence[tuple[Fraction | None, Fraction | None]]) -> Fraction:
+def begin_s(
+    frame_s: Fraction, sounds: Sequence[tuple[Fraction | None, Fraction | None]], *, hides_early: bool
+) -> Fraction:
     """Return when a file begins: with its first frame or its first sample, or with a packet that decodes to none.
 
     Args:
         frame_s: when its first frame is shown.
         sounds: of each track its first sample and its first packet, after the first frame; a packet before 0 is hidden.
+        hides_early: whether samples before 0 are hidden too, as by edit lists.
     """
     samples = [frame_s + sample for sample, _ in sounds if sample is not None]
+    samples = [max(sample, Fraction(0)) for sample in samples] if hides_early else samples
     packets = [frame_s + packet for _, packet in sounds if packet is not None]
     return min([frame_s, *samples, *(packet for packet in packets if packet >= 0)])
 

@@ -254,6 +254,24 @@ def test_a_further_video_track_without_packets(tmp_path: Path) -> None:
     assert verdict.failures == ()
 
 
+def test_a_film_begins_with_what_there_is_of_it(tmp_path: Path) -> None:
+    """A further video track without packets, which a header says begins with a subtitle at 0, delays nothing."""
+    text, source = tmp_path / "text.srt", tmp_path / "late.mkv"
+    text.write_text("1\n00:00:00,000 --> 00:00:00,500\nHello\n")
+    clip = make_clip(tmp_path / "clip.mkv", Clip(times=constant_times(25), options=(("bf", "0"),)))
+    with av.open(str(clip)) as pictures, av.open(str(text)) as cues, av.open(str(source), "w") as after:
+        streams = [after.add_stream_from_template(each.streams[0]) for each in (pictures, cues, pictures)]
+        for stream, before, late_ms in zip(streams, (pictures, cues), (67, 0), strict=False):
+            for packet in before.demux():
+                if packet.size:
+                    packet.stream = stream
+                    packet.pts = packet.dts = (packet.pts or 0) + late_ms
+                    after.mux(packet)
+    assert published(source, tmp_path / "out.mkv")[1].failures == ()
+    with av.open(str(tmp_path / "out.mkv")) as out:
+        assert out.streams.video[0].start_time == 0
+
+
 def test_hdr_values_of_a_single_picture(tmp_path: Path) -> None:
     """A decoder gives the only picture at the end; its bitstream's HDR values are found all the same."""
     display = "mastering-display=G(13250,34500)B(7500,3000)R(34000,16000)WP(15635,16450)L(10000000,1):cll=1000,300"

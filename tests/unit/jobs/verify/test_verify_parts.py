@@ -56,15 +56,20 @@ def test_a_raw_bitstream_is_not_asked_for_times() -> None:
 
 
 @pytest.mark.parametrize(
-    ("frame_ms", "sample_ms", "packet_ms", "begin_ms"),
-    [(0, 5, 5, 0), (23, -23, -23, 0), (23, 0, -23, 0), (0, 0, -23, 0), (23, 10, 10, 23), (0, None, None, 0)],
+    ("frame_ms", "sample_ms", "packet_ms", "begin_ms", "unhidden_ms"),
+    [
+        *((0, 5, 5, 0, 0), (23, -23, -23, 0, 0), (23, 0, -23, 0, 0), (0, 0, -23, 0, 0), (23, 10, 10, 23, 23)),
+        *((0, None, None, 0, 0), (0, -23, -23, 0, -23), (-40, 0, 0, -40, -40)),
+    ],
 )
 def test_a_file_begins_with_what_comes_first(
-    frame_ms: int, sample_ms: int | None, packet_ms: int | None, begin_ms: int
+    frame_ms: int, sample_ms: int | None, packet_ms: int | None, begin_ms: int, unhidden_ms: int
 ) -> None:
-    """A packet that decodes to nothing counts, one that lies before 0 is hidden."""
+    """A packet that decodes to nothing counts, one that lies before 0 is hidden; edit lists also hide samples there."""
     sound = tuple(None if each is None else each * MILLISECOND for each in (sample_ms, packet_ms))
-    assert begin_s(frame_ms * MILLISECOND, [(sound[0], sound[1])]) == begin_ms * MILLISECOND
+    for hides_early, expected_ms in ((True, begin_ms), (False, unhidden_ms)):
+        found = begin_s(frame_ms * MILLISECOND, [(sound[0], sound[1])], hides_early=hides_early)
+        assert found == expected_ms * MILLISECOND
 
 
 @pytest.mark.parametrize(("name", "states_dts"), [("clip.mkv", False), ("clip.mp4", True)])
