@@ -84,10 +84,15 @@ def settle_orientation(
     matrix = extras.display_matrix
     if matrix is None or not stretches(matrix):
         return output, extras
-    across, down = axis_scales(matrix)
-    if container.is_isobmff and abs(float(source.sample_aspect_ratio) * down / across - 1) < _SHAPE:
+    if container.is_isobmff and states_shape(matrix, source.sample_aspect_ratio):
         return replace(output, sample_aspect_ratio=output.sample_aspect_ratio / source.sample_aspect_ratio), extras
     return output, replace(extras, display_matrix=_turn_alone(matrix))
+
+
+def states_shape(matrix: tuple[int, ...], sample_aspect_ratio: Fraction) -> bool:
+    """Return whether a display matrix stretches samples into that shape, so that nothing else need state it."""
+    across, down = axis_scales(matrix)
+    return stretches(matrix) and abs(float(sample_aspect_ratio) * down / across - 1) < _SHAPE
 
 
 def settle_header(output: VideoFormat, extras: StreamExtras, container: Container) -> Header:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from ...actors.decode.describe import StreamExtras, stretches
+from ...actors.decode.describe import StreamExtras
 from ...actors.encode.settings import Codec, EncoderSettings, RateControl
 from ...actors.media.values import VideoFormat
 from ...actors.segment.encoding import EncodeSegment
@@ -29,7 +29,7 @@ from ..request.spec import TranscodeSpec
 from ..source.index import TrackIndex
 from ..source.source import read_source
 from ..source.tracks import SourceDescription
-from .header_trial import settle_header, settle_orientation
+from .header_trial import settle_header, settle_orientation, states_shape
 from .losses import picture_losses
 from .picture import picture_choices, settle_picture
 from .track_ranges import PlannedSegment, TrackRanges
@@ -102,8 +102,8 @@ class Plan:
     @property
     def stretched_by_matrix(self) -> bool:
         """Whether the display matrix states the samples' shape, so that nothing else in the container may."""
-        matrix, shape = self.extras.display_matrix, self.encoder.format.sample_aspect_ratio
-        return self.container.is_isobmff and shape == 1 and matrix is not None and stretches(matrix)
+        matrix, shape = self.extras.display_matrix, self.source_format.sample_aspect_ratio
+        return self.container.is_isobmff and matrix is not None and states_shape(matrix, shape)
 
     @property
     def frames(self) -> int:

@@ -272,6 +272,20 @@ def test_a_film_begins_with_what_there_is_of_it(tmp_path: Path) -> None:
         assert out.streams.video[0].start_time == 0
 
 
+def test_square_samples_beside_a_skew_display_matrix(tmp_path: Path) -> None:
+    """The matrix stretches, and the source says that its samples are square: so does the output."""
+    clip = make_clip(tmp_path / "clip.mkv", Clip(times=constant_times(5), keyframes=frozenset({0})))
+    source = tmp_path / "film.mp4"
+    published(clip, source)
+    data = bytearray(source.read_bytes())
+    matrix = data.index(b"tkhd") + 44
+    struct.pack_into(">4I", data, matrix, 1 << 16, 1 << 16, 0, 0)
+    source.write_bytes(data)
+    assert b"pasp" in data
+    assert published(source, tmp_path / "out.mp4")[1].failures == ()
+    assert published(source, tmp_path / "out.mkv")[1].failures == ()
+
+
 def test_hdr_values_of_a_single_picture(tmp_path: Path) -> None:
     """A decoder gives the only picture at the end; its bitstream's HDR values are found all the same."""
     display = "mastering-display=G(13250,34500)B(7500,3000)R(34000,16000)WP(15635,16450)L(10000000,1):cll=1000,300"
