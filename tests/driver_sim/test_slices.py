@@ -32,7 +32,7 @@ pytestmark = [
 PARTS = Path(__file__).with_name("parts.toml")
 SIZE = "320x176"
 FRAMES = 480
-PICTURE_US = 20_000
+PICTURE_US = 40_000
 """How long NVDEC takes for a picture: slow enough that one slice does not do all before others have started."""
 OPTIONS = ("--codec", "h264", "--preset", "1", "--segment-seconds", "1", "--overwrite", "--json")
 ON_NVENC = (*OPTIONS, "--encoder", "nvenc", "--second-runs", "0")
