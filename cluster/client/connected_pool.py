@@ -9,6 +9,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from ...actors.device.work import Work
@@ -30,6 +31,7 @@ from .pool import Pool
 
 if TYPE_CHECKING:
     from ..ray.embedded import Connection
+    from ..survey.known_gpus import KnownGpus
     from .leased_pool import LeasedPool
 
 
@@ -46,8 +48,7 @@ class ConnectedPool(Pool):
         slots: pieces of work at a time; None means one per core.
         dlas: this machine's DLAs, for networks on an embedded Ray; workers then start with the first work.
         name: what a cluster's supervisor is to call this client.
-        start_process: starts the process of a worker on this machine, which has no GPU; None where Ray is to come
-            first.
+        start_process: starts the process of a worker on this machine; None where Ray is to come first.
     """
 
     def __init__(
@@ -99,7 +100,9 @@ class ConnectedPool(Pool):
     async def _opened(self) -> "tuple[Connection | LateRay, LeasedPool]":
         if self._start_process is not None:
             first_slots = slots_of_processes(max(1, self._asked_slots or machine.cores()))[0]
-            late = LateRay(first_slots, self._connect)
+            from ..probes.nvml import can_load_nvml  # noqa: PLC0415 - for a fleet of this machine alone
+
+            late = LateRay(first_slots, self._connect, has_gpus=can_load_nvml())
             return late, machine_pool(late, self._asked_slots, self._start_process)
         connection = await self._connect()
         return connection, leased_pool(connection, self._asked_slots, dlas=self._dlas, name=self._name)
@@ -122,7 +125,8 @@ class ConnectedPool(Pool):
         return self._started().waits_for(job)
 
     async def preview(self, demand: Demand) -> PlacementPreview:
-        return await self._started().preview(demand)
+        late = self._connection if isinstance(self._connection, LateRay) else None
+        return await self._started().preview(demand if late is None else late.previewed(demand))
 
     def set_demand(self, demand: Demand) -> None:
         self._started().set_demand(demand)
@@ -203,7 +207,8 @@ def machine_pool(late: LateRay, slots: int | None, start_process: Callable[[], S
 
     ``slots`` are the pieces of work at a time; None means one per core.
     """
-    from ..supervisor.runner.machine_backend import HERE, MachineBackend  # noqa: PLC0415 - as above
+    from ..supervisor.runner.backend import HERE  # noqa: PLC0415 - as above
+    from ..supervisor.runner.machine_backend import MachineBackend  # noqa: PLC0415 - as above
 
     async def on_ray() -> ClusterBackend:
         return _private_backend(await late.start(), slots, 0)
@@ -216,15 +221,22 @@ def machine_pool(late: LateRay, slots: int | None, start_process: Callable[[], S
         free_cores=cores,
         memory_bytes=machine.memory_bytes() - store_bytes(),
     )
-    return _pool_here(MachineBackend(node, start_process, on_ray), slots, eager=late.first_slots, reported=late.bounded)
+    backend = MachineBackend(node, start_process, on_ray, _known_gpus if late.has_gpus else None)
+    settings = replace(PRIVATE, bridges=True)
+    return _pool_here(backend, slots, settings=settings, eager=late.first_slots, reported=late.bounded)
+
+
+def _known_gpus(node: str) -> "KnownGpus":
+    from ..survey.known_gpus import known_gpus  # noqa: PLC0415 - where there is an NVIDIA driver
+
+    return known_gpus(node)
 
 
 def _private_backend(connection: "Connection", slots: int | None, dlas: int) -> ClusterBackend:
     from ..supervisor.runner.private_backend import PrivateBackend  # noqa: PLC0415 - as above
-    from ..survey.known_gpus import known_gpus  # noqa: PLC0415
     from ..survey.ray_probe import probe_ray_node  # noqa: PLC0415
 
-    return PrivateBackend(slots, connection.why_ended, probe_ray_node, known_gpus, dlas)
+    return PrivateBackend(slots, connection.why_ended, probe_ray_node, _known_gpus, dlas)
 
 
 def _pool_here(
@@ -232,6 +244,7 @@ def _pool_here(
     slots: int | None,
     *,
     eager: int,
+    settings: SupervisorSettings = PRIVATE,
     notes: tuple[str, ...] = (),
     reported: Callable[[Demand], Demand] = lambda demand: demand,
 ) -> "LeasedPool":
@@ -241,7 +254,7 @@ def _pool_here(
     from ..supervisor.runner.runner import SupervisorRunner  # noqa: PLC0415
     from .leased_pool import LeasedPool  # noqa: PLC0415
 
-    runner = SupervisorRunner(backend, Core(PRIVATE, Policy(), 1, time.monotonic()), PRIVATE)
+    runner = SupervisorRunner(backend, Core(settings, Policy(), 1, time.monotonic()), settings)
     killed_for_memory = OomKills().explains_a_death
     return LeasedPool(
         LocalClient(runner),

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from ...errors import FleetUnavailable
-from ..placement.model.demand import Demand
+from ..placement.model.demand import Demand, EncoderChoice
 from ..placement.rates import usual_fps
 
 if TYPE_CHECKING:
@@ -17,29 +17,39 @@ START_S: Final = 5.0
 """How long Ray and a worker on it take to start, beside work that needs the cores (docs/speed.md)."""
 
 
-def more_processes_pay(demand: Demand, first_slots: int) -> bool:
+SOONER: Final = "the processor has done it before a GPU's worker process is there"
+"""Why a GPU takes no part in a short job."""
+
+
+def more_processes_pay(demand: Demand, first_slots: int, *, has_gpus: bool = False) -> bool:
     """Return whether a job's remaining work ends sooner with workers that come after ``START_S``.
 
     With s of S slots at first and all from then on, W seconds of work of one slot end after
     ``(W + (S - s) * START_S) / S``, which is less than ``W / s`` exactly where ``W / s > START_S``. Work of unknown
-    speed is taken to last.
+    speed is taken to last. A GPU may help with segments that all have a slot already.
     """
-    if len(demand.segments) <= first_slots:
+    may_use_gpu = has_gpus and not (demand.software_decode and demand.encoder is EncoderChoice.SOFTWARE)
+    if len(demand.segments) <= first_slots and not may_use_gpu:
         return False
     fps = usual_fps(demand)
-    return fps == 0.0 or sum(demand.segments) / fps / first_slots > START_S
+    busy_slots = min(first_slots, len(demand.segments))
+    return fps == 0.0 or sum(demand.segments) / fps > START_S * busy_slots
 
 
 class LateRay:
-    """This machine's private Ray, which may never start. Used from one event loop.
+    """This machine's private Ray, which may never start: GPUs' workers run there too. Used from one event loop.
 
     Args:
         first_slots: how many slots there are without it.
         reach: starts it.
+        has_gpus: whether the machine may have GPUs.
     """
 
-    def __init__(self, first_slots: int, reach: "Callable[[], Awaitable[Connection]]") -> None:
+    def __init__(
+        self, first_slots: int, reach: "Callable[[], Awaitable[Connection]]", *, has_gpus: bool = False
+    ) -> None:
         self.first_slots = first_slots
+        self.has_gpus = has_gpus
         self._reach = reach
         self._is_wanted = False
         self._starting: asyncio.Future[Connection] | None = None
@@ -54,11 +64,24 @@ class LateRay:
         return () if self._connection is None else self._connection.notes
 
     def bounded(self, demand: Demand) -> Demand:
-        """Return a demand that fits the first process until one comes for which more of them pay."""
-        self._is_wanted = self._is_wanted or more_processes_pay(demand, self.first_slots)
-        if self._is_wanted:
-            return demand
-        return replace(demand, workers_max=min(self.first_slots, demand.workers_max or self.first_slots))
+        """Return a demand that fits the first process until one comes for which more of them pay, or GPUs."""
+        self._is_wanted = self._is_wanted or self._pays(demand)
+        return demand if self._is_wanted else self._for_first(demand)
+
+    def previewed(self, demand: Demand) -> Demand:
+        """Return a demand as it would be bounded."""
+        return demand if self._is_wanted or self._pays(demand) else self._for_first(demand)
+
+    def _pays(self, demand: Demand) -> bool:
+        return demand.needs_devices or more_processes_pay(demand, self.first_slots, has_gpus=self.has_gpus)
+
+    def _for_first(self, demand: Demand) -> Demand:
+        return replace(
+            demand,
+            workers_max=min(self.first_slots, demand.workers_max or self.first_slots),
+            software_decode=demand.software_decode or SOONER,
+            encoder=EncoderChoice.SOFTWARE,
+        )
 
     async def start(self) -> "Connection":
         """Start it; another call waits for the same start.

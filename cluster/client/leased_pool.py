@@ -221,7 +221,8 @@ class LeasedPool(Pool):
             raise FleetUnavailable(message, self._supervisor.what_next) from error
         self._renewing = asyncio.create_task(self._lease_renewal.run())
         if self._eager:
-            self.set_demand(plain_demand(WARM_UP, min(self._eager, self._workers_max or self._eager)))
+            warm_up = plain_demand(WARM_UP, min(self._eager, self._workers_max or self._eager))
+            self.set_demand(replace(warm_up, software_decode="it only starts processors' workers"))
             await self.more_slots(WARM_UP, 0)
             del self._demands[WARM_UP]
         else:

@@ -26,11 +26,7 @@ class FirstWorker:
 
 def first_worker(address: str | None, dlas: int) -> FirstWorker | None:
     """Return what starts workers where work may run here before there is a Ray; None elsewhere."""
-    if dlas or not may_begin_without_ray(address):
-        return None
-    from ..probes.nvml import can_load_nvml  # noqa: PLC0415 - for a fleet of this machine alone
-
-    return None if can_load_nvml() else FirstWorker()
+    return None if dlas or not may_begin_without_ray(address) else FirstWorker()
 
 
 def main() -> None:

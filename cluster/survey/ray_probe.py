@@ -36,7 +36,7 @@ async def _probed(node: str, *, fresh: bool) -> tuple[NodeReport, str | None]:
     return unpack(packed), cuda_visible
 
 
-async def probe_ray_node(node: str, *, again: bool) -> Node:
-    """Return a node for the inventory, under its Ray id."""
+async def probe_ray_node(node: str, *, again: bool, called: str = "") -> Node:
+    """Return a node for the inventory, as it is ``called`` there: by its Ray id if by nothing else."""
     report, cuda_visible = await _probed(node, fresh=again)
-    return node_of_report(report, node=node, cuda_visible=cuda_visible)
+    return node_of_report(report, node=called or node, cuda_visible=cuda_visible)

@@ -132,6 +132,11 @@ class ShownGpus:
         given = [narrowed for gpu in self.gpus if (narrowed := _narrowed(gpu, wanted)) is not None]
         return tuple(given) or self.gpus
 
+    @property
+    def count(self) -> int:
+        """How many GPUs Ray counts where it goes by these names."""
+        return len(self._offered())
+
     def units(self, count: int) -> Units:
         """Return what Ray gives out, if it counts ``count`` GPUs there."""
         gpus = self.given

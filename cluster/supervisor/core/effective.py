@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from ...placement.model.inventory import Device, DeviceState, Dla, Node
+from ...placement.model.inventory import Device, DeviceState, Dla, Inventory, Node
 from ...probes.report.device_report import DeviceKind
 from ...probes.report.engines import Engine
 from ..state.nodes import NodeBook, Place, places_of
@@ -31,6 +31,20 @@ def effective_nodes(nodes: Iterable[NodeBook], stations: Mapping[str, StationBoo
             devices=tuple(_effective(device, here, free) for device in _served(node, known.devices, here)),
             dlas=tuple(_effective_dla(dla, here) for dla in known.dlas),
         )
+
+
+def without_late_gpus(inventory: Inventory, stations: Iterable[StationBook]) -> Inventory:
+    """Return what work could begin on now: processors, and GPUs whose workers are there."""
+    ready = {book.device for book in stations if book.state is StationState.READY}
+    return Inventory(
+        tuple(
+            replace(
+                node,
+                devices=tuple(each for each in node.devices if each.kind is DeviceKind.CPU or each.device in ready),
+            )
+            for node in inventory.nodes
+        )
+    )
 
 
 def _served(node: NodeBook, devices: tuple[Device, ...], stations: list[StationBook]) -> Iterator[Device]:

@@ -12,7 +12,7 @@ from ..state.nodes import places_of
 from ..state.state import SupervisorState
 from ..state.stations import NOT_STARTED, StationBook, StationState
 from .assigning import assign_slots, cores_for
-from .effective import effective_nodes, reservable_cores
+from .effective import effective_nodes, reservable_cores, without_late_gpus
 from .granting import find_unservable, note_stranded
 from .planner import Planner
 
@@ -61,6 +61,9 @@ def _place(state: SupervisorState, planner: Planner) -> list[Effect]:
     places = {node.ray.node: places_of(node) for node in state.nodes}
     by_key = {job.key: job for job in jobs}
     state.targets = assign_slots(state.placement.lanes, state.stations.values(), kinds, by_key, places)
+    if state.settings.bridges and (late := _late_targets(state)):
+        now, _ = _place_or_refuse(planner, demands, without_late_gpus(inventory, state.stations.values()))
+        state.targets = late | assign_slots(now.lanes, state.stations.values(), kinds, by_key, places)
     state.capacity_slots = sum(
         device.engines.get(Engine.CPU, 0)
         for node in inventory.nodes
@@ -68,6 +71,15 @@ def _place(state: SupervisorState, planner: Planner) -> list[Effect]:
         for device in node.devices
     )
     return effects
+
+
+def _late_targets(state: SupervisorState) -> dict[str, dict[str, int]]:
+    """Return the targets among GPUs' stations whose workers have not started."""
+    return {
+        name: slots
+        for name, slots in state.targets.items()
+        if (book := state.stations[name]).station.takes_gpu and book.state is not StationState.READY
+    }
 
 
 def _place_or_refuse(

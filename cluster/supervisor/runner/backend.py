@@ -4,7 +4,7 @@
 """
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, Final
 
 from ...placement.model.inventory import Node
 from ...probes.gpus.live_health import DeviceHealth
@@ -13,9 +13,20 @@ from ...worker.heartbeat import Heartbeat, WorkerFacts
 from ..state.events import Reserve, Start
 from ..state.messages import FoundWorker, RayNode
 
+HERE: Final = "here"
+"""The id of the one node of a machine that is ours alone."""
+
 
 class ClusterBackend(ABC):
     """Carries out effects. Methods may be called concurrently, and raise errors as they are."""
+
+    @property
+    def polls(self) -> bool:
+        """Whether GPUs can be polled by now."""
+        return True
+
+    async def know_gpus(self) -> None:  # noqa: B027 - most know them at once
+        """Wait until ``look`` tells of every GPU, where it can without a probe."""
 
     @abstractmethod
     async def look(self) -> tuple[RayNode, ...]:

@@ -83,7 +83,7 @@ class LocalClient(SupervisorClient):
 
     async def preview(self, demand: Demand) -> PlacementPreview:
         """Preview on this machine: no node joins it."""
-        return self._runner.preview(demand, nodes_may_join=False)
+        return await self._runner.preview_here(demand)
 
     async def close(self) -> None:
         """End it, and all its workers."""

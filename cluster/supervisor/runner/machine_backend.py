@@ -1,11 +1,12 @@
-"""The backend of a machine without GPUs: its first worker is a process of ours, and further ones are Ray's.
+"""The backend of a machine whose first worker is a process of ours; further ones, and those of GPUs, are Ray's.
 
 Ray starts with the first of them; until then nothing waits for it, and it is not imported.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
 
 from ...placement.model.inventory import Node
 from ...probes.gpus.live_health import DeviceHealth
@@ -16,10 +17,11 @@ from ...worker.heartbeat import Heartbeat, WorkerFacts
 from ...worker_names import station_of
 from ..state.events import Reserve, Start
 from ..state.messages import RayNode
-from .backend import ClusterBackend, UnsharedBackend
+from .backend import HERE, ClusterBackend, UnsharedBackend
 
-HERE: Final = "here"
-"""The node's id: there is no other."""
+if TYPE_CHECKING:
+    from ...survey.known_gpus import KnownGpus
+
 FIRST: Final = f"{HERE}/cpu#0"
 
 
@@ -31,6 +33,8 @@ class MachineBackend(UnsharedBackend):
         start_process: starts a worker's process.
         start_ray: starts Ray, and returns the backend there; called once. If it fails, so does every worker but the
             first.
+        gpus: returns the machine's GPUs without a probe, given the node's id; it may block for some seconds. None is
+            for a machine that has none.
     """
 
     def __init__(
@@ -38,8 +42,11 @@ class MachineBackend(UnsharedBackend):
         node: RayNode,
         start_process: Callable[[], StartedProcess],
         start_ray: Callable[[], Awaitable[ClusterBackend]],
+        gpus: "Callable[[str], KnownGpus] | None" = None,
     ) -> None:
         self._node = node
+        self._gpus = gpus
+        self._listing: asyncio.Future[KnownGpus] | None = None
         self._start_process = start_process
         self._start_ray = start_ray
         self._ray: ClusterBackend | None = None
@@ -47,16 +54,43 @@ class MachineBackend(UnsharedBackend):
         self._processes: dict[str, WorkerProcess] = {}
         self._reserved: dict[str, Reserve] = {}
 
+    @property
+    def polls(self) -> bool:
+        """Once Ray is up, where the agent runs that polls."""
+        return self._ray is not None
+
+    async def know_gpus(self) -> None:
+        if (listing := self._list_gpus()) is not None:
+            await asyncio.shield(listing)
+
+    def _list_gpus(self) -> "asyncio.Future[KnownGpus] | None":
+        """Return what NVML answers, or will; None where there is nothing to ask."""
+        if self._listing is None and self._gpus is not None:
+            self._listing = asyncio.ensure_future(asyncio.to_thread(self._gpus, self._node.node))
+        return self._listing
+
     async def look(self) -> tuple[RayNode, ...]:
-        """Return this machine; once Ray is up its node is looked at too, whose loss is the machine's."""
-        if self._ray is not None:
-            await self._ray.look()
-        return (self._node,)
+        """Return this machine, with its GPUs as soon as they are known: work in software does not wait for that.
+
+        Once Ray is up its node is looked at too, whose loss is the machine's, and which says how many GPUs it has.
+        """
+        listing = self._list_gpus()
+        known = None if listing is None or not listing.done() else listing.result()
+        seen = () if self._ray is None else await self._ray.look()
+        free_cores = self._node.cores - sum(order.cores for order in self._reserved.values())
+        node = replace(self._node, free_cores=free_cores)
+        if known is None or known.shown is None:
+            return (node,)
+        count = seen[0].gpus if seen else known.shown.count
+        return (replace(node, gpus=count, devices=known.devices, shown=known.shown),)
 
     async def probe(self, node: str, *, again: bool) -> Node:
-        """Return what is known without a probe: workers have our codecs."""
-        del node, again
-        return self._node.unprobed()
+        """Return what is known without a probe, and start Ray to probe GPUs of which that is not enough."""
+        await self.know_gpus()
+        (seen,) = await self.look()
+        if not again and seen.knows_its_gpus:
+            return seen.unprobed()
+        return await (await self._with_ray()).probe(node, again=again)
 
     async def reserve(self, order: Reserve) -> int:
         """Record the reservation: no other program could take it."""
@@ -105,11 +139,13 @@ class MachineBackend(UnsharedBackend):
         await self.handle(worker).abandon_others.remote(clients)
 
     async def poll(self, node: str, pids: tuple[int, ...]) -> Maybe[tuple[DeviceHealth, ...]]:
-        del node, pids
-        return Unavailable(Absence.NOT_FOUND, "the machine has no GPU")
+        if self._ray is None:
+            return Unavailable(Absence.NOT_FOUND, "there is no Ray yet on which to poll")
+        return await self._ray.poll(node, pids)
 
     async def stop_polling(self, node: str) -> None:
-        """Do nothing: there are no GPUs."""
+        if self._ray is not None:
+            await self._ray.stop_polling(node)
 
     def handle(self, worker: str) -> Any:
         """Return a process of ours, or Ray's handle."""

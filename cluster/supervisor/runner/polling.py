@@ -45,7 +45,7 @@ class Polling:
         """Poll until cancelled."""
         while True:
             await self._sleep(self._settings.health_s)
-            for book in self._state.nodes:
+            for book in self._state.nodes if self._backend.polls else ():
                 node = book.ray.node
                 if not book.is_polled:
                     self._spawn(self._backend.stop_polling(node))

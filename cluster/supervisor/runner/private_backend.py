@@ -19,7 +19,7 @@ from ...survey.known_gpus import NO_GPUS, KnownGpus
 from ...worker.heartbeat import WorkerFacts
 from ..state.events import Reserve, Start
 from ..state.messages import RayNode
-from .backend import UnsharedBackend
+from .backend import HERE, UnsharedBackend
 from .ray_calls import ProbeNode, RayCalls, share_of_gpu
 
 
@@ -30,7 +30,7 @@ class PrivateBackend(UnsharedBackend, RayCalls):
         slots: pieces of work at a time, whatever cores the machine has.
         why_ended: returns why Ray is lost; "" while its own processes run.
         probe: probes the machine, where Ray has a GPU that no table lists.
-        gpus: returns the machine's GPUs with their names and capabilities, given the node's id.
+        gpus: returns the machine's GPUs with their names and capabilities, given what the node is called: ``HERE``.
         dlas: how many of the machine's DLAs to use.
     """
 
@@ -46,6 +46,7 @@ class PrivateBackend(UnsharedBackend, RayCalls):
         self._dlas = dlas
         self._gpus = gpus
         self._known: KnownGpus | None = None
+        self._ray_id = ""
         self._probe = probe
         self._slots = slots
         self._why_ended = why_ended
@@ -60,10 +61,11 @@ class PrivateBackend(UnsharedBackend, RayCalls):
         return (await self._described(alive[0]),) if alive else ()
 
     async def _described(self, node: dict[str, Any]) -> RayNode:
+        self._ray_id = node["NodeID"]
         cores = self._slots or int(node["Resources"].get("CPU", 0))
         known = await self._known_gpus(node)
         return RayNode(
-            node=node["NodeID"],
+            node=HERE,
             name=node["NodeManagerHostname"],
             cores=cores,
             free_cores=cores - sum(order.cores for order in self._reserved.values()),
@@ -78,15 +80,15 @@ class PrivateBackend(UnsharedBackend, RayCalls):
         """Return the machine's GPUs; looked up once, before the first work, so that short jobs have them too."""
         if self._known is None:
             has_any = node["Resources"].get("GPU", 0) > 0
-            self._known = await asyncio.to_thread(self._gpus, node["NodeID"]) if has_any else NO_GPUS
+            self._known = await asyncio.to_thread(self._gpus, HERE) if has_any else NO_GPUS
         return self._known
 
     async def probe(self, node: str, *, again: bool) -> Node:
         """Return what is known without a probe: workers have our codecs, and the tables have most GPUs."""
         seen = next(seen for seen in await self.look() if seen.node == node)
-        if not again and all(device.trials for device in seen.devices) and len(seen.devices) >= seen.gpus:
+        if not again and seen.knows_its_gpus:
             return seen.unprobed()
-        probed = await self._probe(node, again=again)
+        probed = await self._probe(self._ray_id, again=again, called=node)
         gpus = tuple(device for device in probed.devices if device.kind is not DeviceKind.CPU)
         return replace(seen, devices=gpus, shown=probed.shown).unprobed()
 
@@ -105,6 +107,10 @@ class PrivateBackend(UnsharedBackend, RayCalls):
         actor = self._actors.pop(worker, None)
         if actor is not None:
             ray.kill(actor)
+
+    def _strategy(self, node: str) -> Any:
+        del node
+        return "DEFAULT"  # there is no other
 
     def world_is_gone(self) -> str:
         reason = "its node does not answer" if self._node_lost else self._why_ended()

@@ -37,8 +37,8 @@ def on_ray_node(node: str) -> NodeAffinitySchedulingStrategy:
 class ProbeNode(Protocol):
     """Probes a node of the cluster."""
 
-    async def __call__(self, node: str, *, again: bool) -> Node:
-        """Return the node for the inventory; errors are raised as they are."""
+    async def __call__(self, node: str, *, again: bool, called: str = "") -> Node:
+        """Return the node of this Ray id, as it is ``called`` in the inventory; errors are raised as they are."""
         ...
 
 
@@ -78,13 +78,17 @@ class RayCalls(ClusterBackend):
         """Call the node's health agent, which is created for the first poll and after a failed one."""
         try:
             if node not in self._agents:
-                make = ray.remote(**_AGENT)(HealthAgent).options(scheduling_strategy=on_ray_node(node)).remote
+                make = ray.remote(**_AGENT)(HealthAgent).options(scheduling_strategy=self._strategy(node)).remote
                 self._agents[node] = await asyncio.to_thread(make)
             found: Maybe[tuple[DeviceHealth, ...]] = await self._agents[node].poll.remote(pids)
         except BaseException:  # an agent that hangs or is gone is replaced
             await asyncio.shield(self.stop_polling(node))
             raise
         return found
+
+    def _strategy(self, node: str) -> Any:
+        """Return how Ray is to be told to start something on a node alone."""
+        return on_ray_node(node)
 
     async def stop_polling(self, node: str) -> None:
         agent = self._agents.pop(node, None)

@@ -187,6 +187,16 @@ class SupervisorRunner:
         """Return where a demand would be placed."""
         return self._core.preview(demand, nodes_may_join=nodes_may_join)
 
+    async def preview_here(self, demand: Demand) -> PlacementPreview:
+        """Return where a demand would be placed on this machine, which no node joins.
+
+        If it may use a GPU, this waits until they are known.
+        """
+        if demand.needs_devices or demand.chooses_encoder or not demand.software_decode:
+            await self._backend.know_gpus()
+        self.feed(events.NodesSeen(await self._backend.look(), time.time()))
+        return self.preview(demand, nodes_may_join=False)
+
     async def probed_preview(self, demand: Demand) -> PlacementPreview:
         """Return where a demand would be placed on a cluster, which nodes may join at any time.
 

@@ -102,6 +102,11 @@ class RayNode:
     dlas: int = 0
     memory_bytes: int | None = None
 
+    @property
+    def knows_its_gpus(self) -> bool:
+        """Whether no probe is needed: tables have what each of its GPUs can do."""
+        return all(device.trials for device in self.devices) and len(self.devices) >= self.gpus
+
     def unprobed(self) -> Node:
         """Return what is known before any probe: its CPU with all our software codecs, and its known GPUs."""
         plain = processor_of(self.node, self.name, self.cores, self.memory_bytes)

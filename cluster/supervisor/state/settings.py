@@ -30,6 +30,7 @@ class SupervisorSettings:
         health_s: how often every node's GPUs are polled.
         health_limit_s: how long a poll may take; then the polling process is replaced.
         retire_s: a supervisor without clients and workers ends itself after this long.
+        bridges: until the workers of a job's GPUs have started, it may use processors instead.
     """
 
     idle_release_s: float | None = 30.0
@@ -45,6 +46,7 @@ class SupervisorSettings:
     health_s: float = 10.0
     health_limit_s: float = 30.0
     retire_s: float = 600.0
+    bridges: bool = False
 
 
 def settings_from(environment: Mapping[str, str]) -> SupervisorSettings:

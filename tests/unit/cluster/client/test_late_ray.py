@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codecfleet.cluster.client.late_ray import START_S, LateRay, more_processes_pay
-from codecfleet.cluster.placement.model.demand import Demand, plain_demand
+from codecfleet.cluster.client.late_ray import SOONER, START_S, LateRay, more_processes_pay
+from codecfleet.cluster.placement.model.demand import Demand, EncoderChoice, plain_demand
 from codecfleet.cluster.placement.rates import usual_fps
 from codecfleet.errors import FleetUnavailable
 
@@ -56,6 +56,32 @@ def test_it_pays_exactly_where_the_work_ends_sooner(segments: int, segment_s: fl
     assert more_processes_pay(work, first) is (segments > first and work_s / first > START_S)
     if more and abs(alone_s - together_s) > 1e-9:
         assert (together_s < alone_s) is (work_s / first > START_S)
+
+
+@pytest.mark.parametrize(
+    ("segments", "segment_s", "software_alone", "pays"),
+    [(1, 60, False, True), (1, 60, True, False), (FIRST, 1, False, False), (FIRST + 1, START_S, True, True)],
+)
+def test_a_gpu_may_help_with_few_long_segments(
+    segments: int, segment_s: float, *, software_alone: bool, pays: bool
+) -> None:
+    """Its worker pays for as long as Ray takes to start, unless the job leaves GPUs alone."""
+    work = replace(demand(segments, segment_s), software_decode="it was asked for" if software_alone else "")
+    late = LateRay(FIRST, never, has_gpus=True)
+    assert more_processes_pay(work, FIRST, has_gpus=True) is pays
+    assert (late.previewed(work) == work) is pays
+    assert (late.bounded(work) == work) is pays
+
+
+def test_a_short_job_is_softwares_alone() -> None:
+    """It neither waits for a GPU's worker nor chooses an encoder that only a GPU has; unless it was asked to."""
+    late = LateRay(FIRST, never, has_gpus=True)
+    free = replace(demand(4, 0.1), encoder=EncoderChoice.AUTO)
+    found = late.bounded(free)
+    assert (found.encoder, found.software_decode) == (EncoderChoice.SOFTWARE, SOONER)
+    assert late.previewed(free) == found
+    for bound in (replace(free, needs_gpu=True), replace(free, encoder=EncoderChoice.NVENC)):
+        assert late.previewed(bound) == bound
 
 
 async def never() -> "Connection":

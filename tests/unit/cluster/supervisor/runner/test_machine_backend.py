@@ -1,9 +1,10 @@
 """A machine whose first worker is a process of ours, and whose further ones are Ray's."""
 
 import asyncio
+import threading
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -11,16 +12,22 @@ import pytest
 
 from codecfleet.cluster.client.late_ray import LateRay
 from codecfleet.cluster.client.leased_pool import LeasedPool
-from codecfleet.cluster.placement.model.demand import plain_demand
+from codecfleet.cluster.placement.model.demand import Demand, plain_demand
 from codecfleet.cluster.placement.model.policy import Policy
+from codecfleet.cluster.probes.report.device_report import DeviceKind
+from codecfleet.cluster.probes.report.gpu_identity import NamedGpu, ShownGpus
 from codecfleet.cluster.supervisor.core.core import Core
+from codecfleet.cluster.supervisor.runner.backend import HERE
 from codecfleet.cluster.supervisor.runner.client import LocalClient
-from codecfleet.cluster.supervisor.runner.machine_backend import FIRST, HERE, MachineBackend
+from codecfleet.cluster.supervisor.runner.machine_backend import FIRST, MachineBackend
 from codecfleet.cluster.supervisor.runner.runner import SupervisorRunner
 from codecfleet.cluster.supervisor.state.messages import RayNode
 from codecfleet.cluster.supervisor.state.settings import SupervisorSettings
+from codecfleet.cluster.survey.known_gpus import KnownGpus
 from codecfleet.errors import FleetUnavailable, WorkerLost
 from codecfleet.testing import FakeClusterBackend, FakeProcesses, works
+
+from ..core_worlds import gpu_node
 
 if TYPE_CHECKING:
     from codecfleet.cluster.ray.embedded import Connection
@@ -41,11 +48,28 @@ class Machine(NamedTuple):
 
 
 class RayStarts:
-    """How often Ray was started; ``error`` refuses it."""
+    """How often Ray was started; ``error`` refuses it, ``may_end`` holds it back while it is clear."""
 
     def __init__(self) -> None:
         self.count = 0
         self.error: Exception | None = None
+        self.may_end = asyncio.Event()
+        self.may_end.set()
+
+
+class Nvml:
+    """What NVML lists, once it answers."""
+
+    def __init__(self) -> None:
+        self.answers = threading.Event()
+        self.answers.set()
+
+    def __call__(self, node: str) -> KnownGpus:
+        """Return one GPU."""
+        assert self.answers.wait(20)
+        _, probed = gpu_node(node, "GPU-1")
+        gpus = tuple(device for device in probed.devices if device.kind is not DeviceKind.CPU)
+        return KnownGpus(gpus, ShownGpus((NamedGpu(index=0, uuid="GPU-1"),)))
 
 
 async def never() -> "Connection":
@@ -60,22 +84,44 @@ def starts() -> RayStarts:
 
 
 @pytest.fixture
+def nvml() -> Nvml:
+    """What the machine with a GPU is asked."""
+    return Nvml()
+
+
+@pytest.fixture
 async def machine(starts: RayStarts) -> AsyncIterator[Machine]:
     """A started pool; its first worker is there."""
+    async with started(starts, None) as found:
+        yield found
+
+
+@pytest.fixture
+async def gpu_machine(starts: RayStarts, nvml: Nvml) -> AsyncIterator[Machine]:
+    """The same with a GPU; Ray has not started."""
+    starts.may_end.clear()
+    async with started(starts, nvml) as found:
+        yield found
+
+
+@asynccontextmanager
+async def started(starts: RayStarts, nvml: Nvml | None) -> AsyncIterator[Machine]:
+    """Start a pool on a machine."""
     node = RayNode(node=HERE, name="this machine", cores=CORES, free_cores=CORES)
-    ray, processes = FakeClusterBackend((node,)), FakeProcesses()
+    ray, processes = FakeClusterBackend((node if nvml is None else replace(node, gpus=1),)), FakeProcesses()
 
     async def start_ray() -> FakeClusterBackend:
         starts.count += 1
+        await starts.may_end.wait()
         if starts.error is not None:
             raise starts.error
         return ray
 
-    backend = MachineBackend(node, processes, start_ray)
-    settings = SupervisorSettings(idle_release_s=None)
+    backend = MachineBackend(node, processes, start_ray, nvml)
+    settings = SupervisorSettings(idle_release_s=None, bridges=True)
     runner = SupervisorRunner(backend, Core(settings, Policy(), 1, time.monotonic()), settings)
     async with AsyncExitStack() as stack:
-        late = LateRay(FIRST_SLOTS, never)
+        late = LateRay(FIRST_SLOTS, never, has_gpus=nvml is not None)
         leased = LeasedPool(LocalClient(runner), eager=FIRST_SLOTS, is_alone=True, reported=late.bounded)
         pool = await stack.enter_async_context(leased)
         yield Machine(pool, backend, processes, ray)
@@ -134,6 +180,8 @@ async def test_a_killed_process_is_replaced(machine: Machine) -> None:
         await running
     assert await machine.pool.submit(works.Count(job="j", label="a", frames=7)) == 7
     assert machine.processes.started == 2
+    (seen,) = await machine.backend.look()
+    assert seen.free_cores == CORES - FIRST_SLOTS
 
 
 async def test_the_loss_of_ray_is_the_machines(machine: Machine) -> None:
@@ -143,3 +191,51 @@ async def test_the_loss_of_ray_is_the_machines(machine: Machine) -> None:
     assert machine.pool.lost == ""
     machine.ray.ended = "Ray itself ended: its node does not answer"
     assert machine.pool.lost == machine.ray.ended
+
+
+def decoding(frames: int) -> Demand:
+    """Return the demand of a job that a GPU decodes best: little work is left for the processor."""
+    plain = plain_demand("j", 1)
+    (small,) = (replace(each, width=160, height=90, preset="ultrafast") for each in plain.renditions)
+    return replace(plain, segments=(frames,) * 30, width=3840, height=2160, renditions=(small,))
+
+
+async def test_work_begins_before_a_gpus_worker_is_there(gpu_machine: Machine, starts: RayStarts) -> None:
+    """It neither waits for Ray nor for the GPU, which takes part as soon as its worker is there."""
+    gpu_machine.pool.set_demand(decoding(100_000))
+    ran = await gpu_machine.pool.submit(works.Count(job="j", label="first", frames=3))
+    await until(lambda: starts.count == 1)
+    assert (ran, gpu_machine.ray.starts, gpu_machine.processes.started) == (3, 0, 1)
+    starts.may_end.set()
+    await until(lambda: any("/gpu#" in worker for worker in gpu_machine.ray.workers))
+
+
+async def test_cores_that_encode_for_a_gpu_are_counted_once(gpu_machine: Machine, starts: RayStarts) -> None:
+    """Its worker reserves no more of them than processors' workers have left."""
+    (before,) = await gpu_machine.backend.look()
+    assert before.free_cores == CORES - FIRST_SLOTS
+    starts.may_end.set()
+    gpu_machine.pool.set_demand(decoding(100_000))
+    await until(lambda: any("/gpu#" in worker for worker in gpu_machine.ray.workers))
+    (after,) = await gpu_machine.backend.look()
+    assert 0 <= after.free_cores < before.free_cores
+
+
+async def test_a_short_job_leaves_the_gpu_alone(gpu_machine: Machine, starts: RayStarts) -> None:
+    """It is done before Ray would be there."""
+    gpu_machine.pool.set_demand(decoding(2))
+    assert await gpu_machine.pool.submit(works.Count(job="j", label="first", frames=3)) == 3
+    assert starts.count == 0
+
+
+async def test_gpus_that_are_listed_late_delay_nothing(starts: RayStarts, nvml: Nvml) -> None:
+    """Work begins without them; a preview that they matter to waits until they are known."""
+    nvml.answers.clear()
+    async with started(starts, nvml) as machine:
+        machine.pool.set_demand(decoding(2))
+        assert await machine.pool.submit(works.Count(job="j", label="first", frames=3)) == 3
+        asked = asyncio.create_task(machine.pool.preview(replace(decoding(100_000), job="k", needs_gpu=True)))
+        await asyncio.sleep(0)
+        assert not asked.done()
+        nvml.answers.set()
+        assert (await asked).never == ""

@@ -1,0 +1,50 @@
+"""A machine with a GPU on which work begins without Ray, and its GPU's worker starts beside it where that pays."""
+
+from pathlib import Path
+
+import pytest
+
+from codecfleet.testing.clips import Clip, constant_times, make_clip
+
+from .test_transcode import SOFTWARE, sha256, transcode
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
+
+
+@pytest.fixture(autouse=True)
+def _ray_where_it_pays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CODECFLEET_RAY", "")
+
+
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two seconds, which the processor has encoded before a GPU's worker is there."""
+    made = Clip(times=constant_times(48), width=320, height=176, options=(("x264-params", "keyint=24:scenecut=0"),))
+    return make_clip(tmp_path_factory.mktemp("clips") / "clip.mp4", made)
+
+
+def test_a_short_job_is_software_alone(clip: Path, tmp_path: Path) -> None:
+    """The report says why the GPU took no part."""
+    done, report = transcode(clip, tmp_path / "auto.mp4", "--codec h264")
+    assert done.returncode == 0, done.stderr
+    assert {segment["decoded_by"] for segment in report["segments"]} == {"software"}
+    assert report["gpu_refusal"] == "the processor has done it before a GPU's worker process is there"
+    assert sha256(tmp_path / "auto.mp4") == in_software(clip, tmp_path)
+
+
+@pytest.mark.parametrize("options", ["--codec h264 --device gpu --encoder software", "--codec h264 --encoder nvenc"])
+def test_what_needs_the_gpu_waits_for_it(options: str, clip: Path, tmp_path: Path) -> None:
+    """Its worker is Ray's, which starts for it."""
+    done, report = transcode(clip, tmp_path / "gpu.mp4", options)
+    assert done.returncode == 0, done.stderr
+    assert {segment["decoded_by"] for segment in report["segments"]} == {"nvdec"}
+    assert report["warnings"] == []
+    if "nvenc" not in options:
+        assert sha256(tmp_path / "gpu.mp4") == in_software(clip, tmp_path)
+
+
+def in_software(clip: Path, folder: Path) -> str:
+    """Return the SHA-256 of what software makes of the clip."""
+    done, _ = transcode(clip, folder / "cpu.mp4", SOFTWARE)
+    assert done.returncode == 0, done.stderr
+    return sha256(folder / "cpu.mp4")
