@@ -108,7 +108,7 @@ class PrivateBackend(UnsharedBackend, RayCalls):
         if actor is not None:
             ray.kill(actor)
 
-    def _strategy(self, node: str) -> Any:
+    def strategy(self, node: str) -> Any:
         del node
         return "DEFAULT"  # there is no other
 

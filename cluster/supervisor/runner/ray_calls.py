@@ -78,7 +78,7 @@ class RayCalls(ClusterBackend):
         """Call the node's health agent, which is created for the first poll and after a failed one."""
         try:
             if node not in self._agents:
-                make = ray.remote(**_AGENT)(HealthAgent).options(scheduling_strategy=self._strategy(node)).remote
+                make = ray.remote(**_AGENT)(HealthAgent).options(scheduling_strategy=self.strategy(node)).remote
                 self._agents[node] = await asyncio.to_thread(make)
             found: Maybe[tuple[DeviceHealth, ...]] = await self._agents[node].poll.remote(pids)
         except BaseException:  # an agent that hangs or is gone is replaced
@@ -86,7 +86,7 @@ class RayCalls(ClusterBackend):
             raise
         return found
 
-    def _strategy(self, node: str) -> Any:
+    def strategy(self, node: str) -> Any:
         """Return how Ray is to be told to start something on a node alone."""
         return on_ray_node(node)
 
