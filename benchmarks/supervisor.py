@@ -7,6 +7,7 @@ import argparse
 import resource
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -20,10 +21,11 @@ from codecfleet.cluster.placement.model.policy import Policy
 from codecfleet.cluster.probes.report.device_report import DeviceKind
 from codecfleet.cluster.supervisor.core.core import Core
 from codecfleet.cluster.supervisor.core.granting import grants_for
+from codecfleet.cluster.supervisor.core.placing import SETTLE_S
 from codecfleet.cluster.supervisor.state import events
 from codecfleet.cluster.supervisor.state.messages import ClientReport, Grants, JobReport, RayNode, WorkerFacts
 from codecfleet.cluster.supervisor.state.settings import SupervisorSettings
-from codecfleet.cluster.supervisor.state.stations import StationState
+from codecfleet.cluster.supervisor.state.stations import StationBook
 
 TICK_S = 0.25
 SEGMENTS = 20
@@ -44,14 +46,29 @@ class World:
             for index, device in enumerate(each for each in node.devices if each.kind is not DeviceKind.CPU)
         }
         self.sequence = 0
+        self.listed: dict[str, RayNode] = {}
 
     def join(self) -> None:
         """Have Ray list every node, and each be probed."""
-        listed = tuple(
-            RayNode(node=node.node, name=node.name, cores=CORES, free_cores=CORES, gpus=len(node.devices) - 1)
+        self.listed = {
+            node.node: RayNode(
+                node=node.node, name=node.name, cores=CORES, free_cores=CORES, gpus=len(node.devices) - 1
+            )
             for node in self.nodes
-        )
-        self.feed([events.NodesSeen(listed), *(events.Probed(node) for node in self.nodes)])
+        }
+        self.feed([self.look(), *(events.Probed(node) for node in self.nodes)])
+
+    def look(self) -> events.NodesSeen:
+        """Return what Ray lists."""
+        return events.NodesSeen(tuple(self.listed.values()))
+
+    def take_cores(self) -> None:
+        """Have Ray list the cores of workers as taken, as it does once they run."""
+        taken = Counter[str]()
+        for book in self.core.state.stations.values():
+            taken[book.station.node] += book.ready_slots if book.station.is_processor else book.reserved_cores
+        self.listed = {name: replace(node, free_cores=CORES - taken[name]) for name, node in self.listed.items()}
+        self.feed([self.look()])
 
     def feed(self, happened: Sequence[events.SupervisorEvent]) -> None:
         """Have the core take in events and conclude once, as its runner does; and all that follows."""
@@ -82,10 +99,33 @@ class World:
         self.now_s += TICK_S
         self.feed([events.Ticked()])
 
-    def some_worker(self) -> str:
-        """Return a worker that works."""
-        books = self.core.state.stations.values()
-        return next(book.worker for book in books if book.state is StationState.READY)
+    def working(self) -> list[StationBook]:
+        """Return the stations of workers that work, one of each node."""
+        books = [book for name in self.core.state.targets if (book := self.core.state.stations[name]).facts is not None]
+        return list({book.station.node: book for book in books}.values())
+
+    def die(self, books: Sequence[StationBook]) -> None:
+        """Have the workers of stations die, one after the other; Ray knows of their cores only later."""
+        for book in books:
+            self.feed([events.Died(book.worker, "it was killed")])
+
+    def free_cores_of(self, books: Sequence[StationBook]) -> None:
+        """Have Ray list the cores of dead workers as free, those of one after the other."""
+        for book in books:
+            node = self.listed[book.station.node]
+            self.listed[node.node] = replace(node, free_cores=node.free_cores + book.station.slots)
+            self.feed([self.look()])
+
+    def lose(self, nodes: Sequence[str]) -> None:
+        """Have nodes go, one after the other."""
+        for node in nodes:
+            del self.listed[node]
+            self.feed([self.look()])
+
+    def settle(self) -> None:
+        """Let the time pass after which all is placed again."""
+        self.now_s += SETTLE_S
+        self.tick()
 
 
 def main() -> int:
@@ -130,7 +170,7 @@ def _measured(world: World, clients: int, jobs: int) -> dict[str, float]:
         world.feed([world.report(client, said)])
 
     for_some = len(some)
-    return {
+    rows = {
         "all nodes join and are probed": _timed(world.join),
         "all jobs come, and their workers start": _timed(
             lambda: world.feed([world.report(client, said) for client, said in wants.items()])
@@ -139,9 +179,16 @@ def _measured(world: World, clients: int, jobs: int) -> dict[str, float]:
         "a report of work that has begun": _timed(lambda: [say(client) for client in some]) / for_some,
         "a report that repeats the last one": _timed(lambda: [say(client) for client in some]) / for_some,
         "a tick": _timed(lambda: [world.tick() for _ in range(SOME)]) / SOME,
-        "a worker dies and is placed again": _timed(
-            lambda: world.feed([events.Died(world.some_worker(), "it was killed")])
-        ),
+        "a worker dies, and its cores are free at once": _timed(lambda: world.die(world.working()[:SOME])) / SOME,
+    }
+    world.take_cores()
+    world.settle()
+    dying, going = world.working()[:SOME], [book.station.node for book in world.working()[-SOME:]]
+    return rows | {
+        "a worker dies, and its cores are taken": _timed(lambda: world.die(dying)) / SOME,
+        "they are free, and its next process starts": _timed(lambda: world.free_cores_of(dying)) / SOME,
+        "a node goes": _timed(lambda: world.lose(going)) / SOME,
+        "all is placed again": _timed(world.settle),
     }
 
 

@@ -6,14 +6,15 @@ gets the next session (dominant resource fairness: Ghodsi et al., NSDI 2011), un
 more fits; so unused shares go to the others. docs/placement.md explains the rules.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 
 from ...grouping import counted
 from ...probes.report.device_report import DeviceKind
 from ...text_lines import gigabytes
 from ..model.demand import Demand
-from ..model.inventory import Inventory
+from ..model.inventory import Inventory, Node
 from ..model.placement import Lane, Placement, Refusal, Route
 from ..model.policy import Policy
 from ..rates import Rates
@@ -22,6 +23,7 @@ from .ledger import Ledger
 from .options import Catalogue
 from .recipes import Kinds, Recipe
 
+ALL_TAKEN = "every device that could do it is taken by other work just now"
 _OTHERS_FIRST = "other jobs came first"
 _TOO_LATE = "one more session would be open only when those before it have done everything"
 _WHY = {
@@ -45,28 +47,57 @@ def place(demands: Sequence[Demand], inventory: Inventory, rates: Rates, policy:
         rates: how fast engines are.
         policy: what may be used.
     """
-    nodes = sorted(inventory.nodes, key=lambda node: node.node)
+    return fill_all(demands, inventory, rates, policy).placement()
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """A fleet with every demand served that could be, and the books from which that follows."""
+
+    nodes: tuple[Node, ...]
+    """By name: a node's index is its host's in the ledger."""
+    ledger: Ledger
+    catalogue: Catalogue
+    fills: tuple[Fill, ...]
+    """Highest priority first."""
+
+    @property
+    def claims(self) -> list[Claim]:
+        """All of them, in the order in which they are served."""
+        return [claim for fill in self.fills for claim in fill.claims]
+
+    def placement(self, *, in_full: bool = True) -> Placement:
+        """Return where each demand's segments run, and why not elsewhere.
+
+        ``in_full`` says so for devices too that others have, or that are not needed: thousands of names for each job.
+        """
+        claims, reasons = self.claims, _Refusals(self.ledger, self.catalogue, in_full=in_full)
+        return Placement(
+            tuple(lane for claim in claims for lane in lanes_of(claim, claim.given, self.ledger)),
+            tuple(refusal for claim in claims for refusal in reasons.of(claim)),
+        )
+
+
+def fill_all(demands: Sequence[Demand], inventory: Inventory, rates: Rates, policy: Policy) -> Filled:
+    """Serve every demand; the arguments are those of ``place``."""
+    nodes = tuple(sorted(inventory.nodes, key=lambda node: node.node))
     ledger = Ledger.opened(nodes, policy, rates.hardware)
     catalogue = Catalogue(ledger, rates, policy)
     ordered = sorted(demands, key=lambda demand: (-demand.priority, demand.job))
-    fills = [
+    fills = tuple(
         Fill(members, ledger, catalogue, policy) for _, members in groupby(ordered, key=lambda demand: demand.priority)
-    ]
+    )
     for fill in fills:
         fill.run()
-    claims = [claim for fill in fills for claim in fill.claims]
-    reasons = _Refusals(ledger, catalogue)
-    return Placement(
-        tuple(lane for claim in claims for lane in _lanes(claim, ledger)),
-        tuple(refusal for claim in claims for refusal in reasons.of(claim)),
-    )
+    return Filled(nodes, ledger, catalogue, fills)
 
 
-def _lanes(claim: Claim, ledger: Ledger) -> Iterator[Lane]:
-    given = sorted(claim.given.items(), key=lambda entry: (claim.options[entry[0]].site.order, entry[0]))
+def lanes_of(claim: Claim, indices: Iterable[int], ledger: Ledger) -> Iterator[Lane]:
+    """Yield what a claim was given of these options, in the inventory's order."""
     why: dict[int, str] = {}
-    for index, sessions in given:
+    for index in sorted(indices, key=lambda index: (claim.options[index].site.order, index)):
         site, recipe, _ = claim.options[index]
+        sessions = claim.given[index]
         # Devices of a kind share their recipes.
         reason = why.get(id(recipe)) or why.setdefault(id(recipe), _why(claim, recipe))
         yield Lane(
@@ -91,9 +122,10 @@ def _why(claim: Claim, recipe: Recipe) -> str:
 class _Refusals:
     """Why jobs are not on devices; jobs that ask for the same share the answers."""
 
-    def __init__(self, ledger: Ledger, catalogue: Catalogue) -> None:
+    def __init__(self, ledger: Ledger, catalogue: Catalogue, *, in_full: bool) -> None:
         self._ledger = ledger
         self._catalogue = catalogue
+        self._in_full = in_full
         self._names: dict[int, dict[int, str]] = {}
         self._full: dict[int, dict[str, dict[int, str]]] = {}
 
@@ -106,10 +138,11 @@ class _Refusals:
             yield from self._unplaceable(claim)
             return
         if not claim.sessions:
-            yield Refusal(job, "every device that could do it is taken by other work just now")
+            yield Refusal(job, ALL_TAKEN)
         for reason, devices in self._catalogue.options(claim.demand, claim.kinds).refused.items():
             yield Refusal(job, reason, devices)
-        yield from self._unused(claim)
+        if self._in_full:
+            yield from self._unused(claim)
 
     def _unused(self, claim: Claim) -> Iterator[Refusal]:
         """Say why a job is not on devices that could do it."""

@@ -25,13 +25,22 @@ class Claim:
     wanted: int
     weight: Fraction
     kinds: Kinds | None = None
-    options: tuple[PlacementOption, ...] = ()
+    options: Sequence[PlacementOption] = ()
     choices: list[Kinds] = field(default_factory=list)
     given: dict[int, int] = field(default_factory=dict)
     sessions: int = 0
     share: float = 0.0
     limit: int = 0
     """The most sessions of use: no more than wanted, and none that opens when all is done."""
+    _divisor: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._divisor = float(self.weight)
+
+    @property
+    def weighted_share(self) -> float:
+        """What it has, by its weight: the smallest gets the next session."""
+        return self.share / self._divisor
 
 
 def sessions_wanted(demand: Demand) -> int:
@@ -61,7 +70,7 @@ class Fill:
         active = [claim for claim in self.claims if claim.wanted > 0]
         self._choose_kinds(active)
         self._give_first(active)
-        self._give_more([claim for claim in active if claim.sessions])
+        self.give_more([claim for claim in active if claim.sessions])
 
     def _choose_kinds(self, claims: list[Claim]) -> None:
         """Choose each track's encoder kind: what finishes soonest beside those that have chosen before."""
@@ -81,7 +90,7 @@ class Fill:
                 self._settle(claim, claim.choices[0])
                 pressure[any(kind.is_nvenc for kind in claim.choices[0])] += claim.weight
 
-    def _capacity(self, wanted: int, options: tuple[PlacementOption, ...]) -> tuple[float, float]:
+    def _capacity(self, wanted: int, options: Sequence[PlacementOption]) -> tuple[float, float]:
         key = (wanted, id(options))
         if key not in self._capacities:
             self._capacities[key] = _capacity_fps(wanted, options, self._ledger)
@@ -197,7 +206,7 @@ class Fill:
         return min(fitting)[1] if fitting else None
 
     def _book(self, claim: Claim, index: int, holders: dict[int, list[Claim]]) -> None:
-        self._take(claim, index)
+        self.take(claim, index)
         holders.setdefault(claim.options[index].site.order, []).append(claim)
 
     def _leave(self, claim: Claim, holders: dict[int, list[Claim]]) -> int:
@@ -210,13 +219,11 @@ class Fill:
         claim.share = 0.0
         return option.site.order
 
-    def _give_more(self, claims: list[Claim]) -> None:
-        """Give the next session to the smallest weighted share, until none can take one."""
-        weights = [float(claim.weight) for claim in claims]
+    def give_more(self, claims: list[Claim]) -> list[tuple[Claim, int]]:
+        """Give the next session to the smallest weighted share, until none can take one; return who got which."""
+        given: list[tuple[Claim, int]] = []
         waiting = [
-            (claim.share / weights[number], number)
-            for number, claim in enumerate(claims)
-            if claim.sessions < claim.limit
+            (claim.weighted_share, number) for number, claim in enumerate(claims) if claim.sessions < claim.limit
         ]
         heapify(waiting)
         while waiting:
@@ -226,13 +233,16 @@ class Fill:
             if index is None:
                 heappop(waiting)
                 continue
-            self._take(claim, index)
+            self.take(claim, index)
+            given.append((claim, index))
             if claim.sessions < claim.limit:
-                heapreplace(waiting, (claim.share / weights[number], number))
+                heapreplace(waiting, (claim.weighted_share, number))
             else:
                 heappop(waiting)
+        return given
 
-    def _take(self, claim: Claim, index: int) -> None:
+    def take(self, claim: Claim, index: int) -> None:
+        """Give a claim a session of one of its options."""
         option = claim.options[index]
         self._ledger.take(option.site, option.recipe)
         claim.given[index] = claim.given.get(index, 0) + 1
@@ -243,7 +253,10 @@ class Fill:
         # Demands that ask for the same share the tuple of their options, and so the queue.
         if id(claim.options) not in self._queues:
             self._queues[id(claim.options)] = OptionQueue(claim.options, self._ledger)
-        return self._queues[id(claim.options)]
+        queue = self._queues[id(claim.options)]
+        if self._ledger.reopened and claim.kinds is not None:
+            queue.renew(self._catalogue.options(claim.demand, claim.kinds).reopened)
+        return queue
 
 
 def _capacity_fps(wanted: int, options: Sequence[PlacementOption], ledger: Ledger) -> tuple[float, float]:

@@ -95,8 +95,12 @@ class Ledger:
     """Engines of the whole fleet, by name."""
     context_bytes: int
     """What a process takes of a device before its first session."""
+    firsts: list[int]
+    """Each host's first site, and behind the last one the number of all."""
     given_back: list[int] = field(default_factory=list)
     """The hosts, by index, to which sessions were given back, in that order."""
+    reopened: list[int] = field(default_factory=list)
+    """The hosts, by index, that were opened again, in that order."""
 
     @property
     def hosts(self) -> frozenset[int]:
@@ -107,18 +111,30 @@ class Ledger:
     def opened(cls, nodes: Sequence[Node], policy: Policy, hardware: Hardware) -> "Ledger":
         """Return a ledger in which nothing is taken yet."""
         sites: list[Site] = []
+        firsts = [0]
         for index, node in enumerate(nodes):
-            host = _host(node, index, policy, hardware.host.rest_mib * MIB)
-            gpus: dict[str, _Caps] = {}
-            for device in node.devices:
-                sites.append(_site(device, host, gpus, len(sites), policy))
+            sites += _sites(node, index, len(sites), policy, hardware)
+            firsts.append(len(sites))
         totals = dict.fromkeys((Engine.NVDEC, Engine.NVENC, Engine.CPU), 0.0)
         for site in sites:
             for engine, count in site.device.engines.items():
                 if engine in totals:
                     totals[engine] += count * site.device.share
         named = {engine.name: total for engine, total in totals.items()}
-        return cls(sites, policy, hardware, named, hardware.memory.context_mib * MIB)
+        return cls(sites, policy, hardware, named, hardware.memory.context_mib * MIB, firsts)
+
+    def sites_at(self, index: int) -> list[Site]:
+        """Return the sites of a host."""
+        return self.sites[self.firsts[index] : self.firsts[index + 1]]
+
+    def reopen(self, index: int, node: Node) -> None:
+        """Put a node with the same devices in the place of the one that a host is; nothing is taken there yet.
+
+        The host's earlier sites are of no use any more.
+        """
+        first, end = self.firsts[index : index + 2]
+        self.sites[first:end] = _sites(node, index, first, self.policy, self.hardware)
+        self.reopened.append(index)
 
     def why_not(self, site: Site, recipe: Recipe) -> str:
         """Return what keeps one more session away, as a sentence without a full stop; "" when it fits."""
@@ -204,6 +220,12 @@ class Ledger:
             if total := self.totals[use.engine]:
                 share = max(share, use.load / total)
         return share
+
+
+def _sites(node: Node, index: int, first: int, policy: Policy, hardware: Hardware) -> list[Site]:
+    host = _host(node, index, policy, hardware.host.rest_mib * MIB)
+    gpus: dict[str, _Caps] = {}
+    return [_site(device, host, gpus, first + number, policy) for number, device in enumerate(node.devices)]
 
 
 def _host(node: Node, index: int, policy: Policy, rest_bytes: int) -> Host:

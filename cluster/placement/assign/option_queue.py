@@ -1,5 +1,6 @@
 """In which order a demand's options are taken, as sessions fill devices."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush, heapreplace
 from math import log
@@ -61,10 +62,11 @@ class OptionQueue:
 
     A session changes the keys of its host's options alone: hosts wait in one heap, by the first of the options that
     each has in a heap of its own. Keys grow with each session that is taken, so one is computed again only where it
-    comes first, and its host has changed since; a host to which one was given back enters again.
+    comes first, and its host has changed since; a host to which one was given back, or that was opened again, enters
+    again.
     """
 
-    def __init__(self, options: tuple[PlacementOption, ...], ledger: Ledger) -> None:
+    def __init__(self, options: Sequence[PlacementOption], ledger: Ledger) -> None:
         self._options = options
         self._ledger = ledger
         self._known: dict[tuple[int, tuple[float, ...]], tuple[int, float]] = {}
@@ -76,6 +78,18 @@ class OptionQueue:
         self._heap = [self._entered(index) for index in self._hosts]
         heapify(self._heap)
         self._given_back = len(ledger.given_back)
+        self.reopened_seen = len(ledger.reopened)
+
+    def renew(self, found: Mapping[int, range]) -> None:
+        """Take in which options hosts have that were opened again, by host."""
+        reopened = self._ledger.reopened
+        for at in dict.fromkeys(reopened[self.reopened_seen :]):
+            self._hosts.pop(at, None)
+            if found[at]:
+                host = self._options[found[at][0]].site.host
+                self._hosts[at] = _OnHost(host, list(found[at]))
+                heappush(self._heap, self._entered(at))
+        self.reopened_seen = len(reopened)
 
     def next_fit(self) -> int | None:
         """Return the option to take next, None when nothing fits; what does not is dropped until room is given back."""
@@ -87,7 +101,10 @@ class OptionQueue:
         self._given_back = len(given_back)
         while heap:
             key, at = heap[0]
-            here = self._hosts[at]
+            here = self._hosts.get(at)
+            if here is None:
+                heappop(heap)
+                continue
             if here.seen != here.host.changes:
                 self._see(here)
             if not here.heap:

@@ -1,7 +1,7 @@
 """Which devices could serve a demand, and why others could not: looked up once per kind of device."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ...probes.report.device_report import DeviceKind
@@ -22,25 +22,35 @@ class PlacementOption(NamedTuple):
     rank: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Options:
-    """Every route that is open to a demand with its encoder kinds, and why other devices have none, by reason."""
+    """Every route that is open to a demand with its encoder kinds, and why other devices have none, by reason.
 
-    found: tuple[PlacementOption, ...]
+    ``found`` only grows, so an option keeps its index. Those of a host that was opened again come last, and
+    ``reopened`` says which they are, by host; its earlier ones are of no use any more.
+    """
+
+    found: list[PlacementOption]
     refused: Mapping[str, tuple[str, ...]]
+    recipes: dict[int, Recipes]
+    """By kind of device."""
+    reopened: dict[int, range] = field(default_factory=dict)
+    seen: int = 0
+    """How many of the ledger's openings ``reopened`` tells of."""
 
 
 class Catalogue:
     """Recipes, kept by kind of device and by what of a demand matters."""
 
     def __init__(self, ledger: Ledger, rates: Rates, policy: Policy) -> None:
-        self._sites = ledger.sites
+        self._ledger = ledger
         self._rates = rates
         self._policy = policy
-        numbers: dict[object, int] = {}
-        self._kind_of_site = [numbers.setdefault(_device_key(site), len(numbers)) for site in self._sites]
         self._options: dict[object, Options] = {}
-        self._examples = list(dict(zip(self._kind_of_site, self._sites, strict=True)).values())
+        self._kinds: dict[object, int] = {}
+        # Their trials stay in memory, so that no later ones have the same identity.
+        self._examples: list[Site] = []
+        self._kind_of_site = list(map(self._kind_of, ledger.sites))
         found = {nvenc_kind(site.device) for site in self._examples if site.device.engines.get(Engine.NVENC, 0) > 0}
         self._nvenc_kinds = sorted(found, key=lambda kind: (kind.architecture, kind.driver_branch))
 
@@ -49,7 +59,10 @@ class Catalogue:
         key = (_shape(demand), kinds)
         if key not in self._options:
             self._options[key] = self._look_up(demand, kinds)
-        return self._options[key]
+        options = self._options[key]
+        if options.seen < len(self._ledger.reopened):
+            self._look_again(options, demand, kinds)
+        return options
 
     def choices(self, demand: Demand) -> list[Kinds]:
         """Return the encoder kinds that a demand's tracks may have: software where it can, and each NVENC.
@@ -83,12 +96,42 @@ class Catalogue:
         )
 
     def _look_up(self, demand: Demand, kinds: Kinds) -> Options:
-        known: dict[int, Recipes] = {}
-        found: list[PlacementOption] = []
         refused: dict[str, list[str]] = {}
+        options = Options([], {}, {}, seen=len(self._ledger.reopened))
+        if self._ledger.reopened:
+            self._kind_of_site = list(map(self._kind_of, self._ledger.sites))
+        self._add(options, zip(self._ledger.sites, self._kind_of_site, strict=True), demand, kinds, refused)
+        options.refused = {reason: tuple(devices) for reason, devices in refused.items()}
+        return options
+
+    def _look_again(self, options: Options, demand: Demand, kinds: Kinds) -> None:
+        """Add the options of hosts that were opened again; what is said of other devices stays as it was."""
+        for index in dict.fromkeys(self._ledger.reopened[options.seen :]):
+            first = len(options.found)
+            sites = self._ledger.sites_at(index)
+            self._add(options, ((site, self._kind_of(site)) for site in sites), demand, kinds, {})
+            options.reopened[index] = range(first, len(options.found))
+        options.seen = len(self._ledger.reopened)
+
+    def _kind_of(self, site: Site) -> int:
+        number = self._kinds.setdefault(_device_key(site), len(self._examples))
+        if number == len(self._examples):
+            self._examples.append(site)
+        return number
+
+    def _add(
+        self,
+        options: Options,
+        sites: Iterable[tuple[Site, int]],
+        demand: Demand,
+        kinds: Kinds,
+        refused: dict[str, list[str]],
+    ) -> None:
+        """Add the options that a demand has at ``sites``, which come with their kinds."""
+        known, found = options.recipes, options.found
         node_of: Node | None = None
         refusal = ""
-        for site, kind in zip(self._sites, self._kind_of_site, strict=True):
+        for site, kind in sites:
             if site.host.node is not node_of:
                 node_of = site.host.node
                 refusal = node_refusal(node_of, self._policy)
@@ -101,7 +144,6 @@ class Catalogue:
                 continue
             rank = int(node_of.preemptible and self._policy.preemptible is not PreemptibleUse.FREELY)
             found += [PlacementOption(site, recipe, rank) for recipe in recipes]
-        return Options(tuple(found), {reason: tuple(devices) for reason, devices in refused.items()})
 
     def _recipes_of(self, demand: Demand, kinds: Kinds, site: Site) -> Recipes:
         host = site.host

@@ -9,6 +9,7 @@ from ...placement.model.placement import Lane, Route
 from ...probes.report.device_report import DeviceKind
 from ..state.clients import JobBook
 from ..state.nodes import Place
+from ..state.plans import Targets
 from ..state.stations import StationBook, StationState
 
 
@@ -18,12 +19,14 @@ def assign_slots(
     device_kinds: Mapping[str, DeviceKind],
     jobs: Mapping[str, JobBook],
     places: Mapping[str, Mapping[str, Place]],
+    *,
+    before: Targets | None = None,
 ) -> dict[str, dict[str, int]]:
     """Assign each lane's sessions to stations of its node that serve its device: {station: {job: slots}}.
 
-    Ready stations come first, and those where the job already holds slots, so that nothing moves without need. Sessions
-    that fit no station are left out. ``places`` say where Ray has each GPU and slice of a node; two nodes of one host
-    may list the same GPU.
+    Slots of ``before`` stay as they are, as far as they still serve a lane. Then ready stations come first, and those
+    where the job already holds slots, so that nothing moves without need. Sessions that fit no station are left out.
+    ``places`` say where Ray has each GPU and slice of a node; two nodes of one host may list the same GPU.
     """
     books = {book.station.station: book for book in stations}
     free_slots = {name: _slots(book) for name, book in books.items()}
@@ -33,18 +36,26 @@ def assign_slots(
         if book.state not in _OUT_OF_USE and not book.outgoing:
             by_node[book.station.node].append(book)
     assigned: dict[str, dict[str, int]] = defaultdict(dict)
-    for lane in lanes:
-        left = lane.sessions
+
+    def give(lane: Lane, sessions: int, kept: Targets | None = None) -> int:
+        """Give a lane slots, none but those that are kept; return how many sessions are left."""
         kind = device_kinds.get(lane.device, DeviceKind.CPU)
         fitting = [book for book in by_node[lane.node] if _fits(book, lane, kind, claims)]
         for book in sorted(fitting, key=partial(_order, lane, jobs.get(lane.job))):
             name = book.station.station
-            taken = min(left, free_slots[name])
+            has = assigned[name].get(lane.job, 0) if name in assigned else 0
+            most = free_slots[name] if kept is None else kept.get(name, {}).get(lane.job, 0) - has
+            taken = min(sessions, free_slots[name], most)
             if taken > 0:
-                assigned[name][lane.job] = assigned[name].get(lane.job, 0) + taken
+                assigned[name][lane.job] = has + taken
                 claims.take(book, lane.device)
                 free_slots[name] -= taken
-                left -= taken
+                sessions -= taken
+        return sessions
+
+    left = [lane.sessions if before is None else give(lane, lane.sessions, before) for lane in lanes]
+    for lane, sessions in zip(lanes, left, strict=True):
+        give(lane, sessions)
     return dict(assigned)
 
 
@@ -56,12 +67,14 @@ class _Claims:
         self._devices: dict[str, str] = {}
         self._units: dict[str, str] = {}
         self._taken: set[str] = set()
+        self._given: set[str] = set()
         for book in books:
             if book.facts is not None:
                 self.take(book, book.device)
 
     def take(self, book: StationBook, device: str) -> None:
         self._devices[book.station.station] = device
+        self._given.add(device)
         place = self._places.get(book.station.node, {}).get(device)
         if place is not None:
             self._units[book.station.bundle] = place.unit
@@ -71,7 +84,7 @@ class _Claims:
         """Return whether a station has a device or may get it: Ray chooses the GPU of a new bundle."""
         if book.station.station in self._devices:
             return self._devices[book.station.station] == device
-        if device in self._devices.values():
+        if device in self._given:
             return False
         place = self._places.get(book.station.node, {}).get(device, Place(device))
         unit = self._units.get(book.station.bundle)
@@ -132,8 +145,8 @@ def promise(
     """
     promised = {}
     for name, most in wanted.items():
-        book = stations[name]
-        if book.state is not StationState.READY:
+        book = stations.get(name)
+        if book is None or book.state is not StationState.READY:
             continue
         taken = sum(other.occupies(book.worker) for other in jobs_at(book.worker) if other.key != job.key)
         slots = min(most, book.ready_slots - taken)

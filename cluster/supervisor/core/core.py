@@ -18,6 +18,7 @@ from ...probes.report.device_report import DeviceKind
 from ...worker_names import epoch_of, node_of, station_of
 from ..state import events
 from ..state.events import Effect, Note, Order, Probe, Remember, Start, Stop, SupervisorEvent
+from ..state.plans import Plans
 from ..state.quarantine import Blame, Cause, back_off_s
 from ..state.settings import SupervisorSettings
 from ..state.state import SupervisorState
@@ -44,7 +45,9 @@ _QUIET = (
     *(events.Ticked, events.Renewed, events.NodesSeen, events.Measured, events.RecycleDue, events.Encoding),
     *(events.HealthSeen, events.HealthUnseen),
 )
-"""Frequent events that mostly change nothing; their handlers unsettle the state when they do."""
+"""Frequent events that mostly change nothing; their handlers unsettle the state, or touch a node, when they do."""
+_LOCAL = (events.Reserved, events.NotReserved, events.Started, events.Died, events.Stopped)
+"""Events of a worker, which concern its node alone."""
 
 
 class Core:
@@ -85,16 +88,17 @@ class Core:
 
     def take_in(self, event: SupervisorEvent, now_s: float) -> list[Effect]:
         """Handle an event; ``conclude`` derives what follows for the whole cluster."""
-        if not isinstance(event, _QUIET):
+        if isinstance(event, _LOCAL):
+            self.state.touch(node_of(station_of(event.worker)))
+        elif isinstance(event, events.Ticked):
+            self.state.is_due = True
+        elif not isinstance(event, _QUIET):
             self.state.is_settled = False
-        # Most reports repeat the one before: of them nothing follows.
-        said_nothing = isinstance(event, events.Renewed) and not (event.report.faults or event.report.written_off)
-        self.state.is_due = self.state.is_due or not said_nothing
         return self._handlers[type(event)](event, now_s)
 
-    def conclude(self, now_s: float) -> list[Effect]:
-        """Reconcile after one event or several, and return what is to be done."""
-        return reconcile(self.state, self._planner, now_s)
+    def conclude(self, now_s: float, *, may_settle: bool = True) -> list[Effect]:
+        """Return what follows from one event or several; without ``may_settle``, only what concerns single nodes."""
+        return reconcile(self.state, self._planner, now_s, may_settle=may_settle)
 
     @property
     def is_probing(self) -> bool:
@@ -114,7 +118,8 @@ class Core:
         came, went, changed = self.state.nodes.see(event.nodes)
         if any(node.cores for node in event.nodes):
             self.state.processor_seen_s = now_s
-        if changed:
+        self.state.touched |= changed
+        if came:
             self.state.is_settled = False
         effects = note_leaving(self.state, event, now_s)
         for book in came:
@@ -306,8 +311,14 @@ class Core:
         is_new = before is None
         if before is not None and any(job.revoked for job in before.jobs.values()):
             self.state.is_due = True  # what it acknowledges may be free now
-        if self.state.clients.renew(event.report, now_s):
+        renewal = self.state.clients.renew(event.report, now_s)
+        self.state.has_other_holdings = self.state.has_other_holdings or renewal.is_held
+        # Work that has begun moves nothing; a worker that is not wanted any more may go.
+        if renewal.is_wanted or (renewal.is_held and self.state.is_recovering(now_s)):
             self.state.is_settled = False
+        for worker in renewal.left:
+            if station_of(worker) not in self.state.targets:
+                self.state.touch(node_of(station_of(worker)))
         for worker in event.report.proven:
             if self.state.is_live(worker):
                 self.state.stations[station_of(worker)].deaths_in_a_row = 0
@@ -316,9 +327,7 @@ class Core:
             return []
         effects: list[Effect] = [Note(f"client {event.report.where} came")] if is_new else []
         for worker, reason in event.report.written_off.items():
-            died = self._died(events.Died(worker, reason), now_s)
-            self.state.is_settled = self.state.is_settled and not died
-            effects += died
+            effects += self.take_in(events.Died(worker, reason), now_s)
         new = [fault for fault in event.report.faults if fault.number > client.faults_seen]
         client.faults_seen = max((fault.number for fault in new), default=client.faults_seen)
         return [*effects, *take_faults(self.state, new, now_s)]
@@ -349,7 +358,7 @@ class Core:
     def _wake(self, book: StationBook, now_s: float) -> None:
         if book.state is StationState.RESTING and now_s >= book.rest_until_s:
             book.to(StationState.EMPTY, now_s)
-            self.state.is_settled = False
+            self.state.touch(book.station.node)
 
     def _probe_quarantined(self, station: StationBook, now_s: float) -> list[Effect]:
         book = self.state.nodes.get(station.station.node)
@@ -379,7 +388,7 @@ class Core:
         if book is None or book.recycle_due:
             return []
         book.recycle_due = event.reason
-        self.state.is_settled = False
+        self.state.touch(book.station.node)
         return [Note(f"{self.state.named(book)} is replaced as soon as it is idle: {event.reason}")]
 
     def _ended(self, event: events.Ended, _now_s: float) -> list[Effect]:
@@ -387,7 +396,7 @@ class Core:
         books = self.state.stations.values()
         stops = [Stop(book.worker) for book in books if book.state in IN_USE - {StationState.LEAVING}]
         self.state.stations.clear()
-        self.state.targets = {}
+        self.state.plans = Plans()
         return [Note(f"the end: {event.reason}"), *stops]
 
     def _of(self, worker: str, *states: StationState) -> StationBook | None:

@@ -61,6 +61,6 @@ def hand_back(state: SupervisorState, now_s: float) -> list[Effect]:
         for station in state.stations.values():
             if station.station.node == book.ray.node and station.state is StationState.READY:
                 station.to(StationState.LEAVING, now_s, "its node ends")
-                state.is_settled = False
+                state.touch(book.ray.node)
                 effects += [Stop(station.worker), Note(f"{state.named(station)} is ended: its node ends")]
     return effects

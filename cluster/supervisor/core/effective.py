@@ -13,24 +13,38 @@ NO_STATION = "Ray gives other GPUs of its node to workers"
 
 
 def effective_nodes(nodes: Iterable[NodeBook], stations: Mapping[str, StationBook]) -> Iterator[Node]:
-    """Yield each node with the CPU slots that we can use, and with its quarantined devices marked.
+    """Yield each node as ``effective_node`` does."""
+    by_node, has_any = stations_by_node(stations), has_transcoder(stations)
+    for node in nodes:
+        yield effective_node(node, by_node.get(node.ray.node, []), has_any=has_any)
+
+
+def stations_by_node(stations: Mapping[str, StationBook]) -> dict[str, list[StationBook]]:
+    """Return the stations of each node that has any."""
+    found: dict[str, list[StationBook]] = {}
+    for book in stations.values():
+        found.setdefault(book.station.node, []).append(book)
+    return found
+
+
+def has_transcoder(stations: Mapping[str, StationBook]) -> bool:
+    """Return whether there is any worker of ours that transcodes, or one starts without a reservation."""
+    return any(book.could_transcode for book in stations.values())
+
+
+def effective_node(node: NodeBook, stations: list[StationBook], *, has_any: bool) -> Node:
+    """Return a node with the CPU slots that we can use, and with its quarantined devices marked.
 
     CPU slots are those of existing workers, and for empty stations the cores that are not reserved. Without any worker
     of ours all cores count: a worker that shares them is better than none.
     """
-    stations_by_node: dict[str, list[StationBook]] = {}
-    for book in stations.values():
-        stations_by_node.setdefault(book.station.node, []).append(book)
-    have_any = any(book.could_transcode for book in stations.values())
-    for node in nodes:
-        here = stations_by_node.get(node.ray.node, [])
-        free = node.ray.free_cores if have_any else node.ray.cores
-        known = node.node
-        yield replace(
-            known,
-            devices=tuple(_effective(device, here, free) for device in _served(node, known.devices, here)),
-            dlas=tuple(_effective_dla(dla, here) for dla in known.dlas),
-        )
+    free = node.ray.free_cores if has_any else node.ray.cores
+    known = node.node
+    return replace(
+        known,
+        devices=tuple(_effective(device, stations, free) for device in _served(node, known.devices, stations)),
+        dlas=tuple(_effective_dla(dla, stations) for dla in known.dlas),
+    )
 
 
 def without_late_gpus(inventory: Inventory, stations: Iterable[StationBook]) -> Inventory:

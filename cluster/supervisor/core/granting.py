@@ -1,6 +1,6 @@
 """The grants that clients are sent: which slots they may use, and why they have none."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from ...placement.assign.networks import no_dla_for
 from ...placement.model.demand import Demand
@@ -10,6 +10,7 @@ from ...probes.report.device_report import DeviceKind
 from ...worker_names import node_of, station_of
 from ..state.clients import ClientBook, JobBook
 from ..state.messages import Grants
+from ..state.plans import JobPlan
 from ..state.quarantine import Cause
 from ..state.state import Stranded, SupervisorState
 from ..state.stations import DEATHS_IN_A_ROW_MAX, NOT_STARTED, StationBook, StationState
@@ -58,12 +59,17 @@ def why_not(state: SupervisorState, job: JobBook) -> str:
     if job.key in state.stranded:
         return state.stranded[job.key].reason
     plan = state.plan_of(job.key)
-    stations = [state.stations[name] for name in plan.slots]
+    stations = _stations_of(state, plan)
     if stations and all(book.state is StationState.RESERVING for book in stations):
         return "Ray has not given it the cores and GPUs that it reserved: other work on the cluster may hold them"
     if stations:
         return "its workers are starting, or other jobs still use them"
     return plan.refusals[0].reason if plan.refusals else "nothing is free"
+
+
+def _stations_of(state: SupervisorState, plan: JobPlan) -> list[StationBook]:
+    """Return the stations where a job has slots; that of a node that has just gone is not among them any more."""
+    return [state.stations[name] for name in plan.slots if name in state.stations]
 
 
 def _why_refused(state: SupervisorState, job: JobBook) -> str:
@@ -135,23 +141,23 @@ def find_unservable(state: SupervisorState, place_alone: Callable[[Demand], Plac
     """Return why jobs that need devices could not be placed even alone: {job: reason}."""
     reasons = {}
     for job in state.clients.jobs():
-        if _needs_gpus(job) and job.demand.segments and not state.plan_of(job.key).lanes:
+        if _needs_gpus(job) and job.demand.segments and not state.plan_of(job.key).lanes_at:
             alone = place_alone(job.demand)
             if not alone.lanes:
                 reasons[job.key] = alone.refusals[0].reason
     return reasons
 
 
-def note_stranded(state: SupervisorState, now_s: float) -> None:
-    """Update which jobs that only GPUs can serve get none, so that none waits without end.
+def note_stranded(state: SupervisorState, jobs: Iterable[JobBook], now_s: float) -> None:
+    """Update which of these jobs that only GPUs can serve get none, so that none waits without end.
 
     Jobs that wait for other jobs are not among them: they are served when those end.
     """
-    before, state.stranded = state.stranded, {}
-    for job in state.clients.jobs():
+    for job in jobs:
+        before = state.stranded.pop(job.key, None) if state.stranded else None
         if _needs_gpus(job) and not job.held and (reason := _why_no_gpu(state, job)):
-            since_s = before[job.key].since_s if job.key in before else now_s
-            state.stranded[job.key] = Stranded(since_s, reason)
+            state.stranded[job.key] = Stranded(now_s if before is None else before.since_s, reason)
+    state.stranded = {key: each for key, each in state.stranded.items() if state.clients.job(key) is not None}
 
 
 def _why_stranded(state: SupervisorState, job: JobBook, now_s: float) -> str:
@@ -171,10 +177,9 @@ def _why_no_gpu(state: SupervisorState, job: JobBook) -> str:
     if job.key in state.unservable:
         return state.unservable[job.key]
     plan = state.plan_of(job.key)
-    nodes = {lane.node for lane in plan.lanes}
-    stations = [state.stations[name] for name in plan.slots]
+    stations = _stations_of(state, plan)
     if any(book.state not in NOT_STARTED for book in stations):
         return ""
     # A station that rests after such an attempt is not a job's target now.
-    gpus = [book for book in state.stations.values() if book.station.takes_gpu and book.station.node in nodes]
+    gpus = [book for book in state.stations.values() if book.station.takes_gpu and book.station.node in plan.lanes_at]
     return next((book.unreserved for book in gpus if book.unreserved and book.state in NOT_STARTED), "")

@@ -52,7 +52,7 @@ def see_health(state: SupervisorState, planner: Planner, event: HealthSeen, now_
                 blame = Blame(Cause.POLL, condition.trouble, now_s, until_uncordon=bool(condition.xids))
                 effects += quarantine(state, book, device, blame)
     if book.node != before:
-        state.is_settled = False
+        state.touch(event.node)
     return effects
 
 
@@ -65,7 +65,7 @@ def unsee_health(state: SupervisorState, event: HealthUnseen) -> list[Effect]:
     book.unseen_polls, book.unseen_reason = book.unseen_polls + 1, event.reason
     if book.unseen_polls == UNSEEN_POLLS:
         book.conditions = {name: unseen(condition) for name, condition in book.conditions.items()}
-        state.is_settled = False
+        state.touch(event.node)
     name = state.nodes.title(event.node)
     return [Note(f"the GPUs of node {name} could not be polled: {event.reason}")] if is_news else []
 
@@ -121,7 +121,7 @@ def _heed_xids(
     for station in stations if killing is not None else ():
         if station.device == device.device and station.state is StationState.READY and not station.recycle_due:
             station.recycle_due = f"its GPU raised Xid {killing}"
-            state.is_settled = False
+            state.touch(device.node)
     rules = [xid_rule(xid) for xid in dict.fromkeys(xids)]
     name = named(state, device)
     return [Note(f"{name}: Xid {rule.xid}, {rule.name}: {rule.action.value}: {rule.reason}") for rule in rules]
@@ -181,7 +181,7 @@ def see_encoding(state: SupervisorState, event: Encoding, now_s: float) -> list[
         state.caps = record_cap(state.caps, refused, now_s)
     if state.caps == before:
         return []
-    state.is_settled = False
+    state.touch(device.node)
     whose = "its node" if state.caps.nodes != before.nodes else "it"
     cap = state.caps.nodes.get(device.node) or state.caps.devices.get(device.device)
     takes = (

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from ...placement.assign.assignment import place
 from ...placement.assign.networks import place_networks
+from ...placement.assign.standing import Standing
 from ...placement.measurements import engine_parts, measurement_of
 from ...placement.model.demand import Demand, EncoderKind
 from ...placement.model.inventory import Device, Inventory, Node
@@ -30,7 +31,17 @@ class Planner:
 
     def place(self, demands: Sequence[Demand], inventory: Inventory) -> Placement:
         """Return where demands go; networks have the DLAs to themselves and do not affect transcodes."""
-        media = place([each for each in demands if each.dlas is None], inventory, self._rates, self._policy)
+        return self._with_networks(place(_media(demands), inventory, self._rates, self._policy), demands, inventory)
+
+    def stand(self, demands: Sequence[Demand], inventory: Inventory) -> tuple[Standing, Placement]:
+        """Return the same, and what can follow small changes of it, networks aside.
+
+        It does not name the devices that jobs could use and do not.
+        """
+        standing = Standing(_media(demands), inventory, self._rates, self._policy)
+        return standing, self._with_networks(standing.placement, demands, inventory)
+
+    def _with_networks(self, media: Placement, demands: Sequence[Demand], inventory: Inventory) -> Placement:
         networks = place_networks([each for each in demands if each.dlas is not None], inventory, self._policy)
         return Placement((*media.lanes, *networks.lanes), (*media.refusals, *networks.refusals))
 
@@ -57,3 +68,7 @@ class Planner:
         measurement = measurement_of(self._rates, demand, device, processor, kinds=kinds, sessions=sessions, fps=fps)
         if measurement is not None:
             self._rates = record_measurement(self._rates, measurement)
+
+
+def _media(demands: Sequence[Demand]) -> list[Demand]:
+    return [demand for demand in demands if demand.dlas is None]

@@ -166,7 +166,10 @@ def _passed(state: SupervisorState, book: NodeBook, device: Device, now_s: float
 def _changed(state: SupervisorState, book: NodeBook, device: str, after: DeviceRecord) -> list[Effect]:
     records = state.nodes.quarantines.records
     records[book.key_of(device)] = after
-    state.is_settled = False
+    if after.quarantine is None:
+        state.is_settled = False
+    else:
+        state.touch(book.ray.node)
     return [KeepQuarantines({key: record for key, record in records.items() if record.quarantine is not None})]
 
 
@@ -174,6 +177,7 @@ def _recycle(state: SupervisorState, device: str, reason: str, concerns: Callabl
     for station in state.stations.values():
         if station.device == device and station.state is StationState.READY and concerns(station):
             station.recycle_due = station.recycle_due or reason
+            state.touch(station.station.node)
 
 
 def recalled(state: SupervisorState, records: dict[str, DeviceRecord]) -> list[Effect]:

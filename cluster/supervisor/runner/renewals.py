@@ -40,10 +40,14 @@ class Renewals:
         # Larger than any earlier supervisor's, whose epochs began earlier.
         self._numbers = itertools.count(state.epoch * ANSWERS_PER_EPOCH)
 
-    def concluded(self, *, is_news: bool) -> None:
-        """Let calls go on that wait for a conclusion; with ``is_news``, those that wait for other grants as well."""
-        self._concluded.set()
-        self._concluded = asyncio.Event()
+    def concluded(self, *, is_news: bool, is_settled: bool = True) -> None:
+        """Let calls go on that wait for a conclusion; with ``is_news``, those that wait for other grants as well.
+
+        Where it is not ``is_settled`` yet what follows from reports, their calls wait for the next one.
+        """
+        if is_settled:
+            self._concluded.set()
+            self._concluded = asyncio.Event()
         if is_news:
             self._news.set()
             self._news = asyncio.Event()

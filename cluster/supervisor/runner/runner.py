@@ -85,7 +85,9 @@ class SupervisorRunner:
         self._sleep = sleep
         self._tasks: set[asyncio.Task[None]] = set()
         self._conclusion: asyncio.TimerHandle | None = None
+        self._settling: asyncio.TimerHandle | None = None
         self._rest_until_s = 0.0
+        self._settles_at_s = 0.0
         self._recovering = False
         self._keeping = asyncio.Lock()
         self.leading = Leading(backend, term_of(core.state.epoch), settings.fence_s, clock=clock, sleep=sleep)
@@ -152,15 +154,36 @@ class SupervisorRunner:
         self._carry_out(self._decided(partial(self._core.decide, event)))
 
     def _conclude(self) -> None:
-        """Conclude from all events since the last time; less often where that takes long."""
+        """Conclude from all events since the last time; less often where that takes long.
+
+        What concerns single nodes does not wait for a look at everything.
+        """
         began_s = self._clock()
         self._conclusion = None
-        is_news = not self._core.state.is_settled or self._core.state.is_recovering(self._clock()) != self._recovering
-        self._recovering = self._core.state.is_recovering(self._clock())
-        self._carry_out(self._decided(partial(self._core.conclude)))
+        may_settle = began_s >= self._settles_at_s
+        settles = may_settle and self._core.state.must_settle(began_s)
+        was_recovering, self._recovering = self._recovering, self._core.state.is_recovering(began_s)
+        is_news = self._core.state.has_news(began_s) or self._recovering != was_recovering
+        self._carry_out(self._decided(partial(self._core.conclude, may_settle=may_settle)))
         took_s = self._clock() - began_s
-        self._rest_until_s = began_s + took_s * RESTS_PER_WORK if took_s > SWIFT_S else 0.0
-        self._renewals.concluded(is_news=is_news)
+        rested_at_s = began_s + took_s * RESTS_PER_WORK if took_s > SWIFT_S else 0.0
+        if settles:
+            self._settles_at_s = rested_at_s
+        else:
+            self._rest_until_s = rested_at_s
+        if not may_settle:
+            self._settle_later()
+        self._renewals.concluded(is_news=is_news, is_settled=may_settle or self._core.state.is_settled)
+
+    def _settle_later(self) -> None:
+        """Look at everything as soon as that may be, where it has to be."""
+        if not self._core.state.is_settled and self._settling is None:
+            rest_s = max(0.0, self._settles_at_s - self._clock())
+            self._settling = asyncio.get_running_loop().call_later(rest_s, self._settle)
+
+    def _settle(self) -> None:
+        self._settling = None
+        self._conclude()
 
     def _decided(self, decide: Callable[[float], list[Effect]]) -> list[Effect]:
         """Return the core's decision; a defect is logged, and costs this decision alone."""

@@ -1,13 +1,28 @@
 """The jobs of all clients: what each wants, holds and was promised."""
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from ...placement.model.demand import Demand
 from .messages import ClientReport, JobReport
 
 DEPARTED_KEPT = 1024
+EXACT_BITS = 4
+"""Up to 15 remaining segments are counted exactly, more in steps of at most an eighth."""
+
+
+@dataclass(frozen=True, slots=True)
+class Renewal:
+    """What a client's report changed.
+
+    ``is_wanted``: which jobs there are, or what they ask for, in round numbers. ``is_held``: which slots are in use.
+    ``left`` are workers that a job no longer uses.
+    """
+
+    is_wanted: bool = False
+    is_held: bool = False
+    left: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True)
@@ -93,21 +108,29 @@ class Clients:
         for worker in (*job.held, *job.promised, *job.revoked):
             self._seen_at.setdefault(worker, set()).add(job.key)
 
-    def renew(self, report: ClientReport, now_s: float) -> bool:
-        """Apply a report, unless a newer one is known or its client has left; return whether it changed anything.
+    @property
+    def jobs_by_key(self) -> Mapping[str, JobBook]:
+        """Every job, by its key."""
+        return self._jobs
+
+    def job(self, key: str) -> JobBook | None:
+        """Return a job by its key, None if it is over."""
+        return self._jobs.get(key)
+
+    def renew(self, report: ClientReport, now_s: float) -> Renewal:
+        """Apply a report, unless a newer one is known or its client has left; return what it changed.
 
         A job that a report does not name is over.
         """
         if report.client in self._departed:
-            return False
+            return Renewal()
         book = self._clients.get(report.client)
         if book is None:
             book = self._clients[report.client] = ClientBook(report.client, report.where, 0, now_s)
         book.seen_s = now_s
         if report.sequence <= book.sequence:
-            return False
+            return Renewal()
         book.sequence = report.sequence
-        before = {name: (job.demand, job.held) for name, job in book.jobs.items()}
         is_acknowledged = report.acknowledged >= book.sent_number
         old = book.jobs
         book.jobs = {
@@ -115,7 +138,7 @@ class Clients:
             for said in report.jobs
         }
         self._replace(old.values(), book.jobs.values())
-        return before != {name: (job.demand, job.held) for name, job in book.jobs.items()}
+        return _renewal(old, book.jobs)
 
     def _replace(self, before: Iterable[JobBook], after: Iterable[JobBook]) -> None:
         old, new = {job.key for job in before}, {job.key: job for job in after}
@@ -147,6 +170,25 @@ class Clients:
     def expired(self, now_s: float, expiry_s: float) -> list[ClientBook]:
         """Return the clients whose last report is older than ``expiry_s``."""
         return [book for book in self if now_s - book.seen_s > expiry_s]
+
+
+def about(demand: Demand) -> Demand:
+    """Return a demand with its remaining segments counted roughly, for comparisons alone.
+
+    So a long job does not trigger a placement with each segment that ends.
+    """
+    count = len(demand.segments)
+    step = 1 << max(0, count.bit_length() - EXACT_BITS)
+    return replace(demand, segments=(count // step * step, step))
+
+
+def _renewal(before: Mapping[str, JobBook], after: Mapping[str, JobBook]) -> Renewal:
+    wants = [(before[name].demand, job.demand) for name, job in after.items() if name in before]
+    is_wanted = before.keys() != after.keys() or any(old != new and about(old) != about(new) for old, new in wants)
+    held = {name: job.held for name, job in before.items()}
+    now = {name: job.held for name, job in after.items()}
+    left = frozenset(worker for name, workers in held.items() for worker in workers.keys() - now.get(name, {}).keys())
+    return Renewal(is_wanted, held != now, left)
 
 
 def _job(client: str, said: JobReport, before: JobBook | None, *, is_acknowledged: bool) -> JobBook:

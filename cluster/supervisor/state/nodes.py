@@ -249,16 +249,17 @@ class Nodes:
         found = found or [book for name, book in self._books.items() if wanted and name.startswith(wanted)]
         return found[0] if len(found) == 1 else None
 
-    def see(self, nodes: Iterable[RayNode]) -> tuple[list[NodeBook], list[NodeBook], bool]:
-        """Update which nodes are alive; return those that came, those that went, and whether anything changed."""
+    def see(self, nodes: Iterable[RayNode]) -> tuple[list[NodeBook], list[NodeBook], set[str]]:
+        """Update which nodes are alive; return those that came, those that went, and the ids of all that changed."""
         alive = {node.node: node for node in nodes}
         went = [self._books.pop(name) for name in list(self._books) if name not in alive]
         came = []
-        changed = bool(went)
+        changed = {book.ray.node for book in went}
         for name, ray in alive.items():
             if name not in self._books:
                 self._books[name] = NodeBook(ray, self.quarantines)
                 came.append(self._books[name])
-            changed = changed or self._books[name].ray != ray
+            if self._books[name].ray != ray:
+                changed.add(name)
             self._books[name].ray = ray
-        return came, went, changed or bool(came)
+        return came, went, changed

@@ -1,14 +1,17 @@
 """The supervisor's whole state, and simple queries of it."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from ...placement.assign.standing import Standing
 from ...placement.model.caps import KnownCaps
 from ...placement.model.demand import Demand
-from ...placement.model.inventory import Inventory
-from ...placement.model.placement import Lane, Placement, Refusal
+from ...placement.model.inventory import Inventory, Node
+from ...placement.model.placement import Placement
 from ...worker_names import station_of
-from .clients import Clients
+from .clients import Clients, JobBook
 from .nodes import Nodes
+from .plans import JobPlan, Plans
 from .settings import SupervisorSettings
 from .stations import IN_USE, StationBook, StationState
 
@@ -21,28 +24,47 @@ class Stranded:
     reason: str
 
 
+Wanted = tuple[tuple[Demand, ...], Inventory]
+"""What is placed, in round numbers, and on what."""
+
+
 @dataclass(slots=True)
-class JobPlan:
-    """What the last conclusions say of one job: where it runs, why not elsewhere, and its slots by station."""
+class Basis:
+    """What the last full placement rests on, and what single nodes have become since.
 
-    lanes: list[Lane] = field(default_factory=list)
-    refusals: list[Refusal] = field(default_factory=list)
-    slots: dict[str, int] = field(default_factory=dict)
+    ``wanted`` is what it was made for, and ``standing`` what it can follow changes with, None where it cannot.
+    ``nodes`` and ``stations`` are those that it knows now, by node; ``changed`` are the nodes that have changed since,
+    and ``is_moved`` says that work moved for them. ``shared`` are nodes of which another lists a device too.
+    ``has_transcoder`` is whether there was any worker that transcodes, or about to be.
+    """
 
+    wanted: Wanted
+    standing: Standing | None
+    nodes: dict[str, Node]
+    shared: frozenset[str]
+    stations: dict[str, list[StationBook]] = field(default_factory=dict)
+    has_transcoder: bool = False
+    changed: set[str] = field(default_factory=set)
+    is_moved: bool = False
 
-_NOTHING = JobPlan()
+    def is_as_placed(self, wanted: Wanted) -> bool:
+        """Return whether a full placement would give what there is."""
+        if self.is_moved or self.wanted != wanted:
+            return False
+        return all(self.nodes[node.node] == node for node in wanted[1].nodes if node.node in self.changed)
 
 
 @dataclass(slots=True)
 class SupervisorState:
     """What is known, and the last conclusions.
 
-    ``targets`` are {station: {job: slots}}; ``placed_for`` is the input of ``placement``, which is repeated only when
-    that changes. ``unservable`` says which jobs could not be placed even alone, and why; ``stranded`` which can get
-    nothing, and since when. ``is_settled``: nothing has changed that requires another reconcile; ``is_due``: there was
-    more since the last one than repeated reports. ``processor_seen_s`` is when a node with a CPU was last alive,
-    ``ticked_s`` the last tick. Until ``recovering_until_s`` clients keep what they report to hold, and nothing else
-    moves. At ``orphans_due_s`` adopted workers drop the work of clients that have not reported by then.
+    ``plans`` say where jobs run, and ``basis`` what that rests on. ``unservable`` says which jobs could not be placed
+    even alone, and why; ``stranded`` which can get nothing, and since when. ``is_settled``: nothing has changed that
+    requires a look at everything; ``touched`` are nodes that have changed, they or a station of theirs, and are looked
+    at alone; at ``settle_at_s`` a look at everything follows. ``is_due``: unused workers may have to go.
+    ``has_other_holdings``: jobs report to use other slots than before. ``processor_seen_s`` is when a node with a CPU
+    was last alive, ``ticked_s`` the last tick. Until ``recovering_until_s`` clients keep what they report to hold, and
+    nothing else moves. At ``orphans_due_s`` adopted workers drop the work of clients that have not reported by then.
     """
 
     settings: SupervisorSettings
@@ -53,38 +75,58 @@ class SupervisorState:
     nodes: Nodes = field(default_factory=Nodes)
     stations: dict[str, StationBook] = field(default_factory=dict)
     clients: Clients = field(default_factory=Clients)
-    targets: dict[str, dict[str, int]] = field(default_factory=dict)
+    plans: Plans = field(default_factory=Plans)
     unservable: dict[str, str] = field(default_factory=dict)
     stranded: dict[str, Stranded] = field(default_factory=dict)
-    placement: Placement = field(default_factory=lambda: Placement((), ()))
-    placed_for: tuple[tuple[Demand, ...], Inventory] | None = None
+    basis: Basis | None = None
     caps: KnownCaps = field(default_factory=KnownCaps)
     capacity_slots: int = 0
     orphans_due_s: float | None = None
     is_settled: bool = False
+    touched: set[str] = field(default_factory=set)
+    settle_at_s: float | None = None
     is_due: bool = True
+    has_other_holdings: bool = False
     end: str = ""
-    _plans: dict[str, JobPlan] = field(default_factory=dict)
-    _plans_of: tuple[object, object] = (None, None)
 
     @property
     def is_idle(self) -> bool:
         """Whether there is no client and no reservation."""
         return not len(self.clients) and not any(book.state in IN_USE for book in self.stations.values())
 
+    @property
+    def targets(self) -> dict[str, dict[str, int]]:
+        """The slots of jobs, by station and job."""
+        return self.plans.targets
+
+    @property
+    def placement(self) -> Placement:
+        """Where every job runs, and why not elsewhere."""
+        return self.plans.placement
+
     def plan_of(self, job: str) -> JobPlan:
         """Return what was concluded for a job."""
-        if self._plans_of[0] is not self.placement or self._plans_of[1] is not self.targets:
-            plans: dict[str, JobPlan] = {}
-            for lane in self.placement.lanes:
-                plans.setdefault(lane.job, JobPlan()).lanes.append(lane)
-            for refusal in self.placement.refusals:
-                plans.setdefault(refusal.job, JobPlan()).refusals.append(refusal)
-            for station, wanted in self.targets.items():
-                for key, slots in wanted.items():
-                    plans.setdefault(key, JobPlan()).slots[station] = slots
-            self._plans, self._plans_of = plans, (self.placement, self.targets)
-        return self._plans.get(job, _NOTHING)
+        return self.plans.of(job)
+
+    def touch(self, node: str) -> None:
+        """Note that a node, or a station of it, is not any more what the last conclusions took it for."""
+        self.touched.add(node)
+
+    def must_settle(self, now_s: float) -> bool:
+        """Return whether everything has to be looked at, not only the nodes that were touched."""
+        return not self.is_settled or (self.settle_at_s is not None and now_s >= self.settle_at_s)
+
+    def stations_at(self, nodes: Iterable[str]) -> list[StationBook]:
+        """Return the stations of nodes that were there at the last conclusions."""
+        return [] if self.basis is None else [book for node in nodes for book in self.basis.stations.get(node, ())]
+
+    def jobs_at(self, nodes: Iterable[str]) -> list[JobBook]:
+        """Return the jobs that are placed on nodes."""
+        return [job for key in self.plans.at(nodes) if (job := self.clients.job(key)) is not None]
+
+    def has_news(self, now_s: float) -> bool:
+        """Return whether the next conclusions may give clients other slots."""
+        return self.must_settle(now_s) or bool(self.touched) or self.has_other_holdings
 
     def is_recovering(self, now_s: float) -> bool:
         """Return whether clients still keep what they report to hold, after a restart."""

@@ -1,7 +1,6 @@
 """What holds of every placement, whatever the machines, jobs and policy."""
 
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import permutations
 from random import Random
@@ -10,51 +9,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codecfleet.cluster.placement.assign.assignment import place
-from codecfleet.cluster.placement.assign.recipes import Recipe, RecipeRequest
 from codecfleet.cluster.placement.model.demand import Demand
-from codecfleet.cluster.placement.model.inventory import Device, DeviceState, Inventory, Node
-from codecfleet.cluster.placement.model.placement import Lane, Placement, Route
-from codecfleet.cluster.placement.model.policy import Policy, PreemptibleUse
-from codecfleet.cluster.placement.rates import start_rates
-from codecfleet.cluster.probes.gpus.hardware import MIB
-from codecfleet.cluster.probes.report.device_report import DeviceKind
+from codecfleet.cluster.placement.model.inventory import Inventory, Node
+from codecfleet.cluster.placement.model.policy import Policy
 from codecfleet.cluster.probes.report.engines import CodecCase, Direction, Engine, How, MediaCodec, Trial
 
-from .. import worlds
+from .. import limits, worlds
 
 SOFTWARE = Policy(engines=frozenset({Engine.CPU}))
-RATES = start_rates()
-SLACK = 1e-6
-ENGINES_OF = {
-    Route.GPU: {Engine.NVDEC, Engine.NVENC},
-    Route.HYBRID: {Engine.NVDEC, Engine.CPU},
-    Route.UPLOAD: {Engine.NVENC, Engine.CPU},
-    Route.CPU: {Engine.CPU},
-}
+RATES = limits.RATES
 WORLD = (worlds.demand_lists(), worlds.inventories(), worlds.policies())
 ANY = st.one_of(st.tuples(*WORLD), worlds.tight_worlds(), worlds.tight_worlds())
 World = tuple[Sequence[Demand], Inventory, Policy]
 FEW = settings(max_examples=80, deadline=None)
-
-
-def _homes(inventory: Inventory) -> dict[str, tuple[Node, Device]]:
-    return {device.device: (node, device) for node in inventory.nodes for device in node.devices}
-
-
-def _recipe(lane: Lane, demand: Demand, node: Node, device: Device, policy: Policy) -> Recipe:
-    processor = next(each for each in node.devices if each.kind is DeviceKind.CPU)
-    found = RecipeRequest(demand, lane.kinds, device, RATES, policy, processor.name, node.speed).recipes()
-    assert not isinstance(found, str), found
-    return next(recipe for recipe in found if recipe.route is lane.route)
-
-
-def _booked(
-    placement: Placement, demands: Sequence[Demand], inventory: Inventory, policy: Policy
-) -> Iterator[tuple[Lane, Recipe, Node, Device]]:
-    homes, by_job = _homes(inventory), {demand.job: demand for demand in demands}
-    for lane in placement.lanes:
-        node, device = homes[lane.device]
-        yield lane, _recipe(lane, by_job[lane.job], node, device, policy), node, device
 
 
 @FEW
@@ -62,14 +29,7 @@ def _booked(
 def test_no_engine_gets_more_sessions_than_make_it_faster(world: World) -> None:
     """The sessions on an engine, slow ones counted by the part they take, end where its curve is flat."""
     demands, inventory, policy = world
-    placement = place(demands, inventory, RATES, policy)
-    loads, flat = defaultdict[tuple[str, str], float](float), dict[tuple[str, str], float]()
-    for lane, recipe, _, device in _booked(placement, demands, inventory, policy):
-        for use in recipe.engines:
-            key = (device.device, use.engine)
-            loads[key] += lane.sessions * use.load
-            flat[key] = max(flat.get(key, 0), use.load_most)
-    assert all(load <= flat[key] + SLACK for key, load in loads.items())
+    limits.engines_are_kept(place(demands, inventory, RATES, policy), demands, inventory, policy)
 
 
 @FEW
@@ -77,18 +37,7 @@ def test_no_engine_gets_more_sessions_than_make_it_faster(world: World) -> None:
 def test_no_cap_of_encoder_sessions_is_passed(world: World) -> None:
     """Encoder sessions stay within the caps of a device, of a GPU with all its slices, and of a machine."""
     demands, inventory, policy = world
-    placement = place(demands, inventory, RATES, policy)
-    opened, most = defaultdict[str, int](int), dict[str, int]()
-    for lane, _, node, device in _booked(placement, demands, inventory, policy):
-        sessions = lane.sessions * sum(kind.is_nvenc for kind in lane.kinds)
-        for name in {device.device, device.parent or device.device}:
-            opened[name] += sessions
-            if device.encoder_sessions_max is not None:
-                most[name] = min(most.get(name, device.encoder_sessions_max), device.encoder_sessions_max)
-        opened[node.node] += sessions
-        if node.system_encoder_sessions_max is not None:
-            most[node.node] = node.system_encoder_sessions_max
-    assert all(opened[name] <= cap for name, cap in most.items())
+    limits.caps_are_kept(place(demands, inventory, RATES, policy), demands, inventory, policy)
 
 
 @FEW
@@ -99,22 +48,7 @@ def test_no_memory_is_overbooked(world: World) -> None:
     A single session may take all of its host's memory.
     """
     demands, inventory, policy = world
-    placement = place(demands, inventory, RATES, policy)
-    on_device, on_host = defaultdict[str, int](int), defaultdict[str, int](int)
-    sessions = defaultdict[str, int](int)
-    for lane, recipe, node, device in _booked(placement, demands, inventory, policy):
-        on_host[node.node] += lane.sessions * recipe.host_bytes
-        sessions[node.node] += lane.sessions
-        if device.kind is not DeviceKind.CPU:
-            on_device[device.device] += lane.sessions * recipe.device_bytes
-    context = RATES.hardware.memory.context_mib * MIB
-    for node in inventory.nodes:
-        if node.memory_bytes is not None:
-            reserve = 0.0 if sessions[node.node] == 1 else policy.memory_reserve
-            assert on_host[node.node] <= node.memory_bytes * (1 - reserve)
-        for device in node.devices:
-            if device.device in on_device and device.free_memory_bytes is not None:
-                assert on_device[device.device] + context <= device.free_memory_bytes * (1 - policy.memory_reserve)
+    limits.memory_is_kept(place(demands, inventory, RATES, policy), demands, inventory, policy)
 
 
 @FEW
@@ -122,43 +56,21 @@ def test_no_memory_is_overbooked(world: World) -> None:
 def test_the_policy_is_kept(world: World) -> None:
     """Cores, sessions on a device, engines and preemptible nodes: never more than the policy allows."""
     demands, inventory, policy = world
-    placement = place(demands, inventory, RATES, policy)
-    cores, sessions = defaultdict[str, float](float), defaultdict[str, int](int)
-    for lane, _, node, device in _booked(placement, demands, inventory, policy):
-        assert ENGINES_OF[lane.route] <= policy.engines
-        cores[node.node] += lane.cores
-        if device.kind is not DeviceKind.CPU:
-            sessions[device.device] += lane.sessions
-        if node.preemptible:
-            assert policy.preemptible is not PreemptibleUse.NEVER
-    assert all(count <= policy.sessions_per_device for count in sessions.values())
-    for node in inventory.nodes:
-        count = sum(device.engines[Engine.CPU] for device in node.devices if device.kind is DeviceKind.CPU)
-        assert cores[node.node] <= max(0, count - policy.cores_reserved) * policy.sessions_per_core + SLACK
+    limits.policy_is_kept(place(demands, inventory, RATES, policy), demands, inventory, policy)
 
 
 @FEW
 @given(*WORLD)
 def test_work_goes_only_where_it_may(demands: Sequence[Demand], inventory: Inventory, policy: Policy) -> None:
     """Nothing runs on what is shut; one host has all of a lane."""
-    placement = place(demands, inventory, RATES, policy)
-    for lane, _, node, device in _booked(placement, demands, inventory, policy):
-        assert lane.node == node.node == device.node
-        assert node.state is DeviceState.OPEN
-        assert device.state is DeviceState.OPEN
+    limits.states_are_kept(place(demands, inventory, RATES, policy), demands, inventory, policy)
 
 
 @FEW
 @given(*WORLD)
 def test_every_track_has_one_encoder_kind(demands: Sequence[Demand], inventory: Inventory, policy: Policy) -> None:
     """All lanes of a job encode with the same kinds, and a track that has begun keeps its own."""
-    placement = place(demands, inventory, RATES, policy)
-    for demand in demands:
-        kinds = {lane.kinds for lane in placement.lanes if lane.job == demand.job}
-        assert len(kinds) <= 1
-        for settled in kinds:
-            fixed = [rendition.kind for rendition in demand.renditions]
-            assert all(before in (None, after) for before, after in zip(fixed, settled, strict=True))
+    limits.kinds_are_kept(place(demands, inventory, RATES, policy), demands)
 
 
 @FEW
@@ -167,10 +79,7 @@ def test_no_job_gets_more_sessions_than_it_can_use(
     demands: Sequence[Demand], inventory: Inventory, policy: Policy
 ) -> None:
     """A job has at most one session for each segment, and no more than it allows."""
-    placement = place(demands, inventory, RATES, policy)
-    for demand in demands:
-        sessions = sum(lane.sessions for lane in placement.lanes if lane.job == demand.job)
-        assert sessions <= min(len(demand.segments), demand.workers_max or len(demand.segments))
+    limits.sessions_are_of_use(place(demands, inventory, RATES, policy), demands)
 
 
 @FEW
@@ -184,7 +93,7 @@ def test_every_answer_has_a_reason(demands: Sequence[Demand], inventory: Invento
         assert reason == reason.strip()
         assert "\n" not in reason
         assert not reason.endswith(".")
-    everything = set(_homes(inventory))
+    everything = set(limits.homes(inventory))
     for demand in demands:
         used = {lane.device for lane in placement.lanes if lane.job == demand.job}
         refused = [name for refusal in placement.refusals if refusal.job == demand.job for name in refusal.devices]
