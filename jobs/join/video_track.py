@@ -176,7 +176,8 @@ class TrackFile:
         if not self._copied or not isinstance(error, av.error.InvalidDataError | av.error.PatchWelcomeError):
             return self._failed(error)
         message = f"{self._container.name} cannot hold what {self._copied} has {place} of the output: {error.strerror}"
-        return InputUnreadable(message, "It may be damaged there: write .mkv, or encode sound with --audio aac.")
+        other = "" if self._container.is_matroska else "write .mkv, or "
+        return InputUnreadable(message, f"It may be damaged there: {other}encode sound with --audio aac.")
 
     def _failed(self, error: Exception) -> WorkError:
         """Return what a muxer's error means: the storage's fault where it says so, else the container's."""
