@@ -101,7 +101,7 @@ class TimestampRepair(Generic[FrameT]):
     _order: int = 0
     _previous: int | None = None
     _unanchored: list[FrameT] = field(default_factory=list)
-    _heap: list[tuple[int, int, FrameT]] = field(default_factory=list)
+    _heap: list[tuple[int, int, bool, FrameT]] = field(default_factory=list)
     _next_expected: int = 0
     _group: list[FrameT] = field(default_factory=list)
     _group_time: int = 0
@@ -115,7 +115,7 @@ class TimestampRepair(Generic[FrameT]):
             self._group[0] = frame
             self._group_time = self._previous = self._last_sorted = ticks
             self._order += 1
-            self._pass_expected(ticks)
+            self._pass_expected(ticks, with_one=True)
             return [(settled_ticks, previous)]
         self._time(frame, ticks)
         settled: list[tuple[int, FrameT]] = []
@@ -146,12 +146,12 @@ class TimestampRepair(Generic[FrameT]):
         """Rule R2: give the frame a time, and put it among those waiting to be sorted."""
         self.counts.missing += self.untimed or ticks is None
         if self.untimed:
-            self._hold(round(self._order * self.nominal), frame)
+            self._hold(round(self._order * self.nominal), frame, is_expected=True)
         elif ticks is not None:
             for distance, earlier in enumerate(reversed(self._unanchored), start=1):
                 self._hold(ticks - distance * whole_ticks(self.nominal), earlier)
             self._unanchored = []
-            self._hold(ticks, frame)
+            self._hold(ticks, frame, is_expected=True)
             self._previous = ticks
         elif self._previous is None:
             self._unanchored.append(frame)
@@ -159,8 +159,8 @@ class TimestampRepair(Generic[FrameT]):
             self._previous += whole_ticks(self.nominal)
             self._hold(self._previous, frame)
 
-    def _hold(self, ticks: int, frame: FrameT) -> None:
-        heapq.heappush(self._heap, (ticks, self._order, frame))
+    def _hold(self, ticks: int, frame: FrameT, *, is_expected: bool = False) -> None:
+        heapq.heappush(self._heap, (ticks, self._order, is_expected, frame))
         if self._last_sorted is not None and ticks < self._last_sorted:
             self.counts.disordered += 1
         self._last_sorted = ticks if self._last_sorted is None else max(ticks, self._last_sorted)
@@ -175,17 +175,17 @@ class TimestampRepair(Generic[FrameT]):
         """Return whether the index has no outstanding frame before that time."""
         return self._next_expected >= len(self.expected) or self.expected[self._next_expected] >= ticks
 
-    def _pass_expected(self, ticks: int) -> None:
+    def _pass_expected(self, ticks: int, *, with_one: bool) -> None:
         while self._next_expected < len(self.expected) and self.expected[self._next_expected] < ticks:
             self._next_expected += 1
-        # One entry for one frame: another that shares its time is still to come.
-        if self._next_expected < len(self.expected) and self.expected[self._next_expected] == ticks:
+        # One entry for one frame: another that shares its time is still to come. None is for a frame without a PTS.
+        if with_one and self._next_expected < len(self.expected) and self.expected[self._next_expected] == ticks:
             self._next_expected += 1
 
     def _release(self) -> list[tuple[int, FrameT]]:
         """Rule R3: release the earliest frame, and return those that it settles."""
-        ticks, _, frame = heapq.heappop(self._heap)
-        self._pass_expected(ticks)
+        ticks, _, is_expected, frame = heapq.heappop(self._heap)
+        self._pass_expected(ticks, with_one=is_expected)
         settled = self._settle_group(ticks) if self._group and ticks > self._group_time else []
         if not self._group:
             self._group_time = ticks

@@ -29,7 +29,7 @@ class Replaced:
     is_moved: bool
 
 
-class Standing:
+class StandingPlacement:
     """A placement, with the lanes of ``place``, that can follow small changes of nodes without being made again.
 
     Sessions on a node that changes stay there as far as they still fit; the others go where there is room. No job gets

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
-from ...placement.assign.standing import Standing
+from ...placement.assign.standing import StandingPlacement
 from ...placement.model.caps import with_caps
 from ...placement.model.demand import Demand
 from ...placement.model.inventory import DeviceState, Inventory, Node
@@ -97,7 +97,7 @@ def _set_out_stations(state: SupervisorState, node: NodeBook) -> None:
 
 def _place_or_refuse(
     planner: Planner, demands: tuple[Demand, ...], inventory: Inventory
-) -> tuple[Standing | None, Placement, list[Effect]]:
+) -> tuple[StandingPlacement | None, Placement, list[Effect]]:
     """Place every demand; refuse one that makes the planner fail, without cost to the others."""
     try:
         return *planner.stand(demands, inventory), []

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from ...placement.assign.assignment import place
 from ...placement.assign.networks import place_networks
-from ...placement.assign.standing import Standing
+from ...placement.assign.standing import StandingPlacement
 from ...placement.measurements import engine_parts, measurement_of
 from ...placement.model.demand import Demand, EncoderKind
 from ...placement.model.inventory import Device, Inventory, Node
@@ -33,12 +33,12 @@ class Planner:
         """Return where demands go; networks have the DLAs to themselves and do not affect transcodes."""
         return self._with_networks(place(_media(demands), inventory, self._rates, self._policy), demands, inventory)
 
-    def stand(self, demands: Sequence[Demand], inventory: Inventory) -> tuple[Standing, Placement]:
+    def stand(self, demands: Sequence[Demand], inventory: Inventory) -> tuple[StandingPlacement, Placement]:
         """Return the same, and what can follow small changes of it, networks aside.
 
         It does not name the devices that jobs could use and do not.
         """
-        standing = Standing(_media(demands), inventory, self._rates, self._policy)
+        standing = StandingPlacement(_media(demands), inventory, self._rates, self._policy)
         return standing, self._with_networks(standing.placement, demands, inventory)
 
     def _with_networks(self, media: Placement, demands: Sequence[Demand], inventory: Inventory) -> Placement:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from ...placement.assign.standing import Standing
+from ...placement.assign.standing import StandingPlacement
 from ...placement.model.caps import KnownCaps
 from ...placement.model.demand import Demand
 from ...placement.model.inventory import Inventory, Node
@@ -39,7 +39,7 @@ class Basis:
     """
 
     wanted: Wanted
-    standing: Standing | None
+    standing: StandingPlacement | None
     nodes: dict[str, Node]
     shared: frozenset[str]
     stations: dict[str, list[StationBook]] = field(default_factory=dict)

@@ -159,6 +159,12 @@ def test_a_missing_time_among_disorder_is_that_of_the_frame_before(
     assert out == list(zip(reference.times, reference.order, strict=True))
 
 
+def test_a_missing_time_takes_no_expected_frames_place() -> None:
+    """Rule R2: the frame without a PTS comes to lie at the next expected time; the one expected there comes, too."""
+    out = repair([0, None, None, 40], expected=[0, 40], held_frames=MOST_HELD_FRAMES)
+    assert out == [(0, 0), (40, 1), (60, 3), (80, 2)]
+
+
 @given(st.integers(1, MOST_HELD_FRAMES))
 def test_disorder_is_sorted_as_far_as_frames_are_held(late: int) -> None:
     """Rule R3: a frame finds its place behind as many later ones as are held; behind one more it is too late."""

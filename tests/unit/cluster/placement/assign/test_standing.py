@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codecfleet.cluster.placement.assign.assignment import place
-from codecfleet.cluster.placement.assign.standing import Replaced, Standing
+from codecfleet.cluster.placement.assign.standing import Replaced, StandingPlacement
 from codecfleet.cluster.placement.model.demand import Demand, EncoderChoice
 from codecfleet.cluster.placement.model.inventory import DeviceState, Inventory, Node
 from codecfleet.cluster.placement.model.placement import Lane, Placement
@@ -87,7 +87,7 @@ FEW = settings(max_examples=40, deadline=None)
 def test_what_follows_a_change_passes_no_limit(story: tuple[World, list[list[Node]]]) -> None:
     """Engines, caps, memory, cores, states and encoder kinds hold on the nodes as they have become."""
     (demands, inventory, policy), changes = story
-    standing = Standing(demands, inventory, RATES, policy)
+    standing = StandingPlacement(demands, inventory, RATES, policy)
     lanes: Lanes = _by_job(standing.placement)
     nodes = {node.node: node for node in inventory.nodes}
     for change in changes:
@@ -108,7 +108,7 @@ def test_what_follows_a_change_passes_no_limit(story: tuple[World, list[list[Nod
 def test_what_a_change_does_not_concern_is_kept(story: tuple[World, list[list[Node]]]) -> None:
     """Jobs without a lane on a node that changes keep all they have; the others lose nothing on other nodes."""
     (demands, inventory, policy), (change, *_) = story
-    standing = Standing(demands, inventory, RATES, policy)
+    standing = StandingPlacement(demands, inventory, RATES, policy)
     before: Lanes = _by_job(standing.placement)
     replaced = standing.take_in(change)
     after, names = _after(before, replaced), {node.node for node in change}
@@ -129,7 +129,7 @@ def test_what_a_change_does_not_concern_is_kept(story: tuple[World, list[list[No
 def test_a_change_that_takes_nothing_moves_nothing(story: tuple[World, list[list[Node]]]) -> None:
     """Nodes that come out as they were leave every lane where it was."""
     (demands, inventory, policy), _ = story
-    standing = Standing(demands, inventory, RATES, policy)
+    standing = StandingPlacement(demands, inventory, RATES, policy)
     before = _by_job(standing.placement)
     replaced = standing.take_in(inventory.nodes)
     assert not replaced.is_moved
@@ -143,7 +143,7 @@ def test_a_change_that_takes_nothing_moves_nothing(story: tuple[World, list[list
 def test_the_same_changes_lead_to_the_same_lanes(story: tuple[World, list[list[Node]]]) -> None:
     """Nothing in it is left to chance."""
     (demands, inventory, policy), changes = story
-    first, second = (Standing(demands, inventory, RATES, policy) for _ in range(2))
+    first, second = (StandingPlacement(demands, inventory, RATES, policy) for _ in range(2))
     assert [first.take_in(change) for change in changes] == [second.take_in(change) for change in changes]
 
 
@@ -160,7 +160,7 @@ def test_a_full_fleet_keeps_what_fits_and_owes_the_rest() -> None:
     """Where no room is left elsewhere, a node that loses cores costs its own jobs sessions, until it has them again."""
     demands = [worlds.demand(f"job{number}", segments=100) for number in range(4)]
     machines = _machines(4)
-    standing = Standing(demands, machines, RATES, SOFTWARE)
+    standing = StandingPlacement(demands, machines, RATES, SOFTWARE)
     before: Lanes = _by_job(standing.placement)
     node = machines.nodes[1]
     lanes = _after(before, standing.take_in([_with_cores(node, 5)]))
@@ -173,7 +173,7 @@ def test_an_idle_fleet_gives_all_of_it_another_place() -> None:
     """A node that goes while others are idle costs no job a session."""
     demands = [worlds.demand(f"job{number}", segments=4) for number in range(2)]
     machines = _machines(4)
-    standing = Standing(demands, machines, RATES, SOFTWARE)
+    standing = StandingPlacement(demands, machines, RATES, SOFTWARE)
     before: Lanes = _by_job(standing.placement)
     lost = next(node for node in machines.nodes if any(node.node in nodes for nodes in before.values()))
     replaced = standing.take_in([replace(lost, **GONE)])
@@ -187,7 +187,7 @@ def test_the_first_of_two_priorities_is_placed_again_first() -> None:
     """What one node loses is taken from its lower priority."""
     demands = [worlds.demand("low", segments=4), worlds.demand("high", segments=4, priority=1)]
     machines = _machines(1)
-    standing = Standing(demands, machines, RATES, SOFTWARE)
+    standing = StandingPlacement(demands, machines, RATES, SOFTWARE)
     after = _after(_by_job(standing.placement), standing.take_in([_with_cores(machines.nodes[0], 5)]))
     assert (_sessions(after, "high"), _sessions(after, "low")) == (4, 1)
 
@@ -195,7 +195,7 @@ def test_the_first_of_two_priorities_is_placed_again_first() -> None:
 def test_a_session_goes_only_to_an_encoder_of_its_kind() -> None:
     """A track that an Ada NVENC writes is not continued by a Turing one, however idle."""
     machines = worlds.inventory(worlds.node("a", "L4"), worlds.node("b", "L4"), worlds.node("c", "T4"))
-    standing = Standing([worlds.demand(segments=40, encoder=EncoderChoice.NVENC)], machines, RATES, Policy())
+    standing = StandingPlacement([worlds.demand(segments=40, encoder=EncoderChoice.NVENC)], machines, RATES, Policy())
     before = _by_job(standing.placement)
     after = _after(before, standing.take_in([replace(machines.nodes[0], **GONE)]))
     assert {lane.node for lane in _placement(before).lanes} == {"a", "b"}
@@ -205,7 +205,7 @@ def test_a_session_goes_only_to_an_encoder_of_its_kind() -> None:
 def test_it_follows_no_node_with_other_devices() -> None:
     """A node that is new, or was given other devices, has to be placed on from scratch."""
     machines = worlds.inventory(worlds.node("a", "L4"))
-    standing = Standing([], machines, RATES, Policy())
+    standing = StandingPlacement([], machines, RATES, Policy())
     assert standing.follows(machines.nodes[0])
     assert not standing.follows(worlds.node("a", "L4", "L4"))
     assert not standing.follows(worlds.node("b", "L4"))
@@ -214,5 +214,5 @@ def test_it_follows_no_node_with_other_devices() -> None:
 def test_it_begins_with_what_place_says() -> None:
     """Before any change its lanes are those that are placed without it."""
     demands, machines = [worlds.demand(segments=30)], worlds.inventory(worlds.node("a", "L4"), worlds.node("b"))
-    placement = Standing(demands, machines, RATES, Policy()).placement
+    placement = StandingPlacement(demands, machines, RATES, Policy()).placement
     assert placement.lanes == place(demands, machines, RATES, Policy()).lanes
