@@ -46,7 +46,7 @@ def assign_slots(
             has = assigned[name].get(lane.job, 0) if name in assigned else 0
             most = free_slots[name] if kept is None else kept.get(name, {}).get(lane.job, 0) - has
             taken = min(sessions, free_slots[name], most)
-            if taken > 0:
+            if taken > 0 and _fits(book, lane, kind, claims):  # another may have become its device's only now
                 assigned[name][lane.job] = has + taken
                 claims.take(book, lane.device)
                 free_slots[name] -= taken

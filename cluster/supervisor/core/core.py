@@ -140,6 +140,7 @@ class Core:
         if book is None:
             return []
         book.report(self._planner.seen(event.node))
+        self.state.touch(event.node.node)
         effects: list[Effect] = [Note(f"node {self.state.nodes.title(book.ray.node)} was probed: {book.summary}")]
         effects += take_trials(self.state, book, now_s)
         effects += see_devices(self.state, event.node.node, now_s)
@@ -150,6 +151,7 @@ class Core:
         if book is None:
             return []
         book.probing_since_s, book.has_answered = None, True
+        self.state.touch(event.node)
         name = self.state.nodes.title(event.node)
         effects: list[Effect] = [Note(f"node {name} gave no report, so its GPUs are left alone: {event.reason}")]
         effects += miss_trials(self.state, book, f"its node gave no report: {event.reason}", now_s)
@@ -174,6 +176,7 @@ class Core:
         if book is None:
             return [Note(f"asked to {event.order.value} {event.node}, which is not a node of this cluster")]
         book.order = event.order
+        self.state.touch(book.ray.node)
         effects: list[Effect] = []
         if event.order is Order.UNCORDON and not event.is_recalled:
             effects += end_rests(self.state, book, now_s)

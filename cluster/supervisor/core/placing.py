@@ -48,26 +48,49 @@ def place_everything(state: SupervisorState, planner: Planner) -> list[Effect]:
         targets = late | _assigned(state, inventory.nodes, state.stations.values(), now.lanes)
     state.plans.assign(list(state.targets), targets)
     state.capacity_slots = sum(map(_capacity, inventory.nodes))
+    for client in state.clients:
+        client.is_placed = True
     return effects
 
 
-def place_touched(state: SupervisorState, touched: Collection[str], now_s: float) -> frozenset[str] | None:
+def place_touched(
+    state: SupervisorState, touched: Collection[str], now_s: float, *, may_settle: bool
+) -> tuple[frozenset[str] | None, list[Effect]]:
     """Place again what stood on the nodes that were touched, and keep all else.
 
-    Return the nodes whose stations may have other work now; None where everything has to be placed instead.
+    Return the nodes whose stations may have other work now; None where everything has to be placed instead. Without
+    ``may_settle`` that comes later, and until then none has work where it could not be.
     """
+    try:
+        return _place_touched(state, touched, now_s, may_settle=may_settle), []
+    except Exception as error:  # noqa: BLE001 - a defect must cost a full placement alone
+        state.basis = None
+        return None, [Note(f"defect: what stands cannot be kept: {type(error).__name__}: {error}")]
+
+
+def _place_touched(
+    state: SupervisorState, touched: Collection[str], now_s: float, *, may_settle: bool
+) -> frozenset[str] | None:
     if not touched:
         return frozenset()
     basis = state.basis
-    nodes = [] if basis is None else sorted(basis.nodes.keys() & touched)
-    if basis is None or not _is_small(state, basis, nodes, now_s):
+    if basis is None or basis.standing is None or state.is_recovering(now_s):
         return None
+    nodes = sorted(basis.nodes.keys() & touched)
+    is_small = _is_small(state, basis, nodes)
+    if may_settle and not is_small:
+        return None
+    if not basis.shared.isdisjoint(nodes):
+        nodes = sorted(basis.shared.union(nodes))  # so that none of their devices is assigned twice
     stale = [book.station.station for node in nodes for book in basis.stations.get(node, ())]
     for node in nodes:
         basis.stations[node] = _stations_now(state, basis, node)
     changed = [now for node in nodes if (now := _node_now(state, basis, node)) != basis.nodes[node]]
-    if not all(_follows(basis, node) for node in changed):
-        return None
+    if not (is_small and all(_follows(basis, node) for node in changed)):
+        if may_settle:
+            return None
+        state.is_settled = False
+        changed = [until for node in changed if (until := _until_settled(basis, node)) != basis.nodes[node.node]]
     concerned = frozenset(nodes)
     if changed:
         concerned |= _take_in(state, basis, changed)
@@ -128,19 +151,33 @@ def _shared(inventory: Inventory) -> frozenset[str]:
     return frozenset(name for pair in pairs if pair[0] != pair[1] for name in pair)
 
 
-def _is_small(state: SupervisorState, basis: Basis, nodes: Collection[str], now_s: float) -> bool:
+def _is_small(state: SupervisorState, basis: Basis, nodes: Collection[str]) -> bool:
     """Return whether a change concerns single nodes alone, so that what stands elsewhere can be kept."""
     return (
-        basis.standing is not None
-        and len(nodes) * SMALL_PART <= len(basis.nodes)
+        len(nodes) * SMALL_PART <= len(basis.nodes)
         and basis.shared.isdisjoint(nodes)
         and basis.has_transcoder == has_transcoder(state.stations)
-        and not state.is_recovering(now_s)
     )
 
 
 def _follows(basis: Basis, node: Node) -> bool:
-    return basis.standing is not None and not node.dlas and basis.standing.follows(node)
+    is_alone = not node.dlas and node.node not in basis.shared
+    return is_alone and basis.standing is not None and basis.standing.follows(node)
+
+
+def _until_settled(basis: Basis, now: Node) -> Node:
+    """Return what a node counts as until everything is placed: what cannot be followed stays, or closes.
+
+    It closes where something that could be used there cannot be any more.
+    """
+    before = basis.nodes[now.node]
+    if _follows(basis, now):
+        return now
+    usable = {device.device for device in now.devices if device.state is DeviceState.OPEN}
+    used = {device.device for device in before.devices if device.state is DeviceState.OPEN}
+    if now.state is DeviceState.OPEN and used <= usable:
+        return before
+    return replace(before, state=DeviceState.DRAINING, state_reason="it has changed")
 
 
 def _stations_now(state: SupervisorState, basis: Basis, name: str) -> list[StationBook]:

@@ -18,17 +18,21 @@ def reconcile(state: SupervisorState, planner: Planner, now_s: float, *, may_set
 
     Without ``may_settle`` nothing is done that takes a look at everything.
     """
-    state.has_other_holdings = False
     must_settle, is_due = may_settle and state.must_settle(now_s), state.is_due
+    state.has_news, state.has_settled = bool(state.touched) or state.has_other_holdings or must_settle, False
+    state.has_other_holdings = False
     if state.end or not (must_settle or is_due or state.touched):
         return []
     touched, state.touched, state.is_due = state.touched, set(), False
     effects: list[Effect] = []
-    concerned = None if must_settle else place_touched(state, touched, now_s)
+    concerned: frozenset[str] | None = None
+    if not must_settle:
+        concerned, effects = place_touched(state, touched, now_s, may_settle=may_settle)
     if concerned is None and not may_settle:
-        concerned, state.is_settled = frozenset(), False
+        concerned, state.is_settled, state.touched = frozenset(), False, touched
     if concerned is None:
         effects += place_everything(state, planner)
+        state.has_settled = True
     if is_due or concerned is None:
         note_stranded(state, state.clients.jobs(), now_s)
         books = list(state.stations.values())

@@ -13,6 +13,8 @@ from ..state.messages import ClientReport, Grants
 from ..state.state import SupervisorState
 from .leading import Leading
 
+SETTLE_WAIT_S = 5.0
+"""How long a call waits for the placement of what it asks for; less than clients wait for an answer."""
 FRESH_S = 3.0
 """Slots are granted if this is known to have been the newest supervisor so long ago."""
 ANSWERS_PER_EPOCH = 1_000_000
@@ -34,6 +36,7 @@ class Renewals:
         self._feed = feed
         self._clock = clock
         self._concluded = asyncio.Event()
+        self._settled = asyncio.Event()
         self._news = asyncio.Event()
         self._overtaken: dict[str, asyncio.Event] = {}
         self._sent: dict[str, Grants] = {}
@@ -43,11 +46,13 @@ class Renewals:
     def concluded(self, *, is_news: bool, is_settled: bool = True) -> None:
         """Let calls go on that wait for a conclusion; with ``is_news``, those that wait for other grants as well.
 
-        Where it is not ``is_settled`` yet what follows from reports, their calls wait for the next one.
+        Where everything is not ``is_settled`` yet, calls that ask for something else wait for the next one.
         """
+        self._concluded.set()
+        self._concluded = asyncio.Event()
         if is_settled:
-            self._concluded.set()
-            self._concluded = asyncio.Event()
+            self._settled.set()
+            self._settled = asyncio.Event()
         if is_news:
             self._news.set()
             self._news = asyncio.Event()
@@ -62,6 +67,7 @@ class Renewals:
         self._feed(Renewed(report))
         self._wake(report.client)
         await concluded.wait()
+        await self._placed(report.client)
         until_s = self._clock() + wait_s
         while True:
             news = self._news
@@ -77,6 +83,13 @@ class Renewals:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._first(news, report), left_s)
 
+    async def _placed(self, client: str) -> None:
+        """Wait until everything is placed, if what a client asks for was not."""
+        book = self._state.clients.get(client)
+        if book is not None and not (book.is_placed or self._state.end):
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._settled.wait(), SETTLE_WAIT_S)
+
     def depart(self, client: str) -> None:
         """Remove a client."""
         self._feed(Departed(client))
@@ -88,6 +101,7 @@ class Renewals:
         for kept in (self._sent, self._overtaken):
             for client in [name for name in kept if self._state.clients.get(name) is None]:
                 del kept[client]
+        self._state.clients.forget_unused()
 
     def _number(self, client: str, grants: Grants) -> Grants:
         book = self._state.clients.get(client)

@@ -161,19 +161,19 @@ class SupervisorRunner:
         began_s = self._clock()
         self._conclusion = None
         may_settle = began_s >= self._settles_at_s
-        settles = may_settle and self._core.state.must_settle(began_s)
-        was_recovering, self._recovering = self._recovering, self._core.state.is_recovering(began_s)
-        is_news = self._core.state.has_news(began_s) or self._recovering != was_recovering
+        state = self._core.state
+        was_recovering, self._recovering = self._recovering, state.is_recovering(began_s)
         self._carry_out(self._decided(partial(self._core.conclude, may_settle=may_settle)))
         took_s = self._clock() - began_s
         rested_at_s = began_s + took_s * RESTS_PER_WORK if took_s > SWIFT_S else 0.0
-        if settles:
+        if state.has_settled:
             self._settles_at_s = rested_at_s
         else:
             self._rest_until_s = rested_at_s
         if not may_settle:
             self._settle_later()
-        self._renewals.concluded(is_news=is_news, is_settled=may_settle or self._core.state.is_settled)
+        is_news = state.has_news or self._recovering != was_recovering
+        self._renewals.concluded(is_news=is_news, is_settled=may_settle or state.is_settled)
 
     def _settle_later(self) -> None:
         """Look at everything as soon as that may be, where it has to be."""

@@ -53,7 +53,10 @@ class JobBook:
 
 @dataclass(slots=True)
 class ClientBook:
-    """One client and its jobs, by their own names; ``sent_number`` is that of the last grants it was sent."""
+    """One client and its jobs, by their own names; ``sent_number`` is that of the last grants it was sent.
+
+    ``is_placed``: everything was placed since it last asked for something else.
+    """
 
     client: str
     where: str
@@ -61,6 +64,7 @@ class ClientBook:
     seen_s: float
     sent_number: int = 0
     faults_seen: int = 0
+    is_placed: bool = False
     jobs: dict[str, JobBook] = field(default_factory=dict)
 
 
@@ -97,7 +101,14 @@ class Clients:
         found = [job for key in sorted(keys) if (job := self._jobs.get(key)) is not None and job.occupies(worker)]
         if len(found) < len(keys):
             self._seen_at[worker] = {job.key for job in found}
+        if not found:
+            self._seen_at.pop(worker, None)
         return found
+
+    def forget_unused(self) -> None:
+        """Drop what is kept of workers that no job occupies."""
+        for worker in list(self._seen_at):
+            self.at(worker)
 
     def promise(self, job: JobBook, promised: dict[str, int]) -> None:
         """Change what a job may use."""
@@ -138,7 +149,9 @@ class Clients:
             for said in report.jobs
         }
         self._replace(old.values(), book.jobs.values())
-        return _renewal(old, book.jobs)
+        renewal = _renewal(old, book.jobs)
+        book.is_placed = book.is_placed and not renewal.is_wanted
+        return renewal
 
     def _replace(self, before: Iterable[JobBook], after: Iterable[JobBook]) -> None:
         old, new = {job.key for job in before}, {job.key: job for job in after}

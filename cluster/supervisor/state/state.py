@@ -62,7 +62,8 @@ class SupervisorState:
     even alone, and why; ``stranded`` which can get nothing, and since when. ``is_settled``: nothing has changed that
     requires a look at everything; ``touched`` are nodes that have changed, they or a station of theirs, and are looked
     at alone; at ``settle_at_s`` a look at everything follows. ``is_due``: unused workers may have to go.
-    ``has_other_holdings``: jobs report to use other slots than before. ``processor_seen_s`` is when a node with a CPU
+    ``has_other_holdings``: jobs report to use other slots than before. ``has_settled`` and ``has_news``: the last
+    conclusions looked at everything, and may give clients other slots. ``processor_seen_s`` is when a node with a CPU
     was last alive, ``ticked_s`` the last tick. Until ``recovering_until_s`` clients keep what they report to hold, and
     nothing else moves. At ``orphans_due_s`` adopted workers drop the work of clients that have not reported by then.
     """
@@ -87,6 +88,8 @@ class SupervisorState:
     settle_at_s: float | None = None
     is_due: bool = True
     has_other_holdings: bool = False
+    has_settled: bool = False
+    has_news: bool = False
     end: str = ""
 
     @property
@@ -123,10 +126,6 @@ class SupervisorState:
     def jobs_at(self, nodes: Iterable[str]) -> list[JobBook]:
         """Return the jobs that are placed on nodes."""
         return [job for key in self.plans.at(nodes) if (job := self.clients.job(key)) is not None]
-
-    def has_news(self, now_s: float) -> bool:
-        """Return whether the next conclusions may give clients other slots."""
-        return self.must_settle(now_s) or bool(self.touched) or self.has_other_holdings
 
     def is_recovering(self, now_s: float) -> bool:
         """Return whether clients still keep what they report to hold, after a restart."""

@@ -48,6 +48,7 @@ class World:
         self.now_s = 100.0
         self.core = Core(settings, Policy(), 1, self.now_s)
         self.nodes = {each.node: each for each in nodes}
+        self.may_settle = True
         self.sequence = 0
         self.gpus: dict[str, str] = {}
         self.stopped: list[str] = []
@@ -57,26 +58,31 @@ class World:
         self.pending: list[Effect] = []
         self.feed(NodesSeen(nodes))
 
-    def feed(self, event: SupervisorEvent) -> None:
-        """Pass an event to the core, and carry out its effects."""
-        self.pending += self.core.decide(event, self.now_s)
+    def feed(self, *events: SupervisorEvent) -> None:
+        """Pass events to the core, conclude once, and carry out the effects."""
+        self._decide(*events)
         while self.pending:
             self.carry_out(self.pending.pop(0))
+
+    def _decide(self, *events: SupervisorEvent) -> None:
+        for event in events:
+            self.pending += self.core.take_in(event, self.now_s)
+        self.pending += self.core.conclude(self.now_s, may_settle=self.may_settle)
 
     def carry_out(self, effect: Effect) -> None:
         """Carry out one effect, and pass its result to the core."""
         match effect:
             case Reserve(worker, _, cores, _):
-                self.pending += self.core.decide(Reserved(worker, cores), self.now_s)
+                self._decide(Reserved(worker, cores))
             case Start(worker, station, slots, _):
                 self.started.append(effect)
                 given = self.gpus.get(station.station) or self._slice_for(effect)
                 trouble = "it is in quarantine" if given in effect.avoided else ""
                 facts = WorkerFacts(7, slots, given, trouble=trouble)
-                self.pending += self.core.decide(Started(worker, facts), self.now_s)
+                self._decide(Started(worker, facts))
             case Stop(worker):
                 self.stopped.append(worker)
-                self.pending += self.core.decide(Stopped(worker), self.now_s)
+                self._decide(Stopped(worker))
             case Probe():
                 self.probes.append(effect)
             case Abandon():

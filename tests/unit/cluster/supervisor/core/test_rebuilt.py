@@ -200,10 +200,13 @@ class Rebuilt(RuleBasedStateMachine):
 
     @rule(number=st.sampled_from([0, 1]), sessions=st.integers(0, 5), refused=st.booleans())
     def gpu_encodes(self, number: int, sessions: int, *, refused: bool) -> None:
-        """A worker has encoder sessions open, and its driver may refuse one more."""
+        """A worker has encoder sessions open, and its driver may refuse one more.
+
+        A refusal with none open teaches nothing, and would hide an earlier one: a successor learns from the next.
+        """
         book = self.world.core.state.stations[f"g/gpu#{number}"]
         if book.state is StationState.READY:
-            self.world.hear(Encoding(book.worker, sessions, sessions if refused else None))
+            self.world.hear(Encoding(book.worker, sessions, (sessions or None) if refused else None))
 
     @rule(notice_s=st.sampled_from([None, 20.0, 500.0]))
     def node_is_to_leave(self, notice_s: float | None) -> None:
