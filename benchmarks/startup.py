@@ -128,7 +128,7 @@ def _transcoded(clip: Path, output: Path, order: str, how: str) -> Mapping[str, 
 
 
 def _has_picture(event: Mapping[str, Any]) -> bool:
-    return event["event"] == "segment_finished" or (event["event"] == "progress" and event["frames_done"] > 0)
+    return event["event"] == "segment_finished" or bool(event.get("frames_done"))
 
 
 def _step(name: str, *arguments: str, order: str = "") -> Mapping[str, float]:

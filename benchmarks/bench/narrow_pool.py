@@ -3,10 +3,12 @@
 ``CUDA_VISIBLE_DEVICES`` narrows what Ray gives to workers, and what the supervisor places work on.
 """
 
+import asyncio
 import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from codecfleet.cluster.client.connected_pool import PRIVATE
@@ -45,6 +47,7 @@ async def _open_pool(connection: Connection) -> tuple[Pool, Connection, "Supervi
     from codecfleet.cluster.client.connected_pool import SLOTS_MAX  # noqa: PLC0415
     from codecfleet.cluster.client.leased_pool import LeasedPool  # noqa: PLC0415
     from codecfleet.cluster.supervisor.core.core import Core  # noqa: PLC0415
+    from codecfleet.cluster.supervisor.runner.backend import HERE  # noqa: PLC0415
     from codecfleet.cluster.supervisor.runner.client import LocalClient  # noqa: PLC0415
     from codecfleet.cluster.supervisor.runner.private_backend import PrivateBackend  # noqa: PLC0415
     from codecfleet.cluster.supervisor.runner.runner import SupervisorRunner  # noqa: PLC0415
@@ -52,7 +55,8 @@ async def _open_pool(connection: Connection) -> tuple[Pool, Connection, "Supervi
     from codecfleet.cluster.survey.ray_probe import probe_ray_node  # noqa: PLC0415
 
     core = Core(PRIVATE, Policy(), 1, time.monotonic())
-    shell = SupervisorRunner(PrivateBackend(None, connection.why_ended, probe_ray_node, known_gpus), core, PRIVATE)
+    gpus = partial(asyncio.to_thread, known_gpus, HERE)
+    shell = SupervisorRunner(PrivateBackend(None, connection.why_ended, probe_ray_node, gpus), core, PRIVATE)
     pool = LeasedPool(LocalClient(shell), None, eager=SLOTS_MAX)
     await pool.start()
     return pool, connection, shell

@@ -10,6 +10,7 @@ import socket
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from ...actors.device.work import Work
@@ -26,14 +27,17 @@ from ..supervisor.state.messages import RayNode
 from ..supervisor.state.settings import SupervisorSettings, policy_from, settings_from
 from ..supervisor.state.stations import slots_of_processes
 from .client_name import ClientName
-from .late_ray import LateRay
+from .late_ray import START_S, LateRay
 from .pool import Pool
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
     from ..ray.embedded import Connection
     from ..survey.known_gpus import KnownGpus
     from .leased_pool import LeasedPool
 
+    ListGpus = Callable[[], Awaitable[KnownGpus]]
 
 ResultT = TypeVar("ResultT")
 
@@ -191,6 +195,7 @@ def leased_pool(
         name: what a cluster's supervisor is to call this client; None is a new name.
     """
     # Imported late: an embedded Ray's settings are read when Ray is imported.
+    from ..supervisor.runner.backend import HERE  # noqa: PLC0415
     from ..supervisor.runner.client import ActorClient  # noqa: PLC0415
     from .leased_pool import LeasedPool  # noqa: PLC0415
 
@@ -198,7 +203,7 @@ def leased_pool(
         return LeasedPool(
             ActorClient(settings_from(os.environ), policy_from(os.environ)), slots, notes=connection.notes, name=name
         )
-    backend = _private_backend(connection, slots, dlas)
+    backend = _private_backend(connection, slots, dlas, partial(asyncio.to_thread, _known_gpus, HERE))
     return _pool_here(backend, slots, eager=0 if dlas else SLOTS_MAX, notes=connection.notes)
 
 
@@ -210,8 +215,8 @@ def machine_pool(late: LateRay, slots: int | None, start_process: Callable[[], S
     from ..supervisor.runner.backend import HERE  # noqa: PLC0415 - as above
     from ..supervisor.runner.machine_backend import MachineBackend  # noqa: PLC0415 - as above
 
-    async def on_ray() -> ClusterBackend:
-        return _private_backend(await late.start(), slots, 0)
+    async def on_ray(gpus: "ListGpus") -> ClusterBackend:
+        return _private_backend(await late.start(), slots, 0, gpus)
 
     cores = slots or machine.cores()
     node = RayNode(
@@ -222,8 +227,10 @@ def machine_pool(late: LateRay, slots: int | None, start_process: Callable[[], S
         memory_bytes=machine.memory_bytes() - store_bytes(),
     )
     backend = MachineBackend(node, start_process, on_ray, _known_gpus if late.has_gpus else None)
-    settings = replace(PRIVATE, bridges=True)
-    return _pool_here(backend, slots, settings=settings, eager=late.first_slots, reported=late.bounded)
+    settings = replace(PRIVATE, bridges=True, gpu_start_s=START_S)
+    return _pool_here(
+        backend, slots, settings=settings, eager=late.first_slots, reported=late.bounded, followed=late.followed
+    )
 
 
 def _known_gpus(node: str) -> "KnownGpus":
@@ -232,11 +239,11 @@ def _known_gpus(node: str) -> "KnownGpus":
     return known_gpus(node)
 
 
-def _private_backend(connection: "Connection", slots: int | None, dlas: int) -> ClusterBackend:
+def _private_backend(connection: "Connection", slots: int | None, dlas: int, gpus: "ListGpus") -> ClusterBackend:
     from ..supervisor.runner.private_backend import PrivateBackend  # noqa: PLC0415 - as above
     from ..survey.ray_probe import probe_ray_node  # noqa: PLC0415
 
-    return PrivateBackend(slots, connection.why_ended, probe_ray_node, _known_gpus, dlas)
+    return PrivateBackend(slots, connection.why_ended, probe_ray_node, gpus, dlas)
 
 
 def _pool_here(
@@ -247,6 +254,7 @@ def _pool_here(
     settings: SupervisorSettings = PRIVATE,
     notes: tuple[str, ...] = (),
     reported: Callable[[Demand], Demand] = lambda demand: demand,
+    followed: Callable[[Demand], Demand] = lambda demand: demand,
 ) -> "LeasedPool":
     """Return a pool whose supervisor runs in this process."""
     from ..supervisor.core.core import Core  # noqa: PLC0415 - as above
@@ -264,4 +272,5 @@ def _pool_here(
         is_alone=True,
         killed_for_memory=killed_for_memory,
         reported=reported,
+        followed=followed,
     )

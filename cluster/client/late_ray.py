@@ -28,8 +28,7 @@ def more_processes_pay(demand: Demand, first_slots: int, *, has_gpus: bool = Fal
     ``(W + (S - s) * START_S) / S``, which is less than ``W / s`` exactly where ``W / s > START_S``. Work of unknown
     speed is taken to last. A GPU may help with segments that all have a slot already.
     """
-    may_use_gpu = has_gpus and not (demand.software_decode and demand.encoder is EncoderChoice.SOFTWARE)
-    if len(demand.segments) <= first_slots and not may_use_gpu:
+    if len(demand.segments) <= first_slots and not (has_gpus and demand.may_use_gpu):
         return False
     fps = usual_fps(demand)
     busy_slots = min(first_slots, len(demand.segments))
@@ -66,6 +65,10 @@ class LateRay:
     def bounded(self, demand: Demand) -> Demand:
         """Return a demand that fits the first process until one comes for which more of them pay, or GPUs."""
         self._is_wanted = self._is_wanted or self._pays(demand)
+        return self.followed(demand)
+
+    def followed(self, demand: Demand) -> Demand:
+        """Return a demand bounded as those before it were; it decides nothing itself."""
         return demand if self._is_wanted else self._for_first(demand)
 
     def previewed(self, demand: Demand) -> Demand:

@@ -78,6 +78,7 @@ class LeasedPool(Pool):
         is_alone: no other client has workers on these machines.
         killed_for_memory: says of each death of a worker whether the kernel's OOM killer explains it.
         reported: returns what the supervisor is to know of a job's demand.
+        followed: returns what it is to know of work without a demand, such as what outlasts its job's.
     """
 
     def __init__(
@@ -92,6 +93,7 @@ class LeasedPool(Pool):
         is_alone: bool = False,
         killed_for_memory: Callable[[], bool] = bool,
         reported: Callable[[Demand], Demand] = lambda demand: demand,
+        followed: Callable[[Demand], Demand] = lambda demand: demand,
     ) -> None:
         if workers_max is not None and workers_max < 1:
             raise UsageError(f"a pool needs at least one slot: {workers_max}")
@@ -103,6 +105,7 @@ class LeasedPool(Pool):
         self._client = str(self._name)
         self._is_alone = is_alone
         self._reported = reported
+        self._followed = followed
         self._leases = Leases()
         self._tasks = itertools.count()
         self._sequence = itertools.count(1)
@@ -318,7 +321,8 @@ class LeasedPool(Pool):
     def _report(self) -> ClientReport:
         outstanding = self._leases.outstanding()
         plain = {name: plain_demand(name, count, self._workers_max) for name, count in outstanding.items()}
-        wanted = {name: self._reported(demand) for name, demand in {**plain, **self._demands}.items()}
+        wanted = {name: self._reported(demand) for name, demand in self._demands.items()}
+        wanted = {name: self._followed(demand) for name, demand in plain.items()} | wanted
         demands = {name: _at_least(demand, outstanding.get(name, 0)) for name, demand in wanted.items()}
         jobs = tuple(JobReport(demand, self._leases.held(name)) for name, demand in demands.items())
         where = f"{socket.gethostname()} process {os.getpid()}"

@@ -5,10 +5,11 @@ from dataclasses import dataclass, replace
 
 from ..placement.build import documented_devices
 from ..placement.model.inventory import Device, cordoned
+from ..probes.gpus.devices import NvmlReport
 from ..probes.gpus.nvml_child import probe_nvml_in_child
 from ..probes.gpus.visible_device import CONTAINER_VARIABLE, CUDA_VARIABLE
 from ..probes.nvml.calls import can_load_nvml
-from ..probes.report.absence import Unavailable
+from ..probes.report.absence import Maybe, Unavailable
 from ..probes.report.gpu_identity import ShownGpus, named, on_node
 
 NVML_LIMIT_S = 10.0
@@ -18,10 +19,14 @@ EVERY_GPU = 1 << 10
 
 @dataclass(frozen=True, slots=True)
 class KnownGpus:
-    """A machine's GPUs and slices, and which of them this process's private Ray sees."""
+    """A machine's GPUs and slices, and which of them this process's private Ray sees.
+
+    ``trouble`` says why NVML did not list them; "" where it did, and where there is no NVML to ask.
+    """
 
     devices: tuple[Device, ...]
     shown: ShownGpus | None
+    trouble: str = ""
 
 
 NO_GPUS = KnownGpus((), None)
@@ -29,11 +34,13 @@ NO_GPUS = KnownGpus((), None)
 
 def known_gpus(node: str) -> KnownGpus:
     """Return this machine's GPUs as NVML lists them, with documented capabilities: no codec is tried."""
-    if not can_load_nvml():
-        return NO_GPUS
-    nvml = probe_nvml_in_child(NVML_LIMIT_S).nvml
+    return listed(node, probe_nvml_in_child(NVML_LIMIT_S).nvml) if can_load_nvml() else NO_GPUS
+
+
+def listed(node: str, nvml: Maybe[NvmlReport]) -> KnownGpus:
+    """Return what is known of a machine's GPUs by NVML's answer, or for want of one."""
     if isinstance(nvml, Unavailable):
-        return NO_GPUS
+        return KnownGpus((), None, f"NVML did not list this machine's GPUs: {nvml.reason}")
     gpus = tuple(map(named, nvml.devices))
     shown = ShownGpus(gpus, os.environ.get(CUDA_VARIABLE), os.environ.get(CONTAINER_VARIABLE))
     hidden = {on_node(node, name): reason for name, reason in shown.units(EVERY_GPU).hidden.items()}

@@ -38,6 +38,8 @@ from .track_run import FinishedTrack, TrackRun, with_retries
 
 _ENDS_AN_NVENC = (DeviceError, EncoderFailed, FleetUnavailable, ProofFailed, SegmentFailed, WorkerLost)
 """Ends of a track that may be its encoder's doing: it failed, is gone, or what it gave does not fit together."""
+_TOO_LATE = "processors had done it before a GPU was ready for it"
+"""Why no GPU worked, where nothing speaks against one."""
 
 
 class JobRun:
@@ -233,10 +235,14 @@ class JobRun:
 
     async def _gpu_refusal(self, plan: Plan, track: FinishedTrack) -> str:
         """Return why no GPU worked, where one might have."""
-        decoders = {segment.facts.tally.decoded_by for segment in track.segments}
-        if self._spec.device == "cpu" or plan.kind is not None or decoders != {SOFTWARE.name}:
+        tallies = [segment.facts.tally for segment in track.segments]
+        has_worked = plan.kind is not None or any(tally.decoded_by != SOFTWARE.name for tally in tallies)
+        if self._spec.device == "cpu" or has_worked:
             return ""
-        return (await self._pool.preview(settled_demand(plan, self._job))).gpu_refusal
+        preview = await self._pool.preview(settled_demand(plan, self._job))
+        # One that would take part, and was not given up for a reason of the pictures', came too late.
+        is_late = preview.takes_gpu and not any(tally.fallback for tally in tallies)
+        return _TOO_LATE if is_late else preview.gpu_refusal
 
     async def _say_plan(self, plan: Plan) -> None:
         await self._events.emit(

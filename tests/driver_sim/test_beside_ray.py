@@ -6,6 +6,7 @@ import pytest
 
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 
+from .scenario import Action, Fault
 from .test_transcode import SOFTWARE, sha256, transcode
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
@@ -48,3 +49,11 @@ def in_software(clip: Path, folder: Path) -> str:
     done, _ = transcode(clip, folder / "cpu.mp4", SOFTWARE)
     assert done.returncode == 0, done.stderr
     return sha256(folder / "cpu.mp4")
+
+
+def test_a_driver_that_hung_once_costs_no_gpu(clip: Path, tmp_path: Path) -> None:
+    """Where NVML did not list the GPUs, a probe on Ray finds them."""
+    hangs = Fault(function="nvmlInit", action=Action.HANG, call=1)
+    done, report = transcode(clip, tmp_path / "gpu.mp4", "--codec h264 --device gpu --encoder software", [hangs])
+    assert done.returncode == 0, done.stderr
+    assert {segment["decoded_by"] for segment in report["segments"]} == {"nvdec"}

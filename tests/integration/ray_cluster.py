@@ -224,9 +224,10 @@ class _Keeper:
             self._networks.set_link(self._addresses[order.get("cut") or order["rejoin"]], state)
             return {}
         if "restart" in order:
-            self._cluster.head_node.kill_gcs_server()
+            head: Any = self._cluster.head_node
+            head.kill_gcs_server()
             time.sleep(order["restart"])
-            self._cluster.head_node.start_gcs_server()
+            head.start_gcs_server()
             return {}
         if "stop" in order:
             processes = _processes(self._nodes[order["stop"]])

@@ -90,6 +90,11 @@ class Demand:
         return self.encoder is not EncoderChoice.SOFTWARE and any(each.kind is None for each in self.renditions)
 
     @property
+    def may_use_gpu(self) -> bool:
+        """Whether a GPU may decode or encode some of it, or has to."""
+        return self.needs_devices or self.encoder is not EncoderChoice.SOFTWARE or not self.software_decode
+
+    @property
     def needs_devices(self) -> bool:
         """Whether no processor can do it alone: it runs a network, requires a GPU, or an NVENC writes it."""
         kinds = [each.kind for each in self.renditions if each.kind is not None]

@@ -17,14 +17,15 @@ class PlacementPreview:
     """Where a demand would be placed. Unknown fields stay empty.
 
     ``never`` says why the machines that there are could not do it if they were idle, "" where they can, or others may
-    join them. ``encoder_kind`` is the NVENC that would write its tracks, None where software would. ``gpu_refusal``
-    says why no GPU would take part, "" where one would, or there is none. ``unknown`` says why none of it is known, and
-    ``is_probing`` that it will be: GPUs are still being probed.
+    join them. ``encoder_kind`` is the NVENC that would write its tracks, None where software would. ``takes_gpu`` says
+    whether a GPU would take part, and ``gpu_refusal`` why none would, "" where there is none. ``unknown`` says why none
+    of it is known, and ``is_probing`` that it will be: GPUs are still being probed.
     """
 
     never: str = ""
     encoder_kind: EncoderKind | None = None
     gpu_refusal: str = ""
+    takes_gpu: bool = False
     unknown: str = ""
     is_probing: bool = False
 
@@ -49,8 +50,10 @@ def preview_of(
         alone = place((demand,), inventory if idle is None else idle)
         never = "" if alone.lanes or idle is None else alone.refusals[0].reason
         lanes = list(alone.lanes) if waits else []
+    takes_gpu = any(lane.device in gpus for lane in lanes)
     return PlacementPreview(
         never=never,
         encoder_kind=next((kind for lane in lanes for kind in lane.kinds if kind.is_nvenc), None),
-        gpu_refusal="" if any(lane.device in gpus for lane in lanes) else next(refused, ""),
+        gpu_refusal="" if takes_gpu else next(refused, ""),
+        takes_gpu=takes_gpu,
     )

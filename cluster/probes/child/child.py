@@ -19,6 +19,8 @@ from typing import Any
 
 import msgpack
 
+from ...parent_death import end_with
+
 SAID_KEPT_CHARACTERS = 2000
 STUCK_S = 2.0
 """How long a killed child is waited for: one that is stuck in the kernel's driver never ends."""
@@ -64,7 +66,7 @@ def run_in_child(
 
     ``probe`` is an importable function, or a generator function whose items are kept as they come; its keyword
     ``arguments`` and all results are values that msgpack carries. After ``limit_s`` the child is killed, with its own
-    children. ``environment`` is set over this process's own.
+    children; with this process it ends at once. ``environment`` is set over this process's own.
     """
     began = time.monotonic()
     try:
@@ -85,7 +87,7 @@ def _run(
     probe: str, packed: bytes, limit_s: float, environment: Mapping[str, str], answer: int
 ) -> tuple[ChildEnd, str, str]:
     # -P: whatever lies in the current folder must not be imported for ours.
-    command = [sys.executable, "-P", "-m", __name__, probe, str(answer)]
+    command = [sys.executable, "-P", "-m", __name__, probe, str(answer), str(os.getpid())]
     try:
         child = subprocess.Popen(  # noqa: S603 - our own interpreter and module
             command,
@@ -163,4 +165,5 @@ def _main(probe: str, answer: int) -> None:
 
 
 if __name__ == "__main__":
+    end_with(int(sys.argv[3]))
     _main(sys.argv[1], int(sys.argv[2]))

@@ -9,11 +9,10 @@ Ray.
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ...placement.model.caps import with_caps
 from ...placement.model.demand import Demand
-from ...placement.model.inventory import Device, Inventory, processor_name
+from ...placement.model.inventory import Device, processor_name
 from ...placement.model.policy import Policy
-from ...placement.model.preview import PlacementPreview, preview_of
+from ...placement.model.preview import PlacementPreview
 from ...probes.report.device_report import DeviceKind
 from ...worker_names import epoch_of, node_of, station_of
 from ..state import events
@@ -24,9 +23,9 @@ from ..state.settings import SupervisorSettings
 from ..state.state import SupervisorState
 from ..state.stations import DEATHS_IN_A_ROW_MAX, IN_USE, StationBook, StationState, unseen_station
 from .departures import ORPHANS_S, abandon, drop_orphans, expire_clients, hand_back, note_leaving
-from .effective import effective_nodes
 from .health import forget_xids, retry_caps, see_devices, see_encoding, see_health, unsee_health
 from .planner import Planner
+from .previewing import preview
 from .quarantining import begin_trials, end_rests, miss_trials, quarantine, recalled, resolved, take_faults, take_trials
 from .reconcile import reconcile
 
@@ -103,14 +102,11 @@ class Core:
     @property
     def is_probing(self) -> bool:
         """Whether a node has GPUs that were never probed, so that their use is unknown."""
-        return any(node.ray.gpus and not node.has_answered for node in self.state.nodes)
+        return not all(node.is_known for node in self.state.nodes)
 
     def preview(self, demand: Demand, *, nodes_may_join: bool) -> PlacementPreview:
         """Return where a demand would be placed beside current work."""
-        others = [job.demand for job in self.state.clients.jobs()]
-        inventory = with_caps(Inventory(tuple(effective_nodes(self.state.nodes, self.state.stations))), self.state.caps)
-        idle = None if nodes_may_join else Inventory(tuple(node.node for node in self.state.nodes))
-        return preview_of(demand, others, inventory, self._planner.place, idle=idle)
+        return preview(self.state, self._planner, demand, nodes_may_join=nodes_may_join)
 
     # Events of nodes
 
@@ -156,16 +152,28 @@ class Core:
         effects: list[Effect] = [Note(f"node {name} gave no report, so its GPUs are left alone: {event.reason}")]
         effects += miss_trials(self.state, book, f"its node gave no report: {event.reason}", now_s)
         # Its CPU is used unprobed, so a station on it may try again too.
-        return effects + self._release_quarantined(event.node, now_s, kinds=frozenset({DeviceKind.CPU}))
+        effects += self._release_quarantined(event.node, now_s, kinds=frozenset({DeviceKind.CPU}))
+        for station in self._held_at(event.node, now_s):
+            self._rest(station, now_s)
+        return effects
+
+    def _held_at(self, node: str, now_s: float) -> list[StationBook]:
+        """Return the quarantined stations of a node that have rested."""
+        held = (book for book in self.state.stations.values() if book.state is StationState.QUARANTINED)
+        return [book for book in held if book.station.node == node and now_s >= book.rest_until_s]
+
+    def _rest(self, book: StationBook, now_s: float) -> None:
+        """Have a quarantined station rest, for twice as long each time."""
+        book.rest_until_s = now_s + back_off_s(self.state.settings.quarantine_s, book.quarantines)
+        book.quarantines += 1
 
     def _release_quarantined(
         self, node: str, now_s: float, kinds: frozenset[DeviceKind] = frozenset(DeviceKind)
     ) -> list[Effect]:
         """Let the quarantined stations of a node that was probed again start another process."""
         effects: list[Effect] = []
-        for book in self.state.stations.values():
-            is_held = book.state is StationState.QUARANTINED and book.station.kind in kinds
-            if is_held and book.station.node == node and now_s >= book.rest_until_s:
+        for book in self._held_at(node, now_s):
+            if book.station.kind in kinds:
                 book.to(StationState.EMPTY, now_s, "its node passed a probe")
                 book.deaths_in_a_row = 0
                 effects.append(Note(f"{self.state.named(book)} is back from quarantine"))
@@ -271,8 +279,7 @@ class Core:
             self._wake(book, now_s)
             return quarantine(self.state, node, device, Blame(Cause.DEATHS, why, now_s))
         book.to(StationState.QUARANTINED, now_s, why)
-        book.rest_until_s = now_s + back_off_s(self.state.settings.quarantine_s, book.quarantines)
-        book.quarantines += 1
+        self._rest(book, now_s)
         return [Note(f"{self.state.named(book)} is in quarantine: {book.reason}")]
 
     def _stopped(self, event: events.Stopped, now_s: float) -> list[Effect]:

@@ -102,7 +102,7 @@ def _why_all_away(state: SupervisorState) -> str:
     """Say why no GPU is left: those that were usable are in quarantine for what happened at work; else ""."""
     nodes = [node for node in state.nodes if node.ray.gpus]
     devices = [(node, device) for node in nodes for device in node.node.devices if device.kind is not DeviceKind.CPU]
-    if any(device.state is DeviceState.OPEN for _, device in devices) or not all(node.has_answered for node in nodes):
+    if any(device.state is DeviceState.OPEN for _, device in devices) or not all(node.is_known for node in nodes):
         return ""
     found = [each for node, device in devices if (each := node.quarantine_of(device.device)) is not None]
     died = next((each for each in found if each.cause is Cause.DEATHS), None)
@@ -163,7 +163,7 @@ def note_stranded(state: SupervisorState, jobs: Iterable[JobBook], now_s: float)
 def _why_stranded(state: SupervisorState, job: JobBook, now_s: float) -> str:
     """Say why a job has waited long enough for devices, "" while some may still come."""
     found = state.stranded.get(job.key)
-    is_known = all(node.has_answered for node in state.nodes if node.ray.gpus)
+    is_known = all(node.is_known for node in state.nodes)
     if found is None or not is_known or now_s - found.since_s < state.settings.device_wait_s:
         return ""
     return f"no GPU came for it within {state.settings.device_wait_s:g} s: {found.reason}"

@@ -28,6 +28,12 @@ class ClusterBackend(ABC):
     async def know_gpus(self) -> None:  # noqa: B027 - most know them at once
         """Wait until ``look`` tells of every GPU, where it can without a probe."""
 
+    async def when_to_probe(self, *, again: bool) -> None:  # noqa: B027 - most probe at once
+        """Wait until a node's probe is worth what it has to start, however long that takes."""
+
+    def want_gpus(self) -> None:  # noqa: B027 - as above
+        """Have probes of GPUs wait no more: there is a job for them."""
+
     @abstractmethod
     async def look(self) -> tuple[RayNode, ...]:
         """Return the live nodes."""

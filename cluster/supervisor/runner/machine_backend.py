@@ -13,6 +13,7 @@ from ...probes.gpus.live_health import DeviceHealth
 from ...probes.report.absence import Absence, Maybe, Unavailable
 from ...process.process import StartedProcess
 from ...process.worker_process import WorkerProcess
+from ...ray.ray_words import first_line
 from ...worker.heartbeat import Heartbeat, WorkerFacts
 from ...worker_names import station_of
 from ..state.events import Reserve, Start
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from ...survey.known_gpus import KnownGpus
 
 FIRST: Final = f"{HERE}/cpu#0"
+LISTING: Final = "NVML has not listed this machine's GPUs yet"
 
 
 class MachineBackend(UnsharedBackend):
@@ -31,8 +33,8 @@ class MachineBackend(UnsharedBackend):
     Args:
         node: the machine, with as many cores as there are slots; its id is ``HERE``.
         start_process: starts a worker's process.
-        start_ray: starts Ray, and returns the backend there; called once. If it fails, so does every worker but the
-            first.
+        start_ray: starts Ray, and returns the backend there, given what lists the machine's GPUs; called once. If it
+            fails, so does every worker but the first.
         gpus: returns the machine's GPUs without a probe, given the node's id; it may block for some seconds. None is
             for a machine that has none.
     """
@@ -41,7 +43,7 @@ class MachineBackend(UnsharedBackend):
         self,
         node: RayNode,
         start_process: Callable[[], StartedProcess],
-        start_ray: Callable[[], Awaitable[ClusterBackend]],
+        start_ray: "Callable[[Callable[[], Awaitable[KnownGpus]]], Awaitable[ClusterBackend]]",
         gpus: "Callable[[str], KnownGpus] | None" = None,
     ) -> None:
         self._node = node
@@ -51,6 +53,7 @@ class MachineBackend(UnsharedBackend):
         self._start_ray = start_ray
         self._ray: ClusterBackend | None = None
         self._starting_ray: asyncio.Future[ClusterBackend] | None = None
+        self._gpus_are_wanted = asyncio.Event()
         self._processes: dict[str, WorkerProcess] = {}
         self._reserved: dict[str, Reserve] = {}
 
@@ -63,39 +66,79 @@ class MachineBackend(UnsharedBackend):
         if (listing := self._list_gpus()) is not None:
             await asyncio.shield(listing)
 
+    async def _known(self) -> "KnownGpus":
+        """Return what NVML answers, for what needs it beside this: it is asked once."""
+        from ...survey.known_gpus import NO_GPUS
+
+        listing = self._list_gpus()
+        return NO_GPUS if listing is None else await asyncio.shield(listing)
+
     def _list_gpus(self) -> "asyncio.Future[KnownGpus] | None":
         """Return what NVML answers, or will; None where there is nothing to ask."""
         if self._listing is None and self._gpus is not None:
-            self._listing = asyncio.ensure_future(asyncio.to_thread(self._gpus, self._node.node))
+            self._listing = asyncio.ensure_future(self._listed(self._gpus))
         return self._listing
+
+    async def _listed(self, gpus: "Callable[[str], KnownGpus]") -> "KnownGpus":
+        from ...survey.known_gpus import listed
+
+        try:
+            return await asyncio.to_thread(gpus, self._node.node)
+        except Exception as error:  # noqa: BLE001 - the edge: that it cannot be asked is its answer
+            return listed(self._node.node, Unavailable(Absence.FAILED, first_line(error)))
 
     async def look(self) -> tuple[RayNode, ...]:
         """Return this machine, with its GPUs as soon as they are known: work in software does not wait for that.
 
-        Once Ray is up its node is looked at too, whose loss is the machine's, and which says how many GPUs it has.
+        Once Ray is up its node is looked at too, whose loss is the machine's, and which says how many GPUs it has, also
+        where NVML did not.
         """
         listing = self._list_gpus()
-        known = None if listing is None or not listing.done() else listing.result()
         seen = () if self._ray is None else await self._ray.look()
-        free_cores = self._node.cores - sum(order.cores for order in self._reserved.values())
-        node = replace(self._node, free_cores=free_cores)
-        if known is None or known.shown is None:
+        node = replace(self._node, free_cores=self._free_cores)
+        if listing is None:
             return (node,)
-        count = seen[0].gpus if seen else known.shown.count
-        return (replace(node, gpus=count, devices=known.devices, shown=known.shown),)
+        if not listing.done():
+            return (replace(node, unlisted=LISTING),)
+        known = listing.result()
+        listed = 0 if known.shown is None else known.shown.count
+        count = seen[0].gpus if seen else listed
+        unlisted = "" if count else known.trouble
+        return (replace(node, gpus=count, devices=known.devices, shown=known.shown, unlisted=unlisted),)
 
-    async def probe(self, node: str, *, again: bool) -> Node:
-        """Return what is known without a probe, and start Ray to probe GPUs of which that is not enough."""
+    async def when_to_probe(self, *, again: bool) -> None:
+        """Wait for Ray, or a job that may use GPUs, where Ray has to start to find out what they can do."""
         await self.know_gpus()
         (seen,) = await self.look()
-        if not again and seen.knows_its_gpus:
+        if self._gpus is not None and not (again or seen.knows_its_gpus):
+            await self._gpus_are_wanted.wait()
+
+    def want_gpus(self) -> None:
+        self._gpus_are_wanted.set()
+
+    async def probe(self, node: str, *, again: bool) -> Node:
+        """Return what is known without a probe, and start Ray to probe GPUs of which that is not enough.
+
+        ``again`` probes them in any case; where there can be none, nothing needs a probe.
+        """
+        await self.know_gpus()
+        (seen,) = await self.look()
+        if self._gpus is None or (not again and seen.knows_its_gpus):
             return seen.unprobed()
         return await (await self._with_ray()).probe(node, again=again)
 
     async def reserve(self, order: Reserve) -> int:
-        """Record the reservation: no other program could take it."""
-        self._reserved[order.worker] = order
-        return order.cores
+        """Record the reservation, of cores that are left: no other program could take them.
+
+        Orders may follow each other sooner than the nodes are looked at again.
+        """
+        cores = min(order.cores, max(0, self._free_cores))
+        self._reserved[order.worker] = replace(order, cores=cores)
+        return cores
+
+    @property
+    def _free_cores(self) -> int:
+        return self._node.cores - sum(order.cores for order in self._reserved.values())
 
     async def start(self, order: Start) -> WorkerFacts:
         reserved = self._reserved[order.worker]
@@ -109,7 +152,8 @@ class MachineBackend(UnsharedBackend):
 
     async def _with_ray(self) -> ClusterBackend:
         if self._starting_ray is None:
-            self._starting_ray = asyncio.ensure_future(self._start_ray())
+            self._starting_ray = asyncio.ensure_future(self._start_ray(self._known))
+            self.want_gpus()
         self._ray = await asyncio.shield(self._starting_ray)
         return self._ray
 

@@ -6,7 +6,7 @@ This module imports ray: import it only where the environment that Ray reads the
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
@@ -30,7 +30,7 @@ class PrivateBackend(UnsharedBackend, RayCalls):
         slots: pieces of work at a time, whatever cores the machine has.
         why_ended: returns why Ray is lost; "" while its own processes run.
         probe: probes the machine, where Ray has a GPU that no table lists.
-        gpus: returns the machine's GPUs with their names and capabilities, given what the node is called: ``HERE``.
+        gpus: returns the machine's GPUs with their names and capabilities.
         dlas: how many of the machine's DLAs to use.
     """
 
@@ -39,7 +39,7 @@ class PrivateBackend(UnsharedBackend, RayCalls):
         slots: int | None,
         why_ended: Callable[[], str],
         probe: ProbeNode,
-        gpus: Callable[[str], KnownGpus],
+        gpus: Callable[[], Awaitable[KnownGpus]],
         dlas: int = 0,
     ) -> None:
         super().__init__()
@@ -80,7 +80,7 @@ class PrivateBackend(UnsharedBackend, RayCalls):
         """Return the machine's GPUs; looked up once, before the first work, so that short jobs have them too."""
         if self._known is None:
             has_any = node["Resources"].get("GPU", 0) > 0
-            self._known = await asyncio.to_thread(self._gpus, HERE) if has_any else NO_GPUS
+            self._known = await self._gpus() if has_any else NO_GPUS
         return self._known
 
     async def probe(self, node: str, *, again: bool) -> Node:

@@ -62,6 +62,7 @@ PROBE_WAIT_S = 10.0
 """How long a preview waits for the first probe of GPUs; less than clients wait for an answer."""
 PROBE_LOOK_S = 0.1
 LOG_LINES = 1000
+_STILL_PROBING = PlacementPreview(unknown="the fleet's GPUs are still being probed", is_probing=True)
 
 _log = logging.getLogger("codecfleet.supervisor")
 
@@ -200,6 +201,8 @@ class SupervisorRunner:
         Raises:
             OldTerm: another supervisor grants slots now.
         """
+        if any(job.demand.may_use_gpu for job in report.jobs):
+            self._backend.want_gpus()
         return await self._renewals.renew(report, wait_s)
 
     def world_is_gone(self) -> str:
@@ -213,11 +216,17 @@ class SupervisorRunner:
     async def preview_here(self, demand: Demand) -> PlacementPreview:
         """Return where a demand would be placed on this machine, which no node joins.
 
-        If it may use a GPU, this waits until they are known.
+        If it may use a GPU, this waits until they are known; if it must, ``PROBE_WAIT_S`` also for those that have to
+        be probed.
         """
-        if demand.needs_devices or demand.chooses_encoder or not demand.software_decode:
+        until_s = self._clock() + PROBE_WAIT_S
+        if demand.may_use_gpu:
             await self._backend.know_gpus()
         self.feed(events.NodesSeen(await self._backend.look(), time.time()))
+        if demand.needs_devices:
+            self._backend.want_gpus()
+            if not await self._are_probed(until_s):
+                return _STILL_PROBING
         return self.preview(demand, nodes_may_join=False)
 
     async def probed_preview(self, demand: Demand) -> PlacementPreview:
@@ -225,12 +234,17 @@ class SupervisorRunner:
 
         If it may use NVENC, this waits ``PROBE_WAIT_S`` for GPUs that were never probed.
         """
-        until_s = self._clock() + PROBE_WAIT_S
-        while demand.chooses_encoder and self._core.is_probing:
-            if self._clock() >= until_s:
-                return PlacementPreview(unknown="the cluster's GPUs are still being probed", is_probing=True)
-            await self._sleep(PROBE_LOOK_S)
+        if demand.chooses_encoder and not await self._are_probed(self._clock() + PROBE_WAIT_S):
+            return _STILL_PROBING
         return self.preview(demand, nodes_may_join=True)
+
+    async def _are_probed(self, until_s: float) -> bool:
+        """Wait until no GPU is left that was never probed; return whether that was so by then."""
+        while self._core.is_probing:
+            if self._clock() >= until_s:
+                return False
+            await self._sleep(PROBE_LOOK_S)
+        return True
 
     def depart(self, client: str) -> None:
         """Remove a client."""
@@ -292,11 +306,23 @@ class SupervisorRunner:
 
     async def _probe(self, effect: Probe) -> None:
         try:
+            await self._backend.when_to_probe(again=effect.again)
             node = await asyncio.wait_for(self._backend.probe(effect.node, again=effect.again), PROBE_LIMIT_S)
         except Exception as error:  # noqa: BLE001 - any error of the node is the answer
             self.feed(events.ProbeFailed(effect.node, first_line(error)))
         else:
+            await self._see_listed(node.node)
             self.feed(events.Probed(node))
+
+    async def _see_listed(self, node: str) -> None:
+        """Look at a node whose GPUs were listed for its probe: it is not taken to be without them until the next look.
+
+        Its jobs are placed at once: they have waited, and none is to be refused for what was known before.
+        """
+        book = self._core.state.nodes.get(node)
+        if book is not None and book.ray.unlisted:
+            with suppress(Exception):  # the last view holds while the node table cannot be read
+                self._decide(events.NodesSeen(await self._backend.look(), time.time()))
 
     async def _reserve(self, effect: Reserve) -> None:
         if not await self.leading.leads():

@@ -84,9 +84,10 @@ class Grants:
 class RayNode:
     """A live node as Ray lists it: its CPUs and GPUs, and the unreserved CPUs.
 
-    ``devices`` are the GPUs known before any probe, ``shown`` their names, ``dlas`` the number of DLAs. ``preemptible``
-    nodes may be taken away at any moment. ``memory_bytes`` is what workers may use: the object store is not in it.
-    ``leaves_utc_s`` is when the notice of a ``draining`` node ends, None where Ray names no time.
+    ``devices`` are the GPUs known before any probe, ``shown`` their names, ``dlas`` the number of DLAs. ``unlisted``
+    says why ``gpus`` may not count them all, "" where it does. ``preemptible`` nodes may be taken away at any moment.
+    ``memory_bytes`` is what workers may use: the object store is not in it. ``leaves_utc_s`` is when the notice of a
+    ``draining`` node ends, None where Ray names no time.
     """
 
     node: str
@@ -101,11 +102,12 @@ class RayNode:
     shown: ShownGpus | None = None
     dlas: int = 0
     memory_bytes: int | None = None
+    unlisted: str = ""
 
     @property
     def knows_its_gpus(self) -> bool:
         """Whether no probe is needed: tables have what each of its GPUs can do."""
-        return all(device.trials for device in self.devices) and len(self.devices) >= self.gpus
+        return not self.unlisted and all(device.trials for device in self.devices) and len(self.devices) >= self.gpus
 
     def unprobed(self) -> Node:
         """Return what is known before any probe: its CPU with all our software codecs, and its known GPUs."""

@@ -75,6 +75,11 @@ class NodeBook:
         """Apply what its probes found."""
         self.probed, self.probing_since_s, self.has_answered = node, None, True
 
+    @property
+    def is_known(self) -> bool:
+        """Whether its GPUs are as they will be: none is still to be listed, or to be probed for the first time."""
+        return self.has_answered or not (self.ray.gpus or self.ray.unlisted)
+
     def is_probing(self, now_s: float) -> bool:
         """Whether a probe is under way."""
         return self.probing_since_s is not None and now_s - self.probing_since_s < PROBE_AGAIN_S

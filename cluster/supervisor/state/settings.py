@@ -31,6 +31,7 @@ class SupervisorSettings:
         health_limit_s: how long a poll may take; then the polling process is replaced.
         retire_s: a supervisor without clients and workers ends itself after this long.
         bridges: until the workers of a job's GPUs have started, it may use processors instead.
+        gpu_start_s: how long a GPU's worker takes to start while none is there; who chooses an NVENC waits for it.
     """
 
     idle_release_s: float | None = 30.0
@@ -47,6 +48,7 @@ class SupervisorSettings:
     health_limit_s: float = 30.0
     retire_s: float = 600.0
     bridges: bool = False
+    gpu_start_s: float = 0.0
 
 
 def settings_from(environment: Mapping[str, str]) -> SupervisorSettings:

@@ -36,6 +36,8 @@ class FakeClusterBackend(ClusterBackend):
         self.renewed: list[str] = []
         self.starts = 0
         self.start_errors: list[Exception] = []
+        self.gpus: dict[str, str] = {}
+        """What each GPU's station is given: {station: device}."""
         self.healths: dict[str, Callable[[frozenset[int]], Maybe[tuple[DeviceHealth, ...]]]] = {}
         self.polled: list[str] = []
         self.polling_stopped: set[str] = set()
@@ -107,7 +109,8 @@ class FakeClusterBackend(ClusterBackend):
             raise self.start_errors.pop(0)
         worker = order.worker
         self._deaths[worker] = asyncio.Event()
-        self._workers[worker] = WorkerFacts(next(self._pids), order.slots, cores=self._bundles[worker][1])
+        given = self.gpus.get(order.station.station, "")
+        self._workers[worker] = WorkerFacts(next(self._pids), order.slots, given, cores=self._bundles[worker][1])
         return self._workers[worker]
 
     async def death_of(self, worker: str) -> str:

@@ -100,6 +100,16 @@ def test_once_it_pays_no_demand_is_bounded() -> None:
     assert late.bounded(small) == small
 
 
+def test_work_without_a_demand_decides_nothing() -> None:
+    """It goes where the first process is until a demand pays, and then wherever there is a slot."""
+    late = LateRay(FIRST, never, has_gpus=True)
+    plain, small = plain_demand("left over", FIRST + 1), demand(4, 0.1)
+    assert (late.followed(plain).workers_max, late.followed(plain).software_decode) == (FIRST, SOONER)
+    assert late.bounded(small) != small
+    assert late.bounded(demand(100, 60)) == demand(100, 60)
+    assert late.followed(plain) == plain
+
+
 async def test_a_refused_start_is_noted() -> None:
     """The report says why there was one process; every caller hears of the one start."""
     starts = 0

@@ -49,7 +49,7 @@ def software(job: str = "job", **changes: object) -> Demand:
 def test_a_gpu_that_finishes_soonest_would_encode() -> None:
     """The kind is that of its NVENC, and nothing speaks against the GPU."""
     machines = inventory(node("n", "T4", cores=4))
-    assert ask(demand(), machines, idle=machines) == PlacementPreview(encoder_kind=T4)
+    assert ask(demand(), machines, idle=machines) == PlacementPreview(encoder_kind=T4, takes_gpu=True)
 
 
 def test_an_open_encoder_is_chosen_beside_what_is_under_way() -> None:
@@ -66,9 +66,9 @@ def test_a_settled_demand_is_asked_about_as_if_it_were_alone() -> None:
     machines = inventory(node("n", "T4", cores=4))
     wanted, other = software(needs_gpu=True), software("a", segments=100, priority=1)
     assert place([wanted, other], machines, start_rates(), Policy()).lanes[-1].job == "a"
-    assert ask(wanted, machines, other) == ask(wanted, machines) == PlacementPreview()
+    assert ask(wanted, machines, other) == ask(wanted, machines) == PlacementPreview(takes_gpu=True)
     bound = demand(renditions=(rendition(kind=T4),), encoder=EncoderChoice.NVENC)
-    assert ask(bound, inventory(node("n", "T4")), demand("a")) == PlacementPreview(encoder_kind=T4)
+    assert ask(bound, inventory(node("n", "T4")), demand("a")) == PlacementPreview(encoder_kind=T4, takes_gpu=True)
 
 
 def test_a_gpu_that_is_of_no_use_says_why() -> None:
@@ -112,7 +112,8 @@ def test_there_may_be_no_machine_at_all() -> None:
 def test_a_job_that_asks_for_nvenc_waits_for_one() -> None:
     """That other jobs have all cores just now does not mean that there is no NVENC."""
     asked, machines = demand(encoder=EncoderChoice.NVENC), inventory(node("n", "T4", cores=4))
-    assert ask(asked, machines, software("a", segments=100, priority=1), times=2) == PlacementPreview(encoder_kind=T4)
-    assert ask(asked, BUSY, idle=machines, times=2) == PlacementPreview(encoder_kind=T4)
+    nvenc = PlacementPreview(encoder_kind=T4, takes_gpu=True)
+    assert ask(asked, machines, software("a", segments=100, priority=1), times=2) == nvenc
+    assert ask(asked, BUSY, idle=machines, times=2) == nvenc
     taken = ask(asked, BUSY, times=2)
     assert (taken.encoder_kind, taken.gpu_refusal) == (None, "the cores of its host are taken")

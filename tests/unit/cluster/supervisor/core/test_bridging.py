@@ -4,19 +4,23 @@ from dataclasses import replace
 
 import pytest
 
-from codecfleet.cluster.supervisor.state.events import Effect, Probed, Start, Started
+from codecfleet.cluster.placement.model.demand import EncoderChoice
+from codecfleet.cluster.supervisor.state.events import Died, Effect, NodesSeen, Probed, ProbeFailed, Start, Started
 from codecfleet.cluster.supervisor.state.messages import JobReport, WorkerFacts
+from codecfleet.cluster.supervisor.state.stations import StationState
 
-from ..core_worlds import SETTINGS, World, gpu_node, nvenc, total, wants
+from ..core_worlds import SETTINGS, World, gpu_node, node, nvenc, total, wants
+
+HERE = replace(SETTINGS, bridges=True, device_wait_s=5.0)
 
 
 class SlowGpuWorld(World):
     """A world in which a GPU's worker starts when it is told to."""
 
-    def __init__(self, *, bridges: bool = True) -> None:
+    def __init__(self, *, bridges: bool = True, gpu_start_s: float = 0.0) -> None:
         ray, probed = gpu_node("a", "GPU-1")
         self.starting: list[Start] = []
-        super().__init__(ray, settings=replace(SETTINGS, bridges=bridges))
+        super().__init__(ray, settings=replace(SETTINGS, bridges=bridges, gpu_start_s=gpu_start_s))
         self.feed(Probed(probed))
 
     def carry_out(self, effect: Effect) -> None:
@@ -70,3 +74,49 @@ def test_on_a_cluster_nothing_stands_in() -> None:
     """There workers are up already, and other jobs may want the cores: those that encode for the GPU wait for it."""
     assert total(SlowGpuWorld(bridges=False).say("one", either(100)), "j") == 1
     assert total(SlowGpuWorld().say("one", either(100)), "j") == 2
+
+
+@pytest.mark.parametrize(("frames", "is_worth_it"), [(10, False), (30, True), (250, True)])
+def test_an_nvenc_that_starts_later_must_be_worth_the_wait(frames: int, *, is_worth_it: bool) -> None:
+    """Until a GPU's worker is there, software may finish sooner; then the start does not count."""
+    world = SlowGpuWorld(gpu_start_s=5.0)
+    chooses = replace(wants("k", 4).demand, segments=(frames,) * 4, encoder=EncoderChoice.AUTO)
+    assert (world.core.preview(chooses, nodes_may_join=False).encoder_kind is not None) is is_worth_it
+    world.say("one", nvenc("j", 10))
+    world.finish_start()
+    world.say("one")
+    assert world.core.preview(chooses, nodes_may_join=False).encoder_kind is not None
+
+
+def test_a_gpu_that_may_still_be_listed_is_waited_for() -> None:
+    """A machine whose GPUs are not listed yet is not one without them."""
+    ray, probed = gpu_node("a", "GPU-1")
+    world = World(replace(ray, gpus=0, unlisted="NVML has not answered yet"), settings=HERE)
+    world.gpus["a/gpu#0"] = "GPU-1"
+    world.say("one", nvenc("j", 10))
+    world.wait(HERE.device_wait_s + 1)
+    assert world.say("one", nvenc("j", 10)).broken == {}
+    world.feed(NodesSeen((ray,)))
+    world.feed(Probed(probed))
+    assert total(world.say("one", nvenc("j", 10)), "j") > 0
+
+
+def test_a_machine_whose_gpus_were_listed_is_without_those_that_it_lacks() -> None:
+    """Nothing is waited for then."""
+    world = World(node("a"), settings=HERE)
+    world.say("one", nvenc("j", 10))
+    world.wait(HERE.device_wait_s + 1)
+    assert "no GPU came for it" in world.say("one", nvenc("j", 10)).broken["j"]
+
+
+def test_a_gpus_station_rests_between_probes_that_fail() -> None:
+    """Where Ray does not start, no probe ever reports: it is not asked again at every tick."""
+    world = SlowGpuWorld()
+    while world.core.state.stations["a/gpu#0"].state is not StationState.QUARANTINED:
+        world.say("one", nvenc("j", 10))
+        world.feed(Died(world.starting.pop().worker, "no Ray"))
+        world.wait(1)
+    for rests, probes in ((1, 1), (1, 1), (1, 2), (3, 2), (1, 3)):
+        world.wait(rests * (SETTINGS.quarantine_s + 1))
+        assert len(world.probes) == 1 + probes
+        world.feed(ProbeFailed("a", "Ray did not start"))

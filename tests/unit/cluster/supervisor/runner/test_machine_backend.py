@@ -3,7 +3,7 @@
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
@@ -14,6 +14,7 @@ from codecfleet.cluster.client.late_ray import LateRay
 from codecfleet.cluster.client.leased_pool import LeasedPool
 from codecfleet.cluster.placement.model.demand import Demand, plain_demand
 from codecfleet.cluster.placement.model.policy import Policy
+from codecfleet.cluster.probes.report.absence import Absence, Unavailable
 from codecfleet.cluster.probes.report.device_report import DeviceKind
 from codecfleet.cluster.probes.report.gpu_identity import NamedGpu, ShownGpus
 from codecfleet.cluster.supervisor.core.core import Core
@@ -21,9 +22,11 @@ from codecfleet.cluster.supervisor.runner.backend import HERE
 from codecfleet.cluster.supervisor.runner.client import LocalClient
 from codecfleet.cluster.supervisor.runner.machine_backend import FIRST, MachineBackend
 from codecfleet.cluster.supervisor.runner.runner import SupervisorRunner
+from codecfleet.cluster.supervisor.state.events import Reserve
 from codecfleet.cluster.supervisor.state.messages import RayNode
 from codecfleet.cluster.supervisor.state.settings import SupervisorSettings
-from codecfleet.cluster.survey.known_gpus import KnownGpus
+from codecfleet.cluster.supervisor.state.stations import Station
+from codecfleet.cluster.survey.known_gpus import KnownGpus, listed
 from codecfleet.errors import FleetUnavailable, WorkerLost
 from codecfleet.testing import FakeClusterBackend, FakeProcesses, works
 
@@ -36,6 +39,7 @@ ENDLESS_S = 3600
 CORES = 12
 """Two processes' worth."""
 FIRST_SLOTS = 6
+OTHERS = (("cpu#1", DeviceKind.CPU), ("gpu#0", DeviceKind.GPU))
 
 
 class Machine(NamedTuple):
@@ -45,6 +49,7 @@ class Machine(NamedTuple):
     backend: MachineBackend
     processes: FakeProcesses
     ray: FakeClusterBackend
+    late: LateRay
 
 
 class RayStarts:
@@ -53,23 +58,43 @@ class RayStarts:
     def __init__(self) -> None:
         self.count = 0
         self.error: Exception | None = None
+        self.gpus: Callable[[], Awaitable[KnownGpus]] | None = None
         self.may_end = asyncio.Event()
         self.may_end.set()
 
 
 class Nvml:
-    """What NVML lists, once it answers."""
+    """What NVML lists, once it answers; ``trouble`` is what it says instead, ``error`` what is raised.
+
+    ``is_new``: no table lists the GPU.
+    """
 
     def __init__(self) -> None:
         self.answers = threading.Event()
         self.answers.set()
+        self.trouble = ""
+        self.error: Exception | None = None
+        self.is_new = False
+        self.times = 0
 
     def __call__(self, node: str) -> KnownGpus:
         """Return one GPU."""
+        self.times += 1
         assert self.answers.wait(20)
-        _, probed = gpu_node(node, "GPU-1")
-        gpus = tuple(device for device in probed.devices if device.kind is not DeviceKind.CPU)
-        return KnownGpus(gpus, ShownGpus((NamedGpu(index=0, uuid="GPU-1"),)))
+        if self.error is not None:
+            raise self.error
+        if self.trouble:
+            return listed(node, Unavailable(Absence.TIMED_OUT, self.trouble))
+        known = one_gpu(node)
+        untried = tuple(replace(each, trials=()) for each in known.devices)
+        return replace(known, devices=untried) if self.is_new else known
+
+
+def one_gpu(node: str) -> KnownGpus:
+    """Return a GPU that the tables list."""
+    _, probed = gpu_node(node, "GPU-1")
+    gpus = tuple(device for device in probed.devices if device.kind is not DeviceKind.CPU)
+    return KnownGpus(gpus, ShownGpus((NamedGpu(index=0, uuid="GPU-1"),)))
 
 
 async def never() -> "Connection":
@@ -105,26 +130,32 @@ async def gpu_machine(starts: RayStarts, nvml: Nvml) -> AsyncIterator[Machine]:
 
 
 @asynccontextmanager
-async def started(starts: RayStarts, nvml: Nvml | None) -> AsyncIterator[Machine]:
-    """Start a pool on a machine."""
+async def started(starts: RayStarts, nvml: Nvml | None, *, device_wait_s: float = 30.0) -> AsyncIterator[Machine]:
+    """Start a pool on a machine, which waits so long for GPUs that do not come."""
     node = RayNode(node=HERE, name="this machine", cores=CORES, free_cores=CORES)
-    ray, processes = FakeClusterBackend((node if nvml is None else replace(node, gpus=1),)), FakeProcesses()
+    known = one_gpu(HERE)
+    with_gpu = replace(node, gpus=1, devices=known.devices, shown=known.shown)
+    ray, processes = FakeClusterBackend((node if nvml is None else with_gpu,)), FakeProcesses()
+    ray.gpus[f"{HERE}/gpu#0"] = "GPU-1"
 
-    async def start_ray() -> FakeClusterBackend:
+    async def start_ray(gpus: Callable[[], Awaitable[KnownGpus]]) -> FakeClusterBackend:
         starts.count += 1
+        starts.gpus = gpus
         await starts.may_end.wait()
         if starts.error is not None:
             raise starts.error
         return ray
 
     backend = MachineBackend(node, processes, start_ray, nvml)
-    settings = SupervisorSettings(idle_release_s=None, bridges=True)
+    settings = SupervisorSettings(idle_release_s=None, device_wait_s=device_wait_s, bridges=True)
     runner = SupervisorRunner(backend, Core(settings, Policy(), 1, time.monotonic()), settings)
     async with AsyncExitStack() as stack:
         late = LateRay(FIRST_SLOTS, never, has_gpus=nvml is not None)
-        leased = LeasedPool(LocalClient(runner), eager=FIRST_SLOTS, is_alone=True, reported=late.bounded)
+        leased = LeasedPool(
+            LocalClient(runner), eager=FIRST_SLOTS, is_alone=True, reported=late.bounded, followed=late.followed
+        )
         pool = await stack.enter_async_context(leased)
-        yield Machine(pool, backend, processes, ray)
+        yield Machine(pool, backend, processes, ray, late)
 
 
 async def until(is_true: Callable[[], bool]) -> None:
@@ -221,11 +252,43 @@ async def test_cores_that_encode_for_a_gpu_are_counted_once(gpu_machine: Machine
     assert 0 <= after.free_cores < before.free_cores
 
 
+async def test_nvml_is_asked_once(gpu_machine: Machine, starts: RayStarts, nvml: Nvml) -> None:
+    """What runs on Ray is given the list that there is."""
+    gpu_machine.pool.set_demand(decoding(100_000))
+    await until(lambda: starts.gpus is not None)
+    assert starts.gpus is not None
+    assert (await starts.gpus(), nvml.times) == (one_gpu(HERE), 1)
+
+
+async def test_no_core_is_reserved_twice(machine: Machine) -> None:
+    """Orders that follow each other at once share what is left, though the node was not looked at between them."""
+    stations = [Station(station=f"{HERE}/{name}", node=HERE, kind=kind, slots=8) for name, kind in OTHERS]
+    orders = [Reserve(f"{station.station}:9", station, 4, 0.0) for station in stations]
+    assert [await machine.backend.reserve(order) for order in orders] == [4, CORES - FIRST_SLOTS - 4]
+    (after,) = await machine.backend.look()
+    assert after.free_cores == 0
+
+
 async def test_a_short_job_leaves_the_gpu_alone(gpu_machine: Machine, starts: RayStarts) -> None:
     """It is done before Ray would be there."""
     gpu_machine.pool.set_demand(decoding(2))
     assert await gpu_machine.pool.submit(works.Count(job="j", label="first", frames=3)) == 3
     assert starts.count == 0
+
+
+async def test_work_that_outlasts_its_demand_wants_no_ray(gpu_machine: Machine, starts: RayStarts) -> None:
+    """Nor does a later short job: sound that is encoded after the pictures has no speed that is known."""
+    gpu_machine.pool.set_demand(decoding(2))
+    lasting = asyncio.create_task(gpu_machine.pool.submit(works.Dwell(job="j", label="sound", seconds=ENDLESS_S)))
+    while "sound" not in await gpu_machine.pool.progress("j"):  # noqa: ASYNC110 - progress is polled
+        await asyncio.sleep(0.01)
+    gpu_machine.pool.clear_demand("j")
+    assert await gpu_machine.pool.submit(works.Count(job="k", label="plain", frames=3)) == 3
+    later = replace(decoding(2), job="l")
+    assert gpu_machine.late.previewed(later) != later
+    assert starts.count == 0
+    lasting.cancel()
+    await asyncio.gather(lasting, return_exceptions=True)
 
 
 async def test_gpus_that_are_listed_late_delay_nothing(starts: RayStarts, nvml: Nvml) -> None:
@@ -239,3 +302,66 @@ async def test_gpus_that_are_listed_late_delay_nothing(starts: RayStarts, nvml: 
         assert not asked.done()
         nvml.answers.set()
         assert (await asked).never == ""
+
+
+async def test_a_gpu_that_no_table_lists_starts_no_ray(starts: RayStarts, nvml: Nvml) -> None:
+    """Only a job that may use it is worth the probe that tells what it can do."""
+    nvml.is_new = True
+    async with started(starts, nvml) as machine:
+        await machine.backend.know_gpus()
+        machine.pool.set_demand(decoding(2))
+        assert await machine.pool.submit(works.Count(job="j", label="first", frames=3)) == 3
+        assert starts.count == 0
+        machine.pool.set_demand(decoding(100_000))
+        await until(lambda: any("/gpu#" in worker for worker in machine.ray.workers))
+
+
+async def test_a_job_that_needs_such_a_gpu_waits_for_its_probe(starts: RayStarts, nvml: Nvml) -> None:
+    """It is not refused for want of a probe that it is the first to need."""
+    nvml.is_new = True
+    starts.may_end.clear()
+    async with started(starts, nvml) as machine:
+        asked = asyncio.create_task(machine.pool.preview(replace(decoding(100_000), needs_gpu=True)))
+        await until(lambda: starts.count == 1)
+        assert not asked.done()
+        starts.may_end.set()
+        assert (await asked).never == ""
+
+
+async def test_what_needs_a_gpu_waits_for_the_list(starts: RayStarts, nvml: Nvml) -> None:
+    """A host that was replaced knows no GPU at first: a job that had one is not told that it is gone."""
+    nvml.answers.clear()
+    async with started(starts, nvml, device_wait_s=0.0) as machine:
+        machine.pool.set_demand(replace(decoding(100_000), needs_gpu=True))
+        waiting = asyncio.create_task(machine.pool.more_slots("j", 0))
+        await until(lambda: machine.pool.waits_for("j") != "")
+        assert not waiting.done()
+        nvml.answers.set()
+        await waiting
+        assert any("/gpu#" in worker for worker in machine.ray.workers)
+
+
+@pytest.mark.parametrize("raised", [False, True])
+async def test_gpus_that_nvml_did_not_list_are_counted_by_ray(starts: RayStarts, nvml: Nvml, *, raised: bool) -> None:
+    """A driver that was slow once does not cost a fleet its GPUs: a probe on Ray finds them."""
+    nvml.trouble, nvml.error = "no answer within 10 s", RuntimeError("no thread") if raised else None
+    starts.may_end.clear()
+    async with started(starts, nvml) as machine:
+        await machine.backend.know_gpus()
+        (before,) = await machine.backend.look()
+        starts.may_end.set()
+        probed = await machine.backend.probe(HERE, again=False)
+        (after,) = await machine.backend.look()
+    why = "no thread" if raised else "no answer within 10 s"
+    assert (before.gpus, before.knows_its_gpus) == (0, False)
+    assert before.unlisted.startswith("NVML did not list this machine's GPUs: ")
+    assert before.unlisted.endswith(why)
+    assert (after.gpus, after.unlisted, starts.count) == (1, "", 1)
+    assert "GPU-1" in {device.device for device in probed.devices}
+
+
+@pytest.mark.parametrize("again", [False, True])
+async def test_where_no_gpu_can_be_nothing_is_probed(machine: Machine, starts: RayStarts, *, again: bool) -> None:
+    """A processor whose worker keeps dying starts no Ray."""
+    probed = await machine.backend.probe(HERE, again=again)
+    assert ([device.kind for device in probed.devices], starts.count) == ([DeviceKind.CPU], 0)

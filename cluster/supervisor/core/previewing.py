@@ -1,0 +1,54 @@
+"""Where a demand would be placed beside current work, as far as the supervisor knows the machines."""
+
+from dataclasses import replace
+from math import inf
+
+from ...placement.assign.prediction import predict
+from ...placement.model.caps import with_caps
+from ...placement.model.demand import Demand, EncoderChoice
+from ...placement.model.inventory import Inventory
+from ...placement.model.preview import PlacementPreview, preview_of
+from ..state.state import SupervisorState
+from ..state.stations import StationState
+from .effective import effective_nodes, without_late_gpus
+from .planner import Planner
+
+
+def preview(state: SupervisorState, planner: Planner, demand: Demand, *, nodes_may_join: bool) -> PlacementPreview:
+    """Return where a demand would be placed."""
+    others = [job.demand for job in state.clients.jobs()]
+    inventory = with_caps(Inventory(tuple(effective_nodes(state.nodes, state.stations))), state.caps)
+    idle = None if nodes_may_join else Inventory(tuple(node.node for node in state.nodes))
+    found = preview_of(demand, others, inventory, planner.place, idle=idle)
+    if found.encoder_kind is not None and demand.encoder is EncoderChoice.AUTO and _has_late_gpus(state):
+        now = without_late_gpus(inventory, state.stations.values())
+        soft_s = _wall_s(replace(demand, encoder=EncoderChoice.SOFTWARE), others, now, planner)
+        nvenc_s = state.settings.gpu_start_s + _wall_s(demand, others, inventory, planner)
+        found = found if nvenc_s < soft_s else replace(found, encoder_kind=None)
+    return _with_reason(found, demand, _why_unlisted(state))
+
+
+def _wall_s(demand: Demand, others: list[Demand], inventory: Inventory, planner: Planner) -> float:
+    """Return how long a demand takes among others, in seconds; infinite where it has no place."""
+    wall_s = predict(demand, planner.place((*others, demand), inventory)).wall_s
+    return inf if wall_s is None else wall_s
+
+
+def _has_late_gpus(state: SupervisorState) -> bool:
+    """Return whether the first GPU's worker has still to start, as after a private Ray."""
+    ready = (book for book in state.stations.values() if book.state is StationState.READY)
+    return state.settings.gpu_start_s > 0 and not any(book.station.takes_gpu for book in ready)
+
+
+def _why_unlisted(state: SupervisorState) -> str:
+    """Say why no GPU is known of a machine that may have some; "" where all are known."""
+    return next((node.ray.unlisted for node in state.nodes if node.ray.unlisted and not node.gpus), "")
+
+
+def _with_reason(found: PlacementPreview, demand: Demand, unlisted: str) -> PlacementPreview:
+    """Return a preview that does not take GPUs that are not listed for none."""
+    if not unlisted:
+        return found
+    never = unlisted if found.never and demand.needs_devices else found.never
+    own = "" if demand.may_use_gpu else demand.software_decode
+    return replace(found, never=never, gpu_refusal=found.gpu_refusal or own or unlisted)
