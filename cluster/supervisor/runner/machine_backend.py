@@ -70,8 +70,8 @@ class MachineBackend(UnsharedBackend):
         """Return what NVML answers, for what needs it beside this: it is asked once."""
         from ...survey.known_gpus import NO_GPUS
 
-        listing = self._list_gpus()
-        return NO_GPUS if listing is None else await asyncio.shield(listing)
+        await self.know_gpus()
+        return NO_GPUS if self._listing is None else self._listing.result()
 
     def _list_gpus(self) -> "asyncio.Future[KnownGpus] | None":
         """Return what NVML answers, or will; None where there is nothing to ask."""
@@ -108,9 +108,7 @@ class MachineBackend(UnsharedBackend):
 
     async def when_to_probe(self, *, again: bool) -> None:
         """Wait for Ray, or a job that may use GPUs, where Ray has to start to find out what they can do."""
-        await self.know_gpus()
-        (seen,) = await self.look()
-        if self._gpus is not None and not (again or seen.knows_its_gpus):
+        if not again and await self._without_probe(again=False) is None:
             await self._gpus_are_wanted.wait()
 
     def want_gpus(self) -> None:
@@ -121,11 +119,14 @@ class MachineBackend(UnsharedBackend):
 
         ``again`` probes them in any case; where there can be none, nothing needs a probe.
         """
+        known = await self._without_probe(again=again)
+        return await (await self._with_ray()).probe(node, again=again) if known is None else known
+
+    async def _without_probe(self, *, again: bool) -> Node | None:
+        """Return what is known of the machine, None where that takes a probe."""
         await self.know_gpus()
         (seen,) = await self.look()
-        if self._gpus is None or (not again and seen.knows_its_gpus):
-            return seen.unprobed()
-        return await (await self._with_ray()).probe(node, again=again)
+        return seen.unprobed() if self._gpus is None or (not again and seen.knows_its_gpus) else None
 
     async def reserve(self, order: Reserve) -> int:
         """Record the reservation, of cores that are left: no other program could take them.
