@@ -178,7 +178,7 @@ class TimestampRepair(Generic[FrameT]):
     def _pass_expected(self, ticks: int, *, with_one: bool) -> None:
         while self._next_expected < len(self.expected) and self.expected[self._next_expected] < ticks:
             self._next_expected += 1
-        # One entry for one frame: another that shares its time is still to come. None is for a frame without a PTS.
+        # One entry for one frame: another that shares its time is still to come. A frame without a PTS has none.
         if with_one and self._next_expected < len(self.expected) and self.expected[self._next_expected] == ticks:
             self._next_expected += 1
 
