@@ -403,7 +403,8 @@ class LeasedPool(Pool):
             self._times.ended(task, time.monotonic(), well=outcome.error is None)
             self._faults.ended(pending.work, worker, outcome)
             if outcome.error is not None and outcome.spoils_process:
-                # It ends itself and answers no more: its other work is lost.
+                # It ends itself once it knows that this came, and answers no more: its other work is lost.
+                handle.answered.options(concurrency_group=CONTROL).remote()
                 self._workers.forget(worker)
                 self._carry_out(self._leases.broke(worker, outcome.error.message))
                 self._lease_renewal.report_soon()

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 FENCED_CODE = 75
 """The exit code of a worker that fenced itself: EX_TEMPFAIL."""
-ANSWER_S = 0.5
-"""How long a process that ends itself waits for its last answer to arrive."""
+ANSWER_S = 10.0
+"""How long a process that ends itself waits for word that its last answer has arrived."""
 
 
 class RayWorker:
@@ -160,6 +160,11 @@ class RayWorker:
         self._second.cancel(run)
         self._lone.cancel(run)
 
+    async def answered(self) -> None:
+        """End this process where it waits for that: the caller knows by what work it broke."""
+        if self._is_ending:
+            os._exit(FENCED_CODE)
+
     async def abandon(self, client: str, term: int = 0) -> None:
         """Cancel every run of a client that is gone, for the supervisor of ``term``; runs' names begin with clients'.
 
@@ -218,7 +223,11 @@ class RayWorker:
         await asyncio.Event().wait()
 
     def _renew_process(self) -> None:
-        """End the process soon, because what broke in it stays broken; its station gets another."""
+        """End the process, because what broke in it stays broken; its station gets another.
+
+        Not before the answer has arrived: who only sees the process die takes it for a death of whatever cause, and
+        lets the same work break another worker.
+        """
         if self._is_ending:
             return
         self._is_ending = True
