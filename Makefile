@@ -27,7 +27,7 @@ LOCK_OPTIONS := --universal --python-version 3.11 --extra quality --extra dev --
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-all docs lint media damage fuzz chaos bench dist lock clean
+.PHONY: help setup demo test test-all test-again docs lint media damage fuzz chaos bench dist lock clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,6 +45,9 @@ test: setup $(VENV)/.nvidia ## run the tests that prove each promise (minutes; P
 
 test-all: setup $(VENV)/.nvidia ## run every test: the slow sweeps too, and more examples of each property
 	$(BIN)/pytest -q $(AT_ONCE) --hypothesis-profile full $(PYTEST)
+
+test-again: setup ## run what failed last, one test at a time, and stop at what fails once more
+	$(BIN)/pytest -rA --exitfirst --last-failed --last-failed-no-failures none --hypothesis-profile full $(PYTEST)
 
 docs: setup ## write the tables of options into docs/ and configs/
 	UPDATE_DOCS=1 $(BIN)/pytest -q tests/docs/test_option_tables.py
