@@ -9,6 +9,8 @@ DEMO := demo-output/bunny.hevc
 PYTEST ?=
 # How many tests run at once: one for each core, but each may start a Ray of its own.
 TEST_PROCESSES ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n < 8 ? n : 8)))
+# Left by a run of all tests in which some failed, and nothing else went wrong: pytest's exit code 1.
+FAILED := .pytest_cache/tests-failed
 DEMO_OPTIONS ?= --workers 4 --segment-seconds 2
 MEDIA ?=
 DAMAGE ?=
@@ -44,9 +46,11 @@ test: setup $(VENV)/.nvidia ## run the tests that prove each promise (minutes; P
 	$(BIN)/pytest -q $(AT_ONCE) -m "not slow" $(PYTEST)
 
 test-all: setup $(VENV)/.nvidia ## run every test: the slow sweeps too, and more examples of each property
-	$(BIN)/pytest -q $(AT_ONCE) --hypothesis-profile full $(PYTEST)
+	@rm -f $(FAILED)
+	$(BIN)/pytest -q $(AT_ONCE) --hypothesis-profile full $(PYTEST) || { test $$? -ne 1 || touch $(FAILED); exit 1; }
 
-test-again: setup ## run what failed last, one test at a time, and stop at what fails once more
+test-again: setup ## run what failed in test-all, one test at a time, and stop at what fails once more
+	@test -e $(FAILED) || { echo 'make test-all has not ended with failed tests alone' >&2; exit 1; }
 	$(BIN)/pytest -rA --exitfirst --last-failed --last-failed-no-failures none --hypothesis-profile full $(PYTEST)
 
 docs: setup ## write the tables of options into docs/ and configs/
