@@ -34,6 +34,11 @@ WAYS = (*ChildWay, *FleetWay)
 Way = ChildWay | FleetWay
 ResultT = TypeVar("ResultT")
 
+DEFAULT_WAYS = (ChildWay.RAW, ChildWay.RAW_SEGMENTS, *FleetWay)
+"""The worker's ways, and what they are measured against."""
+RUN_S = 2.0
+"""How long a run is to take, where the command line does not say how often it decodes the film."""
+FILMS_MOST = 4
 WARM_ROUNDS = 2
 """A worker's second process starts in the first, and makes its sessions in the second."""
 
@@ -74,12 +79,20 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("file", type=Path, help="an H.264 or HEVC film")
-    add("--threads", type=int, nargs="+", default=[1, 7, 14, 18], metavar="N", help="sessions a GPU (1 7 14 18)")
+    add("--threads", type=int, nargs="+", default=[1, 18], metavar="N", help="sessions a GPU (1 18)")
     add("--gpus", type=int, nargs="+", default=[1], metavar="N", help="how many GPUs, one number after the other (1)")
     ways = {way.value: way.value for way in WAYS}
-    add("--ways", nargs="+", choices=ways, default=list(ways), metavar="WAY", help="which rows (default: all)")
+    usual = [way.value for way in DEFAULT_WAYS]
+    add(
+        "--ways",
+        nargs="+",
+        choices=ways,
+        default=usual,
+        metavar="WAY",
+        help="which rows (default: raw's two and the worker's)",
+    )
     add("--repeats", type=int, default=3, metavar="N", help="runs of each, in turn (default: 3)")
-    add("--films", type=int, default=4, metavar="N", help="how often each session decodes the film (default: 4)")
+    add("--films", type=int, metavar="N", help="how often each session decodes the film (default: for 2 s, 4 at most)")
     add("--first", type=int, default=20, metavar="N", help="times to the first picture (default: 20)")
     add("--profile", action="store_true", help="after the runs, one more of each worker's, sampled")
     add("--save", metavar="NAME", help="also write benchmarks/results/NAME.json")
@@ -156,7 +169,8 @@ class _On:
         for threads in self.options.threads:
             if self.fleet is not None:
                 sessions = threads * len(self.devices)
-                most = max(self.fleet.pieces(way, sessions, self.options.films) for way in FleetWay)
+                films = self.options.films or FILMS_MOST
+                most = max(self.fleet.pieces(way, sessions, films) for way in FleetWay)
                 await self.fleet.settle(sessions, most)
                 if self.fleet.granted < sessions:
                     self._say(f"{self.fleet.granted} of {sessions} sessions were granted")
@@ -172,10 +186,13 @@ class _On:
         """Run each way in turn (A B C A B C), after rounds that are not counted: they make processes and sessions."""
         fps: dict[Way, list[float]] = {way: [] for way in ways}
         busy: dict[Way, list[int]] = {way: [0] * len(self.devices) for way in ways}
+        films = dict.fromkeys(ways, 1)
         for repeat in range(-WARM_ROUNDS, self.options.repeats):
             for way in ways:
                 with NvdecUse(len(self.devices)) as use:
-                    pictures, wall_s = await self._once(way, threads, self.options.films if repeat >= 0 else 1)
+                    pictures, wall_s = await self._once(way, threads, films[way])
+                if repeat == -1:
+                    films[way] = self.options.films or min(FILMS_MOST, max(1, round(RUN_S / wall_s)))
                 if repeat >= 0:
                     fps[way].append(pictures / wall_s)
                     busy[way] = [max(pair) for pair in zip(busy[way], use.percent, strict=True)]
@@ -201,10 +218,10 @@ class _On:
         return passed.pictures, passed.wall_s
 
     async def _profile(self, ways: Sequence[FleetWay]) -> None:
-        threads = self.options.threads[-1]
+        threads, films = self.options.threads[-1], self.options.films or 1
         run: Callable[..., Awaitable[Pass]] = _there(self.fleet).run
         for way in ways:
-            passed = await run(way, threads * len(self.devices), self.options.films, with_profile=True)
+            passed = await run(way, threads * len(self.devices), films, with_profile=True)
             told = {"what": way.value, "gpus": len(self.devices), "sessions": threads}
             self.findings.profiles.append(told | profile_record(passed))
 

@@ -99,7 +99,7 @@ class FleetJob:
     """One job of a program that runs several on one fleet, as bench/fleet_jobs.py tells it.
 
     ``wall_s`` begins with the program for the first job, and with the job's submission for the others; ``cpu_s`` is
-    that of all processes in that time. ``slots`` is how many segments each worker process had at once, at most.
+    that of all processes in that time.
     """
 
     wall_s: float
@@ -107,7 +107,6 @@ class FleetJob:
     stages_s: dict[str, float]
     decoded_by: dict[str, int]
     fallbacks: dict[str, int]
-    slots: dict[str, int]
     sha256: str
     workers: int
     encoder_kind: str

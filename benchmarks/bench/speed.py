@@ -220,13 +220,12 @@ def ratio_lines(found: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def device_lines(records: Sequence[dict[str, Any]]) -> list[str]:
-    """Return who decoded in the last job of each contender of a named device, and where its sessions were."""
+    """Return who decoded in the last job of each contender of a named device."""
     told = [(record, record["runs"][-1]["jobs"][-1]) for record in records if record["runs"][-1].get("jobs")]
     rows = [
         [
             f"{record['case']}, {record['contender']}",
             _counts(job["decoded_by"]),
-            _counts(job["slots"]),
             f"{job['stages_s'].get('encode', 0.0):.2f}",
             f"{job['stages_s'].get('gather', 0.0):.2f}",
             record["sha256"][0][:12],
@@ -234,7 +233,7 @@ def device_lines(records: Sequence[dict[str, Any]]) -> list[str]:
         ]
         for record, job in told
     ]
-    heads = ("the last warm job", "decoded by", "at once", "encode s", "gather s", "SHA-256", "why not NVDEC")
+    heads = ("the last warm job", "decoded by", "encode s", "gather s", "SHA-256", "why not NVDEC")
     return table_lines(heads, rows) if rows else []
 
 

@@ -3,7 +3,7 @@
 A session's speed depends on codec, bit depth, picture size, direction, engine, encoder and preset, and on how many
 sessions are open: each has its own curve of sessions against frames a second. Start values are the documented rates of
 one engine, scaled by clock and by pixels (NVDEC and NVENC Application Notes, Video Codec SDK 13.0), and a measured
-shape: a second session per engine adds a few percent, a third nothing.
+shape: a second session per engine adds a few percent, a third next to nothing.
 """
 
 from collections.abc import Mapping
@@ -252,9 +252,10 @@ def _start_curve(hardware: Hardware, device: Device, stage: Stage, engines: floa
     if one <= 0:
         return ()
     points: dict[int, float] = {}
-    for each, part in hardware.sessions.efficiency:
+    shape = hardware.sessions.decoding if stage.engine is Engine.NVDEC else hardware.sessions.encoding
+    for each, part in shape:
         # Shares of a GPU need not be whole engines: the last, which is less than one, still holds a session.
-        sessions = max(ceil(engines) * each if each == 1 else round(engines * each), len(points) + 1)
+        sessions = max(ceil(engines) if each == 1 else round(engines * each), len(points) + 1)
         points.setdefault(1, one * min(1.0, engines) * part)
         points[sessions] = one * engines * part
     return _until_flat(tuple(sorted(points.items())))

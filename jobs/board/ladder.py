@@ -32,6 +32,8 @@ from ...errors import (
 
 ATTEMPTS: Final = 3
 """How often work may fail in the same way, with software as one more try where a device did."""
+FAILURES_ALONE: Final = 2
+"""How often work may fail alone where software decodes it: with a device and without, or twice without."""
 LOSSES: Final = 8
 """How often its worker may die through no fault of the work: a supervisor gives a station up earlier."""
 SHARED_LOSSES: Final = 2
@@ -142,8 +144,10 @@ def _after_guilt(history: Sequence[Attempt], *, software: bool) -> Constraints |
     last = history[-1]
     if software and not last.constraints.software:
         return replace(_elsewhere(history), alone=True, same_kind_as="", software=reason(last))
-    charged = [attempt for attempt in history if attempt.fault in _CHARGED]
-    return None if software or len(charged) >= ATTEMPTS else replace(_elsewhere(history), alone=True)
+    alone = [attempt for attempt in history if attempt.fault in (FaultKind.GUILTY, FaultKind.KILLED)]
+    charged = len(alone) + sum(attempt.fault is FaultKind.SUSPECT for attempt in history)
+    is_given_up = len(alone) >= FAILURES_ALONE if software else charged >= ATTEMPTS
+    return None if is_given_up else replace(_elsewhere(history), alone=True)
 
 
 def _after_a_failure(history: Sequence[Attempt], *, software: bool) -> Constraints | None:
@@ -173,7 +177,6 @@ def reason(attempt: Attempt) -> str:
 
 
 _SOUND: Final = frozenset({FaultKind.FAILED, FaultKind.FULL, FaultKind.UNFIT, FaultKind.HUNG})
-_CHARGED: Final = frozenset({FaultKind.SUSPECT, FaultKind.GUILTY, FaultKind.KILLED})
 
 
 def _elsewhere(history: Sequence[Attempt]) -> Constraints:

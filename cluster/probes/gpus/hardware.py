@@ -144,9 +144,14 @@ class MeasuredRates(_Frozen):
 
 
 class Sessions(_Frozen):
-    """How sessions share engines, how long they take to open (s), and what is documented of caps."""
+    """How sessions share engines, how long they take to open (s), and what is documented of caps.
 
-    efficiency: tuple[tuple[int, float], ...]
+    ``decoding`` and ``encoding`` are pairs of sessions on each engine, rising from 1, and the part of its documented
+    speed that it then has.
+    """
+
+    decoding: tuple[tuple[float, float], ...]
+    encoding: tuple[tuple[float, float], ...]
     start_s: float
     first_start_s: float
     encoder_sessions_geforce_system: int

@@ -105,6 +105,24 @@ def test_what_kills_its_own_process_is_tried_in_software_and_then_given_up() -> 
     ]
 
 
+@pytest.mark.parametrize("kind", [ProcessKilled, DeviceLost])
+def test_work_that_software_decoded_from_the_start_may_fail_alone_twice(kind: type[CodecfleetError]) -> None:
+    """One death from outside does not end a job whose segments are all decoded in software since one broke a device."""
+    in_software = Constraints(software="another segment broke the device")
+    history = (Attempt.of(1, in_software, raised(WorkerBroken)),)
+    steps = [next_step(history, software=True)]
+    for number in (2, 3):
+        alone = steps[-1]
+        assert alone is not None
+        history = (*history, Attempt.of(number, alone, raised(kind)))
+        steps.append(next_step(history, software=True))
+    first, second, none = steps
+    assert first is not None
+    assert second is not None
+    assert [(step.alone, step.software) for step in (first, second)] == [(True, in_software.software)] * 2
+    assert none is None
+
+
 def test_an_error_that_leaves_its_process_sound_climbs_by_devices() -> None:
     """A fresh session where it was, another device, software: no process of its own is needed."""
     same, other, software, none = climbed(*[DeviceMemory] * (ATTEMPTS + 1))
