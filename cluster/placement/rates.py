@@ -9,6 +9,7 @@ shape: a second session per engine adds a few percent, a third next to nothing.
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from functools import lru_cache
 from math import ceil
 
 from ..probes.gpus.hardware import Hardware, load_hardware
@@ -27,6 +28,8 @@ session always gets a part."""
 LEAST_GAIN = 0.02
 """A session that adds less than this part of the first one's speed adds nothing: the curve is flat there."""
 
+_PRESETS = frozenset("1234567")
+
 Curve = tuple[tuple[int, float], ...]
 """Sessions open against pixels a second of all of them together, by sessions, from 1 up."""
 
@@ -43,7 +46,10 @@ class SizeClass(Enum):
     @classmethod
     def of(cls, width: int, height: int) -> "SizeClass":
         """Return the class of a picture size."""
-        return next(size for size in cls if width * height <= size.value)
+        return next(size for most, size in _SIZES if width * height <= most)
+
+
+_SIZES = tuple((size.value, size) for size in SizeClass)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,15 +80,14 @@ def decode_stage(demand: Demand, engine: Engine = Engine.NVDEC) -> Stage:
 def encode_stage(rendition: Rendition, kind: EncoderKind) -> Stage:
     """Return what encoding a track asks of NVENC or of a processor; a preset that is not one of 1 to 7 is the usual."""
     engine = Engine.NVENC if kind.is_nvenc else Engine.CPU
-    preset = int(rendition.preset) if rendition.preset in tuple("1234567") else DEFAULT_PRESET
+    preset = int(rendition.preset) if rendition.preset in _PRESETS else DEFAULT_PRESET
     return Stage(rendition.case, rendition.width, rendition.height, engine, kind.implementation, preset)
 
 
 @dataclass(frozen=True, slots=True)
 class RateKey:
-    """What a measured curve holds for. ``model`` is the device's name: its GPU and MIG profile, or its processor."""
+    """What a measured curve of a model holds for."""
 
-    model: str
     engines: float
     codec: MediaCodec
     bit_depth: int
@@ -106,10 +111,10 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Documented start values and measured curves."""
+    """Documented start values and measured curves, by a device's name: its GPU and MIG profile, or its processor."""
 
     hardware: Hardware
-    measured: Mapping[RateKey, Curve] = field(default_factory=dict)
+    measured: Mapping[str, Mapping[RateKey, Curve]] = field(default_factory=dict)
 
 
 def start_rates(hardware: Hardware | None = None) -> Rates:
@@ -126,12 +131,14 @@ def record_measurement(rates: Rates, measurement: Measurement) -> Rates:
     """
     if measurement.fps <= 0 or measurement.sessions < 1:
         return rates
-    key = _key_of(measurement.device, measurement.stage)
-    curve = dict(rates.measured.get(key, ()))
-    pixels_per_s = measurement.fps * measurement.stage.pixels
+    device, stage = measurement.device, measurement.stage
+    key, of_model = _key(_engines(device, stage), stage), rates.measured.get(device.name, {})
+    curve = dict(of_model.get(key, ()))
+    pixels_per_s = measurement.fps * stage.pixels
     before = curve.get(measurement.sessions)
     curve[measurement.sessions] = pixels_per_s if before is None else before + SMOOTHING * (pixels_per_s - before)
-    return replace(rates, measured={**rates.measured, key: tuple(sorted(curve.items()))})
+    of_model = {**of_model, key: tuple(sorted(curve.items()))}
+    return replace(rates, measured={**rates.measured, device.name: of_model})
 
 
 def curve_of(rates: Rates, device: Device, stage: Stage) -> Curve:
@@ -144,7 +151,7 @@ def curve_of(rates: Rates, device: Device, stage: Stage) -> Curve:
     if engines <= 0:
         return ()
     curve = _start_curve(rates.hardware, device, stage, engines)
-    if measured := rates.measured.get(_key_of(device, stage)):
+    if measured := _measured(rates, device.name, _engines(device, stage), stage):
         curve = _joined(tuple((sessions, rate / stage.pixels) for sessions, rate in measured), curve)
     if curve and device.busy.get(stage.engine):
         curve = _up_to(curve, curve[-1][1] * (1 - min(device.busy[stage.engine], BUSY_MOST)))
@@ -185,20 +192,25 @@ def measured_core_fps(rates: Rates, processor: str, stage: Stage) -> float:
 
     The largest number of sessions counts: few have a machine's caches and clock to themselves, and placement fills it.
     """
-    curve = rates.measured.get(_key(processor, 1.0, stage))
+    curve = _measured(rates, processor, 1.0, stage)
     if not curve:
         return 0.0
     sessions, pixels_per_s = curve[-1]
     return pixels_per_s / sessions / stage.pixels
 
 
-def _key_of(device: Device, stage: Stage) -> RateKey:
-    return _key(device.name, 1.0 if stage.engine is Engine.CPU else device.engine_count(stage.engine), stage)
+def _measured(rates: Rates, model: str, engines: float, stage: Stage) -> Curve:
+    # Most models were not measured, and a key takes longer than the look.
+    of_model = rates.measured.get(model)
+    return of_model.get(_key(engines, stage), ()) if of_model else ()
 
 
-def _key(model: str, engines: float, stage: Stage) -> RateKey:
+def _engines(device: Device, stage: Stage) -> float:
+    return 1.0 if stage.engine is Engine.CPU else device.engine_count(stage.engine)
+
+
+def _key(engines: float, stage: Stage) -> RateKey:
     return RateKey(
-        model=model,
         engines=engines,
         codec=stage.case.codec,
         bit_depth=stage.case.bit_depth,
@@ -251,13 +263,19 @@ def _start_curve(hardware: Hardware, device: Device, stage: Stage, engines: floa
     one = _engine_fps(hardware, device, stage)
     if one <= 0:
         return ()
+    parts = hardware.sessions.decoding if stage.engine is Engine.NVDEC else hardware.sessions.encoding
+    return tuple((sessions, one * part) for sessions, part in _shape(parts, engines))
+
+
+@lru_cache
+def _shape(parts: tuple[tuple[float, float], ...], engines: float) -> Curve:
+    """Return the curve of that many engines, each of which gives 1."""
     points: dict[int, float] = {}
-    shape = hardware.sessions.decoding if stage.engine is Engine.NVDEC else hardware.sessions.encoding
-    for each, part in shape:
+    for each, part in parts:
         # Shares of a GPU need not be whole engines: the last, which is less than one, still holds a session.
         sessions = max(ceil(engines) if each == 1 else round(engines * each), len(points) + 1)
-        points.setdefault(1, one * min(1.0, engines) * part)
-        points[sessions] = one * engines * part
+        points.setdefault(1, min(1.0, engines) * part)
+        points[sessions] = engines * part
     return _until_flat(tuple(sorted(points.items())))
 
 
@@ -291,9 +309,9 @@ def _software_start(hardware: Hardware, stage: Stage) -> float:
     return fps * (tables.ten_bits if stage.case.bit_depth > EIGHT_BITS else 1.0) * REFERENCE_PIXELS / stage.pixels
 
 
-def _documented(hardware: Hardware) -> dict[RateKey, Curve]:
+def _documented(hardware: Hardware) -> dict[str, dict[RateKey, Curve]]:
     """Return the measurements that come with the tables, under each name of their model."""
-    curves = {}
+    curves: dict[str, dict[RateKey, Curve]] = {}
     for entry in hardware.measured:
         codec, depth = entry.case.split()
         case = CodecCase(MediaCodec(codec), entry.direction, bit_depth=int(depth))
@@ -301,6 +319,6 @@ def _documented(hardware: Hardware) -> dict[RateKey, Curve]:
         stage = Stage(case, entry.width, entry.height, engine, engine.value)
         model = hardware.gpus[entry.model]
         for name in model.names:
-            key = _key(name, float(model.engines[engine]), stage)
-            curves[key] = tuple((sessions, fps * stage.pixels) for sessions, fps in entry.curve)
+            curve = tuple((sessions, fps * stage.pixels) for sessions, fps in entry.curve)
+            curves.setdefault(name, {})[_key(float(model.engines[engine]), stage)] = curve
     return curves

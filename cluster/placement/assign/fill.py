@@ -13,7 +13,7 @@ from ..model.placement import Route
 from ..model.policy import Policy
 from .ledger import Ledger, Site
 from .option_queue import OptionQueue, option_key
-from .options import Catalogue, PlacementOption
+from .options import Catalogue, Options, PlacementOption
 from .recipes import Kinds, Recipe
 
 
@@ -78,7 +78,7 @@ class Fill:
         for claim in claims:
             order = []
             for number, kinds in enumerate(self._catalogue.choices(claim.demand)):
-                options = self._catalogue.options(claim.demand, kinds).found
+                options = self._catalogue.options(claim.demand, kinds)
                 side = any(kind.is_nvenc for kind in kinds)
                 fps, fastest = self._capacity(claim.wanted, options)
                 if fps > 0:
@@ -90,18 +90,19 @@ class Fill:
                 self._settle(claim, claim.choices[0])
                 pressure[any(kind.is_nvenc for kind in claim.choices[0])] += claim.weight
 
-    def _capacity(self, wanted: int, options: Sequence[PlacementOption]) -> tuple[float, float]:
+    def _capacity(self, wanted: int, options: Options) -> tuple[float, float]:
         key = (wanted, id(options))
         if key not in self._capacities:
-            self._capacities[key] = _capacity_fps(wanted, options, self._ledger)
+            self._capacities[key] = _capacity_fps(wanted, options.by_speed(), self._ledger)
         return self._capacities[key]
 
     def _settle(self, claim: Claim, kinds: Kinds) -> None:
         claim.kinds = kinds
-        claim.options = self._catalogue.options(claim.demand, kinds).found
-        key = (claim.wanted, claim.demand.segments, id(claim.options))
+        options = self._catalogue.options(claim.demand, kinds)
+        claim.options = options.found
+        key = (claim.wanted, claim.demand.segments, id(options))
         if key not in self._useful:
-            self._useful[key] = _useful_sessions(claim.wanted, claim.demand.segments, claim.options, self._ledger)
+            self._useful[key] = _useful_sessions(claim.wanted, claim.demand.segments, options, self._ledger)
         claim.limit = self._useful[key]
 
     def _give_first(self, claims: list[Claim]) -> None:
@@ -259,14 +260,14 @@ class Fill:
         return queue
 
 
-def _capacity_fps(wanted: int, options: Sequence[PlacementOption], ledger: Ledger) -> tuple[float, float]:
+def _capacity_fps(wanted: int, by_speed: Iterable[PlacementOption], ledger: Ledger) -> tuple[float, float]:
     """Return how many frames a second ``wanted`` sessions would give at best, and the fastest of them alone.
 
     Sessions go to the fastest devices first, and to each no more than it takes; (0, 0) where there is no room.
     """
     left, fps, cores = wanted, 0.0, dict[int, float]()
     fastest = 0.0
-    for option in sorted(options, key=lambda option: (option.rank, -option.recipe.fps, option.site.order)):
+    for option in by_speed:
         if left <= 0:
             break
         site, recipe = option.site, option.recipe
@@ -284,18 +285,19 @@ def _capacity_fps(wanted: int, options: Sequence[PlacementOption], ledger: Ledge
     return fps, fastest
 
 
-def _useful_sessions(wanted: int, segments: Sequence[int], options: Sequence[PlacementOption], ledger: Ledger) -> int:
+def _useful_sessions(wanted: int, segments: Sequence[int], options: Options, ledger: Ledger) -> int:
     """Return how many of ``wanted`` sessions open in time to do one of the ``segments`` (frames); 1 at least.
 
     A host's drivers open GPU sessions one after the other (measured: 0.1 s each, however many GPUs there are), so a
     short job has no use for many. Software sessions open at once.
     """
-    if wanted <= 1 or not options or any(option.recipe.route is Route.CPU for option in options):
+    recipes = options.open_recipes
+    if wanted <= 1 or not recipes or any(recipe.route is Route.CPU for recipe in recipes):
         return wanted
     times = ledger.hardware.sessions
-    hosts = {option.site.host.index: option.site.host.device_sessions for option in options}
+    hosts = {option.site.host.index: option.site.host.device_sessions for option in options.found}
     before = sum(hosts.values()) / len(hosts)
-    work_s = sum(segments) / max(option.recipe.fps for option in options)
+    work_s = sum(segments) / max(recipe.fps for recipe in recipes)
     segment_s = work_s / len(segments)
     opened_s = 0.0
     for number in range(wanted):

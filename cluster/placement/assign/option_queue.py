@@ -9,7 +9,7 @@ from .ledger import Host, Ledger
 from .options import PlacementOption
 
 _HostsKey = tuple[int, int, float, bool, int, float, int]
-_OwnKey = tuple[int, int, float, float, int]
+_OwnKey = tuple[int, int, float, float, int, int]
 
 _STEP = log(1.25)
 _NO_GAIN = -1_000_000
@@ -25,7 +25,7 @@ def option_key(option: PlacementOption, ledger: Ledger) -> _HostsKey:
     the host with the fewest open GPU sessions; then a whole GPU before a share of one, whose engines others may be
     using; then the inventory's order, so that few GPUs of a host are opened where cores are short.
     """
-    return _among_hosts(_on_host(option, *_step_and_load(option, ledger)), option.site.host)
+    return _among_hosts(_on_host(option, 0, *_step_and_load(option, ledger)), option.site.host)
 
 
 def _step_and_load(option: PlacementOption, ledger: Ledger) -> tuple[int, float]:
@@ -36,13 +36,14 @@ def _step_and_load(option: PlacementOption, ledger: Ledger) -> tuple[int, float]
     return round(log(gain) / _STEP) if gain > 0 else _NO_GAIN, round(load, 9)
 
 
-def _on_host(option: PlacementOption, step: int, load: float) -> _OwnKey:
-    """Return the part of the key in which options of one host differ."""
-    return (option.rank, -step, load, -option.site.device.share, option.site.order)
+def _on_host(option: PlacementOption, index: int, step: int, load: float) -> _OwnKey:
+    """Return the part of the key in which options of one host differ, and an option's index."""
+    site, _, rank = option
+    return (rank, -step, load, -site.device.share, site.order, index)
 
 
 def _among_hosts(key: _OwnKey, host: Host) -> _HostsKey:
-    rank, step, load, share, order = key
+    rank, step, load, share, order, _ = key
     load = load if load != _HOSTS else round(host.load, 9)
     return (rank, step, load, host.has_gpu, host.device_sessions, share, order)
 
@@ -53,7 +54,7 @@ class _OnHost:
 
     host: Host
     indices: list[int] = field(default_factory=list)
-    heap: list[tuple[_OwnKey, int]] = field(default_factory=list)
+    heap: list[_OwnKey] = field(default_factory=list)
     seen: int = -1
 
 
@@ -110,41 +111,42 @@ class OptionQueue:
             if not here.heap:
                 heappop(heap)
                 continue
-            own, index = here.heap[0]
+            own = here.heap[0]
             now = _among_hosts(own, here.host)
             if now <= key:
-                return index
+                return own[-1]
             heapreplace(heap, (now, at))
         return None
 
     def _entered(self, at: int) -> tuple[_HostsKey, int]:
         """Put all options of a host in order; return its entry among the hosts."""
         here = self._hosts[at]
-        here.heap = [(self._key(self._options[index]), index) for index in here.indices]
+        here.heap = [self._key(index) for index in here.indices]
         heapify(here.heap)
         here.seen = -1
-        return _among_hosts(here.heap[0][0], here.host), at
+        return _among_hosts(here.heap[0], here.host), at
 
     def _see(self, here: _OnHost) -> None:
         """Bring to a host's front what comes first now."""
         heap = here.heap
         here.seen = here.host.changes
         while heap:
-            key, index = heap[0]
-            option = self._options[index]
-            if self._ledger.why_not(option.site, option.recipe):
+            key = heap[0]
+            site, recipe, _ = self._options[key[-1]]
+            if self._ledger.why_not(site, recipe):
                 heappop(heap)
                 continue
-            now = self._key(option)
+            now = self._key(key[-1])
             if now <= key:
                 return
-            heapreplace(heap, (now, index))
+            heapreplace(heap, now)
 
-    def _key(self, option: PlacementOption) -> _OwnKey:
+    def _key(self, index: int) -> _OwnKey:
         # Devices of a kind share their recipes, which the options keep, and go through the same loads.
-        site, recipe = option.site, option.recipe
+        option = self._options[index]
+        site, recipe, _ = option
         at = (id(recipe), tuple([site.loads[use.engine] for use in recipe.engines]))
         known = self._known.get(at)
         if known is None:
             known = self._known[at] = _step_and_load(option, self._ledger)
-        return _on_host(option, *known)
+        return _on_host(option, index, *known)

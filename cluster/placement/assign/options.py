@@ -1,7 +1,8 @@
 """Which devices could serve a demand, and why others could not: looked up once per kind of device."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from heapq import merge
 from typing import NamedTuple
 
 from ...probes.report.device_report import DeviceKind
@@ -22,21 +23,95 @@ class PlacementOption(NamedTuple):
     rank: int
 
 
+class Row(NamedTuple):
+    """A site, its kind of device, why it takes no work at all ("" where it does), and the rank of its options."""
+
+    site: Site
+    kind: int
+    refusal: str
+    rank: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """What options are looked for among: each site's row, and the sites that take work by kind and rank."""
+
+    rows: Sequence[Row]
+    open_sites: Mapping[tuple[int, int], Sequence[Site]]
+
+    @classmethod
+    def of(cls, rows: Sequence[Row]) -> "Fleet":
+        """Group rows, which are in the inventory's order."""
+        open_sites: dict[tuple[int, int], list[Site]] = {}
+        for site, kind, refusal, rank in rows:
+            if not refusal:
+                open_sites.setdefault((kind, rank), []).append(site)
+        return cls(rows, open_sites)
+
+
 @dataclass(slots=True)
 class Options:
-    """Every route that is open to a demand with its encoder kinds, and why other devices have none, by reason.
+    """Every route that is open to a demand with its encoder kinds, and why other devices have none.
 
-    ``found`` only grows, so an option keeps its index. Those of a host that was opened again come last, and
-    ``reopened`` says which they are, by host; its earlier ones are of no use any more.
+    Most demands take one of several encoder kinds, so what only the taken one needs is made when it is asked for.
     """
 
-    found: list[PlacementOption]
-    refused: Mapping[str, tuple[str, ...]]
+    fleet: Fleet
     recipes: dict[int, Recipes]
     """By kind of device."""
     reopened: dict[int, range] = field(default_factory=dict)
     seen: int = 0
     """How many of the ledger's openings ``reopened`` tells of."""
+    _found: list[PlacementOption] | None = None
+
+    @property
+    def found(self) -> list[PlacementOption]:
+        """All of them, in the inventory's order.
+
+        It only grows, so an option keeps its index. Those of a host that was opened again come last, and ``reopened``
+        says which they are, by host; its earlier ones are of no use any more.
+        """
+        if self._found is None:
+            self._found = []
+            self.add(self.fleet.rows)
+        return self._found
+
+    def add(self, rows: Iterable[Row]) -> None:
+        """Add the options of some sites, whose kinds have recipes."""
+        recipes, found = self.recipes, self.found
+        for site, kind, refusal, rank in rows:
+            if refusal or isinstance(open_here := recipes[kind], str):
+                continue
+            found += [PlacementOption(site, recipe, rank) for recipe in open_here]
+
+    @property
+    def open_recipes(self) -> list[Recipe]:
+        """Those of each kind of device."""
+        return [recipe for recipes in self.recipes.values() if not isinstance(recipes, str) for recipe in recipes]
+
+    def by_speed(self) -> Iterator[PlacementOption]:
+        """Yield those with which it began: fastest first in the inventory's order; on nodes of last resort last."""
+        alike: dict[tuple[int, float], list[tuple[Recipe, Sequence[Site]]]] = {}
+        for (kind, rank), sites in self.fleet.open_sites.items():
+            recipes = self.recipes[kind]
+            for recipe in () if isinstance(recipes, str) else recipes:
+                alike.setdefault((rank, -recipe.fps), []).append((recipe, sites))
+        for rank, slowness in sorted(alike):
+            members = [_at_each(sites, recipe, rank) for recipe, sites in alike[rank, slowness]]
+            yield from merge(*members, key=lambda option: option.site.order)
+
+    def refused(self) -> dict[str, tuple[str, ...]]:
+        """Return why devices had none when it began, by reason."""
+        refused: dict[str, list[str]] = {}
+        for site, kind, refusal, _ in self.fleet.rows:
+            reason = refusal or self.recipes[kind]
+            if isinstance(reason, str):
+                refused.setdefault(reason, []).append(site.device.device)
+        return {reason: tuple(devices) for reason, devices in refused.items()}
+
+
+def _at_each(sites: Iterable[Site], recipe: Recipe, rank: int) -> Iterator[PlacementOption]:
+    return (PlacementOption(site, recipe, rank) for site in sites)
 
 
 class Catalogue:
@@ -50,7 +125,8 @@ class Catalogue:
         self._kinds: dict[object, int] = {}
         # Their trials stay in memory, so that no later ones have the same identity.
         self._examples: list[Site] = []
-        self._kind_of_site = list(map(self._kind_of, ledger.sites))
+        self._fleet = Fleet.of(list(map(self._row, ledger.sites)))
+        self._fleet_seen = len(ledger.reopened)
         found = {nvenc_kind(site.device) for site in self._examples if site.device.engines.get(Engine.NVENC, 0) > 0}
         self._nvenc_kinds = sorted(found, key=lambda kind: (kind.architecture, kind.driver_branch))
 
@@ -96,20 +172,23 @@ class Catalogue:
         )
 
     def _look_up(self, demand: Demand, kinds: Kinds) -> Options:
-        refused: dict[str, list[str]] = {}
-        options = Options([], {}, {}, seen=len(self._ledger.reopened))
-        if self._ledger.reopened:
-            self._kind_of_site = list(map(self._kind_of, self._ledger.sites))
-        self._add(options, zip(self._ledger.sites, self._kind_of_site, strict=True), demand, kinds, refused)
-        options.refused = {reason: tuple(devices) for reason, devices in refused.items()}
+        if self._fleet_seen < len(self._ledger.reopened):
+            self._fleet = Fleet.of(list(map(self._row, self._ledger.sites)))
+            self._fleet_seen = len(self._ledger.reopened)
+        options = Options(self._fleet, {}, seen=self._fleet_seen)
+        for (kind, _), sites in self._fleet.open_sites.items():
+            self._learn(options, demand, kinds, kind, sites[0])
         return options
 
     def _look_again(self, options: Options, demand: Demand, kinds: Kinds) -> None:
         """Add the options of hosts that were opened again; what is said of other devices stays as it was."""
         for index in dict.fromkeys(self._ledger.reopened[options.seen :]):
             first = len(options.found)
-            sites = self._ledger.sites_at(index)
-            self._add(options, ((site, self._kind_of(site)) for site in sites), demand, kinds, {})
+            rows = list(map(self._row, self._ledger.sites_at(index)))
+            for site, kind, refusal, _ in rows:
+                if not refusal:
+                    self._learn(options, demand, kinds, kind, site)
+            options.add(rows)
             options.reopened[index] = range(first, len(options.found))
         options.seen = len(self._ledger.reopened)
 
@@ -119,31 +198,16 @@ class Catalogue:
             self._examples.append(site)
         return number
 
-    def _add(
-        self,
-        options: Options,
-        sites: Iterable[tuple[Site, int]],
-        demand: Demand,
-        kinds: Kinds,
-        refused: dict[str, list[str]],
-    ) -> None:
-        """Add the options that a demand has at ``sites``, which come with their kinds."""
-        known, found = options.recipes, options.found
-        node_of: Node | None = None
-        refusal = ""
-        for site, kind in sites:
-            if site.host.node is not node_of:
-                node_of = site.host.node
-                refusal = node_refusal(node_of, self._policy)
-            reason = refusal or _state_refusal("it", site.device.state, site.device.state_reason)
-            if not reason and kind not in known:
-                known[kind] = self._recipes_of(demand, kinds, site)
-            recipes = reason or known[kind]
-            if isinstance(recipes, str):
-                refused.setdefault(recipes, []).append(site.device.device)
-                continue
-            rank = int(node_of.preemptible and self._policy.preemptible is not PreemptibleUse.FREELY)
-            found += [PlacementOption(site, recipe, rank) for recipe in recipes]
+    def _row(self, site: Site) -> Row:
+        node, device = site.host.node, site.device
+        refusal = node_refusal(node, self._policy) or _state_refusal("it", device.state, device.state_reason)
+        rank = int(node.preemptible and self._policy.preemptible is not PreemptibleUse.FREELY)
+        return Row(site, self._kind_of(site), refusal, rank)
+
+    def _learn(self, options: Options, demand: Demand, kinds: Kinds, kind: int, site: Site) -> None:
+        """Work out the recipes of a kind of device, of which ``site`` is one."""
+        if kind not in options.recipes:
+            options.recipes[kind] = self._recipes_of(demand, kinds, site)
 
     def _recipes_of(self, demand: Demand, kinds: Kinds, site: Site) -> Recipes:
         host = site.host

@@ -103,7 +103,7 @@ class RecipeRequest:
         if not usable:
             return decoding or "nothing is known of how fast its engines are"
         is_hybrid = usable[0].route is Route.HYBRID and not self.demand.needs_gpu
-        if is_hybrid and (refusal := self._hybrid_refusal(usable[0].fps, self._recipe(Engine.CPU).fps)):
+        if is_hybrid and (refusal := self._hybrid_refusal(usable[0].fps, 1 / self._software_s())):
             return refusal
         return tuple(sorted(usable, key=lambda recipe: -recipe.fps))
 
@@ -206,6 +206,11 @@ class RecipeRequest:
             device_bytes=self._device_bytes(decodes + encodes),
             host_bytes=self._host_bytes(decode, in_software) if core_s else self.rates.hardware.host.session_mib * MIB,
         )
+
+    def _software_s(self) -> float:
+        """Return what a core takes for a frame that it decodes and encodes."""
+        stages = [encode_stage(*track) for track in zip(self.demand.renditions, self.kinds, strict=True)]
+        return sum(self._core_s(stage) for stage in (decode_stage(self.demand, Engine.CPU), *stages))
 
     def _core_s(self, stage: Stage, *, beside_gpu: bool = False) -> float:
         if beside_gpu:
