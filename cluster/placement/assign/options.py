@@ -177,7 +177,7 @@ class Catalogue:
             self._fleet_seen = len(self._ledger.reopened)
         options = Options(self._fleet, {}, seen=self._fleet_seen)
         for (kind, _), sites in self._fleet.open_sites.items():
-            self._learn(options, demand, kinds, kind, sites[0])
+            self._add_recipes(options, demand, kinds, kind, sites[0])
         return options
 
     def _look_again(self, options: Options, demand: Demand, kinds: Kinds) -> None:
@@ -187,7 +187,7 @@ class Catalogue:
             rows = list(map(self._row, self._ledger.sites_at(index)))
             for site, kind, refusal, _ in rows:
                 if not refusal:
-                    self._learn(options, demand, kinds, kind, site)
+                    self._add_recipes(options, demand, kinds, kind, site)
             options.add(rows)
             options.reopened[index] = range(first, len(options.found))
         options.seen = len(self._ledger.reopened)
@@ -204,7 +204,7 @@ class Catalogue:
         rank = int(node.preemptible and self._policy.preemptible is not PreemptibleUse.FREELY)
         return Row(site, self._kind_of(site), refusal, rank)
 
-    def _learn(self, options: Options, demand: Demand, kinds: Kinds, kind: int, site: Site) -> None:
+    def _add_recipes(self, options: Options, demand: Demand, kinds: Kinds, kind: int, site: Site) -> None:
         """Work out the recipes of a kind of device, of which ``site`` is one."""
         if kind not in options.recipes:
             options.recipes[kind] = self._recipes_of(demand, kinds, site)
