@@ -139,7 +139,7 @@ class _Refusals:
             return
         if not claim.sessions:
             yield Refusal(job, ALL_TAKEN)
-        for reason, devices in self._catalogue.options(claim.demand, claim.kinds).refused().items():
+        for reason, devices in self._catalogue.options(claim.demand, claim.kinds).refused.items():
             yield Refusal(job, reason, devices)
         if self._in_full:
             yield from self._unused(claim)
@@ -179,7 +179,7 @@ class _Refusals:
         reason_of: dict[str, str] = {}
         for kinds in choices:
             options = self._catalogue.options(claim.demand, kinds)
-            for reason, devices in options.refused().items():
+            for reason, devices in options.refused.items():
                 for device in devices:
                     reason_of.setdefault(device, reason)
             for option in options.found:

@@ -63,6 +63,7 @@ class Options:
     seen: int = 0
     """How many of the ledger's openings ``reopened`` tells of."""
     _found: list[PlacementOption] | None = None
+    _refused: dict[str, tuple[str, ...]] | None = None
 
     @property
     def found(self) -> list[PlacementOption]:
@@ -100,8 +101,14 @@ class Options:
             members = [_at_each(sites, recipe, rank) for recipe, sites in alike[rank, slowness]]
             yield from merge(*members, key=lambda option: option.site.order)
 
+    @property
     def refused(self) -> dict[str, tuple[str, ...]]:
-        """Return why devices had none when it began, by reason."""
+        """Why devices had none when it began, by reason."""
+        if self._refused is None:
+            self._refused = self._refusals()
+        return self._refused
+
+    def _refusals(self) -> dict[str, tuple[str, ...]]:
         refused: dict[str, list[str]] = {}
         for site, kind, refusal, _ in self.fleet.rows:
             reason = refusal or self.recipes[kind]
