@@ -25,6 +25,8 @@ SHORT_S = Fraction(4)
 """No default segment is planned shorter than this."""
 SHARES = 4
 """A short source is planned for this many segments, so that several workers have something to do."""
+TAIL_SHARE, TAIL_MOST_S = Fraction(1, 3), Fraction(120)
+"""How much of a source's end is cut into segments of half the usual length, so that the last workers end together."""
 
 
 class CutReason(StrEnum):
@@ -50,23 +52,46 @@ def usual_segment_s(duration_s: Fraction) -> Fraction:
     return min(LONG_S, max(SHORT_S, duration_s / SHARES))
 
 
+@dataclass(frozen=True, slots=True)
+class _Aim:
+    """How long segments that begin at ``begins`` or later should be, and at least are, in ticks."""
+
+    begins: int
+    segment: int
+    shortest: int
+
+    @property
+    def reach(self) -> int:
+        """How much later than the last one a cut may be."""
+        return self.segment + self.segment // 2
+
+
 def choose_cuts(
     index: TrackIndex, segment_s: Fraction | None = None, start: int | None = None, end: int | None = None
 ) -> tuple[Cut, ...]:
     """Choose the cuts of a track, or of its part [start, end) in ticks, in order of time.
 
-    ``segment_s`` is the length to aim for; None is the usual one. A source with no usable access point gives no cuts:
-    it is one segment.
+    ``segment_s`` is the length to aim for; None is the usual one, and half of it near the end. A source with no usable
+    access point gives no cuts: it is one segment.
     """
     first = index.first_ticks if start is None else start
     last = index.end_ticks if end is None else end
-    shortest_s = SHORT_S if segment_s is None else Fraction(0)
-    segment_s = usual_segment_s((last - first) * index.time_base) if segment_s is None else segment_s
+    if segment_s is None:
+        duration_s = (last - first) * index.time_base
+        usual_s, tail_s = usual_segment_s(duration_s), min(duration_s * TAIL_SHARE, TAIL_MOST_S)
+        whole = _aim(index, first, usual_s, SHORT_S)
+        tail = _aim(index, last - round(tail_s / index.time_base), max(usual_s / 2, SHORT_S), SHORT_S)
+    else:
+        whole = tail = _aim(index, first, segment_s, Fraction(0))
+    candidates = _candidates(index, first + whole.shortest, last - tail.shortest)
+    return tuple(_walk(candidates, first, last, whole, tail))
+
+
+def _aim(index: TrackIndex, begins: int, segment_s: Fraction, shortest_s: Fraction) -> _Aim:
     # Half of a segment must be a tick at least, or cutting would never get past its first cut.
     segment_s = max(segment_s, 2 * index.time_base)
-    segment_ticks, shortest = (round(s / index.time_base) for s in (segment_s, max(segment_s / 2, shortest_s)))
-    candidates = _candidates(index, first + shortest, last - shortest)
-    return tuple(_walk(candidates, first, last, segment_ticks, shortest))
+    segment, shortest = (round(s / index.time_base) for s in (segment_s, max(segment_s / 2, shortest_s)))
+    return _Aim(begins, segment, shortest)
 
 
 def _candidates(index: TrackIndex, earliest: int, latest: int) -> list[Cut]:
@@ -101,16 +126,17 @@ def _on_grid(index: TrackIndex, entries: Sequence[AccessPoint]) -> list[bool]:
     return [gap == regular for gap in gaps]
 
 
-def _walk(candidates: Sequence[Cut], first: int, last: int, segment_ticks: int, shortest: int) -> list[Cut]:
+def _walk(candidates: Sequence[Cut], first: int, last: int, whole: _Aim, tail: _Aim) -> list[Cut]:
     """Go from cut to cut, to the best candidate within reach, else the next there is, until the rest is one segment."""
     times = [candidate.ticks for candidate in candidates]
-    reach = segment_ticks + segment_ticks // 2
     cuts: list[Cut] = []
-    previous = first
-    while last - previous > reach and (low := bisect_left(times, previous + shortest)) < len(candidates):
-        window = candidates[low : bisect_right(times, previous + reach)]
+    previous, aim = first, whole
+    while last - previous > aim.reach and (low := bisect_left(times, previous + aim.shortest)) < len(candidates):
+        window = candidates[low : bisect_right(times, previous + aim.reach)]
         scenes = [candidate for candidate in window if candidate.reason is CutReason.SCENE]
         near = scenes or window or [replace(candidates[low], reason=CutReason.ONLY)]
-        cuts.append(min(near, key=lambda candidate: abs(candidate.ticks - previous - segment_ticks)))
+        wanted = previous + aim.segment
+        cuts.append(min(near, key=lambda candidate: abs(candidate.ticks - wanted)))
         previous = cuts[-1].ticks
+        aim = tail if previous >= tail.begins else whole
     return cuts

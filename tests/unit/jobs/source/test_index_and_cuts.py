@@ -52,8 +52,15 @@ def cuts_s(index: TrackIndex, asked: int | None = None) -> list[float]:
 
 
 def test_long_sources_get_segments_of_about_ten_seconds() -> None:
-    """With a keyframe every second, cuts fall every 10 s."""
-    assert cuts_s(constant(60, list(range(60)))) == [10, 20, 30, 40, 50]
+    """With a keyframe every second, cuts fall every 10 s, and in the last third every 5 s."""
+    assert cuts_s(constant(60, list(range(60)))) == [10, 20, 30, 40, 45, 50, 55]
+
+
+def test_no_more_than_two_minutes_get_short_segments() -> None:
+    """However long the source is, what its end costs in bytes stays the same."""
+    cuts = cuts_s(constant(600, list(range(600))))
+    assert cuts == [*range(10, 480, 10), *range(480, 600, 5)]
+    assert cuts_s(constant(60, list(range(60))), 10) == [10, 20, 30, 40, 50]
 
 
 def test_short_sources_are_shared_but_not_below_four_seconds() -> None:
@@ -159,6 +166,8 @@ def test_cuts_partition_the_track(gops_frames: list[int], segment_s: int, fps: i
         assert all((b - a) * TICK >= Fraction(segment_s, 2) for a, b in pairwise(times))
     assert all(cut.entry.packet in keys for cut in cuts)
     assert choose_cuts(index, Fraction(segment_s)) == cuts
+    usual = [index.first_ticks, *(cut.ticks for cut in choose_cuts(index)), index.end_ticks]
+    assert len(usual) == 2 or all((b - a) * TICK >= 4 for a, b in pairwise(usual))
 
 
 @given(st.integers(2, 200), st.integers(1, 199), st.integers(0, 4))
