@@ -79,7 +79,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("file", type=Path, help="an H.264 or HEVC film")
-    add("--threads", type=int, nargs="+", default=[1, 18], metavar="N", help="sessions a GPU (1 18)")
+    add("--threads", type=int, nargs="+", default=[18], metavar="N", help="sessions a GPU (18)")
     add("--gpus", type=int, nargs="+", default=[1], metavar="N", help="how many GPUs, one number after the other (1)")
     ways = {way.value: way.value for way in WAYS}
     usual = [way.value for way in DEFAULT_WAYS]

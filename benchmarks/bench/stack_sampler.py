@@ -20,7 +20,7 @@ INTERVAL_S = 0.005
 LINES_KEPT = 12
 OTHER = "other"
 STAGES = {
-    "media/opening": "open",
+    "media/opening": "demux",
     "media/timeline": "times",
     "decode/decoding": "demux",
     "decode/nvdec_support": "bitstream",

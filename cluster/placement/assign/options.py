@@ -33,14 +33,14 @@ class Row(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Fleet:
+class Candidates:
     """What options are looked for among: each site's row, and the sites that take work by kind and rank."""
 
     rows: Sequence[Row]
     open_sites: Mapping[tuple[int, int], Sequence[Site]]
 
     @classmethod
-    def of(cls, rows: Sequence[Row]) -> "Fleet":
+    def of(cls, rows: Sequence[Row]) -> "Candidates":
         """Group rows, which are in the inventory's order."""
         open_sites: dict[tuple[int, int], list[Site]] = {}
         for site, kind, refusal, rank in rows:
@@ -56,7 +56,7 @@ class Options:
     Most demands take one of several encoder kinds, so what only the taken one needs is made when it is asked for.
     """
 
-    fleet: Fleet
+    candidates: Candidates
     recipes: dict[int, Recipes]
     """By kind of device."""
     reopened: dict[int, range] = field(default_factory=dict)
@@ -74,7 +74,7 @@ class Options:
         """
         if self._found is None:
             self._found = []
-            self.add(self.fleet.rows)
+            self.add(self.candidates.rows)
         return self._found
 
     def add(self, rows: Iterable[Row]) -> None:
@@ -93,7 +93,7 @@ class Options:
     def by_speed(self) -> Iterator[PlacementOption]:
         """Yield those with which it began: fastest first in the inventory's order; on nodes of last resort last."""
         alike: dict[tuple[int, float], list[tuple[Recipe, Sequence[Site]]]] = {}
-        for (kind, rank), sites in self.fleet.open_sites.items():
+        for (kind, rank), sites in self.candidates.open_sites.items():
             recipes = self.recipes[kind]
             for recipe in () if isinstance(recipes, str) else recipes:
                 alike.setdefault((rank, -recipe.fps), []).append((recipe, sites))
@@ -110,7 +110,7 @@ class Options:
 
     def _refusals(self) -> dict[str, tuple[str, ...]]:
         refused: dict[str, list[str]] = {}
-        for site, kind, refusal, _ in self.fleet.rows:
+        for site, kind, refusal, _ in self.candidates.rows:
             reason = refusal or self.recipes[kind]
             if isinstance(reason, str):
                 refused.setdefault(reason, []).append(site.device.device)
@@ -132,8 +132,8 @@ class Catalogue:
         self._kinds: dict[object, int] = {}
         # Their trials stay in memory, so that no later ones have the same identity.
         self._examples: list[Site] = []
-        self._fleet = Fleet.of(list(map(self._row, ledger.sites)))
-        self._fleet_seen = len(ledger.reopened)
+        self._candidates = Candidates.of(list(map(self._row, ledger.sites)))
+        self._candidates_seen = len(ledger.reopened)
         found = {nvenc_kind(site.device) for site in self._examples if site.device.engines.get(Engine.NVENC, 0) > 0}
         self._nvenc_kinds = sorted(found, key=lambda kind: (kind.architecture, kind.driver_branch))
 
@@ -179,11 +179,11 @@ class Catalogue:
         )
 
     def _look_up(self, demand: Demand, kinds: Kinds) -> Options:
-        if self._fleet_seen < len(self._ledger.reopened):
-            self._fleet = Fleet.of(list(map(self._row, self._ledger.sites)))
-            self._fleet_seen = len(self._ledger.reopened)
-        options = Options(self._fleet, {}, seen=self._fleet_seen)
-        for (kind, _), sites in self._fleet.open_sites.items():
+        if self._candidates_seen < len(self._ledger.reopened):
+            self._candidates = Candidates.of(list(map(self._row, self._ledger.sites)))
+            self._candidates_seen = len(self._ledger.reopened)
+        options = Options(self._candidates, {}, seen=self._candidates_seen)
+        for (kind, _), sites in self._candidates.open_sites.items():
             self._add_recipes(options, demand, kinds, kind, sites[0])
         return options
 
