@@ -39,8 +39,9 @@ DEFAULT_WAYS = (ChildWay.RAW, ChildWay.RAW_SEGMENTS, *FleetWay)
 RUN_S = 2.0
 """How long a run is to take, where the command line does not say how often it decodes the film."""
 FILMS_MOST = 4
-WARM_ROUNDS = 2
-"""A worker's second process starts in the first, and makes its sessions in the second."""
+WARM_S = 15.0
+"""How long the worker's first way is warmed up at least: its second process starts meanwhile."""
+WARM_ROUNDS_MOST = 8
 
 
 @dataclass(slots=True)
@@ -154,7 +155,7 @@ async def _on_gpus(
             children.close()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _On:
     """The runs on one set of GPUs."""
 
@@ -164,6 +165,7 @@ class _On:
     children: DecodeChildren | None
     fleet: DecodeFleet | None
     keep: Callable[[], None]
+    _warm_s: float = 0.0
 
     async def measure(self, ways: Sequence[Way]) -> None:
         for threads in self.options.threads:
@@ -183,19 +185,20 @@ class _On:
                 await self._profile([way for way in ways if isinstance(way, FleetWay)])
 
     async def _rows(self, ways: Sequence[Way], threads: int) -> None:
-        """Run each way in turn (A B C A B C), after rounds that are not counted: they make processes and sessions."""
+        """Run each way in turn, there and back (A B C C B A), once all are warm.
+
+        So raw's rows, which load the GPU as another program does, come together: after them the worker's slots return
+        only with the second poll, and its next run waits for that.
+        """
         fps: dict[Way, list[float]] = {way: [] for way in ways}
         busy: dict[Way, list[int]] = {way: [0] * len(self.devices) for way in ways}
-        films = dict.fromkeys(ways, 1)
-        for repeat in range(-WARM_ROUNDS, self.options.repeats):
-            for way in ways:
+        films = {way: await self._warmed(way, threads) for way in ways}
+        for repeat in range(self.options.repeats):
+            for way in ways if repeat % 2 == 0 else reversed(ways):
                 with NvdecUse(len(self.devices)) as use:
                     pictures, wall_s = await self._once(way, threads, films[way])
-                if repeat == -1:
-                    films[way] = self.options.films or min(FILMS_MOST, max(1, round(RUN_S / wall_s)))
-                if repeat >= 0:
-                    fps[way].append(pictures / wall_s)
-                    busy[way] = [max(pair) for pair in zip(busy[way], use.percent, strict=True)]
+                fps[way].append(pictures / wall_s)
+                busy[way] = [max(pair) for pair in zip(busy[way], use.percent, strict=True)]
         for way in ways:
             figures = spread(fps[way])
             self._say(f"{way.value}, {len(self.devices)} GPUs, {threads} sessions each: {figures['median']:.0f} fps")
@@ -210,6 +213,20 @@ class _On:
                     "nvdec_percent": busy[way],
                 }
             )
+
+    async def _warmed(self, way: Way, threads: int) -> int:
+        """Run a way until it makes no more processes and sessions; return how often a run is to decode the film."""
+        wall_s, made = 0.0, -1
+        for _ in range(WARM_ROUNDS_MOST):
+            _, wall_s = await self._once(way, threads, 1)
+            before, made = made, self._sessions_made()
+            self._warm_s += wall_s if isinstance(way, FleetWay) else 0.0
+            if before == made and (self._warm_s >= WARM_S or isinstance(way, ChildWay)):
+                break
+        return self.options.films or min(FILMS_MOST, max(1, round(RUN_S / wall_s)))
+
+    def _sessions_made(self) -> int:
+        return sum(counts.made for counts in self.fleet.sessions.values()) if self.fleet is not None else 0
 
     async def _once(self, way: Way, threads: int, films: int) -> tuple[int, float]:
         if isinstance(way, ChildWay):

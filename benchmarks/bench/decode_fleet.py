@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Self
@@ -121,25 +122,29 @@ class DecodeFleet:
         if reason:
             raise CommandFailed(reason)
         self._pool.set_demand(demand)
-        try:
+        await self._reach(sessions, patience_s)
+        if not self.slots:
+            message = f"no worker came within {patience_s:g} s: {self._pool.waits_for(self._job)}"
+            raise CommandFailed(message)
+        self.granted = self.slots
+
+    async def _reach(self, sessions: int, patience_s: float = SETTLE_S) -> None:
+        """Wait for so many sessions; fewer were given back because another program used the GPU, or never granted."""
+        with suppress(TimeoutError):
             async with asyncio.timeout(patience_s):
                 await self._pool.more_slots(self._job, sessions - 1)
-        except TimeoutError:
-            if not self._pool.slots_for(self._job):
-                message = f"no worker came within {patience_s:g} s: {self._pool.waits_for(self._job)}"
-                raise CommandFailed(message) from None
-        self.granted = self._pool.slots_for(self._job)
 
     def pieces(self, way: FleetWay, sessions: int, films: int) -> int:
         """Return how many pieces of work a pass has."""
         return len(self._film.segments) * films * sessions if way is FleetWay.SEGMENTS else sessions
 
     async def run(self, way: FleetWay, sessions: int, films: int, *, with_profile: bool = False) -> Pass:
-        """Decode ``films`` films for each session."""
+        """Decode ``films`` films for each session, once all that were granted may be used."""
         works = [
             self._work(way, number, films, with_profile=with_profile)
             for number in range(self.pieces(way, sessions, films))
         ]
+        await self._reach(self.granted)
         began_s = time.perf_counter()
         decoded = tuple(await asyncio.gather(*(self._pool.submit(work) for work in works)))
         wall_s = time.perf_counter() - began_s
