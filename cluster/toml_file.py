@@ -4,6 +4,7 @@ import re
 import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -29,7 +30,7 @@ class TomlFile:
 
 
 def read_toml(
-    kind: str, path: str | Path, *, missing: str, wrong: str, parse_float: Callable[[str], Any] = float
+    kind: str, path: str | PathLike[str], *, missing: str, wrong: str, parse_float: Callable[[str], Any] = float
 ) -> TomlFile:
     """Return the content of a TOML file.
 

@@ -92,7 +92,9 @@ class CodecfleetError(Exception):
         """The worker on which it happened, as its pool names it; "" where none is to be named."""
 
     def __str__(self) -> str:
-        return f"{self.message}. {self.next_step}" if self.next_step else self.message
+        if not self.next_step:
+            return self.message
+        return f"{self.message}{'' if self.message.endswith(('.', '?', '!')) else '.'} {self.next_step}"
 
 
 class UsageError(CodecfleetError):

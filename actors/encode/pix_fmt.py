@@ -44,9 +44,11 @@ def choose_pix_fmt(
         return _losses(source, _shape(name))
 
     chosen = min(fitting, key=losses)
-    reason = _reason(profile, wanted, chosen, odd=chosen != min(profile.pix_fmts, key=losses))
+    odd = chosen != min(profile.pix_fmts, key=losses)
+    reason = _reason(profile, wanted, chosen, odd=odd)
     if asked and reason is not None:
-        raise Unsupported(reason, f"Ask for {chosen}, or change the size with --scale.")
+        other = "change the size with --scale" if odd else "use another --codec"
+        raise Unsupported(reason, f"Ask for {chosen}, or {other}.")
     return chosen, reason
 
 

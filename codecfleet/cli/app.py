@@ -138,17 +138,34 @@ def parse(arguments: Sequence[str]) -> Request | int:
     try:
         request = program([first])(list(arguments), prog_name="codecfleet", standalone_mode=False)
     except typer.TyperException as error:
-        raise _usage_error(error) from None
+        raise _usage_error(error, arguments) from None
     except SystemExit:
         raise ReaderGone from None  # how typer ends when stdout is closed
     return cast("Request | int", request or 0)
 
 
-def _usage_error(error: "typer.TyperException") -> UsageError:
+def _usage_error(error: "typer.TyperException", arguments: Sequence[str]) -> UsageError:
     message = " ".join(error.format_message().split()).rstrip(".")
-    context = getattr(error, "ctx", None)
-    command = context.command_path if context is not None else "codecfleet"
-    return UsageError(f"{message[:1].lower()}{message[1:]}", f"See {command} --help.")
+    context: typer.Context | None = getattr(error, "ctx", None)
+    step = f"See {'codecfleet' if context is None else context.command_path} --help."
+    if context is not None and message.startswith("No such option"):
+        return _unknown_option(error, context, arguments) or UsageError(message.lower(), step)
+    return UsageError(f"{message[:1].lower()}{message[1:]}", step)
+
+
+def _unknown_option(
+    error: "typer.TyperException", context: "typer.Context", arguments: Sequence[str]
+) -> UsageError | None:
+    """Return what to write instead of an unknown option; None where that is not known."""
+    from ..jobs.request.spellings import ours_for
+
+    # typer takes -c:v for -c, and -crf for -c -r -f.
+    theirs, ours = ours_for(arguments, {flag for parameter in context.command.params for flag in parameter.opts})
+    if theirs:
+        return UsageError(f"no such option: {theirs}", f"Write {ours} instead; docs/ffmpeg.md lists FFmpeg's options.")
+    near: Sequence[str] = getattr(error, "possibilities", None) or ()
+    named = f"no such option: {getattr(error, 'option_name', '')}"
+    return UsageError(named, f"Did you mean {' or '.join(sorted(near))}?") if near else None
 
 
 def run(arguments: Sequence[str], services: Services | None = None) -> int:

@@ -132,7 +132,12 @@ def _annotated(option: Option, *, required: bool) -> Any:  # noqa: ANN401 - an a
     if option.kind is FLAG:
         return Annotated[bool, flag(option.flag, option.text, option.panel)]
     shown = typer.Option(
-        option.flag, metavar=option.metavar, help=option.text, rich_help_panel=option.panel, show_default=False
+        option.flag,
+        *option.aliases,
+        metavar=option.metavar,
+        help=option.text,
+        rich_help_panel=option.panel,
+        show_default=False,
     )
     if option.is_repeatable:
         return Annotated[list[str] | None, shown]

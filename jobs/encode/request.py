@@ -60,13 +60,13 @@ class EncodeOptions(TypedDict, total=False):
     """The options of ``encode`` that go into an ``EncodeRequest`` as they are."""
 
     quality: int | None
-    bitrate_bps: int | None
-    preset: int
+    bitrate_bps: int | str | None
+    preset: int | str
     encoder: EncoderChoice
     encoder_options: tuple[tuple[str, str], ...]
     time_base: Fraction | None
     input_pix_fmt: str | None
-    size: tuple[int, int] | None
+    size: tuple[int, int] | str | None
     pix_fmt: str | None
     matrix: Matrix
     sample_aspect_ratio: Fraction | None

@@ -22,11 +22,11 @@ class FrameOptions(TypedDict, total=False):
 
     place: Place
     decoder: Decoder
-    start_s: Fraction | None
-    end_s: Fraction | None
+    start_s: Fraction | int | str | None
+    end_s: Fraction | int | str | None
     video_track: int
     every: int
-    size: tuple[int, int] | None
+    size: tuple[int, int] | str | None
     pix_fmt: str | None
     threads: int | None
     memory_bytes: int | None

@@ -29,6 +29,7 @@ from ..request.spec import TranscodeSpec
 from ..source.index import TrackIndex
 from ..source.source import read_source
 from ..source.tracks import SourceDescription
+from .advice import advice
 from .header_trial import settle_header, settle_orientation, states_shape
 from .losses import picture_losses
 from .picture import picture_choices, settle_picture
@@ -262,7 +263,7 @@ def plan_transcode(spec: TranscodeSpec) -> Plan:
         encoder=encoder,
         nvenc=nvenc,
         segments=segments,
-        warnings=(*changes, *losses, *_clock_warnings(index, spec)),
+        warnings=(*changes, *losses, *_clock_warnings(index, spec), *advice(source_format, picture, codec, spec)),
         choices=(*picture_choices(source_format, spec, picture), *carry.choices),
     )
 

@@ -17,8 +17,10 @@ from typing import Any, Final, Literal, TypeVar, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
+from ...actors.encode.settings import Codec
 from ...cluster.toml_file import first_problem
 from ...errors import UsageError
+from .spellings import parse_codec, parse_preset
 from .values import (
     parse_choice,
     parse_count,
@@ -96,12 +98,34 @@ NUMBERS: Final = Kind("M[,M,M]", "text", partial(_words, "text", parse_numbers))
 COUNTS: Final = Kind("N", "list of numbers", _counts)
 PAIRS: Final = Kind("K=V", "table of texts or whole numbers", _pairs)
 FLAG: Final = Kind("", "`true`, `false`", _flag)
+CODEC: Final = Kind(
+    "|".join(Codec), ", ".join(f'`"{each}"`' for each in Codec), partial(_words, "one of its values", parse_codec)
+)
+PRESET: Final = Kind(
+    "1..7", "1 to 7, or x264's name of it", partial(_words, "a whole number or a preset's name", parse_preset)
+)
+TIME: Final = Kind("TIME", "time", partial(_words, "a time", parse_time))
 _KINDS: Final[Mapping[object, Kind]] = {
     bool: FLAG,
     str: NAME,
-    Fraction: Kind("TIME", "time", partial(_words, "a time", parse_time)),
+    Fraction: TIME,
     tuple[tuple[str, str], ...]: PAIRS,
 }
+
+
+def as_written(kind: Kind, value: object) -> object:
+    """Return the value of a field that a program gives as text, written as on the command line; others as they are.
+
+    Raises:
+        ValueError: the text makes no sense.
+    """
+    if not isinstance(value, str):
+        return value
+    try:
+        found: object = kind.read("", value)
+    except UsageError as error:
+        raise ValueError(f"{error.message.lstrip()}. {error.next_step.rstrip('.')}") from None
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +145,7 @@ class Option:
     metavar: str = ""
     kind: Kind = NAME
     help: str = ""
+    aliases: tuple[str, ...] = ()
 
     @property
     def is_argument(self) -> bool:
@@ -135,8 +160,9 @@ class Option:
     @property
     def text(self) -> str:
         """Its help text on the command line."""
-        repeatable = " Repeatable." * self.is_repeatable
-        return f"{self.help}{repeatable} Default: {self.default}." if self.default else f"{self.help}{repeatable}"
+        also = f" Also {', '.join(self.aliases)}." * bool(self.aliases)
+        text = f"{self.help}{also}{' Repeatable.' * self.is_repeatable}"
+        return f"{text} Default: {self.default}." if self.default else text
 
 
 def _kind_of(field: FieldInfo) -> Kind:

@@ -1,12 +1,15 @@
 """The parts that specs are made of: each option with its type, bounds and help, shared by every job that has it."""
 
+import os
 from fractions import Fraction
-from typing import Annotated, Final, Literal, Self
+from functools import partial
+from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from ...actors.encode.settings import Codec
-from .options import COUNTS, RATE, SIZE, Option
+from .options import CODEC, COUNTS, PRESET, RATE, SIZE, TIME, Option, as_written, options_of
+from .spellings import name_for
 from .values import SIDE_MAX
 
 VIDEO: Final = "Video"
@@ -21,14 +24,45 @@ class Part(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _check_names(cls, given: Any) -> Any:  # noqa: ANN401 - whatever a program gives
+        unknown = [name for name in given if name not in cls.model_fields] if isinstance(given, dict) else []
+        if unknown:
+            flags = {option.flag.removeprefix("--").replace("-", "_"): each for each, option in options_of(cls).items()}
+            ours = name_for(str(unknown[0]), cls.model_fields, flags)
+            raise ValueError(f"there is no option {unknown[0]}" + (f": did you mean {ours}?" if ours else ""))
+        return given
 
+
+def _path_text(value: object) -> object:
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
+
+
+def _clock_time(value: object) -> object:
+    """Read a clock time; seconds are left to pydantic, which takes fractions too."""
+    return as_written(TIME, value) if isinstance(value, str) and ":" in value else value
+
+
+def _both_sides(value: object) -> object:
+    size = as_written(SIZE, value)
+    if not isinstance(size, tuple | list) or not all(isinstance(side, int) for side in size):
+        raise ValueError(f"{value!r} is not (width, height). Write (1280, 720)")
+    return size
+
+
+PATH: Final = BeforeValidator(_path_text)
+"""Of fields that take a ``pathlib.Path`` as well as text."""
+_RATE_TEXT: Final = BeforeValidator(partial(as_written, RATE))
+_CLOCK_TEXT: Final = BeforeValidator(_clock_time)
 _Side = Annotated[int, Field(ge=1, le=SIDE_MAX)]
-PixelSize = tuple[_Side, _Side]
+PixelSize = Annotated[tuple[_Side, _Side], BeforeValidator(_both_sides)]
 """(width, height)"""
 Source = Annotated[
     str,
     Field(description="The file to read: a path, or an fsspec URL such as s3://bucket/film.mkv."),
     Option("INPUT"),
+    PATH,
 ]
 AudioTracks = Annotated[
     tuple[Annotated[int, Field(ge=0)], ...] | None,
@@ -46,17 +80,19 @@ class CodecAndRate(Part):
     codec: Annotated[
         Codec | None,
         Field(description="Video codec."),
-        Option("--codec", VIDEO, default="h264; vp9 into webm", example='"hevc"'),
+        Option("--codec", VIDEO, default="h264; vp9 into webm", example='"hevc"', kind=CODEC),
+        BeforeValidator(partial(as_written, CODEC)),
     ] = None
     quality: Annotated[
         int | None,
         Field(ge=0, le=63, description="Constant quality on the encoder's own CRF scale, 0 to 63, lower is better."),
-        Option("--quality", VIDEO, default="the codec's, see docs/encoders.md", example="26"),
+        Option("--quality", VIDEO, default="the codec's, see docs/encoders.md", example="26", aliases=("--crf",)),
     ] = None
     bitrate_bps: Annotated[
         int | None,
         Field(gt=0, description="Average bitrate instead of a quality: 4M is 4,000,000 bit/s, 800k."),
         Option("--bitrate", VIDEO, example='"4M"', kind=RATE),
+        _RATE_TEXT,
     ] = None
 
     @model_validator(mode="after")
@@ -71,11 +107,13 @@ class _RateLimit(Part):
         int | None,
         Field(gt=0, description="Highest bitrate, in bit/s, over --bufsize; checked over the whole joined track."),
         Option("--maxrate", VIDEO, default="no limit", example='"6M"', kind=RATE),
+        _RATE_TEXT,
     ] = None
     bufsize_bits: Annotated[
         int | None,
         Field(gt=0, description="Buffer of the rate limit, in bits: 8M. Goes with --maxrate."),
         Option("--bufsize", VIDEO, example='"8M"', metavar="SIZE", kind=RATE),
+        _RATE_TEXT,
     ] = None
 
     @model_validator(mode="after")
@@ -90,8 +128,9 @@ class EncoderTuning(Part):
 
     preset: Annotated[
         int,
-        Field(ge=1, le=7, description="1 is fastest, 7 slowest and smallest: docs/encoders.md."),
-        Option("--preset", VIDEO, metavar="1..7"),
+        Field(ge=1, le=7, description="1 is fastest, 7 slowest and smallest; or x264's name: docs/encoders.md."),
+        Option("--preset", VIDEO, kind=PRESET),
+        BeforeValidator(partial(as_written, PRESET)),
     ] = 4
     encoder_options: Annotated[
         tuple[tuple[str, str], ...],
@@ -121,6 +160,7 @@ class Picture(Part):
             example='"720p"',
             kind=SIZE,
         ),
+        BeforeValidator(partial(as_written, SIZE)),
     ] = None
     pix_fmt: Annotated[
         str | None,
@@ -150,11 +190,13 @@ class SourceRange(Part):
             description="Begin with the first frame at or after this time: seconds (90.5) or a clock time (1:30.5).",
         ),
         Option("--start", PICTURE, default="the first frame", example='"1:30"'),
+        _CLOCK_TEXT,
     ] = None
     end_s: Annotated[
         Fraction | None,
         Field(gt=0, description="Stop before the first frame at or after this time."),
         Option("--end", PICTURE, default="the end", example='"2:00.5"'),
+        _CLOCK_TEXT,
     ] = None
     video_track: Annotated[
         int, Field(ge=0, le=1000, description="Which video track, counted from 0."), Option("--video-track", TRACKS)
@@ -279,6 +321,7 @@ class RunOptions(Part):
             "docs/reliability.md.",
         ),
         Option("--keep-evidence", RUN, default="nowhere", example='"evidence"', metavar="DIR"),
+        PATH,
     ] = None
 
     @model_validator(mode="after")
@@ -298,6 +341,7 @@ class Journaling(Part):
             "docs/reliability.md."
         ),
         Option("--work", RUN, default="beside the output", example='"s3://bucket/work"', metavar="PLACE"),
+        PATH,
     ] = None
     no_journal: Annotated[
         bool,

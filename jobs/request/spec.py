@@ -1,12 +1,13 @@
 """What a user asks for: ``TranscodeSpec``, validated, frozen, and equal for the CLI, the API and batches."""
 
-from typing import Annotated, Self
+from typing import TYPE_CHECKING, Annotated, Self
 
 from pydantic import Field
 
 from ...actors.media.location import absolute
 from .options import Option
 from .parts import (
+    PATH,
     RULES,
     Carried,
     Journaling,
@@ -21,6 +22,9 @@ from .parts import (
     WaitOptions,
 )
 
+if TYPE_CHECKING:
+    from os import PathLike
+
 
 class _Files(Part):
     source: Source
@@ -31,6 +35,7 @@ class _Files(Part):
             "mp4, mov, mkv, webm, ts, or a raw stream (h264, hevc, ivf, obu)."
         ),
         Option("OUTPUT"),
+        PATH,
     ]
 
 
@@ -55,7 +60,16 @@ class _Rules(Part):
 class TranscodeSpec(
     _Rules, Journaling, WaitOptions, RunOptions, Segmenting, Carried, SourceRange, Picture, VideoOptions, _Files
 ):
-    """One input to one output. docs/config.md lists the fields, with their defaults."""
+    """One input to one output. docs/config.md lists the fields, with their defaults.
+
+    Text is read as on the command line: ``scale="720p"``, ``bitrate_bps="4M"``, ``start_s="1:30"``, ``codec="h265"``.
+    """
+
+    if TYPE_CHECKING:
+        # What a field takes is more than what it holds.
+        def __init__(
+            self, *, source: "str | PathLike[str]", output: "str | PathLike[str]", **options: object
+        ) -> None: ...
 
     def resolved(self) -> Self:
         """Return the same with local paths made absolute: workers may run in another folder."""

@@ -4,21 +4,23 @@ docs/config.md lists every key. Values are written as on the command line, numbe
 """
 
 from dataclasses import dataclass
-from difflib import get_close_matches
-from pathlib import Path
+from os import PathLike
 from typing import Any, Final, Self
 
 from ...cluster.toml_file import TomlFile, read_toml
 from ...errors import UsageError
 from .options import Speller, build, options_of
 from .spec import TranscodeSpec
+from .spellings import name_for
 
 _HELP: Final = "docs/config.md lists the keys and their values."
 KEYS: Final = {option.key: field for field, option in options_of(TranscodeSpec).items() if option.key}
 """The field of ``TranscodeSpec`` that each key sets."""
 
 
-def load_spec(path: str | Path, *, source: str, output: str, **overrides: object) -> TranscodeSpec:
+def load_spec(
+    path: str | PathLike[str], *, source: str | PathLike[str], output: str | PathLike[str], **overrides: object
+) -> TranscodeSpec:
     """Return the spec that a TOML file describes, for one input and output.
 
     Args:
@@ -43,7 +45,7 @@ class SpecFile:
     fields: dict[str, Any]
 
     @classmethod
-    def read(cls, path: str | Path) -> Self:
+    def read(cls, path: str | PathLike[str]) -> Self:
         """Read a file; raises ``UsageError`` as ``load_spec`` does."""
         # A float would round times and rates; as text they reach the same parsers as the command line's.
         file = read_toml(
@@ -81,5 +83,5 @@ def _unknown_key(file: TomlFile, key: str) -> UsageError:
     message = f"{file.place(key)}: there is no key {key}"
     if key in ("source", "output"):
         return UsageError(message, "Input and output are given with each job, not in its spec.")
-    near = get_close_matches(key.replace("-", "_"), KEYS, n=1, cutoff=0.5)
-    return UsageError(message, f"Did you mean {near[0]}?" if near else _HELP)
+    ours = name_for(key, KEYS, {field: each for each, field in KEYS.items()})
+    return UsageError(message, f"Did you mean {ours}?" if ours else _HELP)

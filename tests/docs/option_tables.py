@@ -58,7 +58,7 @@ def command_table(name: str) -> str:
     explained = {(other.opts[0], other.help) for other in (commands[base].params if base else ())}
     shared = [each for each in own if (each.opts[0], each.help) in explained]
     own = [each for each in own if each not in shared]
-    flags = ", ".join(f"`{each.opts[0]}`" for each in shared)
+    flags = ", ".join(f"`{flag}`" for each in shared for flag in each.opts)
     head = [f"As for [`{base}`](#codecfleet-{base}): {flags}.", *[""][: len(own)]] if shared else []
     head += ["| option | default | meaning |", "|---|---|---|"] if own else []
     return "\n".join([*head, *_in_panels(((each.rich_help_panel, _row(each)) for each in own), columns=3)])

@@ -135,7 +135,7 @@ def test_the_shipped_examples_are_values(line: str, tmp_path: Path) -> None:
         ("bitrate = 1e6", "not a rate"),
         ("quality = 64", "out of range"),
         ("quality = 20.5", "not a whole number"),
-        ('codec = "h265"', "h264, hevc, av1 or vp9"),
+        ('codec = "h266"', "h264, hevc, av1 or vp9"),
         ("codec = 4", "h264, hevc, av1 or vp9"),
         ('strict = "yes"', "true nor false"),
         ("strict = 1", "true nor false"),

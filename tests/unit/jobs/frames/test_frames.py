@@ -255,7 +255,7 @@ def test_without_a_gpu_frames_come_to_the_host(source: Path) -> None:
         {"size": (10**10, 10)},
         {"size": (160, 90, 3)},
         {"size": (160.5, 90)},
-        {"size": "160x90"},
+        {"size": "160by90"},
         {"size": 160},
         {"every": 2.5},
         {"every": "x"},

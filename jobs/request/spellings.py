@@ -1,0 +1,119 @@
+"""What others call our options and values: FFmpeg, x264 and its kin. They are understood, or answered with ours."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Final
+
+from ...actors.encode.profiles import PRESETS, PROFILES
+from ...actors.encode.settings import Codec
+from .values import parse_choice, parse_count, refusal
+
+CODECS: Final[Mapping[str, Codec]] = {
+    **{codec.value: codec for codec in Codec},
+    **{PROFILES[codec].implementation: codec for codec in Codec},
+    **dict.fromkeys(("h.264", "x264", "avc", "avc1"), Codec.H264),
+    **dict.fromkeys(("h265", "h.265", "x265", "hvc1", "hev1"), Codec.HEVC),
+    **dict.fromkeys(("av01", "svtav1", "svt-av1"), Codec.AV1),
+    **dict.fromkeys(("vp09", "libvpx-vp9"), Codec.VP9),
+}
+"""Every name of a codec that is taken: ours, and those of the very encoder that writes it."""
+PRESET_NAMES: Final[Mapping[str, int]] = {
+    dict(options)["preset"]: preset for preset, options in zip(PRESETS, PROFILES[Codec.H264].presets, strict=True)
+}
+"""x264's preset of each of our numbers."""
+_BETWEEN: Final = {
+    "superfast": "ultrafast (1) or veryfast (2)",
+    "faster": "veryfast (2) or fast (3)",
+    "placebo": "veryslow (7)",
+}
+"""x264's other presets, and ours beside them."""
+FFMPEG: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("-c:v", "-codec:v", "-vcodec", "-c", "-codec"), "--codec"),
+    "-crf": "--crf",
+    **dict.fromkeys(("-q:v", "-qscale:v", "-qp", "-cq"), "--quality"),
+    **dict.fromkeys(("-b:v", "-b"), "--bitrate"),
+    "-maxrate": "--maxrate",
+    "-bufsize": "--bufsize",
+    "-preset": "--preset",
+    **dict.fromkeys(
+        ("-tune", "-profile:v", "-level", "-bf", "-refs", "-x264-params", "-x265-params", "-svtav1-params"),
+        "--encoder-option NAME=VALUE",
+    ),
+    "-s": "--scale",
+    "-pix_fmt": "--pix-fmt",
+    **dict.fromkeys(("-vf", "-filter:v", "-filter_complex"), "an option of its own, such as --scale or --deinterlace"),
+    "-ss": "--start",
+    "-to": "--end",
+    "-t": "--end (a time, not a length)",
+    **dict.fromkeys(("-c:a", "-codec:a", "-acodec"), "--audio copy, aac, opus or none"),
+    "-an": "--audio none",
+    "-sn": "--subtitles none",
+    "-map": "--video-track and --audio-track",
+    "-i": "codecfleet transcode INPUT OUTPUT",
+    "-f": "an OUTPUT whose extension names the container",
+    "-y": "--overwrite",
+    "-movflags": "--fragmented (the index of a plain mp4 is always in front)",
+    **dict.fromkeys(("-threads", "-filter_threads"), "--workers"),
+    **dict.fromkeys(("-loglevel", "-v", "-hide_banner", "-nostats"), "--quiet"),
+    "-progress": "--json",
+}
+"""What FFmpeg's options are here."""
+_KEYWORDS: Final[Mapping[str, str]] = {
+    "crf": "quality",
+    **dict.fromkeys(("vcodec", "video_codec"), "codec"),
+    "acodec": "audio",
+    "size": "scale",
+    "overwrite_output": "overwrite",
+}
+"""What some call the fields of a spec in Python and in files."""
+
+
+def parse_codec(name: str, text: str) -> str:
+    """Return the codec of ``text``: ``hevc`` of ``h265``, ``x265`` and ``libx265`` too."""
+    if (known := CODECS.get(text.lower())) is not None:
+        return known.value
+    codec, _, encoder = text.lower().partition("_")
+    if encoder == "nvenc" and codec in CODECS:
+        how = f"Did you mean --codec {CODECS[codec].value} --encoder nvenc?"
+        raise refusal(name, text, "an encoder, not a codec", how)
+    return parse_choice(name, text, [each.value for each in Codec])
+
+
+def parse_preset(name: str, text: str) -> int:
+    """Return the preset, 1 to 7, of ``text``: a number, or x264's name of that preset."""
+    if (known := PRESET_NAMES.get(text.lower())) is not None:
+        return known
+    if text.lower() in _BETWEEN:
+        raise refusal(name, text, "not one of the seven presets", f"Did you mean {_BETWEEN[text.lower()]}?")
+    if text.isascii() and text.isdigit():
+        return parse_count(name, text, least=PRESETS[0], most=PRESETS[-1])
+    how = f"Write a number from {PRESETS[0]} to {PRESETS[-1]}, or {', '.join(PRESET_NAMES)}."
+    raise refusal(name, text, "not a preset", how)
+
+
+def ours_for(arguments: Sequence[str], flags: Collection[str]) -> tuple[str, str]:
+    """Return the first of FFmpeg's options among ``arguments``, and what to write instead; "" where there is none.
+
+    ``flags`` are the command's own.
+    """
+    for argument in arguments:
+        name = argument.partition("=")[0]
+        # FFmpeg numbers streams: -c:v:0 is -c:v of the first one.
+        ours = FFMPEG.get(name) or FFMPEG.get(name.rpartition(":")[0] if name.count(":") > 1 else "") or ""
+        if ours and (not ours.startswith("--") or ours.split()[0].rstrip(",") in flags):
+            return name, ours
+    return "", ""
+
+
+def name_for(name: str, fields: Iterable[str], written: Mapping[str, str]) -> str:
+    """Return the field that an unknown ``name`` stands for, or resembles most; "" where none does.
+
+    ``written`` are other names of the fields, such as those of a spec file's keys.
+    """
+    known = dict.fromkeys(fields)
+    plain = name.lower().replace("-", "_")
+    for candidate in (plain, written.get(plain), _KEYWORDS.get(plain)):
+        if candidate in known:
+            return str(candidate)
+    near = get_close_matches(plain, [*known, *written], n=1, cutoff=0.6)
+    return written.get(near[0], near[0]) if near else ""
