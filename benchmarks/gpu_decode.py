@@ -36,10 +36,10 @@ ResultT = TypeVar("ResultT")
 
 DEFAULT_WAYS = (ChildWay.RAW, ChildWay.RAW_SEGMENTS, *FleetWay)
 """The worker's ways, and what they are measured against."""
-RUN_S = 2.0
+RUN_S = 5.0
 """How long a run is to take, where the command line does not say how often it decodes the film."""
 FILMS_MOST = 4
-WARM_S = 15.0
+WARM_S = 10.0
 """How long the worker's first way is warmed up at least: its second process starts meanwhile."""
 WARM_ROUNDS_MOST = 8
 
@@ -93,7 +93,7 @@ def _parser() -> argparse.ArgumentParser:
         help="which rows (default: raw's two and the worker's)",
     )
     add("--repeats", type=int, default=3, metavar="N", help="runs of each, in turn (default: 3)")
-    add("--films", type=int, metavar="N", help="how often each session decodes the film (default: for 2 s, 4 at most)")
+    add("--films", type=int, metavar="N", help="how often each session decodes the film (default: for 5 s, 4 at most)")
     add("--first", type=int, default=20, metavar="N", help="times to the first picture (default: 20)")
     add("--profile", action="store_true", help="after the runs, one more of each worker's, sampled")
     add("--save", metavar="NAME", help="also write benchmarks/results/NAME.json")
@@ -146,7 +146,7 @@ async def _on_gpus(
         if not any(isinstance(way, FleetWay) for way in ways):
             await _On(devices, options, findings, children, None, keep).measure(ways)
             return
-        async with DecodeFleet(devices, film) as fleet:
+        async with DecodeFleet(devices, film, polls=False) as fleet:
             await _On(devices, options, findings, children, fleet, keep).measure(ways)
             for process, counts in fleet.sessions.items():
                 findings.sessions[f"{len(devices)} GPUs, {process}"] = counts
@@ -185,16 +185,12 @@ class _On:
                 await self._profile([way for way in ways if isinstance(way, FleetWay)])
 
     async def _rows(self, ways: Sequence[Way], threads: int) -> None:
-        """Run each way in turn, there and back (A B C C B A), once all are warm.
-
-        So raw's rows, which load the GPU as another program does, come together: after them the worker's slots return
-        only with the second poll, and its next run waits for that.
-        """
+        """Run each way in turn (A B C A B C), once all are warm."""
         fps: dict[Way, list[float]] = {way: [] for way in ways}
         busy: dict[Way, list[int]] = {way: [0] * len(self.devices) for way in ways}
         films = {way: await self._warmed(way, threads) for way in ways}
-        for repeat in range(self.options.repeats):
-            for way in ways if repeat % 2 == 0 else reversed(ways):
+        for _ in range(self.options.repeats):
+            for way in ways:
                 with NvdecUse(len(self.devices)) as use:
                     pictures, wall_s = await self._once(way, threads, films[way])
                 fps[way].append(pictures / wall_s)

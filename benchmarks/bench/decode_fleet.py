@@ -61,10 +61,12 @@ class DecodeFleet:
     Args:
         devices: as CUDA_VISIBLE_DEVICES names them; Ray sees no others.
         film: what is decoded.
+        polls: whether its supervisor polls the GPUs, and so gives up slots for another program's load.
     """
 
-    def __init__(self, devices: Sequence[str], film: Film) -> None:
+    def __init__(self, devices: Sequence[str], film: Film, *, polls: bool = True) -> None:
         self._devices = devices
+        self._polls = polls
         self._film = film
         self._opened: tuple[Pool, Connection, SupervisorRunner] | None = None
         self._job = ""
@@ -72,7 +74,7 @@ class DecodeFleet:
         self.sessions: dict[str, SessionCounts] = {}
 
     async def __aenter__(self) -> Self:
-        self._opened = await open_narrow_pool(self._devices)
+        self._opened = await open_narrow_pool(self._devices, polls=self._polls)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -122,29 +124,24 @@ class DecodeFleet:
         if reason:
             raise CommandFailed(reason)
         self._pool.set_demand(demand)
-        await self._reach(sessions, patience_s)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(patience_s):
+                await self._pool.more_slots(self._job, sessions - 1)
         if not self.slots:
             message = f"no worker came within {patience_s:g} s: {self._pool.waits_for(self._job)}"
             raise CommandFailed(message)
         self.granted = self.slots
-
-    async def _reach(self, sessions: int, patience_s: float = SETTLE_S) -> None:
-        """Wait for so many sessions; fewer were given back because another program used the GPU, or never granted."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(patience_s):
-                await self._pool.more_slots(self._job, sessions - 1)
 
     def pieces(self, way: FleetWay, sessions: int, films: int) -> int:
         """Return how many pieces of work a pass has."""
         return len(self._film.segments) * films * sessions if way is FleetWay.SEGMENTS else sessions
 
     async def run(self, way: FleetWay, sessions: int, films: int, *, with_profile: bool = False) -> Pass:
-        """Decode ``films`` films for each session, once all that were granted may be used."""
+        """Decode ``films`` films for each session."""
         works = [
             self._work(way, number, films, with_profile=with_profile)
             for number in range(self.pieces(way, sessions, films))
         ]
-        await self._reach(self.granted)
         began_s = time.perf_counter()
         decoded = tuple(await asyncio.gather(*(self._pool.submit(work) for work in works)))
         wall_s = time.perf_counter() - began_s

@@ -4,10 +4,12 @@
 """
 
 import asyncio
+import math
 import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -18,6 +20,7 @@ from codecfleet.cluster.ray.embedded import Connection, connect
 
 if TYPE_CHECKING:
     from codecfleet.cluster.supervisor.runner.runner import SupervisorRunner
+    from codecfleet.cluster.supervisor.state.settings import SupervisorSettings
 
 __all__ = ["only_these", "open_narrow_pool"]
 
@@ -36,13 +39,20 @@ def only_these(devices: Sequence[str]) -> Iterator[None]:
             os.environ["CUDA_VISIBLE_DEVICES"] = former
 
 
-async def open_narrow_pool(devices: Sequence[str]) -> tuple[Pool, Connection, "SupervisorRunner"]:
-    """Return a started pool on a private Ray with these devices, the connection to close after it, its supervisor."""
+async def open_narrow_pool(
+    devices: Sequence[str], *, polls: bool = True
+) -> tuple[Pool, Connection, "SupervisorRunner"]:
+    """Return a started pool on a private Ray with these devices, the connection to close after it, its supervisor.
+
+    ``polls``: the supervisor asks regularly how the devices are.
+    """
     with only_these(devices):
-        return await _open_pool(await connect("local"))
+        return await _open_pool(await connect("local"), PRIVATE if polls else replace(PRIVATE, health_s=math.inf))
 
 
-async def _open_pool(connection: Connection) -> tuple[Pool, Connection, "SupervisorRunner"]:
+async def _open_pool(
+    connection: Connection, settings: "SupervisorSettings"
+) -> tuple[Pool, Connection, "SupervisorRunner"]:
     # Only now: Ray's settings are read when it is imported.
     from codecfleet.cluster.client.connected_pool import SLOTS_MAX  # noqa: PLC0415
     from codecfleet.cluster.client.leased_pool import LeasedPool  # noqa: PLC0415
@@ -54,9 +64,9 @@ async def _open_pool(connection: Connection) -> tuple[Pool, Connection, "Supervi
     from codecfleet.cluster.survey.known_gpus import known_gpus  # noqa: PLC0415
     from codecfleet.cluster.survey.ray_probe import probe_ray_node  # noqa: PLC0415
 
-    core = Core(PRIVATE, Policy(), 1, time.monotonic())
+    core = Core(settings, Policy(), 1, time.monotonic())
     gpus = partial(asyncio.to_thread, known_gpus, HERE)
-    shell = SupervisorRunner(PrivateBackend(None, connection.why_ended, probe_ray_node, gpus), core, PRIVATE)
+    shell = SupervisorRunner(PrivateBackend(None, connection.why_ended, probe_ray_node, gpus), core, settings)
     pool = LeasedPool(LocalClient(shell), None, eager=SLOTS_MAX)
     await pool.start()
     return pool, connection, shell
