@@ -1,4 +1,4 @@
-"""Between decoder and encoder: deinterlacing, scaling, pixel conversion.
+"""Between decoder and encoder: deinterlacing, cropping, turning, scaling, pixel conversion, padding; in this order.
 
 Filters keep a frame's time. Filters with memory (deinterlacing) get ``WARM_UP_FRAMES`` from before a segment and
 ``LOOK_AHEAD_FRAMES`` from after it, so that a segment's frames are those of an unsegmented run.
@@ -18,6 +18,7 @@ from av.video.frame import VideoFrame
 from ...errors import Unsupported
 from ..encode.pix_fmt import is_rgb
 from ..media.values import VideoFormat
+from .steps import PictureSteps, Size, blacken, pad_arguments, turn_filters, workable_format
 
 ResultT = TypeVar("ResultT")
 
@@ -35,20 +36,31 @@ SCALE_FLAGS = "bicubic+accurate_rnd+full_chroma_int+bitexact"
 
 @dataclass(frozen=True, slots=True)
 class FilterSettings:
-    """How every picture becomes ``output``.
+    """How every picture becomes ``output``; without ``steps`` it is scaled and converted alone.
 
-    ``on_device`` has the encoding device do it, for pictures that are encoded there: it does not deinterlace, and its
-    results differ from software's.
+    ``on_device`` has the encoding device do it, for pictures that are encoded there: it only scales and converts, and
+    its results differ from software's.
     """
 
     output: VideoFormat
     deinterlace: Literal["off", "auto", "on"] = "off"
     on_device: bool = False
+    steps: PictureSteps | None = None
 
     @property
     def has_memory(self) -> bool:
         """Whether a frame's result depends on its neighbours."""
         return self.deinterlace != "off"
+
+    @property
+    def needs_software(self) -> bool:
+        """Whether something is done that no device does."""
+        return self.has_memory or self.steps is not None
+
+    @property
+    def size(self) -> Size:
+        """The size that pictures are expected in; others are scaled to it."""
+        return (self.output.width, self.output.height) if self.steps is None else self.steps.size
 
 
 class FilterChain:
@@ -71,10 +83,9 @@ class FilterChain:
         if shape != self._shape:
             yield from self.finish()
             self._shape = shape
-            is_needed = self._settings.has_memory or self._converts(frame)
+            is_needed = self._settings.needs_software or self._converts(frame)
             self._graph = self._mapped(lambda: self._build(frame)) if is_needed else None
-        output = self._settings.output
-        if (frame.width, frame.height) != (output.width, output.height):
+        if (frame.width, frame.height) != self._settings.size:
             self.resized[frame.width, frame.height] += 1
         frame.pts, frame.time_base = ticks, self._time_base
         if self._graph is None:
@@ -132,22 +143,46 @@ class FilterChain:
         )
 
     def _filters(self, graph: av.filter.Graph, frame: VideoFrame) -> list[FilterContext]:
-        output = self._settings.output
         filters = []
         if self._settings.has_memory:
             which = "interlaced" if self._settings.deinterlace == "auto" else "all"
             filters.append(graph.add("bwdif", f"mode=send_frame:parity=auto:deint={which}"))
+        steps = self._settings.steps
+        if steps is not None:
+            return filters + self._stepwise(graph, frame, steps)
         if self._converts(frame):
-            # The range is stated on both sides: a change of format must never stretch or squeeze the levels.
-            levels = "full" if output.colour.range == FULL_RANGE else "limited"
-            rgb = is_rgb(frame.format.name)
-            given = "full" if rgb else levels
-            size = f"w={output.width}:h={output.height}:flags={SCALE_FLAGS}:in_range={given}:out_range={levels}"
-            if rgb and (matrix := _MATRICES.get(output.colour.matrix)) is not None:
-                size += f":out_color_matrix={matrix}"
-            filters.append(graph.add("scale", size))
-            filters.append(graph.add("format", output.pix_fmt))
+            output = self._settings.output
+            size = output.width, output.height
+            filters += self._conversion(graph, frame.format.name, size, output.pix_fmt, self._levels)
         return filters
+
+    def _stepwise(self, graph: av.filter.Graph, frame: VideoFrame, steps: PictureSteps) -> list[FilterContext]:
+        given, crop = frame.format.name, steps.crop
+        pix_fmt, filters = workable_format(given, steps.turn), []
+        if (frame.width, frame.height, given) != (*steps.size, pix_fmt):
+            levels = "full" if is_rgb(pix_fmt) else self._levels
+            filters += self._conversion(graph, given, steps.size, pix_fmt, levels)
+        if steps.is_cropped:
+            filters.append(graph.add("crop", f"{crop.width}:{crop.height}:{crop.x}:{crop.y}:exact=1"))
+        filters += [graph.add(name, arguments) for name, arguments in turn_filters(steps.turn)]
+        filters += self._conversion(graph, pix_fmt, steps.scaled, self._settings.output.pix_fmt, self._levels)
+        return filters + ([graph.add("pad", pad_arguments(steps))] if steps.is_padded else [])
+
+    @property
+    def _levels(self) -> str:
+        return "full" if self._settings.output.colour.range == FULL_RANGE else "limited"
+
+    def _conversion(
+        self, graph: av.filter.Graph, given: str, size: Size, pix_fmt: str, levels: str
+    ) -> list[FilterContext]:
+        """Return what brings pictures of format ``given`` to a size, a format and a range."""
+        # The range is stated on both sides: a change of format must never stretch or squeeze the levels.
+        rgb = is_rgb(given)
+        arguments = f"w={size[0]}:h={size[1]}:flags={SCALE_FLAGS}"
+        arguments += f":in_range={'full' if rgb else self._levels}:out_range={levels}"
+        if rgb and (matrix := _MATRICES.get(self._settings.output.colour.matrix)) is not None:
+            arguments += f":out_color_matrix={matrix}"
+        return [graph.add("scale", arguments), graph.add("format", pix_fmt)]
 
     def _pull(self) -> Iterator[tuple[int, VideoFrame]]:
         while self._graph is not None:
@@ -156,4 +191,6 @@ class FilterChain:
             except (av.error.BlockingIOError, av.error.EOFError):
                 return
             if isinstance(frame, VideoFrame) and frame.pts is not None:
+                if (steps := self._settings.steps) is not None and steps.is_padded:
+                    blacken(frame, steps, full_range=self._settings.output.colour.range == FULL_RANGE)
                 yield frame.pts, frame

@@ -82,12 +82,11 @@ def with_nvenc(plan: Plan, request: NvencRequest, kind: EncoderKind, offer: Enco
         Unsupported: no NVENC takes the format, the rates or one of the options.
         EngineUnfit: this one does not.
     """
-    spec, output = plan.spec, plan.encoder.format
-    encoder = settle(request, output, plan.index.time_base, offer.capabilities)
+    encoder = settle(request, plan.encoder.format, plan.index.time_base, offer.capabilities)
     software = picture_losses(plan.extras, plan.encoder, plan.container)
     losses = picture_losses(plan.extras, encoder, plan.container)
     on_device = _filters_on_device(plan.source_format, plan.filters, converts=offer.converts)
-    filters = FilterSettings(output, spec.deinterlace, on_device=on_device)
+    filters = replace(plan.filters, on_device=on_device)
     return replace(
         plan,
         encoder=encoder,
@@ -99,9 +98,9 @@ def with_nvenc(plan: Plan, request: NvencRequest, kind: EncoderKind, offer: Enco
 
 
 def _filters_on_device(source: VideoFormat, filters: FilterSettings, *, converts: bool) -> bool:
-    """Return whether the device can make the encoder's pictures of the source's: all but deinterlacing."""
+    """Return whether the device can make the encoder's pictures of the source's: it scales and converts, no more."""
     surface = surface_format(source.pix_fmt)
-    if filters.has_memory or surface is None or not surface.holds(source.width, source.height):
+    if filters.needs_software or surface is None or not surface.holds(source.width, source.height):
         return False
     return converts or device_conversion(surface, (source.width, source.height), filters.output).is_identity
 

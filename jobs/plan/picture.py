@@ -1,14 +1,16 @@
 """What comes out: the output's picture format, settled from the source's and the spec."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from ...actors.encode.pix_fmt import choose_pix_fmt, is_rgb
 from ...actors.encode.settings import Codec
 from ...actors.media.values import Colour, VideoFormat
+from ...actors.segment.steps import PictureSteps, Size
 from ...errors import Unsupported
 from ..report.report import Warning_
 from ..request.spec import TranscodeSpec
+from .steps import Framing, canvas, settle_steps
 
 _FORMAT_CHECKS = ("metadata.pixel-format", "metadata.range", "metadata.matrix")
 _LIMITED, _FULL = 1, 2
@@ -19,13 +21,25 @@ SVT_NARROW, SVT_SHORT = 24, 64
 """SVT-AV1 4 never returns a picture with one side up to the first and the other over the second."""
 
 
-def settle_picture(source: VideoFormat, spec: TranscodeSpec, codec: Codec) -> tuple[VideoFormat, list[Warning_]]:
-    """Return the output's picture format, and what had to change without being asked for.
+@dataclass(frozen=True, slots=True)
+class SettledPicture:
+    """The output's picture format, the steps to it, and what had to change without being asked for."""
+
+    format: VideoFormat
+    steps: PictureSteps | None
+    changes: tuple[Warning_, ...]
+
+
+def settle_picture(source: VideoFormat, spec: TranscodeSpec, codec: Codec, framing: Framing) -> SettledPicture:
+    """Return what comes out of the source's pictures once they are cropped and turned by ``framing``.
 
     Raises:
-        Unsupported: the encoder cannot take that size or format.
+        Unsupported: the encoder cannot take that size or format, or the border does not fit.
     """
-    width, height = _size(source, spec)
+    framed = framing.framed(source)
+    scaled = _size(framed, spec)
+    shape = _aspect_ratio(framed, *scaled)
+    width, height = canvas(scaled, shape, spec.pad)
     if codec is Codec.AV1 and min(width, height) <= SVT_NARROW and max(width, height) > SVT_SHORT:
         message = f"libsvtav1 cannot encode pictures as narrow as {width}x{height}"
         raise Unsupported(message, "Scale them with --scale, or choose another --codec.")
@@ -42,10 +56,10 @@ def settle_picture(source: VideoFormat, spec: TranscodeSpec, codec: Codec) -> tu
         colour = replace(colour, range=_FULL)
     if is_rgb(source.pix_fmt):
         colour = _colour_of_rgb(colour, pix_fmt, height)
-    shape = _aspect_ratio(source, width, height)
     interlaced = source.interlaced and spec.deinterlace == "off"
     settled = replace(source, width=width, height=height, pix_fmt=pix_fmt, sample_aspect_ratio=shape)
-    return replace(settled, colour=colour, interlaced=interlaced), changes
+    settled = replace(settled, colour=colour, interlaced=interlaced)
+    return SettledPicture(settled, settle_steps(source, framing, scaled, settled, spec), tuple(changes))
 
 
 def _colour_of_rgb(colour: Colour, pix_fmt: str, height: int) -> Colour:
@@ -58,7 +72,7 @@ def _colour_of_rgb(colour: Colour, pix_fmt: str, height: int) -> Colour:
 
 
 def picture_choices(source: VideoFormat, spec: TranscodeSpec, output: VideoFormat) -> tuple[Warning_, ...]:
-    """Return what of the picture differs because it was asked for."""
+    """Return what of the pictures' format differs because it was asked for."""
     found = []
     if spec.pix_fmt is not None and output.pix_fmt != source.pix_fmt:
         message = f"{output.pix_fmt} was asked for, and the source has {source.pix_fmt}"
@@ -69,7 +83,7 @@ def picture_choices(source: VideoFormat, spec: TranscodeSpec, output: VideoForma
     return tuple(found)
 
 
-def _size(source: VideoFormat, spec: TranscodeSpec) -> tuple[int, int]:
+def _size(source: VideoFormat, spec: TranscodeSpec) -> Size:
     if spec.scale is None:
         return source.width, source.height
     width, height = spec.scale

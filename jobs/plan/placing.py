@@ -69,7 +69,7 @@ def demand_of(plan: Plan, job: str = "plan") -> Demand:
         else device_unsupported_reason(plan),
         needs_gpu=plan.spec.device == "gpu",
         has_filters=(source.width, source.height, source.pix_fmt) != (picture.width, picture.height, picture.pix_fmt)
-        or plan.spec.deinterlace != "off",
+        or plan.filters.needs_software,
         frames_total=plan.frames,
         workers_max=plan.spec.workers,
         priority=plan.spec.priority,

@@ -5,7 +5,7 @@ never of workers, cores or measured rates.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -30,9 +30,11 @@ from ..source.index import TrackIndex
 from ..source.source import read_source
 from ..source.tracks import SourceDescription
 from .advice import advice
+from .borders import NO_BORDER, FoundPicture, find_picture
 from .header_trial import settle_header, settle_orientation, states_shape
 from .losses import picture_losses
 from .picture import picture_choices, settle_picture
+from .steps import row_step, settle_framing, step_choices
 from .track_ranges import PlannedSegment, TrackRanges
 
 DOVI_WITHOUT_BASE_LAYER = 5
@@ -68,6 +70,8 @@ class Plan:
     warnings: tuple[Warning_, ...]
     choices: tuple[Warning_, ...] = ()
     """What differs from the source because it was asked for."""
+    cropped: FoundPicture = NO_BORDER
+    """What ``--crop auto`` has found."""
     kind: EncoderKind | None = None
     package: str = ""
     expected: EncoderKind | None = None
@@ -79,11 +83,12 @@ class Plan:
             return f"{self._implementation} ({self.expected.place}), which the device that encodes settles"
         if self.kind is None and self.spec.encoder == "nvenc":
             return f"{self._implementation}, which the device that encodes settles"
+        steps = "" if self.filters.steps is None else f" {self.filters.steps.name}"
         if self.kind is None:
-            return encoder_kind(self.encoder)
+            return f"{encoder_kind(self.encoder)}{steps}"
         architecture, branch = self.kind.architecture, self.kind.driver_branch
         kind = encoder_kind(self.encoder, package=self.package, architecture=architecture, driver_branch=branch)
-        return f"{kind} {filtering}" if (filtering := self._filtering()) else kind
+        return f"{kind} {filtering}{steps}" if (filtering := self._filtering()) else kind
 
     @property
     def _implementation(self) -> str:
@@ -98,7 +103,7 @@ class Plan:
         if self.filters.on_device and surface is not None:
             return device_conversion(surface, (source.width, source.height), output).name
         same = (source.width, source.height, source.pix_fmt) == (output.width, output.height, output.pix_fmt)
-        return "" if same and not self.filters.has_memory else "software-filters"
+        return "" if same and not self.filters.needs_software else "software-filters"
 
     @property
     def stretched_by_matrix(self) -> bool:
@@ -170,6 +175,7 @@ class Plan:
             "width": self.encoder.format.width,
             "height": self.encoder.format.height,
             "pix_fmt": self.encoder.format.pix_fmt,
+            "steps": None if self.filters.steps is None else asdict(self.filters.steps),
             "time_base": str(self.index.time_base),
             "frames": self.frames,
             "duration_s": float(self.duration_s),
@@ -205,6 +211,8 @@ class Plan:
         head = [
             f"{self.spec.source} -> {self.spec.output}",
             f"{self.frames} frames, {float(self.duration_s):.3f} s, {picture.width}x{picture.height} {picture.pix_fmt}",
+            *([f"steps: {self.filters.steps.words}"] if self.filters.steps is not None else []),
+            *([self.cropped.words] if self.cropped.words else []),
             f"encoder: {self.encoder_kind}",
             f"{counted(len(self.segments), 'segment')}:",
         ]
@@ -233,15 +241,22 @@ def plan_transcode(spec: TranscodeSpec) -> Plan:
     software, nvenc = _requests(spec, codec)
     reading = read_source(spec.source, spec.video_track)
     index = reading.index
-    segments = TrackRanges.cut(index, start_s=spec.start_s, end_s=spec.end_s, segment_s=spec.segment_s).segments
+    ranges = TrackRanges.cut(index, start_s=spec.start_s, end_s=spec.end_s, segment_s=spec.segment_s)
     source_format, extras = reading.described()
     _check_dolby_vision(extras, spec)
-    picture, changes = settle_picture(source_format, spec, codec)
-    picture, extras = settle_orientation(source_format, picture, extras, container)
+    cropped = NO_BORDER
+    if spec.crop == "auto":
+        cropped = find_picture(ranges, source_format, row_step=row_step(source_format, spec))
+    framing = settle_framing(source_format, extras, spec, cropped.region)
+    settled = settle_picture(source_format, spec, codec, framing)
+    steps = settled.steps
+    chosen = step_choices(steps, framing, extras)
+    picture, extras = settle_orientation(source_format, settled.format, framing.extras(extras), container)
     header = settle_header(picture, extras, container)
     carry = plan_carry(reading.tracks, spec, container, encoded_index=index.stream_index)
     _check_starts(index, carry, spec)
-    keeps_dolby_vision = _keeps_dolby_vision(extras, codec, picture, container)
+    # Its metadata says where in the source's picture the picture lies.
+    keeps_dolby_vision = steps is None and _keeps_dolby_vision(extras, codec, picture, container)
     encoder = settle(replace(software, dolby_vision=keeps_dolby_vision), picture, index.time_base)
     losses = (*carry.losses, *header.losses, *picture_losses(extras, encoder, container))
     if spec.strict and losses:
@@ -259,12 +274,18 @@ def plan_transcode(spec: TranscodeSpec) -> Plan:
         header=header.side,
         tracks=reading.tracks,
         carry=carry,
-        filters=FilterSettings(picture, spec.deinterlace),
+        filters=FilterSettings(picture, spec.deinterlace, steps=steps),
         encoder=encoder,
         nvenc=nvenc,
-        segments=segments,
-        warnings=(*changes, *losses, *_clock_warnings(index, spec), *advice(source_format, picture, codec, spec)),
-        choices=(*picture_choices(source_format, spec, picture), *carry.choices),
+        segments=ranges.segments,
+        warnings=(
+            *settled.changes,
+            *losses,
+            *_clock_warnings(index, spec),
+            *advice(source_format, picture, codec, spec),
+        ),
+        choices=(*picture_choices(source_format, spec, picture), *chosen, *carry.choices),
+        cropped=cropped,
     )
 
 

@@ -68,6 +68,22 @@ class SegmentReport(BaseModel, frozen=True, extra="forbid"):
     wall_s: float
 
 
+class PictureReport(BaseModel, frozen=True, extra="forbid"):
+    """How pictures were cropped, turned, scaled and padded, in this order. Sizes are (width, height) in samples.
+
+    A picture was brought to ``size``, where it had another; ``crop`` (width, height, x, y) of it was kept, turned,
+    scaled to ``scaled`` and laid on a black picture of size ``padded`` with its upper left corner at ``place``.
+    """
+
+    size: tuple[int, int]
+    crop: tuple[int, int, int, int]
+    turn: tuple[int, int, int, int]
+    """a, b, c, d: the sample at (x, y) went to (a x + c y, b x + d y), y downwards, as by a display matrix."""
+    scaled: tuple[int, int]
+    padded: tuple[int, int]
+    place: tuple[int, int]
+
+
 class TrackReport(BaseModel, frozen=True, extra="forbid"):
     """What became of one track of the source."""
 
@@ -136,5 +152,7 @@ class Report(BaseModel, frozen=True, extra="forbid"):
     fps: float
     resumed: Resumed | None = None
     """Where the job went on after an earlier run of it; None where it began afresh."""
+    steps: PictureReport | None = None
+    """How pictures were cropped, turned and padded; None where they were not."""
     gpu_refusal: str = ""
     """Why no GPU worked for the job; empty where one did, where there is none, or none was to."""

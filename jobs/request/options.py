@@ -25,7 +25,9 @@ from .values import (
     parse_choice,
     parse_count,
     parse_counts,
+    parse_crop,
     parse_numbers,
+    parse_pad,
     parse_pairs,
     parse_path,
     parse_rate,
@@ -94,6 +96,8 @@ def _pairs(name: str, raw: object) -> tuple[tuple[str, str], ...]:
 NAME: Final = Kind("NAME", "text", _name)
 RATE: Final = Kind("RATE", "rate", partial(_words, "a rate in bits", parse_rate))
 SIZE: Final = Kind("WxH|720p", '`"1280x720"` or `"720p"`', partial(_words, "a picture size", parse_size))
+CROP: Final = Kind("auto|W:H:X:Y", '`"auto"` or `"1920:800:0:140"`', partial(_words, "a part of a picture", parse_crop))
+PAD: Final = Kind("WxH|W:H", '`"1920x1080"` or `"16:9"`', partial(_words, "a picture size or shape", parse_pad))
 NUMBERS: Final = Kind("M[,M,M]", "text", partial(_words, "text", parse_numbers))
 COUNTS: Final = Kind("N", "list of numbers", _counts)
 PAIRS: Final = Kind("K=V", "table of texts or whole numbers", _pairs)

@@ -55,8 +55,8 @@ PATH: Final = BeforeValidator(_path_text)
 """Of fields that take a ``pathlib.Path`` as well as text."""
 _RATE_TEXT: Final = BeforeValidator(partial(as_written, RATE))
 _CLOCK_TEXT: Final = BeforeValidator(_clock_time)
-_Side = Annotated[int, Field(ge=1, le=SIDE_MAX)]
-PixelSize = Annotated[tuple[_Side, _Side], BeforeValidator(_both_sides)]
+Side = Annotated[int, Field(ge=1, le=SIDE_MAX)]
+PixelSize = Annotated[tuple[Side, Side], BeforeValidator(_both_sides)]
 """(width, height)"""
 Source = Annotated[
     str,
@@ -145,39 +145,6 @@ class EncoderTuning(Part):
 # The fields of a later base come first.
 class VideoOptions(EncoderTuning, _RateLimit, CodecAndRate):
     """What the video is encoded with."""
-
-
-class Picture(Part):
-    """What becomes of each picture. ``scale`` is (width, height); width None keeps the display shape."""
-
-    scale: Annotated[
-        tuple[int | None, int] | None,
-        Field(description="Picture size in pixels, or a height."),
-        Option(
-            "--scale",
-            PICTURE,
-            default="the source's, the largest where it changes: docs/timeline.md",
-            example='"720p"',
-            kind=SIZE,
-        ),
-        BeforeValidator(partial(as_written, SIZE)),
-    ] = None
-    pix_fmt: Annotated[
-        str | None,
-        Field(description="Pixel format, by FFmpeg's name: yuv420p10le."),
-        Option("--pix-fmt", PICTURE, default="the source's", example='"yuv420p10le"'),
-    ] = None
-    deinterlace: Annotated[
-        Literal["off", "auto", "on"],
-        Field(description="Make whole frames of fields: never, only where the source says so, or always."),
-        Option("--deinterlace", PICTURE),
-    ] = "off"
-
-    @model_validator(mode="after")
-    def _check_scale(self) -> Self:
-        if self.scale is not None and any(side is not None and side <= 0 for side in self.scale):
-            raise ValueError(f"the size of `scale` must be positive: {self.scale}")
-        return self
 
 
 class SourceRange(Part):

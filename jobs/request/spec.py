@@ -13,7 +13,6 @@ from .parts import (
     Journaling,
     Overwrite,
     Part,
-    Picture,
     RunOptions,
     Segmenting,
     Source,
@@ -21,6 +20,7 @@ from .parts import (
     VideoOptions,
     WaitOptions,
 )
+from .picture import Picture
 
 if TYPE_CHECKING:
     from os import PathLike

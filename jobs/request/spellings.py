@@ -41,7 +41,7 @@ FFMPEG: Final[Mapping[str, str]] = {
     ),
     "-s": "--scale",
     "-pix_fmt": "--pix-fmt",
-    **dict.fromkeys(("-vf", "-filter:v", "-filter_complex"), "an option of its own, such as --scale or --deinterlace"),
+    **dict.fromkeys(("-vf", "-filter:v", "-filter_complex"), "an option of its own, such as --scale or --crop"),
     "-ss": "--start",
     "-to": "--end",
     "-t": "--end (a time, not a length)",

@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Final
+from typing import Final, Literal
 
 from ...errors import UsageError
 
@@ -22,6 +22,8 @@ _SECONDS = re.compile(rf"({_DECIMAL})s?")
 _CLOCK = re.compile(r"(?:([0-9]{1,6}):)?([0-9]{1,6}):([0-9]{1,2}(?:\.[0-9]{1,18})?)")
 _TIME_MAX_S: Final = 10_000 * 3600
 _SIZE = re.compile(r"([0-9]{1,6})[xX]([0-9]{1,6})")
+_RATIO = re.compile(r"([0-9]{1,6})[:/]([0-9]{1,6})")
+_REGION = re.compile(r"([0-9]{1,6}):([0-9]{1,6}):([0-9]{1,6}):([0-9]{1,6})")
 _HEIGHT = re.compile(r"([0-9]{1,6})p")
 SIDE_MAX: Final = 65_536
 """The longest side of a picture that may be asked for."""
@@ -84,6 +86,31 @@ def parse_size(name: str, text: str) -> tuple[int | None, int]:
     if not all(side is None or 0 < side <= SIDE_MAX for side in sides):
         raise refusal(name, text, f"out of range (1 to {SIDE_MAX} a side)", "Write 1280x720 or 720p.")
     return sides
+
+
+def parse_crop(name: str, text: str) -> tuple[int, int, int, int] | Literal["auto"]:
+    """Return (width, height, x, y) of ``1920:800:0:140``, or "auto"; a side is 1 to 65,536."""
+    if text == "auto":
+        return "auto"
+    how = "Write WIDTH:HEIGHT:X:Y (1920:800:0:140), or auto."
+    if (match := _REGION.fullmatch(text)) is None:
+        raise refusal(name, text, "not a part of a picture", how)
+    width, height, x, y = (int(each) for each in match.groups())
+    if not (0 < width <= SIDE_MAX and 0 < height <= SIDE_MAX and max(x, y) <= SIDE_MAX):
+        raise refusal(name, text, f"out of range (sides from 1, all up to {SIDE_MAX})", how)
+    return width, height, x, y
+
+
+def parse_pad(name: str, text: str) -> tuple[int, int] | Fraction:
+    """Return (width, height) of ``1920x1080``, or the display shape ``16:9``; a side is 1 to 65,536."""
+    how = "Write WIDTHxHEIGHT (1920x1080) or a display shape (16:9)."
+    size = _SIZE.fullmatch(text)
+    if (match := size or _RATIO.fullmatch(text)) is None:
+        raise refusal(name, text, "not a picture size or shape", how)
+    first, second = (int(each) for each in match.groups())
+    if not (0 < first <= SIDE_MAX and 0 < second <= SIDE_MAX):
+        raise refusal(name, text, f"out of range (1 to {SIDE_MAX} a side)", how)
+    return (first, second) if size else Fraction(first, second)
 
 
 def parse_count(name: str, text: str, *, least: int = 0, most: int = 1_000_000) -> int:

@@ -2,14 +2,16 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import asdict, astuple
 
 from ...actors.device.interface import SESSIONS_OPENING
+from ...actors.segment.steps import PictureSteps
 from ...actors.segment.walk import NAMED_DAMAGED_FRAMES, SegmentTally
 from ..board.events import Run
 from ..board.ladder import Attempt
 from ..join.spool import SpooledSegment
 from ..plan.plan import Plan
-from ..report.report import AttemptReport, Proof, Report, Resumed, SegmentReport, Warning_
+from ..report.report import AttemptReport, PictureReport, Proof, Report, Resumed, SegmentReport, Warning_
 
 
 def damage_warnings(plan: Plan, segments: Sequence[SpooledSegment]) -> list[Warning_]:
@@ -50,8 +52,8 @@ def _resized(plan: Plan, segments: Sequence[SpooledSegment]) -> Iterator[Warning
         counts.update(segment.facts.resized)
     if counts and plan.spec.scale is None:
         sizes = ", ".join(f"{count} of {width}x{height}" for (width, height), count in sorted(counts.items()))
-        picture = plan.encoder.format
-        message = f"pictures of other sizes were scaled to {picture.width}x{picture.height}: {sizes}"
+        width, height = plan.filters.size
+        message = f"pictures of other sizes were scaled to {width}x{height}: {sizes}"
         yield Warning_(code="resized", message=message, checks=("metadata.aspect",))
 
 
@@ -104,11 +106,16 @@ def make_report(
         proof=proof,
         warnings=warnings,
         choices=plan.choices,
+        steps=None if plan.filters.steps is None else _steps(plan.filters.steps),
         timings_s=stages_s,
         fps=round(encoded / encode_s, 2) if encode_s else 0.0,
         resumed=resumed,
         gpu_refusal=gpu_refusal,
     )
+
+
+def _steps(steps: PictureSteps) -> PictureReport:
+    return PictureReport.model_validate(asdict(steps) | {"crop": astuple(steps.crop)})
 
 
 def _attempt(failed: Attempt) -> AttemptReport:

@@ -20,12 +20,13 @@ from av.video.frame import VideoFrame
 from pydantic import ValidationError
 
 from ...errors import UsageError
-from ..report.report import Report
+from ..report.report import PictureReport, Report
 from ..request.values import location
 from .audio import check_audio
 from .metadata import Facts, check_metadata, video_facts
 from .pictures import PictureComparison
 from .reference_decode import Timeline, in_known_order, in_presentation_order, open_track, read_timeline
+from .steps import Stepwise
 from .streams import Alignment
 from .subtitles import check_subtitles
 from .verdict import Check, Verdict, check, with_declared
@@ -38,6 +39,7 @@ ItemT = TypeVar("ItemT")
 class _Compared:
     """What one run over both files found."""
 
+    steps: Stepwise | None = None
     comparison: PictureComparison = field(default_factory=PictureComparison)
     digests_wanted: frozenset[int] = frozenset()
     digests: dict[int, int] = field(default_factory=dict)
@@ -61,7 +63,8 @@ class _Compared:
             size = expected[1].width, expected[1].height
             self.source_size = max(self.source_size, size, key=prod)
             if frame is not None:
-                self.comparison.add(expected[1], frame)
+                wanted = expected[1] if self.steps is None else self.steps.picture(expected[1], frame)
+                self.comparison.add(wanted, frame)
 
 
 def verify(
@@ -84,7 +87,8 @@ def verify(
         audio_tracks: which audio tracks were to be carried, from 0; None means all.
         start_s: start of the part that was asked for, in seconds after the first presented frame.
         end_s: its end; the interval is half-open.
-        report: path of the transcode's report; differences that its warnings declare are not failures.
+        report: path of the transcode's report; differences that its warnings declare are not failures, and pictures
+            are compared with the source's after the steps that it names (crop, turn, scale, pad).
         progress: called with the number of frames compared so far.
 
     Raises:
@@ -95,7 +99,14 @@ def verify(
     began = time.monotonic()
     source, output = location("source", source), location("output", output)
     report_ = None if report is None else _read_report(location("report", report))
-    pair = _Pair(source=source, output=output, video_track=video_track, scan=scan_output(output), progress=progress)
+    pair = _Pair(
+        source=source,
+        output=output,
+        video_track=video_track,
+        scan=scan_output(output),
+        steps=None if report_ is None else report_.steps,
+        progress=progress,
+    )
     selection = _select(source, video_track, start_s, end_s)
     compared = _compare(pair, selection)
     chosen = selection or compared.timeline
@@ -143,7 +154,8 @@ def _checks(pair: "_Pair", chosen: Timeline, compared: _Compared, alignment: Ali
     if was is None or now is None:
         return checks
     width, height = compared.source_size
-    was = replace(was, format=replace(was.format, width=width, height=height))
+    largest = replace(was.format, width=width, height=height)
+    was = replace(was, format=largest if compared.steps is None else compared.steps.format(largest))
     return [*checks, *check_metadata(pair.source, pair.output, was, now, alignment)]
 
 
@@ -182,6 +194,7 @@ class _Pair:
     output: str
     video_track: int
     scan: OutputScan
+    steps: PictureReport | None
     progress: Callable[[int], None] | None
 
 
@@ -194,7 +207,8 @@ def _compare(pair: _Pair, selection: Timeline | None) -> _Compared:
 
 
 def _run(pair: _Pair, order: Sequence[int] | None) -> _Compared:
-    compared = _Compared(digests_wanted=wanted_digests(pair.scan))
+    steps = None if pair.steps is None else Stepwise(pair.steps)
+    compared = _Compared(steps=steps, digests_wanted=wanted_digests(pair.scan))
     with open_track(pair.source, pair.video_track) as reference, open_track(pair.output) as shown:
         wanted = in_presentation_order(reference) if order is None else in_known_order(reference, order)
         with _ahead(wanted) as left, _ahead(iter(shown)) as right:

@@ -121,8 +121,9 @@ class PictureComparison:
         """Compare the next source frame with the next output frame. Both frames are used up."""
         pix_fmt = comparable_format(output.format.name)
         number, kind = len(self.psnr_y_db), (output.width, output.height, pix_fmt)
-        shown = _conform(self._to_comparable, output, output, pix_fmt)
-        wanted = _conform(self._to_reference, source, output, pix_fmt)
+        size = output.width, output.height
+        shown = conformed(self._to_comparable, output, output, size, pix_fmt)
+        wanted = conformed(self._to_reference, source, output, size, pix_fmt)
         for frame in (shown, wanted):
             frame.pts, frame.time_base = number, Fraction(1)
         if kind not in self._filters:
@@ -213,9 +214,11 @@ def _resembles(theirs: _Plane, mine: _Plane, apart: _Plane) -> bool:
 _MATRICES = {1: Colorspace.ITU709, 5: Colorspace.ITU601, 6: Colorspace.ITU601, 9: Colorspace.BT2020}
 
 
-def _conform(reformatter: VideoReformatter, frame: VideoFrame, output: VideoFrame, pix_fmt: str) -> VideoFrame:
-    """Return the frame in the output's size and range, and in the format to compare in."""
-    size, colour_range = (output.width, output.height), int(output.color_range)
+def conformed(
+    reformatter: VideoReformatter, frame: VideoFrame, output: VideoFrame, size: tuple[int, int], pix_fmt: str
+) -> VideoFrame:
+    """Return the frame in a size and a planar format, and in the output's range."""
+    colour_range = int(output.color_range)
     rgb = frame.format.is_rgb or frame.format.has_palette
     given = int(ColorRange.JPEG) if rgb else int(frame.color_range) or colour_range
     if (frame.width, frame.height) == size and frame.format.name == pix_fmt and given == (colour_range or given):

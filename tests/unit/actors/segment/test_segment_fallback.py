@@ -67,6 +67,7 @@ def content(encoded: EncodedSegment) -> tuple[object, ...]:
         {"pix_fmt": "yuv422p10le", "codec": "hevc"},
         {"deinterlace": "on"},
         {"deinterlace": "auto", "scale": (32, 32), "pix_fmt": "yuv444p"},
+        {"crop": (32, 24, 8, 4), "rotate": "90", "pad": (48, 48)},
     ],
 )
 def test_bytes_do_not_depend_on_who_decoded(source: Path, changes: dict[str, object]) -> None:

@@ -121,14 +121,24 @@ def test_all_memory_comes_back(folder: Path) -> None:
     assert device.encoder.open_sessions == 0
 
 
-def test_deinterlacing_is_softwares(folder: Path) -> None:
+@pytest.mark.parametrize(
+    ("changes", "kind"),
+    [
+        ({"deinterlace": "on"}, " software-filters"),
+        ({"crop": (64, 48, 8, 4)}, " software-filters crop=64:48:8:4"),
+        ({"rotate": "90"}, " software-filters turn=0:1:-1:0"),
+        ({"scale": (64, 48), "pad": (96, 64)}, " software-filters scale=64:48 pad=96:64:16:8"),
+    ],
+)
+def test_filters_are_softwares(folder: Path, changes: dict[str, object], kind: str) -> None:
     """What a device cannot do to pictures software does, and hands them to the encoder one by one."""
-    plan = planned(folder / "h264.mkv", deinterlace="on")
+    plan = planned(folder / "h264.mkv", **changes)
     assert not plan.filters.on_device
-    assert plan.encoder_kind.endswith(" software-filters")
+    assert plan.encoder_kind.endswith(kind)
     for work in works(plan):
         encoded = work.run(WorkContext(device=FakeDevice().gpu))
         assert encoded.tally.frames == encoded.frames_out > 0
+        assert encoded.tally.decoded_by == "nvdec"
 
 
 def test_the_kind_says_what_was_done_to_pictures(folder: Path) -> None:

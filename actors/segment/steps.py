@@ -1,0 +1,174 @@
+"""The steps that change what a picture shows where, crop, turn, scale and pad: plain values, and FFmpeg's filters.
+
+Each step sees one picture at a time, so a segment's pictures are those of an unsegmented run.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import ceil
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import numpy as np
+from av.video.format import VideoFormat as PixelFormat
+from av.video.frame import VideoFrame
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Turn: TypeAlias = tuple[int, int, int, int]
+"""a, b, c, d of a display matrix (ISO/IEC 14496-12): the sample at (x, y) goes to (a x + c y, b x + d y), y downwards.
+
+Each is -1, 0 or 1: quarter turns and mirrors."""
+Size: TypeAlias = tuple[int, int]
+"""(width, height) in samples."""
+
+UPRIGHT: Final[Turn] = (1, 0, 0, 1)
+MIRRORED: Final[Turn] = (-1, 0, 0, 1)
+UPSIDE_DOWN: Final[Turn] = (1, 0, 0, -1)
+CLOCKWISE: Final[Turn] = (0, 1, -1, 0)
+_FILTERS: Final[dict[Turn, tuple[str, ...]]] = {
+    UPRIGHT: (),
+    MIRRORED: ("hflip",),
+    UPSIDE_DOWN: ("vflip", "copy"),
+    (-1, 0, 0, -1): ("hflip", "vflip", "copy"),
+    CLOCKWISE: ("transpose=clock",),
+    (0, -1, 1, 0): ("transpose=cclock",),
+    (0, 1, 1, 0): ("transpose=cclock_flip",),
+    (0, -1, -1, 0): ("transpose=clock_flip",),
+}
+"""FFmpeg's filters for each turn; its ``cclock_flip`` exchanges rows and columns, and nothing else.
+
+``vflip`` only reads the same memory from its end, which not every encoder can."""
+_WORDS: Final[dict[Turn, str]] = {
+    UPRIGHT: "",
+    MIRRORED: "mirrored left to right",
+    UPSIDE_DOWN: "mirrored top to bottom",
+    (-1, 0, 0, -1): "turned by 180 degrees",
+    CLOCKWISE: "turned by 90 degrees clockwise",
+    (0, -1, 1, 0): "turned by 270 degrees clockwise",
+    (0, 1, 1, 0): "mirrored left to right, then turned by 270 degrees clockwise",
+    (0, -1, -1, 0): "mirrored left to right, then turned by 90 degrees clockwise",
+}
+_CHROMA_PROBE: Final = 64
+"""Divisible by every subsampling."""
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A rectangle of samples: its size, and where its upper left corner lies."""
+
+    width: int
+    height: int
+    x: int
+    y: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PictureSteps:
+    """What is done to each picture, in the order of the fields.
+
+    A picture is brought to ``size``, where it has another; of that ``crop`` is kept, turned by ``turn``, scaled to
+    ``scaled`` and laid on a black picture of size ``padded`` with its upper left corner at ``place``.
+    """
+
+    size: Size
+    crop: Region
+    turn: Turn
+    scaled: Size
+    padded: Size
+    place: tuple[int, int]
+
+    @property
+    def is_padded(self) -> bool:
+        """Whether there is a border around the scaled picture."""
+        return self.padded != self.scaled
+
+    @property
+    def is_cropped(self) -> bool:
+        """Whether part of the picture is left out."""
+        return (self.crop.width, self.crop.height) != self.size
+
+    @property
+    def name(self) -> str:
+        """What the encoder kind says of the steps, as one stable word each; sizes are its own."""
+        crop, (width, height), (x, y) = self.crop, self.padded, self.place
+        steps = [f"crop={crop.width}:{crop.height}:{crop.x}:{crop.y}"] if self.is_cropped else []
+        steps += [f"turn={':'.join(map(str, self.turn))}"] if self.turn != UPRIGHT else []
+        steps += [f"scale={self.scaled[0]}:{self.scaled[1]} pad={width}:{height}:{x}:{y}"] if self.is_padded else []
+        return " ".join(steps)
+
+    @property
+    def words(self) -> str:
+        """The steps for a person; "" where nothing is done."""
+        crop, (x, y) = self.crop, self.place
+        steps = [f"cropped to {crop.width}x{crop.height} at {crop.x}:{crop.y}"] if self.is_cropped else []
+        steps += [turn] if (turn := _WORDS[self.turn]) else []
+        if self.scaled != turned_size((crop.width, crop.height), self.turn):
+            steps.append(f"scaled to {self.scaled[0]}x{self.scaled[1]}")
+        if self.is_padded:
+            steps.append(f"padded to {self.padded[0]}x{self.padded[1]}, the picture at {x}:{y}")
+        return ", ".join(steps)
+
+
+def turned_size(size: Size, turn: Turn) -> Size:
+    """Return a size after a turn."""
+    return size if turn[0] else (size[1], size[0])
+
+
+def combined(first: Turn, second: Turn) -> Turn:
+    """Return the turn that is ``first`` followed by ``second``."""
+    (a, b, c, d), (e, f, g, h) = first, second
+    return a * e + b * g, a * f + b * h, c * e + d * g, c * f + d * h
+
+
+def chroma_step(pix_fmt: str) -> Size:
+    """Return how many samples across and down share one of chroma: where a picture of that format may be cut."""
+    known = PixelFormat(pix_fmt)
+    if known.is_rgb or known.has_palette or len(known.components) < 3:  # noqa: PLR2004 - grey, with alpha or without
+        return 1, 1
+    return _CHROMA_PROBE // known.chroma_width(_CHROMA_PROBE), _CHROMA_PROBE // known.chroma_height(_CHROMA_PROBE)
+
+
+def workable_format(pix_fmt: str, turn: Turn) -> str:
+    """Return the pixel format in which pictures of ``pix_fmt`` are cropped and turned: itself, or one with more.
+
+    A palette becomes RGB. Where chroma is not subsampled alike across and down, a quarter turn needs all of it.
+    """
+    known = PixelFormat(pix_fmt)
+    if known.has_palette or known.is_bit_stream:
+        return "rgb24"
+    across, down = chroma_step(pix_fmt)
+    if turn[0] or across == down:
+        return pix_fmt
+    bits = max(component.bits for component in known.components)
+    return "yuv444p" if bits <= 8 else f"yuv444p{bits}le"  # noqa: PLR2004 - a byte
+
+
+def turn_filters(turn: Turn) -> Iterator[tuple[str, str]]:
+    """Yield the filters, each with its arguments, that turn a picture."""
+    for each in _FILTERS[turn]:
+        name, _, arguments = each.partition("=")
+        yield name, arguments
+
+
+def pad_arguments(steps: PictureSteps) -> str:
+    """Return the arguments of FFmpeg's ``pad`` for them."""
+    (width, height), (x, y) = steps.padded, steps.place
+    return f"w={width}:h={height}:x={x}:y={y}"
+
+
+def blacken(frame: VideoFrame, steps: PictureSteps, *, full_range: bool) -> None:
+    """Make the border of a padded, planar picture black, in place.
+
+    FFmpeg's ``pad`` is off where samples have more than 8 bits (514 of 1023 for grey), and for grey of limited range.
+    """
+    (x, y), (width, height) = steps.place, steps.scaled
+    rgb = frame.format.is_rgb
+    for number, (component, plane) in enumerate(zip(frame.format.components, frame.planes, strict=True)):
+        level = 128 if number and not rgb else 0 if full_range or rgb else 16
+        kind = "u1" if component.bits <= 8 else "<u2"  # noqa: PLR2004 - a byte
+        samples: NDArray[Any] = np.frombuffer(memoryview(plane), kind).reshape(plane.height, -1)[:, : plane.width]
+        across, down = ceil(frame.width / plane.width), ceil(frame.height / plane.height)
+        top, bottom, left, right = y // down, (y + height) // down, x // across, (x + width) // across
+        for border in (samples[:top], samples[bottom:], samples[top:bottom, :left], samples[top:bottom, right:]):
+            border[...] = level << component.bits - 8

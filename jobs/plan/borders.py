@@ -1,0 +1,142 @@
+"""``--crop auto``: where the picture lies between black borders, judged by a sample of the track's pictures.
+
+A pure function of the source and the part that is used: the same pictures are decoded, in software and one thread, and
+judged by whole numbers.
+"""
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...actors.decode.decoding import SOFTWARE, DecodeTally, decode_range
+from ...actors.media.seeking import AccessPoint
+from ...actors.media.values import VideoFormat
+from ...actors.segment.filtering import FULL_RANGE, FilterChain, FilterSettings
+from ...actors.segment.steps import Region, chroma_step
+from ...cluster.grouping import counted
+from ..source.index import TrackIndex
+from .steps import fitted
+from .track_ranges import PlannedSegment, TrackRanges
+
+SAMPLES: Final = 32
+"""About how many pictures are judged."""
+STRIDE: Final = 8
+"""Of an access point's pictures, where more than one is judged, every so-many-th is."""
+DARK: Final = 8
+"""A line is black whose samples are at most this much brighter than black on average, in steps of 8 bits."""
+SPECK: Final = 48
+"""And none of them more than this."""
+_LIMITED_BLACK: Final = 16
+
+_Luma = NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True)
+class FoundPicture:
+    """Where the picture lies, None where there is no border; and by how many pictures that are not black."""
+
+    region: Region | None
+    judged: int | None
+
+    @property
+    def words(self) -> str:
+        """What a person may know of it; "" where nothing was looked for."""
+        if self.judged is None:
+            return ""
+        if not self.judged:
+            return "--crop auto: all pictures of the sample are black, so that nothing is cropped"
+        pictures = counted(self.judged, "picture")
+        return f"--crop auto: {'the border' if self.region else 'no border'} is common to {pictures} of the track"
+
+
+NO_BORDER: Final = FoundPicture(None, None)
+"""Nothing was looked for."""
+
+
+def find_picture(ranges: TrackRanges, source: VideoFormat, *, row_step: int = 1) -> FoundPicture:
+    """Return the smallest region that holds all of each judged picture, its edges where chroma may be cut.
+
+    ``row_step`` is how many times further apart such rows are: 2 for interlaced pictures.
+
+    Raises:
+        InputError: the source cannot be read.
+    """
+    black = 0 if source.colour.range == FULL_RANGE or source.pix_fmt.startswith("yuvj") else _LIMITED_BLACK
+    found = [region for luma in _sample(ranges, source) if (region := lit_region(luma, black)) is not None]
+    if not found:
+        return FoundPicture(None, 0)
+    across, down = chroma_step(source.pix_fmt)
+    size = source.width, source.height
+    region = fitted(enclosing(found), size, (across, down * row_step))
+    is_border = (region.width, region.height) != size and region.width > 0 and region.height > 0
+    return FoundPicture(region if is_border else None, len(found))
+
+
+def lit_region(luma: _Luma, black: int) -> Region | None:
+    """Return what lies between the black lines at a picture's edges; None where all of it is black."""
+    spans = []
+    for axis in (0, 1):
+        sums, most = luma.sum(axis=axis, dtype=np.int64), luma.max(axis=axis)
+        lit = np.flatnonzero((sums > (black + DARK) * luma.shape[axis]) | (most > black + SPECK))
+        if not len(lit):
+            return None
+        spans.append((int(lit[0]), int(lit[-1]) + 1 - int(lit[0])))
+    (x, width), (y, height) = spans
+    return Region(width, height, x, y)
+
+
+def enclosing(regions: list[Region]) -> Region:
+    """Return the smallest region that holds all of these."""
+    left, top = min(each.x for each in regions), min(each.y for each in regions)
+    right, bottom = max(each.x + each.width for each in regions), max(each.y + each.height for each in regions)
+    return Region(right - left, bottom - top, left, top)
+
+
+def _sample(ranges: TrackRanges, source: VideoFormat) -> Iterator[_Luma]:
+    """Yield the luma of the sampled pictures: of up to 32 access points the first, of fewer some more of each."""
+    points = _points(ranges)
+    each = SAMPLES // len(points)
+    chain = FilterChain(FilterSettings(replace(source, pix_fmt="gray")), ranges.index.time_base)
+    with closing(chain):
+        for packet, start in points:
+            times = ranges.index.times
+            place = int(np.searchsorted(times, start))
+            wanted = [int(time) for time in times[place : place + STRIDE * each : STRIDE]]
+            yield from _decoded(ranges, packet, wanted, chain)
+
+
+def _points(ranges: TrackRanges) -> list[tuple[int, int]]:
+    """Return packet and time of the access points to sample, spread over the part; of fewer than two its start."""
+    index, first, last = ranges.index, ranges.segments[0], ranges.segments[-1]
+    start = index.first_ticks if first.start_ticks is None else first.start_ticks
+    end = index.end_ticks if last.end_ticks is None else last.end_ticks
+    points = [
+        (point.packet, int(index.pts[point.packet]))
+        for point in index.access_points
+        if _is_usable(index, point) and start <= int(index.pts[point.packet]) < end
+    ]
+    if len(points) <= 1:
+        return [(first.cut_packet, start)]
+    count = min(SAMPLES, len(points))
+    return [points[number * len(points) // count] for number in range(count)]
+
+
+def _is_usable(index: TrackIndex, point: AccessPoint) -> bool:
+    return bool(index.timed[point.packet]) and not index.is_unreliable(point.packet)
+
+
+def _decoded(ranges: TrackRanges, packet: int, wanted: list[int], chain: FilterChain) -> Iterator[_Luma]:
+    """Yield the luma of the pictures at these times, decoded from an access point."""
+    if not wanted:
+        return
+    planned = PlannedSegment(0, wanted[0], wanted[-1] + 1, packet, len(wanted), "")
+    with closing(decode_range(ranges.decode(planned, 0), DecodeTally(), SOFTWARE)) as pictures:
+        for ticks, picture in pictures:
+            if ticks > wanted[-1]:
+                return
+            if ticks in wanted:
+                yield from (grey.to_ndarray().astype(np.uint8) for _, grey in chain.push(ticks, picture))

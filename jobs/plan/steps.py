@@ -1,0 +1,201 @@
+"""What is cropped, turned and padded: the steps of a plan, settled from the request and the source. Pure."""
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from math import ceil
+from typing import Final, cast
+
+from ...actors.decode.describe import StreamExtras, axis_scales
+from ...actors.media.values import VideoFormat
+from ...actors.segment.steps import (
+    CLOCKWISE,
+    MIRRORED,
+    UPRIGHT,
+    UPSIDE_DOWN,
+    PictureSteps,
+    Region,
+    Size,
+    Turn,
+    chroma_step,
+    combined,
+    turned_size,
+)
+from ...errors import Unsupported
+from ..report.report import Warning_
+from ..request.spec import TranscodeSpec
+
+_TILT: Final = 1 / 256
+"""How far from a quarter turn the axes of a display matrix may be."""
+_FLIPS: Final = {None: UPRIGHT, "h": MIRRORED, "v": UPSIDE_DOWN}
+_TYPE_BYTES: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Framing:
+    """What is kept of each picture, and how it is turned, before it is scaled.
+
+    ``replaces_matrix``: the turn holds what the source's display matrix says, which the output then has not.
+    """
+
+    crop: Region
+    turn: Turn
+    replaces_matrix: bool
+
+    def framed(self, source: VideoFormat) -> VideoFormat:
+        """Return the format of the source's pictures after it."""
+        width, height = turned_size((self.crop.width, self.crop.height), self.turn)
+        shape = source.sample_aspect_ratio
+        return replace(source, width=width, height=height, sample_aspect_ratio=shape if self.turn[0] else 1 / shape)
+
+    def extras(self, extras: StreamExtras) -> StreamExtras:
+        """Return what the output's track states beside its pictures."""
+        return replace(extras, display_matrix=None) if self.replaces_matrix else extras
+
+
+def settle_framing(
+    source: VideoFormat, extras: StreamExtras, spec: TranscodeSpec, found: Region | None = None
+) -> Framing:
+    """Return what is kept and turned; ``found`` is what ``--crop auto`` has found, None for all.
+
+    Raises:
+        Unsupported: the crop does not fit the pictures; they are spherical, of two views or interlaced, so that they
+            cannot be cut or turned; or the display matrix is not made of quarter turns and mirrors.
+    """
+    whole = Region(source.width, source.height, 0, 0)
+    crop = (found or whole) if spec.crop in (None, "auto") else Region(*cast("tuple[int, int, int, int]", spec.crop))
+    _check_crop(source, crop, rows=row_step(source, spec))
+    is_turned = spec.rotate is not None or spec.flip is not None
+    turn = _turn(extras, spec) if is_turned else UPRIGHT
+    if (crop != whole or turn != UPRIGHT or spec.pad is not None) and (what := _projection(extras)):
+        message = f"{what} cannot be cropped, padded or turned: players would project them wrongly"
+        raise Unsupported(message, "Leave out --crop, --pad, --rotate and --flip.")
+    if (turn[0] == 0 or turn[3] < 0) and source.interlaced and spec.deinterlace == "off":
+        message = "the pictures are interlaced: turned, their fields would be torn or change places"
+        raise Unsupported(message, "Add --deinterlace on.")
+    return Framing(crop, turn, is_turned)
+
+
+def row_step(source: VideoFormat, spec: TranscodeSpec) -> int:
+    """Return at which rows a picture may be cut: between fields, whole pairs of rows."""
+    return 2 if source.interlaced and spec.deinterlace == "off" else 1
+
+
+def _check_crop(source: VideoFormat, crop: Region, *, rows: int) -> None:
+    asked = f"--crop {crop.width}:{crop.height}:{crop.x}:{crop.y}"
+    right, bottom = crop.x + crop.width, crop.y + crop.height
+    if right > source.width or bottom > source.height:
+        message = f"{asked} reaches outside the pictures, which are {source.width}x{source.height}"
+        raise Unsupported(message, "Write W:H:X:Y with X + W and Y + H within the picture, or --crop auto.")
+    across, down = chroma_step(source.pix_fmt)
+    fitting = fitted(crop, (source.width, source.height), (across, down * rows))
+    if crop != fitting:
+        message = f"{asked} cuts through chroma: {source.pix_fmt} can be cut at multiples of {across}x{down * rows}"
+        near = f"{fitting.width}:{fitting.height}:{fitting.x}:{fitting.y}"
+        raise Unsupported(message, f"Ask for {near}." if fitting.width and fitting.height else "Ask for more.")
+
+
+def fitted(region: Region, size: Size, step: Size) -> Region:
+    """Return the largest region within ``region`` whose edges are multiples of ``step``, or the picture's own."""
+    (left, width), (top, height) = (
+        _fitted_axis(begin, length, whole, each)
+        for begin, length, whole, each in zip(
+            (region.x, region.y), (region.width, region.height), size, step, strict=True
+        )
+    )
+    return Region(width, height, left, top)
+
+
+def _fitted_axis(begin: int, length: int, whole: int, step: int) -> tuple[int, int]:
+    end = begin + length
+    first, last = step * ceil(begin / step), end if end == whole else end // step * step
+    return first, max(0, last - first)
+
+
+def _turn(extras: StreamExtras, spec: TranscodeSpec) -> Turn:
+    """Return the turn of the pictures as they are shown: the display matrix's, then ``rotate``, then ``flip``."""
+    turn = UPRIGHT if extras.display_matrix is None else _matrix_turn(extras.display_matrix)
+    for _ in range(int(spec.rotate or 0) // 90):
+        turn = combined(turn, CLOCKWISE)
+    return combined(turn, _FLIPS[spec.flip])
+
+
+def _matrix_turn(matrix: tuple[int, ...]) -> Turn:
+    a, b, _, c, d, *_ = matrix
+    across, down = (scale or 1.0 for scale in axis_scales(matrix))
+    exact = (a / across, b / down, c / across, d / down)
+    near = tuple(round(value) for value in exact)
+    is_quarter = near[0] * near[3] - near[1] * near[2] in (1, -1) and near[0] * near[1] == 0
+    if not is_quarter or any(abs(value - whole) > _TILT for value, whole in zip(exact, near, strict=True)):
+        message = "the source's display matrix turns its pictures by an angle between quarter turns"
+        raise Unsupported(message, "Leave out --rotate and --flip: the matrix is then carried as it is.")
+    return cast("Turn", near)
+
+
+def _projection(extras: StreamExtras) -> str:
+    if extras.spherical is not None:
+        return "spherical pictures"
+    # AVStereo3D begins with its type; 0 is a single view (libavutil, stereo3d.h).
+    return "pictures of two views" if extras.stereo3d and any(extras.stereo3d[:_TYPE_BYTES]) else ""
+
+
+def canvas(scaled: Size, shape: Fraction, pad: Size | Fraction | None) -> Size:
+    """Return the size with its border: ``pad`` itself, or the smallest even one whose display shape that is.
+
+    ``shape`` is the sample aspect ratio.
+
+    Raises:
+        Unsupported: the picture is larger than that.
+    """
+    width, height = scaled
+    if pad is None:
+        return scaled
+    if isinstance(pad, Fraction):
+        if width * shape / height < pad:
+            return max(width, 2 * ceil(height * pad / shape / 2)), height
+        return width, max(height, 2 * ceil(width * shape / pad / 2))
+    if width > pad[0] or height > pad[1]:
+        message = f"--pad {pad[0]}x{pad[1]} is smaller than the picture, which is {width}x{height}"
+        raise Unsupported(message, "Make the picture smaller with --scale, or pad it to more.")
+    return pad
+
+
+def settle_steps(
+    source: VideoFormat, framing: Framing, scaled: Size, padded: VideoFormat, spec: TranscodeSpec
+) -> PictureSteps | None:
+    """Return all steps, None where pictures are only scaled; ``padded`` is the format with the border.
+
+    Raises:
+        Unsupported: the picture has an odd side, so that its edge would lie within a sample of the border's chroma.
+    """
+    across, down = chroma_step(padded.pix_fmt)
+    down *= row_step(source, spec)
+    whole = Region(source.width, source.height, 0, 0)
+    is_padded = scaled != (padded.width, padded.height)
+    if is_padded and (scaled[0] % across or scaled[1] % down):
+        message = f"{scaled[0]}x{scaled[1]} in {padded.pix_fmt} cannot be padded: its sides are not multiples of "
+        raise Unsupported(f"{message}{across}x{down}", "Give another size with --scale, or another --pix-fmt.")
+    if framing.crop == whole and framing.turn == UPRIGHT and not is_padded:
+        return None
+    place = tuple(
+        (outer - inner) // 2 // step * step
+        for outer, inner, step in zip((padded.width, padded.height), scaled, (across, down), strict=True)
+    )
+    return PictureSteps(
+        size=(source.width, source.height),
+        crop=framing.crop,
+        turn=framing.turn,
+        scaled=scaled,
+        padded=(padded.width, padded.height),
+        place=(place[0], place[1]),
+    )
+
+
+def step_choices(steps: PictureSteps | None, framing: Framing, extras: StreamExtras) -> tuple[Warning_, ...]:
+    """Return what of the steps was asked for; ``verify`` does the same to its reference, so pictures may not differ."""
+    choices = []
+    if steps is not None:
+        choices.append(Warning_(code="picture-steps", message=f"the pictures are {steps.words}", checks=()))
+    if framing.replaces_matrix and extras.display_matrix is not None:
+        message = "the rotation that the source states is carried out in the pictures, and not stated"
+        choices.append(Warning_(code="rotation", message=message, checks=("metadata.rotation",)))
+    return tuple(choices)

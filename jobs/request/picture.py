@@ -1,0 +1,90 @@
+"""The options of what becomes of each picture: docs/filters.md."""
+
+from fractions import Fraction
+from functools import partial
+from typing import Annotated, Literal, Self
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from .options import CROP, PAD, SIZE, Option, as_written
+from .parts import PICTURE, Part, Side
+from .values import SIDE_MAX
+
+_Place = Annotated[int, Field(ge=0, le=SIDE_MAX)]
+
+
+def _degrees(value: object) -> object:
+    return str(value) if isinstance(value, int) else value
+
+
+class _Steps(Part):
+    """Steps in which pictures change, in this order: docs/filters.md.
+
+    ``crop`` is (width, height, x, y); ``pad`` a size, or the display shape to reach.
+    """
+
+    crop: Annotated[
+        tuple[Side, Side, _Place, _Place] | Literal["auto"] | None,
+        Field(description="Keep a part of each picture, or what lies between black borders: docs/filters.md."),
+        Option("--crop", PICTURE, default="the whole picture", example='"auto"', kind=CROP),
+        BeforeValidator(partial(as_written, CROP)),
+    ] = None
+    rotate: Annotated[
+        Literal["0", "90", "180", "270"] | None,
+        Field(
+            description="Turn the pictures clockwise, from how players show them; the file then states no rotation "
+            "of its own: docs/filters.md."
+        ),
+        Option("--rotate", PICTURE, default="as stored, with the source's rotation stated", example="90"),
+        BeforeValidator(_degrees),
+    ] = None
+    flip: Annotated[
+        Literal["h", "v"] | None,
+        Field(description="Mirror the pictures left to right (h) or top to bottom (v), after --rotate."),
+        Option("--flip", PICTURE, default="as stored", example='"h"'),
+    ] = None
+    pad: Annotated[
+        tuple[Side, Side] | Fraction | None,
+        Field(description="Lay the pictures in the middle of black ones of this size or display shape, after --scale."),
+        Option("--pad", PICTURE, default="no border", example='"16:9"', kind=PAD),
+        BeforeValidator(partial(as_written, PAD)),
+    ] = None
+
+    @model_validator(mode="after")
+    def _check_pad(self) -> Self:
+        if isinstance(self.pad, Fraction) and self.pad <= 0:
+            raise ValueError(f"the shape of `pad` must be positive: {self.pad}")
+        return self
+
+
+class Picture(_Steps):
+    """What becomes of each picture. ``scale`` is (width, height); width None keeps the display shape."""
+
+    scale: Annotated[
+        tuple[int | None, int] | None,
+        Field(description="Picture size in pixels, or a height."),
+        Option(
+            "--scale",
+            PICTURE,
+            default="the source's, the largest where it changes: docs/timeline.md",
+            example='"720p"',
+            kind=SIZE,
+        ),
+        BeforeValidator(partial(as_written, SIZE)),
+    ] = None
+    pix_fmt: Annotated[
+        str | None,
+        Field(description="Pixel format, by FFmpeg's name: yuv420p10le."),
+        Option("--pix-fmt", PICTURE, default="the source's", example='"yuv420p10le"'),
+    ] = None
+    deinterlace: Annotated[
+        Literal["off", "auto", "on"],
+        Field(description="Make whole frames of fields: never, only where the source says so, or always."),
+        Option("--deinterlace", PICTURE),
+    ] = "off"
+
+    @model_validator(mode="after")
+    def _check_scale(self) -> Self:
+        if self.scale is not None and any(side is not None and side <= 0 for side in self.scale):
+            raise ValueError(f"the size of `scale` must be positive: {self.scale}")
+        return self

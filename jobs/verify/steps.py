@@ -1,0 +1,104 @@
+"""The reference for pictures that were cropped, turned and padded: the same done to the source's, by other code.
+
+The transcode's report names the steps; here they are numpy's, where segments use FFmpeg's filters.
+"""
+
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from math import ceil
+from typing import Any
+
+import numpy as np
+from av.video.frame import VideoFrame
+from av.video.reformatter import ColorRange, VideoReformatter
+from numpy.typing import NDArray
+
+from ...actors.media.values import VideoFormat
+from ..report.report import PictureReport
+from .pictures import comparable_format, conformed
+
+_KEEPS_SHAPE = Fraction(1, 200)
+"""One rounding to a whole size must not turn square samples into 1281:1280."""
+_GREY, _LIMITED_BLACK = 128, 16
+
+_Plane = NDArray[Any]
+
+
+@dataclass(slots=True)
+class Stepwise:
+    """Makes the reference of each output picture."""
+
+    steps: PictureReport
+    _reformatters: tuple[VideoReformatter, VideoReformatter] = field(
+        default_factory=lambda: (VideoReformatter(), VideoReformatter())
+    )
+
+    def picture(self, source: VideoFrame, output: VideoFrame) -> VideoFrame:
+        """Return what ``output`` should show of ``source``, in the format that they are compared in."""
+        steps, pix_fmt = self.steps, comparable_format(output.format.name)
+        first, last = self._reformatters
+        # Chroma of every sample: a quarter turn would exchange its two ways of subsampling.
+        whole = conformed(first, source, output, steps.size, full_chroma(source.format.name))
+        width, height, x, y = steps.crop
+        planes = [turned(plane[y : y + height, x : x + width], steps.turn) for plane in planes_of(whole)]
+        framed = frame_of(planes, whole.format.name, output)
+        scaled = conformed(last, framed, output, steps.scaled, pix_fmt)
+        if steps.padded == steps.scaled:
+            return scaled
+        return frame_of(self._padded(scaled, int(output.color_range)), pix_fmt, output)
+
+    def _padded(self, scaled: VideoFrame, colour_range: int) -> list[_Plane]:
+        found = []
+        for number, plane in enumerate(planes_of(scaled)):
+            across, down = scaled.width // plane.shape[1], scaled.height // plane.shape[0]
+            black = 0 if colour_range == int(ColorRange.JPEG) else _LIMITED_BLACK
+            level = (_GREY if number else black) << scaled.format.components[number].bits - 8
+            size = ceil(self.steps.padded[1] / down), ceil(self.steps.padded[0] / across)
+            canvas = np.full(size, level, dtype=plane.dtype)
+            left, top = self.steps.place[0] // across, self.steps.place[1] // down
+            canvas[top : top + plane.shape[0], left : left + plane.shape[1]] = plane
+            found.append(canvas)
+        return found
+
+    def format(self, source: VideoFormat) -> VideoFormat:
+        """Return a source's format with the output's size and the shape of its samples."""
+        steps, (width, height) = self.steps, self.steps.crop[:2]
+        shape = source.sample_aspect_ratio
+        if not steps.turn[0]:
+            width, height, shape = height, width, 1 / shape
+        scaled = shape * Fraction(width * steps.scaled[1], height * steps.scaled[0])
+        shape = shape if abs(scaled / shape - 1) < _KEEPS_SHAPE else scaled
+        return replace(source, width=steps.padded[0], height=steps.padded[1], sample_aspect_ratio=shape)
+
+
+def full_chroma(pix_fmt: str) -> str:
+    """Return the planar YUV format with chroma for every sample in which pictures of ``pix_fmt`` are compared."""
+    comparable = comparable_format(pix_fmt)
+    return f"yuv444p{comparable.partition('p')[2]}"
+
+
+def turned(plane: _Plane, turn: tuple[int, int, int, int]) -> _Plane:
+    """Return a plane turned: ``turn`` is a, b, c, d of a display matrix."""
+    a, b, c, d = turn
+    if a == 0:
+        plane, a, d = plane.T, c, b
+    return plane[::d, ::a]
+
+
+def planes_of(frame: VideoFrame) -> list[_Plane]:
+    """Return the planes of a planar picture, without the padding of their lines."""
+    found = []
+    for plane, component in zip(frame.planes, frame.format.components, strict=True):
+        samples = np.frombuffer(memoryview(plane), "u1" if component.bits <= 8 else "<u2")  # noqa: PLR2004 - a byte
+        found.append(samples.reshape(plane.height, -1)[:, : plane.width])
+    return found
+
+
+def frame_of(planes: list[_Plane], pix_fmt: str, output: VideoFrame) -> VideoFrame:
+    """Return a picture of these planes, in the colours that ``output`` states."""
+    height, width = planes[0].shape
+    frame = VideoFrame(width, height, pix_fmt)
+    for samples, plane in zip(planes, planes_of(frame), strict=True):
+        plane[...] = samples
+    frame.color_range, frame.colorspace = output.color_range, output.colorspace
+    return frame

@@ -1,0 +1,102 @@
+"""Filters over whole jobs: the same pictures however the film is cut, and ``verify`` against the filtered source."""
+
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from codecfleet import Report
+from codecfleet.jobs.verify.job import Verdict, verify
+from codecfleet.testing.clips import Clip, constant_times, make_clip
+
+from .test_exact import shown, transcode
+
+FRAMES = 60
+CLIP = Clip(
+    times=constant_times(FRAMES),
+    keyframes=frozenset(range(0, FRAMES, 6)),
+    options=(("bf", "2"), ("preset", "ultrafast"), ("crf", "8")),
+    width=128,
+    height=96,
+)
+TEN_BITS = replace(CLIP, pix_fmt="yuv422p10le")
+STEPS: dict[str, dict[str, object]] = {
+    "all": {"crop": (96, 64, 16, 8), "rotate": "90", "flip": "v", "scale": (None, 48), "pad": Fraction(1)},
+    "crop": {"crop": (96, 64, 16, 8)},
+    "crop-auto": {"crop": "auto"},
+    "rotate": {"rotate": "270"},
+    "flip": {"flip": "h"},
+    "pad": {"pad": (160, 128)},
+    "deinterlaced": {"deinterlace": "on", "rotate": "180", "pad": (160, 128)},
+}
+
+
+def verified(source: Path, output: Path, report: Report) -> Verdict:
+    """Return what ``verify`` finds with a report."""
+    saved = output.with_suffix(".json")
+    saved.write_text(report.model_dump_json())
+    return verify(source, output, report=saved)
+
+
+@pytest.mark.parametrize("name", STEPS)
+@pytest.mark.parametrize("clip", [CLIP, TEN_BITS], ids=["4:2:0", "4:2:2"])
+def test_pictures_do_not_depend_on_the_cuts(tmp_path: Path, clip: Clip, name: str) -> None:
+    """One, two or five segments, one worker or three: the same pictures reach the encoder, at the source's times."""
+    source = make_clip(tmp_path / "source.mkv", clip)
+    found = {}
+    for segments, segment_s in ((1, Fraction(100)), (2, Fraction(6, 5)), (5, Fraction(12, 25))):
+        sums = set()
+        for workers in (1, 3):
+            output = tmp_path / f"{segments}-{workers}.mp4"
+            # x264 is lossless in 8 bits alone.
+            options = STEPS[name] | {"pix_fmt": clip.pix_fmt[:7], "segment_s": segment_s, "workers": workers}
+            report = transcode(source, output, **options)
+            assert len(report.segments) == segments
+            sums.add(report.proof.output_sha256)
+        assert len(sums) == 1
+        found[segments] = shown(output)
+    assert found[1] == found[2] == found[5]
+    assert [picture.ticks for picture in found[5]] == [picture.ticks for picture in shown(source)]
+
+
+@pytest.mark.parametrize("name", [name for name in STEPS if name != "deinterlaced"])
+def test_verify_takes_the_same_steps(tmp_path: Path, name: str) -> None:
+    """With the job's report the reference is the source cropped, turned, scaled and padded: nothing is excused."""
+    source = make_clip(tmp_path / "source.mkv", CLIP)
+    report = transcode(source, tmp_path / "output.mp4", **STEPS[name])
+    verdict = verified(source, tmp_path / "output.mp4", report)
+    assert verdict.exact
+    assert verdict.pictures is not None
+    # Scaling twice by two ways of rounding costs most.
+    assert verdict.pictures.psnr_y_min_db > 36
+    assert {check.name for check in verdict.checks if check.declared} <= {"metadata.aspect"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "check"),
+    [
+        ({"crop": (96, 64, 0, 8)}, "pictures.alike"),
+        ({"turn": (0, 1, 1, 0)}, "pictures.alike"),
+        ({"place": (32, 20)}, "pictures.alike"),
+        ({"padded": (128, 160)}, "metadata.aspect"),
+    ],
+)
+def test_verify_notices_other_steps_than_the_report_names(
+    tmp_path: Path, changes: dict[str, object], check: str
+) -> None:
+    """A picture that was cut, turned or placed otherwise is not what it should be."""
+    source = make_clip(tmp_path / "source.mkv", CLIP)
+    output = tmp_path / "output.mp4"
+    report = transcode(source, output, crop=(96, 64, 16, 8), rotate="90", pad=(128, 128))
+    assert report.steps is not None
+    assert verified(source, output, report).exact
+    told = report.model_copy(update={"steps": report.steps.model_copy(update=changes)})
+    assert check in {failed.name for failed in verified(source, output, told).failures}
+
+
+def test_without_the_report_the_pictures_are_others(tmp_path: Path) -> None:
+    """``verify`` knows of no steps but those that a report names."""
+    source = make_clip(tmp_path / "source.mkv", CLIP)
+    transcode(source, tmp_path / "output.mp4", rotate="180")
+    assert "pictures.alike" in {failed.name for failed in verify(source, tmp_path / "output.mp4").failures}
