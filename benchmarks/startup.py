@@ -47,7 +47,7 @@ def _time(options: argparse.Namespace, folder: Path) -> None:
     document = describe_run(None)
     print("\n".join(described_lines(document)))
     clip = options.clip or make_clip(folder / "clip.mp4", Clip(times=constant_times(48), width=640, height=360))
-    parts = [_interpreter, _small_commands, _worker, _opened, _command, _warm]
+    parts = [_interpreter, _small_commands, _worker, _opened, _command, _again, _after_up]
     if not options.without_ray:
         parts += [_opened_on_ray, _command_on_ray]
     took_s: dict[str, list[float]] = {}
@@ -94,24 +94,37 @@ def _opened_on_ray(_clip: Path, _folder: Path) -> Mapping[str, float]:
     return {"host, Ray and worker": found["ready"], "stop of Ray": found["stop"]}
 
 
-def _warm(clip: Path, folder: Path) -> Mapping[str, float]:
-    found = _step("warm", str(clip), str(folder / "warm.mp4"))
-    return {"warm fleet: first picture": found["first picture"], "warm fleet: whole job": found["whole job"]}
+def _again(clip: Path, folder: Path) -> Mapping[str, float]:
+    found = _step("again", str(clip), str(folder / "warm.mp4"))
+    return {"open fleet: first picture": found["first picture"], "open fleet: whole job": found["whole job"]}
+
+
+def _after_up(clip: Path, folder: Path) -> Mapping[str, float]:
+    """Bring a warm fleet up, and time the second command after that; the first has its worker load its encoder."""
+    env = _environment("") | {"XDG_RUNTIME_DIR": str(folder)}
+    del env["CODECFLEET_WARM"]
+    up_s = _run(*COMMAND, "up", env=env)
+    try:
+        _transcoded(clip, folder / "out.mp4", env, "")
+        found = _transcoded(clip, folder / "out.mp4", env, " after up")
+    finally:
+        down_s = _run(*COMMAND, "down", env=env)
+    return {"up": up_s, **found, "down": down_s}
 
 
 def _command(clip: Path, folder: Path) -> Mapping[str, float]:
-    return _transcoded(clip, folder / "out.mp4", "", "")
+    return _transcoded(clip, folder / "out.mp4", _environment(""), "")
 
 
 def _command_on_ray(clip: Path, folder: Path) -> Mapping[str, float]:
-    return _transcoded(clip, folder / "out.mp4", "first", ", Ray first")
+    return _transcoded(clip, folder / "out.mp4", _environment("first"), ", Ray first")
 
 
-def _transcoded(clip: Path, output: Path, order: str, how: str) -> Mapping[str, float]:
+def _transcoded(clip: Path, output: Path, env: Mapping[str, str], how: str) -> Mapping[str, float]:
     """Run the command; return when it said what, and the stages of its report."""
     began_s = time.monotonic()
     command = [*COMMAND, "transcode", "--json", "--overwrite", str(clip), str(output)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=_environment(order)) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as process:
         said = [(time.monotonic() - began_s, json.loads(line)) for line in process.stdout or ()]
     whole_s = time.monotonic() - began_s
     if process.returncode != 0:
@@ -142,12 +155,12 @@ def _step(name: str, *arguments: str, order: str = "") -> Mapping[str, float]:
 
 
 def _environment(order: str) -> dict[str, str]:
-    return {**os.environ, "CODECFLEET_RAY": order}
+    return {**os.environ, "CODECFLEET_RAY": order, "CODECFLEET_WARM": "never"}
 
 
-def _run(*command: object) -> float:
+def _run(*command: object, env: Mapping[str, str] | None = None) -> float:
     began_s = time.monotonic()
-    subprocess.run([str(word) for word in command], stdout=subprocess.DEVNULL, check=True)
+    subprocess.run([str(word) for word in command], stdout=subprocess.DEVNULL, check=True, env=env)
     return time.monotonic() - began_s
 
 

@@ -20,6 +20,7 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 # Before any test module is imported: a setting or a cluster of the caller's must not reach a test.
 for _name in [name for name in os.environ if name == "RAY_ADDRESS" or name.startswith("CODECFLEET_")]:
     del os.environ[_name]
+os.environ["CODECFLEET_WARM"] = "never"  # nor a fleet that the caller keeps up
 
 # A busy machine is not a failure. `make test-all` tries more examples, and CI finds the same ones every time.
 _CI = os.environ.get("CI") == "true"

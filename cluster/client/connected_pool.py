@@ -86,6 +86,10 @@ class ConnectedPool(Pool):
         """Say why its Ray is gone; "" while it is there, or it was never reached."""
         return "" if self._pool is None else self._pool.lost
 
+    def spent(self) -> str:
+        """Say why no work will ever run here again; "" while it may."""
+        return "" if self._pool is None else self._pool.spent
+
     async def start(self) -> None:
         """Connect, and make the workers ready.
 

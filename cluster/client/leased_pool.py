@@ -139,6 +139,11 @@ class LeasedPool(Pool):
         """Why nothing will be reached again through this connection to Ray; "" while it may be."""
         return self._supervisor.world_is_gone() or self._lease_renewal.lost
 
+    @property
+    def spent(self) -> str:
+        """Why no work will ever run here again; "" while it may."""
+        return self._lease_renewal.grants.unrecoverable
+
     def slots_for(self, job: str) -> int:
         return self._leases.slots_for(job)
 

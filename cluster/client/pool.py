@@ -31,6 +31,11 @@ class Pool(ABC):
         """Notes about this pool for the user, one per line of the report."""
         return ()
 
+    @property
+    def warm_fleet(self) -> int | None:
+        """The process of the warm fleet that it runs on, with other programs; None where it has workers of its own."""
+        return None
+
     def slots_for(self, job: str) -> int:
         """Return how many pieces of work of ``job`` may run now; changes as jobs, workers and nodes come and go."""
         del job

@@ -9,6 +9,7 @@ import os
 import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar, cast
 
@@ -25,6 +26,7 @@ from .life import Closed, Event, HostEnded, HostPhase, HostStarted, Life, Refuse
 from .link import HostLink, HostLost
 from .process import start_host
 from .serving import JobState, PoolState
+from .warm import may_be_used, warm_or_own
 
 ResultT = TypeVar("ResultT")
 
@@ -38,6 +40,7 @@ class HostedPool(Pool):
     Args:
         spawn: starts a host's process, whose connection has that name; called in the event loop's thread, with which
             the process ends.
+        slots: pieces of work at a time, where the host may have more; None means as many as it has.
         rest: waits that many seconds.
         now_s: a monotonic clock.
         sole_processor: returns the machine that the hosts will run on, as ``Pool.sole_processor``.
@@ -47,11 +50,13 @@ class HostedPool(Pool):
         self,
         spawn: Callable[[ClientName], StartedProcess],
         *,
+        slots: int | None = None,
         rest: Callable[[float], Awaitable[None]] = asyncio.sleep,
         now_s: Callable[[], float] = time.monotonic,
         sole_processor: Callable[[], Inventory | None] = lambda: None,
     ) -> None:
         self._spawn = spawn
+        self._slots_max = slots
         self._name = ClientName()
         self._rest = rest
         self._now_s = now_s
@@ -59,6 +64,7 @@ class HostedPool(Pool):
         self._life = Life()
         self._changed = asyncio.Event()
         self._link: HostLink | None = None
+        self._warm_fleet: int | None = None
         self._state = PoolState()
         self._notes: tuple[str, ...] = ()
         self._demands: dict[str, Demand] = {}
@@ -67,7 +73,11 @@ class HostedPool(Pool):
 
     @property
     def slots(self) -> int:
-        return self._said().slots
+        return self._limited(self._said().slots)
+
+    @property
+    def warm_fleet(self) -> int | None:
+        return self._warm_fleet
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -109,6 +119,8 @@ class HostedPool(Pool):
         return cast("PlacementPreview", await self._ask("preview", demand))
 
     def set_demand(self, demand: Demand) -> None:
+        if self._slots_max is not None:
+            demand = replace(demand, workers_max=self._limited(demand.workers_max or self._slots_max))
         if self._demands.get(demand.job) != demand:
             self._demands[demand.job] = demand
             self._tell("set_demand", demand)
@@ -183,7 +195,10 @@ class HostedPool(Pool):
         """Start a host, and its pool."""
         try:
             name, self._name = self._name, self._name.next
-            link = self._link = HostLink(self._spawn(name), self._ended)
+            process = self._spawn(name)
+            self._warm_fleet = process.warm_fleet
+            self._notes += (process.note,) if process.note and process.note not in self._notes else ()
+            link = self._link = HostLink(process, self._ended)
             await link.ask("start")
         except HostLost:
             return  # ``_ended`` was told
@@ -247,6 +262,9 @@ class HostedPool(Pool):
             self._state = self._link.state
         return self._state
 
+    def _limited(self, slots: int) -> int:
+        return slots if self._slots_max is None else min(slots, self._slots_max)
+
     def _refuse_if_closed(self) -> None:
         if self._closing is not None:
             raise UsageError("the pool is closed")
@@ -255,14 +273,19 @@ class HostedPool(Pool):
 def default_pool(address: str | None, slots: int | None, *, dlas: int = 0) -> Pool:
     """Return the pool for a fleet in this process; the arguments are ``ConnectedPool``'s.
 
-    A Ray driver, task, actor or job uses its own connection. Elsewhere no Ray comes into the process.
+    A Ray driver, task, actor or job uses its own connection. Elsewhere no Ray comes into the process; on this machine
+    the user's warm fleet is used, if there is one.
     """
     if holds_ray():
         from ..client.connected_pool import ConnectedPool  # noqa: PLC0415 - only Ray's own processes need it
 
         return ConnectedPool(address, slots, dlas=dlas)
     spawn = partial(start_host, address, slots, dlas)
-    return HostedPool(spawn) if named_cluster(address) else HostedPool(spawn, sole_processor=_own_machine)
+    if named_cluster(address):
+        return HostedPool(spawn)
+    if not dlas and may_be_used():
+        spawn = partial(warm_or_own, spawn, slots)
+    return HostedPool(spawn, slots=slots, sole_processor=_own_machine)
 
 
 def _own_machine() -> Inventory | None:

@@ -22,7 +22,7 @@ def serve(pool_of: Callable[..., ConnectedPool]) -> None:
     descriptor, client, program, address, slots, dlas, name = json.loads(sys.argv[1])
     end_with(client)
     pool = pool_of(address, slots, dlas=dlas, name=ClientName(*name))
-    threading.Thread(target=_end_with_ray, args=(pool.lost,), name="codecfleet-watch", daemon=True).start()
+    end_with_ray(pool.lost)
     # Ray's workers look for modules beside the program, as if Ray were in the client.
     sys.argv[:] = program
     code = 1
@@ -36,9 +36,14 @@ def serve(pool_of: Callable[..., ConnectedPool]) -> None:
     os._exit(code)
 
 
-def _end_with_ray(lost: Callable[[], str]) -> None:
-    """End this process once its Ray is gone; the event loop may hang in a call of Ray's for a minute."""
-    while not (reason := lost()):
-        time.sleep(BEAT_S)
-    print(reason, file=sys.stderr, flush=True)  # noqa: T201 - the last line is told to the user
-    os._exit(1)
+def end_with_ray(lost: Callable[[], str], last_act: Callable[[], object] = bool) -> None:
+    """Have this process end once its Ray is gone, after ``last_act``; the event loop may hang in Ray for a minute."""
+
+    def watch() -> None:
+        while not (reason := lost()):
+            time.sleep(BEAT_S)
+        print(reason, file=sys.stderr, flush=True)  # noqa: T201 - the last line is told to the user
+        last_act()
+        os._exit(1)
+
+    threading.Thread(target=watch, name="codecfleet-watch", daemon=True).start()

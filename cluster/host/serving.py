@@ -62,8 +62,8 @@ class PoolServer:
         except TimeoutError:
             pass  # what does not end by itself ends with this process
         finally:
-            beating.cancel()
-            writing.cancel()
+            for task in (beating, writing, *self._tasks.values()):
+                task.cancel()
 
     async def _close(self, writing: asyncio.Task[None]) -> None:
         """Close the pool, and send what that answers, unless the client is gone."""

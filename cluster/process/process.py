@@ -27,6 +27,10 @@ class StartedProcess(NamedTuple):
     end: socket.socket
     kill: Callable[[], object]
     ended: Callable[[], str]
+    warm_fleet: int | None = None
+    """The process of the warm fleet to which this is only a connection; None where it was started for its caller."""
+    note: str = ""
+    """What a job's report is to say of it."""
 
 
 def start_program(program: str, *settings: object) -> StartedProcess:

@@ -29,6 +29,8 @@ SUMMARIES: Final = {
     "plan": "Show segments and cuts, what would be lost or changed, and where it would run and why. Runs nothing.",
     "verify": "Prove OUTPUT against INPUT: frames, times, order, picture similarity, audio, metadata.",
     "infer": "Run a network over every frame of INPUT, on this machine's or a cluster's DLAs; write tensors in order.",
+    "up": "Keep workers up on this machine, so that the commands after it start at once: a warm fleet.",
+    "down": "End this user's warm fleets; jobs that run on them go on by themselves.",
     "doctor": "Show what a machine can do, what is wrong with it, and how to fix that. Exit code 1: something to fix.",
     "nodes": "List the machines, with their cores, memory, driver and devices; equal ones in one row.",
     "devices": "List the devices, with their engines, memory and use.",
@@ -42,32 +44,38 @@ SUMMARIES: Final = {
 
 def _commands(name: str) -> Commands:
     """Import the module that has a command."""
+    commands: Commands
     match name:
         case "transcode" | "resume" | "jobs":
             from . import transcode as cli_transcode
             from . import unfinished as cli_unfinished
 
-            return {**cli_transcode.COMMANDS, **cli_unfinished.COMMANDS}
+            commands = {**cli_transcode.COMMANDS, **cli_unfinished.COMMANDS}
         case "plan":
             from . import plan as cli_plan
 
-            return cli_plan.COMMANDS
+            commands = cli_plan.COMMANDS
         case "probe" | "verify":
             from . import files as cli_files
 
-            return cli_files.COMMANDS
+            commands = cli_files.COMMANDS
         case "infer":
             from . import infer as cli_infer
 
-            return cli_infer.COMMANDS
+            commands = cli_infer.COMMANDS
+        case "up" | "down":
+            from .fleets import warm as cli_warm
+
+            commands = cli_warm.COMMANDS
         case "doctor" | "nodes" | "devices":
             from . import cluster as cli_cluster
 
-            return cli_cluster.COMMANDS
+            commands = cli_cluster.COMMANDS
         case _:
             from . import supervisor as cli_supervisor
 
-            return cli_supervisor.COMMANDS
+            commands = cli_supervisor.COMMANDS
+    return commands
 
 
 def program(named: Collection[str] = tuple(SUMMARIES)) -> "typer.Typer":

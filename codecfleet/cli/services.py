@@ -197,6 +197,24 @@ def _order(address: str | None, order: str, node: str) -> Answer:
     return Answer([f"{order}: {node}"], {"schema": 1, "node": node, "order": order})
 
 
+def _up(slots: int | None, idle_minutes: int) -> Answer:
+    from ..cluster.warm.orders import bring_up
+
+    process, is_new, greeting = bring_up(slots, 60.0 * idle_minutes)
+    ends = f"it ends after {greeting.idle_s / 60:g} minutes without a program, or with `codecfleet down`"
+    line = f"the warm fleet {'is up' if is_new else 'was up before'}: process {process}, {greeting.slots} slots; {ends}"
+    fields = {"process": process, "is_new": is_new, "slots": greeting.slots, "idle_minutes": greeting.idle_s / 60}
+    return Answer([line], {"schema": 1, **fields})
+
+
+def _down() -> Answer:
+    from ..cluster.warm.orders import take_down
+
+    processes = take_down()
+    lines = [f"the warm fleet is down: process {process}" for process in processes]
+    return Answer(lines or ["no warm fleet was up"], {"schema": 1, "processes": processes})
+
+
 @dataclass(frozen=True, slots=True)
 class Services:
     """The calls, by default the real ones."""
@@ -216,6 +234,9 @@ class Services:
     """Shows a cluster's status repeatedly: address, show, seconds between."""
     order: Callable[[str | None, str, str], Answer] = _order
     """Asks a cluster's supervisor to cordon, drain or uncordon a node: address, order, node."""
+    up: Callable[[int | None, int], Answer] = _up
+    """Brings the warm fleet up: slots, minutes without a program after which it ends."""
+    down: Callable[[], Answer] = _down
     exit_now: Callable[[int], None] = os._exit
     """Ends the process without Python's clean-up."""
 

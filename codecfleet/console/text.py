@@ -50,9 +50,10 @@ def pace_text(event: "Progress", plan: "Planned | None") -> str:
 
 def planned_text(event: "Planned") -> str:
     """Return the plan in one line."""
+    warm = "" if event.warm_fleet is None else f" of the warm fleet (process {event.warm_fleet})"
     return (
         f"{clock_text(float(event.duration_s))} of video, {_count(event.frames, 'frame')} to {event.codec} "
-        f"({event.encoder}) in {_count(event.segments, 'segment')} on {_count(event.workers, 'worker')}"
+        f"({event.encoder}) in {_count(event.segments, 'segment')} on {_count(event.workers, 'worker')}{warm}"
     )
 
 

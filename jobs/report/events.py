@@ -47,6 +47,8 @@ class Planned(Event):
     codec: str
     encoder: str
     workers: int
+    warm_fleet: int | None = None
+    """The process of the warm fleet that it runs on; None where its workers are its own or a cluster's."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -154,5 +154,7 @@ class Report(BaseModel, frozen=True, extra="forbid"):
     """Where the job went on after an earlier run of it; None where it began afresh."""
     steps: PictureReport | None = None
     """How pictures were cropped, turned and padded; None where they were not."""
+    warm_fleet: int | None = None
+    """The process of the warm fleet that it began on; None where its workers were its own or a cluster's."""
     gpu_refusal: str = ""
     """Why no GPU worked for the job; empty where one did, where there is none, or none was to."""

@@ -66,6 +66,7 @@ class JobRun:
         self._late_warnings: list[Warning_] = []
         self._said: list[Warning_] = []
         self._workers = 1
+        self._warm_fleet: int | None = None
         self._stamp = SourceStamp(spec.source, None)
 
     async def run(self) -> Report:
@@ -134,6 +135,7 @@ class JobRun:
         self._late_warnings += notes
         await check_device(settled_demand(plan, self._job), self._pool)
         self._workers = spec.workers or self._pool.slots
+        self._warm_fleet = self._pool.warm_fleet
         await self._say_plan(plan)
         try:
             return await self._on_nvenc_or_software(plan, software)
@@ -224,6 +226,7 @@ class JobRun:
             resumed=self._resumed,
             restored=track.restored,
             gpu_refusal=gpu_refusal,
+            warm_fleet=self._warm_fleet,
         )
         # Noted first: a run that is killed before it has cleaned up is known to be finished.
         await shielded(self._work.complete, report)
@@ -253,6 +256,7 @@ class JobRun:
             codec=plan.encoder.codec.value,
             encoder=plan.encoder.implementation,
             workers=self._workers,
+            warm_fleet=self._warm_fleet,
         )
         await self._say_warnings([*plan.warnings, *self._late_warnings])
 

@@ -78,6 +78,7 @@ def make_report(
     resumed: Resumed | None = None,
     restored: Collection[int] = (),
     gpu_refusal: str = "",
+    warm_fleet: int | None = None,
 ) -> Report:
     """Return the report of a finished job; ``restored`` are the segments that an earlier run encoded."""
     picture = plan.encoder.format
@@ -111,6 +112,7 @@ def make_report(
         fps=round(encoded / encode_s, 2) if encode_s else 0.0,
         resumed=resumed,
         gpu_refusal=gpu_refusal,
+        warm_fleet=warm_fleet,
     )
 
 

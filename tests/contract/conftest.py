@@ -17,6 +17,7 @@ from codecfleet.cluster.supervisor.runner.client import LocalClient
 from codecfleet.cluster.supervisor.runner.runner import SupervisorRunner
 from codecfleet.cluster.supervisor.state.messages import RayNode
 from codecfleet.cluster.supervisor.state.settings import SupervisorSettings
+from codecfleet.cluster.warm.shared_pool import SharedPool
 from codecfleet.testing import FakeClusterBackend, FakeHosts, FakeProcesses, FaultyPool, LocalPool
 
 MakePool = Callable[[int], Awaitable[Pool]]
@@ -38,6 +39,7 @@ def on_fake_workers(slots: int) -> Pool:
         "faulty",
         "leased",
         "hosted",
+        "shared",
         "own",
         pytest.param("process", marks=pytest.mark.slow),
         pytest.param("ray", marks=pytest.mark.ray),
@@ -53,8 +55,10 @@ async def make_pool(request: pytest.FixtureRequest) -> AsyncIterator[MakePool]:
             elif request.param in {"own", "process"}:
                 start = FakeProcesses() if request.param == "own" else partial(start_program, WORKER)
                 pool = ConnectedPool(None, slots, start_process=start)
-            elif request.param in {"leased", "hosted"}:
+            elif request.param in {"leased", "hosted", "shared"}:
                 pool = on_fake_workers(slots)
+                if request.param == "shared":
+                    pool = SharedPool(await pools.enter_async_context(pool))
                 if request.param == "hosted":
                     pool = HostedPool(FakeHosts([pool]))
             else:

@@ -1,0 +1,228 @@
+"""Where a user's programs and a warm fleet meet: a directory of the user's alone, with one socket for each code.
+
+Any program that connects may have work of any kind run under the user's name. So the directory is the user's and closed
+to all others, and both sides ask the kernel who the other is.
+"""
+
+import fcntl
+import hashlib
+import json
+import os
+import socket
+import stat
+import struct
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final, NamedTuple, Self
+
+from ...errors import FleetUnavailable
+
+_SUFFIX: Final = ".sock"
+_PEER: Final = struct.Struct("3i")
+"""struct ucred of unix(7): process, user, group."""
+_LENGTH: Final = struct.Struct(">I")
+_GREETING_MAX_BYTES: Final = 4096
+_PACKAGE: Final = Path(__file__).absolute().parents[2]
+
+
+class Greeting(NamedTuple):
+    """What a warm fleet says of itself to each program that connects."""
+
+    version: str
+    slots: int
+    idle_s: float
+    """It ends itself after this long without a program."""
+
+    def packed(self) -> bytes:
+        """Return it as it is sent: its length in 4 bytes, and JSON."""
+        content = json.dumps(self._asdict()).encode()
+        return _LENGTH.pack(len(content)) + content
+
+    @classmethod
+    def received(cls, end: socket.socket, timeout_s: float) -> Self:
+        """Read it from a connection.
+
+        Raises:
+            OSError: nothing came, in time or at all.
+            ValueError: what came is none.
+        """
+        end.settimeout(timeout_s)
+        (size,) = _LENGTH.unpack(_exactly(end, _LENGTH.size))
+        if size > _GREETING_MAX_BYTES:
+            raise ValueError(f"a greeting of {size} bytes")
+        return cls(**json.loads(_exactly(end, size)))
+
+
+def _exactly(end: socket.socket, size: int) -> bytes:
+    content = b""
+    while len(content) < size:
+        if not (received := end.recv(size - len(content))):
+            raise ConnectionResetError("the other side has gone")
+        content += received
+    return content
+
+
+def code_name() -> str:
+    """Return a name for this very code: its place, its files, and the Python that runs it.
+
+    Work crosses as pickled values, so both sides must have the same classes: a version number alone does not say so
+    for a checkout, nor for two environments with other dependencies.
+    """
+    digest = hashlib.sha256(f"{sys.executable}\0{sys.version}\0{_PACKAGE.resolve()}".encode(errors="surrogateescape"))
+    for path, size_bytes, changed_ns in sorted(_files(str(_PACKAGE))):
+        digest.update(f"\0{path}\0{size_bytes}\0{changed_ns}".encode(errors="surrogateescape"))
+    return digest.hexdigest()[:16]
+
+
+def _files(folder: str) -> Iterator[tuple[str, int, int]]:
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir() and entry.name != "__pycache__":
+                yield from _files(entry.path)
+            elif entry.name.endswith((".py", ".toml")):
+                found = entry.stat()
+                yield entry.path, found.st_size, found.st_mtime_ns
+
+
+def peer_of(end: socket.socket) -> tuple[int, int]:
+    """Return the process and the user at the other end, as the kernel knows them; process 0 is out of sight."""
+    process, user, _ = _PEER.unpack(end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
+    return process, user
+
+
+def _refuse_others(end: socket.socket) -> None:
+    process, user = peer_of(end)
+    if user != os.geteuid() or not process:
+        raise PermissionError(f"user {user} listens there")
+
+
+def meeting_path() -> Path:
+    """Return where the directory is: in ``$XDG_RUNTIME_DIR``, or else in /tmp."""
+    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
+    if runtime.startswith("/") and Path(runtime).is_dir():
+        return Path(runtime) / "codecfleet"
+    return Path("/tmp") / f"codecfleet-{os.geteuid()}"  # noqa: S108 - owner and mode are checked
+
+
+class MeetingPlace:
+    """The open directory. Its sockets are reached through its descriptor: any path is short enough then."""
+
+    def __init__(self, path: Path, descriptor: int) -> None:
+        self.path = path
+        self._descriptor = descriptor
+
+    @classmethod
+    def open(cls, *, make: bool) -> Self:
+        """Open it, and ``make`` it if it is to be there.
+
+        Raises:
+            FileNotFoundError: it is not there.
+            FleetUnavailable: it cannot be made, or others could enter it.
+        """
+        path = meeting_path()
+        try:
+            if make:
+                path.mkdir(mode=0o700, exist_ok=True)
+            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            message = f"{path}, where warm fleets are found, cannot be used: {error.strerror}"
+            raise FleetUnavailable(message, "Remove it, or set XDG_RUNTIME_DIR to a directory of yours.") from None
+        place = cls(path, descriptor)
+        found = os.fstat(descriptor)
+        if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
+            place.close()
+            message = f"{path}, where warm fleets are found, is open to other users"
+            raise FleetUnavailable(message, f"Look at what is in it, then remove it, or: chmod 700 {path}.")
+        return place
+
+    def close(self) -> None:
+        """Close it, and give up its lock."""
+        os.close(self._descriptor)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def is_current(self) -> bool:
+        """Whether its path still leads to it: the last fleet to end removes it."""
+        with suppress(OSError):
+            return self.path.stat().st_ino == os.fstat(self._descriptor).st_ino
+        return False
+
+    def lock(self, *, waits: bool = True) -> bool:
+        """Keep other programs from starting or ending fleets until it is closed; False where one does so now."""
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
+        except BlockingIOError:
+            return False
+        return True
+
+    def names(self) -> list[str]:
+        """Return the names of the codes that have a socket here; a fleet that was killed leaves its own."""
+        with os.scandir(self._descriptor) as entries:
+            return sorted(each.name.removesuffix(_SUFFIX) for each in entries if each.name.endswith(_SUFFIX))
+
+    def connect(self, name: str) -> socket.socket:
+        """Connect to a code's warm fleet.
+
+        Raises:
+            OSError: none answers, or it is not this user's.
+        """
+        end = socket.socket(socket.AF_UNIX)
+        try:
+            end.connect(self._reached(name))
+            _refuse_others(end)
+        except BaseException:
+            end.close()
+            raise
+        return end
+
+    def listen(self, name: str) -> socket.socket:
+        """Bind a code's socket, in place of one that a killed fleet has left, and listen; the lock must be held."""
+        self.remove(name)
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(self._reached(name))
+        Path(self._reached(name)).chmod(0o600)
+        listener.listen(socket.SOMAXCONN)
+        return listener
+
+    def inode(self, name: str) -> int:
+        """Return the number of a code's socket, 0 where there is none; unique as long as its listener is open."""
+        with suppress(FileNotFoundError):
+            return os.stat(f"{name}{_SUFFIX}", dir_fd=self._descriptor).st_ino
+        return 0
+
+    def remove(self, name: str) -> None:
+        """Remove a code's socket, if it is there."""
+        with suppress(FileNotFoundError):
+            os.unlink(f"{name}{_SUFFIX}", dir_fd=self._descriptor)
+
+    def remove_if_empty(self) -> None:
+        """Remove the directory if no socket is in it; the lock must be held."""
+        with suppress(OSError):
+            self.path.rmdir()
+
+    def _reached(self, name: str) -> str:
+        return f"/proc/self/fd/{self._descriptor}/{name}{_SUFFIX}"
+
+
+@contextmanager
+def locked_place() -> Iterator[MeetingPlace]:
+    """Make and lock the directory.
+
+    Raises:
+        FleetUnavailable: it cannot be made, or others could enter it.
+    """
+    while True:
+        with MeetingPlace.open(make=True) as place:
+            place.lock()
+            if place.is_current:
+                yield place
+                return

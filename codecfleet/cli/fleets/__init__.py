@@ -1,0 +1,1 @@
+"""The commands about where work runs: fleets that are kept up."""
