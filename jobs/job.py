@@ -24,6 +24,13 @@ class Job:
         self._keeps = False
         self._task = asyncio.create_task(self._run(run), name=f"codecfleet {job}")
 
+    def __repr__(self) -> str:
+        state = "running"
+        if self._task.done():
+            failed = self._task.cancelled() or self._task.exception() is not None
+            state = "cancelled" if self._cancelling else "failed" if failed else "done"
+        return f"<Job {self.id}: {self.spec.source} -> {self.spec.output}, {state}>"
+
     async def _run(self, run: "Callable[[EventChannel, Callable[[], bool]], Awaitable[Report]]") -> Report:
         try:
             return await run(self._channel, lambda: self._keeps)

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 from av.video.frame import VideoFrame
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from ...errors import Unsupported
 from ..media.values import VideoFormat
@@ -109,6 +109,18 @@ class Frame:
             DeviceError: the copy from the device failed.
         """
         return _one_array(self.to_video_frame())
+
+    def __array__(self, dtype: DTypeLike | None = None, *, copy: bool | None = None) -> NDArray[Any]:
+        """Return what ``to_ndarray`` does, for ``np.asarray(frame)``: a copy, also from the device.
+
+        Raises:
+            ValueError: ``copy`` is False.
+            Unsupported: as ``to_ndarray``.
+        """
+        if copy is False:
+            raise ValueError("the samples of a frame become one array only by a copy: its planes are views")
+        found = self.to_ndarray()
+        return found if dtype is None else found.astype(dtype, copy=False)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         """Return (kind, number) of the device that holds it (DLDeviceType)."""

@@ -20,7 +20,10 @@ class VerifyRequest(SourceRange):
     audio_tracks: AudioTracks = None
     report_path: Annotated[
         str | None,
-        Field(description="The report that transcode wrote: what it declared as lost is then no difference."),
+        Field(
+            description="The report that transcode wrote: the part that it took is compared, "
+            "and what it declared as lost is not a difference."
+        ),
         Option("--report", metavar="FILE.json"),
     ] = None
 
@@ -36,5 +39,8 @@ def _verify(request: VerifyRequest, *, as_json: JsonFlag = False) -> Question:
 
 COMMANDS: Final[Commands] = {
     "probe": (_probe, ["probe film.mkv --json | jq .tracks"]),
-    "verify": (with_options(_verify, VerifyRequest), ["verify film.mkv film.mp4 && echo exact"]),
+    "verify": (
+        with_options(_verify, VerifyRequest),
+        ["verify film.mkv film.mp4 && echo complete", "verify film.ts part.mkv --report part.json"],
+    ),
 }

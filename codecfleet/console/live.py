@@ -8,10 +8,19 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, TextIO
 
 from ..errors import StorageFailed
-from ..jobs.report.events import Done, Event, JournalOpened, Planned, Progress, SegmentFinished, Warned
+from ..jobs.report.events import (
+    Done,
+    Event,
+    JournalOpened,
+    Planned,
+    Progress,
+    SegmentFinished,
+    StageStarted,
+    Warned,
+)
 from ..jobs.report.report import Report
 from .output import Output, ReaderGone, json_line
-from .text import one_line, pace_text, planned_text, proof_lines, restored_text, segment_text
+from .text import one_line, pace_text, planned_text, proof_lines, restored_text, segment_text, stage_text
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -19,6 +28,8 @@ if TYPE_CHECKING:
 
 _PLAIN_EVERY_S: Final = 5.0
 _SEGMENT_ROWS: Final = 8
+_LONG_STAGES: Final = frozenset({"index", "startup", "gather", "proof"})
+"""The stages that a log names: the others take no time, or say themselves what they do."""
 
 
 class View:
@@ -110,6 +121,8 @@ class PlainView(_PersonView):
         """Print a line for ``event`` if it is worth one."""
         super().show(event)
         match event:
+            case StageStarted() if event.stage in _LONG_STAGES:
+                self.note(stage_text(event))
             case SegmentFinished():
                 self.note(segment_text(event))
             case Progress() if event.at_s - self._progress_at_s >= _PLAIN_EVERY_S:
@@ -144,7 +157,8 @@ class RichView(_PersonView):
             refresh_per_second=8,
         )
         self._whole: TaskID = self._bars.add_task("starting", total=None, detail="")
-        self._rows: dict[int, TaskID] = {}
+        # Made once, so that they stay in order.
+        self._rows = [self._bars.add_task("", total=None, detail="", visible=False) for _ in range(_SEGMENT_ROWS)]
         self._more: TaskID = self._bars.add_task("", total=None, detail="", visible=False)
 
     def __enter__(self) -> Self:
@@ -159,35 +173,31 @@ class RichView(_PersonView):
         """Move the bars."""
         super().show(event)
         match event:
+            case StageStarted():
+                self._bars.update(self._whole, description=stage_text(event))
             case Planned():
-                self._bars.update(self._whole, description="encoding", total=event.frames or None)
+                self._bars.update(self._whole, total=event.frames or None)
             case Progress():
                 self._show_progress(event)
             case Done():
                 self.close()
 
     def _show_progress(self, event: Progress) -> None:
-        total = event.frames_total or None
-        finishing = total is not None and event.frames_done >= total
-        self._bars.update(
-            self._whole,
-            description="joining" if finishing else "encoding",
-            completed=event.frames_done,
-            total=total,
-            detail=pace_text(event, self._plan),
-        )
-        shown = event.running[:_SEGMENT_ROWS]
-        for segment in self._rows.keys() - {segment for segment, _, _ in shown}:
-            self._bars.remove_task(self._rows.pop(segment))
-        for segment, done, to_do in shown:
-            self._show_segment(segment, done, to_do)
-        hidden = len(event.running) - len(shown)
+        total, pace = event.frames_total or None, pace_text(event, self._plan)
+        self._bars.update(self._whole, completed=event.frames_done, total=total, detail=pace)
+        for row, task in enumerate(self._rows):
+            self._show_segment(task, event.running[row : row + 1])
+        hidden = len(event.running) - _SEGMENT_ROWS
         self._bars.update(self._more, visible=hidden > 0, description=f"  and {hidden} more")
 
-    def _show_segment(self, segment: int, done: int, to_do: int) -> None:
-        if segment not in self._rows:
-            self._rows[segment] = self._bars.add_task(f"segment {segment}", detail="")
-        self._bars.update(self._rows[segment], completed=done, total=to_do or None, detail=f"{done}/{to_do} frames")
+    def _show_segment(self, task: "TaskID", running: tuple[tuple[int, int, int], ...]) -> None:
+        """Show the one segment in ``running`` in a row; hide the row where there is none."""
+        for segment, done, to_do in running:
+            detail = f"{done}/{to_do} frames"
+            self._bars.update(
+                task, description=f"segment {segment}", completed=done, total=to_do or None, detail=detail
+            )
+        self._bars.update(task, visible=bool(running))
 
     def note(self, text: str, style: str | None = None) -> None:
         """Print ``text`` above the bars."""

@@ -6,7 +6,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from ..jobs.report.events import JournalOpened, Planned, Progress, SegmentFinished
+    from ..jobs.report.events import JournalOpened, Planned, Progress, SegmentFinished, StageStarted
     from ..jobs.report.report import Report, TrackReport, Warning_
 
 
@@ -14,6 +14,16 @@ _THOUSAND: Final = 1_000
 _BYTE_UNITS: Final = ("bytes", "kB", "MB", "GB", "TB")
 _LABEL_WIDTH: Final = 10
 _WARNINGS_SHOWN: Final = 20
+_STAGES: Final = {
+    "index": "reading the index",
+    "plan": "planning",
+    "startup": "starting workers",
+    "encode": "encoding",
+    "gather": "joining",
+    "proof": "reading the output back",
+    "publish": "publishing",
+}
+"""What people read of each stage."""
 
 
 def one_line(text: str) -> str:
@@ -40,12 +50,17 @@ def clock_text(seconds: float) -> str:
 
 def pace_text(event: "Progress", plan: "Planned | None") -> str:
     """Return ``410/1200 frames, 45.2 fps, 1.88x real time, 0:17 left``."""
-    parts = [f"{event.frames_done}/{event.frames_total} frames", f"{event.fps:.1f} fps"]
-    if plan is not None and plan.frames and plan.duration_s > 0:
-        parts.append(f"{event.fps * float(plan.duration_s / plan.frames):.2f}x real time")
+    parts = [f"{event.frames_done}/{event.frames_total} frames"]
+    parts.append(speed_text(event.fps, *((plan.frames, plan.duration_s) if plan is not None else (0, None))))
     if event.eta_s is not None:
         parts.append(f"{clock_text(event.eta_s)} left")
     return ", ".join(parts)
+
+
+def speed_text(fps: float, frames: int, duration_s: Fraction | None) -> str:
+    """Return ``45.2 fps, 1.88x real time`` for a film of that length; the first alone where it has none."""
+    text = f"{fps:.1f} fps"
+    return f"{text}, {fps * float(duration_s / frames):.2f}x real time" if frames and duration_s else text
 
 
 def planned_text(event: "Planned") -> str:
@@ -55,6 +70,11 @@ def planned_text(event: "Planned") -> str:
         f"{clock_text(float(event.duration_s))} of video, {_count(event.frames, 'frame')} to {event.codec} "
         f"({event.encoder}) in {_count(event.segments, 'segment')} on {_count(event.workers, 'worker')}{warm}"
     )
+
+
+def stage_text(event: "StageStarted") -> str:
+    """Return what a stage does."""
+    return _STAGES.get(event.stage, event.stage)
 
 
 def restored_text(event: "JournalOpened") -> str:
@@ -128,13 +148,9 @@ def _resumed_text(report: "Report") -> str:
 
 def _speed_of_report(report: "Report") -> str:
     total_s = report.timings_s.get("total")
-    text = f"{report.fps:.1f} fps on {_count(report.workers, 'worker')}, {_count(len(report.segments), 'segment')}"
-    duration_s = _seconds(report.duration_s)
-    if total_s is None:
-        return text
-    if duration_s and total_s > 0:
-        text += f", {float(duration_s) / total_s:.2f}x real time"
-    return f"{text}, {total_s:.1f} s in all"
+    speed = speed_text(report.fps, report.frames, _seconds(report.duration_s))
+    text = f"{speed} on {_count(report.workers, 'worker')}, {_count(len(report.segments), 'segment')}"
+    return text if total_s is None else f"{text}; {total_s:.1f} s in all"
 
 
 def _seconds(text: str) -> Fraction | None:

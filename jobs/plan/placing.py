@@ -35,6 +35,10 @@ if TYPE_CHECKING:
     from ...cluster.client.pool import Pool
 
 LANES_SHOWN: Final = 24
+_NO_DRIVER_STEP: Final = (
+    "If it has an NVIDIA GPU, install the driver, or start the container with --gpus all: codecfleet doctor. "
+    "Else leave the option out."
+)
 _BY_FFMPEG: Final = {"mpeg2video": MediaCodec.MPEG2, "mjpeg": MediaCodec.JPEG, "vc1": MediaCodec.VC1}
 _CHROMA: Final = {(1, 1): "4:4:4", (2, 1): "4:2:2", (2, 2): "4:2:0", (4, 1): "4:1:1", (1, 2): "4:4:0"}
 _SIDE: Final = 16
@@ -128,6 +132,18 @@ async def check_device(demand: Demand, pool: "Pool") -> None:
         reason = demand.software_decode
     if reason:
         raise Unsupported(f"--device gpu cannot be had: {reason}", "Leave --device at auto.")
+
+
+def check_driver(plan: Plan) -> None:
+    """Refuse a job that needs a GPU on a machine that has no driver for one, and is alone.
+
+    Raises:
+        Unsupported: that is so.
+    """
+    asked = "--encoder nvenc" if plan.spec.encoder == "nvenc" else "--device gpu"
+    if plan.spec.encoder == "nvenc" or plan.spec.device == "gpu":
+        message = f"{asked} cannot be had: this machine has no NVIDIA driver (libnvidia-ml.so.1 is not there)"
+        raise Unsupported(message, _NO_DRIVER_STEP)
 
 
 def check_memory(demand: Demand, inventory: Inventory) -> None:

@@ -27,7 +27,7 @@ from ..carry.containers import Container, container_for
 from ..report.report import TrackReport, Warning_
 from ..request.spec import TranscodeSpec
 from ..source.index import TrackIndex
-from ..source.source import read_source
+from ..source.source import SourceReading, read_source
 from ..source.tracks import SourceDescription
 from .advice import advice
 from .borders import NO_BORDER, FoundPicture, find_picture
@@ -235,11 +235,23 @@ def plan_transcode(spec: TranscodeSpec) -> Plan:
         InputError: the source cannot be read or decoded; or it is damaged, and ``spec.strict``.
         RequestError: the request cannot be met with this source; or would lose something, and ``spec.strict``.
     """
-    container = container_for(spec.output, fragmented=spec.fragmented)
-    codec = spec.codec or container.default_codec
-    container.check_video_codec(codec)
-    software, nvenc = _requests(spec, codec)
-    reading = read_source(spec.source, spec.video_track)
+    return plan_of(spec, read_for(spec))
+
+
+def read_for(spec: TranscodeSpec) -> SourceReading:
+    """Read the source of a job, once what needs no source is known to fit together.
+
+    Raises:
+        InputError: the source cannot be read.
+        RequestError: the request can be met with no source, or this one has no such track.
+    """
+    _container_and_requests(spec)
+    return read_source(spec.source, spec.video_track)
+
+
+def plan_of(spec: TranscodeSpec, reading: SourceReading) -> Plan:
+    """Settle everything for a source that was read; raises what ``plan_transcode`` does."""
+    container, codec, software, nvenc = _container_and_requests(spec)
     index = reading.index
     ranges = TrackRanges.cut(index, start_s=spec.start_s, end_s=spec.end_s, segment_s=spec.segment_s)
     source_format, extras = reading.described()
@@ -287,6 +299,15 @@ def plan_transcode(spec: TranscodeSpec) -> Plan:
         choices=(*picture_choices(source_format, spec, picture), *chosen, *carry.choices),
         cropped=cropped,
     )
+
+
+def _container_and_requests(
+    spec: TranscodeSpec,
+) -> tuple[Container, Codec, SoftwareRequest, NvencRequest | None]:
+    container = container_for(spec.output, fragmented=spec.fragmented)
+    codec = spec.codec or container.default_codec
+    container.check_video_codec(codec)
+    return container, codec, *_requests(spec, codec)
 
 
 def _requests(spec: TranscodeSpec, codec: Codec) -> tuple[SoftwareRequest, NvencRequest | None]:

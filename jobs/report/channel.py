@@ -2,10 +2,10 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Coroutine
 from typing import Any, TypeVar
 
-from .events import Event, Progress, Warned
+from .events import Event, Progress, StageStarted, Warned
 
 ResultT = TypeVar("ResultT")
 
@@ -83,8 +83,14 @@ class JobEvents:
             await self.emit(Warned, code="waiting", message=f"no worker yet: {reason}")
 
     async def timed(self, stage: str, work: Awaitable[ResultT]) -> ResultT:
-        """Await a stage's work and record how long it took."""
+        """Say that a stage begins, await its work and record how long it took."""
         began = time.monotonic()
+        try:
+            await self.emit(StageStarted, stage=stage)
+        except asyncio.CancelledError:
+            if isinstance(work, Coroutine):
+                work.close()
+            raise
         result = await work
         self.stages_s[stage] = round(time.monotonic() - began, 4)
         return result

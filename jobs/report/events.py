@@ -36,6 +36,14 @@ def _plain(value: object) -> object:
 
 
 @dataclass(frozen=True, slots=True)
+class StageStarted(Event):
+    """A stage of the job begins: index, plan, startup, encode, gather, proof or publish, as in ``timings_s``."""
+
+    kind: ClassVar[str] = "stage"
+    stage: str
+
+
+@dataclass(frozen=True, slots=True)
 class Planned(Event):
     """The input was read and the cuts are fixed."""
 

@@ -1,5 +1,6 @@
 """What happened in a job, for people and for machines."""
 
+from fractions import Fraction
 from typing import Literal
 
 from pydantic import BaseModel
@@ -131,6 +132,11 @@ class Report(BaseModel, frozen=True, extra="forbid"):
     output: str
     container: str
     codec: str
+    start_s: str | None = None
+    """Where the part that was asked for begins, after the source's first picture; None: with that picture."""
+    end_s: str | None = None
+    """Where it ends; None: with the source."""
+    video_track: int = 0
     encoder_kind: str
     """Implementation, version and every option: what the output's bytes depend on besides the source."""
     width: int
@@ -148,8 +154,9 @@ class Report(BaseModel, frozen=True, extra="forbid"):
     choices: tuple[Warning_, ...] = ()
     """What differs from the source because it was asked for; no warning is said of it."""
     timings_s: dict[str, float]
-    """Wall seconds per stage: startup, index, plan, encode, gather, proof, total."""
+    """Wall seconds per stage: index, plan, startup, encode, gather, proof, publish; and total."""
     fps: float
+    """Encoded frames a second of the encode stage, as in progress: without start-up, join and proof."""
     resumed: Resumed | None = None
     """Where the job went on after an earlier run of it; None where it began afresh."""
     steps: PictureReport | None = None
@@ -158,3 +165,9 @@ class Report(BaseModel, frozen=True, extra="forbid"):
     """The process of the warm fleet that it began on; None where its workers were its own or a cluster's."""
     gpu_refusal: str = ""
     """Why no GPU worked for the job; empty where one did, where there is none, or none was to."""
+
+    @property
+    def part_s(self) -> tuple[Fraction | None, Fraction | None]:
+        """The part of the source that was asked for: its start and its end."""
+        start_s, end_s = (None if each is None else Fraction(each) for each in (self.start_s, self.end_s))
+        return start_s, end_s

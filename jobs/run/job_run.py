@@ -26,8 +26,8 @@ from ..journal.header import header_of
 from ..journal.replay import Replay
 from ..journal.work import WorkPlace
 from ..plan.encoders import NOT_ON_NVENC, may_choose, may_restart, settle_encoder_kind
-from ..plan.placing import check_device, check_memory, demand_of, settled_demand
-from ..plan.plan import Plan, plan_transcode
+from ..plan.placing import check_device, check_driver, check_memory, demand_of, settled_demand
+from ..plan.plan import Plan, plan_of, read_for
 from ..report.channel import EventChannel, JobEvents
 from ..report.events import Done, JournalOpened, Planned, Warned, WorkKept
 from ..report.report import Report, Resumed, Warning_
@@ -124,10 +124,11 @@ class JobRun:
     async def _run(self) -> Report:
         spec = self._spec
         self._stamp = await in_thread(SourceStamp.of, spec.source)
-        software = await self._events.timed("plan", in_thread(plan_transcode, spec))
+        reading = await self._events.timed("index", in_thread(read_for, spec))
+        software = await self._events.timed("plan", in_thread(plan_of, spec, reading))
         if (refusal := await in_thread(self._refusal, software, encoder=False)) is not None:
             raise refusal
-        await in_thread(self._check_memory, software)
+        await in_thread(self._check_machine, software)
         start = asyncio.create_task(self._pool.start())
         start.add_done_callback(consume_exception)
         await self._events.timed("startup", asyncio.shield(start))
@@ -144,9 +145,10 @@ class JobRun:
             await in_thread(self._stamp.check)
             raise
 
-    def _check_memory(self, software: Plan) -> None:
-        """Refuse what this machine alone will never hold, without waiting for its workers."""
+    def _check_machine(self, software: Plan) -> None:
+        """Refuse what this machine alone will never hold or do, without waiting for its workers."""
         if (machine := self._pool.sole_processor()) is not None:
+            check_driver(software)
             check_memory(demand_of(software, self._job), machine)
 
     async def _settled(self, software: Plan) -> tuple[Plan, list[Warning_]]:

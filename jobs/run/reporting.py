@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, astuple
+from typing import Final
 
 from ...actors.device.interface import SESSIONS_OPENING
 from ...actors.segment.steps import PictureSteps
@@ -13,23 +14,46 @@ from ..join.spool import SpooledSegment
 from ..plan.plan import Plan
 from ..report.report import AttemptReport, PictureReport, Proof, Report, Resumed, SegmentReport, Warning_
 
+_MET: Final = {
+    "damaged": (
+        "1 packet of the source does not decode; it was skipped",
+        "{} packets of the source do not decode; they were skipped",
+    ),
+    "corrupt": (
+        "1 picture of the source is damaged; it was kept",
+        "{} pictures of the source are damaged; they were kept",
+    ),
+    "time-missing": (
+        "1 picture has no timestamp; its own was derived",
+        "{} pictures have no timestamp; theirs was derived",
+    ),
+    "time-repeated": (
+        "1 picture shared a timestamp; it was moved",
+        "{} pictures shared a timestamp; they were spread",
+    ),
+    "merged": (
+        "1 cut was given up, because no access point proved it",
+        "{} cuts were given up, because no access point proved them",
+    ),
+}
+"""What workers met, of one and of more, by the code of its warning."""
+
 
 def damage_warnings(plan: Plan, segments: Sequence[SpooledSegment]) -> list[Warning_]:
     """Return what the workers met that the index could not know; sessions still opening are normal, not reported."""
     met = [segment.facts.tally for segment in segments]
+    damaged = sum(m.corrupt_frames for m in met)
     counts = {
-        "damaged": (sum(m.failed_packets for m in met), "{} packets of the source do not decode; they were skipped"),
-        "corrupt": (
-            sum(m.corrupt_frames for m in met),
-            "{} pictures of the source are damaged; they were kept" + _times(plan, met),
-        ),
-        "time-missing": (sum(m.repaired.missing for m in met), "{} pictures have no timestamp; theirs was derived"),
-        "time-repeated": (sum(m.repaired.repeated for m in met), "{} pictures shared a timestamp; they were spread"),
-        "merged": (len(plan.segments) - len(segments), "{} cuts were given up, because no access point proved them"),
+        "damaged": sum(m.failed_packets for m in met),
+        "corrupt": damaged,
+        "time-missing": sum(m.repaired.missing for m in met),
+        "time-repeated": sum(m.repaired.repeated for m in met),
+        "merged": len(plan.segments) - len(segments),
     }
-    found = [
-        Warning_(code=code, message=text.format(count), checks=()) for code, (count, text) in counts.items() if count
-    ]
+    texts = {code: _MET[code][count > 1].format(count) for code, count in counts.items() if count}
+    if damaged:
+        texts["corrupt"] += _times(plan, met)
+    found = [Warning_(code=code, message=text, checks=()) for code, text in texts.items()]
     found += _resized(plan, segments)
     reasons = Counter(each.fallback for each in met if each.fallback not in ("", SESSIONS_OPENING))
     return found + [
@@ -41,7 +65,8 @@ def damage_warnings(plan: Plan, segments: Sequence[SpooledSegment]) -> list[Warn
 def second_run_warnings(second_runs: str, hangs: int) -> list[Warning_]:
     """Return what was worked on twice: segments that were late, and work whose worker was given up."""
     found = [Warning_(code="second-run", message=second_runs, checks=())] if second_runs else []
-    message = f"{hangs} pieces of work made no progress within their deadline and ran again elsewhere"
+    pieces = "1 piece of work" if hangs == 1 else f"{hangs} pieces of work"
+    message = f"{pieces} made no progress within the deadline and ran again elsewhere"
     return found + ([Warning_(code="deadline", message=message, checks=())] if hangs else [])
 
 
@@ -90,6 +115,9 @@ def make_report(
         output=plan.spec.output,
         container=plan.container.name,
         codec=plan.encoder.codec.value,
+        start_s=None if plan.spec.start_s is None else str(plan.spec.start_s),
+        end_s=None if plan.spec.end_s is None else str(plan.spec.end_s),
+        video_track=plan.spec.video_track,
         encoder_kind=plan.encoder_kind,
         width=picture.width,
         height=picture.height,

@@ -319,7 +319,7 @@ class TrackRun:
                 frames_total=self._plan.frames,
                 fps=fps,
                 eta_s=(self._plan.frames - done) / fps if fps else None,
-                running=tuple((segment, frames, planned[segment].frames) for segment, frames in running.items()),
+                running=tuple((each, frames, planned[each].frames) for each, frames in sorted(running.items())),
             )
 
 

@@ -164,7 +164,7 @@ def _check_offset(name: str, left: SoundTrack, right: SoundTrack, alignment: Ali
     if moved > OFFSET_S and alignment.output_is_ts and _is_priming(left, right, left.first_sample_s - moved):
         return not_applicable(name, "a transport stream cannot say which samples are priming")
     expected, found = (f"{float(track.first_sample_s or 0) * 1000:.3f} ms" for track in (left, right))
-    return check(name, expected, found, passed=moved <= OFFSET_S, detail="first sample after the first frame")
+    return check(name, expected, found, passed=moved <= OFFSET_S, held="the first sample is heard when it was")
 
 
 def _is_priming(left: SoundTrack, right: SoundTrack, first_sample_s: Fraction) -> bool:

@@ -87,8 +87,9 @@ def verify(
         audio_tracks: which audio tracks were to be carried, from 0; None means all.
         start_s: start of the part that was asked for, in seconds after the first presented frame.
         end_s: its end; the interval is half-open.
-        report: path of the transcode's report; differences that its warnings declare are not failures, and pictures
-            are compared with the source's after the steps that it names (crop, turn, scale, pad).
+        report: path of the transcode's report. Differences that its warnings declare are not failures; pictures are
+            compared after the steps that it names (crop, turn, scale, pad); and the part and the video
+            track are its own where none are given here.
         progress: called with the number of frames compared so far.
 
     Raises:
@@ -99,15 +100,17 @@ def verify(
     began = time.monotonic()
     source, output = location("source", source), location("output", output)
     report_ = None if report is None else _read_report(location("report", report))
+    if report_ is not None and start_s is None and end_s is None:
+        start_s, end_s = report_.part_s
     pair = _Pair(
         source=source,
         output=output,
-        video_track=video_track,
+        video_track=video_track or (0 if report_ is None else report_.video_track),
         scan=scan_output(output),
         steps=None if report_ is None else report_.steps,
         progress=progress,
     )
-    selection = _select(source, video_track, start_s, end_s)
+    selection = _select(source, pair.video_track, start_s, end_s)
     compared = _compare(pair, selection)
     chosen = selection or compared.timeline
     alignment = Alignment(
@@ -141,7 +144,11 @@ def _checks(pair: "_Pair", chosen: Timeline, compared: _Compared, alignment: Ali
     checks = [
         check("frames.count", len(chosen.order), len(compared.output_pts)),
         check(
-            "frames.undamaged", 0, compared.output_damaged_packets, detail="packets of the output that fail to decode"
+            "frames.undamaged",
+            "no packets that fail to decode",
+            compared.output_damaged_packets,
+            passed=not compared.output_damaged_packets,
+            held="every packet decodes",
         ),
         *check_times(chosen.times, compared.time_base, compared.output_pts, pair.scan),
         *compared.comparison.checks(),
@@ -208,7 +215,9 @@ def _compare(pair: _Pair, selection: Timeline | None) -> _Compared:
 
 def _run(pair: _Pair, order: Sequence[int] | None) -> _Compared:
     steps = None if pair.steps is None else Stepwise(pair.steps)
-    compared = _Compared(steps=steps, digests_wanted=wanted_digests(pair.scan))
+    # What was cropped or turned is another picture, however exactly it was coded.
+    comparison = PictureComparison(identical=steps is None)
+    compared = _Compared(comparison=comparison, steps=steps, digests_wanted=wanted_digests(pair.scan))
     with open_track(pair.source, pair.video_track) as reference, open_track(pair.output) as shown:
         wanted = in_presentation_order(reference) if order is None else in_known_order(reference, order)
         with _ahead(wanted) as left, _ahead(iter(shown)) as right:

@@ -227,13 +227,18 @@ def _turn(matrix: tuple[int, ...] | None) -> tuple[int, ...] | None:
 def _check_hdr(output: str, was: Facts, now: Facts, alignment: Alignment) -> list[Check]:
     wanted = was.format.hdr
     if wanted == HdrStatic():
-        return [check("hdr.none", HdrStatic(), now.format.hdr, detail="no HDR values appeared")]
+        return [_check_no_hdr(now.format.hdr)]
     holds_hdr = alignment.output_is_isobmff or alignment.output_is_matroska
     nowhere = "" if holds_hdr else "the container has no place for HDR values"
     checks = [_check_static("hdr.container", wanted, now.container_hdr, unless=nowhere)]
     if now.codec in ("vp9", "vp8"):
         return [*checks, not_applicable("hdr.bitstream", "a VP9 bitstream has no place for HDR values")]
     return [*checks, _check_static("hdr.bitstream", wanted, _bitstream_hdr(output))]
+
+
+def _check_no_hdr(found: HdrStatic) -> Check:
+    held = "no HDR values appeared"
+    return check("hdr.none", "no HDR values", found, passed=found == HdrStatic(), held=held)
 
 
 def _check_static(name: str, wanted: HdrStatic, found: HdrStatic, *, unless: str = "") -> Check:

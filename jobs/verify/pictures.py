@@ -8,6 +8,7 @@ more than its own source frame. docs/verify.md says how the thresholds were chos
 
 import math
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cache
@@ -110,6 +111,8 @@ class PictureComparison:
     psnr_v_db: list[float] = field(default_factory=list)
     ssim_y: list[float] = field(default_factory=list)
     coarse_db: list[float] = field(default_factory=list)
+    identical: bool = True
+    """Whether every sample so far is the source's."""
     misplaced: list[tuple[int, int]] = field(default_factory=list)
     """(frame, the frame whose source picture it shows)."""
     _held: deque[_Held] = field(default_factory=deque)
@@ -121,6 +124,7 @@ class PictureComparison:
         """Compare the next source frame with the next output frame. Both frames are used up."""
         pix_fmt = comparable_format(output.format.name)
         number, kind = len(self.psnr_y_db), (output.width, output.height, pix_fmt)
+        self.identical = self.identical and _is_same(source, output)
         size = output.width, output.height
         shown = conformed(self._to_comparable, output, output, size, pix_fmt)
         wanted = conformed(self._to_reference, source, output, size, pix_fmt)
@@ -188,6 +192,7 @@ class PictureComparison:
             ssim_y_mean=fmean(self.ssim_y),
             ssim_y_min=min(self.ssim_y),
             worst_frames=tuple((n, self.psnr_y_db[n], self.ssim_y[n]) for n in worst),
+            identical=self.identical,
         )
 
     def checks(self) -> list[Check]:
@@ -198,8 +203,28 @@ class PictureComparison:
         unlike = ", ".join(f"frame {n} ({self.coarse_db[n]:.1f} dB)" for n in foreign[:8]) or "none"
         return [
             check("pictures.order", "every frame its own", shown, passed=not self.misplaced),
-            check("pictures.alike", "none", unlike, passed=not foreign, detail="frames that show something else"),
+            check(
+                "pictures.alike",
+                "no frame that shows something else",
+                unlike,
+                passed=not foreign,
+                held="no frame shows something else",
+            ),
         ]
+
+
+def _is_same(source: VideoFrame, output: VideoFrame) -> bool:
+    """Return whether two pictures have the same size, format and samples; yuvj420p is yuv420p by another name."""
+    layouts = [(f.width, f.height, f.format.name.replace("yuvj", "yuv")) for f in (source, output)]
+    planar = len(output.planes) == len(output.format.components)
+    return planar and layouts[0] == layouts[1] and all(map(np.array_equal, _planes(source), _planes(output)))
+
+
+def _planes(frame: VideoFrame) -> Iterator[NDArray[np.uint8]]:
+    """Yield the bytes of each plane that holds one component, without the padding of its lines."""
+    for plane, component in zip(frame.planes, frame.format.components, strict=True):
+        lines = np.frombuffer(memoryview(plane), np.uint8).reshape(-1, plane.line_size)[: plane.height]
+        yield lines[:, : plane.width * ((component.bits + 7) // 8)]
 
 
 def _ratio(theirs: _Plane, mine: _Plane) -> float:

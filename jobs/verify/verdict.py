@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from pydantic import BaseModel, computed_field
 
+from ...cluster.grouping import counted
 from ..report.report import Warning_
 
 
@@ -33,7 +34,7 @@ class Check(BaseModel, frozen=True, extra="forbid"):
             mark = "declared"
         story = [self.detail] if self.detail else []
         if self.passed is False:
-            story.append(f"expected {self.expected}, found {self.found}")
+            story.append(f"expected {self.expected or 'nothing'}, found {self.found or 'nothing'}")
         if self.declared is not None:
             story.append(f"the transcode said: {self.declared}")
         return f"{mark} {self.name}" + (f": {'; '.join(story)}" if story else "")
@@ -50,10 +51,12 @@ class PictureNumbers(BaseModel, frozen=True, extra="forbid"):
     ssim_y_min: float
     worst_frames: tuple[tuple[int, float, float], ...]
     """The frames least alike: (number, PSNR-Y, SSIM-Y), worst first."""
+    identical: bool = False
+    """Whether every sample of every picture is the source's, in the source's own format and size."""
 
 
 class Verdict(BaseModel, frozen=True, extra="forbid"):
-    """The whole proof. ``exact`` is the answer; the checks are the reasons."""
+    """The whole proof. ``exact`` is the answer, which people read as "complete"; the checks are the reasons."""
 
     schema_version: int = 1
     source: str
@@ -70,8 +73,19 @@ class Verdict(BaseModel, frozen=True, extra="forbid"):
     @computed_field  # type: ignore[prop-decorator] # pydantic's own way to put a property into the document
     @property
     def exact(self) -> bool:
-        """Whether every check that applies passed, or failed as the transcode had declared."""
+        """Whether every check that applies passed, or failed as the transcode had declared.
+
+        It says that every frame is there once and at its time; how alike pictures are is in ``pictures``.
+        """
         return not any(check.failed for check in self.checks)
+
+    @computed_field  # type: ignore[prop-decorator] # as above
+    @property
+    def lossless(self) -> bool:
+        """Whether all frames are there, and every sample of them is the source's."""
+        return (
+            self.exact and self.source_frames == self.output_frames and bool(self.pictures and self.pictures.identical)
+        )
 
     @property
     def failures(self) -> tuple[Check, ...]:
@@ -81,7 +95,9 @@ class Verdict(BaseModel, frozen=True, extra="forbid"):
     def lines(self) -> tuple[str, ...]:
         """The verdict for a person, one line per check and a last one with the answer."""
         lines = [check.line() for check in self.checks]
-        if (numbers := self.pictures) is not None:
+        if (numbers := self.pictures) is not None and numbers.identical:
+            lines.append("pictures: identical, sample by sample")
+        elif numbers is not None:
             lines.append(
                 f"pictures: PSNR-Y mean {numbers.psnr_y_mean_db:.2f} dB, min {numbers.psnr_y_min_db:.2f} dB; "
                 f"SSIM-Y mean {numbers.ssim_y_mean:.4f}, min {numbers.ssim_y_min:.4f}; "
@@ -89,18 +105,30 @@ class Verdict(BaseModel, frozen=True, extra="forbid"):
             )
         passed = sum(each.passed is True for each in self.checks)
         failures = ", ".join(each.name for each in self.failures)
-        exact = f"exact: {self.output_frames} frames, {passed} checks"
-        return (*lines, exact if self.exact else f"NOT exact: {failures}")
+        complete = "complete and lossless" if self.lossless else "complete"
+        held = f"{complete}: {counted(self.output_frames, 'frame')}, {counted(passed, 'check')}"
+        return (*lines, held if self.exact else f"NOT complete: {failures}")
 
 
 def check(
-    name: str, expected: object, found: object, *, passed: bool | None = None, detail: str = "", unless: str = ""
+    name: str,
+    expected: object,
+    found: object,
+    *,
+    passed: bool | None = None,
+    detail: str = "",
+    held: str = "",
+    unless: str = "",
 ) -> Check:
-    """Return a check of ``found`` against ``expected``: equality, or ``passed``; ``unless`` says why none applies."""
+    """Return a check of ``found`` against ``expected``: equality, or ``passed``; ``unless`` says why none applies.
+
+    ``held`` is said beside ``detail`` where it passed: what is good, not what could be wrong.
+    """
     if unless:
         return not_applicable(name, unless)
-    held = expected == found if passed is None else passed
-    return Check(name=name, passed=held, expected=str(expected), found=str(found), detail=detail)
+    is_good = expected == found if passed is None else passed
+    said = "; ".join(filter(None, (detail, held if is_good else "")))
+    return Check(name=name, passed=is_good, expected=str(expected), found=str(found), detail=said)
 
 
 def not_applicable(name: str, reason: str) -> Check:

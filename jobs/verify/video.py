@@ -84,7 +84,13 @@ def check_stream(scan: OutputScan, frames: int) -> list[Check]:
     hidden = sum(packet.discarded for packet in scan.packets)
     checks = [
         check("stream.first-key", expected=True, found=bool(scan.packets) and scan.packets[0].key),
-        check("stream.hidden", 0, hidden, detail="packets that an edit list keeps from being shown"),
+        check(
+            "stream.hidden",
+            "no packets that an edit list hides",
+            hidden,
+            passed=not hidden,
+            held="an edit list hides no packet",
+        ),
         check(
             "stream.packets", frames, len(scan.packets), passed=len(scan.packets) >= frames, detail="a packet per frame"
         ),
@@ -114,7 +120,13 @@ def check_times(
         return [not_applicable("times.equal", reason), not_applicable("times.increasing", reason)]
     known = [time for time in found if time is not None]
     stuck = sum(later <= earlier for earlier, later in pairwise(known)) + len(found) - len(known)
-    increasing = check("times.increasing", 0, stuck, detail="frames not after the one before them")
+    increasing = check(
+        "times.increasing",
+        "no frame that is not after the one before it",
+        stuck,
+        passed=not stuck,
+        held="each frame after the one before it",
+    )
     return [_check_equal_times(expected, expected_base, known, scan.time_base), increasing]
 
 
@@ -131,13 +143,11 @@ def _check_equal_times(expected: Sequence[int], expected_base: Fraction, found: 
         if error > worst:
             worst, worst_frame = error, number
     said = "every time as the source's" if exact else f"every time within a tick of {float(base * 1000):g} ms"
-    passed = wrong == 0 and len(expected) == len(found)
-    return check(
-        "times.equal",
-        said,
-        f"{wrong} frames off, the most {float(worst * unit * 1000):.3f} ms at frame {worst_frame}",
-        passed=passed,
-    )
+    off = f"{wrong} frames off, the most {float(worst * unit * 1000):.3f} ms at frame {worst_frame}"
+    if len(expected) == len(found):
+        return check("times.equal", said, off, passed=not wrong)
+    off = off if wrong else "those that both have are equal"
+    return check("times.equal", f"{said}: {len(expected)} of them", f"{len(found)}; {off}", passed=False)
 
 
 def picture_digest(frame: VideoFrame) -> int:

@@ -105,7 +105,7 @@ def assert_exact(clip: Path, output: Path) -> None:
     """``codecfleet verify`` finds every frame, once and at its time."""
     checked = codecfleet("verify", str(clip), str(output), env=os.environ)
     assert checked.returncode == 0, checked.stdout
-    assert f"exact: {FRAMES} frames" in checked.stdout
+    assert f"complete: {FRAMES} frames" in checked.stdout
 
 
 @pytest.mark.parametrize("name", swept(["slices", "guest"]))

@@ -135,7 +135,7 @@ def test_a_film_is_decoded_and_encoded_on_one_device(clip: Path, tmp_path: Path,
         check=False,
     )
     assert checked.returncode == 0, checked.stdout
-    assert f"exact: {FRAMES} frames" in checked.stdout
+    assert f"complete: {FRAMES} frames" in checked.stdout
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from itertools import groupby
 from ...grouping import counted
 from ...probes.report.device_report import DeviceKind
 from ...text_lines import gigabytes
-from ..model.demand import Demand
+from ..model.demand import Demand, EncoderChoice
 from ..model.inventory import Inventory, Node
 from ..model.placement import Lane, Placement, Refusal, Route
 from ..model.policy import Policy
@@ -195,7 +195,9 @@ class _Refusals:
                 of_processors.add(reason)
         # What keeps a GPU away says more than what keeps processors away.
         weighed = sorted(by_reason, key=of_processors.__contains__)
-        nowhere = too_large or _nowhere(claim, weighed, has_choices=bool(choices))
+        has_gpu = any(site.device.kind is not DeviceKind.CPU for site in self._ledger.sites)
+        without = "" if has_gpu else _no_gpu(claim)
+        nowhere = too_large or without or _nowhere(claim, weighed, has_choices=bool(choices))
         yield Refusal(job, nowhere, is_too_large=bool(too_large))
         for reason, devices_of_it in by_reason.items():
             yield Refusal(job, reason, tuple(devices_of_it))
@@ -217,6 +219,12 @@ def _satisfied(claim: Claim) -> str:
     if claim.sessions >= claim.wanted:
         return f"the job wants no more than {counted(claim.wanted, 'worker')}"
     return _TOO_LATE
+
+
+def _no_gpu(claim: Claim) -> str:
+    """Say that there is no GPU for a job that needs one; "" for one that does not."""
+    needs_gpu = claim.demand.needs_gpu or claim.demand.encoder is EncoderChoice.NVENC
+    return "no machine has a GPU" if needs_gpu else ""
 
 
 def _no_encoder(claim: Claim) -> str:

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from ...errors import Cancelled
-from ...jobs.report.events import Done, Event, Planned, Progress, SegmentFinished, SegmentStarted, Warned
+from ...jobs.report.events import Done, Event, Planned, Progress, SegmentFinished, SegmentStarted, StageStarted, Warned
 from ...jobs.report.report import Proof, Report, SegmentReport, TrackReport, Warning_
 from ...jobs.request.spec import TranscodeSpec
 
@@ -209,13 +209,16 @@ def sample_events(*, segments: int = 3, in_flight: int = 2, steps: int = 4) -> l
     """Return the events of a job that runs ``in_flight`` segments at a time and reports each ``steps`` times."""
     report = sample_report(segments=segments)
     duration_s = Fraction(report.frames, _FPS)
-    events: list[Event] = [Planned("job-1", 0.5, segments, report.frames, duration_s, "h264", "libx264", in_flight)]
+    events: list[Event] = [StageStarted("job-1", 0.1, stage) for stage in ("index", "plan", "startup")]
+    events.append(Planned("job-1", 0.5, segments, report.frames, duration_s, "h264", "libx264", in_flight))
     events.extend(Warned("job-1", 0.5, warning.code, warning.message, warning.checks) for warning in report.warnings)
+    events.append(StageStarted("job-1", 0.6, "encode"))
     at_s = 1.0
     for first in range(0, segments, in_flight):
         group = range(first, min(first + in_flight, segments))
         events.extend(_group_events(group, at_s, segments, steps))
         at_s += steps
+    events.extend(StageStarted("job-1", at_s, stage) for stage in ("gather", "proof", "publish"))
     events.append(Done("job-1", at_s, report))
     return events
 

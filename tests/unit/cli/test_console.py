@@ -65,6 +65,24 @@ def test_strangers_text_cannot_steer_the_terminal(text: str) -> None:
     assert shown.isprintable()
 
 
+def test_speed_has_one_meaning() -> None:
+    """The proof's fps and its ratio to real time are those of progress: of the encoding, whatever the start took."""
+    report = sample_report().model_copy(update={"fps": 48.0, "timings_s": {"startup": 99.0, "total": 115.5}})
+    (line,) = (each for each in proof_lines(report, None) if each.startswith("speed"))
+    assert line.split(maxsplit=1)[1] == "48.0 fps, 2.00x real time on 2 workers, 3 segments; 115.5 s in all"
+
+
+def test_a_log_names_the_stages_that_take_time() -> None:
+    """A log says when the index is read, workers start, segments are joined and the output is read back."""
+    err = io.StringIO()
+    view = PlainView(Output(io.StringIO()), Output(err))
+    for event in sample_events(segments=1, in_flight=1):
+        view.show(event)
+    said = [line.removeprefix("codecfleet: ") for line in err.getvalue().splitlines()]
+    assert said[:2] == ["reading the index", "starting workers"]
+    assert said[-2:] == ["joining", "reading the output back"]
+
+
 def test_the_proof_says_when_something_differs() -> None:
     """A difference is shouted, not averaged away."""
     report = sample_report()
@@ -144,14 +162,21 @@ def test_the_live_bar_shows_the_job_and_leaves_whole_lines(monkeypatch: pytest.M
     assert report.proof.output_sha256 in out.getvalue()
 
 
+def rows(view: RichView) -> list[str]:
+    """Return the rows below the whole job's, as they are shown."""
+    return [str(task.description) for task in view._bars.tasks[1:] if task.visible]
+
+
 def test_the_rows_of_the_live_bar_follow_the_segments_in_flight() -> None:
-    """Rows come and go with the segments; beyond eight the rest are counted."""
+    """Rows come and go with the segments and stay in their order; beyond eight the rest are counted."""
     view = RichView(Output(io.StringIO()), Terminal())
     view.show(PLAN)
     view.show(replace(PROGRESS, running=tuple((number, 1, 240) for number in range(12))))
-    assert sorted(view._rows) == list(range(8))
+    assert rows(view) == [f"segment {number}" for number in range(8)] + ["  and 4 more"]
     view.show(replace(PROGRESS, running=((7, 200, 240), (9, 1, 240))))
-    assert sorted(view._rows) == [7, 9]
+    assert rows(view) == ["segment 7", "segment 9"]
+    view.show(replace(PROGRESS, running=((3, 1, 240), (7, 200, 240), (9, 1, 240))))
+    assert rows(view) == ["segment 3", "segment 7", "segment 9"]
 
 
 def test_a_counter_counts_on_one_line_that_is_gone_afterwards() -> None:

@@ -37,6 +37,17 @@ def test_frames_on_the_host_become_what_is_asked_for(source: Path) -> None:
     assert [plane.shape for plane in grey[0].planes] == [(48, 64)]
 
 
+def test_numpy_takes_a_frame_as_an_array(source: Path) -> None:
+    """``np.asarray`` gives what ``to_ndarray`` does, in the type asked for, and several frames stack."""
+    first, second = taken(stream(source, size=(30, 20), pix_fmt="rgb24"))[:2]
+    assert np.array_equal(np.asarray(first), first.to_ndarray())
+    assert np.asarray(first).dtype == np.uint8
+    assert np.asarray(first, dtype=np.float32).dtype == np.float32
+    assert np.stack([first, second]).shape == (2, 20, 30, 3)
+    with pytest.raises(ValueError, match="only by a copy"):
+        np.asarray(first, copy=False)
+
+
 def test_a_picture_that_no_filter_makes_is_refused(tmp_path: Path) -> None:
     """FFmpeg finds some sizes impossible only when it is to give the first picture."""
     tall = make_clip(tmp_path / "tall.mkv", Clip(times=constant_times(2), width=64, height=480))

@@ -6,8 +6,8 @@ import pytest
 from codecfleet.errors import Cancelled, UsageError
 from codecfleet.jobs.fleet import Fleet, transcode
 from codecfleet.jobs.job import Job
-from codecfleet.jobs.report.channel import EventChannel
-from codecfleet.jobs.report.events import Event, Progress, Warned
+from codecfleet.jobs.report.channel import EventChannel, JobEvents
+from codecfleet.jobs.report.events import Event, Progress, StageStarted, Warned
 from codecfleet.jobs.report.report import Report
 from codecfleet.jobs.request.spec import TranscodeSpec
 
@@ -66,6 +66,33 @@ async def test_a_second_cancel_waits_for_the_first_ones_clean_up() -> None:
     assert len(cleaned) == 1
     with pytest.raises(Cancelled):
         await job
+
+
+async def test_a_job_shows_what_it_is() -> None:
+    """The text of a job has its name, its files and whether it runs."""
+
+    async def run(_channel: EventChannel, _keeps: Callable[[], bool]) -> Report:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    job = Job("1a2b", SPEC, run)
+    assert repr(job) == "<Job 1a2b: in.mkv -> out.mp4, running>"
+    await job.cancel()
+    assert repr(job) == "<Job 1a2b: in.mkv -> out.mp4, cancelled>"
+
+
+async def test_a_stage_is_told_before_its_work_and_timed() -> None:
+    """A stage is an event when it begins, and its seconds are kept under the same name."""
+    channel = EventChannel()
+    events = JobEvents("job", channel)
+
+    async def work() -> int:
+        return len(channel._events)
+
+    assert await events.timed("index", work()) == 1
+    assert list(events.stages_s) == ["index"]
+    await channel.close()
+    assert [event.stage for event in await received(channel) if isinstance(event, StageStarted)] == ["index"]
 
 
 async def test_waiting_calls_are_refused_inside_an_event_loop() -> None:

@@ -1,4 +1,4 @@
-"""A job that this machine alone would have to hold, and never can."""
+"""A job that this machine alone would have to hold or do, and never can."""
 
 import asyncio
 from pathlib import Path
@@ -9,7 +9,7 @@ from codecfleet import Fleet, TranscodeSpec
 from codecfleet.cluster.host.hosted_pool import HostedPool, default_pool
 from codecfleet.cluster.placement.model import Inventory
 from codecfleet.cluster.placement.model.inventory import processor_of
-from codecfleet.errors import NotEnoughMemory
+from codecfleet.errors import NotEnoughMemory, Unsupported
 from codecfleet.testing import FakeHosts, LocalPool
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 
@@ -37,6 +37,27 @@ def test_it_is_refused_without_waiting_for_ray(tmp_path: Path) -> None:
         asyncio.run(run())
     assert (caught.value.exit_code, caught.value.next_step) == (4, NotEnoughMemory.WHAT_NEXT)
     assert [path.name for path in tmp_path.iterdir()] == ["in.mp4"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "option"), [({"encoder": "nvenc"}, "--encoder nvenc"), ({"device": "gpu"}, "--device gpu")]
+)
+def test_a_gpu_on_a_machine_without_a_driver_is_refused_at_once(
+    tmp_path: Path, asked: dict[str, str], option: str
+) -> None:
+    """The refusal says that there is no driver, and the workers need not have started."""
+    source = make_clip(tmp_path / "in.mp4", Clip(times=constant_times(3)))
+    spec = TranscodeSpec(source=source, output=tmp_path / "out.mp4", **asked)
+    machine = Inventory((processor_of("this machine", "this machine", 2, 8_000_000_000),))
+
+    async def run() -> None:
+        pool = HostedPool(FakeHosts([NeverReady(1)]), sole_processor=lambda: machine)
+        async with Fleet(pool=pool) as fleet:
+            await (await fleet.transcode(spec))
+
+    with pytest.raises(Unsupported, match=f"{option} cannot be had: this machine has no NVIDIA driver") as caught:
+        asyncio.run(run())
+    assert "codecfleet doctor" in caught.value.next_step
 
 
 def test_on_a_cluster_others_decide(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,16 +1,20 @@
 """The parts of the proof that need no file: times, verdicts, declared losses, likeness of subtitles, formats."""
 
+from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+from av.video.frame import VideoFrame
 
 from codecfleet.jobs.report.report import Warning_
 from codecfleet.jobs.verify.audio import begin_s, find_kept, find_run
 from codecfleet.jobs.verify.metadata import _turn
-from codecfleet.jobs.verify.pictures import comparable_format
+from codecfleet.jobs.verify.pictures import PictureComparison, comparable_format
 from codecfleet.jobs.verify.subtitles import plain_text
-from codecfleet.jobs.verify.verdict import Check, Verdict, check, with_declared
+from codecfleet.jobs.verify.verdict import Check, PictureNumbers, Verdict, check, with_declared
 from codecfleet.jobs.verify.video import OutputPacket, OutputScan, check_stream, check_times, scan_output
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 
@@ -148,8 +152,64 @@ def test_one_failure_makes_the_output_inexact() -> None:
     assert verdict(check("frames.count", 3, 3)).exact
     wrong = verdict(check("frames.count", 3, 3), check("times.equal", "all", "one off", passed=False))
     assert not wrong.exact
-    assert wrong.lines()[-1] == "NOT exact: times.equal"
+    assert wrong.lines()[-1] == "NOT complete: times.equal"
     assert wrong.model_dump(mode="json")["exact"] is False
+
+
+def test_people_read_complete_and_lossless() -> None:
+    """A verdict without failures is complete; lossless too only where all frames are there and identical."""
+    alike = PictureNumbers(
+        psnr_y_mean_db=100,
+        psnr_y_min_db=100,
+        psnr_u_mean_db=100,
+        psnr_v_mean_db=100,
+        ssim_y_mean=1,
+        ssim_y_min=1,
+        worst_frames=((0, 100, 1),),
+        identical=True,
+    )
+    held = verdict(check("frames.count", 3, 3))
+    same = held.model_copy(update={"pictures": alike})
+    assert held.lines()[-1] == "complete: 3 frames, 1 check"
+    assert same.lines()[-2:] == ("pictures: identical, sample by sample", "complete and lossless: 3 frames, 1 check")
+    assert not same.model_copy(update={"output_frames": 2}).lossless
+    assert not same.model_copy(update={"checks": (check("tracks.audio", 1, 0),)}).lossless
+    assert not held.model_copy(update={"pictures": alike.model_copy(update={"identical": False})}).lossless
+
+
+def test_a_check_that_holds_says_what_is_good() -> None:
+    """What stands behind ok is good news; a failure says what was expected and what was found."""
+    good, bad = (
+        check("frames.undamaged", "no packets that fail to decode", n, passed=not n, held="every packet decodes")
+        for n in (0, 3)
+    )
+    assert good.line() == "ok       frames.undamaged: every packet decodes"
+    assert bad.line() == "FAILED   frames.undamaged: expected no packets that fail to decode, found 3"
+
+
+def test_another_number_of_times_is_named() -> None:
+    """Where one file has more frames, the check of their times says how many, and not that none is off."""
+    short, _ = check_times([0, 40, 80], MILLISECOND, [0, 40], scan())
+    assert (short.passed, short.expected) == (False, "every time as the source's: 3 of them")
+    assert short.found == "2; those that both have are equal"
+
+
+@pytest.mark.parametrize(
+    ("changed", "identical"),
+    [(lambda _: None, True), (lambda plane: plane.__setitem__((3, 5), plane[3, 5] ^ 1), False)],
+)
+def test_one_sample_makes_pictures_differ(changed: Callable[[Any], None], *, identical: bool) -> None:
+    """Pictures are identical only if every sample is, whatever their PSNR rounds to."""
+    comparison = PictureComparison()
+    planes = np.arange(96 * 64, dtype=np.uint8).reshape(96, 64) // 3
+    comparison.add(*(VideoFrame.from_ndarray(planes, format="yuv420p") for _ in range(2)))
+    other = planes.copy()
+    changed(other)
+    comparison.add(*(VideoFrame.from_ndarray(each, format="yuv420p") for each in (planes, other)))
+    comparison.finish()
+    numbers = comparison.numbers()
+    assert numbers is not None
+    assert numbers.identical is identical
 
 
 def test_a_run_of_silence_is_found_at_its_time() -> None:

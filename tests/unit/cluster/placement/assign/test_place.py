@@ -246,6 +246,7 @@ def test_who_needs_a_gpu_where_there_is_none_gets_nothing() -> None:
     """No lane, and the reason at the processor."""
     placement = _place(demand(needs_gpu=True), inventory(node("n")))
     assert placement.lanes == ()
+    assert placement.refusals[0].reason == "no machine has a GPU"
     assert _reason(placement, "n/cpu") == "the job asks for a GPU"
 
 

@@ -88,7 +88,7 @@ def test_what_idle_machines_cannot_do_will_never_be_done() -> None:
     """Only where nothing takes it now is it placed once more, on the machines that there are with nothing to do."""
     wanted, machines = software(needs_gpu=True), inventory(node("n"))
     refused = ask(wanted, machines, idle=machines, times=2)
-    assert refused == PlacementPreview(never="no device can do it: the job asks for a GPU")
+    assert refused == PlacementPreview(never="no machine has a GPU")
 
 
 def test_what_is_taken_just_now_may_be_done_later() -> None:
