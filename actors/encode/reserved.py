@@ -16,6 +16,7 @@ _PICTURE = "size, rate and colour follow the picture; --scale and --pix-fmt chan
 _COUNT = "every picture gives exactly one packet"
 _RATE = "use --quality, --bitrate, --maxrate and --bufsize"
 _PACKETS = "codecfleet settles how packets and parameter sets are laid out"
+_GRID = "--keyframe-interval says where keyframes are"
 
 
 def _by_name(reasons: Mapping[str, str]) -> Mapping[str, str]:
@@ -88,9 +89,24 @@ _PARAMETERS: Final = {
     }.items()
 }
 
+_GRID_OPTIONS: Final = frozenset({"g", "keyint_min", "sc_threshold"})
+_GRID_PARAMETERS: Final = {
+    "libx264": frozenset({"keyint", "keyint-max", "min-keyint", "keyint-min", "scenecut", "no-scenecut"}),
+    "libx265": frozenset(
+        {"keyint", "min-keyint", "scenecut", "no-scenecut", "hist-scenecut", "fades", "gop-lookahead", "radl"}
+    ),
+    "libsvtav1": frozenset({"keyint", "intra-period", "scd"}),
+}
+"""What moves keyframes, and may not be set beside a keyframe interval."""
 
-def check_not_reserved(implementation: str, name: str, *, parameter: bool) -> None:
-    """Raise ``Unsupported`` if a user may not set an option, or a ``parameter`` inside ``x264-params`` and the like."""
+
+def check_not_reserved(implementation: str, name: str, *, parameter: bool, on_grid: bool = False) -> None:
+    """Raise ``Unsupported`` if a user may not set an option, or a ``parameter`` inside ``x264-params`` and the like.
+
+    ``on_grid``: a keyframe interval is asked for.
+    """
     reason = _PARAMETERS.get(implementation, {}).get(name) if parameter else _OPTIONS.get(name)
+    if on_grid and name in (_GRID_PARAMETERS.get(implementation, ()) if parameter else _GRID_OPTIONS):
+        reason = _GRID
     if reason is not None:
         raise Unsupported(f"the encoder option {name} cannot be set", f"Leave it out: {reason}.")

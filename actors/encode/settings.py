@@ -85,6 +85,7 @@ class EncoderSettings:
     ``options``, its AVOptions sorted by key; NVENC has ``nvenc``. ``time_base`` is the tick of pictures and packets;
     ``format`` is the input's, after all filters. ``dolby_vision`` writes the frames' RPUs beside each HEVC picture.
     ``any_threads`` says that a session may have another number of ``threads``: the bytes are the same (threads.py).
+    With a ``keyframe_interval_s`` the encoder makes no keyframe but the first and those that a session is asked for.
     """
 
     codec: Codec
@@ -97,6 +98,7 @@ class EncoderSettings:
     nvenc: "NvencSettings | None" = None
     dolby_vision: bool = False
     any_threads: bool = False
+    keyframe_interval_s: Fraction | None = None
 
     @property
     def on_device(self) -> bool:

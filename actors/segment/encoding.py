@@ -21,6 +21,7 @@ from ..media.timeline import is_increasing
 from ..surfaces.device_frame import TimedPicture
 from .decode_path import DecodePath, encode_paths
 from .filtering import FilterSettings
+from .keyframe_grid import KeyframeGrid
 from .walk import SegmentTally, SegmentWalk, decode_on_first
 
 
@@ -53,7 +54,8 @@ class EncodedSegment:
 class EncodeSegment(Work[EncodedSegment]):
     """Encode the frames of ``decode`` whose time lies in [``start_ticks``, ``end_ticks``); None is unbounded.
 
-    ``require_device`` always waits for a device's decoder, if there is one. A software encoder may keep ``cores`` busy.
+    ``keyframes`` is where keyframes lie; None leaves all but the first to the encoder. ``require_device`` always waits
+    for a device's decoder, if there is one. A software encoder may keep ``cores`` busy.
     """
 
     segment: int
@@ -62,6 +64,7 @@ class EncodeSegment(Work[EncodedSegment]):
     end_ticks: int | None
     filters: FilterSettings
     encoder: EncoderSettings
+    keyframes: KeyframeGrid | None = None
     require_device: bool = False
     cores: int = 1
 
@@ -127,6 +130,8 @@ class _Run(Generic[PictureT]):
         self._packets: list[EncodedPacket] = []
         self._encode_s = 0.0
         self._base_ticks: int | None = None
+        self._last_ticks: int | None = None
+        self._keyframes: list[int] = []
 
     def result(self) -> EncodedSegment:
         began = time.perf_counter()
@@ -137,6 +142,7 @@ class _Run(Generic[PictureT]):
             self._packets += self._timed(encoder.finish)
             extradata = encoder.extradata
         self._check_count()
+        self._check_keyframes()
         return self._packed(extradata, time.perf_counter() - began)
 
     def _open_encoder(self) -> EncoderSession[Any]:
@@ -152,7 +158,11 @@ class _Run(Generic[PictureT]):
             frame.pts, frame.time_base = ticks - self._base_ticks, self._work.decode.time_base
         else:
             frame = TimedPicture(frame.frame, ticks - self._base_ticks)
-        self._packets += self._timed(partial(encoder.encode, frame))
+        grid = self._work.keyframes
+        keyframe = grid is not None and grid.is_keyframe(ticks, self._last_ticks)
+        self._keyframes += [ticks] if keyframe else []
+        self._last_ticks = ticks
+        self._packets += self._timed(partial(encoder.encode, frame, keyframe=keyframe))
         self._context.advance()
 
     def _timed(self, call: Callable[[], list[EncodedPacket]]) -> list[EncodedPacket]:
@@ -169,6 +179,18 @@ class _Run(Generic[PictureT]):
         if not is_increasing(given):
             message = f"segment {self._work.segment}: two frames share one presentation time"
             raise EncoderFailed(message, "Please report it with the input.")
+
+    def _check_keyframes(self) -> None:
+        """Make sure that the encoder has made the keyframes that it was asked for, and no other."""
+        pairs = zip(self._pts_ticks(), self._packets, strict=True)
+        given = sorted(ticks for ticks, packet in pairs if packet.is_keyframe)
+        if self._work.keyframes is not None and given != self._keyframes:
+            wanted, name = len(self._keyframes), self._work.encoder.implementation
+            message = (
+                f"segment {self._work.segment}: {name} made {len(given)} keyframes, not the {wanted} of the "
+                "keyframe interval, or made them elsewhere"
+            )
+            raise EncoderFailed(message, "Leave out --encoder-option and --keyframe-interval, or use another --codec.")
 
     def _pts_ticks(self) -> list[int]:
         return [packet.pts_ticks + (self._base_ticks or 0) for packet in self._packets]

@@ -22,6 +22,8 @@ from .nvenc_options import NvencValue, read_option, settings_to_options, write_o
 _RATE_MODE_BITS: Final = {RateMode.VBR: 1, RateMode.CBR: 2}
 """NV_ENC_PARAMS_RC_MODE, as in NV_ENC_CAPS_SUPPORTED_RATECONTROL_MODES; constqp is 0, and always supported."""
 SOFTWARE_STEP: Final = "Use other settings, another GPU, or a software encoder."
+_NO_GOP_FRAMES: Final = (1 << 32) - 1
+"""NVENC_INFINITE_GOPLENGTH of nvEncodeAPI.h: no keyframe but those that are asked for."""
 _PEAK_SHARE, _BUFFER_S = 2, 4
 """Without --maxrate: the peak over the average, and the seconds of the average that the decoder's buffer holds."""
 _RESERVED: Final[Mapping[str, str]] = {
@@ -99,7 +101,8 @@ class NvencRequest:
     """A request for NVENC, independent of a device; made by ``nvenc_request``.
 
     ``rate`` None is the codec's default quality. ``options`` are settings by NVENC's names (docs/nvenc.md), which
-    override ours. ``single_session``: one session encodes the whole output.
+    override ours. ``single_session``: one session encodes the whole output. With a ``keyframe_interval_s`` the encoder
+    makes no keyframes of its own.
     """
 
     codec: Codec
@@ -107,6 +110,7 @@ class NvencRequest:
     preset: int = 4
     options: tuple[tuple[str, NvencValue], ...] = ()
     single_session: bool = False
+    keyframe_interval_s: Fraction | None = None
 
 
 _EFFORTS: Final[tuple[dict[str, Any], ...]] = (
@@ -128,6 +132,7 @@ def nvenc_request(
     preset: int = 4,
     options: Options = (),
     single_session: bool = False,
+    keyframe_interval_s: Fraction | None = None,
 ) -> NvencRequest:
     """Return a request for NVENC, its options read.
 
@@ -140,8 +145,18 @@ def nvenc_request(
         if key in _OF_ONE_SESSION and not single_session:
             message = f"NVENC setting {key} is not a job's to set: {_OF_ONE_SESSION[key]}"
             raise Unsupported(message, "Leave it out, or encode frames with codecfleet.encode.")
+        if key == "lookahead" and keyframe_interval_s is not None:
+            message = "NVENC's look-ahead adds intra pictures at scene changes, beside those of --keyframe-interval"
+            raise Unsupported(message, "Leave lookahead out.")
     read = tuple((key, read_option(key, text)) for key, text in options)
-    return NvencRequest(codec=codec, rate=rate, preset=preset, options=read, single_session=single_session)
+    return NvencRequest(
+        codec=codec,
+        rate=rate,
+        preset=preset,
+        options=read,
+        single_session=single_session,
+        keyframe_interval_s=keyframe_interval_s,
+    )
 
 
 def nvenc_unsupported_reason(codec: Codec, picture: VideoFormat) -> str:
@@ -169,10 +184,12 @@ def settle_nvenc(
     effort = _EFFORTS[preset_index(request.preset)]
     rate = profile.settled_rate(request.rate)
     # Groups of pictures have one length and begin with an IDR picture, so every one is closed.
-    frames = gop_frames(picture.frame_rate)
+    interval_s = request.keyframe_interval_s
+    frames = gop_frames(picture.frame_rate) if interval_s is None else _NO_GOP_FRAMES
     ours = _rate_options(rate) | effort | {"fps": picture.frame_rate, "gop": frames, "idrperiod": frames}
     ours["bf"] = min(effort["bf"], capabilities.b_frames_max)
-    if not capabilities.has("lookahead"):
+    if not capabilities.has("lookahead") or interval_s is not None:
+        # Beside look-ahead the driver adds intra pictures at scene changes (NV_ENC_RC_PARAMS, disableIadapt).
         ours["lookahead"] = None
     if codec is not Codec.AV1:
         ours["repeatspspps"] = False
@@ -188,6 +205,7 @@ def settle_nvenc(
         time_base=time_base,
         threads=1,
         rate=rate,
+        keyframe_interval_s=interval_s,
     )
 
 

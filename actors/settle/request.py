@@ -42,9 +42,11 @@ def encoder_kind(
 
     NVENC's depend on the GPU's architecture, the driver's branch and the version of PyNvVideoCodec too.
     """
+    interval_s = settings.keyframe_interval_s
+    grid = "" if interval_s is None else f" keyframe_interval_s={interval_s}"
     if settings.nvenc is None:
-        return software_kind(settings)
-    return nvenc_kind(settings.nvenc, package=package, architecture=architecture, driver_branch=driver_branch)
+        return software_kind(settings) + grid
+    return nvenc_kind(settings.nvenc, package=package, architecture=architecture, driver_branch=driver_branch) + grid
 
 
 def with_initial_fullness(settings: EncoderSettings, fullness: Fraction) -> EncoderSettings:

@@ -5,7 +5,7 @@ pictures everywhere. What that takes was measured for each (docs/encoders.md): a
 ``cpu-independent``, x265's one frame thread and ``const-vbv``, one SVT-AV1 thread in modes with a bitrate.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Final
@@ -29,7 +29,12 @@ _INTERLACED_ROWS = {"yuv420p": 4, "yuv420p10le": 4}
 _SHARED_NAMES: Final = frozenset({"bf", "level", "preset", "qmax", "tier"})
 """Settings of NVENC that FFmpeg's software encoders have under the same names."""
 
+_NO_GOP_FRAMES: Final = 1 << 30
+"""More than any track has: x264's own number for "never" (X264_KEYINT_MAX_INFINITE), which all libraries take."""
+
 _Params = dict[str, str]
+_NO_SCENE_CUTS: Final[Mapping[Codec, _Params]] = {Codec.H264: {"scenecut": "0"}, Codec.HEVC: {"scenecut": "0"}}
+"""No keyframes at scene changes; libsvtav1 and libvpx make none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +43,8 @@ class SoftwareRequest:
 
     ``rate`` None is the codec's default quality. ``options`` are FFmpeg's by name, which override ours;
     ``x264-params``, ``x265-params`` and ``svtav1-params`` (``a=1:b=2``) are merged with ours. ``dolby_vision`` keeps
-    the frames' RPUs: for HEVC in 10 bits, of sources whose base layer is viewable (profile 8).
+    the frames' RPUs: for HEVC in 10 bits, of sources whose base layer is viewable (profile 8). With a
+    ``keyframe_interval_s`` the encoder makes no keyframes of its own.
     """
 
     codec: Codec
@@ -46,6 +52,7 @@ class SoftwareRequest:
     preset: int = 4
     options: Options = ()
     dolby_vision: bool = False
+    keyframe_interval_s: Fraction | None = None
 
 
 def software_request(
@@ -55,6 +62,7 @@ def software_request(
     preset: int = 4,
     options: Options = (),
     without_nvenc: str = "",
+    keyframe_interval_s: Fraction | None = None,
 ) -> SoftwareRequest:
     """Return a request for a software encoder, its options checked; ``without_nvenc`` is why NVENC does not encode.
 
@@ -66,15 +74,17 @@ def software_request(
         because = f": {without_nvenc}" if without_nvenc else ""
         message = f"{', '.join(nvencs)} is NVENC's to set, and software encodes{because}"
         raise Unsupported(message, "Use --encoder nvenc, or the options of the software encoder.")
-    profile = PROFILES[codec]
+    profile, on_grid = PROFILES[codec], keyframe_interval_s is not None
     for key, value in options:
         if key != profile.params_key:
-            check_not_reserved(profile.implementation, key, parameter=False)
+            check_not_reserved(profile.implementation, key, parameter=False, on_grid=on_grid)
             continue
         for name, setting in _split(value).items():
-            check_not_reserved(profile.implementation, name, parameter=True)
+            check_not_reserved(profile.implementation, name, parameter=True, on_grid=on_grid)
             check_parameter(profile.implementation, name, setting)
-    return SoftwareRequest(codec=codec, rate=rate, preset=preset, options=options)
+    return SoftwareRequest(
+        codec=codec, rate=rate, preset=preset, options=options, keyframe_interval_s=keyframe_interval_s
+    )
 
 
 def settle_software(request: SoftwareRequest, picture: VideoFormat, time_base: Fraction) -> EncoderSettings:
@@ -88,12 +98,17 @@ def settle_software(request: SoftwareRequest, picture: VideoFormat, time_base: F
         message = f"Dolby Vision is only written to HEVC in yuv420p10le, not to {codec} in {picture.pix_fmt}"
         raise Unsupported(message, "Leave it out, or use --codec hevc --pix-fmt yuv420p10le.")
     rate = profile.settled_rate(request.rate)
-    options = dict(preset) | {"g": str(gop_frames(picture.frame_rate))}
+    interval_s = request.keyframe_interval_s
+    if interval_s is not None and codec is Codec.AV1 and rate.bitrate_bps is not None:
+        message = "at an average bitrate SVT-AV1 gives other bytes in every run where keyframes are asked for"
+        raise Unsupported(message, "Use --quality with --keyframe-interval, or another --codec.")
+    options = dict(preset) | {"g": str(gop_frames(picture.frame_rate) if interval_s is None else _NO_GOP_FRAMES)}
     options |= _rate_options(codec, rate) | _codec_options(codec, picture)
+    params = _params(codec, picture, rate) | ({} if interval_s is None else _NO_SCENE_CUTS.get(codec, {}))
     settings = EncoderSettings(
         codec=codec,
         implementation=profile.implementation,
-        options=_with_extra(profile, options, _params(codec, picture, rate), request.options),
+        options=_with_extra(profile, options, params, request.options),
         format=picture,
         time_base=time_base,
         threads=_threads(codec, rate),
@@ -101,6 +116,7 @@ def settle_software(request: SoftwareRequest, picture: VideoFormat, time_base: F
         dolby_vision=request.dolby_vision,
         # Not every option of a library keeps its promise: VP9's rows of tiles do not.
         any_threads=not request.options and _gives_the_same_bytes(codec, rate),
+        keyframe_interval_s=interval_s,
     )
     _try(settings, request.options)
     return settings

@@ -17,6 +17,7 @@ from fractions import Fraction
 import numpy as np
 
 from ...actors.media.seeking import AccessPoint
+from ...actors.segment.keyframe_grid import KeyframeGrid
 from ..source.index import MISSING, TrackIndex
 
 LONG_S = Fraction(10)
@@ -36,11 +37,15 @@ class CutReason(StrEnum):
     SCENE = "access point off the source's keyframe grid, usually a scene change"
     GRID = "access point on the source's keyframe grid"
     ONLY = "the only access point within reach"
+    MULTIPLE = "a multiple of the keyframe interval"
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """One cut: the presentation time it falls at, the access point of that time, and why there."""
+    """One cut: the presentation time it falls at, the access point to decode from, and why there.
+
+    The access point is that of the time itself, but for cuts at multiples of a keyframe interval.
+    """
 
     ticks: int
     entry: AccessPoint
@@ -67,12 +72,16 @@ class _Aim:
 
 
 def choose_cuts(
-    index: TrackIndex, segment_s: Fraction | None = None, start: int | None = None, end: int | None = None
+    index: TrackIndex,
+    segment_s: Fraction | None = None,
+    start: int | None = None,
+    end: int | None = None,
+    grid: KeyframeGrid | None = None,
 ) -> tuple[Cut, ...]:
     """Choose the cuts of a track, or of its part [start, end) in ticks, in order of time.
 
     ``segment_s`` is the length to aim for; None is the usual one, and half of it near the end. A source with no usable
-    access point gives no cuts: it is one segment.
+    access point gives no cuts: it is one segment. With a ``grid`` all cuts are multiples of its interval.
     """
     first = index.first_ticks if start is None else start
     last = index.end_ticks if end is None else end
@@ -83,8 +92,10 @@ def choose_cuts(
         tail = _aim(index, last - round(tail_s / index.time_base), max(usual_s / 2, SHORT_S), SHORT_S)
     else:
         whole = tail = _aim(index, first, segment_s, Fraction(0))
-    candidates = _candidates(index, first + whole.shortest, last - tail.shortest)
-    return tuple(_walk(candidates, first, last, whole, tail))
+    usable = _usable(index)
+    candidates = _at_access_points(index, usable) if grid is None else _at_multiples(index, usable, grid)
+    within = [cut for cut in candidates if first + whole.shortest <= cut.ticks <= last - tail.shortest]
+    return tuple(_walk(within, first, last, whole, tail))
 
 
 def _aim(index: TrackIndex, begins: int, segment_s: Fraction, shortest_s: Fraction) -> _Aim:
@@ -94,8 +105,8 @@ def _aim(index: TrackIndex, begins: int, segment_s: Fraction, shortest_s: Fracti
     return _Aim(begins, segment, shortest)
 
 
-def _candidates(index: TrackIndex, earliest: int, latest: int) -> list[Cut]:
-    """Return the usable access points with a time in [earliest, latest], sorted by time."""
+def _usable(index: TrackIndex) -> list[AccessPoint]:
+    """Return the access points around which no time is in doubt, sorted by time."""
     usable = [
         entry
         for entry in index.access_points
@@ -104,14 +115,33 @@ def _candidates(index: TrackIndex, earliest: int, latest: int) -> list[Cut]:
         and index.pts[entry.packet] != MISSING
         and not index.is_unreliable(entry.packet)
     ]
-    usable.sort(key=lambda entry: int(index.pts[entry.packet]))
-    grid = _on_grid(index, usable)
-    times = [int(index.pts[entry.packet]) for entry in usable]
+    return sorted(usable, key=lambda entry: int(index.pts[entry.packet]))
+
+
+def _at_access_points(index: TrackIndex, usable: Sequence[AccessPoint]) -> list[Cut]:
     return [
-        Cut(ticks, entry, CutReason.GRID if regular else CutReason.SCENE)
-        for ticks, entry, regular in zip(times, usable, grid, strict=True)
-        if earliest <= ticks <= latest
+        Cut(int(index.pts[entry.packet]), entry, CutReason.GRID if regular else CutReason.SCENE)
+        for entry, regular in zip(usable, _on_grid(index, usable), strict=True)
     ]
+
+
+def _at_multiples(index: TrackIndex, usable: Sequence[AccessPoint], grid: KeyframeGrid) -> list[Cut]:
+    """Return the first multiple of the keyframe interval at or after each access point, the nearest of them its entry.
+
+    So what a segment decodes before its start is shorter than the interval. A multiple without a picture is passed
+    over, and one around whose picture a time is in doubt: its keyframe then lies inside a segment.
+    """
+    packets = np.flatnonzero(index.timed)
+    packets = packets[np.argsort(index.pts[packets], kind="stable")]
+    found: dict[int, Cut] = {}
+    for entry in usable:
+        place = int(np.searchsorted(index.times, grid.following(int(index.pts[entry.packet]))))
+        if place == len(index.times):
+            break
+        ticks = grid.begins(grid.multiple(int(index.times[place])))
+        if not index.is_unreliable(int(packets[place])):
+            found[ticks] = Cut(ticks, entry, CutReason.MULTIPLE)
+    return list(found.values())
 
 
 def _on_grid(index: TrackIndex, entries: Sequence[AccessPoint]) -> list[bool]:
@@ -134,9 +164,13 @@ def _walk(candidates: Sequence[Cut], first: int, last: int, whole: _Aim, tail: _
     while last - previous > aim.reach and (low := bisect_left(times, previous + aim.shortest)) < len(candidates):
         window = candidates[low : bisect_right(times, previous + aim.reach)]
         scenes = [candidate for candidate in window if candidate.reason is CutReason.SCENE]
-        near = scenes or window or [replace(candidates[low], reason=CutReason.ONLY)]
+        near = scenes or window or [_alone(candidates[low])]
         wanted = previous + aim.segment
         cuts.append(min(near, key=lambda candidate: abs(candidate.ticks - wanted)))
         previous = cuts[-1].ticks
         aim = tail if previous >= tail.begins else whole
     return cuts
+
+
+def _alone(cut: Cut) -> Cut:
+    return cut if cut.reason is CutReason.MULTIPLE else replace(cut, reason=CutReason.ONLY)

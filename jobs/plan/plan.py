@@ -7,6 +7,7 @@ never of workers, cores or measured rates.
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 from ...actors.decode.describe import StreamExtras
@@ -14,6 +15,7 @@ from ...actors.encode.settings import Codec, EncoderSettings, RateControl
 from ...actors.media.values import VideoFormat
 from ...actors.segment.encoding import EncodeSegment
 from ...actors.segment.filtering import WARM_UP_FRAMES, FilterSettings
+from ...actors.segment.keyframe_grid import KeyframeGrid
 from ...actors.settle.nvenc import NvencRequest, nvenc_request
 from ...actors.settle.request import encoder_kind, settle
 from ...actors.settle.software import SoftwareRequest, software_request
@@ -32,6 +34,7 @@ from ..source.tracks import SourceDescription
 from .advice import advice
 from .borders import NO_BORDER, FoundPicture, find_picture
 from .header_trial import settle_header, settle_orientation, states_shape
+from .keyframes import keyframe_grid
 from .losses import picture_losses
 from .picture import picture_choices, settle_picture
 from .steps import row_step, settle_framing, step_choices
@@ -75,6 +78,8 @@ class Plan:
     kind: EncoderKind | None = None
     package: str = ""
     expected: EncoderKind | None = None
+    grid: KeyframeGrid | None = None
+    """Where keyframes lie, if that was asked for."""
 
     @property
     def encoder_kind(self) -> str:
@@ -153,6 +158,7 @@ class Plan:
             end_ticks=end.end_ticks,
             filters=self.filters,
             encoder=self.encoder,
+            keyframes=self.grid,
             require_device=self.spec.device == "gpu",
         )
 
@@ -179,6 +185,7 @@ class Plan:
             "time_base": str(self.index.time_base),
             "frames": self.frames,
             "duration_s": float(self.duration_s),
+            "keyframe_interval_s": _seconds(self.spec.keyframe_interval_s),
             "segments": [self._segment_json(segment) for segment in self.segments],
             "tracks": [track.model_dump(mode="json") for track in self.tracks_report],
             "warnings": [warning.model_dump(mode="json") for warning in self.warnings],
@@ -207,13 +214,17 @@ class Plan:
 
     def lines(self) -> list[str]:
         """Return the plan for a person, a line each."""
-        picture = self.encoder.format
+        picture, interval_s = self.encoder.format, _seconds(self.spec.keyframe_interval_s)
+        keyframes = (
+            [] if interval_s is None else [f"keyframes: the first frame at or after each multiple of {interval_s:g} s"]
+        )
         head = [
             f"{self.spec.source} -> {self.spec.output}",
             f"{self.frames} frames, {float(self.duration_s):.3f} s, {picture.width}x{picture.height} {picture.pix_fmt}",
             *([f"steps: {self.filters.steps.words}"] if self.filters.steps is not None else []),
             *([self.cropped.words] if self.cropped.words else []),
             f"encoder: {self.encoder_kind}",
+            *keyframes,
             f"{counted(len(self.segments), 'segment')}:",
         ]
         cuts = [
@@ -226,6 +237,10 @@ class Plan:
             for t in self.tracks_report
         ]
         return head + cuts + tracks + [f"warning: {w.message}" for w in self.warnings]
+
+
+def _seconds(time_s: Fraction | None) -> float | None:
+    return None if time_s is None else float(time_s)
 
 
 def plan_transcode(spec: TranscodeSpec) -> Plan:
@@ -253,7 +268,8 @@ def plan_of(spec: TranscodeSpec, reading: SourceReading) -> Plan:
     """Settle everything for a source that was read; raises what ``plan_transcode`` does."""
     container, codec, software, nvenc = _container_and_requests(spec)
     index = reading.index
-    ranges = TrackRanges.cut(index, start_s=spec.start_s, end_s=spec.end_s, segment_s=spec.segment_s)
+    grid = keyframe_grid(index, spec, reading.first_ticks)
+    ranges = TrackRanges.cut(index, start_s=spec.start_s, end_s=spec.end_s, segment_s=spec.segment_s, grid=grid)
     source_format, extras = reading.described()
     _check_dolby_vision(extras, spec)
     cropped = NO_BORDER
@@ -289,6 +305,7 @@ def plan_of(spec: TranscodeSpec, reading: SourceReading) -> Plan:
         filters=FilterSettings(picture, spec.deinterlace, steps=steps),
         encoder=encoder,
         nvenc=nvenc,
+        grid=grid,
         segments=ranges.segments,
         warnings=(
             *settled.changes,
@@ -315,13 +332,17 @@ def _requests(spec: TranscodeSpec, codec: Codec) -> tuple[SoftwareRequest, Nvenc
     rate = RateControl(
         quality=spec.quality, bitrate_bps=spec.bitrate_bps, maxrate_bps=spec.maxrate_bps, bufsize_bits=spec.bufsize_bits
     )
+    software = partial(
+        software_request, codec, rate=rate, preset=spec.preset, keyframe_interval_s=spec.keyframe_interval_s
+    )
+    nvenc = partial(nvenc_request, codec, rate=rate, preset=spec.preset, keyframe_interval_s=spec.keyframe_interval_s)
     if spec.encoder == "nvenc":
-        nvenc = nvenc_request(codec, rate=rate, preset=spec.preset, options=spec.encoder_options)
-        return software_request(codec, rate=rate, preset=spec.preset), nvenc
-    software = software_request(codec, rate=rate, preset=spec.preset, options=spec.encoder_options)
+        on_nvenc = nvenc(options=spec.encoder_options)
+        return software(), on_nvenc
+    in_software = software(options=spec.encoder_options)
     if spec.encoder == "software" or spec.device == "cpu" or spec.encoder_options:
-        return software, None
-    return software, nvenc_request(codec, rate=rate, preset=spec.preset)
+        return in_software, None
+    return in_software, nvenc()
 
 
 def _check_dolby_vision(extras: StreamExtras, spec: TranscodeSpec) -> None:

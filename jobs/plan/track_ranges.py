@@ -14,6 +14,7 @@ import numpy as np
 from ...actors.decode.decoding import DecodeRange
 from ...actors.media.seeking import AccessPoint
 from ...actors.media.timeline import REORDER_FRAMES
+from ...actors.segment.keyframe_grid import KeyframeGrid
 from ...actors.segment.walk import SEAM_FRAMES
 from ...errors import InputUnreadable, UsageError
 from ..source.index import TrackIndex
@@ -31,7 +32,7 @@ class PlannedSegment:
     start_ticks: int | None
     end_ticks: int | None
     cut_packet: int
-    """The packet of the access point that the segment starts at; 0 at the track's start."""
+    """The packet of the access point that the segment starts at, or of the last one before; 0 at the track's start."""
     frames: int
     reason: str
 
@@ -45,16 +46,24 @@ class TrackRanges:
 
     @classmethod
     def cut(
-        cls, index: TrackIndex, *, start_s: Fraction | None, end_s: Fraction | None, segment_s: Fraction | None
+        cls,
+        index: TrackIndex,
+        *,
+        start_s: Fraction | None,
+        end_s: Fraction | None,
+        segment_s: Fraction | None,
+        grid: KeyframeGrid | None = None,
     ) -> Self:
         """Cut a part of a track into segments of about that length; None is the usual one.
+
+        With a ``grid`` of keyframes they begin at its multiples.
 
         Raises:
             InputUnreadable: nothing of the track is presented.
             UsageError: nothing is presented in that part.
         """
         start, end = _interval(index, start_s, end_s)
-        cuts = choose_cuts(index, segment_s, start, end)
+        cuts = choose_cuts(index, segment_s, start, end, grid)
         begins = [(start, _first_packet(index, start), CutReason.START.value)]
         begins += [(cut.ticks, cut.entry.packet, cut.reason.value) for cut in cuts]
         ends = [*(cut.ticks for cut in cuts), end]

@@ -123,6 +123,20 @@ class _RateLimit(Part):
         return self
 
 
+class _Keyframes(Part):
+    keyframe_interval_s: Annotated[
+        Fraction | None,
+        Field(
+            gt=0,
+            description="A keyframe (IDR) at the first frame at or after each multiple of this time, and none "
+            "between: docs/timeline.md.",
+        ),
+        Option(
+            "--keyframe-interval", VIDEO, default="the encoder's, within 10 s", example="2", key="keyframe_interval"
+        ),
+    ] = None
+
+
 class EncoderTuning(Part):
     """Speed, and whatever else the encoder takes."""
 
@@ -143,7 +157,7 @@ class EncoderTuning(Part):
 
 
 # The fields of a later base come first.
-class VideoOptions(EncoderTuning, _RateLimit, CodecAndRate):
+class VideoOptions(EncoderTuning, _Keyframes, _RateLimit, CodecAndRate):
     """What the video is encoded with."""
 
 

@@ -35,6 +35,7 @@ FFMPEG: Final[Mapping[str, str]] = {
     "-maxrate": "--maxrate",
     "-bufsize": "--bufsize",
     "-preset": "--preset",
+    **dict.fromkeys(("-g", "-keyint_min", "-sc_threshold", "-force_key_frames"), "--keyframe-interval"),
     **dict.fromkeys(
         ("-tune", "-profile:v", "-level", "-bf", "-refs", "-x264-params", "-x265-params", "-svtav1-params"),
         "--encoder-option NAME=VALUE",

@@ -77,13 +77,15 @@ class SourceReading:
     """What one pass over a source's packets found.
 
     ``picture`` is the format of the track's pictures and what they have beside them; None where none decodes:
-    ``undecodable`` is the message for that.
+    ``undecodable`` is the message for that. ``first_ticks`` is when the first picture that decodes is shown, in the
+    index's ticks: later than the index says where leading pictures have no reference. None where it has no time.
     """
 
     index: TrackIndex
     tracks: SourceDescription
     picture: tuple[VideoFormat, StreamExtras] | None
     undecodable: str
+    first_ticks: int | None = None
 
     def described(self) -> tuple[VideoFormat, StreamExtras]:
         """Return the format of the pictures, and what they have beside them.
@@ -143,7 +145,9 @@ class _Pass:
             return SourceReading(index=index, tracks=tracks, picture=None, undecodable=message)
         format_, extras = self._first.described
         picture = _resized(replace(format_, frame_rate=index.frame_rate), index), extras
-        return SourceReading(index=index, tracks=tracks, picture=picture, undecodable="")
+        pts = self._first.pts
+        first_ticks = None if pts is None or index.untimed else pts * index.tick_divisor
+        return SourceReading(index=index, tracks=tracks, picture=picture, undecodable="", first_ticks=first_ticks)
 
     def _see(self, packet: "Packet[Any]") -> None:
         if packet.stream_index == self._stream.index:
@@ -169,6 +173,7 @@ class _FirstPicture:
         self._context = stream.codec_context
         self._context.thread_count = 1
         self.described: tuple[VideoFormat, StreamExtras] | None = None
+        self.pts: int | None = None
         self.failed = 0
 
     def see(self, packet: "Packet[VideoStream] | None") -> None:
@@ -180,6 +185,7 @@ class _FirstPicture:
         except av.error.FFmpegError:
             self.failed += 1
         if frames:
+            self.pts = frames[0].pts
             self.described = describe_video(self._stream, frames[0]), describe_extras(self._stream, frames[0])
 
 

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from codecfleet.testing.clips import picture
 from tests.sweeps import swept
 
+from .nvenc_programs import settings_told
 from .scenario import Action, Fault, Scenario, machine
 from .simulated_driver import Ran, run_simulated
 
@@ -133,6 +134,19 @@ with NvencSession(device, settled(device, "h264", "yuv420p", rate=RateControl(bi
     print(json.dumps(told(packets)))
 """
 
+GRID = """
+codec = sys.argv[1]
+shape = VideoFormat(320, 240, "yuv420p", Fraction(25))
+device = NvencDevice(PyNvVideoCodec)
+request = nvenc_request(Codec(codec), preset=6, keyframe_interval_s=Fraction(2))
+settings = settle(request, shape, TICK, device.capabilities(Codec(codec)))
+with NvencSession(device, settings) as session:
+    frames = (software(n, "yuv420p", n * 40) for n in range(40))
+    packets = [p for n, frame in enumerate(frames) for p in session.encode(frame, keyframe=n in (0, 7, 20, 21))]
+    packets += session.finish()
+    print(json.dumps([told(packets), session.extradata.hex()]))
+"""
+
 FAIL = """
 from codecfleet.errors import CodecfleetError
 free = json.loads(sys.argv[1])
@@ -223,6 +237,20 @@ def test_every_picture_comes_out_exactly_once_and_decodes(codec: str, pix_fmt: s
         assert np.abs(luma_of(frame) - wanted).mean() < 12
     first = frames[0]
     assert (first.color_range, first.color_primaries, first.color_trc, first.colorspace) == (1, 9, 16, 9)
+
+
+@pytest.mark.parametrize("codec", FORMATS)
+def test_with_a_keyframe_interval_the_only_keyframes_are_those_asked_for(codec: str) -> None:
+    """The driver is told of groups without end and no look-ahead; forced keyframes come where they were asked for."""
+    ran = run_simulated(COMMON + GRID, Scenario(machine=ADA), visible_devices="0", arguments=[codec])
+    packets, extradata = answer(ran)
+    found = packets_of(packets)
+    assert sorted(ticks for ticks, is_keyframe, _ in found if is_keyframe) == [0, 280, 800, 840]
+    frames = decoded(codec, bytes.fromhex(extradata), found)
+    assert [frame.pts for frame in frames] == [n * 40 for n in range(40)]
+    told = settings_told(ran)
+    assert told["gopLength"] == str(2**32 - 1)
+    assert told["rcParams.lookaheadDepth"] == "0"
 
 
 @pytest.mark.parametrize("codec", FORMATS)

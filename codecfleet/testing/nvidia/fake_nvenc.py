@@ -248,7 +248,8 @@ def _software(settings: dict[str, Any], width: int, height: int, pix_fmt: str) -
     context.time_base, context.framerate = Fraction(1, 25), Fraction(25)
     context.thread_count = 1
     context.flags |= int(Flags.global_header)
-    frames_b, gop = settings.get("bf", 0), settings.get("gop", 250)
+    # FFmpeg counts groups of pictures in 31 bits, the driver in 32.
+    frames_b, gop = settings.get("bf", 0), min(settings.get("gop", 250), 1 << 30)
     quality = str(settings.get("cq", 28))
     context.options = {
         "h264": {

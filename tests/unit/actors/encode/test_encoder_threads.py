@@ -1,6 +1,7 @@
 """The bytes of an encoder do not depend on the number of threads that a session has, where that is chosen late."""
 
 import hashlib
+from collections.abc import Collection
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -50,11 +51,13 @@ SWEEP = [
 ]
 
 
-def settled(case: Case, **options: str) -> EncoderSettings:
+def settled(case: Case, interval_s: Fraction | None = None, **options: str) -> EncoderSettings:
     """Settle an encoder."""
     picture = VideoFormat(*case.size, "yuv420p" if case.depth == 8 else "yuv420p10le", Fraction(25))
     named = tuple((name.replace("_", "-"), value) for name, value in options.items())
-    request = software_request(case.codec, rate=case.rate, preset=case.preset, options=named)
+    request = software_request(
+        case.codec, rate=case.rate, preset=case.preset, options=named, keyframe_interval_s=interval_s
+    )
     return settle_software(request, picture, TICK)
 
 
@@ -75,10 +78,11 @@ def pictures(settings: EncoderSettings, count: int) -> list[av.VideoFrame]:
     return frames
 
 
-def digest(settings: EncoderSettings, count: int) -> str:
+def digest(settings: EncoderSettings, count: int, keyframes: Collection[int] = ()) -> str:
     """Return the hash of all packets of a session, and of its parameter sets."""
     encoder, found = SoftwareEncoder(settings), hashlib.sha256()
-    packets = [packet for frame in pictures(settings, count) for packet in encoder.encode(frame)]
+    frames = enumerate(pictures(settings, count))
+    packets = [packet for n, frame in frames for packet in encoder.encode(frame, keyframe=n in keyframes)]
     for packet in [*packets, *encoder.finish()]:
         found.update(f"{packet.pts_ticks} {packet.is_keyframe} {len(packet.payload)}".encode() + packet.payload)
     found.update(encoder.extradata)
@@ -94,6 +98,15 @@ def test_the_number_of_threads_changes_no_byte(case: Case) -> None:
     assert settings in choices
     assert {each.threads for each in choices} == set(range(1, MOST_THREADS[case.codec] + 1))
     assert len({digest(each, case.count) for each in choices}) == 1
+
+
+@pytest.mark.parametrize("case", swept(QUICK + SWEEP, is_slow=lambda case: case not in QUICK))
+def test_nor_do_keyframes_that_are_asked_for(case: Case) -> None:
+    """With a keyframe interval too, each number of threads gives the bytes of the settled one."""
+    settings = settled(case, interval_s=Fraction(1, 5))
+    choices = {with_threads(settings, number) for number in NUMBERS}
+    assert len(choices) == MOST_THREADS[case.codec]
+    assert len({digest(each, case.count, range(0, case.count, 5)) for each in choices}) == 1
 
 
 @pytest.mark.parametrize("rate", [QUALITY, RATE, CAPPED])

@@ -151,6 +151,16 @@ def test_the_kind_says_what_was_done_to_pictures(folder: Path) -> None:
     assert planned(folder / "h264.mkv").encoder_kind.startswith("h264_nvenc PyNvVideoCodec-2.2.4 ada r580 ")
 
 
+@pytest.mark.parametrize("codec", [Codec.H264, Codec.HEVC, Codec.AV1])
+def test_keyframes_lie_where_they_were_asked_for(folder: Path, codec: Codec) -> None:
+    """With --keyframe-interval the device makes a keyframe at the first picture of each multiple, and no other."""
+    plan = planned(folder / "h264.mkv", codec=codec, keyframe_interval_s=Fraction(7, 50), preset=6)
+    encoded = [work.run(WorkContext(device=FakeDevice().gpu)) for work in works(plan)]
+    assert len(encoded) > 1
+    keyframes = [int(ticks) for each in encoded for ticks in sorted(each.pts_ticks[each.keyframes])]
+    assert keyframes == [0, 160, 280, 440, 560, 720, 840, 1000, 1120]
+
+
 def test_an_encoder_that_fails_is_not_blamed_on_the_decoder(folder: Path) -> None:
     """Decoding again in software would not repair an encoder: its error is raised at once."""
     device = FakeDevice()

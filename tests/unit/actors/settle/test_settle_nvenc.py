@@ -51,6 +51,25 @@ def test_every_preset_is_its_own_and_closed(codec: Codec, preset: int) -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("preset", PRESETS)
+def test_with_a_keyframe_interval_it_makes_no_keyframe_of_its_own(codec: Codec, preset: int) -> None:
+    """Groups never end by themselves, and nothing looks ahead for scene changes; the interval is in the kind."""
+    settings = settle(codec, preset=preset, keyframe_interval_s=Fraction(2))
+    found = native(settings)
+    assert found.gop == found.idrperiod == 2**32 - 1
+    assert found.lookahead is None
+    kind = encoder_kind(settings, package="2.2.4", architecture="ada", driver_branch="580")
+    assert kind.endswith(" keyframe_interval_s=2")
+
+
+@pytest.mark.parametrize("option", ["gop", "idrperiod", "lookahead"])
+def test_nothing_else_sets_keyframes_beside_an_interval(option: str) -> None:
+    """What would add keyframes is refused in one line that names it."""
+    with pytest.raises(Unsupported, match=r"gop|idrperiod|look-ahead"):
+        nvenc_request(Codec.H264, options=((option, "8"),), keyframe_interval_s=Fraction(2))
+
+
+@pytest.mark.parametrize("codec", CODECS)
 def test_presets_differ(codec: Codec) -> None:
     """Seven presets are seven encoder kinds."""
     names = {"package": "2.2.4", "architecture": "ada", "driver_branch": "580"}

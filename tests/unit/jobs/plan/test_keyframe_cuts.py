@@ -1,0 +1,186 @@
+"""With a keyframe interval segments are cut at its multiples, and decoded from an access point shortly before."""
+
+from dataclasses import replace
+from fractions import Fraction
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from codecfleet.actors.media.timeline import REORDER_FRAMES
+from codecfleet.actors.segment.keyframe_grid import KeyframeGrid
+from codecfleet.errors import Unsupported, UsageError
+from codecfleet.jobs.plan.cuts import CutReason, choose_cuts
+from codecfleet.jobs.plan.keyframes import keyframe_grid
+from codecfleet.jobs.plan.plan import Plan, plan_transcode
+from codecfleet.jobs.plan.track_ranges import TrackRanges
+from codecfleet.jobs.request.spec import TranscodeSpec
+from codecfleet.jobs.source.index import MISSING, TrackIndex
+from codecfleet.testing.clips import Clip, constant_times, make_clip
+
+from ..source.test_index_and_cuts import TICK, constant, index_of
+
+INTERVALS = st.fractions(Fraction(1, 20), 6, max_denominator=30)
+
+
+def spec(**options: object) -> TranscodeSpec:
+    """Return a request."""
+    return TranscodeSpec.model_validate({"source": "in.mkv", "output": "out.mkv", **options})
+
+
+def grid_of(index: TrackIndex, interval_s: Fraction, **options: object) -> KeyframeGrid:
+    """Return the grid of a request for this interval."""
+    grid = keyframe_grid(index, spec(keyframe_interval_s=interval_s, **options), None)
+    assert grid is not None
+    return grid
+
+
+@st.composite
+def tracks(draw: st.DrawFn) -> TrackIndex:
+    """Draw an index without reordering: any steps between pictures, any access points, some times repeated."""
+    times = [draw(st.integers(0, 5000))]
+    for step in draw(st.lists(st.sampled_from([17, 33, 40, 41, 40, 40, 700, 9000]), min_size=1, max_size=250)):
+        times.append(times[-1] + step)
+    for place in draw(st.lists(st.integers(1, len(times) - 1), max_size=2)):
+        times[place] = times[place - 1]
+    return index_of(times, {0, *draw(st.sets(st.integers(1, len(times) - 1), max_size=30))})
+
+
+@given(tracks(), INTERVALS, st.none() | st.fractions(Fraction(1, 10), 5))
+def test_every_cut_is_a_multiple_and_soon_after_its_access_point(
+    index: TrackIndex, interval_s: Fraction, segment_s: Fraction | None
+) -> None:
+    """No segment is empty, all begin at multiples, and their entries lie before them, in reach of certain times."""
+    grid = grid_of(index, interval_s)
+    cuts = choose_cuts(index, segment_s, grid=grid)
+    for cut in cuts:
+        entry_ticks = int(index.pts[cut.entry.packet])
+        assert cut.ticks == grid.begins(grid.multiple(cut.ticks))
+        assert cut.reason is CutReason.MULTIPLE
+        assert entry_ticks <= cut.ticks
+        # Later multiples up to the cut, if any, have no picture of their own.
+        assert index.frames_between(grid.following(entry_ticks), cut.ticks) == 0
+        assert not index.is_unreliable(cut.entry.packet)
+    ends = [index.first_ticks, *(cut.ticks for cut in cuts), index.end_ticks + 1]
+    assert all(index.frames_between(begin, end) for begin, end in pairwise(ends))
+
+
+def test_segments_begin_at_multiples_near_the_aim() -> None:
+    """Access points every 2.4 s, an interval of 2 s: each cut is decoded from the last access point before it."""
+    index = constant(60, [n * 2.4 for n in range(25)])
+    grid = grid_of(index, Fraction(2))
+    cuts = choose_cuts(index, Fraction(10), grid=grid)
+    found = [(float(cut.ticks * TICK), float(index.pts[cut.entry.packet] * TICK)) for cut in cuts]
+    assert found == [(10, 9.6), (20, 19.2), (30, 28.8), (40, 38.4), (48, 48)]
+    ranges = TrackRanges.cut(index, start_s=None, end_s=None, segment_s=Fraction(10), grid=grid)
+    entries = [ranges.entry(segment, 0) for segment in ranges.segments]
+    assert entries == [None, *(cut.entry for cut in cuts)]
+
+
+def test_no_cut_where_a_time_is_in_doubt() -> None:
+    """A multiple within reordering of a repeated or missing time is not cut at: its keyframe lies inside a segment."""
+    times = [n * 40 for n in range(1500)]
+    times[500] = times[499]
+    times[1000] = MISSING
+    index = index_of(times, set(range(0, 1500, 25)), dts=[n * 40 for n in range(1500)])
+    cuts = choose_cuts(index, Fraction(2), grid=grid_of(index, Fraction(2)))
+    assert len(cuts) > 20
+    assert all(abs(cut.ticks // 40 - doubtful) > REORDER_FRAMES for cut in cuts for doubtful in (500, 1000))
+
+
+def test_a_track_without_times_is_one_segment() -> None:
+    """Where frames are only counted there is nowhere to cut, and still a grid."""
+    index = index_of([MISSING] * 100, {0, 25}, dts=[MISSING] * 100)
+    grid = grid_of(index, Fraction(1))
+    assert grid == KeyframeGrid(0, Fraction(1000))
+    assert choose_cuts(index, Fraction(1), grid=grid) == ()
+
+
+def test_multiples_count_from_the_first_picture_of_the_output() -> None:
+    """From the first one after --start, or the first that decodes where the recording begins with leading pictures."""
+    index = index_of([5000 + n * 40 for n in range(100)], {0})
+    assert grid_of(index, Fraction(1)).first_ticks == 5000
+    assert grid_of(index, Fraction(1), start_s=Fraction(1, 2)).first_ticks == 5520
+    asked = spec(keyframe_interval_s=Fraction(1))
+    grid = keyframe_grid(index, asked, 5080)
+    assert grid is not None
+    assert grid.first_ticks == 5080
+    assert keyframe_grid(index, spec(), 5080) is None
+
+
+def test_an_interval_shorter_than_a_picture_is_refused() -> None:
+    """At 25 frames per second 0.04 s makes each a keyframe, and anything less makes no sense."""
+    index = constant(4, [0])
+    assert grid_of(index, Fraction(1, 25)).interval_ticks == 40
+    with pytest.raises(UsageError, match="shorter than a picture"):
+        grid_of(index, Fraction(39, 1000))
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A clip of 4 s with an access point every 0.7 s."""
+    options = (("x264-params", "keyint=18:min-keyint=18:scenecut=0"),)
+    return make_clip(tmp_path_factory.mktemp("grid") / "clip.mkv", Clip(times=constant_times(100), options=options))
+
+
+def planned(source: Path, **options: object) -> Plan:
+    """Return the plan of a job with keyframes every half second."""
+    asked = {"source": str(source), "keyframe_interval_s": Fraction(1, 2), "segment_s": Fraction(1), **options}
+    return plan_transcode(spec(**asked))
+
+
+@pytest.mark.parametrize("codec", ["h264", "hevc", "av1", "vp9"])
+def test_the_interval_is_part_of_the_encoder_kind(source: Path, codec: str) -> None:
+    """Another interval is another encoder kind, though the encoder's own settings are the same."""
+    plan, other = planned(source, codec=codec), planned(source, codec=codec, keyframe_interval_s=Fraction(1))
+    assert plan.encoder.options == other.encoder.options
+    assert plan.encoder_kind.endswith(" keyframe_interval_s=1/2")
+    assert plan.encoder_kind != other.encoder_kind
+
+
+def test_the_plan_shows_it(source: Path) -> None:
+    """For people in words, for programs as seconds; each cut says that it is a multiple."""
+    plan = planned(source)
+    assert "keyframes: the first frame at or after each multiple of 0.5 s" in plan.lines()
+    found = plan.to_json()
+    assert found["keyframe_interval_s"] == 0.5
+    cuts = found["segments"][1:]
+    assert len(cuts) > 1
+    assert all(each["start_s"] % 0.5 == 0 and each["reason"] == CutReason.MULTIPLE.value for each in cuts)
+    assert planned(source, keyframe_interval_s=None).to_json()["keyframe_interval_s"] is None
+
+
+@pytest.mark.parametrize(
+    ("codec", "option"),
+    [
+        *(("h264", option) for option in ("g=48", "keyint_min=4", "sc_threshold=40", "x264-params=keyint=48")),
+        *(("hevc", option) for option in ("g=48", "x265-params=scenecut=40", "x265-params=fades=1")),
+        *(("av1", option) for option in ("g=48", "svtav1-params=keyint=48")),
+        ("vp9", "g=48"),
+    ],
+)
+def test_options_that_set_keyframes_are_refused_beside_it(source: Path, codec: str, option: str) -> None:
+    """Two answers to one question are one line of refusal."""
+    key, _, value = option.partition("=")
+    with pytest.raises(Unsupported, match="cannot be set") as refused:
+        planned(source, codec=codec, encoder_options=((key, value),))
+    assert "--keyframe-interval" in refused.value.next_step
+
+
+def test_av1_at_an_average_bitrate_is_refused(source: Path) -> None:
+    """SVT-AV1's forced keyframes are not the same in every run there; with a quality they are."""
+    with pytest.raises(Unsupported, match="in every run"):
+        planned(source, codec="av1", bitrate_bps=100_000)
+    planned(source, codec="av1", maxrate_bps=100_000, bufsize_bits=100_000)
+
+
+def test_warm_up_comes_before_a_cut_between_access_points(source: Path) -> None:
+    """Deinterlacing needs pictures before a segment: they are counted from the cut, not from its access point."""
+    plan = planned(source, deinterlace="on", preset=1)
+    ranges = TrackRanges(plan.index, plan.segments)
+    for segment in plan.segments[1:]:
+        entry = ranges.entry(replace(segment), 0, 2)
+        if entry is not None:
+            assert plan.index.frames_between(int(plan.index.pts[entry.packet]), segment.start_ticks) >= 2
