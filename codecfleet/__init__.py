@@ -6,7 +6,8 @@
             print(event)
         report = await job
 
-``transcode("in.mkv", "out.mp4")`` does the same in one call that waits.
+``transcode("in.mkv", "out.mp4")`` does the same in one call that waits. A call that waits has a form to await, with
+``_async`` behind its name.
 """
 
 from importlib import import_module
@@ -25,9 +26,10 @@ if TYPE_CHECKING:
         UsageError,
         WorkError,
     )
+    from .jobs.awaited import plan_transcode_async, probe_async, verify_async
     from .jobs.encode.job import encode
     from .jobs.encode.request import EncodeFrame, EncodeReport
-    from .jobs.fleet import Fleet, transcode
+    from .jobs.fleet import Fleet, transcode, transcode_async
     from .jobs.frames.request import FramesReport
     from .jobs.frames.stream import FrameStream, frames
     from .jobs.job import Job
@@ -76,9 +78,13 @@ __all__ = [
     "frames",
     "load_spec",
     "plan_transcode",
+    "plan_transcode_async",
     "probe",
+    "probe_async",
     "transcode",
+    "transcode_async",
     "verify",
+    "verify_async",
 ]
 
 _HOMES = {
@@ -87,6 +93,7 @@ _HOMES = {
     "actors.media.values": ("SeiMessage",),
     "actors.decode.nvdec_options": ("NvdecOptions",),
     "errors": ("Cancelled", "CodecfleetError", "InputError", "RequestError", "UsageError", "WorkError"),
+    "jobs.awaited": ("plan_transcode_async", "probe_async", "verify_async"),
     "jobs.encode.job": ("encode",),
     "jobs.encode.request": ("EncodeFrame", "EncodeReport"),
     "jobs.report.events": (
@@ -99,7 +106,7 @@ _HOMES = {
         "SegmentStarted",
         "Warned",
     ),
-    "jobs.fleet": ("Fleet", "transcode"),
+    "jobs.fleet": ("Fleet", "transcode", "transcode_async"),
     "jobs.frames.request": ("FramesReport",),
     "jobs.frames.stream": ("FrameStream", "frames"),
     "jobs.job": ("Job",),

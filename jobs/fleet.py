@@ -119,14 +119,25 @@ def transcode(
         CodecfleetError: whatever went wrong; nothing is left under the output's name. ``UsageError`` for options that
             make no sense.
     """
-    names = {"source": location("source", source), "output": location("output", output)}
-    spec = build(TranscodeSpec, names | options, str, "docs/config.md lists every option.")
+    spec = _spec(source, output, options)
     try:
         asyncio.get_running_loop()
     except RuntimeError:
         return asyncio.run(_transcode(spec, address))
     message = "transcode() waits, and an event loop is running here"
-    raise UsageError(message, "Use `async with Fleet() as fleet` and `await fleet.transcode(spec)`.")
+    raise UsageError(message, "Use `await transcode_async(...)`, or a Fleet: docs/api.md.")
+
+
+async def transcode_async(
+    source: str | PathLike[str], output: str | PathLike[str], *, address: str | None = None, **options: object
+) -> Report:
+    """Transcode one file, in an event loop; otherwise as ``transcode``. Cancelling it cancels the job."""
+    return await _transcode(_spec(source, output, options), address)
+
+
+def _spec(source: str | PathLike[str], output: str | PathLike[str], options: dict[str, object]) -> TranscodeSpec:
+    names = {"source": location("source", source), "output": location("output", output)}
+    return build(TranscodeSpec, names | options, str, "docs/config.md lists every option.")
 
 
 async def _transcode(spec: TranscodeSpec, address: str | None) -> Report:

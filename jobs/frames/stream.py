@@ -1,7 +1,7 @@
 """Frames as an async iterator: the shell around the threads that decode."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from os import PathLike
@@ -11,6 +11,7 @@ from typing import Final, Self, Unpack
 from ...actors.device.interface import WorkerDevice
 from ...actors.surfaces.frames import Frame
 from ...cluster.worker.own_gpu import own_gpu
+from ...errors import UsageError
 from ..board.threads import in_thread
 from ..request.options import build
 from ..request.values import location
@@ -28,6 +29,8 @@ class FrameStream:
         async with codecfleet.frames("film.mkv") as frames:
             async for frame in frames:
                 ...
+
+    Without an event loop, ``for frame in codecfleet.frames("film.mkv")`` does the same; leaving that loop closes it.
 
     Nothing happens before the first frame is asked for. Reading to the end closes it, as does an error; ``aclose``, or
     leaving the ``async with`` block, stops the threads and lets go of everything that was decoded ahead. Frames that
@@ -54,6 +57,26 @@ class FrameStream:
     def report(self) -> FramesReport:
         """What happened so far."""
         return self._report
+
+    def __iter__(self) -> Iterator[Frame]:
+        """Iterate where no event loop runs: it waits for each frame. Leaving the loop closes the stream.
+
+        Raises:
+            UsageError: an event loop is running here.
+        """
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return self._waited()
+        raise UsageError("a plain `for` waits, and an event loop is running here", "Use `async for`.")
+
+    def _waited(self) -> Iterator[Frame]:
+        with asyncio.Runner() as runner:
+            try:
+                while (frame := runner.run(anext(self, None))) is not None:
+                    yield frame
+            finally:
+                runner.run(self.aclose())
 
     def __aiter__(self) -> Self:
         """Return itself."""

@@ -1,0 +1,85 @@
+"""Calls that wait, and the same ones to await."""
+
+import asyncio
+import inspect
+from pathlib import Path
+
+import pytest
+
+import codecfleet
+from codecfleet import TranscodeSpec, frames, plan_transcode, probe, transcode, transcode_async, verify
+from codecfleet.errors import InputNotFound, UsageError
+from codecfleet.testing.clips import Clip, constant_times, make_clip
+
+from .frame_streams import workers
+
+WAITING = ("plan_transcode", "probe", "transcode", "verify")
+
+
+@pytest.fixture(scope="module")
+def film(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a film of twelve frames."""
+    return make_clip(tmp_path_factory.mktemp("film") / "film.mkv", Clip(times=constant_times(12)))
+
+
+@pytest.mark.parametrize("name", WAITING)
+def test_what_waits_has_a_form_to_await(name: str) -> None:
+    """Each has the same parameters, under its name with ``_async``, and both are public."""
+    waits, awaited = getattr(codecfleet, name), getattr(codecfleet, f"{name}_async")
+    assert awaited.__name__ == f"{name}_async"
+    assert {name, awaited.__name__} <= set(codecfleet.__all__)
+    assert inspect.signature(awaited).parameters == inspect.signature(waits).parameters
+    assert inspect.iscoroutinefunction(awaited)
+    assert not inspect.iscoroutinefunction(waits)
+
+
+async def test_the_answers_are_the_same(film: Path) -> None:
+    """What is awaited answers as what waits does, and raises the same errors."""
+    spec = TranscodeSpec(source=film, output=film.with_name("out.mp4"))
+    assert (await codecfleet.probe_async(film)).model_dump(exclude={"wall_s"}) == probe(film).model_dump(
+        exclude={"wall_s"}
+    )
+    assert (await codecfleet.plan_transcode_async(spec)).segments == plan_transcode(spec).segments
+    assert (await codecfleet.verify_async(film, film)).lossless
+    assert verify(film, film).lossless
+    with pytest.raises(InputNotFound):
+        await codecfleet.probe_async(film.with_name("absent.mkv"))
+
+
+async def test_options_are_checked_before_anything_is_awaited_for_long() -> None:
+    """A wrong option of ``transcode_async`` is a UsageError, as of ``transcode``."""
+    with pytest.raises(UsageError, match="did you mean bitrate_bps"):
+        await transcode_async("a.mkv", "b.mp4", bitrate="4M")
+
+
+async def test_a_call_that_waits_names_the_one_to_await() -> None:
+    """Where an event loop runs, ``transcode`` says what to write, and so does a plain loop over frames."""
+    with pytest.raises(UsageError, match="await transcode_async"):
+        transcode("a.mkv", "b.mp4")
+    with pytest.raises(UsageError, match="async for"):
+        iter(frames("a.mkv"))
+
+
+def test_frames_are_the_same_without_an_event_loop(film: Path) -> None:
+    """A plain loop gives the frames that an asynchronous one gives, in order, and the report counts them."""
+
+    async def awaited() -> list[bytes]:
+        return [frame.to_ndarray().tobytes() async for frame in frames(film)]
+
+    stream = frames(film)
+    assert [frame.to_ndarray().tobytes() for frame in stream] == asyncio.run(awaited())
+    assert stream.report.frames == 12
+
+
+def test_leaving_a_loop_over_frames_ends_its_threads(film: Path) -> None:
+    """Breaking off closes the stream: no thread decodes any more."""
+    for frame in frames(film):
+        assert frame.index == 0
+        break
+    assert not workers()
+
+
+def test_an_error_ends_a_loop_over_frames(tmp_path: Path) -> None:
+    """An input that is not there is the same error without an event loop."""
+    with pytest.raises(InputNotFound):
+        list(frames(tmp_path / "absent.mkv"))
