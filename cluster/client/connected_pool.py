@@ -27,7 +27,7 @@ from ..supervisor.state.messages import RayNode
 from ..supervisor.state.settings import SupervisorSettings, policy_from, settings_from
 from ..supervisor.state.stations import slots_of_processes
 from .client_name import ClientName
-from .late_ray import START_S, LateRay
+from .late_ray import RAY_S, LateRay
 from .pool import Pool
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ ResultT = TypeVar("ResultT")
 class ConnectedPool(Pool):
     """Connects to Ray on start, runs a ``LeasedPool`` there, and releases the connection on close.
 
-    With ``start_process`` the first worker is a process of ours, and a private Ray starts only where more of them pay.
+    With ``start_process`` processors' workers are processes of ours, and a private Ray starts only where GPUs pay.
 
     Args:
         address: a cluster's address; None uses an existing connection, ``RAY_ADDRESS``, or an embedded Ray.
@@ -107,10 +107,10 @@ class ConnectedPool(Pool):
 
     async def _opened(self) -> "tuple[Connection | LateRay, LeasedPool]":
         if self._start_process is not None:
-            first_slots = slots_of_processes(max(1, self._asked_slots or machine.cores()))[0]
+            slots = max(1, self._asked_slots or machine.cores())
             from ..probes.nvml import can_load_nvml  # noqa: PLC0415 - for a fleet of this machine alone
 
-            late = LateRay(first_slots, self._connect, has_gpus=can_load_nvml())
+            late = LateRay(slots_of_processes(slots)[0], slots, self._connect, has_gpus=can_load_nvml())
             return late, machine_pool(late, self._asked_slots, self._start_process)
         connection = await self._connect()
         return connection, leased_pool(connection, self._asked_slots, dlas=self._dlas, name=self._name)
@@ -212,7 +212,7 @@ def leased_pool(
 
 
 def machine_pool(late: LateRay, slots: int | None, start_process: Callable[[], StartedProcess]) -> "LeasedPool":
-    """Return a pool on this machine, whose first worker ``start_process`` starts, and ``late`` Ray any further one.
+    """Return a pool on this machine: ``start_process`` starts processors' workers, ``late`` Ray those of GPUs.
 
     ``slots`` are the pieces of work at a time; None means one per core.
     """
@@ -231,7 +231,7 @@ def machine_pool(late: LateRay, slots: int | None, start_process: Callable[[], S
         memory_bytes=machine.memory_bytes() - store_bytes(),
     )
     backend = MachineBackend(node, start_process, on_ray, _known_gpus if late.has_gpus else None)
-    settings = replace(PRIVATE, bridges=True, gpu_start_s=START_S)
+    settings = replace(PRIVATE, bridges=True, gpu_start_s=RAY_S)
     return _pool_here(
         backend, slots, settings=settings, eager=late.first_slots, reported=late.bounded, followed=late.followed
     )

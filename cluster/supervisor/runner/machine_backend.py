@@ -1,6 +1,6 @@
-"""The backend of a machine whose first worker is a process of ours; further ones, and those of GPUs, are Ray's.
+"""The backend of a machine: processors' workers are processes of ours, those of GPUs are Ray's.
 
-Ray starts with the first of them; until then nothing waits for it, and it is not imported.
+Ray starts with the first of these; until then nothing waits for it, and it is not imported.
 """
 
 import asyncio
@@ -18,12 +18,12 @@ from ...worker.heartbeat import Heartbeat, WorkerFacts
 from ...worker_names import station_of
 from ..state.events import Reserve, Start
 from ..state.messages import RayNode
-from .backend import HERE, ClusterBackend, UnsharedBackend
+from ..state.stations import has_device
+from .backend import ClusterBackend, UnsharedBackend
 
 if TYPE_CHECKING:
     from ...survey.known_gpus import KnownGpus
 
-FIRST: Final = f"{HERE}/cpu#0"
 LISTING: Final = "NVML has not listed this machine's GPUs yet"
 
 
@@ -34,7 +34,7 @@ class MachineBackend(UnsharedBackend):
         node: the machine, with as many cores as there are slots; its id is ``HERE``.
         start_process: starts a worker's process.
         start_ray: starts Ray, and returns the backend there, given what lists the machine's GPUs; called once. If it
-            fails, so does every worker but the first.
+            fails, so does every GPU's worker.
         gpus: returns the machine's GPUs without a probe, given the node's id; it may block for some seconds. None is
             for a machine that has none.
     """
@@ -143,7 +143,7 @@ class MachineBackend(UnsharedBackend):
 
     async def start(self, order: Start) -> WorkerFacts:
         reserved = self._reserved[order.worker]
-        if station_of(order.worker) == FIRST:
+        if not has_device(station_of(order.worker)):
             # In this thread, which does not end before the process: the kernel would end the worker with it.
             process = self._processes[order.worker] = WorkerProcess(self._start_process())
             return await process.begin(order.slots, reserved.cores)

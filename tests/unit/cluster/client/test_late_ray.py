@@ -1,4 +1,4 @@
-"""When a private Ray starts beside the first worker, and what is said where it does not."""
+"""When more processes and a private Ray start beside the first worker, and what is said where Ray does not."""
 
 import asyncio
 from dataclasses import replace
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codecfleet.cluster.client.late_ray import SOONER, START_S, LateRay, more_processes_pay
+from codecfleet.cluster.client.late_ray import PROCESS_S, RAY_S, SOONER, LateRay, gpus_pay, more_processes_pay
 from codecfleet.cluster.placement.model.demand import Demand, EncoderChoice, plain_demand
 from codecfleet.cluster.placement.rates import usual_fps
 from codecfleet.errors import FleetUnavailable
@@ -16,7 +16,7 @@ from codecfleet.errors import FleetUnavailable
 if TYPE_CHECKING:
     from codecfleet.cluster.ray.embedded import Connection
 
-FIRST = 8
+FIRST, SLOTS = 8, 16
 
 
 def demand(segments: int, segment_s: float) -> Demand:
@@ -30,13 +30,13 @@ def demand(segments: int, segment_s: float) -> Demand:
     [
         (1, 1000, False),  # one process has slots enough for it
         (FIRST, 1000, False),
-        (FIRST + 1, START_S, True),
-        (30, 0.5, False),  # it ends while Ray would start
-        (100, 0.5, True),
+        (FIRST + 1, PROCESS_S, True),
+        (30, 0.1, False),  # it ends while another process would start
+        (100, 0.1, True),
     ],
 )
 def test_more_processes_pay_for_long_work_in_many_segments(segments: int, segment_s: float, *, pays: bool) -> None:
-    """Neither few segments nor little work are worth a Ray."""
+    """Neither few segments nor little work are worth another process."""
     assert more_processes_pay(demand(segments, segment_s), FIRST) is pays
 
 
@@ -52,36 +52,55 @@ def test_it_pays_exactly_where_the_work_ends_sooner(segments: int, segment_s: fl
     """The rule is the comparison of both ends, for any number of slots that come later."""
     work = demand(segments, segment_s)
     work_s = sum(work.segments) / usual_fps(work)
-    alone_s, together_s = work_s / first, (work_s + more * START_S) / (first + more)
-    assert more_processes_pay(work, first) is (segments > first and work_s / first > START_S)
+    alone_s, together_s = work_s / first, (work_s + more * PROCESS_S) / (first + more)
+    assert more_processes_pay(work, first) is (segments > first and work_s / first > PROCESS_S)
     if more and abs(alone_s - together_s) > 1e-9:
-        assert (together_s < alone_s) is (work_s / first > START_S)
+        assert (together_s < alone_s) is (work_s / first > PROCESS_S)
 
 
 @pytest.mark.parametrize(
     ("segments", "segment_s", "software_alone", "pays"),
-    [(1, 60, False, True), (1, 60, True, False), (FIRST, 1, False, False), (FIRST + 1, START_S, True, True)],
+    [
+        (1, 60, False, True),
+        (1, 60, True, False),
+        (FIRST, 1, False, False),
+        (2 * SLOTS, RAY_S / 3, False, False),  # all processes together do it sooner
+        (2 * SLOTS, RAY_S, False, True),
+    ],
 )
-def test_a_gpu_may_help_with_few_long_segments(
-    segments: int, segment_s: float, *, software_alone: bool, pays: bool
-) -> None:
-    """Its worker pays for as long as Ray takes to start, unless the job leaves GPUs alone."""
+def test_a_gpu_pays_for_long_segments(segments: int, segment_s: float, *, software_alone: bool, pays: bool) -> None:
+    """Ray starts only where all processors are busy until its workers are there, unless the job leaves GPUs alone."""
     work = replace(demand(segments, segment_s), software_decode="it was asked for" if software_alone else "")
-    late = LateRay(FIRST, never, has_gpus=True)
-    assert more_processes_pay(work, FIRST, has_gpus=True) is pays
+    late = LateRay(FIRST, SLOTS, never, has_gpus=True)
+    assert gpus_pay(work, SLOTS) is pays
     assert (late.previewed(work) == work) is pays
     assert (late.bounded(work) == work) is pays
 
 
+def test_no_gpu_no_ray() -> None:
+    """A machine without one needs no Ray for any work, and says nothing of GPUs."""
+    late = LateRay(FIRST, SLOTS, never)
+    for work in (demand(1, 1000), demand(1000, 60)):
+        assert late.bounded(work).software_decode == ""
+    assert late.bounded(demand(1000, 60)) == demand(1000, 60)
+
+
 def test_a_short_job_is_softwares_alone() -> None:
     """It neither waits for a GPU's worker nor chooses an encoder that only a GPU has; unless it was asked to."""
-    late = LateRay(FIRST, never, has_gpus=True)
+    late = LateRay(FIRST, SLOTS, never, has_gpus=True)
     free = replace(demand(4, 0.1), encoder=EncoderChoice.AUTO)
     found = late.bounded(free)
     assert (found.encoder, found.software_decode) == (EncoderChoice.SOFTWARE, SOONER)
     assert late.previewed(free) == found
     for bound in (replace(free, needs_gpu=True), replace(free, encoder=EncoderChoice.NVENC)):
         assert late.previewed(bound) == bound
+
+
+def test_a_job_may_have_all_processes_without_a_gpu() -> None:
+    """Another process pays sooner than Ray does."""
+    late = LateRay(FIRST, SLOTS, never, has_gpus=True)
+    work = demand(2 * SLOTS, RAY_S / 3)
+    assert late.bounded(work) == replace(work, software_decode=SOONER, encoder=EncoderChoice.SOFTWARE)
 
 
 async def never() -> "Connection":
@@ -92,7 +111,7 @@ async def never() -> "Connection":
 
 def test_once_it_pays_no_demand_is_bounded() -> None:
     """Until then jobs keep to the first process; what remains of a long one at its end has all slots."""
-    late = LateRay(FIRST, never)
+    late = LateRay(FIRST, SLOTS, never)
     small, large = demand(4, 1), demand(100, 60)
     assert late.bounded(small).workers_max == FIRST
     assert late.bounded(replace(small, workers_max=3)).workers_max == 3
@@ -102,7 +121,7 @@ def test_once_it_pays_no_demand_is_bounded() -> None:
 
 def test_work_without_a_demand_decides_nothing() -> None:
     """It goes where the first process is until a demand pays, and then wherever there is a slot."""
-    late = LateRay(FIRST, never, has_gpus=True)
+    late = LateRay(FIRST, SLOTS, never, has_gpus=True)
     plain, small = plain_demand("left over", FIRST + 1), demand(4, 0.1)
     assert (late.followed(plain).workers_max, late.followed(plain).software_decode) == (FIRST, SOONER)
     assert late.bounded(small) != small
@@ -111,7 +130,7 @@ def test_work_without_a_demand_decides_nothing() -> None:
 
 
 async def test_a_refused_start_is_noted() -> None:
-    """The report says why there was one process; every caller hears of the one start."""
+    """The report says why no GPU took part; every caller hears of the one start."""
     starts = 0
 
     async def refused() -> "Connection":
@@ -119,21 +138,21 @@ async def test_a_refused_start_is_noted() -> None:
         starts += 1
         raise FleetUnavailable("no place for its files", "Free some.")
 
-    late = LateRay(FIRST, refused)
+    late = LateRay(FIRST, SLOTS, refused)
     assert late.notes == ()
     for _ in range(2):
         with pytest.raises(FleetUnavailable):
             await late.start()
     assert (starts, late.notes) == (
         1,
-        ("Ray did not start, so there was one worker process: no place for its files",),
+        ("Ray did not start, so no GPU took part: no place for its files",),
     )
     await late.close()
 
 
 async def test_closed_while_it_starts() -> None:
     """The start is given up, and all who wait for it learn that; closing again does nothing."""
-    late = LateRay(FIRST, never)
+    late = LateRay(FIRST, SLOTS, never)
     starting = asyncio.create_task(late.start())
     await asyncio.sleep(0)
     await late.close()
@@ -156,7 +175,7 @@ async def test_closed_with_its_connection() -> None:
     async def started() -> "Connection":
         return cast("Connection", connection)
 
-    late = LateRay(FIRST, started)
+    late = LateRay(FIRST, SLOTS, started)
     await late.start()
     assert late.notes == connection.notes
     await late.close()

@@ -1,4 +1,4 @@
-"""A machine whose first worker is a process of ours, and whose further ones are Ray's."""
+"""A machine whose processors' workers are processes of ours, and whose GPUs' are Ray's."""
 
 import asyncio
 import threading
@@ -20,7 +20,7 @@ from codecfleet.cluster.probes.report.gpu_identity import NamedGpu, ShownGpus
 from codecfleet.cluster.supervisor.core.core import Core
 from codecfleet.cluster.supervisor.runner.backend import HERE
 from codecfleet.cluster.supervisor.runner.client import LocalClient
-from codecfleet.cluster.supervisor.runner.machine_backend import FIRST, MachineBackend
+from codecfleet.cluster.supervisor.runner.machine_backend import MachineBackend
 from codecfleet.cluster.supervisor.runner.runner import SupervisorRunner
 from codecfleet.cluster.supervisor.state.events import Reserve
 from codecfleet.cluster.supervisor.state.messages import RayNode
@@ -150,7 +150,7 @@ async def started(starts: RayStarts, nvml: Nvml | None, *, device_wait_s: float 
     settings = SupervisorSettings(idle_release_s=None, device_wait_s=device_wait_s, bridges=True)
     runner = SupervisorRunner(backend, Core(settings, Policy(), 1, time.monotonic()), settings)
     async with AsyncExitStack() as stack:
-        late = LateRay(FIRST_SLOTS, never, has_gpus=nvml is not None)
+        late = LateRay(FIRST_SLOTS, CORES, never, has_gpus=nvml is not None)
         leased = LeasedPool(
             LocalClient(runner), eager=FIRST_SLOTS, is_alone=True, reported=late.bounded, followed=late.followed
         )
@@ -165,17 +165,17 @@ async def until(is_true: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_little_work_starts_no_ray(machine: Machine, starts: RayStarts) -> None:
-    """What ends before Ray would be there runs in the first process; idle cores still count for its threads."""
-    machine.pool.set_demand(replace(plain_demand("j", 1), segments=(5,) * 40))
+async def test_little_work_starts_no_process(machine: Machine, starts: RayStarts) -> None:
+    """What ends before another would be there runs in the first one; idle cores still count for its threads."""
+    machine.pool.set_demand(replace(plain_demand("j", 1), segments=(1,) * 40))
     submitted = (works.Count(job="j", label=f"{i}", frames=i) for i in range(40))
     assert await asyncio.gather(*(machine.pool.submit(work) for work in submitted)) == list(range(40))
     assert (machine.processes.started, starts.count, machine.pool.slots) == (1, 0, CORES)
     assert (machine.pool.slots_for("j"), machine.pool.cores_for("j")) == (FIRST_SLOTS, CORES)
 
 
-async def test_more_work_starts_ray_beside_it(machine: Machine, starts: RayStarts) -> None:
-    """What begins in the first process goes on there while Ray starts; then both serve one job."""
+async def test_more_work_starts_a_process_beside_it(machine: Machine, starts: RayStarts) -> None:
+    """What begins in the first process goes on there while another starts; then both serve one job, without Ray."""
     machine.pool.set_demand(plain_demand("j", 100))
     runs = [
         asyncio.create_task(machine.pool.submit(works.Dwell(job="j", label=f"{i}", seconds=ENDLESS_S)))
@@ -183,21 +183,22 @@ async def test_more_work_starts_ray_beside_it(machine: Machine, starts: RayStart
     ]
     await until(lambda: machine.pool.slots_for("j") == CORES)
     stations = await machine.pool.stations("j")
-    assert set(stations.values()) == {FIRST, f"{HERE}/cpu#1"}
-    assert (machine.processes.started, machine.ray.starts, starts.count) == (1, 1, 1)
+    assert set(stations.values()) == {f"{HERE}/cpu#0", f"{HERE}/cpu#1"}
+    assert (machine.processes.started, machine.ray.starts, starts.count) == (2, 0, 0)
     for run in runs:
         run.cancel()
     await asyncio.gather(*runs, return_exceptions=True)
 
 
-async def test_without_ray_the_first_process_goes_on(machine: Machine, starts: RayStarts) -> None:
-    """A Ray that does not start costs no work: all of it runs in the first process."""
+async def test_without_ray_the_processors_go_on(gpu_machine: Machine, starts: RayStarts) -> None:
+    """A Ray that does not start costs no work: software does all of it."""
     starts.error = FleetUnavailable("no place for its files", "Free some.")
-    machine.pool.set_demand(plain_demand("j", 100))
+    starts.may_end.set()
+    gpu_machine.pool.set_demand(decoding(100_000))
     submitted = (works.Count(job="j", label=f"{i}", frames=i) for i in range(40))
-    assert await asyncio.gather(*(machine.pool.submit(work) for work in submitted)) == list(range(40))
+    assert await asyncio.gather(*(gpu_machine.pool.submit(work) for work in submitted)) == list(range(40))
     await until(lambda: starts.count > 0)
-    assert (machine.processes.started, machine.pool.lost) == (1, "")
+    assert (gpu_machine.ray.starts, gpu_machine.pool.lost) == (0, "")
 
 
 async def test_a_killed_process_is_replaced(machine: Machine) -> None:
@@ -215,13 +216,14 @@ async def test_a_killed_process_is_replaced(machine: Machine) -> None:
     assert seen.free_cores == CORES - FIRST_SLOTS
 
 
-async def test_the_loss_of_ray_is_the_machines(machine: Machine) -> None:
+async def test_the_loss_of_ray_is_the_machines(gpu_machine: Machine, starts: RayStarts) -> None:
     """Once workers are on it, a Ray that is gone ends the pool, whose host is replaced."""
-    machine.pool.set_demand(plain_demand("j", 100))
-    await until(lambda: machine.ray.starts == 1)
-    assert machine.pool.lost == ""
-    machine.ray.ended = "Ray itself ended: its node does not answer"
-    assert machine.pool.lost == machine.ray.ended
+    starts.may_end.set()
+    gpu_machine.pool.set_demand(decoding(100_000))
+    await until(lambda: gpu_machine.ray.starts == 1)
+    assert gpu_machine.pool.lost == ""
+    gpu_machine.ray.ended = "Ray itself ended: its node does not answer"
+    assert gpu_machine.pool.lost == gpu_machine.ray.ended
 
 
 def decoding(frames: int) -> Demand:
@@ -236,7 +238,7 @@ async def test_work_begins_before_a_gpus_worker_is_there(gpu_machine: Machine, s
     gpu_machine.pool.set_demand(decoding(100_000))
     ran = await gpu_machine.pool.submit(works.Count(job="j", label="first", frames=3))
     await until(lambda: starts.count == 1)
-    assert (ran, gpu_machine.ray.starts, gpu_machine.processes.started) == (3, 0, 1)
+    assert (ran, gpu_machine.ray.starts) == (3, 0)
     starts.may_end.set()
     await until(lambda: any("/gpu#" in worker for worker in gpu_machine.ray.workers))
 
