@@ -12,13 +12,15 @@ from io import FileIO
 from pathlib import Path
 from typing import Any, Final
 
-from fsspec.core import url_to_fs
+from fsspec.core import split_protocol, url_to_fs
 
 from ...actors.media.whole_file import sync_folder
 from ...errors import StorageFailed
 from ..join.spool import JOURNAL_FILE, PAYLOAD_PREFIX, storage_error
 
 _RECORD: Final = "record-"
+_BUCKETS: Final = frozenset({"abfs", "abfss", "adl", "az", "gcs", "gs", "s3", "s3a"})
+"""Protocols of stores whose names are keys in a bucket, which s3fs and its kin would make with a folder."""
 
 
 class Store:
@@ -206,7 +208,9 @@ class ObjectStore(Store):
 def _opened(url: str) -> tuple[Any, str]:
     try:
         files, root = url_to_fs(url)
-        files.makedirs(root, exist_ok=True)
+        # Where names are keys no folder is needed, and the bucket of a misspelt name would be made.
+        if split_protocol(url)[0] not in _BUCKETS:
+            files.makedirs(root, exist_ok=True)
     except Exception as error:
         raise _failed(url, error) from error
     return files, root.rstrip("/")

@@ -5,7 +5,7 @@ from contextlib import ExitStack
 from typing import Protocol
 
 from ...actors.media.location import is_local, local_path
-from ...errors import JournalRefused, OutputInUse, StorageFailed
+from ...errors import JournalRefused, OutputInUse, OutputUnwritable, StorageFailed
 from ..join.owner import FolderOwner
 from ..join.proof import file_sha256
 from ..join.publish import work_folder, work_name
@@ -178,7 +178,12 @@ class WorkPlace:
         if not is_local(self._elsewhere):
             store = ObjectStore(self._elsewhere)
             lease = StoreLease(store, self._spec.output)
-            lease.acquire()
+            try:
+                lease.acquire()
+            except StorageFailed as error:
+                if isinstance(error.__cause__, FileNotFoundError | PermissionError):
+                    raise OutputUnwritable(error.message, error.next_step) from error
+                raise
             return store, lease
         owner = FolderOwner(self.spool.payloads, self._spec.output)
         try:
