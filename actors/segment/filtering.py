@@ -1,4 +1,4 @@
-"""Between decoder and encoder: deinterlacing, cropping, turning, scaling, pixel conversion, padding; in this order.
+"""Between decoder and encoder: deinterlacing, cropping, turning, scaling, tone mapping, pixel conversion, padding.
 
 Filters keep a frame's time. Filters with memory (deinterlacing) get ``WARM_UP_FRAMES`` from before a segment and
 ``LOOK_AHEAD_FRAMES`` from after it, so that a segment's frames are those of an unsegmented run.
@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Literal, TypeVar
 
 import av.error
@@ -15,14 +17,16 @@ import av.filter
 from av.filter.context import FilterContext
 from av.video.frame import VideoFrame
 
-from ...errors import Unsupported
+from ...errors import StorageFailed, Unsupported
 from ..encode.pix_fmt import is_rgb
 from ..media.values import VideoFormat
 from .steps import PictureSteps, Size, blacken, pad_arguments, turn_filters, workable_format
+from .tone import TABLE_FORMAT, ToneMap, cube
 
 ResultT = TypeVar("ResultT")
 
 FULL_RANGE = 2
+_BT2020 = 9
 _MATRICES = {1: "bt709", 6: "smpte170m", 9: "bt2020"}
 """The filter's names of H.273's matrices, for RGB."""
 
@@ -36,7 +40,7 @@ SCALE_FLAGS = "bicubic+accurate_rnd+full_chroma_int+bitexact"
 
 @dataclass(frozen=True, slots=True)
 class FilterSettings:
-    """How every picture becomes ``output``; without ``steps`` it is scaled and converted alone.
+    """How every picture becomes ``output``; without ``steps`` and ``tone`` it is scaled and converted alone.
 
     ``on_device`` has the encoding device do it, for pictures that are encoded there: it only scales and converts, and
     its results differ from software's.
@@ -46,6 +50,7 @@ class FilterSettings:
     deinterlace: Literal["off", "auto", "on"] = "off"
     on_device: bool = False
     steps: PictureSteps | None = None
+    tone: ToneMap | None = None
 
     @property
     def has_memory(self) -> bool:
@@ -55,7 +60,22 @@ class FilterSettings:
     @property
     def needs_software(self) -> bool:
         """Whether something is done that no device does."""
-        return self.has_memory or self.steps is not None
+        return self.has_memory or self.has_steps
+
+    @property
+    def has_steps(self) -> bool:
+        """Whether pictures are cropped, turned, padded or tone mapped."""
+        return self.steps is not None or self.tone is not None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What the encoder kind says of the steps."""
+        return tuple(each.name for each in (self.steps, self.tone) if each is not None)
+
+    @property
+    def words(self) -> str:
+        """The steps for a person; "" for none."""
+        return ", ".join(each.words for each in (self.steps, self.tone) if each is not None)
 
     @property
     def size(self) -> Size:
@@ -135,8 +155,9 @@ class FilterChain:
 
     def _describe(self, frame: VideoFrame) -> str:
         colour = self._settings.output.colour
+        coded = colour.matrix if self._settings.tone is None else _BT2020
         # RGB is its own matrix, at full range.
-        matrix, levels = (0, FULL_RANGE) if is_rgb(frame.format.name) else (colour.matrix, colour.range)
+        matrix, levels = (0, FULL_RANGE) if is_rgb(frame.format.name) else (coded, colour.range)
         return (
             f"video_size={frame.width}x{frame.height}:pix_fmt={frame.format.name}:time_base={self._time_base}"
             f":pixel_aspect=1/1:colorspace={matrix}:range={levels}"
@@ -147,26 +168,43 @@ class FilterChain:
         if self._settings.has_memory:
             which = "interlaced" if self._settings.deinterlace == "auto" else "all"
             filters.append(graph.add("bwdif", f"mode=send_frame:parity=auto:deint={which}"))
-        steps = self._settings.steps
+        pix_fmt, steps, output = frame.format.name, self._settings.steps, self._settings.output
+        size = (output.width, output.height) if steps is None else steps.scaled
         if steps is not None:
-            return filters + self._stepwise(graph, frame, steps)
-        if self._converts(frame):
-            output = self._settings.output
-            size = output.width, output.height
-            filters += self._conversion(graph, frame.format.name, size, output.pix_fmt, self._levels)
-        return filters
+            pix_fmt = workable_format(pix_fmt, steps.turn)
+            filters += self._framing(graph, frame, steps, pix_fmt)
+        if self._settings.tone is not None:
+            filters += self._toning(graph, pix_fmt, size, self._settings.tone)
+            pix_fmt = TABLE_FORMAT
+        if self._settings.has_steps or self._converts(frame):
+            filters += self._conversion(graph, pix_fmt, size, output.pix_fmt, self._levels)
+        return filters + ([graph.add("pad", pad_arguments(steps))] if steps is not None and steps.is_padded else [])
 
-    def _stepwise(self, graph: av.filter.Graph, frame: VideoFrame, steps: PictureSteps) -> list[FilterContext]:
-        given, crop = frame.format.name, steps.crop
-        pix_fmt, filters = workable_format(given, steps.turn), []
+    def _framing(
+        self, graph: av.filter.Graph, frame: VideoFrame, steps: PictureSteps, pix_fmt: str
+    ) -> list[FilterContext]:
+        """Return what brings pictures to the size and format in which they are cropped and turned, and does that."""
+        given, crop, filters = frame.format.name, steps.crop, []
         if (frame.width, frame.height, given) != (*steps.size, pix_fmt):
             levels = "full" if is_rgb(pix_fmt) else self._levels
             filters += self._conversion(graph, given, steps.size, pix_fmt, levels)
         if steps.is_cropped:
             filters.append(graph.add("crop", f"{crop.width}:{crop.height}:{crop.x}:{crop.y}:exact=1"))
-        filters += [graph.add(name, arguments) for name, arguments in turn_filters(steps.turn)]
-        filters += self._conversion(graph, pix_fmt, steps.scaled, self._settings.output.pix_fmt, self._levels)
-        return filters + ([graph.add("pad", pad_arguments(steps))] if steps.is_padded else [])
+        return filters + [graph.add(name, arguments) for name, arguments in turn_filters(steps.turn)]
+
+    def _toning(self, graph: av.filter.Graph, given: str, size: Size, tone: ToneMap) -> list[FilterContext]:
+        filters = self._conversion(graph, given, size, TABLE_FORMAT, "full")
+        try:
+            # The filter reads its table when it is added.
+            with TemporaryDirectory() as folder:
+                table = Path(folder) / "tone.cube"
+                table.write_text(cube(tone), encoding="ascii")
+                return [*filters, graph.add("lut3d", file=str(table), interp="tetrahedral")]
+        except av.error.FFmpegError:
+            raise
+        except OSError as error:
+            message = f"the table of --tonemap cannot be kept for a moment: {error.strerror}"
+            raise StorageFailed(message, "Free some megabytes in the worker's TMPDIR.") from error
 
     @property
     def _levels(self) -> str:

@@ -5,12 +5,14 @@ from fractions import Fraction
 
 from ...actors.encode.pix_fmt import choose_pix_fmt, is_rgb
 from ...actors.encode.settings import Codec
-from ...actors.media.values import Colour, VideoFormat
+from ...actors.media.values import Colour, HdrStatic, VideoFormat
 from ...actors.segment.steps import PictureSteps, Size
+from ...actors.segment.tone import ToneMap
 from ...errors import Unsupported
 from ..report.report import Warning_
 from ..request.spec import TranscodeSpec
 from .steps import Framing, canvas, settle_steps
+from .tone import settle_tone
 
 _FORMAT_CHECKS = ("metadata.pixel-format", "metadata.range", "metadata.matrix")
 _LIMITED, _FULL = 1, 2
@@ -28,6 +30,7 @@ class SettledPicture:
     format: VideoFormat
     steps: PictureSteps | None
     changes: tuple[Warning_, ...]
+    tone: ToneMap | None = None
 
 
 def settle_picture(source: VideoFormat, spec: TranscodeSpec, codec: Codec, framing: Framing) -> SettledPicture:
@@ -50,16 +53,32 @@ def settle_picture(source: VideoFormat, spec: TranscodeSpec, codec: Codec, frami
     if reason is not None:
         checks = _FORMAT_CHECKS if is_rgb(source.pix_fmt) else _FORMAT_CHECKS[:1]
         changes.append(Warning_(code="pixel-format", message=reason, checks=checks))
+    tone = settle_tone(source, spec)
+    if spec.tonemap is not None and tone is None:
+        message = "--tonemap has nothing to do: the source does not say that its pictures are HDR"
+        changes.append(Warning_(code="not-hdr", message=message, checks=()))
+    interlaced = source.interlaced and spec.deinterlace == "off"
+    settled = replace(source, width=width, height=height, pix_fmt=pix_fmt, sample_aspect_ratio=shape)
+    settled = replace(settled, colour=_colour(source, pix_fmt, height), interlaced=interlaced)
+    if tone is not None:
+        settled = _in_sdr(settled)
+    return SettledPicture(settled, settle_steps(source, framing, scaled, settled, spec), tuple(changes), tone)
+
+
+def _colour(source: VideoFormat, pix_fmt: str, height: int) -> Colour:
+    """Return how the output's colours are coded, but for tone mapping."""
     colour = source.colour
     if source.pix_fmt.startswith("yuvj"):
         # The old full-range formats say it in their name; nothing else needs to.
         colour = replace(colour, range=_FULL)
-    if is_rgb(source.pix_fmt):
-        colour = _colour_of_rgb(colour, pix_fmt, height)
-    interlaced = source.interlaced and spec.deinterlace == "off"
-    settled = replace(source, width=width, height=height, pix_fmt=pix_fmt, sample_aspect_ratio=shape)
-    settled = replace(settled, colour=colour, interlaced=interlaced)
-    return SettledPicture(settled, settle_steps(source, framing, scaled, settled, spec), tuple(changes))
+    return _colour_of_rgb(colour, pix_fmt, height) if is_rgb(source.pix_fmt) else colour
+
+
+def _in_sdr(picture: VideoFormat) -> VideoFormat:
+    """Return a format in BT.709's colours, without HDR values."""
+    matrix = _IDENTITY if is_rgb(picture.pix_fmt) else _BT709
+    colour = replace(picture.colour, primaries=_BT709, transfer=_BT709, matrix=matrix)
+    return replace(picture, colour=colour, hdr=HdrStatic())
 
 
 def _colour_of_rgb(colour: Colour, pix_fmt: str, height: int) -> Colour:

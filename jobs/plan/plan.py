@@ -38,6 +38,7 @@ from .keyframes import keyframe_grid
 from .losses import picture_losses
 from .picture import picture_choices, settle_picture
 from .steps import row_step, settle_framing, step_choices
+from .tone import tone_choices
 from .track_ranges import PlannedSegment, TrackRanges
 
 DOVI_WITHOUT_BASE_LAYER = 5
@@ -88,7 +89,7 @@ class Plan:
             return f"{self._implementation} ({self.expected.place}), which the device that encodes settles"
         if self.kind is None and self.spec.encoder == "nvenc":
             return f"{self._implementation}, which the device that encodes settles"
-        steps = "" if self.filters.steps is None else f" {self.filters.steps.name}"
+        steps = "".join(f" {name}" for name in self.filters.names)
         if self.kind is None:
             return f"{encoder_kind(self.encoder)}{steps}"
         architecture, branch = self.kind.architecture, self.kind.driver_branch
@@ -182,6 +183,7 @@ class Plan:
             "height": self.encoder.format.height,
             "pix_fmt": self.encoder.format.pix_fmt,
             "steps": None if self.filters.steps is None else asdict(self.filters.steps),
+            "tone": None if self.filters.tone is None else self.filters.tone.name,
             "time_base": str(self.index.time_base),
             "frames": self.frames,
             "duration_s": float(self.duration_s),
@@ -221,7 +223,7 @@ class Plan:
         head = [
             f"{self.spec.source} -> {self.spec.output}",
             f"{self.frames} frames, {float(self.duration_s):.3f} s, {picture.width}x{picture.height} {picture.pix_fmt}",
-            *([f"steps: {self.filters.steps.words}"] if self.filters.steps is not None else []),
+            *([f"steps: {words}"] if (words := self.filters.words) else []),
             *([self.cropped.words] if self.cropped.words else []),
             f"encoder: {self.encoder_kind}",
             *keyframes,
@@ -277,14 +279,14 @@ def plan_of(spec: TranscodeSpec, reading: SourceReading) -> Plan:
         cropped = find_picture(ranges, source_format, row_step=row_step(source_format, spec))
     framing = settle_framing(source_format, extras, spec, cropped.region)
     settled = settle_picture(source_format, spec, codec, framing)
-    steps = settled.steps
-    chosen = step_choices(steps, framing, extras)
+    filters = FilterSettings(settled.format, spec.deinterlace, steps=settled.steps, tone=settled.tone)
+    chosen = (*step_choices(settled.steps, framing, extras), *tone_choices(settled.tone))
     picture, extras = settle_orientation(source_format, settled.format, framing.extras(extras), container)
     header = settle_header(picture, extras, container)
     carry = plan_carry(reading.tracks, spec, container, encoded_index=index.stream_index)
     _check_starts(index, carry, spec)
-    # Its metadata says where in the source's picture the picture lies.
-    keeps_dolby_vision = steps is None and _keeps_dolby_vision(extras, codec, picture, container)
+    # Its metadata says where in the source's picture the picture lies, and how HDR's colours are shown.
+    keeps_dolby_vision = not filters.has_steps and _keeps_dolby_vision(extras, codec, picture, container)
     encoder = settle(replace(software, dolby_vision=keeps_dolby_vision), picture, index.time_base)
     losses = (*carry.losses, *header.losses, *picture_losses(extras, encoder, container))
     if spec.strict and losses:
@@ -302,7 +304,7 @@ def plan_of(spec: TranscodeSpec, reading: SourceReading) -> Plan:
         header=header.side,
         tracks=reading.tracks,
         carry=carry,
-        filters=FilterSettings(picture, spec.deinterlace, steps=steps),
+        filters=replace(filters, output=picture),
         encoder=encoder,
         nvenc=nvenc,
         grid=grid,

@@ -85,6 +85,16 @@ class PictureReport(BaseModel, frozen=True, extra="forbid"):
     place: tuple[int, int]
 
 
+class ToneReport(BaseModel, frozen=True, extra="forbid"):
+    """How HDR became SDR: docs/filters.md has the formula."""
+
+    operator: Literal["bt2390", "hable"]
+    transfer: Literal["pq", "hlg"]
+    """How the source codes light."""
+    peak_cd: str
+    """The brightest light that is told apart, in cd/m², as a fraction."""
+
+
 class TrackReport(BaseModel, frozen=True, extra="forbid"):
     """What became of one track of the source."""
 
@@ -163,6 +173,8 @@ class Report(BaseModel, frozen=True, extra="forbid"):
     """How pictures were cropped, turned and padded; None where they were not."""
     warm_fleet: int | None = None
     """The process of the warm fleet that it began on; None where its workers were its own or a cluster's."""
+    tone: ToneReport | None = None
+    """How HDR became SDR; None where colours stayed what they were."""
     gpu_refusal: str = ""
     """Why no GPU worked for the job; empty where one did, where there is none, or none was to."""
 

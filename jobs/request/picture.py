@@ -72,6 +72,11 @@ class Picture(_Steps):
         ),
         BeforeValidator(partial(as_written, SIZE)),
     ] = None
+    tonemap: Annotated[
+        Literal["bt2390", "hable"] | None,
+        Field(description="Make SDR of HDR (PQ, HLG) by BT.2390's curve or Hable's: docs/filters.md."),
+        Option("--tonemap", PICTURE, default="HDR stays HDR", example='"bt2390"'),
+    ] = None
     pix_fmt: Annotated[
         str | None,
         Field(description="Pixel format, by FFmpeg's name: yuv420p10le."),

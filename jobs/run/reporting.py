@@ -7,12 +7,22 @@ from typing import Final
 
 from ...actors.device.interface import SESSIONS_OPENING
 from ...actors.segment.steps import PictureSteps
+from ...actors.segment.tone import ToneMap
 from ...actors.segment.walk import NAMED_DAMAGED_FRAMES, SegmentTally
 from ..board.events import Run
 from ..board.ladder import Attempt
 from ..join.spool import SpooledSegment
 from ..plan.plan import Plan
-from ..report.report import AttemptReport, PictureReport, Proof, Report, Resumed, SegmentReport, Warning_
+from ..report.report import (
+    AttemptReport,
+    PictureReport,
+    Proof,
+    Report,
+    Resumed,
+    SegmentReport,
+    ToneReport,
+    Warning_,
+)
 
 _MET: Final = {
     "damaged": (
@@ -136,6 +146,7 @@ def make_report(
         warnings=warnings,
         choices=plan.choices,
         steps=None if plan.filters.steps is None else _steps(plan.filters.steps),
+        tone=None if plan.filters.tone is None else _tone(plan.filters.tone),
         timings_s=stages_s,
         fps=round(encoded / encode_s, 2) if encode_s else 0.0,
         resumed=resumed,
@@ -146,6 +157,10 @@ def make_report(
 
 def _steps(steps: PictureSteps) -> PictureReport:
     return PictureReport.model_validate(asdict(steps) | {"crop": astuple(steps.crop)})
+
+
+def _tone(tone: ToneMap) -> ToneReport:
+    return ToneReport(operator=tone.operator.value, transfer=tone.transfer.value, peak_cd=str(tone.peak_cd))
 
 
 def _attempt(failed: Attempt) -> AttemptReport:

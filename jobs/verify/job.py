@@ -20,13 +20,13 @@ from av.video.frame import VideoFrame
 from pydantic import ValidationError
 
 from ...errors import UsageError
-from ..report.report import PictureReport, Report
+from ..report.report import Report
 from ..request.values import location
 from .audio import check_audio
 from .metadata import Facts, check_metadata, video_facts
 from .pictures import PictureComparison
 from .reference_decode import Timeline, in_known_order, in_presentation_order, open_track, read_timeline
-from .steps import Stepwise
+from .steps import Stepwise, stepwise
 from .streams import Alignment
 from .subtitles import check_subtitles
 from .verdict import Check, Verdict, check, with_declared
@@ -88,7 +88,7 @@ def verify(
         start_s: start of the part that was asked for, in seconds after the first presented frame.
         end_s: its end; the interval is half-open.
         report: path of the transcode's report. Differences that its warnings declare are not failures; pictures are
-            compared after the steps that it names (crop, turn, scale, pad); and the part and the video
+            compared after the steps that it names (docs/filters.md); and the part and the video
             track are its own where none are given here.
         progress: called with the number of frames compared so far.
 
@@ -107,7 +107,7 @@ def verify(
         output=output,
         video_track=video_track or (0 if report_ is None else report_.video_track),
         scan=scan_output(output),
-        steps=None if report_ is None else report_.steps,
+        steps=stepwise(report_),
         progress=progress,
     )
     selection = _select(source, pair.video_track, start_s, end_s)
@@ -201,7 +201,7 @@ class _Pair:
     output: str
     video_track: int
     scan: OutputScan
-    steps: PictureReport | None
+    steps: Stepwise | None
     progress: Callable[[int], None] | None
 
 
@@ -214,10 +214,9 @@ def _compare(pair: _Pair, selection: Timeline | None) -> _Compared:
 
 
 def _run(pair: _Pair, order: Sequence[int] | None) -> _Compared:
-    steps = None if pair.steps is None else Stepwise(pair.steps)
     # What was cropped or turned is another picture, however exactly it was coded.
-    comparison = PictureComparison(identical=steps is None)
-    compared = _Compared(comparison=comparison, steps=steps, digests_wanted=wanted_digests(pair.scan))
+    comparison = PictureComparison(identical=pair.steps is None)
+    compared = _Compared(comparison=comparison, steps=pair.steps, digests_wanted=wanted_digests(pair.scan))
     with open_track(pair.source, pair.video_track) as reference, open_track(pair.output) as shown:
         wanted = in_presentation_order(reference) if order is None else in_known_order(reference, order)
         with _ahead(wanted) as left, _ahead(iter(shown)) as right:

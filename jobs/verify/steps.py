@@ -1,10 +1,11 @@
-"""The reference for pictures that were cropped, turned and padded: the same done to the source's, by other code.
+"""The reference for pictures that were cropped, turned, tone mapped and padded: the same done by other code.
 
 The transcode's report names the steps; here they are numpy's, where segments use FFmpeg's filters.
 """
 
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import cached_property
 from math import ceil
 from typing import Any
 
@@ -13,62 +14,101 @@ from av.video.frame import VideoFrame
 from av.video.reformatter import ColorRange, VideoReformatter
 from numpy.typing import NDArray
 
-from ...actors.media.values import VideoFormat
-from ..report.report import PictureReport
+from ...actors.media.values import HdrStatic, VideoFormat
+from ..report.report import PictureReport, Report, ToneReport
 from .pictures import comparable_format, conformed
+from .tone import ToneReference
 
 _KEEPS_SHAPE = Fraction(1, 200)
 """One rounding to a whole size must not turn square samples into 1281:1280."""
+_BT709 = 1
 _GREY, _LIMITED_BLACK = 128, 16
 
 _Plane = NDArray[Any]
 
 
-@dataclass(slots=True)
+@dataclass
 class Stepwise:
     """Makes the reference of each output picture."""
 
-    steps: PictureReport
-    _reformatters: tuple[VideoReformatter, VideoReformatter] = field(
-        default_factory=lambda: (VideoReformatter(), VideoReformatter())
-    )
+    steps: PictureReport | None
+    tone: ToneReport | None
+    _reformatters: dict[tuple[int, int, str], VideoReformatter] = field(default_factory=dict)
+
+    @cached_property
+    def _reference(self) -> ToneReference | None:
+        return None if self.tone is None else ToneReference(self.tone)
 
     def picture(self, source: VideoFrame, output: VideoFrame) -> VideoFrame:
         """Return what ``output`` should show of ``source``, in the format that they are compared in."""
         steps, pix_fmt = self.steps, comparable_format(output.format.name)
-        first, last = self._reformatters
         # Chroma of every sample: a quarter turn would exchange its two ways of subsampling.
-        whole = conformed(first, source, output, steps.size, full_chroma(source.format.name))
-        width, height, x, y = steps.crop
-        planes = [turned(plane[y : y + height, x : x + width], steps.turn) for plane in planes_of(whole)]
-        framed = frame_of(planes, whole.format.name, output)
-        scaled = conformed(last, framed, output, steps.scaled, pix_fmt)
-        if steps.padded == steps.scaled:
+        full = full_chroma(source.format.name)
+        if steps is None:
+            scaled = self._conformed(source, output, (output.width, output.height), full if self.tone else pix_fmt)
+        else:
+            whole = self._conformed(source, output, steps.size, full)
+            width, height, x, y = steps.crop
+            planes = [turned(plane[y : y + height, x : x + width], steps.turn) for plane in planes_of(whole)]
+            framed = frame_of(planes, full, output)
+            scaled = self._conformed(framed, output, steps.scaled, full if self.tone else pix_fmt)
+        if self._reference is not None:
+            toned = self._toned(scaled, output, self._reference)
+            scaled = self._conformed(toned, output, (scaled.width, scaled.height), pix_fmt)
+        if steps is None or steps.padded == steps.scaled:
             return scaled
-        return frame_of(self._padded(scaled, int(output.color_range)), pix_fmt, output)
+        return frame_of(self._padded(scaled, output, steps), pix_fmt, output)
 
-    def _padded(self, scaled: VideoFrame, colour_range: int) -> list[_Plane]:
+    def _conformed(self, frame: VideoFrame, output: VideoFrame, size: tuple[int, int], pix_fmt: str) -> VideoFrame:
+        return conformed(
+            self._reformatters.setdefault((*size, pix_fmt), VideoReformatter()), frame, output, size, pix_fmt
+        )
+
+    @staticmethod
+    def _toned(scaled: VideoFrame, output: VideoFrame, tone: ToneReference) -> VideoFrame:
+        bits = scaled.format.components[0].bits
+        planes = tone.planes(planes_of(scaled), bits, full_range=is_full_range(output))
+        return frame_of(planes, scaled.format.name, output)
+
+    def _padded(self, scaled: VideoFrame, output: VideoFrame, steps: PictureReport) -> list[_Plane]:
         found = []
         for number, plane in enumerate(planes_of(scaled)):
             across, down = scaled.width // plane.shape[1], scaled.height // plane.shape[0]
-            black = 0 if colour_range == int(ColorRange.JPEG) else _LIMITED_BLACK
+            black = 0 if is_full_range(output) else _LIMITED_BLACK
             level = (_GREY if number else black) << scaled.format.components[number].bits - 8
-            size = ceil(self.steps.padded[1] / down), ceil(self.steps.padded[0] / across)
+            size = ceil(steps.padded[1] / down), ceil(steps.padded[0] / across)
             canvas = np.full(size, level, dtype=plane.dtype)
-            left, top = self.steps.place[0] // across, self.steps.place[1] // down
+            left, top = steps.place[0] // across, steps.place[1] // down
             canvas[top : top + plane.shape[0], left : left + plane.shape[1]] = plane
             found.append(canvas)
         return found
 
     def format(self, source: VideoFormat) -> VideoFormat:
-        """Return a source's format with the output's size and the shape of its samples."""
-        steps, (width, height) = self.steps, self.steps.crop[:2]
+        """Return a source's format with the output's size, the shape of its samples, and its colours."""
+        if self.tone is not None:
+            colour = replace(source.colour, primaries=_BT709, transfer=_BT709, matrix=_BT709)
+            source = replace(source, colour=colour, hdr=HdrStatic())
+        if (steps := self.steps) is None:
+            return source
+        width, height = steps.crop[:2]
         shape = source.sample_aspect_ratio
         if not steps.turn[0]:
             width, height, shape = height, width, 1 / shape
         scaled = shape * Fraction(width * steps.scaled[1], height * steps.scaled[0])
         shape = shape if abs(scaled / shape - 1) < _KEEPS_SHAPE else scaled
         return replace(source, width=steps.padded[0], height=steps.padded[1], sample_aspect_ratio=shape)
+
+
+def stepwise(report: Report | None) -> Stepwise | None:
+    """Return what makes the reference of a job's pictures; None where they are the source's."""
+    if report is None or (report.steps is None and report.tone is None):
+        return None
+    return Stepwise(report.steps, report.tone)
+
+
+def is_full_range(output: VideoFrame) -> bool:
+    """Return whether the output's levels use all codes."""
+    return int(output.color_range) == int(ColorRange.JPEG)
 
 
 def full_chroma(pix_fmt: str) -> str:

@@ -21,6 +21,11 @@ CLIP = Clip(
     height=96,
 )
 TEN_BITS = replace(CLIP, pix_fmt="yuv422p10le")
+PQ = replace(
+    CLIP,
+    pix_fmt="yuv420p10le",
+    options=(*CLIP.options, ("color_primaries", "bt2020"), ("color_trc", "smpte2084"), ("colorspace", "bt2020nc")),
+)
 STEPS: dict[str, dict[str, object]] = {
     "all": {"crop": (96, 64, 16, 8), "rotate": "90", "flip": "v", "scale": (None, 48), "pad": Fraction(1)},
     "crop": {"crop": (96, 64, 16, 8)},
@@ -31,6 +36,11 @@ STEPS: dict[str, dict[str, object]] = {
     "deinterlaced": {"deinterlace": "on", "rotate": "180", "pad": (160, 128)},
 }
 
+TONED: dict[str, dict[str, object]] = {
+    "bt2390": {"tonemap": "bt2390"},
+    "hable-and-all": {"tonemap": "hable", **STEPS["all"]},
+}
+
 
 def verified(source: Path, output: Path, report: Report) -> Verdict:
     """Return what ``verify`` finds with a report."""
@@ -39,8 +49,14 @@ def verified(source: Path, output: Path, report: Report) -> Verdict:
     return verify(source, output, report=saved)
 
 
-@pytest.mark.parametrize("name", STEPS)
-@pytest.mark.parametrize("clip", [CLIP, TEN_BITS], ids=["4:2:0", "4:2:2"])
+@pytest.mark.parametrize(
+    ("clip", "name"),
+    [
+        *(pytest.param(CLIP, name, id=f"4:2:0-{name}") for name in STEPS),
+        *(pytest.param(TEN_BITS, name, id=f"4:2:2-{name}") for name in STEPS),
+        *(pytest.param(PQ, name, id=f"PQ-{name}") for name in TONED),
+    ],
+)
 def test_pictures_do_not_depend_on_the_cuts(tmp_path: Path, clip: Clip, name: str) -> None:
     """One, two or five segments, one worker or three: the same pictures reach the encoder, at the source's times."""
     source = make_clip(tmp_path / "source.mkv", clip)
@@ -50,7 +66,7 @@ def test_pictures_do_not_depend_on_the_cuts(tmp_path: Path, clip: Clip, name: st
         for workers in (1, 3):
             output = tmp_path / f"{segments}-{workers}.mp4"
             # x264 is lossless in 8 bits alone.
-            options = STEPS[name] | {"pix_fmt": clip.pix_fmt[:7], "segment_s": segment_s, "workers": workers}
+            options = (STEPS | TONED)[name] | {"pix_fmt": clip.pix_fmt[:7], "segment_s": segment_s, "workers": workers}
             report = transcode(source, output, **options)
             assert len(report.segments) == segments
             sums.add(report.proof.output_sha256)
@@ -93,6 +109,21 @@ def test_verify_notices_other_steps_than_the_report_names(
     assert verified(source, output, report).exact
     told = report.model_copy(update={"steps": report.steps.model_copy(update=changes)})
     assert check in {failed.name for failed in verified(source, output, told).failures}
+
+
+@pytest.mark.parametrize("name", TONED)
+def test_verify_tone_maps_too(tmp_path: Path, name: str) -> None:
+    """Colours and pictures are what the formula makes of the source's, and another transfer function's are not."""
+    source = make_clip(tmp_path / "source.mkv", PQ)
+    output = tmp_path / "output.mp4"
+    report = transcode(source, output, pix_fmt="yuv420p", **TONED[name])
+    verdict = verified(source, output, report)
+    assert verdict.exact
+    assert verdict.pictures is not None
+    assert verdict.pictures.psnr_y_min_db > 34
+    assert report.tone is not None
+    told = report.model_copy(update={"tone": report.tone.model_copy(update={"transfer": "hlg"})})
+    assert "pictures.alike" in {failed.name for failed in verified(source, output, told).failures}
 
 
 def test_without_the_report_the_pictures_are_others(tmp_path: Path) -> None:

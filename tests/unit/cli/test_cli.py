@@ -52,8 +52,8 @@ def test_every_option_reaches_the_spec() -> None:
     line = (
         "--codec hevc --bitrate 4M --maxrate 6M --bufsize 8M --preset 7 --encoder-option tune=film "
         "--encoder-option a=b=c "
-        "--crop 640:480:8:4 --rotate 90 --flip h --pad 16:9 "
-        "--scale 720p --pix-fmt yuv420p10le --deinterlace auto --start 1:30 --end 00:02:00.5 --video-track 1 "
+        "--crop 640:480:8:4 --rotate 90 --flip h --pad 16:9 --scale 720p --tonemap hable "
+        "--pix-fmt yuv420p10le --deinterlace auto --start 1:30 --end 00:02:00.5 --video-track 1 "
         "--audio-track 2 --audio-track 0 --audio opus --subtitles none --segment-seconds 2.5 --workers 3 --device cpu "
         "--fragmented --overwrite --strict --force"
     )
@@ -72,6 +72,7 @@ def test_every_option_reaches_the_spec() -> None:
             "flip": "h",
             "pad": Fraction(16, 9),
             "scale": (None, 720),
+            "tonemap": "hable",
             "pix_fmt": "yuv420p10le",
             "deinterlace": "auto",
             "start_s": Fraction(90),
@@ -115,6 +116,7 @@ def test_every_option_reaches_the_spec() -> None:
         ("transcode a b --crop 0:1:0:0", "--crop"),
         ("transcode a b --crop 16:9", "--crop"),
         ("transcode a b --rotate 45", "--rotate"),
+        ("transcode a b --tonemap mobius", "--tonemap"),
         ("transcode a b --flip x", "--flip"),
         ("transcode a b --pad 16:0", "--pad"),
         ("transcode a b --pad wide", "--pad"),

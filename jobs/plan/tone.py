@@ -1,0 +1,49 @@
+"""HDR to SDR: whether and how a track's pictures are tone mapped, settled from the request and the source. Pure."""
+
+from fractions import Fraction
+from typing import Final
+
+from ...actors.encode.pix_fmt import is_rgb
+from ...actors.media.values import UNSPECIFIED, VideoFormat
+from ...actors.segment.tone import HLG_PEAK_CD, WHITE_CD, Operator, ToneMap, Transfer
+from ...errors import Unsupported
+from ..report.report import Warning_
+from ..request.spec import TranscodeSpec
+
+_TRANSFERS: Final = {16: Transfer.PQ, 18: Transfer.HLG}
+"""Of HDR, by H.273's numbers."""
+_BT2020: Final = frozenset({UNSPECIFIED, 9})
+"""Primaries and matrices that are BT.2020's, or taken for them: HDR states little else."""
+_USUAL_PEAK_CD, _HIGHEST_PEAK_CD = 1000, 10_000
+
+
+def settle_tone(source: VideoFormat, spec: TranscodeSpec) -> ToneMap | None:
+    """Return how pictures become SDR, None where they stay as they are: it was not asked for, or they are not HDR.
+
+    Raises:
+        Unsupported: their colours are not BT.2020's.
+    """
+    transfer = _TRANSFERS.get(source.colour.transfer)
+    if spec.tonemap is None or transfer is None:
+        return None
+    colour = source.colour
+    if is_rgb(source.pix_fmt) or colour.primaries not in _BT2020 or colour.matrix not in _BT2020:
+        colours = f"{source.pix_fmt} with primaries {colour.primaries} and matrix {colour.matrix} of H.273"
+        raise Unsupported(f"--tonemap takes YUV of BT.2020, and this is {colours}", "Leave out --tonemap.")
+    peak_cd = Fraction(HLG_PEAK_CD) if transfer is Transfer.HLG else _peak_cd(source)
+    return ToneMap(Operator(spec.tonemap), transfer, peak_cd)
+
+
+def _peak_cd(source: VideoFormat) -> Fraction:
+    """Return the brightest light: what the content states, else its mastering display, else the usual one."""
+    light, mastering = source.hdr.light, source.hdr.mastering
+    stated = (light.max_cll if light else 0) or (mastering.max_luminance if mastering else 0) or _USUAL_PEAK_CD
+    return min(max(Fraction(stated), Fraction(WHITE_CD)), Fraction(_HIGHEST_PEAK_CD))
+
+
+def tone_choices(tone: ToneMap | None) -> tuple[Warning_, ...]:
+    """Return what was asked for; ``verify`` expects it of pictures and colours, so no check may fail."""
+    if tone is None:
+        return ()
+    message = f"the pictures are {tone.words}, and state no HDR values"
+    return (Warning_(code="tone-mapping", message=message, checks=()),)

@@ -1,0 +1,90 @@
+"""Whether and how a track is tone mapped, as plans settle it."""
+
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+
+from codecfleet.actors.decode.describe import StreamExtras
+from codecfleet.actors.encode.settings import Codec
+from codecfleet.actors.media.values import Colour, ContentLight, HdrStatic, MasteringDisplay, VideoFormat
+from codecfleet.actors.segment.tone import Operator, ToneMap, Transfer
+from codecfleet.errors import Unsupported
+from codecfleet.jobs.plan.picture import settle_picture
+from codecfleet.jobs.plan.steps import settle_framing
+from codecfleet.jobs.plan.tone import settle_tone, tone_choices
+from codecfleet.jobs.request.spec import TranscodeSpec
+
+POINT = (Fraction(1, 3), Fraction(1, 3))
+DISPLAY = MasteringDisplay(POINT, POINT, POINT, POINT, Fraction(4000), Fraction(1, 100))
+HDR10 = VideoFormat(
+    1920,
+    1080,
+    "yuv420p10le",
+    Fraction(24),
+    colour=Colour(range=1, primaries=9, transfer=16, matrix=9, chroma_location=3),
+    hdr=HdrStatic(DISPLAY, ContentLight(1100, 300)),
+)
+SPEC = TranscodeSpec(source="in.mkv", output="out.mp4", tonemap="bt2390")
+
+
+@pytest.mark.parametrize(
+    ("hdr", "peak_cd"),
+    [
+        (HDR10.hdr, 1100),
+        (HdrStatic(DISPLAY, ContentLight(0, 300)), 4000),
+        (HdrStatic(DISPLAY), 4000),
+        (HdrStatic(), 1000),
+        (HdrStatic(light=ContentLight(90, 0)), 203),
+        (HdrStatic(light=ContentLight(60_000, 0)), 10_000),
+    ],
+)
+def test_the_peak_is_the_contents_then_the_displays(hdr: HdrStatic, peak_cd: int) -> None:
+    """MaxCLL, else the mastering display, else 1000 cd/m²; from SDR's white to PQ's end."""
+    assert settle_tone(replace(HDR10, hdr=hdr), SPEC) == ToneMap(Operator.BT2390, Transfer.PQ, Fraction(peak_cd))
+
+
+def test_hlg_has_a_peak_of_its_own() -> None:
+    """HLG is relative to a display, whatever a file states."""
+    hlg = replace(HDR10, colour=replace(HDR10.colour, transfer=18))
+    assert settle_tone(hlg, SPEC) == ToneMap(Operator.BT2390, Transfer.HLG, Fraction(1000))
+
+
+def test_the_output_says_that_it_is_sdr() -> None:
+    """BT.709 in all three numbers, the source's range and chroma, no HDR values, and a choice that says so."""
+    settled = settle_picture(HDR10, SPEC, Codec.HEVC, settle_framing(HDR10, StreamExtras(), SPEC))
+    assert settled.format.colour == Colour(range=1, primaries=1, transfer=1, matrix=1, chroma_location=3)
+    assert settled.format.hdr == HdrStatic()
+    assert (settled.steps, settled.changes) == (None, ())
+    assert [choice.code for choice in tone_choices(settled.tone)] == ["tone-mapping"]
+
+
+@pytest.mark.parametrize("transfer", [1, 2, 14])
+def test_sdr_stays_what_it_is(transfer: int) -> None:
+    """Nothing is done to pictures that are not HDR, and a warning says so: one preset fits a whole folder."""
+    sdr = replace(HDR10, colour=replace(HDR10.colour, transfer=transfer))
+    settled = settle_picture(sdr, SPEC, Codec.HEVC, settle_framing(sdr, StreamExtras(), SPEC))
+    assert settled.tone is None
+    assert settled.format == sdr
+    assert [change.code for change in settled.changes] == ["not-hdr"]
+    assert tone_choices(None) == ()
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        replace(HDR10, colour=replace(HDR10.colour, primaries=12)),
+        replace(HDR10, colour=replace(HDR10.colour, matrix=14)),
+        replace(HDR10, pix_fmt="gbrp10le"),
+    ],
+    ids=["P3", "ICtCp", "RGB"],
+)
+def test_other_colours_than_bt_2020_are_refused(source: VideoFormat) -> None:
+    """Their formula would be another."""
+    with pytest.raises(Unsupported, match=r"BT\.2020"):
+        settle_tone(source, SPEC)
+
+
+def test_hdr_stays_hdr_without_being_asked() -> None:
+    """The default changes no colour."""
+    assert settle_tone(HDR10, TranscodeSpec(source="in.mkv", output="out.mp4")) is None
