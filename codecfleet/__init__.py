@@ -27,6 +27,8 @@ if TYPE_CHECKING:
         WorkError,
     )
     from .jobs.awaited import plan_transcode_async, probe_async, verify_async
+    from .jobs.batch.batch import Batch
+    from .jobs.batch.results import BatchProgress, BatchResult
     from .jobs.encode.job import encode
     from .jobs.encode.request import EncodeFrame, EncodeReport
     from .jobs.fleet import Fleet, transcode, transcode_async
@@ -37,12 +39,16 @@ if TYPE_CHECKING:
     from .jobs.probe.job import ProbeReport, probe
     from .jobs.report.events import Done, Event, Failed, Planned, Progress, SegmentFinished, SegmentStarted, Warned
     from .jobs.report.report import Report
-    from .jobs.request.spec import TranscodeSpec
+    from .jobs.request.spec import BatchSpec, TranscodeSpec
     from .jobs.request.spec_file import load_spec
     from .jobs.verify.job import verify
     from .jobs.verify.verdict import Verdict
 
 __all__ = [
+    "Batch",
+    "BatchProgress",
+    "BatchResult",
+    "BatchSpec",
     "Cancelled",
     "Codec",
     "CodecfleetError",
@@ -94,6 +100,8 @@ _HOMES = {
     "actors.decode.nvdec_options": ("NvdecOptions",),
     "errors": ("Cancelled", "CodecfleetError", "InputError", "RequestError", "UsageError", "WorkError"),
     "jobs.awaited": ("plan_transcode_async", "probe_async", "verify_async"),
+    "jobs.batch.batch": ("Batch",),
+    "jobs.batch.results": ("BatchProgress", "BatchResult"),
     "jobs.encode.job": ("encode",),
     "jobs.encode.request": ("EncodeFrame", "EncodeReport"),
     "jobs.report.events": (
@@ -113,7 +121,7 @@ _HOMES = {
     "jobs.plan.plan": ("Plan", "plan_transcode"),
     "jobs.probe.job": ("ProbeReport", "probe"),
     "jobs.report.report": ("Report",),
-    "jobs.request.spec": ("TranscodeSpec",),
+    "jobs.request.spec": ("BatchSpec", "TranscodeSpec"),
     "jobs.request.spec_file": ("load_spec",),
     "jobs.verify.job": ("verify",),
     "jobs.verify.verdict": ("Verdict",),

@@ -3,8 +3,8 @@
     CodecfleetError
     ├── UsageError       exit code 2
     ├── InputError       3: InputNotFound, InputUnreadable, InputRefused, InputDamaged
-    ├── RequestError     4: NoVideoTrack, NotEnoughMemory, OutputExists, OutputInUse, OutputUnwritable, JournalRefused,
-    │                      Unsupported, WouldLose
+    ├── RequestError     4: NoVideoTrack, NotEnoughMemory, NotSmaller, OutputExists, OutputInUse, OutputUnwritable,
+    │                      JournalRefused, Unsupported, WouldLose
     ├── WorkError        5: WorkerLost, DeadlineMissed, SegmentFailed, EncoderFailed, ProofFailed, StorageFailed,
     │   │                   FleetUnavailable
     │   ├── StorageFailed   ObjectStoreFull
@@ -41,6 +41,7 @@ __all__ = [
     "JournalRefused",
     "NoVideoTrack",
     "NotEnoughMemory",
+    "NotSmaller",
     "ObjectStoreFull",
     "OutputExists",
     "OutputInUse",
@@ -139,6 +140,10 @@ class NotEnoughMemory(RequestError):
     """One segment needs more memory than any machine of the fleet has."""
 
     WHAT_NEXT: ClassVar = "Use a smaller --scale, a faster --preset, or a machine with more memory."
+
+
+class NotSmaller(RequestError):
+    """The result has as many bytes as the source or more, and ``if_smaller`` wants it smaller."""
 
 
 class OutputExists(RequestError):

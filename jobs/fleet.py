@@ -3,10 +3,11 @@
 import asyncio
 import secrets
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
 from os import PathLike
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from ..cluster.client.pool import Pool
 from ..errors import UsageError
@@ -14,8 +15,11 @@ from .job import Job
 from .report.channel import EventChannel
 from .report.report import Report
 from .request.options import build
-from .request.spec import TranscodeSpec
+from .request.spec import BatchSpec, TranscodeSpec
 from .request.values import location
+
+if TYPE_CHECKING:
+    from .batch.batch import Batch
 
 JOBS_AT_ONCE = 4
 """Jobs under way at the same time; more wait their turn, so that open files and memory stay bounded."""
@@ -52,6 +56,7 @@ class Fleet:
         self._pool = pool
         self._jobs_at_once = asyncio.Semaphore(jobs_at_once)
         self._jobs: set[Job] = set()
+        self._batches: set[Batch] = set()
         self._open = False
 
     async def __aenter__(self) -> Self:
@@ -75,6 +80,8 @@ class Fleet:
 
     async def _aclose(self, *, keep: bool) -> None:
         self._open = False
+        for batch in list(self._batches):
+            await batch.cancel()
         for job in list(self._jobs):
             await job.cancel(keep=keep)
         if self._pool is not None:
@@ -86,19 +93,49 @@ class Fleet:
         Raises:
             UsageError: the fleet is not open.
         """
+        return self._submit(spec, self._jobs_at_once)
+
+    def batch(self, spec: BatchSpec) -> "Batch":
+        """Begin a batch and return at once: ``async for result in fleet.batch(spec)``. docs/batch.md describes it.
+
+        A batch bounds its files in flight itself; ``jobs_at_once`` does not count them.
+
+        Raises:
+            UsageError: the fleet is not open, or the spec's template makes no sense.
+        """
+        from .batch.batch import Batch
+
+        async def submit(each: TranscodeSpec) -> Job:
+            return self._submit(each, nullcontext())
+
+        batch = Batch(spec.resolved(), submit, self._opened())
+        self._batches.add(batch)
+        batch.on_end(self._batches.discard)
+        return batch
+
+    def _opened(self) -> Pool:
         if not self._open or self._pool is None:
             raise UsageError("the fleet is not open", "Use it as `async with Fleet() as fleet:`.")
+        return self._pool
+
+    def _submit(self, spec: TranscodeSpec, turn: AbstractAsyncContextManager[object]) -> Job:
+        self._opened()
         name = secrets.token_hex(4)
         spec = spec.resolved()
-        job = Job(name, spec, partial(self._run, name, spec))
+        job = Job(name, spec, partial(self._run, name, spec, turn))
         self._jobs.add(job)
         job.on_end(self._jobs.discard)
         return job
 
     async def _run(
-        self, name: str, spec: TranscodeSpec, channel: EventChannel, keeps_if_cancelled: Callable[[], bool]
+        self,
+        name: str,
+        spec: TranscodeSpec,
+        turn: AbstractAsyncContextManager[object],
+        channel: EventChannel,
+        keeps_if_cancelled: Callable[[], bool],
     ) -> Report:
-        async with self._jobs_at_once:
+        async with turn:
             if self._pool is None:
                 raise UsageError("the fleet was closed")
             # Workers become ready beside the loading of what plans, and the planning.

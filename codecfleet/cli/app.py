@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 SUMMARIES: Final = {
     "transcode": "Encode INPUT into OUTPUT, segment by segment on many workers, and prove that nothing is missing.",
+    "batch": "Encode many inputs: folders, lists, patterns, prefixes; go on where an earlier run of the batch ended.",
     "resume": "Go on with a job that was killed, interrupted or failed, from what it had finished.",
     "jobs": "List, show or remove unfinished work: what interrupted jobs have left.",
     "probe": "Show what is in a file: tracks, timeline, random access points, colour, and oddities found.",
@@ -46,11 +47,12 @@ def _commands(name: str) -> Commands:
     """Import the module that has a command."""
     commands: Commands
     match name:
-        case "transcode" | "resume" | "jobs":
+        case "transcode" | "batch" | "resume" | "jobs":
+            from . import batch as cli_batch
             from . import transcode as cli_transcode
             from . import unfinished as cli_unfinished
 
-            commands = {**cli_transcode.COMMANDS, **cli_unfinished.COMMANDS}
+            commands = {**cli_transcode.COMMANDS, **cli_batch.COMMANDS, **cli_unfinished.COMMANDS}
         case "plan":
             from . import plan as cli_plan
 

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from ..jobs.request.options import FLAG, Option, build, flag_of, options_of
 from ..jobs.request.parts import RUN, Source
-from ..jobs.request.spec import TranscodeSpec
+from ..jobs.request.spec import JobOptions, TranscodeSpec
 from ..jobs.request.spec_file import SpecFile
 from ..jobs.request.values import parse_path
 
@@ -66,28 +66,32 @@ def with_options(command: Callable[..., ReturnT], model: type[ModelT]) -> Callab
 
 
 def with_spec_options(
-    command: Callable[..., ReturnT], *, default_output: Callable[[str], str] | None = None
+    command: Callable[..., ReturnT],
+    model: type[JobOptions] = TranscodeSpec,
+    *,
+    default_output: Callable[[str], str] | None = None,
 ) -> Callable[..., ReturnT]:
-    """Return ``command``, whose first parameter is a ``TranscodeSpec``, with the spec's options and ``--spec`` instead.
+    """Return ``command``, whose first parameter is a spec, with the spec's options and ``--spec`` instead.
 
     Args:
         command: as for ``with_options``.
+        model: the spec.
         default_output: makes OUTPUT optional, and names it after INPUT when it is left out.
     """
-    ours = parameters(TranscodeSpec)
+    ours = parameters(model)
     if default_output is not None:
         ours[1] = _optional(ours[1])
     ours.append(inspect.Parameter("spec_file", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_SpecFile))
     name = command.__name__.lstrip("_")
 
-    def made(typed: dict[str, Any]) -> TranscodeSpec:
+    def made(typed: dict[str, Any]) -> JobOptions:
         if typed["output"] is None and default_output is not None:
             typed["output"] = default_output(typed["source"])
         file = typed.pop("spec_file")
-        given, spell = read(TranscodeSpec, typed), flag_of(TranscodeSpec)
+        given, spell = read(model, typed), flag_of(model)
         if file is None:
-            return build(TranscodeSpec, given, spell, f"See codecfleet {name} --help.")
-        return SpecFile.read(file).spec(given, spell)
+            return build(model, given, spell, f"See codecfleet {name} --help.")
+        return SpecFile.read(file).spec(given, spell, model)
 
     return _with_parameters(command, ours, made)
 
@@ -117,7 +121,8 @@ def parameters(model: type[BaseModel]) -> list[inspect.Parameter]:
 
 def _parameter(field: str, option: Option, *, required: bool) -> inspect.Parameter:
     if option.is_argument:
-        argument = Annotated[str, typer.Argument(metavar=option.flag, help=option.text)]
+        kind = list[str] if option.is_repeatable else str
+        argument = Annotated[kind, typer.Argument(metavar=option.flag, help=option.help)]  # type: ignore[valid-type]
         return inspect.Parameter(field, inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=argument)
     default = False if option.kind is FLAG else None
     return inspect.Parameter(

@@ -6,7 +6,7 @@ Imports happen in the calls, so that ``--help`` is quick and only ``transcode`` 
 
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TextIO, TypeAlias
@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from ..cluster.placement.model import Inventory
     from ..cluster.probes.node import NodeReport, SilentNode
     from ..cluster.supervisor.status import Status
+    from ..jobs.batch.results import BatchProgress, BatchResult
     from ..jobs.report.events import Event
     from ..jobs.report.report import Report
-    from ..jobs.request.spec import TranscodeSpec
+    from ..jobs.request.spec import BatchSpec, TranscodeSpec
     from .files import VerifyRequest
     from .plan import PlanOn
 
@@ -35,6 +36,21 @@ class JobLike(Protocol):
 
     async def cancel(self, *, keep: bool = False) -> None:
         """Stop the job; when it returns, its files are gone, or with ``keep`` all but what it goes on from."""
+        ...
+
+
+class BatchLike(Protocol):
+    """A running batch."""
+
+    def __aiter__(self) -> "AsyncIterator[BatchResult]": ...
+
+    @property
+    def progress(self) -> "BatchProgress":
+        """Where it stands."""
+        ...
+
+    async def cancel(self) -> None:
+        """Stop it; another run goes on from what is finished."""
         ...
 
 
@@ -73,6 +89,14 @@ def _open_fleet(address: str | None, workers: int | None) -> AbstractAsyncContex
     from ..jobs.fleet import Fleet
 
     return Fleet(address=address, workers=workers)
+
+
+@asynccontextmanager
+async def _open_batch(spec: "BatchSpec", address: str | None) -> "AsyncIterator[BatchLike]":
+    from ..jobs.fleet import Fleet
+
+    async with Fleet(address=address, workers=spec.workers) as fleet:
+        yield fleet.batch(spec)
 
 
 def _probe(source: str) -> Answer:
@@ -220,6 +244,8 @@ class Services:
     """The calls, by default the real ones."""
 
     open_fleet: Callable[[str | None, int | None], AbstractAsyncContextManager[FleetLike]] = _open_fleet
+    open_batch: "Callable[[BatchSpec, str | None], AbstractAsyncContextManager[BatchLike]]" = _open_batch
+    """Opens a fleet at an address and begins a batch on it."""
     probe: Callable[[str], Answer] = _probe
     plan: "Callable[[TranscodeSpec, PlanOn], Answer]" = _plan
     verify: "Callable[[VerifyRequest, Callable[[int], None]], Answer]" = _verify

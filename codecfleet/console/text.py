@@ -67,8 +67,8 @@ def planned_text(event: "Planned") -> str:
     """Return the plan in one line."""
     warm = "" if event.warm_fleet is None else f" of the warm fleet (process {event.warm_fleet})"
     return (
-        f"{clock_text(float(event.duration_s))} of video, {_count(event.frames, 'frame')} to {event.codec} "
-        f"({event.encoder}) in {_count(event.segments, 'segment')} on {_count(event.workers, 'worker')}{warm}"
+        f"{clock_text(float(event.duration_s))} of video, {count_text(event.frames, 'frame')} to {event.codec} "
+        f"({event.encoder}) in {count_text(event.segments, 'segment')} on {count_text(event.workers, 'worker')}{warm}"
     )
 
 
@@ -79,14 +79,14 @@ def stage_text(event: "StageStarted") -> str:
 
 def restored_text(event: "JournalOpened") -> str:
     """Return in one line what an earlier run of the job has left to this one."""
-    restored = f"{_count(event.restored, 'segment')} finished by an earlier run"
+    restored = f"{count_text(event.restored, 'segment')} finished by an earlier run"
     return f"continuing: {restored}, {event.redone} to be done again"
 
 
 def segment_text(event: "SegmentFinished") -> str:
     """Return a finished segment in one line."""
     size = bytes_text(event.payload_bytes)
-    return f"segment {event.segment} finished: {_count(event.frames, 'frame')}, {size} in {event.wall_s:.1f} s"
+    return f"segment {event.segment} finished: {count_text(event.frames, 'frame')}, {size} in {event.wall_s:.1f} s"
 
 
 def proof_lines(report: "Report", report_path: str | None, shown: frozenset[str] = frozenset()) -> list[str]:
@@ -134,7 +134,7 @@ def _engines_text(report: "Report") -> str:
     encoder = report.encoder_kind.partition(" ")[0]
     if not on_device and not encoder.endswith("_nvenc"):
         return f"no GPU: {report.gpu_refusal}" if report.gpu_refusal else ""
-    return f"NVDEC decoded {on_device} of {_count(len(report.segments), 'segment')}, {encoder} encoded"
+    return f"NVDEC decoded {on_device} of {count_text(len(report.segments), 'segment')}, {encoder} encoded"
 
 
 def _resumed_text(report: "Report") -> str:
@@ -143,13 +143,13 @@ def _resumed_text(report: "Report") -> str:
         return ""
     if report.resumed.published:
         return "an earlier run had published the output; what it left behind is removed"
-    return f"{_count(report.resumed.restored, 'segment')} of an earlier run, {report.resumed.redone} done again"
+    return f"{count_text(report.resumed.restored, 'segment')} of an earlier run, {report.resumed.redone} done again"
 
 
 def _speed_of_report(report: "Report") -> str:
     total_s = report.timings_s.get("total")
     speed = speed_text(report.fps, report.frames, _seconds(report.duration_s))
-    text = f"{speed} on {_count(report.workers, 'worker')}, {_count(len(report.segments), 'segment')}"
+    text = f"{speed} on {count_text(report.workers, 'worker')}, {count_text(len(report.segments), 'segment')}"
     return text if total_s is None else f"{text}; {total_s:.1f} s in all"
 
 
@@ -182,5 +182,6 @@ def _warning_rows(warnings: "tuple[Warning_, ...]", shown: frozenset[str]) -> It
         yield "", f"and {len(new) - _WARNINGS_SHOWN} more: --report writes them all"
 
 
-def _count(number: int, noun: str) -> str:
+def count_text(number: int, noun: str) -> str:
+    """Return ``1 file`` or ``2 files``."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -216,3 +216,6 @@ _BY_EXTENSION = {
     "obu": _raw("obu", "obu", Codec.AV1),
     "ivf": Container(name="ivf", muxer="ivf", default_codec=Codec.AV1, video_codecs=frozenset({Codec.AV1, Codec.VP9})),
 }
+
+EXTENSIONS = frozenset(_BY_EXTENSION)
+"""The extensions, without a dot, that name a container."""

@@ -18,9 +18,11 @@ from .records import JobHeader, packed, unpacked
 _NEITHER: Final = frozenset(
     {"source", "output", "encoder", "device", "workers", "priority", "weight", "work", "no_journal", "restart"}
     | {"overwrite", "strict", "force", "keep_evidence", "wait_s", "deadline_s", "deadline_factor", "second_runs"}
+    | {"if_smaller"}
 )
 """Fields of a spec on which no byte depends; or, as the input and the encoder, stated in full beside them."""
-_BESIDE_BYTES: Final = _NEITHER - {"source", "output", "encoder", "device"}
+BESIDE_BYTES: Final = _NEITHER - {"source", "output", "encoder", "device"}
+"""Fields of a spec that may differ between two requests for the same output."""
 _WORDS: Final = {
     "codecfleet": "codecfleet's version was {} and is {}",
     "libraries": "PyAV's version was {} and is {}",
@@ -87,7 +89,7 @@ def difference(found: JobHeader, wanted: JobHeader, *, encoder: bool = True) -> 
 def asks_again(found: JobHeader, spec: TranscodeSpec) -> bool:
     """Return whether a request is that of ``found``, and its source is what it was; no plan is needed to know that."""
     wanted = spec.model_dump(mode="json")
-    before, now = ({n: v for n, v in each.items() if n not in _BESIDE_BYTES} for each in (found.spec, wanted))
+    before, now = ({n: v for n, v in each.items() if n not in BESIDE_BYTES} for each in (found.spec, wanted))
     stated = {"codecfleet": _own_version(), "input_version": _version_of(spec.source)}
     return before == now and all(found.job.get(name) == value for name, value in stated.items())
 

@@ -77,6 +77,12 @@ def _name(name: str, raw: object) -> str:
     return parse_path(name, raw)
 
 
+def _names(name: str, raw: object) -> tuple[str, ...]:
+    if not isinstance(raw, list):
+        raise refusal(name, str(raw), "not a list of names", 'Write ["films", "more"].')
+    return tuple(_name(name, each) for each in raw)
+
+
 def _counts(name: str, raw: object) -> tuple[int, ...]:
     words = [_word(item) for item in raw] if isinstance(raw, list) else [None]
     if None in words:
@@ -109,6 +115,7 @@ PRESET: Final = Kind(
     "1..7", "1 to 7, or x264's name of it", partial(_words, "a whole number or a preset's name", parse_preset)
 )
 TIME: Final = Kind("TIME", "time", partial(_words, "a time", parse_time))
+NAMES: Final = Kind("NAME", "list of texts", _names)
 _KINDS: Final[Mapping[object, Kind]] = {
     bool: FLAG,
     str: NAME,
@@ -159,7 +166,7 @@ class Option:
     @property
     def is_repeatable(self) -> bool:
         """Whether the command line may give it more than once."""
-        return self.kind in (COUNTS, PAIRS)
+        return self.kind in (COUNTS, PAIRS, NAMES)
 
     @property
     def text(self) -> str:

@@ -17,6 +17,7 @@ PICTURE: Final = "Picture"
 TRACKS: Final = "What is carried"
 RUN: Final = "How the work is done"
 RULES: Final = "Output and rules"
+BATCH: Final = "The batch"
 
 
 class Part(BaseModel):
@@ -334,3 +335,50 @@ class Journaling(Part):
         Field(description="Start over, whatever an earlier job has finished of this output."),
         Option("--restart", RUN, default="continue"),
     ] = False
+
+
+class BatchRules(Part):
+    """Which files a batch takes, what it calls their outputs, and what it does with each."""
+
+    output_template: Annotated[
+        str,
+        Field(
+            min_length=1,
+            description="Name of each output below --output. {dir}, {stem} and {ext} are the input's folder below "
+            "what was named, its name without extension, and its extension where it names a container that can be "
+            "written, else mp4.",
+        ),
+        Option("--output-template", BATCH, metavar="TEMPLATE"),
+    ] = "{dir}/{stem}.{ext}"
+    files_at_once: Annotated[
+        int,
+        Field(ge=1, le=10_000, description="Files in flight at most; no more are than keep the workers busy."),
+        Option("--files-at-once", BATCH, metavar="N"),
+    ] = 64
+    mirror: Annotated[
+        bool,
+        Field(description="Copy what is not video too, byte for byte, under its own name: docs/batch.md."),
+        Option("--mirror", BATCH),
+    ] = False
+    retry_failed: Annotated[
+        bool, Field(description="Try again what an earlier run failed at."), Option("--retry-failed", BATCH)
+    ] = False
+    hash_inputs: Annotated[
+        bool,
+        Field(
+            description="Compare inputs by SHA-256 instead of size and time of change, to know which have changed "
+            "since they were done."
+        ),
+        Option("--hash", BATCH, key="hash"),
+    ] = False
+    database: Annotated[
+        str | None,
+        Field(min_length=1, description="File that holds the batch's states, on a local disk: docs/batch.md."),
+        Option(
+            "--database",
+            BATCH,
+            default="codecfleet-batch.sqlite in --output; in the current folder where that is a URL",
+            metavar="FILE",
+        ),
+        PATH,
+    ] = None

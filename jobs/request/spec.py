@@ -1,14 +1,17 @@
-"""What a user asks for: ``TranscodeSpec``, validated, frozen, and equal for the CLI, the API and batches."""
+"""What a user asks for: ``TranscodeSpec`` and ``BatchSpec``, validated, frozen, and equal for the CLI and the API."""
 
+from os import PathLike
 from typing import TYPE_CHECKING, Annotated, Self
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from ...actors.media.location import absolute
-from .options import Option
+from .options import NAMES, Option
 from .parts import (
+    BATCH,
     PATH,
     RULES,
+    BatchRules,
     Carried,
     Journaling,
     Overwrite,
@@ -23,7 +26,7 @@ from .parts import (
 from .picture import Picture
 
 if TYPE_CHECKING:
-    from os import PathLike
+    from collections.abc import Sequence
 
 
 class _Files(Part):
@@ -44,6 +47,14 @@ class _Rules(Part):
         False
     )
     overwrite: Overwrite = False
+    if_smaller: Annotated[
+        bool,
+        Field(
+            description="Publish the result only if it has fewer bytes than the input; a batch copies the input "
+            "instead, transcode ends with exit code 4."
+        ),
+        Option("--if-smaller", RULES),
+    ] = False
     strict: Annotated[
         bool,
         Field(description="Fail on damage and on anything that would be lost."),
@@ -57,9 +68,11 @@ class _Rules(Part):
 
 
 # The fields of a later base come first.
-class TranscodeSpec(
-    _Rules, Journaling, WaitOptions, RunOptions, Segmenting, Carried, SourceRange, Picture, VideoOptions, _Files
-):
+class JobOptions(_Rules, Journaling, WaitOptions, RunOptions, Segmenting, Carried, SourceRange, Picture, VideoOptions):
+    """What a job is asked for, whatever its files are."""
+
+
+class TranscodeSpec(JobOptions, _Files):
     """One input to one output. docs/config.md lists the fields, with their defaults.
 
     Text is read as on the command line: ``scale="720p"``, ``bitrate_bps="4M"``, ``start_s="1:30"``, ``codec="h265"``.
@@ -75,3 +88,46 @@ class TranscodeSpec(
         """Return the same with local paths made absolute: workers may run in another folder."""
         work = None if self.work is None else absolute(self.work)
         return self.model_copy(update={"source": absolute(self.source), "output": absolute(self.output), "work": work})
+
+
+def _listed(inputs: object) -> object:
+    """Return one input that stands alone as a list of it."""
+    return (inputs,) if isinstance(inputs, str | PathLike) else inputs
+
+
+class _BatchFiles(Part):
+    inputs: Annotated[
+        tuple[Annotated[str, PATH], ...],
+        BeforeValidator(_listed),
+        Field(
+            min_length=1,
+            description="What to take files from: a folder, a pattern (quoted), a storage prefix such as "
+            "s3://bucket/films/, a list (.csv, .jsonl, .txt, or - for stdin), or a file itself.",
+        ),
+        Option("INPUT...", kind=NAMES),
+    ]
+    output: Annotated[
+        str,
+        Field(min_length=1, description="Folder or fsspec URL below which all outputs are written."),
+        Option("--output", BATCH, metavar="DIR"),
+        PATH,
+    ]
+
+
+class BatchSpec(BatchRules, JobOptions, _BatchFiles):
+    """Many inputs to an output each, with the same options unless a list says otherwise: docs/batch.md."""
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            *,
+            inputs: "str | PathLike[str] | Sequence[str | PathLike[str]]",
+            output: "str | PathLike[str]",
+            **options: object,
+        ) -> None: ...
+
+    def resolved(self) -> Self:
+        """Return the same with local paths made absolute."""
+        places = {"output": absolute(self.output), "work": None if self.work is None else absolute(self.work)}
+        return self.model_copy(update=places)

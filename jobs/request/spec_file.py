@@ -5,14 +5,15 @@ docs/config.md lists every key. Values are written as on the command line, numbe
 
 from dataclasses import dataclass
 from os import PathLike
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 from ...cluster.toml_file import TomlFile, read_toml
 from ...errors import UsageError
 from .options import Speller, build, options_of
-from .spec import TranscodeSpec
+from .spec import JobOptions, TranscodeSpec
 from .spellings import name_for
 
+ModelT = TypeVar("ModelT", bound=JobOptions)
 _HELP: Final = "docs/config.md lists the keys and their values."
 KEYS: Final = {option.key: field for field, option in options_of(TranscodeSpec).items() if option.key}
 """The field of ``TranscodeSpec`` that each key sets."""
@@ -34,7 +35,14 @@ def load_spec(
         UsageError: the file cannot be read, is not TOML, has a key or a value that makes no sense; or the fields do
             not fit together.
     """
-    return SpecFile.read(path).spec({"source": source, "output": output, **overrides}, str)
+    return SpecFile.read(path).spec({"source": source, "output": output, **overrides}, str, TranscodeSpec)
+
+
+def left_by(fields: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+    """Return what of some fields still counts beside those ``given``: a quality also ends a bitrate, and back."""
+    replaced = {"quality": "bitrate_bps", "bitrate_bps": "quality"}
+    ended = {replaced[field] for field in given.keys() & replaced}
+    return {field: value for field, value in fields.items() if field not in given.keys() | ended}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,32 +63,31 @@ class SpecFile:
         fields = {}
         for key, value in file.tables.items():
             if key not in KEYS:
-                raise _unknown_key(file, key)
+                raise unknown_key(file.place(key), key)
             fields[KEYS[key]] = options[KEYS[key]].kind.read(_spelled(file, key), value)
         return cls(file, fields)
 
-    def spec(self, given: dict[str, Any], spell: Speller) -> TranscodeSpec:
+    def spec(self, given: dict[str, Any], spell: Speller, model: type[ModelT]) -> ModelT:
         """Return the spec of the file's fields and those ``given``, which count instead and are spelled by ``spell``.
 
         Raises:
             UsageError: the fields do not fit together, or one that was given makes no sense.
         """
-        replaced = {"quality": "bitrate_bps", "bitrate_bps": "quality"}
-        ended = {replaced[field] for field in given.keys() & replaced}
-        own = {field: value for field, value in self.fields.items() if field not in given.keys() | ended}
+        own = left_by(self.fields, given)
 
         def spelled(field: str) -> str:
             return _spelled(self.file, options_of(TranscodeSpec)[field].key) if field in own else spell(field)
 
-        return build(TranscodeSpec, own | given, spelled, _HELP)
+        return build(model, own | given, spelled, _HELP)
 
 
 def _spelled(file: TomlFile, key: str) -> str:
     return f"{key} ({file.place(key)})"
 
 
-def _unknown_key(file: TomlFile, key: str) -> UsageError:
-    message = f"{file.place(key)}: there is no key {key}"
+def unknown_key(place: str, key: str) -> UsageError:
+    """Return the error of a key that is none of an option's, at a place in words."""
+    message = f"{place}: there is no key {key}"
     if key in ("source", "output"):
         return UsageError(message, "Input and output are given with each job, not in its spec.")
     ours = name_for(key, KEYS, {field: each for each, field in KEYS.items()})

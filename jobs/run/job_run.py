@@ -12,6 +12,7 @@ from ...errors import (
     EncoderFailed,
     FleetUnavailable,
     JournalRefused,
+    NotSmaller,
     OutputExists,
     ProofFailed,
     SegmentFailed,
@@ -114,9 +115,10 @@ class JobRun:
         return report
 
     async def _keep_or_remove(self, error: BaseException) -> None:
-        """Keep what is finished, unless the job was cancelled for good, or its source is another by now."""
-        is_cancelled = isinstance(error, asyncio.CancelledError) and not self._keeps_if_cancelled()
-        if is_cancelled or await in_thread(self._stamp.is_replaced):
+        """Keep what is finished, unless it is of no use, the job was cancelled for good, or its source is another."""
+        is_over = isinstance(error, NotSmaller)
+        is_over |= isinstance(error, asyncio.CancelledError) and not self._keeps_if_cancelled()
+        if is_over or await in_thread(self._stamp.is_replaced):
             await in_thread(self._work.remove)
         elif kept := await in_thread(self._work.keep):
             await self._events.emit(WorkKept, work=self._work.location, segments=kept)
@@ -211,6 +213,7 @@ class JobRun:
         late += [Warning_(code="runtime", message=note, checks=()) for note in self._pool.notes]
         await self._say_warnings(late)
         size = await in_thread(lambda: track.path.stat().st_size)
+        self._check_size(size)
         # Nothing that may take long comes after publishing: a job that is cancelled meanwhile leaves no output.
         gpu_refusal = await self._gpu_refusal(plan, track)
         await in_thread(self._stamp.check)
@@ -237,6 +240,12 @@ class JobRun:
         report = report.model_copy(update={"timings_s": timings_s})
         await events.emit(Done, report=report)
         return report
+
+    def _check_size(self, size_bytes: int) -> None:
+        source_bytes = self._stamp.size_bytes
+        if self._spec.if_smaller and source_bytes is not None and size_bytes >= source_bytes:
+            message = f"the result has {size_bytes} bytes, and {self._spec.source} only {source_bytes}"
+            raise NotSmaller(message, "Leave out --if-smaller, or use a higher --quality number.")
 
     async def _gpu_refusal(self, plan: Plan, track: FinishedTrack) -> str:
         """Return why no GPU worked, where one might have."""

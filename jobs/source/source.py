@@ -67,6 +67,14 @@ class SourceStamp:
             self.check()
 
     @property
+    def size_bytes(self) -> int | None:
+        """How large it is; None where a store does not say."""
+        if not isinstance(self.facts, tuple):
+            return None
+        size = self.facts[2] if is_local(self.source) else self.facts[0]
+        return size if isinstance(size, int) else None
+
+    @property
     def anywhere(self) -> Hashable | None:
         """What every node must see of it."""
         return version_anywhere(self.source, self.facts)

@@ -82,6 +82,7 @@ def test_every_key_reaches_its_field(tmp_path: Path) -> None:
     keep_evidence = "evidence"
     fragmented = true
     overwrite = true
+    if_smaller = true
     strict = true
     force = true
     work = "/work"
@@ -97,7 +98,7 @@ def test_every_key_reaches_its_field(tmp_path: Path) -> None:
         "--audio-track 2 --audio-track 0 --audio opus --subtitles none --segment-seconds 2.5 --workers 3 "
         "--wait-seconds 90 --deadline-seconds 45 --deadline-factor 6 --second-runs 10 --priority 5 --weight 2 "
         "--device cpu --encoder software --fragmented --overwrite --strict --force --keep-evidence evidence --work "
-        "/work --no-journal --restart"
+        "/work --if-smaller --no-journal --restart"
     )
     spec = load(tmp_path, text)
     assert spec == cli_spec(*line.split())

@@ -35,6 +35,7 @@ class FakeJob:
     """
 
     def __init__(self, script: Sequence[Event], error: BaseException | None, *, hangs: bool, pace_s: float) -> None:
+        self.id = "job-1"
         self.cancelled = asyncio.Event()
         self.kept = False
         self._script = script

@@ -1,0 +1,5 @@
+"""The command ``batch``."""
+
+from .command import COMMANDS
+
+__all__ = ["COMMANDS"]

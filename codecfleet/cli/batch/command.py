@@ -1,0 +1,73 @@
+"""The command ``batch``: its options, the batch with a view of it, and its summary."""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Final, TextIO
+
+from ...console.batch_live import BatchView, JsonBatchView, PlainBatchView, RichBatchView
+from ...console.output import Output, ReaderGone, is_terminal
+from ...jobs.request.spec import BatchSpec
+from ..failures import READER_GONE_CODE
+from ..interrupts import Interrupts
+from ..params import with_spec_options
+from ..services import Commands, Services
+from ..transcode import AddressOption, EventsFlag, QuietFlag, check_views
+from .following import GO_ON, Following
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchCommand:
+    """A parsed and checked ``batch`` command."""
+
+    spec: BatchSpec
+    address: str | None
+    as_json: bool
+    quiet: bool
+
+    def run(self, services: Services, stdout: TextIO, stderr: TextIO) -> int:
+        """Run the batch, show it, print its summary, and return the exit code: that of its files' worst failure."""
+        with Interrupts(services.exit_now) as interrupts:
+            interrupts.next_step = GO_ON
+            run = Following(self.spec, self.address, services, _make_view(self, stdout, stderr), interrupts)
+            try:
+                with run.view:
+                    return asyncio.run(run.drive())
+            except ReaderGone:
+                return READER_GONE_CODE
+            except BaseException as error:  # noqa: BLE001 - the outermost edge: every ending becomes a line and a code
+                return run.failed(error, stdout if self.as_json else None, stderr)
+
+
+def _make_view(request: BatchCommand, stdout: TextIO, stderr: TextIO) -> BatchView:
+    output = Output(stdout)
+    if request.as_json:
+        return JsonBatchView(output, Output(stderr))
+    if request.quiet:
+        return BatchView()
+    if is_terminal(stderr):
+        return RichBatchView(output, stderr)
+    return PlainBatchView(output, Output(stderr))
+
+
+def _batch(
+    spec: BatchSpec,
+    *,
+    as_json: EventsFlag = False,
+    quiet: QuietFlag = False,
+    address: AddressOption = None,
+) -> BatchCommand:
+    check_views(as_json=as_json, quiet=quiet)
+    return BatchCommand(spec=spec, address=address, as_json=as_json, quiet=quiet)
+
+
+COMMANDS: Final[Commands] = {
+    "batch": (
+        with_spec_options(_batch, BatchSpec),
+        [
+            "batch films --output small --codec hevc --quality 26",
+            "batch list.csv --output small --output-template '{stem}.mp4'",
+            "batch 'films/**/*.mov' --output web --spec web.toml --retry-failed",
+            "batch s3://bucket/films/ --output s3://bucket/small --database films.sqlite",
+        ],
+    ),
+}

@@ -1,0 +1,95 @@
+"""A batch from the start of its fleet to its end, with a view of it."""
+
+import asyncio
+import contextlib
+import time
+from typing import Final, TextIO
+
+from ...console.batch_live import BatchView
+from ...console.output import Output, ReaderGone, json_line
+from ...errors import StorageFailed
+from ...jobs.report.events import Failed
+from ...jobs.request.spec import BatchSpec
+from ..failures import failure_of, print_failure
+from ..interrupts import Interrupts
+from ..services import BatchLike, Services
+
+_TICK_S: Final = 0.25
+GO_ON: Final = "What is finished is kept; the same command goes on from there."
+
+
+class Following:
+    """One batch from the start of its fleet to its end."""
+
+    def __init__(
+        self, spec: BatchSpec, address: str | None, services: Services, view: BatchView, interrupts: Interrupts
+    ) -> None:
+        self.view = view
+        self._spec = spec
+        self._address = address
+        self._services = services
+        self._interrupts = interrupts
+        self._started_s = time.monotonic()
+        self._task: asyncio.Task[object] | None = None
+        self._batch: BatchLike | None = None
+        self._stopping: asyncio.Future[None] | None = None
+
+    async def drive(self) -> int:
+        """Return the exit code."""
+        self._task = asyncio.current_task()
+        self._interrupts.attach(self.cancel)
+        async with self._services.open_batch(self._spec, self._address) as batch:
+            self._batch = batch
+            try:
+                await self._follow(batch)
+            except ReaderGone:
+                await batch.cancel()
+                raise
+            finally:
+                if self._stopping is not None:
+                    await self._stopping
+            # Before the fleet closes: the summary need not wait for Ray's shutdown.
+            self._interrupts.published()
+            with contextlib.suppress(StorageFailed):
+                self.view.finish(batch.progress)
+            return batch.progress.exit_code
+
+    async def _follow(self, batch: BatchLike) -> None:
+        ticking = asyncio.create_task(self._tick(batch))
+        try:
+            async for result in batch:
+                self.view.show(result, batch.progress)
+                if ticking.done():
+                    ticking.result()
+        finally:
+            ticking.cancel()
+
+    async def _tick(self, batch: BatchLike) -> None:
+        while True:
+            await asyncio.sleep(_TICK_S)
+            self.view.tick(batch.progress)
+
+    def cancel(self) -> None:
+        """Cancel the batch, or the fleet's start; in the event loop."""
+        self.view.note("stopping; press Ctrl-C again to stop at once")
+        if self._batch is not None:
+            self._stopping = asyncio.ensure_future(self._batch.cancel())
+        elif self._task is not None:
+            self._task.cancel()
+
+    def failed(self, error: BaseException, stdout: TextIO | None, stderr: TextIO) -> int:
+        """Print what ended the batch before its end, on ``stdout`` as an event, and return the exit code."""
+        failure = failure_of(error, self._interrupts.exit_code, interrupted_step=GO_ON)
+        event = Failed(
+            job="",
+            at_s=round(time.monotonic() - self._started_s, 3),
+            error=failure.error,
+            message=failure.message,
+            next_step=failure.next_step,
+            exit_code=failure.exit_code,
+        )
+        if stdout is not None:
+            with contextlib.suppress(ReaderGone, StorageFailed):
+                Output(stdout).line(json_line(event.to_json()))
+        print_failure(failure, error, stderr)
+        return failure.exit_code

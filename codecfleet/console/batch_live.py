@@ -1,0 +1,201 @@
+"""Views of a running batch: a live table on a terminal, plain lines elsewhere, JSON lines for programs, or nothing.
+
+Progress goes to stderr and results to stdout, as for one job.
+"""
+
+import contextlib
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self, TextIO
+
+from ..errors import StorageFailed
+from .batch_text import progress_text, result_text, saved_text, summary_lines
+from .output import Output, ReaderGone, json_line
+from .text import clock_text, one_line
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from ..jobs.batch.results import BatchProgress, BatchResult
+
+SCHEMA_VERSION: Final = 1
+_PLAIN_EVERY_S: Final = 5.0
+_FILE_ROWS: Final = 8
+
+
+class BatchView:
+    """Shows one batch; this base class shows nothing (``--quiet``). A context manager around the batch."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Erase anything that moves. Idempotent."""
+
+    def show(self, result: "BatchResult", progress: "BatchProgress") -> None:
+        """Show how a file ended.
+
+        Raises:
+            ReaderGone: stdout was closed.
+        """
+
+    def tick(self, progress: "BatchProgress") -> None:
+        """Show where the batch stands; called a few times a second.
+
+        Raises:
+            ReaderGone: stdout was closed.
+        """
+
+    def note(self, text: str) -> None:
+        """Show a message that is neither."""
+
+    def finish(self, progress: "BatchProgress") -> None:
+        """Show the summary.
+
+        Raises:
+            ReaderGone: stdout was closed.
+            StorageFailed: stdout takes nothing more.
+        """
+
+
+class JsonBatchView(BatchView):
+    """One event a line, on stdout. If stdout cannot take them, a line on stderr says so and the batch goes on."""
+
+    def __init__(self, stdout: Output, stderr: Output) -> None:
+        self._stdout = stdout
+        self._stderr = stderr
+        self._is_full = False
+        self._ticked_at_s = 0.0
+
+    def show(self, result: "BatchResult", progress: "BatchProgress") -> None:
+        """Print ``file_done`` or ``file_failed``."""
+        self._print(result.to_json(), progress)
+
+    def tick(self, progress: "BatchProgress") -> None:
+        """Print ``batch_progress``, once a second."""
+        if progress.elapsed_s - self._ticked_at_s >= 1:
+            self._ticked_at_s = progress.elapsed_s
+            self._print({"event": "batch_progress", **progress.to_json()}, progress)
+
+    def finish(self, progress: "BatchProgress") -> None:
+        """Print ``batch_done``."""
+        self._print({"event": "batch_done", **progress.to_json(), "exit_code": progress.exit_code}, progress)
+
+    def _print(self, facts: dict[str, Any], progress: "BatchProgress") -> None:
+        if self._is_full:
+            return
+        document = {"schema": SCHEMA_VERSION, "event": facts["event"], "at_s": round(progress.elapsed_s, 3)}
+        try:
+            self._stdout.line(json_line(document | facts))
+        except StorageFailed as error:
+            self._is_full = True
+            with contextlib.suppress(ReaderGone):
+                self._stderr.line(f"codecfleet: warning: no more events are printed: {error.message}")
+
+
+class PlainBatchView(BatchView):
+    """Whole lines for logs and pipes: every file's end, where the batch stands every five seconds, and the summary."""
+
+    def __init__(self, stdout: Output, stderr: Output) -> None:
+        self._stdout = stdout
+        self._stderr = stderr
+        self._ticked_at_s = 0.0
+
+    def show(self, result: "BatchResult", progress: "BatchProgress") -> None:
+        """Print a line."""
+        del progress
+        self.note(result_text(result))
+
+    def tick(self, progress: "BatchProgress") -> None:
+        """Print a line every five seconds."""
+        if progress.elapsed_s - self._ticked_at_s >= _PLAIN_EVERY_S:
+            self._ticked_at_s = progress.elapsed_s
+            self.note(progress_text(progress))
+
+    def note(self, text: str) -> None:
+        """Print ``text`` on stderr; a closed stderr does not stop the batch."""
+        with contextlib.suppress(ReaderGone):
+            self._stderr.line(f"codecfleet: {one_line(text)}")
+
+    def finish(self, progress: "BatchProgress") -> None:
+        """Print the summary on stdout."""
+        self.close()
+        for line in summary_lines(progress):
+            self._stdout.line(one_line_kept(line))
+
+
+class RichBatchView(PlainBatchView):
+    """A live table on a terminal: counts, pace and the files in flight; failures stay above it."""
+
+    def __init__(self, stdout: Output, stderr: TextIO) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        super().__init__(stdout, Output(stderr))
+        self._console = Console(file=stderr, highlight=False)
+        self._live = Live(console=self._console, transient=True, refresh_per_second=4)
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def close(self) -> None:
+        """Erase the table and show the cursor."""
+        self._live.stop()
+
+    def show(self, result: "BatchResult", progress: "BatchProgress") -> None:
+        """Print a line for a file that failed."""
+        del progress
+        if result.error is not None:
+            self._console.print(one_line(result_text(result)), style="red", markup=False, soft_wrap=True)
+
+    def tick(self, progress: "BatchProgress") -> None:
+        """Redraw the table."""
+        self._live.update(batch_table(progress))
+
+    def note(self, text: str) -> None:
+        """Print ``text`` above the table."""
+        self._console.print(one_line(text), markup=False, soft_wrap=True)
+
+
+def batch_table(progress: "BatchProgress") -> "Table":
+    """Return the live table: a row of counts, and below it a row for each of the first files in flight."""
+    from rich.console import Group
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
+    from rich.text import Text
+
+    counts = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    left = "unknown" if progress.eta_s is None else clock_text(progress.eta_s)
+    cells = {
+        "done": f"{progress.done}/{progress.files}",
+        "running": str(len(progress.running)),
+        "failed": str(progress.failed),
+        "waiting": str(progress.waiting),
+        "fps": f"{progress.fps:.1f}",
+        "time left": left,
+        "disk": saved_text(progress),
+    }
+    for name in cells:
+        counts.add_column(name, style="red" if name == "failed" and progress.failed else None)
+    counts.add_row(*cells.values())
+    files = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
+    for each in progress.running[:_FILE_ROWS]:
+        bar = ProgressBar(total=each.frames_total or None, completed=each.frames_done, width=20)
+        of = f"{each.frames_done}/{each.frames_total} frames" if each.frames_total else "being read"
+        files.add_row(Text(one_line(each.source), overflow="ellipsis", no_wrap=True), bar, of)
+    if (hidden := len(progress.running) - _FILE_ROWS) > 0:
+        files.add_row(f"and {hidden} more", "", "")
+    whole = Table.grid()
+    whole.add_row(Group(counts, files))
+    return whole
+
+
+def one_line_kept(line: str) -> str:
+    """Return a line of a summary with its columns kept, and whatever cannot be printed escaped."""
+    label, rest = line[:10], line[10:]
+    return f"{label}{one_line(rest)}"

@@ -1,0 +1,65 @@
+"""A batch, as text for people."""
+
+from typing import TYPE_CHECKING, Final
+
+from .text import bytes_text, clock_text, count_text
+
+if TYPE_CHECKING:
+    from ..jobs.batch.results import BatchProgress, BatchResult
+
+_LABEL_WIDTH: Final = 10
+
+
+def result_text(result: "BatchResult") -> str:
+    """Return in one line how a file ended."""
+    if result.error is not None:
+        return f"failed: {result.source}: {result.message} [{result.error_class}]"
+    sizes = f"{size_text(result.source_bytes)} to {size_text(result.output_bytes)}"
+    how = f"{result.result.value}: " if result.result is not None else ""
+    return f"{how}{result.source}: {sizes} in {result.wall_s:.1f} s"
+
+
+def size_text(size_bytes: int | None) -> str:
+    """Return a size, or that it is unknown."""
+    return "unknown size" if size_bytes is None else bytes_text(size_bytes)
+
+
+def progress_text(progress: "BatchProgress") -> str:
+    """Return where a batch stands: ``12/40 done, 1 failed, 4 running, 23 waiting, 210.0 fps, 3:05 left``."""
+    parts = [f"{progress.done}/{progress.files} done"]
+    parts += [f"{progress.failed} failed"] if progress.failed else []
+    parts += [f"{len(progress.running)} running", f"{progress.waiting} waiting", f"{progress.fps:.1f} fps"]
+    parts += [f"{clock_text(progress.eta_s)} left"] if progress.eta_s is not None else []
+    return ", ".join([*parts, saved_text(progress)])
+
+
+def saved_text(progress: "BatchProgress") -> str:
+    """Return how much disk the outputs save against their inputs, or take more."""
+    verb = "saved" if progress.saved_bytes >= 0 else "more"
+    return f"{bytes_text(abs(progress.saved_bytes))} {verb}"
+
+
+def summary_lines(progress: "BatchProgress") -> list[str]:
+    """Return the end of a batch: what was done, what failed and why, and the sizes."""
+    skipped = f", {progress.skipped} of them by earlier runs" if progress.skipped else ""
+    rows = [
+        ("files", f"{progress.done} of {progress.files} done{skipped}"),
+        ("failed", ", ".join(f"{count} {error}" for error, count in progress.failures)),
+        ("left out", f"{count_text(progress.left_out, 'file')} not named as video" if progress.left_out else ""),
+        ("size", _sizes(progress)),
+        ("speed", _speed(progress)),
+    ]
+    return [f"{label:<{_LABEL_WIDTH}}{text}" for label, text in rows if text]
+
+
+def _sizes(progress: "BatchProgress") -> str:
+    if not progress.source_bytes:
+        return ""
+    before, after = bytes_text(progress.source_bytes), bytes_text(progress.output_bytes)
+    percent = 100 * progress.output_bytes / progress.source_bytes
+    return f"{before} to {after} ({percent:.0f} %), {saved_text(progress)}"
+
+
+def _speed(progress: "BatchProgress") -> str:
+    frames = f"{count_text(progress.frames, 'frame')}, {progress.fps:.1f} fps, " if progress.frames else ""
+    return f"{frames}{progress.elapsed_s:.1f} s in all"

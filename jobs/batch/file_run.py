@@ -1,0 +1,245 @@
+"""One try at one entry: look at its input, make a place for its output, run its job, and say how it ended."""
+
+import asyncio
+import re
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from typing import Any, Final, Protocol
+
+from ...errors import CodecfleetError, NotSmaller, NoVideoTrack
+from ..board.threads import in_thread, shielded
+from ..report.events import Event, Planned, Progress, SegmentFinished
+from ..report.report import Report
+from ..request.spec import BatchSpec, TranscodeSpec
+from .files import Seen, copy_whole, joined, look_at, make_place, with_suffix_of
+from .listed.specs import EntrySpecs
+from .results import BatchResult
+from .store.ledger import Ledger
+from .store.schema import Action, Ended, EndedBadly, Entry, FileResult, PutBack, SegmentSpan, Started
+from .store.states import Happening, after_error
+
+_LABEL: Final = re.compile(r"segment (\d+)")
+
+
+class JobLike(Protocol):
+    """A submitted job."""
+
+    @property
+    def id(self) -> str:
+        """Its name."""
+        ...
+
+    def events(self) -> AsyncIterator[Event]:
+        """Yield its events until it ends."""
+        ...
+
+    def __await__(self) -> Generator[Any, None, Report]: ...
+
+    async def cancel(self, *, keep: bool = False) -> None:
+        """Stop it; with ``keep`` the same job, submitted again, goes on from what it has finished."""
+        ...
+
+
+Submit = Callable[[TranscodeSpec], Awaitable[JobLike]]
+Stations = Callable[[str], Awaitable[Mapping[str, str]]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What all files of a batch share. ``stations`` tells where a job's work runs, by label."""
+
+    batch: BatchSpec
+    specs: EntrySpecs
+    ledger: Ledger
+    submit: Submit
+    stations: Stations
+    on_change: Callable[[], object]
+    clock: Callable[[], float] = time.time
+
+
+@dataclass(slots=True)
+class FileRun:
+    """A try. ``run`` returns how the file ended, or None where it waits again."""
+
+    entry: Entry
+    around: Surroundings
+    segments_left: int | None = None
+    frames_done: int = 0
+    frames_total: int = 0
+    _began_s: float = 0.0
+    _is_started: bool = False
+    _seen: Seen | None = None
+    _spans: dict[int, SegmentSpan] = field(default_factory=dict)
+    _stations: dict[int, str] = field(default_factory=dict)
+
+    @property
+    def output(self) -> str:
+        """The path or URL of the output."""
+        return joined(self.around.batch.output, self.entry.output)
+
+    async def run(self) -> tuple[BatchResult | None, BaseException | None]:
+        """Do it; return how the file ended, None where it is to be tried again, and the error, if there was one.
+
+        Raises:
+            OutputInUse, StorageFailed: the database cannot be written.
+            asyncio.CancelledError: the batch ends; the entry waits again.
+        """
+        self._began_s = self.around.clock()
+        try:
+            published = await self._published()
+        except asyncio.CancelledError:
+            await self._put_back(self.entry.tries, in_flight=self._is_started)
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it is ends this file, and no other
+            return await self._failed(error), error
+        await self.around.ledger.write(self._ended(published))
+        return self._result(published=published), None
+
+    async def _published(self) -> "_Published":
+        """Do what the entry asks for, or copy its input where the job says that this is better."""
+        entry, batch = self.entry, self.around.batch
+        spec = self.around.specs.spec(entry.overrides, entry.source, self.output)
+        self._seen = await in_thread(look_at, entry.source, hashed=batch.hash_inputs)
+        if entry.action is Action.COPY:
+            return await self._copied(entry.output, FileResult.COPIED, overwrite=spec.overwrite)
+        may_replace = await in_thread(make_place, entry, batch.output, entry.output, overwrite=spec.overwrite)
+        await self._started()
+        as_source = with_suffix_of(entry.source, entry.output)
+        try:
+            report = await self._report(spec.model_copy(update={"overwrite": may_replace}))
+        except NotSmaller:
+            return await self._copied(as_source, FileResult.KEPT, overwrite=spec.overwrite)
+        except NoVideoTrack:
+            if not batch.mirror:
+                raise
+            return await self._copied(as_source, FileResult.COPIED, overwrite=spec.overwrite)
+        return _Published(entry.output, FileResult.ENCODED, report.output_bytes, report)
+
+    async def _copied(self, output: str, result: FileResult, *, overwrite: bool) -> "_Published":
+        entry, root = self.entry, self.around.batch.output
+        may_replace = await in_thread(make_place, entry, root, output, overwrite=overwrite)
+        await self._started()
+        size = await shielded(copy_whole, entry.source, joined(root, output), overwrite=may_replace)
+        return _Published(output, result, size, None)
+
+    async def _started(self) -> None:
+        """Note, once, that from here on an output may be this try's doing."""
+        if not self._is_started:
+            await self.around.ledger.write(Started(entry=self.entry.entry, tries=self.entry.tries + 1))
+            self._is_started = True
+
+    async def _report(self, spec: TranscodeSpec) -> Report:
+        job = await self.around.submit(spec)
+        try:
+            await self._follow(job)
+            return await job
+        except asyncio.CancelledError:
+            await job.cancel(keep=True)
+            raise
+
+    async def _follow(self, job: JobLike) -> None:
+        async for event in job.events():
+            match event:
+                case Planned():
+                    self.segments_left, self.frames_total = event.segments, event.frames
+                case Progress():
+                    self.frames_done = event.frames_done
+                    await self._see_stations(job.id)
+                case SegmentFinished():
+                    self._finish(event)
+                case _:
+                    continue
+            self.around.on_change()
+
+    def _finish(self, event: SegmentFinished) -> None:
+        if self.segments_left:
+            self.segments_left -= 1
+        now_s = self.around.clock()
+        self._spans[event.segment] = SegmentSpan(
+            segment=event.segment,
+            began_s=now_s - event.wall_s,
+            ended_s=now_s,
+            frames=event.frames,
+            station=self._stations.get(event.segment, ""),
+            decoded_by="",
+        )
+
+    async def _see_stations(self, job: str) -> None:
+        for label, station in (await self.around.stations(job)).items():
+            if (named := _LABEL.match(label)) is not None:
+                self._stations[int(named[1])] = station
+
+    def _ended(self, published: "_Published") -> Ended:
+        if self._seen is None:
+            raise AssertionError(self.entry)
+        ended = Ended(
+            entry=self.entry.entry,
+            content=self._seen.content,
+            source_bytes=self._seen.size_bytes,
+            began_s=self._began_s,
+            ended_s=self.around.clock(),
+            result=published.result,
+            published=published.output,
+            output_bytes=published.output_bytes,
+        )
+        if (report := published.report) is None:
+            return ended
+        self.frames_done = self.frames_total = report.frames
+        decoded_by = {each.segment: each.decoded_by for each in report.segments}
+        spans = [replace(span, decoded_by=decoded_by[n]) for n, span in sorted(self._spans.items()) if n in decoded_by]
+        return replace(
+            ended,
+            frames=report.frames,
+            duration_s=float(Fraction(report.duration_s)),
+            encoder=report.encoder_kind,
+            segments=tuple(spans),
+        )
+
+    async def _failed(self, error: Exception) -> BatchResult | None:
+        tries = self.entry.tries + 1
+        if after_error(error, tries) is Happening.PUT_BACK:
+            await self._put_back(tries, in_flight=False)
+            return None
+        result = self._result(error=error)
+        await self.around.ledger.write(
+            EndedBadly(
+                entry=self.entry.entry,
+                content=None if self._seen is None else self._seen.content,
+                began_s=self._began_s,
+                ended_s=self.around.clock(),
+                error=result.error_class,
+                exit_code=result.exit_code,
+                message=result.message,
+                next_step=error.next_step if isinstance(error, CodecfleetError) else "Report it: it is a defect.",
+            )
+        )
+        return result
+
+    async def _put_back(self, tries: int, *, in_flight: bool) -> None:
+        await self.around.ledger.write(PutBack(entry=self.entry.entry, tries=tries, in_flight=in_flight))
+
+    def _result(self, *, published: "_Published | None" = None, error: Exception | None = None) -> BatchResult:
+        output = self.entry.output if published is None else published.output
+        return BatchResult(
+            source=self.entry.source,
+            output=joined(self.around.batch.output, output),
+            result=None if published is None else published.result,
+            error=error,
+            report=None if published is None else published.report,
+            source_bytes=None if self._seen is None else self._seen.size_bytes,
+            output_bytes=None if published is None else published.output_bytes,
+            tries=self.entry.tries + 1,
+            wall_s=self.around.clock() - self._began_s,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Published:
+    """What has a name now, relative to the root; the report is that of the job, if one made it."""
+
+    output: str
+    result: FileResult
+    output_bytes: int
+    report: Report | None

@@ -1,0 +1,204 @@
+"""What is done to files around an entry's job: whether its input has changed, a place for its output, plain copies.
+
+All calls block.
+"""
+
+import hashlib
+import json
+import os
+import posixpath
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import fsspec
+from fsspec.core import url_to_fs
+
+from ...actors.media.kept_sources import source_version
+from ...actors.media.location import is_local, local_path
+from ...actors.media.opening import store_options
+from ...actors.media.storage_retry import try_again
+from ...errors import CodecfleetError, InputNotFound, InputUnreadable, OutputExists, OutputUnwritable, StorageFailed
+from ..join.publish import publish
+from ..join.spool import storage_error
+from .store.schema import Content, Entry
+from .store.states import EntryState, Happening
+
+_COPY_SUFFIX: Final = ".codecfleet-copy"
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """An input as it is now."""
+
+    content: Content
+    size_bytes: int | None
+
+
+def look_at(source: str, *, hashed: bool) -> Seen:
+    """Return which content an input has, and its size; of a local one the version is size and time of change.
+
+    Raises:
+        InputNotFound: there is nothing.
+        InputUnreadable: it is a folder, or may not be read.
+        StorageFailed: its store does not answer.
+    """
+    size: int | None = None
+    if is_local(source):
+        try:
+            found = local_path(source).stat()
+        except (FileNotFoundError, NotADirectoryError, ValueError):
+            raise InputNotFound(f"there is no file {source}", "Check the path.") from None
+        except OSError as error:
+            raise InputUnreadable(f"{source} cannot be read: {error.strerror}", "Check its permissions.") from None
+        version, size = json.dumps([found.st_size, found.st_mtime_ns]), found.st_size
+    else:
+        stated = source_version(source)
+        version = json.dumps(stated) if stated is not None else ""  # what its store does not tell counts as unchanged
+        if isinstance(stated, tuple) and isinstance(stated[0], int):
+            size = stated[0]
+    return Seen(Content(version=version, sha256=_sha256(source) if hashed else None), size)
+
+
+def compare(entry: Entry, state: EntryState, root: str, *, hashed: bool) -> Happening:
+    """Return whether what an earlier run did with an entry still holds: its input is the same, and its output there."""
+    try:
+        now = look_at(entry.source, hashed=hashed).content
+    except CodecfleetError:
+        # One that failed because there was no input fails again.
+        still_failed = state is EntryState.FAILED_BEFORE and entry.content is None
+        return Happening.FOUND_SAME if still_failed else Happening.FOUND_CHANGED
+    if entry.content is None or not now.is_that_of(entry.content):
+        return Happening.FOUND_CHANGED
+    if state is EntryState.FAILED_BEFORE:
+        return Happening.FOUND_SAME
+    is_there = output_bytes(root, entry.published or entry.output) == entry.output_bytes
+    return Happening.FOUND_SAME if is_there else Happening.FOUND_CHANGED
+
+
+def make_place(entry: Entry, root: str, output: str, *, overwrite: bool) -> bool:
+    """Create the folder of an output of an entry, and return whether what has its name may be replaced.
+
+    It may where the batch itself has written that: an earlier run, which was killed or did another version.
+
+    Raises:
+        OutputExists: something else has the name, and ``overwrite`` is not given.
+        OutputUnwritable: the folder leads out of the root by a link, or cannot be created.
+    """
+    if is_local(root):
+        _make_folder(local_path(root), output)
+    if overwrite or entry.was_in_flight:
+        return True
+    there = output_bytes(root, output)
+    if there is None:
+        return False
+    if (output, there) != (entry.published, entry.output_bytes):
+        message = f"{joined(root, output)} exists already, and this batch did not write it"
+        raise OutputExists(message, "Use --overwrite to replace it, or another --output-template.")
+    return True
+
+
+def _make_folder(root: Path, output: str) -> None:
+    folder = (root / output).parent
+    try:
+        resolved = folder.resolve()
+        if not resolved.is_relative_to(root.resolve()):
+            message = f"{folder} is a link that leads out of {root}"
+            raise OutputUnwritable(message, "Remove the link, or choose another --output.")
+        resolved.mkdir(parents=True, exist_ok=True)
+    except (OSError, RuntimeError) as error:  # a link that leads to itself is a RuntimeError until Python 3.13
+        message = f"the folder {folder} cannot be created: {getattr(error, 'strerror', None) or error}"
+        raise OutputUnwritable(message, "Choose another --output or change its permissions.") from None
+
+
+def output_bytes(root: str, output: str) -> int | None:
+    """Return the size of what has an output's name: None where nothing has it, -1 for what is not a file."""
+    place = joined(root, output)
+    if is_local(place):
+        path = local_path(place)
+        if not os.path.lexists(path):
+            return None
+        return path.stat().st_size if path.is_file() else -1
+    try:
+        store, path_there = url_to_fs(place, **store_options(place))
+        store.invalidate_cache(path_there)
+        return int(store.info(path_there)["size"])
+    except FileNotFoundError:
+        return None
+    except Exception as error:
+        raise StorageFailed(f"{place} cannot be looked at: {error}", "Check the connection.") from error
+
+
+def joined(root: str, output: str) -> str:
+    """Return the path or URL of an output below its root."""
+    return posixpath.join(root, output)
+
+
+def with_suffix_of(source: str, output: str) -> str:
+    """Return an output's name with its input's extension, as a copy of that has it."""
+    suffix = posixpath.splitext(source)[1]
+    stem, own = posixpath.splitext(output)
+    return output if own.lower() == suffix.lower() else f"{stem}{suffix}"
+
+
+def copy_whole(source: str, output: str, *, overwrite: bool) -> int:
+    """Copy a file byte for byte, so that it appears whole, and return its size.
+
+    Raises:
+        InputError: it cannot be read.
+        OutputExists, OutputUnwritable, StorageFailed: as ``publish``.
+    """
+    part = _part_of(output)
+    try:
+        _fetch(source, part)
+        size_bytes = part.stat().st_size
+        publish(part, output, overwrite=overwrite)
+    except OSError as error:
+        raise storage_error(error, part) from error
+    finally:
+        part.unlink(missing_ok=True)
+    return size_bytes
+
+
+def _part_of(output: str) -> Path:
+    """Return where a copy lies before it has its name: the same for each try, so that none is left for long."""
+    if is_local(output):
+        path = local_path(output)
+        mark = hashlib.sha256(os.fsencode(path.name)).hexdigest()[:16]
+        return path.parent / f".{mark}{_COPY_SUFFIX}"
+    mark = hashlib.sha256(os.fsencode(output)).hexdigest()[:16]
+    return Path(tempfile.gettempdir()) / f"codecfleet-{os.geteuid()}-{mark}{_COPY_SUFFIX}"
+
+
+def _fetch(source: str, part: Path) -> None:
+    if is_local(source):
+        try:
+            with local_path(source).open("rb") as file:
+                part.unlink(missing_ok=True)
+                with part.open("xb") as copy:
+                    shutil.copyfileobj(file, copy, 1 << 20)
+        except FileNotFoundError:
+            raise InputNotFound(f"there is no file {source}", "Check the path.") from None
+        return
+    try:
+        store, path = url_to_fs(source, **store_options(source))
+        try_again(lambda: store.get_file(path, str(part)))
+    except FileNotFoundError:
+        raise InputNotFound(f"there is nothing at {source}", "Check the address.") from None
+    except Exception as error:
+        raise StorageFailed(
+            f"{source} could not be read: {error}", "Check the connection, then start again."
+        ) from error
+
+
+def _sha256(source: str) -> str:
+    try:
+        if is_local(source):
+            with local_path(source).open("rb") as file:
+                return hashlib.file_digest(file, "sha256").hexdigest()
+        with fsspec.open(source, "rb", **store_options(source)) as remote:
+            return hashlib.file_digest(remote, "sha256").hexdigest()
+    except Exception as error:  # noqa: BLE001 - stores raise errors of their own
+        raise InputUnreadable(f"{source} cannot be read: {error}", "Check it, and its permissions.") from None

@@ -1,0 +1,69 @@
+"""From what the inputs hold to the entries of a run: their outputs' names and their options, each checked. Streamed."""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final
+
+from ....errors import UsageError
+from ...request.spec import BatchSpec
+from ..files import joined
+from ..store.database import ListedEntry
+from ..store.schema import Action
+from .places import Listed
+from .specs import EntrySpecs, refused_at
+from .template import Template, below_root, check_relative
+
+DATABASE_NAME: Final = "codecfleet-batch.sqlite"
+_BESIDE_DATABASE: Final = ("", "-wal", "-shm")
+
+
+class Intake:
+    """Turns listed inputs into entries; ``left_out`` counts those that are not video by their names."""
+
+    def __init__(self, batch: BatchSpec, specs: EntrySpecs, database: Path) -> None:
+        self.left_out = 0
+        self._batch = batch
+        self._specs = specs
+        self._template = Template.parse(batch.output_template)
+        self._own = frozenset(f"{database}{suffix}" for suffix in _BESIDE_DATABASE)
+
+    def entries(self, listed: Iterable[Listed]) -> Iterator[ListedEntry]:
+        """Yield the entries.
+
+        Raises:
+            UsageError: an output would lie outside the root or be its own input, or options make no sense.
+        """
+        for each in listed:
+            if each.source in self._own:
+                continue
+            if not each.is_video and not self._batch.mirror:
+                self.left_out += 1
+                continue
+            try:
+                yield self._entry(each)
+            except UsageError as error:
+                raise refused_at(each.row.place, error) from None
+
+    def _entry(self, listed: Listed) -> ListedEntry:
+        output = self._output(listed)
+        if joined(self._batch.output, output) == listed.source:
+            message = f"{listed.source} would be replaced by its own output"
+            raise UsageError(
+                message, "Choose another --output, or an --output-template such as {dir}/{stem}.new.{ext}."
+            )
+        return ListedEntry(
+            output=output,
+            source=listed.source,
+            action=Action.TRANSCODE if listed.is_video else Action.COPY,
+            overrides=listed.row.overrides,
+            spec_sha256=self._specs.digest(listed.row.overrides) if listed.is_video else "",
+            source_bytes=listed.size_bytes,
+        )
+
+    def _output(self, listed: Listed) -> str:
+        if not listed.is_video:
+            return below_root(listed.name.path, listed.name.path)
+        if listed.row.output:
+            check_relative(listed.row.output, "the output")
+            return below_root(listed.row.output, listed.row.output)
+        return self._template.output(listed.name)

@@ -1,0 +1,141 @@
+"""Lists of inputs as text: CSV, JSONL, or a name a line. Streamed; each error names its line. Pure but for reading."""
+
+import csv
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final
+
+from ....errors import UsageError
+from ...request.options import FLAG, options_of
+from ...request.spec import TranscodeSpec
+from ...request.spec_file import KEYS, unknown_key
+
+SOURCE: Final = "source"
+OUTPUT: Final = "output"
+_FLAGS: Final = {"true": True, "false": False}
+_SHOWN_CHARACTERS: Final = 60
+
+
+class ManifestFormat(Enum):
+    """How a list is written; the values are the extensions that say so."""
+
+    CSV = ".csv"
+    JSONL = ".jsonl"
+    PLAIN = ".txt"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One input of a list. ``output`` is "" where the template names it; ``place`` is ``file:line``, for errors.
+
+    ``overrides`` is a JSON object of keys of a spec file, with the values that are this input's own.
+    """
+
+    source: str
+    output: str = ""
+    overrides: str = "{}"
+    place: str = ""
+
+
+def read_manifest(lines: Iterable[str], form: ManifestFormat, name: str) -> Iterator[Row]:
+    """Yield the rows of a list, one after the other; empty lines, and in plain lists comments (#), are left out.
+
+    Args:
+        lines: the text, with the ends of its lines.
+        form: how it is written.
+        name: the file, for errors.
+
+    Raises:
+        UsageError: a line cannot be understood.
+    """
+    match form:
+        case ManifestFormat.CSV:
+            yield from _csv_rows(lines, name)
+        case ManifestFormat.JSONL:
+            yield from _json_rows(lines, name)
+        case ManifestFormat.PLAIN:
+            yield from _plain_rows(lines, name)
+
+
+def _plain_rows(lines: Iterable[str], name: str) -> Iterator[Row]:
+    for number, line in enumerate(lines, 1):
+        text = line.rstrip("\r\n")
+        if text.strip() and not text.startswith("#"):
+            yield Row(text, place=f"{name}:{number}")
+
+
+def _csv_rows(lines: Iterable[str], name: str) -> Iterator[Row]:
+    reader = csv.reader(lines, strict=True)
+    try:
+        header = next(reader, [])
+        if header:
+            header[0] = header[0].removeprefix("\ufeff")  # as spreadsheets write it
+        for key in header:
+            _check_key(key, f"{name}:1")
+        if SOURCE not in header or len(set(header)) < len(header):
+            raise UsageError(
+                f"{name}:1: the header needs one column named {SOURCE}, and each other column once",
+                "Write for example source,quality,scale.",
+            )
+        for cells in reader:
+            place = f"{name}:{reader.line_num}"
+            if len(cells) > len(header):
+                raise UsageError(f"{place}: {len(cells)} cells for {len(header)} columns", "Quote cells with commas.")
+            if any(cells):
+                yield _row({key: cell for key, cell in zip(header, cells, strict=False) if cell}, place, _from_cell)
+    except csv.Error as error:
+        raise UsageError(f"{name}:{reader.line_num}: not CSV: {error}", "Quote cells with commas or quotes.") from None
+
+
+def _json_rows(lines: Iterable[str], name: str) -> Iterator[Row]:
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        place = f"{name}:{number}"
+        try:
+            # Decimal numbers stay text, so that times and rates are exact.
+            values = json.loads(line, parse_float=str)
+        except (ValueError, RecursionError) as error:
+            raise UsageError(f"{place}: not JSON: {error}", 'Write {"source": "film.mkv"} on each line.') from None
+        if not isinstance(values, dict):
+            raise UsageError(f"{place}: not an object", 'Write {"source": "film.mkv"} on each line.')
+        for key in values:
+            _check_key(key, place)
+        yield _row({key: value for key, value in values.items() if value is not None}, place, lambda _, value: value)
+
+
+def _check_key(key: str, place: str) -> None:
+    if key not in (SOURCE, OUTPUT) and key not in KEYS:
+        raise unknown_key(place, key)
+
+
+def _row(values: dict[str, Any], place: str, converted: Callable[[str, Any], object]) -> Row:
+    source, output = (values.pop(key, "") for key in (SOURCE, OUTPUT))
+    for key, text in ((SOURCE, source), (OUTPUT, output)):
+        if not isinstance(text, str) or "\0" in text:
+            raise UsageError(f"{place}: {key} {str(text)[:_SHOWN_CHARACTERS]!r} is not a name", "Write text.")
+    if not source.strip():
+        raise UsageError(f"{place}: {SOURCE} is missing", "Name the input.")
+    overrides = {key: converted(key, value) for key, value in sorted(values.items())}
+    return Row(source, output, json.dumps(overrides), place)
+
+
+def _from_cell(key: str, cell: str) -> object:
+    """Return the value that a spec file would have: lists and tables are written with spaces between in a cell."""
+    option = options_of(TranscodeSpec)[KEYS[key]]
+    if option.kind is FLAG:
+        return _FLAGS.get(cell.lower(), cell)
+    return cell.split() if option.is_repeatable else cell
+
+
+def override_fields(overrides: str) -> dict[str, Any]:
+    """Return the fields of ``TranscodeSpec`` that a row's overrides set.
+
+    Raises:
+        UsageError: a value makes no sense.
+    """
+    options = options_of(TranscodeSpec)
+    values: dict[str, Any] = json.loads(overrides)
+    return {KEYS[key]: options[KEYS[key]].kind.read(key, value) for key, value in values.items()}

@@ -1,0 +1,212 @@
+"""What the named places hold: the files of folders, patterns and storage prefixes, and the rows of lists. Streamed."""
+
+import glob
+import os
+import posixpath
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TextIO
+
+import fsspec
+from fsspec.core import url_to_fs
+
+from ....actors.media.location import absolute, is_local, local_path
+from ....actors.media.opening import store_options
+from ....errors import CodecfleetError, InputNotFound, InputUnreadable, StorageFailed
+from ...join.publish import WORK_SUFFIX
+from .manifest import ManifestFormat, Row, read_manifest
+from .template import InputName
+
+STDIN: Final = "-"
+VIDEO_SUFFIXES: Final = frozenset(
+    f".{name}"
+    for name in (
+        *(
+            "mp4",
+            "m4v",
+            "mov",
+            "qt",
+            "3gp",
+            "3g2",
+            "mkv",
+            "webm",
+            "ts",
+            "m2ts",
+            "mts",
+            "mpg",
+            "mpeg",
+            "m2v",
+            "m1v",
+            "vob",
+        ),
+        *("avi", "flv", "f4v", "wmv", "asf", "mxf", "ogv", "ogg", "ogm", "dv", "gxf", "nut", "y4m", "vc1"),
+        *("264", "h264", "265", "h265", "hevc", "266", "vvc", "ivf", "obu", "av1"),
+    )
+)
+"""Extensions under which folders, patterns and prefixes are searched for video."""
+_MAGIC: Final = frozenset("*?[")
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """One file that a batch is to take: where it is, how it is called for the template, and what a list says of it.
+
+    ``size_bytes`` is None where finding it did not tell. ``is_video`` goes by the name alone; whatever was named itself
+    counts as video.
+    """
+
+    source: str
+    name: InputName
+    row: Row
+    size_bytes: int | None = None
+    is_video: bool = True
+
+
+def list_inputs(inputs: Iterable[str], *, stdin: TextIO | None = None) -> Iterator[Listed]:
+    """Yield the files of all inputs, in the order of their names within a folder or prefix, else as listed.
+
+    Raises:
+        InputNotFound: there is nothing at a place, or a pattern matches nothing.
+        InputUnreadable: a list is not text.
+        StorageFailed: a store or folder cannot be listed.
+        UsageError: a line of a list cannot be understood.
+    """
+    for each in inputs:
+        yield from _list_one(each, stdin or sys.stdin)
+
+
+def _list_one(place: str, stdin: TextIO) -> Iterator[Listed]:
+    if place == STDIN:
+        yield from _from_list(stdin, ManifestFormat.PLAIN, "stdin")
+    elif not is_local(place):
+        yield from _remote(place)
+    elif (path := local_path(place)).is_dir():
+        yield from _folder(path)
+    elif path.exists():
+        yield from _list_or_file(path)
+    elif _MAGIC.intersection(place):
+        yield from _pattern(place)
+    else:
+        raise InputNotFound(f"there is nothing at {place}", "Check the path; quote a pattern.")
+
+
+def _list_or_file(path: Path) -> Iterator[Listed]:
+    try:
+        form = ManifestFormat(path.suffix.lower())
+    except ValueError:
+        yield _named(Row(str(path)))
+        return
+    try:
+        with path.open(encoding="utf-8", errors="surrogateescape", newline="") as lines:
+            yield from _from_list(lines, form, str(path))
+    except OSError as error:
+        raise InputUnreadable(f"the list {path} cannot be read: {error.strerror}", "Check its permissions.") from None
+
+
+def _from_list(lines: Iterable[str], form: ManifestFormat, name: str) -> Iterator[Listed]:
+    for row in read_manifest(lines, form, name):
+        yield _named(row)
+
+
+def _named(row: Row) -> Listed:
+    """Return an input that was named itself: its folder counts from the current one, or is its whole path."""
+    if not is_local(row.source):
+        return Listed(row.source, InputName.of(row.source.partition("://")[2].lstrip("/")), row)
+    source = os.path.normpath(absolute(row.source))
+    try:
+        size = Path(source).stat().st_size
+    except OSError:
+        size = None  # it is reported as what it is, when its turn comes
+    below = os.path.relpath(source)
+    return Listed(source, InputName.of(source.lstrip("/") if below.startswith("../") else below), row, size)
+
+
+def _folder(root: Path) -> Iterator[Listed]:
+    """Yield the files below a folder, in order; hidden ones and unfinished work are left out, links to folders too."""
+    root = root.absolute()
+    for path, entry in _walk(str(root)):
+        below = os.path.relpath(path, root)
+        yield Listed(path, InputName.of(below), Row(path), entry.stat().st_size, _is_video(path))
+
+
+def _walk(folder: str) -> Iterator[tuple[str, "os.DirEntry[str]"]]:
+    try:
+        with os.scandir(folder) as found:
+            entries = sorted(found, key=lambda entry: entry.name)
+    except OSError as error:
+        raise StorageFailed(f"{folder} cannot be listed: {error.strerror}", "Check its permissions.") from None
+    for entry in entries:
+        if _is_left_out(entry.name):
+            continue
+        if entry.is_dir(follow_symlinks=False):
+            yield from _walk(entry.path)
+        elif entry.is_file():
+            yield entry.path, entry
+
+
+def _pattern(pattern: str) -> Iterator[Listed]:
+    """Yield what a pattern matches; the folder part before its first wildcard is the root. As below a folder."""
+    fixed = pattern[: min(pattern.index(each) for each in _MAGIC if each in pattern)]
+    root = Path(fixed.rpartition("/")[0] or ("/" if fixed.startswith("/") else ".")).absolute()
+    matched = False
+    for found in sorted(glob.iglob(pattern, recursive=True)):  # noqa: PTH207 - a path may be absolute
+        path = os.path.normpath(Path(found).absolute())
+        below = os.path.relpath(path, root)
+        if Path(path).is_file() and not _is_left_out(posixpath.basename(path)) and not _is_linked(root, below):
+            matched = True
+            yield Listed(path, InputName.of(below), Row(path), Path(path).stat().st_size, _is_video(path))
+    if not matched:
+        raise InputNotFound(f"no file matches {pattern}", "Check the pattern; ** stands for any folders.")
+
+
+def _is_linked(root: Path, below: str) -> bool:
+    """Return whether a link to a folder leads there: what it shows is found where it is, or not at all."""
+    return any((root / folder).is_symlink() for folder in list(Path(below).parents)[:-1])
+
+
+def _remote(url: str) -> Iterator[Listed]:
+    """Yield the objects under a prefix or pattern, or the one object of that name."""
+    protocol = url.partition("://")[0]
+    try:
+        store, root = url_to_fs(url, **store_options(url))
+        store.invalidate_cache()
+        is_pattern = bool(_MAGIC.intersection(root))
+        if not is_pattern and store.isfile(root):
+            yield from _remote_file(url)
+            return
+        found: dict[str, dict[str, Any]] = (store.glob if is_pattern else store.find)(root, detail=True)
+    except FileNotFoundError:
+        found, is_pattern = {}, False
+    except CodecfleetError:
+        raise
+    except Exception as error:
+        raise StorageFailed(f"{url} cannot be listed: {error}", "Check the address and the credentials.") from error
+    if not found:
+        raise InputNotFound(f"there is nothing under {url}", "Check the address.")
+    if is_pattern:
+        root = root[: min(root.index(each) for each in _MAGIC if each in root)].rpartition("/")[0]
+    for path, facts in sorted(found.items()):
+        below = path.removeprefix(root).lstrip("/")
+        if facts.get("type", "file") == "file" and not any(_is_left_out(part) for part in below.split("/")):
+            source = path if "://" in path else f"{protocol}://{path.lstrip('/')}"
+            yield Listed(source, InputName.of(below), Row(source), facts.get("size"), _is_video(path))
+
+
+def _remote_file(url: str) -> Iterator[Listed]:
+    try:
+        form = ManifestFormat(posixpath.splitext(url)[1].lower())
+    except ValueError:
+        yield _named(Row(url))
+        return
+    with fsspec.open(url, "rt", encoding="utf-8", errors="surrogateescape", newline="") as lines:
+        yield from _from_list(lines, form, url)
+
+
+def _is_left_out(name: str) -> bool:
+    return name.startswith(".") or name.endswith(WORK_SUFFIX)
+
+
+def _is_video(path: str) -> bool:
+    return posixpath.splitext(path)[1].lower() in VIDEO_SUFFIXES

@@ -1,0 +1,61 @@
+"""The spec of each entry: the batch's options, and what a list says of the one input. Pure."""
+
+import hashlib
+import json
+from functools import lru_cache
+from typing import Any, Final
+
+from ....errors import UsageError
+from ...journal.header import BESIDE_BYTES
+from ...request.options import build, options_of
+from ...request.spec import BatchSpec, JobOptions, TranscodeSpec
+from ...request.spec_file import left_by
+from .manifest import override_fields
+
+_NOTHING: Final = "-"
+"""Stands for the input and the output where only the options matter."""
+_BESIDE_OUTPUT: Final = (BESIDE_BYTES | {"source", "output", "device"}) - {"if_smaller"}
+"""Options that may change without an output being done again."""
+_DIFFERENT_KEPT: Final = 4096
+"""Lists with more different overrides than this take longer to read."""
+
+
+class EntrySpecs:
+    """Gives entries their specs. What was worked out for some overrides is kept for the next entry that has them."""
+
+    def __init__(self, batch: BatchSpec) -> None:
+        self._batch = {name: getattr(batch, name) for name in JobOptions.model_fields if name in batch.model_fields_set}
+        self._fields = lru_cache(_DIFFERENT_KEPT)(self._fields_of)
+        self.digest = lru_cache(_DIFFERENT_KEPT)(self._digest)
+
+    def spec(self, overrides: str, source: str, output: str) -> TranscodeSpec:
+        """Return an entry's spec.
+
+        Raises:
+            UsageError: its options make no sense, alone or beside the batch's.
+        """
+        return _built(self._fields(overrides) | {"source": source, "output": output})
+
+    def _fields_of(self, overrides: str) -> dict[str, Any]:
+        given = override_fields(overrides)
+        return left_by(self._batch, given) | given
+
+    def _digest(self, overrides: str) -> str:
+        """Return the SHA-256 of the options that an output depends on; defaults are left out, so new ones change none.
+
+        Raises:
+            UsageError: as ``spec``.
+        """
+        spec = self.spec(overrides, _NOTHING, _NOTHING).model_dump(mode="json", exclude_defaults=True)
+        stated = {name: value for name, value in spec.items() if name not in _BESIDE_OUTPUT}
+        return hashlib.sha256(json.dumps(stated, sort_keys=True).encode()).hexdigest()
+
+
+def _built(fields: dict[str, Any]) -> TranscodeSpec:
+    options = options_of(TranscodeSpec)
+    return build(TranscodeSpec, fields, lambda field: options[field].key or field, "docs/config.md lists the keys.")
+
+
+def refused_at(place: str, error: UsageError) -> UsageError:
+    """Return an error about an entry, with the line of the list that named it."""
+    return UsageError(f"{place}: {error.message}", error.next_step) if place else error

@@ -1,0 +1,108 @@
+"""What a batch tells: how each file ended, and where the whole stands."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from ...errors import CodecfleetError
+from ..report.report import Report
+from .store.schema import FileResult
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchResult:
+    """How one file of a batch has ended, in this run.
+
+    ``error`` is None where it has an output; ``report`` is None where no job ran: it failed before, or was copied.
+    """
+
+    source: str
+    output: str
+    """The path or URL of the output; it is there only without an error."""
+    result: FileResult | None
+    error: BaseException | None
+    report: Report | None
+    source_bytes: int | None
+    output_bytes: int | None
+    tries: int
+    wall_s: float
+
+    @property
+    def error_class(self) -> str:
+        """The error's class, as in ``codecfleet.errors``; "" where there is none."""
+        return "" if self.error is None else type(self.error).__name__
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code that stands for the error; 0 where there is none."""
+        if self.error is None:
+            return 0
+        return self.error.exit_code if isinstance(self.error, CodecfleetError) else CodecfleetError.exit_code
+
+    @property
+    def message(self) -> str:
+        """The error's message; "" where there is none."""
+        if self.error is None:
+            return ""
+        return self.error.message if isinstance(self.error, CodecfleetError) else str(self.error)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as plain JSON values: the event ``file_done`` or ``file_failed`` of docs/batch.md."""
+        facts: dict[str, Any] = {"source": self.source, "output": self.output, "tries": self.tries}
+        facts |= {"source_bytes": self.source_bytes, "wall_s": round(self.wall_s, 3)}
+        if self.error is not None:
+            step = self.error.next_step if isinstance(self.error, CodecfleetError) else ""
+            fault = {"error": self.error_class, "message": self.message, "next_step": step}
+            return {"event": "file_failed", **facts, **fault, "exit_code": self.exit_code}
+        done: dict[str, Any] = {"result": self.result and self.result.value, "output_bytes": self.output_bytes}
+        if self.report is not None:
+            done |= {"frames": self.report.frames, "output_sha256": self.report.proof.output_sha256}
+            done |= {"warnings": [[each.code, each.message] for each in self.report.warnings]}
+        return {"event": "file_done", **facts, **done}
+
+
+@dataclass(frozen=True, slots=True)
+class FileProgress:
+    """A file in flight; ``frames_total`` is 0 before it is planned."""
+
+    source: str
+    frames_done: int
+    frames_total: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchProgress:
+    """Where a batch stands: ``files`` in all; ``done`` counts those ``skipped`` too, which an earlier run has done."""
+
+    elapsed_s: float
+    files: int
+    done: int
+    skipped: int
+    failed: int
+    waiting: int
+    running: tuple[FileProgress, ...]
+    frames: int
+    """Encoded in this run."""
+    fps: float
+    eta_s: float | None
+    source_bytes: int
+    """Of all that is done."""
+    output_bytes: int
+    left_out: int
+    """Files that were found and are not video by their names."""
+    failures: tuple[tuple[str, int], ...]
+    """(class of the error, files), the most frequent first."""
+    exit_code: int
+    """How the command would end now: 0 while nothing has failed."""
+
+    @property
+    def saved_bytes(self) -> int:
+        """How much smaller the outputs are than their inputs; negative where they are larger."""
+        return self.source_bytes - self.output_bytes
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as plain JSON values: the fields of the events ``batch_progress`` and ``batch_done``."""
+        counts = {name: getattr(self, name) for name in ("files", "done", "skipped", "failed", "waiting", "left_out")}
+        running = [[each.source, each.frames_done, each.frames_total] for each in self.running]
+        pace = {"frames": self.frames, "fps": round(self.fps, 2), "eta_s": self.eta_s and round(self.eta_s, 1)}
+        size = {"source_bytes": self.source_bytes, "output_bytes": self.output_bytes}
+        return {**counts, "running": running, **pace, **size, "failures": dict(self.failures)}

@@ -1,0 +1,206 @@
+"""The running of a batch: list, compare what earlier runs did, keep files in flight, note how they end."""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from ...actors.media.location import is_local, local_path
+from ...cluster.client.pool import Pool
+from ...errors import FleetUnavailable, WorkError
+from ..board.threads import in_thread, shielded
+from ..request.spec import BatchSpec
+from .file_run import FileRun, Submit, Surroundings
+from .files import compare
+from .listed.intake import DATABASE_NAME, Intake
+from .listed.places import list_inputs
+from .listed.specs import EntrySpecs
+from .pacing import wants_file
+from .results import BatchProgress, BatchResult
+from .store.database import BatchDatabase
+from .store.ledger import Ledger
+from .store.schema import Entry
+from .store.states import EntryState, Happening, batch_ender
+from .tally import Tally
+
+_COMPARED_AT_ONCE: Final = 500
+_COMPARED_IN_THREADS: Final = 16
+"""A store answers in tens of milliseconds."""
+_FETCHED_AHEAD: Final = 32
+_RESULTS_HELD: Final = 1000
+"""Results that are not taken yet; then the next files wait."""
+
+
+def database_path(batch: BatchSpec) -> Path:
+    """Return where a batch's database lies: as asked, else beside the outputs, or in the current folder."""
+    if batch.database is not None:
+        return Path(batch.database).absolute()
+    return (local_path(batch.output) if is_local(batch.output) else Path()).absolute() / DATABASE_NAME
+
+
+class BatchRun:
+    """The running of one batch. Used once.
+
+    Args:
+        batch: what is asked for, with absolute paths.
+        submit: submits a job to the fleet.
+        pool: where the jobs run.
+    """
+
+    def __init__(
+        self, batch: BatchSpec, submit: Submit, pool: Pool, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._batch = batch
+        self._pool = pool
+        self._clock = clock
+        self._specs = EntrySpecs(batch)
+        self._database = BatchDatabase(database_path(batch), batch.output)
+        self._intake = Intake(batch, self._specs, self._database.path)
+        self._ledger = Ledger(self._database)
+        self._around = Surroundings(
+            batch=batch,
+            specs=self._specs,
+            ledger=self._ledger,
+            submit=submit,
+            stations=pool.stations,
+            on_change=self._wake,
+        )
+        self._tally = Tally()
+        self._ahead: deque[Entry] = deque()
+        self._files: dict[int, tuple[FileRun, asyncio.Task[None]]] = {}
+        self._changed = asyncio.Event()
+        self._fatal: BaseException | None = None
+        self._faults_in_a_row = 0
+        self._results: asyncio.Queue[BatchResult | None] = asyncio.Queue(_RESULTS_HELD)
+        self._began_s = clock()
+
+    async def run(self) -> None:
+        """Do all that is to be done.
+
+        Raises:
+            UsageError: an input or a list makes no sense; nothing was begun.
+            InputNotFound: there is nothing at an input.
+            OutputInUse: another process does the same batch.
+            WorkError: no file can be done any more; what is not done waits for another run.
+            asyncio.CancelledError: it was cancelled; the same.
+        """
+        try:
+            await shielded(self._open)
+            await self._drive()
+        finally:
+            await asyncio.shield(in_thread(self._close))
+            self._end_results()
+
+    async def results(self) -> AsyncIterator[BatchResult]:
+        """Yield how each file ended, as it does; ends when the batch does, however it does."""
+        while (result := await self._results.get()) is not None:
+            yield result
+
+    def progress(self) -> BatchProgress:
+        """Return where the batch stands."""
+        files = [file for file, _ in self._files.values()]
+        return self._tally.progress(files, elapsed_s=self._clock() - self._began_s, left_out=self._intake.left_out)
+
+    def _open(self) -> None:
+        self._database.open()
+        listed = self._intake.entries(list_inputs(self._batch.inputs))
+        self._database.take_list(listed, retry_failed=self._batch.retry_failed)
+        self._tally.begin(self._database)
+
+    def _close(self) -> None:
+        if self._database.run:
+            self._tally.end(self._database)
+            self._database.close()
+
+    async def _drive(self) -> None:
+        comparing = asyncio.create_task(self._compare_all())
+        comparing.add_done_callback(self._wake)
+        try:
+            while self._files or not comparing.done() or self._tally.waiting:
+                self._changed.clear()
+                await self._start_files()
+                await self._changed.wait()
+                self._raise_fatal(comparing)
+        finally:
+            comparing.cancel()
+            tasks = [task for _, task in self._files.values()]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(comparing, *tasks, return_exceptions=True)
+            await self._ledger.flushed()
+
+    def _raise_fatal(self, comparing: "asyncio.Task[None]") -> None:
+        if self._fatal is not None:
+            raise self._fatal
+        if comparing.done():
+            comparing.result()
+
+    async def _start_files(self) -> None:
+        while self._tally.waiting and wants_file(
+            (file.segments_left for file, _ in self._files.values()),
+            slots=self._slots(),
+            most=self._batch.files_at_once,
+        ):
+            if not self._ahead:
+                most = len(self._files) + _FETCHED_AHEAD
+                found = await in_thread(self._database.entries, EntryState.WAITING, most)
+                self._ahead.extend(each for each in found if each.entry not in self._files)
+            if not self._ahead:
+                return
+            self._start(self._ahead.popleft())
+
+    def _slots(self) -> int:
+        with suppress(FleetUnavailable):  # not started yet: the first job does that
+            return self._pool.slots
+        return 1
+
+    def _start(self, entry: Entry) -> None:
+        file = FileRun(entry, self._around)
+        self._tally.started()
+        self._files[entry.entry] = file, asyncio.create_task(self._follow(file))
+
+    async def _follow(self, file: FileRun) -> None:
+        """See a file through to its end; what ends the whole batch is left to the loop."""
+        result, error = None, None
+        try:
+            result, error = await file.run()
+            self._faults_in_a_row = self._faults_in_a_row + 1 if isinstance(error, WorkError) else 0
+            if result is not None:
+                await self._results.put(result)
+            if error is not None:
+                self._fatal = self._fatal or batch_ender(error, self._faults_in_a_row)
+        except Exception as fatal:  # noqa: BLE001 - raised by the loop
+            self._fatal = fatal
+        finally:
+            del self._files[file.entry.entry]
+            self._tally.ended(file.entry, result)
+            self._wake()
+
+    async def _compare_all(self) -> None:
+        """Compare what earlier runs ended with what is there now, beside the files that are done meanwhile."""
+        for state in (EntryState.DONE_BEFORE, EntryState.FAILED_BEFORE):
+            while entries := await in_thread(self._database.entries, state, _COMPARED_AT_ONCE):
+                found = await in_thread(self._compare, entries, state)
+                await shielded(self._database.checked, state, [(entry.entry, what) for entry, what in found])
+                for entry, what in found:
+                    self._tally.compared(entry, state, what)
+                self._wake()
+
+    def _compare(self, entries: list[Entry], state: EntryState) -> list[tuple[Entry, Happening]]:
+        with ThreadPoolExecutor(_COMPARED_IN_THREADS) as threads:
+            one = partial(compare, state=state, root=self._batch.output, hashed=self._batch.hash_inputs)
+            return list(zip(entries, threads.map(one, entries), strict=True))
+
+    def _wake(self, _: object = None) -> None:
+        self._changed.set()
+
+    def _end_results(self) -> None:
+        """Say that nothing follows, even where what is there is not taken."""
+        if self._results.full():
+            self._results.get_nowait()
+        self._results.put_nowait(None)

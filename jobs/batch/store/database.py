@@ -1,0 +1,336 @@
+"""The database of a batch: one SQLite file, which holds every entry's state. docs/batch.md describes its tables.
+
+One process writes; any number may read meanwhile. Every change is a transaction that survives a loss of power, so the
+callers make few, each for many entries. All calls block.
+"""
+
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import astuple, dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final, Self
+
+from ....errors import OutputInUse, OutputUnwritable, StorageFailed, UsageError
+from ...join.owner import RENEWED_EVERY_S, Owner, in_use
+from . import schema
+from .schema import Action, Change, Content, Ended, EndedBadly, Entry, PutBack, Started
+from .states import EntryState, Happening, after, when_listed
+
+_ROWS_AT_ONCE: Final = 1000
+_COLUMNS: Final = (
+    "entry, source, output, action, overrides, tries, was_in_flight, source_version, source_sha256, source_bytes, "
+    "published, output_bytes"
+)
+_PUBLISHED: Final = ("published", "source_bytes", "output_bytes", "frames", "duration_s", "encoder")
+_FAULT: Final = ("error", "exit_code", "message", "next_step")
+_UPSERT: Final = """
+INSERT INTO entries (position, output, source, action, overrides, spec_sha256, source_bytes, listed_run, state)
+SELECT position, output, source, action, overrides, spec_sha256, source_bytes, :run, 'waiting' FROM listed WHERE true
+ON CONFLICT (output) DO UPDATE SET
+    state = when_listed(state, source = excluded.source, spec_sha256 = excluded.spec_sha256, :retry),
+    was_in_flight = source = excluded.source AND (was_in_flight OR state = 'running'),
+    published = CASE WHEN source = excluded.source THEN published END,
+    output_bytes = CASE WHEN source = excluded.source THEN output_bytes END,
+    tries = 0, position = excluded.position, source = excluded.source, action = excluded.action,
+    overrides = excluded.overrides, spec_sha256 = excluded.spec_sha256, listed_run = excluded.listed_run,
+    source_bytes = coalesce(excluded.source_bytes, source_bytes)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class ListedEntry:
+    """An entry as a new run lists it."""
+
+    output: str
+    source: str
+    action: Action
+    overrides: str
+    spec_sha256: str
+    source_bytes: int | None
+
+
+class BatchDatabase:
+    """An open database that this process owns, from ``open`` to ``close``. Thread-safe.
+
+    Args:
+        path: the file.
+        root: the output root, which a database belongs to for good.
+        clock: seconds since 1970.
+    """
+
+    def __init__(self, path: Path, root: str, clock: Callable[[], float] = time.time) -> None:
+        self.path = path
+        self.run = 0
+        """The number of this run, from 1."""
+        self._root = root
+        self._clock = clock
+        self._here = Owner.here()
+        self._lock = threading.Lock()
+        self._closed = threading.Event()
+        self._connection: sqlite3.Connection | None = None
+
+    def open(self) -> Self:
+        """Create the file, unless it is there, and begin a run.
+
+        Raises:
+            OutputInUse: another process owns it.
+            UsageError: it is another batch's, another program's, or of another version.
+            OutputUnwritable: it cannot be created or written.
+        """
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._connection = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, timeout=30)
+            self._connection.execute("PRAGMA journal_mode = WAL")
+            self._connection.execute("PRAGMA synchronous = FULL")
+            self._connection.create_function("when_listed", 4, _when_listed, deterministic=True)
+            with self._transaction() as connection:
+                self._create(connection)
+                self._begin_run(connection)
+        except (OSError, sqlite3.Error) as error:
+            self._abandon()
+            message = f"the batch's database {self.path} cannot be written: {error}"
+            raise OutputUnwritable(message, "Choose another --database, on a local disk.") from None
+        except BaseException:
+            self._abandon()
+            raise
+        threading.Thread(target=self._renew, name="codecfleet-batch", daemon=True).start()
+        return self
+
+    def close(self) -> None:
+        """End the run. Idempotent."""
+        if self._closed.is_set():
+            return
+        self._closed.set()
+        # Where it cannot be noted, the next owner finds that this process has ended.
+        with suppress(OutputInUse, StorageFailed), self._transaction() as connection:
+            connection.execute("UPDATE runs SET ended_s = ? WHERE run = ?", (self._clock(), self.run))
+        self._abandon()
+
+    def take_list(self, listed: Iterable[ListedEntry], *, retry_failed: bool) -> int:
+        """Make these the run's entries, all of them or none, and return how many they are.
+
+        What ``listed`` raises goes through. An input that is the output of another entry is left out: a folder may hold
+        both. The same input may be listed twice.
+
+        Raises:
+            UsageError: two inputs have one output.
+        """
+        with self._transaction() as connection:
+            connection.execute("DROP TABLE IF EXISTS temp.listed")
+            connection.execute(schema.LISTED)
+            rows = iter(listed)
+            while chunk := list(islice(rows, _ROWS_AT_ONCE)):
+                _add(connection, chunk)
+            connection.execute(
+                "DELETE FROM listed WHERE source IN (SELECT ? || output FROM entries "
+                "UNION SELECT ? || published FROM entries UNION SELECT ? || output FROM listed)",
+                (f"{self._root.rstrip('/')}/",) * 3,
+            )
+            connection.execute(_UPSERT, {"run": self.run, "retry": retry_failed})
+            (count,) = connection.execute("SELECT count(*) FROM listed").fetchone()
+            connection.execute("DROP TABLE listed")
+            return int(count)
+
+    def entries(self, state: EntryState, most: int) -> list[Entry]:
+        """Return the first of the run's entries in a state: those that were not tried yet, then by the list's order."""
+        with self._transaction() as connection:
+            rows = connection.execute(
+                f"SELECT {_COLUMNS} FROM entries WHERE state = ? AND listed_run = ? "  # noqa: S608 - names of columns
+                "ORDER BY tries, position LIMIT ?",
+                (state.value, self.run, most),
+            )
+            return [_entry(row) for row in rows]
+
+    def checked(self, state: EntryState, found: Iterable[tuple[int, Happening]]) -> None:
+        """Note what comparing entries, all in ``state``, has found."""
+        rows = [(after(state, happening).value, entry) for entry, happening in found]
+        with self._transaction() as connection:
+            connection.executemany("UPDATE entries SET state = ? WHERE entry = ?", rows)
+
+    def write(self, changes: Iterable[Change]) -> None:
+        """Note what has happened to entries."""
+        with self._transaction() as connection:
+            for change in changes:
+                (state,) = connection.execute("SELECT state FROM entries WHERE entry = ?", (change.entry,)).fetchone()
+                self._write(connection, EntryState(state), change)
+
+    def counts(self) -> dict[EntryState, int]:
+        """Return how many of the run's entries are in each state."""
+        with self._transaction() as connection:
+            rows = connection.execute(
+                "SELECT state, count(*) FROM entries WHERE listed_run = ? GROUP BY state", (self.run,)
+            )
+            found = {EntryState(state): count for state, count in rows}
+        return {state: found.get(state, 0) for state in EntryState}
+
+    def bytes_in(self, state: EntryState) -> tuple[int, int]:
+        """Return the bytes of the inputs and of the outputs of the run's entries in a state, as far as known."""
+        with self._transaction() as connection:
+            found = connection.execute(
+                "SELECT coalesce(sum(source_bytes), 0), coalesce(sum(output_bytes), 0) FROM entries "
+                "WHERE listed_run = ? AND state = ?",
+                (self.run, state.value),
+            ).fetchone()
+        return int(found[0]), int(found[1])
+
+    def failures(self) -> list[tuple[str, int, int]]:
+        """Return (error's class, exit code, entries) of the run's failed entries, the most frequent first."""
+        with self._transaction() as connection:
+            rows = connection.execute(
+                "SELECT error, exit_code, count(*) FROM entries WHERE listed_run = ? AND state = ? "
+                "GROUP BY error, exit_code ORDER BY count(*) DESC, error",
+                (self.run, EntryState.FAILED.value),
+            )
+            return [(error, code, count) for error, code, count in rows]
+
+    def _write(self, connection: sqlite3.Connection, state: EntryState, change: Change) -> None:
+        match change:
+            case Started():
+                values: dict[str, object] = {"state": after(state, Happening.STARTED), "tries": change.tries}
+            case PutBack():
+                values = {"state": after(state, Happening.PUT_BACK), "tries": change.tries}
+                values |= {"was_in_flight": 1} if change.in_flight else {}
+            case Ended():
+                values = {"state": after(state, Happening.PUBLISHED), **self._outcome(change), **dict.fromkeys(_FAULT)}
+                values |= {name: getattr(change, name) for name in _PUBLISHED} | {"result": change.result.value}
+                values["was_in_flight"] = 0
+                self._put_segments(connection, change)
+            case EndedBadly():
+                values = {"state": after(state, Happening.FAILED), **self._outcome(change)}
+                values |= {name: getattr(change, name) for name in _FAULT}
+        values["state"] = EntryState(values["state"]).value
+        names = ", ".join(f"{name} = :{name}" for name in values)
+        connection.execute(f"UPDATE entries SET {names} WHERE entry = :entry", values | {"entry": change.entry})  # noqa: S608
+
+    def _outcome(self, change: Ended | EndedBadly) -> dict[str, object]:
+        return {
+            "ended_run": self.run,
+            "began_s": change.began_s,
+            "ended_s": change.ended_s,
+            "source_version": change.content and change.content.version,
+            "source_sha256": change.content and change.content.sha256,
+        }
+
+    def _put_segments(self, connection: sqlite3.Connection, ended: Ended) -> None:
+        connection.execute("DELETE FROM segments WHERE entry = ?", (ended.entry,))
+        connection.executemany(
+            "INSERT INTO segments (entry, run, segment, began_s, ended_s, frames, station, decoded_by) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            [(ended.entry, self.run, *astuple(each)) for each in ended.segments],
+        )
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        """Hold the database for one change, all of it or none.
+
+        Raises:
+            OutputInUse: another process has taken the database over, because this one seemed dead.
+            StorageFailed: the disk is full, or fails.
+        """
+        with self._lock:
+            connection = self._connection
+            if connection is None:
+                raise StorageFailed(f"{self.path} is closed")
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+                try:
+                    self._check_owner(connection)
+                    yield connection
+                    connection.execute("COMMIT")
+                except BaseException:
+                    connection.execute("ROLLBACK")
+                    raise
+            except sqlite3.Error as error:
+                message = f"the batch's database {self.path} could not be written: {error}"
+                raise StorageFailed(message, "Free some space, then run the same command again.") from error
+
+    def _check_owner(self, connection: sqlite3.Connection) -> None:
+        if self.run and connection.execute("SELECT max(run) FROM runs").fetchone() != (self.run,):
+            owner = connection.execute("SELECT owner FROM runs ORDER BY run DESC LIMIT 1").fetchone()
+            raise in_use(self._root, Owner.read(owner[0].encode()), 0, self._here)
+
+    def _create(self, connection: sqlite3.Connection) -> None:
+        """Write the tables into a new file, or make sure that an old one is this batch's."""
+        (application,) = connection.execute("PRAGMA application_id").fetchone()
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        if not application and not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+            connection.execute(f"PRAGMA application_id = {schema.APPLICATION_ID}")
+            connection.execute(f"PRAGMA user_version = {schema.SCHEMA_VERSION}")
+            for statement in schema.TABLES.split(";"):
+                connection.execute(statement)
+            connection.execute("INSERT INTO batch VALUES ('root', ?)", (self._root,))
+            return
+        if application != schema.APPLICATION_ID:
+            raise UsageError(f"{self.path} is not a batch's database", "Choose another --database.")
+        if version != schema.SCHEMA_VERSION:
+            message = (
+                f"{self.path} is of schema {version}, and this version of codecfleet writes {schema.SCHEMA_VERSION}"
+            )
+            raise UsageError(message, "Use the version that made it, or choose another --database.")
+        (root,) = connection.execute("SELECT value FROM batch WHERE name = 'root'").fetchone()
+        if root != self._root:
+            raise UsageError(f"{self.path} is that of the batch into {root}", "Choose another --database.")
+
+    def _begin_run(self, connection: sqlite3.Connection) -> None:
+        last = connection.execute("SELECT owner, ended_s, renewed_s FROM runs ORDER BY run DESC LIMIT 1").fetchone()
+        now_s = self._clock()
+        if last is not None and last[1] is None:
+            owner, age_s = Owner.read(last[0].encode()), now_s - last[2]
+            if owner is not None and owner.lives(self._here, age_s):
+                raise in_use(self._root, owner, age_s, self._here)
+        found = connection.execute(
+            "INSERT INTO runs (began_s, owner, renewed_s) VALUES (?, ?, ?) RETURNING run",
+            (now_s, self._here.content.decode(), now_s),
+        ).fetchone()
+        self.run = int(found[0])
+
+    def _renew(self) -> None:
+        while not self._closed.wait(RENEWED_EVERY_S):
+            with suppress(OutputInUse, StorageFailed), self._transaction() as connection:
+                connection.execute("UPDATE runs SET renewed_s = ? WHERE run = ?", (self._clock(), self.run))
+
+    def _abandon(self) -> None:
+        with self._lock:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+
+
+def _add(connection: sqlite3.Connection, chunk: list[ListedEntry]) -> None:
+    """Add rows to the new list; an output that is there already must be of the same input, with the same options."""
+    rows = [
+        (each.output, each.source, each.action.value, each.overrides, each.spec_sha256, each.source_bytes)
+        for each in chunk
+    ]
+    added = connection.executemany(
+        "INSERT INTO listed (output, source, action, overrides, spec_sha256, source_bytes) VALUES (?, ?, ?, ?, ?, ?) "
+        "ON CONFLICT (output) DO NOTHING",
+        rows,
+    )
+    if added.rowcount == len(rows):
+        return
+    for each in chunk:
+        source, spec = connection.execute(
+            "SELECT source, spec_sha256 FROM listed WHERE output = ?", (each.output,)
+        ).fetchone()
+        if source != each.source:
+            message = f"{source} and {each.source} would both become {each.output}"
+            raise UsageError(message, "Give --output-template more of their names, such as {dir}; or leave one out.")
+        if spec != each.spec_sha256:
+            message = f"{source} is listed twice, with different options, to become {each.output}"
+            raise UsageError(message, "Leave one out, or name its output.")
+
+
+def _entry(row: tuple[Any, ...]) -> Entry:
+    named = dict(zip(_COLUMNS.split(", "), row, strict=True))
+    version, sha256 = named.pop("source_version"), named.pop("source_sha256")
+    named |= {"action": Action(named["action"]), "was_in_flight": bool(named["was_in_flight"])}
+    return Entry(**named, content=None if version is None else Content(version=version, sha256=sha256))
+
+
+def _when_listed(state: str, same_input: int, same_spec: int, retry_failed: int) -> str:
+    return when_listed(state, same_input=bool(same_input), same_spec=bool(same_spec), retry_failed=bool(retry_failed))

@@ -1,0 +1,195 @@
+"""The database's schema, as docs/batch.md describes it, and what it holds of an entry."""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, TypeAlias
+
+SCHEMA_VERSION: Final = 1
+"""``PRAGMA user_version`` of a database; a version that changes the meaning of a column changes it."""
+APPLICATION_ID: Final = 0x43464C42
+"""``PRAGMA application_id``, by which a database is known as a batch's: "CFLB" in ASCII."""
+
+TABLES: Final = """
+CREATE TABLE batch (
+    name TEXT PRIMARY KEY,
+    value TEXT NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE runs (
+    run INTEGER PRIMARY KEY,
+    began_s REAL NOT NULL,
+    ended_s REAL,
+    owner TEXT NOT NULL,
+    renewed_s REAL NOT NULL
+);
+CREATE TABLE entries (
+    entry INTEGER PRIMARY KEY,
+    output TEXT NOT NULL UNIQUE,
+    source TEXT NOT NULL,
+    action TEXT NOT NULL,
+    overrides TEXT NOT NULL,
+    spec_sha256 TEXT NOT NULL,
+    listed_run INTEGER NOT NULL,
+    position INTEGER NOT NULL,
+    state TEXT NOT NULL,
+    was_in_flight INTEGER NOT NULL DEFAULT 0,
+    tries INTEGER NOT NULL DEFAULT 0,
+    source_bytes INTEGER,
+    source_version TEXT,
+    source_sha256 TEXT,
+    ended_run INTEGER,
+    began_s REAL,
+    ended_s REAL,
+    result TEXT,
+    published TEXT,
+    output_bytes INTEGER,
+    frames INTEGER,
+    duration_s REAL,
+    encoder TEXT,
+    error TEXT,
+    exit_code INTEGER,
+    message TEXT,
+    next_step TEXT
+);
+CREATE INDEX next_entries ON entries (state, tries, position);
+CREATE TABLE segments (
+    entry INTEGER NOT NULL,
+    segment INTEGER NOT NULL,
+    run INTEGER NOT NULL,
+    began_s REAL NOT NULL,
+    ended_s REAL NOT NULL,
+    frames INTEGER NOT NULL,
+    station TEXT NOT NULL,
+    decoded_by TEXT NOT NULL,
+    PRIMARY KEY (entry, segment)
+) WITHOUT ROWID;
+"""
+LISTED: Final = """
+CREATE TEMP TABLE listed (
+    position INTEGER PRIMARY KEY,
+    output TEXT NOT NULL UNIQUE,
+    source TEXT NOT NULL,
+    action TEXT NOT NULL,
+    overrides TEXT NOT NULL,
+    spec_sha256 TEXT NOT NULL,
+    source_bytes INTEGER
+);
+"""
+"""What a new run lists, until all of it is known to be right."""
+
+
+class Action(Enum):
+    """What is done with an entry; the values are those in the database."""
+
+    TRANSCODE = "transcode"
+    COPY = "copy"
+
+
+class FileResult(Enum):
+    """What an entry's output is; the values are those in the database."""
+
+    ENCODED = "encoded"
+    KEPT = "kept"
+    """The input, byte for byte: the result was not smaller."""
+    COPIED = "copied"
+    """The input, byte for byte: it is not video."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Content:
+    """Which content an input had: ``version`` is text that changes with it; ``sha256`` is None unless asked for."""
+
+    version: str
+    sha256: str | None
+
+    def is_that_of(self, before: "Content") -> bool:
+        """Return whether an input is what it was: by SHA-256 where both are known, else by its version."""
+        if self.sha256 is not None and before.sha256 is not None:
+            return self.sha256 == before.sha256
+        return self.version == before.version
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """An entry that is to be done or compared. ``output`` is relative to the root; ``tries`` counts those of this run.
+
+    ``was_in_flight``: a try of it was killed or stopped, and what has its output's name may be that try's doing.
+
+    ``published`` and ``output_bytes`` are name and size of what an earlier run has published of the same input, None
+    where it has nothing. The name differs from ``output`` by its extension where the input was copied.
+    """
+
+    entry: int
+    source: str
+    output: str
+    action: Action
+    overrides: str
+    tries: int
+    was_in_flight: bool
+    content: Content | None
+    source_bytes: int | None
+    published: str | None
+    output_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentSpan:
+    """When and where one segment ran; seconds since 1970."""
+
+    segment: int
+    began_s: float
+    ended_s: float
+    frames: int
+    station: str
+    decoded_by: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Started:
+    """A try begins: its output's name is free, and from here on what has that name may be its doing."""
+
+    entry: int
+    tries: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PutBack:
+    """A try ended, and the entry waits again; ``in_flight`` where the try was stopped and may have published."""
+
+    entry: int
+    tries: int
+    in_flight: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """A try has published its output."""
+
+    entry: int
+    content: Content
+    source_bytes: int | None
+    began_s: float
+    ended_s: float
+    result: FileResult
+    published: str
+    output_bytes: int
+    frames: int = 0
+    duration_s: float = 0.0
+    encoder: str = ""
+    segments: tuple[SegmentSpan, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndedBadly:
+    """A try failed for good; ``content`` is None where the input could not even be looked at."""
+
+    entry: int
+    content: Content | None
+    began_s: float
+    ended_s: float
+    error: str
+    exit_code: int
+    message: str
+    next_step: str
+
+
+Change: TypeAlias = Started | PutBack | Ended | EndedBadly

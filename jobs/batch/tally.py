@@ -1,0 +1,111 @@
+"""How many files of a batch are in each state, and how fast they get done: counted along, not asked of the database."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from .file_run import FileRun
+from .pacing import eta_s
+from .results import BatchProgress, BatchResult, FileProgress
+from .store.database import BatchDatabase
+from .store.schema import Entry
+from .store.states import EntryState, Happening, exit_code_of
+
+
+class Tally:
+    """The counts of one run, from the list to the end."""
+
+    def __init__(self) -> None:
+        self._files: Counter[EntryState] = Counter()
+        self._skipped = 0
+        self._failures: Counter[tuple[str, int]] = Counter()
+        self._source_bytes, self._output_bytes = 0, 0
+        self._frames = 0
+        self._left_bytes, self._ended_bytes = 0, 0
+        self._ended = 0
+
+    @property
+    def waiting(self) -> int:
+        """How many files are neither done nor in flight."""
+        return self._files[EntryState.WAITING]
+
+    def begin(self, database: BatchDatabase) -> None:
+        """Count what is listed."""
+        self._files.update(database.counts())
+        self._left_bytes = database.bytes_in(EntryState.WAITING)[0]
+
+    def end(self, database: BatchDatabase) -> None:
+        """Take the final counts from the database: earlier runs' failures too."""
+        self._files = Counter(database.counts())
+        self._source_bytes, self._output_bytes = database.bytes_in(EntryState.DONE)
+        self._failures = Counter({(error, code): count for error, code, count in database.failures()})
+
+    def started(self) -> None:
+        """Count a file that begins."""
+        self._move(EntryState.WAITING, EntryState.RUNNING)
+
+    def ended(self, entry: Entry, result: BatchResult | None) -> None:
+        """Count how a try ended; without a result its file waits again."""
+        if result is None:
+            self._move(EntryState.RUNNING, EntryState.WAITING)
+            return
+        self._ended += 1
+        self._ended_bytes += entry.source_bytes or 0
+        self._left_bytes -= entry.source_bytes or 0
+        if result.error is not None:
+            self._move(EntryState.RUNNING, EntryState.FAILED)
+            self._failures[result.error_class, result.exit_code] += 1
+            return
+        self._move(EntryState.RUNNING, EntryState.DONE)
+        self._source_bytes += result.source_bytes or 0
+        self._output_bytes += result.output_bytes or 0
+        if result.report is not None:
+            self._frames += sum(each.frames_out for each in result.report.segments if not each.restored)
+
+    def compared(self, entry: Entry, state: EntryState, found: Happening) -> None:
+        """Count what comparing an entry found that an earlier run has ended."""
+        if found is Happening.FOUND_CHANGED:
+            self._move(state, EntryState.WAITING)
+            self._left_bytes += entry.source_bytes or 0
+            return
+        done = state is EntryState.DONE_BEFORE
+        self._move(state, EntryState.DONE if done else EntryState.FAILED)
+        if done:
+            self._skipped += 1
+            self._source_bytes += entry.source_bytes or 0
+            self._output_bytes += entry.output_bytes or 0
+
+    def progress(self, running: Sequence[FileRun], *, elapsed_s: float, left_out: int) -> BatchProgress:
+        """Return where the batch stands, ``elapsed_s`` after its begin, with these files in flight."""
+        count = self._files
+        frames = self._frames + sum(file.frames_done for file in running)
+        in_flight = sum(_part(file) for file in running)
+        in_flight_bytes = sum(_part(file) * (file.entry.source_bytes or 0) for file in running)
+        if self._left_bytes > 0:
+            left_s = eta_s(elapsed_s, done=self._ended_bytes + in_flight_bytes, left=self._left_bytes - in_flight_bytes)
+        else:
+            left_s = eta_s(elapsed_s, done=self._ended + in_flight, left=self.waiting + len(running) - in_flight)
+        return BatchProgress(
+            elapsed_s=elapsed_s,
+            files=count.total(),
+            done=count[EntryState.DONE],
+            skipped=self._skipped,
+            failed=count[EntryState.FAILED],
+            waiting=count.total() - count[EntryState.DONE] - count[EntryState.FAILED] - count[EntryState.RUNNING],
+            running=tuple(FileProgress(file.entry.source, file.frames_done, file.frames_total) for file in running),
+            frames=frames,
+            fps=frames / elapsed_s if elapsed_s > 0 else 0.0,
+            eta_s=left_s,
+            source_bytes=self._source_bytes,
+            output_bytes=self._output_bytes,
+            left_out=left_out,
+            failures=tuple((error, files) for (error, _), files in self._failures.most_common()),
+            exit_code=exit_code_of({code for _, code in self._failures}),
+        )
+
+    def _move(self, before: EntryState, now: EntryState) -> None:
+        self._files[before] -= 1
+        self._files[now] += 1
+
+
+def _part(file: FileRun) -> float:
+    return file.frames_done / file.frames_total if file.frames_total else 0.0

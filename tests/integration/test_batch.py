@@ -1,0 +1,237 @@
+"""Whole batches: real encoders on real files, from the command line, through deaths."""
+
+import asyncio
+import io
+import json
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from fractions import Fraction
+from pathlib import Path
+
+import fsspec
+import pytest
+
+from codecfleet import Batch, BatchResult, BatchSpec, Fleet, Report, TranscodeSpec, verify
+from codecfleet.cli.app import parse
+from codecfleet.cli.services import BatchLike, Request, Services
+from codecfleet.errors import NotSmaller
+from codecfleet.jobs.batch.store.schema import FileResult
+from codecfleet.testing import LocalPool
+from codecfleet.testing.clips import Clip, constant_times, make_clip
+
+_PROGRAM = """
+import asyncio, os, signal, sys
+from codecfleet import BatchSpec, Fleet
+from codecfleet.testing import LocalPool
+
+async def main():
+    async with Fleet(pool=LocalPool(2)) as fleet:
+        ended = 0
+        async for result in fleet.batch(BatchSpec.model_validate_json(sys.argv[1])):
+            print("ended", flush=True)
+            ended += 1
+            if ended == int(sys.argv[2]):
+                os.kill(os.getpid(), signal.SIGKILL)
+
+asyncio.run(main())
+"""
+
+
+@pytest.fixture
+def films(tmp_path: Path) -> Path:
+    """A folder of ten tiny films, each with pictures of its own number."""
+    folder = tmp_path / "in"
+    (folder / "sub").mkdir(parents=True)
+    for number in range(10):
+        place = folder / "sub" if number % 2 else folder
+        make_clip(place / f"{number}.mkv", Clip(times=constant_times(6 + number), keyframes=frozenset({0, 4})))
+    return folder
+
+
+def a_spec(films: Path, **options: object) -> BatchSpec:
+    """Return a batch of them."""
+    return BatchSpec(inputs=films, output=films.parent / "out", output_template="{dir}/{stem}.mp4", preset=1, **options)
+
+
+def run_batch(spec: BatchSpec) -> list[BatchResult]:
+    """Run a batch to its end."""
+
+    async def main() -> list[BatchResult]:
+        async with Fleet(pool=LocalPool(2)) as fleet:
+            batch = fleet.batch(spec)
+            assert isinstance(batch, Batch)
+            return [result async for result in batch]
+
+    return asyncio.run(main())
+
+
+def transcode(spec: TranscodeSpec) -> Report:
+    """Run one job."""
+
+    async def main() -> Report:
+        async with Fleet(pool=LocalPool(2)) as fleet:
+            return await (await fleet.transcode(spec))
+
+    return asyncio.run(main())
+
+
+def outputs(films: Path) -> dict[str, bytes]:
+    """Return the content of each output, by its name."""
+    root = films.parent / "out"
+    return {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*.mp4"))}
+
+
+def command(arguments: list[str]) -> tuple[int, str, str]:
+    """Run ``codecfleet batch`` on threads; return the exit code and what it printed on stdout and stderr."""
+
+    @asynccontextmanager
+    async def open_batch(spec: BatchSpec, address: str | None) -> AsyncIterator[BatchLike]:
+        del address
+        async with Fleet(pool=LocalPool(2)) as fleet:
+            yield fleet.batch(spec)
+
+    request = parse(["batch", *arguments])
+    assert not isinstance(request, int)
+    out, err = io.StringIO(), io.StringIO()
+    code = _run(request, Services(open_batch=open_batch), out, err)
+    return code, out.getvalue(), err.getvalue()
+
+
+def _run(request: Request, services: Services, out: io.StringIO, err: io.StringIO) -> int:
+    return request.run(services, out, err)
+
+
+def test_a_batch_gives_the_bytes_of_single_jobs(films: Path) -> None:
+    """Each output is what ``transcode`` makes of its input, and exact."""
+    results = run_batch(a_spec(films))
+    assert len(results) == len(outputs(films)) == 10
+    alone = films.parent / "alone.mp4"
+    transcode(TranscodeSpec(source=films / "sub/3.mkv", output=alone, preset=1))
+    assert outputs(films)["sub/3.mp4"] == alone.read_bytes()
+    assert verify(films / "4.mkv", films.parent / "out/4.mp4").exact
+
+
+def test_the_command_tells_what_happened(films: Path) -> None:
+    """A line for each file, a summary, and the exit code of the worst failure."""
+    (films / "broken.mkv").write_bytes(b"no film at all")
+    (films / "notes.txt").write_text("not video")
+    out = str(films.parent / "out")
+    code, said, told = command([str(films), "--output", out, "--preset", "1"])
+    assert code == 3
+    assert "10 of 11 done" in said
+    assert "1 InputUnreadable" in said
+    assert "1 file not named as video" in said
+    assert told.count("encoded: ") == 10
+    code, said, _ = command([str(films), "--output", out, "--preset", "1", "--json"])
+    (event,) = map(json.loads, said.splitlines())
+    assert (code, event["event"], event["skipped"], event["failed"]) == (3, "batch_done", 10, 1)
+    (films / "broken.mkv").unlink()
+    code, said, _ = command([str(films), "--output", out, "--preset", "1", "--quiet"])
+    assert (code, said) == (0, "")
+
+
+def test_a_batch_that_cannot_begin_is_one_line(films: Path) -> None:
+    """With the exit code of its error, and as an event for programs."""
+    code, said, told = command([str(films / "missing"), "--output", str(films.parent / "out"), "--json"])
+    assert code == 3
+    assert json.loads(said)["event"] == "failed"
+    assert told.startswith("codecfleet: error: there is nothing at ")
+    assert told.count("\n") == 1
+
+
+def killed(spec: BatchSpec, *, after: int) -> int:
+    """Run a batch in a process that dies at once after that number of results; return how many it had told of."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    arguments = [sys.executable, "-c", _PROGRAM, spec.model_dump_json(), str(after)]
+    ended = subprocess.run(arguments, env=environment, check=False, timeout=120, capture_output=True, text=True)
+    assert ended.returncode == -signal.SIGKILL, ended.stderr
+    return ended.stdout.count("ended")
+
+
+def test_a_killed_batch_goes_on_where_it_was(films: Path) -> None:
+    """What was done is not done again, what was in flight is; the outputs are those of a run without a death."""
+    spec = a_spec(films)
+    told = killed(spec, after=4)
+    again = run_batch(spec)
+    assert told == 4
+    assert len(again) <= 10 - told
+    assert all(each.error is None for each in again)
+    whole = outputs(films)
+    assert not list((films.parent / "out").rglob(".*"))
+    other = spec.model_copy(update={"output": str(films.parent / "other")})
+    run_batch(other)
+    root = films.parent / "other"
+    assert whole == {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*.mp4"))}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+def test_a_batch_that_is_killed_anywhere_goes_on(seed: int, films: Path) -> None:
+    """At any moment, again and again: in the end each output is there, exact, and nothing else."""
+    dice, spec = random.Random(seed), a_spec(films)  # noqa: S311 - not for secrets
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    arguments = [sys.executable, "-c", _PROGRAM, spec.model_dump_json(), "1000"]
+    for _ in range(6):
+        with subprocess.Popen(arguments, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            process.stdout.readline()
+            time.sleep(dice.uniform(0, 0.2))
+            process.kill()
+    assert all(each.error is None for each in run_batch(spec))
+    assert sorted(outputs(films)) == sorted(f"{'sub/' * (n % 2)}{n}.mp4" for n in range(10))
+    assert not list((films.parent / "out").rglob(".*"))
+    for number in range(10):
+        name = f"{'sub/' * (number % 2)}{number}"
+        assert verify(films / f"{name}.mkv", films.parent / f"out/{name}.mp4").exact
+
+
+def test_the_database_says_what_was_done(films: Path) -> None:
+    """Sizes, frames, the encoder, and when each segment ran."""
+    results = run_batch(a_spec(films, segment_s=Fraction(1, 10)))
+    database = sqlite3.connect(f"file:{films.parent}/out/codecfleet-batch.sqlite?mode=ro", uri=True)
+    rows = database.execute("SELECT source, frames, output_bytes, result, encoder FROM entries").fetchall()
+    assert sorted(rows) == sorted(
+        (each.source, each.report.frames, each.output_bytes, "encoded", each.report.encoder_kind)
+        for each in results
+        if each.report is not None
+    )
+    spans = database.execute("SELECT ended_s - began_s, frames, decoded_by FROM segments").fetchall()
+    database.close()
+    assert sum(frames for _, frames, _ in spans) == sum(6 + number for number in range(10))
+    assert all(wall_s >= 0 and by == "software" for wall_s, _, by in spans)
+
+
+def test_from_store_to_store(films: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A prefix in, a prefix out; the database lies in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    store = fsspec.filesystem("memory")
+    for path in films.glob("*.mkv"):
+        store.pipe_file(f"/bucket/in/deep/{path.name}", path.read_bytes())
+    spec = BatchSpec(inputs="memory://bucket/in/", output="memory://bucket/out", preset=1)
+    assert len(run_batch(spec)) == 5
+    assert [path.rpartition("/")[2] for path in sorted(store.find("/bucket/out/deep"))] == [
+        f"{number}.mkv" for number in range(0, 10, 2)
+    ]
+    assert (tmp_path / "codecfleet-batch.sqlite").exists()
+    assert run_batch(spec) == []
+    store.rm("/bucket", recursive=True)
+
+
+def test_only_a_smaller_result_is_published(films: Path) -> None:
+    """A job ends with the request's error and leaves nothing; a batch copies the input."""
+    options = {"preset": 1, "quality": 0, "if_smaller": True}
+    with pytest.raises(NotSmaller):
+        transcode(TranscodeSpec(source=films / "0.mkv", output=films.parent / "0.mp4", **options))
+    assert sorted(path.name for path in films.parent.iterdir()) == ["in"]
+    spec = BatchSpec(inputs=films / "0.mkv", output=films.parent / "out", output_template="{stem}.mp4", **options)
+    (result,) = run_batch(spec)
+    assert result.result is FileResult.KEPT
+    assert Path(result.output).name == "0.mkv"
+    assert Path(result.output).read_bytes() == (films / "0.mkv").read_bytes()

@@ -1,0 +1,248 @@
+"""The database of a batch: what it holds, who owns it, and what is refused before anything is begun."""
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from codecfleet.errors import OutputInUse, OutputUnwritable, UsageError
+from codecfleet.jobs.batch.store import schema
+from codecfleet.jobs.batch.store.database import BatchDatabase, ListedEntry
+from codecfleet.jobs.batch.store.schema import (
+    Action,
+    Content,
+    Ended,
+    EndedBadly,
+    FileResult,
+    PutBack,
+    SegmentSpan,
+    Started,
+)
+from codecfleet.jobs.batch.store.states import EntryState
+
+ROOT = "/out"
+
+
+def listed(number: int, *, spec: str = "s", source: str = "") -> ListedEntry:
+    """Return an entry as a run lists it."""
+    return ListedEntry(f"{number}.mp4", source or f"/in/{number}.mkv", Action.TRANSCODE, "{}", spec, 10)
+
+
+def done(entry: int) -> Ended:
+    """Return the end of a try that went well."""
+    return Ended(
+        entry=entry,
+        content=Content(version="v", sha256=None),
+        source_bytes=10,
+        began_s=1.0,
+        ended_s=2.0,
+        result=FileResult.ENCODED,
+        published=f"{entry}.mp4",
+        output_bytes=4,
+        segments=(SegmentSpan(segment=0, began_s=1.0, ended_s=1.5, frames=9, station="here", decoded_by="software"),),
+    )
+
+
+def failed(entry: int) -> EndedBadly:
+    """Return the end of a try that failed."""
+    return EndedBadly(
+        entry=entry,
+        content=None,
+        began_s=1.0,
+        ended_s=2.0,
+        error="InputNotFound",
+        exit_code=3,
+        message="not there",
+        next_step="",
+    )
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Where a database is to lie."""
+    return tmp_path / "out/batch.sqlite"
+
+
+@pytest.fixture
+def database(path: Path) -> Iterator[BatchDatabase]:
+    """A new database."""
+    opened = BatchDatabase(path, ROOT).open()
+    yield opened
+    opened.close()
+
+
+def counted(database: BatchDatabase) -> dict[str, int]:
+    """Return the states that entries are in."""
+    return {state.value: count for state, count in database.counts().items() if count}
+
+
+def test_a_killed_run_goes_on_where_it_was(path: Path, database: BatchDatabase) -> None:
+    """What was done stays so, to be compared; what was in flight waits and is known to have been."""
+    database.take_list([listed(n) for n in range(1, 5)], retry_failed=False)
+    database.write([Started(entry=n, tries=1) for n in (1, 2, 3)])
+    database.write([done(1), failed(2)])
+    assert counted(database) == {"done": 1, "failed": 1, "running": 1, "waiting": 1}
+    database.close()  # the lease: everything else a death leaves as it is
+    again = BatchDatabase(path, ROOT).open()
+    again.take_list([listed(n) for n in range(1, 6)], retry_failed=False)
+    assert counted(again) == {"done-before": 1, "failed-before": 1, "waiting": 3}
+    waiting = again.entries(EntryState.WAITING, 10)
+    assert [(each.source, each.was_in_flight) for each in waiting] == [
+        ("/in/3.mkv", True),
+        ("/in/4.mkv", False),
+        ("/in/5.mkv", False),
+    ]
+    (before,) = again.entries(EntryState.DONE_BEFORE, 10)
+    assert (before.published, before.output_bytes, before.content) == ("1.mp4", 4, Content(version="v", sha256=None))
+    again.close()
+
+
+def test_other_options_another_input_and_a_retry_make_an_entry_wait(path: Path, database: BatchDatabase) -> None:
+    """And what is listed no longer is left alone."""
+    database.take_list([listed(n) for n in range(1, 5)], retry_failed=False)
+    database.write([Started(entry=n, tries=1) for n in range(1, 5)])
+    database.write([done(1), done(2), failed(3), done(4)])
+    database.close()
+    again = BatchDatabase(path, ROOT).open()
+    again.take_list([listed(1, spec="other"), listed(2, source="/in/x.mkv"), listed(3)], retry_failed=True)
+    assert counted(again) == {"waiting": 3}
+    first, second, _ = again.entries(EntryState.WAITING, 10)
+    assert (first.published, second.published) == ("1.mp4", None)  # another input's output is not ours to replace
+    again.close()
+
+
+def test_an_entry_that_is_put_back_comes_last(database: BatchDatabase) -> None:
+    """A fault of the machines does not hold up the others."""
+    database.take_list([listed(n) for n in range(1, 4)], retry_failed=False)
+    database.write([Started(entry=1, tries=1)])
+    database.write([PutBack(entry=1, tries=1, in_flight=False)])
+    assert [each.entry for each in database.entries(EntryState.WAITING, 10)] == [2, 3, 1]
+    assert database.entries(EntryState.WAITING, 10)[-1].tries == 1
+
+
+def test_what_a_stopped_try_may_have_published_is_known_until_it_is_done(path: Path, database: BatchDatabase) -> None:
+    """Through failures and runs; then the output is the batch's own in any case."""
+    database.take_list([listed(1)], retry_failed=False)
+    database.write([Started(entry=1, tries=1)])
+    database.write([PutBack(entry=1, tries=0, in_flight=True)])
+    database.close()
+    again = BatchDatabase(path, ROOT).open()
+    again.take_list([listed(1)], retry_failed=False)
+    again.write([Started(entry=1, tries=1)])
+    again.write([PutBack(entry=1, tries=1, in_flight=False)])
+    assert [each.was_in_flight for each in again.entries(EntryState.WAITING, 1)] == [True]
+    again.write([Started(entry=1, tries=2)])
+    again.write([done(1)])
+    again.close()
+    last = BatchDatabase(path, ROOT).open()
+    last.take_list([listed(1)], retry_failed=False)
+    assert [each.was_in_flight for each in last.entries(EntryState.DONE_BEFORE, 1)] == [False]
+    last.close()
+
+
+def test_two_inputs_of_one_output_are_refused_by_name(path: Path, database: BatchDatabase) -> None:
+    """And nothing is begun; the same input may be listed twice."""
+    assert database.take_list([listed(1), listed(1)], retry_failed=False) == 1
+    with pytest.raises(UsageError, match=r"/in/1.mkv and /x/1.mkv would both become 1.mp4"):
+        database.take_list([listed(2), listed(1), listed(1, source="/x/1.mkv")], retry_failed=False)
+    with pytest.raises(UsageError, match="listed twice, with different options"):
+        database.take_list([listed(1), listed(1, spec="other")], retry_failed=False)
+    reader = sqlite3.connect(path)
+    assert reader.execute("SELECT count(*) FROM entries").fetchone() == (1,)
+    reader.close()
+
+
+def test_an_output_is_not_an_input_of_the_next_run(database: BatchDatabase) -> None:
+    """A folder may hold both."""
+    database.take_list([listed(1)], retry_failed=False)
+    entries = [listed(1), ListedEntry("1.new.mp4", f"{ROOT}/1.mp4", Action.TRANSCODE, "{}", "s", 4)]
+    assert database.take_list(entries, retry_failed=False) == 1
+
+
+def test_one_process_owns_a_database_at_a_time(path: Path, database: BatchDatabase) -> None:
+    """A second one is told who does; readers are welcome."""
+    database.take_list([listed(1)], retry_failed=False)
+    with pytest.raises(OutputInUse, match=r"process \d+"):
+        BatchDatabase(path, ROOT).open()
+    reader = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+    assert reader.execute("SELECT state FROM entries").fetchall() == [("waiting",)]
+    reader.close()
+
+
+def test_a_dead_owner_is_followed_at_once_and_loses_its_say(path: Path, database: BatchDatabase) -> None:
+    """On the same machine the kernel tells; what the old one still writes is refused."""
+    database.take_list([listed(1)], retry_failed=False)
+    editor = sqlite3.connect(path)
+    owner = json.loads(editor.execute("SELECT owner FROM runs").fetchone()[0])
+    editor.execute("UPDATE runs SET owner = ?", (json.dumps(owner | {"began": "1"}),))
+    editor.commit()
+    editor.close()
+    successor = BatchDatabase(path, ROOT).open()
+    assert successor.run == 2
+    with pytest.raises(OutputInUse):
+        database.write([Started(entry=1, tries=1)])
+    successor.close()
+
+
+@pytest.mark.usefixtures("database")
+def test_a_lease_of_another_machine_runs_out(path: Path) -> None:
+    """It was not renewed for a minute."""
+    editor = sqlite3.connect(path)
+    owner = json.loads(editor.execute("SELECT owner FROM runs").fetchone()[0])
+    editor.execute("UPDATE runs SET owner = ?, renewed_s = 1000", (json.dumps(owner | {"boot": "elsewhere"}),))
+    editor.commit()
+    editor.close()
+    with pytest.raises(OutputInUse, match="try again in 10 s"):
+        BatchDatabase(path, ROOT, clock=lambda: 1050.0).open()
+    BatchDatabase(path, ROOT, clock=lambda: 1061.0).open().close()
+
+
+def test_what_is_not_this_batchs_database_is_left_alone(tmp_path: Path, path: Path, database: BatchDatabase) -> None:
+    """Another root, another program, another version: each is named."""
+    database.close()
+    with pytest.raises(UsageError, match="batch into /out"):
+        BatchDatabase(path, "/elsewhere").open()
+    with sqlite3.connect(path) as editor:
+        editor.execute(f"PRAGMA user_version = {schema.SCHEMA_VERSION + 1}")
+    editor.close()
+    with pytest.raises(UsageError, match="is of schema 2"):
+        BatchDatabase(path, ROOT).open()
+    other = tmp_path / "other.sqlite"
+    with sqlite3.connect(other) as editor:
+        editor.execute("CREATE TABLE mine (a)")
+    editor.close()
+    with pytest.raises(UsageError, match="not a batch's"):
+        BatchDatabase(other, ROOT).open()
+    text = tmp_path / "film.mkv"
+    text.write_bytes(b"not a database, but long enough to be looked at" * 20)
+    with pytest.raises(OutputUnwritable):
+        BatchDatabase(text, ROOT).open()
+    assert text.read_bytes().startswith(b"not a database")
+
+
+@given(st.lists(st.sampled_from(["start", "done", "failed", "back"]), max_size=12))
+def test_any_order_of_events_keeps_the_counts_whole(events: list[str]) -> None:
+    """What cannot happen is refused, and leaves no trace."""
+    with_all = BatchDatabase(Path(":memory:"), ROOT)
+    with_all.open()
+    try:
+        with_all.take_list([listed(1)], retry_failed=False)
+        for event in events:
+            change = {
+                "start": Started(entry=1, tries=1),
+                "done": done(1),
+                "failed": failed(1),
+                "back": PutBack(entry=1, tries=1, in_flight=False),
+            }[event]
+            before = counted(with_all)
+            try:
+                with_all.write([change])
+            except ValueError:
+                assert counted(with_all) == before
+            assert sum(counted(with_all).values()) == 1
+    finally:
+        with_all.close()

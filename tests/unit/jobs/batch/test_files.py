@@ -1,0 +1,150 @@
+"""What happens to files around a job: comparing, making room, copying."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import fsspec
+import pytest
+
+from codecfleet.errors import InputNotFound, OutputExists, OutputUnwritable
+from codecfleet.jobs.batch.files import compare, copy_whole, look_at, make_place, with_suffix_of
+from codecfleet.jobs.batch.store.schema import Action, Content, Entry
+from codecfleet.jobs.batch.store.states import EntryState, Happening
+
+SAME, CHANGED = Happening.FOUND_SAME, Happening.FOUND_CHANGED
+
+
+@pytest.fixture
+def film(tmp_path: Path) -> Path:
+    """An input, whose output lies under ``out``."""
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/film.mp4").write_bytes(b"1234")
+    path = tmp_path / "film.mkv"
+    path.write_bytes(b"film")
+    return path
+
+
+def entry_of(film: Path, *, hashed: bool = False) -> Entry:
+    """Return what the database has of an input that was done."""
+    return Entry(
+        entry=1,
+        source=str(film),
+        output="film.mp4",
+        action=Action.TRANSCODE,
+        overrides="{}",
+        tries=0,
+        was_in_flight=False,
+        content=look_at(str(film), hashed=hashed).content,
+        source_bytes=4,
+        published="film.mp4",
+        output_bytes=4,
+    )
+
+
+def found(entry: Entry, film: Path, state: EntryState = EntryState.DONE_BEFORE, *, hashed: bool = False) -> Happening:
+    """Return what comparing finds."""
+    return compare(entry, state, str(film.parent / "out"), hashed=hashed)
+
+
+def test_what_was_done_stays_done_until_something_changes(film: Path) -> None:
+    """Its input's size or time, or its output."""
+    entry = entry_of(film)
+    assert found(entry, film) is SAME
+    os.utime(film, (1, 1))
+    assert found(entry, film) is CHANGED
+    entry = entry_of(film)
+    film.write_bytes(b"films")
+    assert found(entry, film) is CHANGED
+    entry = entry_of(film)
+    (film.parent / "out/film.mp4").unlink()
+    assert found(entry, film) is CHANGED
+    assert found(entry, film, EntryState.FAILED_BEFORE) is SAME  # which has no output
+
+
+def test_a_hash_sees_the_content_alone(film: Path) -> None:
+    """A new time alone changes nothing; the same size and time prove nothing."""
+    entry = entry_of(film, hashed=True)
+    before = film.stat()
+    os.utime(film, (1, 1))
+    assert found(entry, film, hashed=True) is SAME
+    film.write_bytes(b"Film")
+    os.utime(film, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert found(entry, film) is SAME
+    assert found(entry, film, hashed=True) is CHANGED
+
+
+def test_an_input_that_was_missing_fails_again_until_it_is_there(film: Path) -> None:
+    """One that was there and is gone is tried, so that it is reported."""
+    missing = replace(entry_of(film), content=None)
+    assert found(missing, film, EntryState.FAILED_BEFORE) is CHANGED
+    entry = entry_of(film)
+    film.unlink()
+    assert found(missing, film, EntryState.FAILED_BEFORE) is SAME
+    assert found(entry, film) is CHANGED
+    with pytest.raises(InputNotFound):
+        look_at(str(film), hashed=False)
+
+
+def test_only_what_the_batch_wrote_is_replaced(film: Path) -> None:
+    """A file that somebody else put there is refused, unless that was asked for."""
+    entry, root = entry_of(film), str(film.parent / "out")
+    assert make_place(entry, root, "film.mp4", overwrite=False)
+    assert not make_place(entry, root, "new/other.mp4", overwrite=False)
+    assert (film.parent / "out/new").is_dir()
+    (film.parent / "out/film.mp4").write_bytes(b"somebody else's")
+    with pytest.raises(OutputExists, match="did not write it"):
+        make_place(entry, root, "film.mp4", overwrite=False)
+    assert make_place(entry, root, "film.mp4", overwrite=True)
+    assert make_place(replace(entry, was_in_flight=True), root, "film.mp4", overwrite=False)
+
+
+def test_a_link_does_not_lead_out_of_the_root(film: Path) -> None:
+    """Neither a folder of the template's nor one below it; links within the root are fine."""
+    entry, root = entry_of(film), film.parent / "out"
+    (film.parent / "elsewhere").mkdir()
+    (root / "out").symlink_to(film.parent / "elsewhere")
+    (root / "loop").symlink_to(root / "loop")
+    (root / "real").mkdir()
+    (root / "in").symlink_to(root / "real")
+    for output in ("out/film.mp4", "out/new/film.mp4", "loop/film.mp4"):
+        with pytest.raises(OutputUnwritable):
+            make_place(entry, str(root), output, overwrite=False)
+    assert list((film.parent / "elsewhere").iterdir()) == []
+    assert not make_place(entry, str(root), "in/film.mp4", overwrite=False)
+
+
+def test_a_copy_is_whole_and_replaces_nothing_unasked(film: Path) -> None:
+    """Byte for byte, to a folder or a store, and no part of it stays."""
+    output = film.parent / "out/copy.mkv"
+    assert copy_whole(str(film), str(output), overwrite=False) == 4
+    assert output.read_bytes() == b"film"
+    with pytest.raises(OutputExists):
+        copy_whole(str(film), str(output), overwrite=False)
+    with pytest.raises(InputNotFound):
+        copy_whole(str(film.parent / "missing"), str(output), overwrite=True)
+    assert sorted(path.name for path in output.parent.iterdir()) == ["copy.mkv", "film.mp4"]
+    copy_whole(str(film), "memory://bucket/copy.mkv", overwrite=False)
+    copy_whole("memory://bucket/copy.mkv", str(output.with_name("back.mkv")), overwrite=False)
+    assert output.with_name("back.mkv").read_bytes() == b"film"
+    fsspec.filesystem("memory").rm("/bucket", recursive=True)
+
+
+def test_a_copy_has_its_inputs_extension() -> None:
+    """It is what it was, whatever the template calls it."""
+    assert with_suffix_of("/in/a.avi", "x/a.mp4") == "x/a.avi"
+    assert with_suffix_of("/in/a.MP4", "x/a.mp4") == "x/a.mp4"
+    assert with_suffix_of("/in/a", "x/a.mp4") == "x/a"
+
+
+def test_a_remote_input_is_known_by_what_its_store_states() -> None:
+    """Its size and the time of its last change."""
+    store = fsspec.filesystem("memory")
+    store.pipe_file("/bucket/a.mkv", b"abc")
+    before = look_at("memory://bucket/a.mkv", hashed=True)
+    assert before.size_bytes == 3
+    store.pipe_file("/bucket/a.mkv", b"abcd")
+    assert not look_at("memory://bucket/a.mkv", hashed=False).content.is_that_of(
+        Content(version=before.content.version, sha256=None)
+    )
+    store.rm("/bucket", recursive=True)
