@@ -7,18 +7,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from ...actors.tracks.audio import EncodeAudio
+from ...actors.tracks.audio import EncodeAudio, bit_rates
+from ...cluster.grouping import counted
 from ...errors import Unsupported
 from ..report.report import TrackReport, Warning_
 from ..request.spec import TranscodeSpec
 from ..source.tracks import Chapter, SourceDescription, Track, TrackKind
 from .containers import Container
 from .tags import held_language, kept_tags, lost_dispositions, needs_free_keys, unheld_tags
-from .track_plan import Action, TrackPlan, label_checks
+from .track_plan import Action, TrackPlan, content_checks, label_checks
 
 _TEXT_SUBTITLES = frozenset({"mov_text", "subrip", "ass", "webvtt", "text"})
 _MAX_ENCODED_CHANNELS = 8
 _BIT_FOR_BIT = "copied bit for bit"
+_CHANNELS = {"mono": 1, "stereo": 2}
 _TIMECODE_RATES = (24, 25, 30, 48, 50, 60, 100, 120, 150)
 """Whole frame rates in which a timecode can count (as FFmpeg's muxers accept them)."""
 
@@ -42,16 +44,24 @@ class CarryPlan:
 
     @property
     def choices(self) -> tuple[Warning_, ...]:
-        """The tracks that are left out because it was asked for."""
-        return tuple(
-            Warning_(
-                code=f"{plan.track.kind.value}-left-out",
-                message=f"{plan.track.name} is left out: {plan.reason}",
-                checks=_missed(plan),
-            )
-            for plan in self.tracks
-            if plan.asked
-        )
+        """The tracks that are left out or mixed because it was asked for."""
+        return (*self._left_out, *self._mixed)
+
+    @property
+    def _left_out(self) -> Iterator[Warning_]:
+        for plan in self.tracks:
+            if plan.asked:
+                message = f"{plan.track.name} is left out: {plan.reason}"
+                yield Warning_(code=f"{plan.track.kind.value}-left-out", message=message, checks=_missed(plan))
+
+    @property
+    def _mixed(self) -> Iterator[Warning_]:
+        for plan in self.tracks:
+            if plan.channels is not None:
+                # What low-frequency effects alone carry is not heard any more; what is out of phase may cancel out.
+                checks = content_checks(self.tracks, plan.track.index, "sound")
+                message = f"the channels of {plan.track.name} are mixed: {plan.reason}"
+                yield Warning_(code="audio-mixed", message=message, checks=checks)
 
     def audio_works(
         self, job: str, source: str, *, start_s: Fraction | None = None, end_s: Fraction | None = None
@@ -66,6 +76,8 @@ class CarryPlan:
                 codec=plan.codec or "",
                 start_s=start_s,
                 end_s=end_s,
+                bit_rate_bps=plan.bit_rate_bps,
+                channels=plan.channels,
             )
             for plan in self.tracks
             if plan.action is Action.ENCODE
@@ -200,7 +212,8 @@ class _Planner:
         if self.spec.audio_tracks is not None and number not in self.spec.audio_tracks:
             return TrackPlan(track, Action.DROP, None, "not among the audio tracks asked for", asked=True)
         wanted = track.codec if self.spec.audio == "copy" else self.spec.audio
-        copied = wanted == track.codec and track.codec in self.container.audio_codecs
+        fits = wanted == track.codec and track.codec in self.container.audio_codecs
+        copied = fits and self.spec.audio_bitrate_bps is None and self._mixed_to(track) is None
         if (impossible := self._no_sound(track, copied=copied)) is not None:
             return _drop(track, impossible, "audio-dropped")
         if copied:
@@ -221,9 +234,24 @@ class _Planner:
         if track.audio is not None and track.audio.channels > _MAX_ENCODED_CHANNELS:
             return _drop(track, f"{track.audio.channels} channels are more than can be encoded", "audio-dropped")
         if asked is not None:
-            return TrackPlan(track, Action.ENCODE, asked, f"{asked} was asked for")
+            return self._encoded_as_asked(track, asked)
         reason = f"{self._refused(track)}: encoded to {self.container.audio_fallback}"
         return TrackPlan(track, Action.ENCODE, self.container.audio_fallback, reason, "audio-converted")
+
+    def _encoded_as_asked(self, track: Track, codec: str) -> TrackPlan:
+        rate_bps, channels = self.spec.audio_bitrate_bps, self._mixed_to(track)
+        own = 0 if track.audio is None else track.audio.channels
+        if rate_bps is not None and track.audio is not None:
+            _check_bit_rate(track, codec, rate_bps, channels or own, track.audio.sample_rate)
+        asked = codec if rate_bps is None else f"{codec} at {rate_bps / 1000:g} kbit/s"
+        mixed = "" if channels is None else f" in {self.spec.audio_channels}"
+        reason = f"{asked}{mixed} was asked for"
+        return TrackPlan(track, Action.ENCODE, codec, reason, bit_rate_bps=rate_bps, channels=channels)
+
+    def _mixed_to(self, track: Track) -> int | None:
+        """Return the number of channels that a track is mixed to, None where it keeps its own."""
+        wanted = _CHANNELS.get(self.spec.audio_channels)
+        return None if track.audio is None or track.audio.channels == wanted else wanted
 
     def _subtitle(self, track: Track) -> TrackPlan:
         if self.spec.subtitles == "none":
@@ -247,6 +275,14 @@ class _Planner:
             return TrackPlan(track, Action.DROP, None, "it names the chapters, which have no place here")
         # Not even mov: FFmpeg's muxer writes a timed metadata track whose sample description is void.
         return _drop(track, self._refused(track), "data-track-dropped")
+
+
+def _check_bit_rate(track: Track, codec: str, rate_bps: int, channels: int, sample_rate: int) -> None:
+    least_bps, most_bps = bit_rates(codec, channels, sample_rate)
+    if not least_bps <= rate_bps <= most_bps:
+        of = f"{counted(channels, 'channel')} of {track.name}"
+        message = f"{codec} takes {least_bps / 1000:g} to {most_bps / 1000:g} kbit/s for {of}, not {rate_bps / 1000:g}"
+        raise Unsupported(message, "Choose another --audio-bitrate, or leave it out.")
 
 
 _TRACK_CHECKS = {

@@ -22,7 +22,8 @@ class Action(Enum):
 class TrackPlan:
     """One track's fate. ``codec`` is the output's, None where nothing is written; ``asked``: it was asked to go.
 
-    ``loss`` is a stable code, where something is lost that was not asked to go.
+    ``loss`` is a stable code, where something is lost that was not asked to go. Of encoded sound, ``bit_rate_bps`` is
+    its bitrate, None the usual one, and ``channels`` the number that it is mixed to, None for its own.
     """
 
     track: Track
@@ -31,6 +32,8 @@ class TrackPlan:
     reason: str
     loss: str | None = None
     asked: bool = False
+    bit_rate_bps: int | None = None
+    channels: int | None = None
 
     @property
     def kept(self) -> bool:

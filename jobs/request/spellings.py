@@ -47,6 +47,8 @@ FFMPEG: Final[Mapping[str, str]] = {
     "-to": "--end",
     "-t": "--end (a time, not a length)",
     **dict.fromkeys(("-c:a", "-codec:a", "-acodec"), "--audio copy, aac, opus or none"),
+    **dict.fromkeys(("-b:a", "-ab"), "--audio-bitrate"),
+    "-ac": "--audio-channels",
     "-an": "--audio none",
     "-sn": "--subtitles none",
     "-map": "--video-track and --audio-track",

@@ -89,16 +89,17 @@ def test_every_key_reaches_its_field(tmp_path: Path) -> None:
     no_journal = true
     restart = true
     keyframe_interval = "2s"
+    audio_bitrate = "128k"
+    audio_channels = "mono"
     """
     line = (
         "--codec hevc --bitrate 4M --maxrate 6M --bufsize 8M --keyframe-interval 2 --preset 7 --encoder-option "
         "tune=film --encoder-option bf=3 --encoder-option x265-params=a=1:b=2 --crop auto --rotate 90 --flip v --pad "
         "1920x1080 --scale 720p --tonemap bt2390 --pix-fmt yuv420p10le --deinterlace auto --start 1:30 --end 120.1 "
-        "--video-track 1 "
-        "--audio-track 2 --audio-track 0 --audio opus --subtitles none --segment-seconds 2.5 --workers 3 "
-        "--wait-seconds 90 --deadline-seconds 45 --deadline-factor 6 --second-runs 10 --priority 5 --weight 2 "
-        "--device cpu --encoder software --fragmented --overwrite --strict --force --keep-evidence evidence --work "
-        "/work --if-smaller --no-journal --restart"
+        "--video-track 1 --audio-track 2 --audio-track 0 --audio opus --subtitles none --segment-seconds 2.5 "
+        "--workers 3 --wait-seconds 90 --deadline-seconds 45 --deadline-factor 6 --second-runs 10 --priority 5 "
+        "--weight 2 --device cpu --encoder software --fragmented --overwrite --strict --force --keep-evidence "
+        "evidence --work /work --no-journal --restart --audio-bitrate 128k --audio-channels mono --if-smaller"
     )
     spec = load(tmp_path, text)
     assert spec == cli_spec(*line.split())
@@ -121,7 +122,8 @@ def test_the_shipped_file_names_every_key() -> None:
 @pytest.mark.parametrize("line", COMMENTED)
 def test_the_shipped_examples_are_values(line: str, tmp_path: Path) -> None:
     """What is commented out would be read, and would change something."""
-    partner = {"maxrate": 'bufsize = "8M"', "bufsize": 'maxrate = "6M"'}.get(line.partition(" = ")[0], "")
+    partners = {"maxrate": 'bufsize = "8M"', "bufsize": 'maxrate = "6M"', "audio_bitrate": 'audio = "aac"'}
+    partner = partners.get(line.partition(" = ")[0], "")
     assert load(tmp_path, f"{line}\n{partner}") != DEFAULTS
 
 

@@ -1,6 +1,7 @@
 from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import av
 import numpy as np
@@ -9,6 +10,7 @@ from numpy.typing import NDArray
 
 from codecfleet.actors.device.work import WorkContext
 from codecfleet.actors.tracks.audio import EncodeAudio, EncodedTrack
+from codecfleet.actors.tracks.downmix import mix_matrix
 from codecfleet.errors import Cancelled, InputUnreadable, Unsupported
 from codecfleet.jobs.carry.carry import plan_carry
 from codecfleet.jobs.carry.containers import container_for
@@ -45,7 +47,7 @@ def write_clicks(
     return path
 
 
-def encode(path: Path, codec: str, **options: Fraction) -> EncodedTrack:
+def encode(path: Path, codec: str, **options: Any) -> EncodedTrack:
     """Encode the first track of a file."""
     work = EncodeAudio(job="job", label="audio", source=str(path), stream_index=0, codec=codec, **options)
     return work.run(WorkContext())
@@ -76,9 +78,12 @@ def click_times(path: Path) -> list[float]:
     return [start / RATE + float(first_s) for start in starts]
 
 
-def wrap(source: Path, output: Path, codec: str, origin_s: Fraction = Fraction(0)) -> None:
+def wrap(
+    source: Path, output: Path, codec: str, origin_s: Fraction = Fraction(0), *, channels: int | None = None
+) -> None:
     """Write the encoded sound of ``source`` alone into ``output``."""
-    spec = TranscodeSpec(source=str(source), output=str(output), audio=codec)  # type: ignore[arg-type]
+    mixed = {None: "keep", 1: "mono", 2: "stereo"}[channels]
+    spec = TranscodeSpec(source=str(source), output=str(output), audio=codec, audio_channels=mixed)  # type: ignore[arg-type]
     container = container_for(str(output))
     plan = plan_carry(describe_tracks(str(source)), spec, container)
     tracks = {index: work.run(WorkContext()) for index, work in plan.audio_works("job", str(source)).items()}
@@ -110,6 +115,41 @@ def test_sound_is_heard_when_it_was(tmp_path: Path, codec: str, extension: str, 
 
     # Where a late track's priming cannot be hidden it is silence; the clicks stay where they were all the same.
     assert_clicks(tmp_path / f"out.{extension}", [start_s + click_s for click_s in CLICKS_S])
+
+
+@pytest.mark.parametrize("codec", ["aac", "opus"])
+@pytest.mark.parametrize(("layout", "channels"), [("5.1", 2), ("5.1", 1), ("7.1", 2), ("mono", 2), ("stereo", 1)])
+def test_channels_are_mixed(tmp_path: Path, codec: str, layout: str, channels: int) -> None:
+    """A tone of its own in each channel is heard as loud as the coefficients say, low-frequency effects not at all."""
+    speakers = [channel.name for channel in av.AudioLayout(layout).channels]
+    tones_hz = [300 + 100 * n for n in range(len(speakers))]
+    clock_s = np.arange(2 * RATE) / RATE
+    samples = np.stack([np.sin(2 * np.pi * hz * clock_s) for hz in tones_hz], axis=1) * 0.5
+    with av.open(str(tmp_path / "in.mkv"), "w") as file:
+        stream = file.add_stream("pcm_s16le", rate=RATE, layout=layout)
+        for begin in range(0, len(samples), RATE // 50):
+            block = (samples[begin : begin + RATE // 50] * 32_767).astype(np.int16).reshape(1, -1)
+            frame = av.AudioFrame.from_ndarray(block, "s16", layout)
+            frame.sample_rate, frame.pts, frame.time_base = RATE, begin, Fraction(1, RATE)
+            file.mux(stream.encode(frame))
+
+    track = encode(tmp_path / "in.mkv", codec, channels=channels, bit_rate_bps=96_000 * channels)
+    wrap(tmp_path / "in.mkv", tmp_path / "out.mkv", codec, channels=channels)
+
+    assert track.layout == ["mono", "stereo"][channels - 1]
+    assert track.bit_rate_bps == 96_000 * channels
+    for row, wanted in zip(middle(tmp_path / "out.mkv"), mix_matrix(speakers, channels), strict=True):
+        loudness = np.abs(np.fft.rfft(row)) / (len(row) / 2) / 0.5
+        assert loudness[tones_hz] == pytest.approx(np.array(wanted), abs=0.03)
+
+
+def middle(path: Path) -> NDArray[np.float64]:
+    """Return a second from the middle of a file's sound, a row for each channel."""
+    with av.open(str(path)) as file:
+        stream = file.streams.audio[0]
+        resampler = av.AudioResampler("dblp", stream.codec_context.layout, RATE)
+        ready = [part.to_ndarray() for frame in file.decode(stream) for part in resampler.resample(frame)]
+    return np.concatenate(ready, axis=1)[:, RATE // 2 : RATE // 2 + RATE]
 
 
 @pytest.mark.parametrize("codec", ["aac", "opus"])

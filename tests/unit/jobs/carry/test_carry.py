@@ -3,6 +3,7 @@ from typing import Any
 
 import pytest
 from av.stream import Disposition
+from pydantic import ValidationError
 
 from codecfleet.errors import Unsupported
 from codecfleet.jobs.carry.carry import CarryPlan, plan_carry
@@ -71,6 +72,60 @@ def test_asking_for_a_codec_is_no_loss() -> None:
 
     assert [(t.action, t.codec) for t in carried.tracks] == [(Action.ENCODE, "opus"), (Action.COPY, "opus")]
     assert not carried.losses
+
+
+SURROUND = AudioTrack(48_000, 6, "5.1(side)", 1024, 0)
+
+
+def test_a_bitrate_is_that_of_each_encoded_track() -> None:
+    """A track of the codec asked for is encoded again for a bitrate, and the worker is told of it."""
+    carried = plan(video(), audio(1), audio(2, "ac3", audio=SURROUND), audio="aac", audio_bitrate_bps=160_000)
+
+    works = carried.audio_works("job", "in")
+    assert [(work.codec, work.bit_rate_bps, work.channels) for work in works.values()] == [("aac", 160_000, None)] * 2
+    assert carried.tracks[0].reason == "aac at 160 kbit/s was asked for"
+    assert not carried.choices
+
+
+def test_what_has_the_channels_asked_for_is_copied() -> None:
+    """Only tracks with others are mixed; that their sound differs is declared for verify."""
+    carried = plan(video(), audio(1), audio(2, audio=SURROUND), audio(3, "ac3"), audio="aac", audio_channels="stereo")
+
+    assert [t.action for t in carried.tracks] == [Action.COPY, Action.ENCODE, Action.ENCODE]
+    assert {index: work.channels for index, work in carried.audio_works("job", "in").items()} == {2: 2, 3: None}
+    assert [(choice.code, choice.checks) for choice in carried.choices] == [("audio-mixed", ("audio.1.sound",))]
+    assert not carried.losses
+
+
+@pytest.mark.parametrize(
+    ("codec", "rate_bps", "channels", "said"),
+    [
+        ("aac", 95_999, "keep", "96 to 1728 kbit/s for 6 channels"),
+        ("aac", 1_728_001, "keep", "96 to 1728 kbit/s"),
+        ("aac", 600_000, "stereo", "32 to 576 kbit/s for 2 channels"),
+        ("opus", 300_000, "mono", "6 to 256 kbit/s for 1 channel of audio track 1"),
+    ],
+)
+def test_bitrates_that_an_encoder_does_not_give_are_refused(
+    codec: str, rate_bps: int, channels: str, said: str
+) -> None:
+    """By the channels that are encoded, in one line that says what is possible."""
+    with pytest.raises(Unsupported, match=said):
+        plan(
+            video(),
+            audio(codec="ac3", audio=SURROUND),
+            audio=codec,
+            audio_bitrate_bps=rate_bps,
+            audio_channels=channels,
+        )
+
+
+@pytest.mark.parametrize("audio_mode", ["copy", "none"])
+@pytest.mark.parametrize("asked", [{"audio_bitrate_bps": 128_000}, {"audio_channels": "mono"}])
+def test_what_is_not_encoded_has_neither_bitrate_nor_mix(audio_mode: str, asked: dict[str, object]) -> None:
+    """Copied sound stays as it is, so asking for another bitrate or other channels is refused."""
+    with pytest.raises(ValidationError, match="needs `audio` aac or opus"):
+        plan(video(), audio(), audio=audio_mode, **asked)
 
 
 def test_a_codec_that_the_container_refuses_cannot_be_asked_for() -> None:
