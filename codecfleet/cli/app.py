@@ -25,11 +25,12 @@ SUMMARIES: Final = {
     "transcode": "Encode INPUT into OUTPUT, segment by segment on many workers, and prove that nothing is missing.",
     "batch": "Encode many inputs: folders, lists, patterns, prefixes; go on where an earlier run of the batch ended.",
     "resume": "Go on with a job that was killed, interrupted or failed, from what it had finished.",
-    "jobs": "List, show or remove unfinished work: what interrupted jobs have left.",
+    "jobs": "List, show or remove unfinished work; or list, show and cancel a cluster's Ray jobs.",
     "probe": "Show what is in a file: tracks, timeline, random access points, colour, and oddities found.",
     "plan": "Show segments and cuts, what would be lost or changed, and where it would run and why. Runs nothing.",
     "verify": "Prove OUTPUT against INPUT: frames, times, order, picture similarity, audio, metadata.",
     "infer": "Run a network over every frame of INPUT, on this machine's or a cluster's DLAs; write tensors in order.",
+    "submit": "Run a command on a Ray cluster, as a job of its own that outlives this program, and follow it.",
     "up": "Keep workers up on this machine, so that the commands after it start at once: a warm fleet.",
     "down": "End this user's warm fleets; jobs that run on them go on by themselves.",
     "doctor": "Show what a machine can do, what is wrong with it, and how to fix that. Exit code 1: something to fix.",
@@ -65,6 +66,10 @@ def _commands(name: str) -> Commands:
             from . import infer as cli_infer
 
             commands = cli_infer.COMMANDS
+        case "submit":
+            from .fleets import submit as cli_submit
+
+            commands = cli_submit.COMMANDS
         case "up" | "down":
             from .fleets import warm as cli_warm
 
@@ -114,7 +119,9 @@ def program(named: Collection[str] = tuple(SUMMARIES)) -> "typer.Typer":
     for name, summary in SUMMARIES.items():
         function, examples = _commands(name)[name] if name in named else (root, ())
         shown = [f"[bold]Example{'s' * (len(examples) > 1)}[/bold]", *(f"codecfleet {each}" for each in examples)]
-        app.command(name, help=summary, epilog="\n\n".join(shown))(function)
+        # What follows the name of a submitted command is that command's.
+        settings = {"allow_interspersed_args": name != "submit"}
+        app.command(name, help=summary, epilog="\n\n".join(shown), context_settings=settings)(function)
     return app
 
 

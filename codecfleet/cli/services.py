@@ -16,6 +16,7 @@ from ..errors import FleetUnavailable
 if TYPE_CHECKING:
     from ..cluster.placement.model import Inventory
     from ..cluster.probes.node import NodeReport, SilentNode
+    from ..cluster.submission.job_server import JobServer
     from ..cluster.supervisor.status import Status
     from ..jobs.batch.results import BatchProgress, BatchResult
     from ..jobs.report.events import Event
@@ -148,6 +149,33 @@ def _jobs(action: str, place: str) -> Answer:
     return Answer(work_rows(found), {"schema": 1, "jobs": [each.to_json() for each in found]})
 
 
+def _ray_jobs(action: str, job_id: str, address: str | None) -> Answer:
+    from ..console.ray_job_text import job_json, job_rows
+
+    server = _job_server(address)
+    if action == "logs":
+        text = server.printed(job_id)
+        return Answer(text.splitlines(), {"schema": 1, "job": job_id, "log": text})
+    if action == "stop":
+        was_running = server.stop(job_id)
+        line = f"job {job_id} {'is being cancelled' if was_running else 'was over'}"
+        return Answer([line], {"schema": 1, "job": job_id, "was_running": was_running})
+    jobs = server.jobs()
+    return Answer(job_rows(jobs), {"schema": 1, "jobs": [job_json(each) for each in jobs]})
+
+
+def _job_server(address: str | None) -> "JobServer":
+    from ..cluster.submission.job_server import RayJobServer, job_server_address
+
+    return RayJobServer(job_server_address(address))
+
+
+def _check(arguments: Sequence[str]) -> "Request | int":
+    from .app import parse
+
+    return parse(arguments)
+
+
 def _verify(pair: "VerifyRequest", progress: Callable[[int], None]) -> Answer:
     from ..jobs.verify.job import verify
 
@@ -254,6 +282,12 @@ class Services:
     """Returns the request of the job whose work lies at a location."""
     jobs: Callable[[str, str], Answer] = _jobs
     """Lists, shows or removes unfinished work: action, place."""
+    ray_jobs: Callable[[str, str, str | None], Answer] = _ray_jobs
+    """Lists, shows or stops Ray jobs: action, the job's name, the job server's address."""
+    job_server: "Callable[[str | None], JobServer]" = _job_server
+    """Reaches the job server at an address."""
+    check: "Callable[[Sequence[str]], Request | int]" = _check
+    """Parses a command line of ours; an exit code where nothing is left to do."""
     reports: "Callable[[Machines], Sequence[NodeReport | SilentNode]]" = _reports
     status: Callable[[str | None], Answer] = _status
     watch: Callable[[str | None, Callable[[Answer], None], float], Awaitable[None]] = _watch

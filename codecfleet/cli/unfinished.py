@@ -5,14 +5,18 @@ from typing import Annotated, Final, TextIO
 
 import typer
 
+from ..errors import UsageError
 from ..jobs.request.values import parse_choice, parse_path
 from .failures import failure_of, print_failure
-from .params import JsonFlag
+from .fleets.following import Following
+from .fleets.submit import JobServerOption
+from .params import JsonFlag, flag
 from .question import Question
 from .services import Commands, Services
 from .transcode import AddressOption, EventsFlag, QuietFlag, ReportOption, Transcode, check_views
 
-_ACTIONS: Final = ("list", "show", "clean")
+_ACTIONS: Final = ("list", "show", "clean", "logs", "stop")
+_OF_RAY: Final = ("logs", "stop")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,27 +66,52 @@ def _jobs(
     action: Annotated[
         str,
         typer.Argument(
-            metavar="list|show|clean",
-            help="List unfinished work in PLACE; show all of one; or remove what no running job owns.",
+            metavar="list|show|clean|logs|stop",
+            help="List unfinished work in PLACE; show all of one; or remove what no running job owns. Of a cluster's "
+            "Ray jobs: list them, with --address; show what one prints; or cancel it.",
             show_default=False,
         ),
     ],
     place: Annotated[
         str,
         typer.Argument(
-            metavar="PLACE",
-            help="A folder or URL where work lies, or one work location. Default: the current folder.",
+            metavar="PLACE|JOB",
+            help="A folder or URL where work lies, or one work location; for logs and stop a Ray job's name. Default: "
+            "the current folder.",
             show_default=False,
         ),
     ] = ".",
     *,
     as_json: JsonFlag = False,
-) -> Question:
+    address: JobServerOption = None,
+    follow: Annotated[
+        bool, flag("--follow", "With logs: go on until the job has ended, and end with its exit code.")
+    ] = False,
+) -> Question | Following:
     chosen, checked = parse_choice("ACTION", action, choices=_ACTIONS), parse_path("PLACE", place)
+    if chosen in _OF_RAY and checked == ".":
+        raise UsageError(f"jobs {chosen} needs a job's name", "`codecfleet jobs list --address URL` lists them.")
+    if follow and (chosen != "logs" or as_json):
+        raise UsageError("--follow goes with logs, and not with --json", "See codecfleet jobs --help.")
+    if follow:
+        return Following(job_id=checked, address=address)
+    if chosen in _OF_RAY or (chosen == "list" and address is not None):
+        return Question(ask=lambda services, _progress: services.ray_jobs(chosen, checked, address), as_json=as_json)
+    if address is not None:
+        raise UsageError(f"jobs {chosen} has no --address", "It is about work locations: give PLACE.")
     return Question(ask=lambda services, _progress: services.jobs(chosen, checked), as_json=as_json)
 
 
 COMMANDS: Final[Commands] = {
     "resume": (_resume, ["resume .film.mp4.codecfleet"]),
-    "jobs": (_jobs, ["jobs list films", "jobs show films/.film.mp4.codecfleet", "jobs clean films"]),
+    "jobs": (
+        _jobs,
+        [
+            "jobs list films",
+            "jobs show films/.film.mp4.codecfleet",
+            "jobs clean films",
+            "jobs list --address http://head:8265",
+            "jobs logs codecfleet-0123456789ab --follow",
+        ],
+    ),
 }

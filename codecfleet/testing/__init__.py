@@ -3,15 +3,25 @@
 ``LocalPool`` runs work in threads of this process; ``FaultyPool`` loses and reorders on command; ``works`` holds tiny
 works with which a pool's promises can be tested. ``FakeNvml`` answers pynvml's calls for a simulated machine;
 ``FakeClusterBackend`` is a cluster in memory for a supervisor to act on, with workers that run in threads;
-``FakeHosts`` are a fleet's hosts without processes, and ``FakeProcesses`` a host's own workers; ``FakeClock`` is time
-that passes when a test says so.
+``FakeHosts`` are a fleet's hosts without processes, and ``FakeProcesses`` a host's own workers; ``FakeJobServer`` takes
+Ray jobs; ``FakeClock`` is time that passes when a test says so.
 """
 
 from .fake_clock import FakeClock
 from .fleet.fake_backend import FakeClusterBackend
 from .fleet.fake_hosts import FakeHosts
+from .fleet.fake_job_server import FakeJobServer
 from .fleet.fake_processes import FakeProcesses
 from .fleet.local_pool import FaultyPool, LocalPool
 from .nvml.fake_nvml import FakeNvml
 
-__all__ = ["FakeClock", "FakeClusterBackend", "FakeHosts", "FakeNvml", "FakeProcesses", "FaultyPool", "LocalPool"]
+__all__ = [
+    "FakeClock",
+    "FakeClusterBackend",
+    "FakeHosts",
+    "FakeJobServer",
+    "FakeNvml",
+    "FakeProcesses",
+    "FaultyPool",
+    "LocalPool",
+]

@@ -131,7 +131,9 @@ def cluster() -> Iterator[Cluster]:
     environment = _environment(folder)
     log = folder / "ray-start.log"
     with log.open("wb") as output:
-        head = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+        head = subprocess.Popen(
+            command, env=environment, cwd=folder, stdin=subprocess.DEVNULL, stdout=output, stderr=output
+        )
     try:
         address = f"http://127.0.0.1:{dashboard}"
         _wait_for_jobs(address, head, environment, log)
@@ -190,3 +192,50 @@ def test_job_transcodes_on_the_cluster_it_runs_in(
     with av.open(output) as container:
         sizes = [(frame.width, frame.height) for frame in container.decode(video=0)]
     assert sizes == [(320, 180)] * 48
+
+
+def _codecfleet(cluster: Cluster, *arguments: object, cwd: Path) -> "subprocess.Popen[str]":
+    """Start our program as on a machine beside the cluster, which knows its address and token alone."""
+    command = [sys.executable, "-m", "codecfleet", *map(str, arguments)]
+    environment = cluster.environment | {"RAY_API_SERVER_ADDRESS": cluster.address}
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, env=environment, cwd=cwd, stdout=pipe, stderr=pipe, text=True)
+
+
+@pytest.mark.slow
+def test_a_submitted_command_outlives_its_client(cluster: Cluster, film: Path, tmp_path: Path) -> None:
+    """The code is sent along; after a SIGKILL of the client the job goes on, and another sees it all, and its end."""
+    shutil.copy(film, tmp_path / "film.mp4")
+    own = ("submit", "--python", sys.executable)
+    job = ("transcode", "film.mp4", "out.mp4", "--preset", "1", "--scale", "180p", "--segment-seconds", "2")
+    with _codecfleet(cluster, *own, *job, cwd=tmp_path) as client:
+        assert client.stderr is not None
+        name = client.stderr.readline().split()[2].rstrip(".")
+        client.kill()
+    with _codecfleet(cluster, "jobs", "logs", name, "--follow", cwd=tmp_path) as second:
+        out, err = second.communicate(timeout=JOB_S)
+    assert second.returncode == 0, err
+    assert "240 in, 240 out" in out
+    assert "240 frames to h264" in err
+    assert cluster.environment["RAY_AUTH_TOKEN"] not in out + err
+    with _codecfleet(cluster, *own, *job, cwd=tmp_path) as again:
+        out, err = again.communicate(timeout=JOB_S)
+    assert (again.returncode, out) == (4, "")
+    assert err.splitlines()[-1].startswith("codecfleet: error: ")
+    with _codecfleet(cluster, "jobs", "list", "--address", cluster.address, "--json", cwd=tmp_path) as lister:
+        found = json.loads(lister.communicate(timeout=JOB_S)[0])["jobs"]
+    assert {"succeeded", "failed"} <= {each["state"] for each in found}
+
+
+@pytest.mark.slow
+def test_rays_own_command_runs_ours(cluster: Cluster, film: Path, tmp_path: Path) -> None:
+    """`ray job submit -- codecfleet ...` runs the installed program, and our command shows its log."""
+    ours = [_script("codecfleet"), "probe", str(film)]
+    command = [_script("ray"), "job", "submit", "--address", cluster.address, "--submission-id", "theirs", "--", *ours]
+    done = subprocess.run(
+        command, env=cluster.environment, cwd=tmp_path, capture_output=True, text=True, timeout=JOB_S, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    with _codecfleet(cluster, "jobs", "logs", "theirs", "--follow", cwd=tmp_path) as follower:
+        out, _ = follower.communicate(timeout=JOB_S)
+    assert (follower.returncode, "1920x1080" in out) == (0, True)

@@ -1,0 +1,1 @@
+"""Commands as Ray jobs: handed to a cluster's job server, followed, and found again."""

@@ -1,0 +1,56 @@
+"""What a Ray job is asked to run: a command of ours, on the cluster, as it was typed here."""
+
+import re
+import secrets
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from ...errors import UsageError
+
+MARK: Final = "codecfleet"
+"""The key of our jobs' metadata; its value is the command."""
+_SECRET: Final = re.compile(r"://[^/?#@\s:]*:[^/?#@\s]+@")
+"""A password in a URL (RFC 3986, 3.2.1)."""
+
+
+def new_job_id() -> str:
+    """Return a name for a job, which is known before anything is sent."""
+    return f"codecfleet-{secrets.token_hex(6)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A command for a cluster.
+
+    Args:
+        arguments: ours, from the command's name on.
+        folder: the folder that relative names count from, where the node that runs the job has it.
+        python: the cluster's Python.
+    """
+
+    arguments: tuple[str, ...]
+    folder: str
+    python: str
+
+    @property
+    def shell_line(self) -> str:
+        """The line that a shell of the cluster runs.
+
+        The folder is not searched for modules (``-P``): it may be a checkout of something else.
+        """
+        command = shlex.join([self.python, "-P", "-u", "-m", "codecfleet", *self.arguments])
+        return f"cd {shlex.quote(self.folder)} 2>/dev/null; exec {command}"
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """What the cluster's list of jobs says of it."""
+        return {MARK: shlex.join(self.arguments)}
+
+
+def refuse_secrets(arguments: Sequence[str]) -> None:
+    """Raise UsageError where an argument has a password: a cluster shows its jobs' commands to all who can reach it."""
+    if any(_SECRET.search(each) for each in arguments):
+        message = "a password in an address would be shown in the cluster's list of jobs"
+        raise UsageError(message, "Give the cluster's nodes their credentials, and leave them out of the address.")

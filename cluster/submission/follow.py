@@ -1,0 +1,114 @@
+"""Following a job to its end, however often the way to it breaks."""
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from ...errors import FleetUnavailable
+from .job_server import JobPhase, JobServer, RayJob
+
+_AGAIN_S: Final = 0.5
+_AGAIN_MAX_S: Final = 5.0
+_PATIENCE_S: Final = 120.0
+"""How long a job server may be out of reach: a head node takes a minute to be restarted."""
+_OURS: Final = "codecfleet: "
+"""How each line begins that a command prints on stderr where that is not a terminal."""
+_RAYS: Final = re.compile(r"Running entrypoint for job |\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+\t(INFO|DEBUG) ")
+"""Lines of Ray's own about the start of a job."""
+
+
+@dataclass(slots=True)
+class LogLines:
+    """Cuts a log into lines; after ``restart`` what was there before is passed over."""
+
+    seen: int = 0
+    """Characters that are done with."""
+    _at: int = 0
+    _rest: str = ""
+
+    def restart(self) -> None:
+        """Expect the log from its beginning again."""
+        self._at, self._rest = 0, ""
+
+    def take(self, text: str) -> Iterator[str]:
+        """Yield each line that has ended and was not yielded before."""
+        *lines, self._rest = (self._rest + text).split("\n")
+        for line in lines:
+            self._at += len(line) + 1
+            if self._at > self.seen:
+                self.seen = self._at
+                yield line
+
+    def end(self) -> Iterator[str]:
+        """Yield what follows the last line's end, unless it was yielded before."""
+        if self._at + len(self._rest) > self.seen:
+            self.seen = self._at + len(self._rest)
+            yield self._rest
+
+
+@dataclass(slots=True)
+class Follower:
+    """Follows a job.
+
+    Args:
+        server: where it runs.
+        show: called with each line that it prints, and whether it belongs on stderr.
+        rest: waits that many seconds.
+    """
+
+    server: JobServer
+    show: Callable[[str, bool], object]
+    rest: Callable[[float], Awaitable[None]] = asyncio.sleep
+    _lines: LogLines = field(default_factory=LogLines)
+
+    async def follow(self, job_id: str) -> RayJob:
+        """Show what the job prints, from its beginning, and return it once it has ended.
+
+        Raises:
+            UsageError: there is no such job.
+            FleetUnavailable: the job server was out of reach for two minutes; the job may go on.
+        """
+        pause_s, silent_s = _AGAIN_S, 0.0
+        while True:
+            try:
+                if (job := await self._shown(job_id)).phase.is_over:
+                    return job
+                pause_s, silent_s = _AGAIN_S, 0.0
+            except FleetUnavailable:
+                if silent_s >= _PATIENCE_S:
+                    raise
+                silent_s += pause_s
+            await self.rest(pause_s)
+            pause_s = min(2 * pause_s, _AGAIN_MAX_S) if silent_s else _AGAIN_S
+
+    async def _shown(self, job_id: str) -> RayJob:
+        """Show what there is to show, to the end of a job that has begun, and return where the job stands then."""
+        job = await asyncio.to_thread(self.server.job, job_id)
+        if job.phase is JobPhase.PENDING:
+            return job
+        await self._show_log(job_id)
+        return await asyncio.to_thread(self.server.job, job_id)
+
+    async def _show_log(self, job_id: str) -> None:
+        self._lines.restart()
+        async for text in self.server.log(job_id):
+            self._show_all(self._lines.take(text))
+        self._show_all(self._lines.end())
+
+    def _show_all(self, lines: Iterator[str]) -> None:
+        for line in lines:
+            if not _RAYS.match(line):
+                self.show(line, line.startswith(_OURS))
+
+
+def exit_code_of(job: RayJob) -> int:
+    """Return the exit code of a job that has ended: its program's, in a shell's words; 5 where Ray ended it before."""
+    if job.phase is JobPhase.SUCCEEDED:
+        return 0
+    if job.phase is JobPhase.STOPPED:
+        return 130
+    if job.exit_code is None:
+        return FleetUnavailable.exit_code
+    return job.exit_code if job.exit_code >= 0 else 128 - job.exit_code

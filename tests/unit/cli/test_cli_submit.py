@@ -1,0 +1,149 @@
+"""The commands about Ray jobs against a fake job server: what is submitted, shown, and returned."""
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from codecfleet.cli.app import run
+from codecfleet.cli.services import Answer, Services
+from codecfleet.cluster.submission.job_server import JobPhase, RayJob
+from codecfleet.console.ray_job_text import job_json, job_rows
+from codecfleet.testing import FakeJobServer
+
+Captured = pytest.CaptureFixture[str]
+LINE = "submit --address http://head:8265 transcode a.mkv b.mp4 --codec hevc --overwrite"
+
+
+def services(server: FakeJobServer) -> Services:
+    """Return what the commands call."""
+    return Services(job_server=lambda _address: server)
+
+
+def test_a_command_is_submitted_as_it_was_typed_and_ends_as_it_ends(capsys: Captured) -> None:
+    """Its own options are its own, its lines go where it wrote them, and its exit code is ours."""
+    end = RayJob("", JobPhase.FAILED, exit_code=3)
+    server = FakeJobServer(["codecfleet: error: a.mkv is not there\noutput  none\n"], end)
+    assert run(LINE.split(), services(server)) == 3
+    ((job_id, entry),) = server.submitted.items()
+    assert entry.arguments == ("transcode", "a.mkv", "b.mp4", "--codec", "hevc", "--overwrite")
+    assert (entry.folder, entry.python) == (str(Path.cwd()), "python3")
+    assert "jobs/fleet.py" in server.packages[0]
+    said = capsys.readouterr()
+    assert said.out == "output  none\n"
+    first, second = said.err.splitlines()
+    assert f"`codecfleet jobs logs {job_id} --address http://head:8265 --follow` shows it" in first
+    assert second == "codecfleet: error: a.mkv is not there"
+
+
+def test_without_waiting_the_name_is_all_that_is_printed(capsys: Captured) -> None:
+    """The job goes on; `jobs logs --follow` shows it to its end, with its exit code."""
+    server = FakeJobServer(["output  b.mp4\n"], RayJob("", JobPhase.STOPPED))
+    words = ["submit", "--no-wait", "--installed", "--python", "/opt/py", "verify", "a.mkv", "b.mp4"]
+    assert run(words, services(server)) == 0
+    said = capsys.readouterr()
+    ((job_id, entry),) = server.submitted.items()
+    assert (said.out, said.err) == (f"{job_id}\n", "")
+    assert (server.packages, entry.python) == ([set()], "/opt/py")
+    assert run(["jobs", "logs", job_id, "--follow"], services(server)) == 130
+    said = capsys.readouterr()
+    assert said.out == "output  b.mp4\n"
+    assert said.err == f"codecfleet: error: job {job_id} was stopped\n"
+
+
+def test_one_that_ray_did_not_start_says_why(capsys: Captured) -> None:
+    """Ray's reason is the last line."""
+    server = FakeJobServer(end=RayJob("", JobPhase.FAILED, message="no such Python"))
+    assert run(LINE.split(), services(server)) == 5
+    assert capsys.readouterr().err.splitlines()[-1].endswith(": no such Python")
+
+
+def test_an_interruption_ends_this_program_alone(capsys: Captured) -> None:
+    """It says how to come back, and nothing is stopped."""
+
+    class Interrupted(FakeJobServer):
+        async def log(self, job_id: str) -> AsyncIterator[str]:
+            yield f"output  {job_id}\n"
+            raise KeyboardInterrupt  # as the handler of a Ctrl-C does; that would end this process soon after
+
+    server = Interrupted()
+    assert run(LINE.split(), services(server)) == 130
+    (job_id,) = server.submitted
+    assert server.stopped == []
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith(f"codecfleet: error: interrupted. The job goes on: `codecfleet jobs logs {job_id} ")
+
+
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        ("submit", "COMMAND"),
+        ("submit doctor", "doctor cannot be submitted"),
+        ("submit transcode a.mkv", "OUTPUT"),
+        ("submit transcode a.mkv b.mp4 --codec mp3", "mp3"),
+        ("submit transcode s3://k:secret@b/a.mkv b.mp4", "password"),
+        ("submit --codec hevc transcode a.mkv b.mp4", "--codec"),
+        ("jobs logs", "needs a job's name"),
+        ("jobs stop", "needs a job's name"),
+        ("jobs list films --follow", "--follow goes with logs"),
+        ("jobs logs j --follow --json", "--follow goes with logs"),
+        ("jobs clean films --address http://head:8265", "has no --address"),
+    ],
+)
+def test_nonsense_is_refused_before_anything_is_sent(line: str, named: str, capsys: Captured) -> None:
+    """Mistakes are one line on stderr, exit code 2."""
+    server = FakeJobServer()
+    assert run(line.split(), services(server)) == 2
+    assert server.submitted == {}
+    said = capsys.readouterr().err
+    assert named in said
+    assert said.count("\n") == 1
+
+
+def test_help_of_a_submitted_command_is_shown_here(capsys: Captured) -> None:
+    """Nothing is submitted for it."""
+    server = FakeJobServer()
+    assert run(["submit", "transcode", "--help"], services(server)) == 0
+    assert "--codec" in capsys.readouterr().out
+    assert server.submitted == {}
+
+
+@pytest.mark.parametrize(
+    ("line", "asked"),
+    [
+        ("jobs list --address http://head:8265", ("list", ".", "http://head:8265")),
+        ("jobs logs j", ("logs", "j", None)),
+        ("jobs stop j --address http://head:8265", ("stop", "j", "http://head:8265")),
+        ("jobs list films", ("list", "films")),
+    ],
+)
+def test_jobs_are_a_clusters_or_work_locations(line: str, asked: tuple[str | None, ...], capsys: Captured) -> None:
+    """An address, or an action that only Ray jobs have, asks the cluster; all else is about places."""
+    found: list[tuple[str | None, ...]] = []
+
+    def answer(*arguments: str | None) -> Answer:
+        found.append(arguments)
+        return Answer(["a line"], {"schema": 1})
+
+    assert run(line.split(), Services(ray_jobs=answer, jobs=answer)) == 0
+    assert found == [asked]
+    assert capsys.readouterr().out == "a line\n"
+
+
+def test_jobs_as_text_and_as_json() -> None:
+    """A row for each, with names that cannot disturb a terminal; and all of it as plain values."""
+    jobs = [
+        RayJob("codecfleet-1", JobPhase.SUCCEEDED, "transcode \x1b[2J b.mp4", "ok", 0, 1000.0, 1065.0),
+        RayJob("codecfleet-2", JobPhase.PENDING, "verify a b"),
+        RayJob("codecfleet-3", JobPhase.RUNNING, "verify a b", started_utc_s=1990.0),
+    ]
+    rows = job_rows(jobs, 2000.0)
+    assert [row.split()[:3] for row in rows[1:]] == [
+        ["succeeded", "1:05", "codecfleet-1"],
+        ["pending", "-", "codecfleet-2"],
+        ["running", "0:10", "codecfleet-3"],
+    ]
+    assert "\\x1b[2J" in rows[1]
+    assert job_rows([]) == ["no job of codecfleet's"]
+    assert json.loads(json.dumps(job_json(jobs[0])))["exit_code"] == 0
