@@ -63,7 +63,8 @@ class DecodeRange:
     ``entry`` None decodes from the first packet. ``last_packet`` is the last one before flushing, None for the end of
     the file. From ``entry`` on the index has pictures at ``expected_ticks``, ascending, and ``expected_packets``, None
     where it did not count. At most ``held_frames`` pictures are held to put them in order. ``version`` is what the
-    source must still be (``version_anywhere``), None for anything.
+    source must still be (``version_anywhere``), None for anything. ``span_bytes`` is where in the file the packets
+    begin and end, None where that is not known.
     """
 
     source: str
@@ -80,6 +81,7 @@ class DecodeRange:
     untimed: bool = False
     held_frames: int = REORDER_FRAMES
     version: Hashable | None = None
+    span_bytes: tuple[int, int] | None = None
 
 
 @dataclass(slots=True)
@@ -188,6 +190,7 @@ def decode_range(
     packets: Iterator[tuple[int, VideoPacket]] | None
     for is_fresh in (True,) if entry is None else (False, True):
         with KEPT.borrow(range_.source, range_.stream_index, afresh=is_fresh, expected=range_.version) as source:
+            source.wanted.span_bytes = range_.span_bytes
             track = open_track(source.container, range_)
             demuxed = partial(_demux, source, track.stream)
             if entry is None or is_fresh:
@@ -253,10 +256,10 @@ def _counted(
 ) -> "Iterator[tuple[int, VideoPacket]]":
     """Yield the packets of the range; raise if fewer come than the index saw."""
     for number, packet in packets:
-        if range_.last_packet is not None and number > range_.last_packet:
-            break
         tally.packets += 1
         yield number, packet
+        if range_.last_packet is not None and number >= range_.last_packet:
+            break  # without asking for the next one, for which a remote source would be read further
     if range_.expected_packets is not None and tally.packets < range_.expected_packets:
         # A read failed, or the file was replaced; no other check would notice.
         message = f"{range_.source} ended after {tally.packets} of {range_.expected_packets} packets"

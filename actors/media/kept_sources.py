@@ -15,61 +15,17 @@ from typing import Final, TypeAlias
 
 from av.container import InputContainer
 
-from ...errors import InputUnreadable
-from .location import is_local, local_path
-from .opening import OpeningReads, open_source, store_options
+from .location import is_local
+from .opening import open_source
+from .remote_file import OpeningReads, Wanted
+from .stores import changed_meanwhile, source_version, version_anywhere
 
 KEPT_FORMATS: Final = ("mov", "matroska")
 """The first names of the demuxers that are reused."""
 MOST_KEPT: Final = 16
 """At least as many as a worker decodes at once; a film of hours takes some megabytes."""
 IDLE_S: Final = 30
-_MARKS: Final = ("ETag", "etag", "Last-Modified", "LastModified", "last_modified", "mtime", "updated", "created")
-"""What stores call the tag of a file's content, or the time of its last change."""
-
 _Key: TypeAlias = tuple[str, int, Hashable]
-
-
-def local_version(source: str) -> tuple[int, ...] | None:
-    """Return device, inode, bytes and time of the last change of a local source; None where there is no file."""
-    try:
-        found = local_path(source).stat()
-    except (OSError, ValueError):
-        return None
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
-
-
-def source_version(source: str) -> Hashable | None:
-    """Return what changes when a source is replaced or written to; None where there is none, or no store states it.
-
-    A remote one has its size, its tag and the time of its last change, as far as its store states them.
-    """
-    if is_local(source):
-        return local_version(source)
-    from fsspec.core import url_to_fs
-
-    try:
-        filesystem, path = url_to_fs(source, **store_options(source))
-        filesystem.invalidate_cache(path)
-        stated = filesystem.info(path)
-    except Exception:  # noqa: BLE001 - stores raise errors of their own; opening the source reports them
-        return None
-    marks = tuple(str(stated[mark]) for mark in _MARKS if stated.get(mark))
-    return (stated.get("size"), *marks) if marks else None
-
-
-def version_anywhere(source: str, version: Hashable | None) -> Hashable | None:
-    """Return the part of a source's version that every node sees alike: of a local one its bytes and whole seconds."""
-    if is_local(source) and isinstance(version, tuple):
-        *_, size_bytes, changed_ns = version
-        return size_bytes, changed_ns // 10**9
-    return version
-
-
-def changed_meanwhile(source: str) -> InputUnreadable:
-    """Return the error for a source that is not what it was when the job began."""
-    message = f"{source} was changed or removed while it was read"
-    return InputUnreadable(message, "Start again once nothing writes to it any more.")
 
 
 @dataclass(slots=True, eq=False)
@@ -80,6 +36,8 @@ class OpenSource:
     track: int
     key: _Key | None
     entries: int
+    wanted: Wanted
+    """What of a remote one is read on and on; its user says where that ends."""
     _stack: ExitStack
     idle_since_s: float = 0
     is_spoiled: bool = False
@@ -189,10 +147,11 @@ class KeptSources:
 
 def _open(source: str, track: int, key: _Key | None, reads: OpeningReads) -> OpenSource:
     with ExitStack() as stack:
-        container = stack.enter_context(open_source(source, reads))
+        wanted = Wanted(opening=reads)
+        container = stack.enter_context(open_source(source, wanted))
         is_known = container.format.name.split(",")[0] in KEPT_FORMATS
         entries = index_entries(container, track)
-        return OpenSource(container, track, key if is_known else None, entries, stack.pop_all())
+        return OpenSource(container, track, key if is_known else None, entries, wanted, stack.pop_all())
 
 
 def index_entries(container: InputContainer, track: int) -> int:

@@ -30,16 +30,28 @@ def is_transient(error: BaseException) -> bool:
         return False
     if isinstance(error, OSError) and error.errno in _PERMANENT_ERRNOS:
         return False
-    return _status(error) not in _CLIENT_ERRORS or is_busy(error)
+    return status_of(error) not in _CLIENT_ERRORS or is_busy(error)
 
 
 def is_busy(error: BaseException) -> bool:
     """Return whether a web server says that it cannot answer now."""
-    return _status(error) in _WORTH_ANOTHER_TRY or _status(error) in _SERVER_ERRORS
+    return status_of(error) in _WORTH_ANOTHER_TRY or status_of(error) in _SERVER_ERRORS
 
 
-def _status(error: BaseException) -> object:
-    return getattr(error, "status", None) or getattr(error, "code", None)
+def status_of(error: BaseException) -> int | None:
+    """Return the status code of the answer that an error reports; None where it states none."""
+    for name in ("status", "code", "status_code"):
+        if isinstance(stated := getattr(error, name, None), int):
+            return stated
+    # What s3fs raises was caused by botocore's error, which holds the answer.
+    response = getattr(error, "response", None) or getattr(error.__cause__, "response", None)
+    stated = response.get("ResponseMetadata", {}).get("HTTPStatusCode") if isinstance(response, dict) else None
+    return stated if isinstance(stated, int) else None
+
+
+def reason(error: BaseException) -> str:
+    """Return an error's own words, on one line."""
+    return getattr(error, "strerror", None) or " ".join(str(error).split()) or type(error).__name__
 
 
 def try_again(call: Callable[[], ResultT], sleep: Callable[[float], object] = time.sleep) -> ResultT:

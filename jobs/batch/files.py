@@ -13,13 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import fsspec
-from fsspec.core import url_to_fs
-
-from ...actors.media.kept_sources import source_version
 from ...actors.media.location import is_local, local_path
-from ...actors.media.opening import store_options
 from ...actors.media.storage_retry import try_again
+from ...actors.media.stores import open_store, source_version
 from ...errors import CodecfleetError, InputNotFound, InputUnreadable, OutputExists, OutputUnwritable, StorageFailed
 from ..join.publish import publish
 from ..join.spool import storage_error
@@ -122,7 +118,7 @@ def output_bytes(root: str, output: str) -> int | None:
             return None
         return path.stat().st_size if path.is_file() else -1
     try:
-        store, path_there = url_to_fs(place, **store_options(place))
+        store, path_there = open_store(place)
         store.invalidate_cache(path_there)
         return int(store.info(path_there)["size"])
     except FileNotFoundError:
@@ -183,7 +179,7 @@ def _fetch(source: str, part: Path) -> None:
             raise InputNotFound(f"there is no file {source}", "Check the path.") from None
         return
     try:
-        store, path = url_to_fs(source, **store_options(source))
+        store, path = open_store(source)
         try_again(lambda: store.get_file(path, str(part)))
     except FileNotFoundError:
         raise InputNotFound(f"there is nothing at {source}", "Check the address.") from None
@@ -198,7 +194,8 @@ def _sha256(source: str) -> str:
         if is_local(source):
             with local_path(source).open("rb") as file:
                 return hashlib.file_digest(file, "sha256").hexdigest()
-        with fsspec.open(source, "rb", **store_options(source)) as remote:
+        store, path = open_store(source)
+        with store.open(path, "rb") as remote:
             return hashlib.file_digest(remote, "sha256").hexdigest()
     except Exception as error:  # noqa: BLE001 - stores raise errors of their own
         raise InputUnreadable(f"{source} cannot be read: {error}", "Check it, and its permissions.") from None

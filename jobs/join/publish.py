@@ -8,12 +8,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from fsspec.core import split_protocol, url_to_fs
+from fsspec.core import split_protocol
 from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
 
 from ...actors.media.location import is_local, local_path
-from ...actors.media.storage_retry import try_again
-from ...errors import OutputExists, OutputUnwritable, RequestError, StorageFailed, UsageError
+from ...actors.media.storage_retry import is_busy, try_again
+from ...actors.media.stores import open_store
+from ...errors import CodecfleetError, OutputExists, OutputUnwritable, RequestError, StorageFailed, UsageError
 from .spool import storage_error
 
 WORK_SUFFIX: Final = ".codecfleet"
@@ -32,6 +33,7 @@ def check_output(source: str, output: str, *, overwrite: bool) -> None:
         UsageError: output and input are the same file.
         OutputExists: something has the name already, and ``overwrite`` is not given.
         OutputUnwritable: it is a folder, or its folder is missing or cannot be written.
+        StorageFailed: its store cannot answer now.
     """
     if not is_local(output):
         _check_remote(source, output, overwrite=overwrite)
@@ -134,19 +136,19 @@ def _check_remote(source: str, output: str, *, overwrite: bool) -> None:
         message = f"{output} cannot be written: that store can only be read"
         raise OutputUnwritable(message, "Write to a local file, or to a store that takes files.")
     try:
-        store, path = url_to_fs(output)
-        taken = store.exists(path)
-        same = taken and not is_local(source) and url_to_fs(source) == (store, path)
+        store, path = open_store(output)
+        taken = try_again(lambda: store.exists(path))
+        same = taken and not is_local(source) and open_store(source) == (store, path)
     except Exception as error:  # noqa: BLE001 - every store raises errors of its own
-        raise _unwritable(output, error) from None
+        raise _refused(output, error) from None
     if same:
         raise UsageError(f"output and input are the same: {output}", "Choose another output.")
     if taken and not overwrite:
         raise _exists(output)
     try:
-        _begin_and_discard(store, path)
-    except (FileNotFoundError, PermissionError) as error:
-        raise _unwritable(output, error) from None
+        try_again(lambda: _begin_and_discard(store, path))
+    except Exception as error:  # noqa: BLE001 - every store raises errors of its own
+        raise _refused(output, error) from None
 
 
 def _begin_and_discard(store: AbstractFileSystem, path: str) -> None:
@@ -176,6 +178,13 @@ def _exists(output: str) -> RequestError:
     return OutputExists(message, "Use --overwrite to replace it, or choose another name.")
 
 
+def _refused(output: str, error: Exception) -> CodecfleetError:
+    """Return why nothing may be written, or that the store cannot say so now."""
+    if not is_busy(error):
+        return _unwritable(output, error)
+    return StorageFailed(f"{output} cannot be written now: {error}", "Start again when the store is well.")
+
+
 def _unwritable(output: str, error: Exception) -> RequestError:
     protocol = split_protocol(output)[0]
     message = f"{output} cannot be written: {error}"
@@ -184,7 +193,7 @@ def _unwritable(output: str, error: Exception) -> RequestError:
 
 def _publish_remote(finished: Path, output: str, *, overwrite: bool) -> None:
     try:
-        store, path = url_to_fs(output)
+        store, path = open_store(output)
         taken = not overwrite and store.exists(path)
         # One call: a file that was opened for writing would be published, cut short, by the very error that ends it.
         if not taken:

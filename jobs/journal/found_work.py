@@ -7,9 +7,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from fsspec.core import url_to_fs
-
 from ...actors.media.location import is_local, local_path
+from ...actors.media.stores import open_store
 from ...errors import InputNotFound, JournalRefused, OutputInUse, StorageFailed
 from ..join.owner import OWNER_FILE, Owner
 from ..join.publish import WORK_SUFFIX
@@ -146,7 +145,7 @@ def _works(place: str) -> list[str]:
     if is_local(place):
         return [str(path) for path in _local_works(local_path(place))]
     try:
-        files, root = url_to_fs(place)
+        files, root = open_store(place)
         names = sorted(path.rstrip("/") for path in files.ls(root, detail=False))
     except FileNotFoundError:
         raise _not_there(place) from None

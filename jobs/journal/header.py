@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import av
 
-from ...actors.media.kept_sources import source_version
 from ...actors.media.location import is_local
+from ...actors.media.stores import source_version
 from ..plan.plan import Plan
 from ..request.options import options_of
 from ..request.spec import TranscodeSpec

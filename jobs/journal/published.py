@@ -2,9 +2,8 @@
 
 import hashlib
 
-from fsspec.core import url_to_fs
-
 from ...actors.media.location import is_local, local_path
+from ...actors.media.stores import open_store
 from ..join.proof import file_sha256
 from ..report.report import Report, Resumed
 from ..request.spec import TranscodeSpec
@@ -37,7 +36,7 @@ def _is_there(output: str, noted: Complete) -> bool:
         if is_local(output):
             path = local_path(output)
             return path.stat().st_size == noted.output_bytes and file_sha256(path) == noted.output_sha256
-        store, name = url_to_fs(output)
+        store, name = open_store(output)
         if store.size(name) != noted.output_bytes:
             return False
         with store.open(name, "rb") as file:

@@ -12,8 +12,9 @@ from io import FileIO
 from pathlib import Path
 from typing import Any, Final
 
-from fsspec.core import split_protocol, url_to_fs
+from fsspec.core import split_protocol
 
+from ...actors.media.stores import open_store
 from ...actors.media.whole_file import sync_folder
 from ...errors import StorageFailed
 from ..join.spool import JOURNAL_FILE, PAYLOAD_PREFIX, storage_error
@@ -207,7 +208,7 @@ class ObjectStore(Store):
 
 def _opened(url: str) -> tuple[Any, str]:
     try:
-        files, root = url_to_fs(url)
+        files, root = open_store(url)
         # Where names are keys no folder is needed, and the bucket of a misspelt name would be made.
         if split_protocol(url)[0] not in _BUCKETS:
             files.makedirs(root, exist_ok=True)

@@ -104,6 +104,7 @@ class TrackRanges:
             expected_packets=index.packets_from(entry, last_packet),
             untimed=index.untimed,
             held_frames=index.held_frames,
+            span_bytes=index.span_bytes(entry, last_packet),
         )
 
     def entry(self, segment: PlannedSegment, moves: int, warm_up_frames: int = 0) -> AccessPoint | None:

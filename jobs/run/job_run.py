@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import partial
 
 from ...actors.decode.decoding import SOFTWARE
+from ...actors.media.shared_blocks import HeldBlocks
 from ...cluster.client.pool import Pool
 from ...errors import (
     DeviceError,
@@ -86,7 +87,7 @@ class JobRun:
             if report is None:
                 if taken is not None:
                     raise taken  # noqa: TRY301 - what was found is let go of as after any failure
-                report = await self._run()
+                report = await self._sharing_blocks()
         except BaseException as error:
             await asyncio.shield(self._keep_or_remove(error))
             raise
@@ -122,6 +123,15 @@ class JobRun:
             await in_thread(self._work.remove)
         elif kept := await in_thread(self._work.keep):
             await self._events.emit(WorkKept, work=self._work.location, segments=kept)
+
+    async def _sharing_blocks(self) -> Report:
+        """Run; what this machine reads of a remote source, it reads once."""
+        blocks = HeldBlocks(self._spec.source)
+        try:
+            await shielded(blocks.hold)
+            return await self._run()
+        finally:
+            await asyncio.shield(in_thread(blocks.let_go))
 
     async def _run(self) -> Report:
         spec = self._spec

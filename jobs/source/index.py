@@ -236,6 +236,15 @@ class TrackIndex:
         stop = self.packets if last_packet is None else last_packet + 1
         return stop - (0 if entry is None else entry.packet)
 
+    def span_bytes(self, entry: AccessPoint | None, last_packet: int | None) -> tuple[int, int] | None:
+        """Return where in the file the packets from ``entry`` through ``last_packet`` lie; None where none says."""
+        span = slice(0 if entry is None else entry.packet, None if last_packet is None else last_packet + 1)
+        begins = self.pos_bytes[span]
+        placed = begins >= 0
+        if not placed.any():
+            return None
+        return int(begins[placed].min()), int((begins + self.sizes_bytes[span])[placed].max())
+
     def expected_from(self, entry: AccessPoint | None, last_packet: int | None) -> Sequence[int]:
         """Return the sorted times of the pictures that decoding from ``entry`` through ``last_packet`` should give."""
         stop = self.packets if last_packet is None else last_packet + 1

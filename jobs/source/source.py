@@ -12,9 +12,9 @@ import av.error
 from av.stream import Discard
 
 from ...actors.decode.describe import StreamExtras, describe_extras, describe_video
-from ...actors.media.kept_sources import changed_meanwhile, source_version, version_anywhere
 from ...actors.media.location import is_local
 from ...actors.media.opening import demux, open_source
+from ...actors.media.stores import changed_meanwhile, source_version, version_anywhere
 from ...actors.media.values import VideoFormat
 from ...errors import InputUnreadable
 from .index import TrackIndex

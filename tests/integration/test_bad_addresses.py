@@ -1,6 +1,7 @@
 """Addresses and stores that lie, break off, say nothing or lead nowhere."""
 
 import http.server
+import shutil
 import socket
 import threading
 from collections.abc import Iterator
@@ -13,14 +14,18 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 from fsspec.spec import AbstractBufferedFile
 
-from codecfleet.actors.media import opening
+from codecfleet.actors.media import remote_file, stores
 from codecfleet.cli.app import run
+from codecfleet.errors import StorageFailed
 from codecfleet.jobs.join import publish
+from codecfleet.jobs.source.source import read_source
 
 from .attacks import LIMIT_S, ON_THREADS, QUICK, Attack, attack, clip
 
 __all__ = ["attack", "clip"]
 
+
+FILM = Path(__file__).parents[2] / "examples/media/bunny.mp4"
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -92,6 +97,15 @@ def test_a_film_on_the_web(attack: Attack, web: str) -> None:
     attack.transcodes(f"{web}/moved", attack.out / "moved.mp4")
 
 
+def test_a_web_server_without_ranges(web: str, clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small file is fetched whole; a large one is refused in one line that says why."""
+    shutil.copyfile(FILM, clip.with_name("film.mp4"))
+    assert read_source(f"{web}/film.mp4").index.packets == 240
+    monkeypatch.setattr(remote_file, "_MOST_IN_MEMORY_BYTES", 1 << 20)
+    with pytest.raises(StorageFailed, match="only as a whole, without HTTP ranges"):
+        read_source(f"{web}/film.mp4")
+
+
 @pytest.mark.parametrize(
     ("address", "words"),
     [
@@ -129,8 +143,8 @@ def test_a_web_server_that_breaks_off(name: str, attack: Attack, web: str) -> No
 
 def test_a_web_server_that_says_nothing(attack: Attack, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that takes the call and never answers is given up: twice the silence that is allowed is under 20 s."""
-    assert 2 * opening._HTTP_SILENCE_S < LIMIT_S
-    monkeypatch.setattr(opening, "_HTTP_SILENCE_S", 0.5)
+    assert 2 * stores.HTTP_SILENCE_S < LIMIT_S
+    monkeypatch.setattr(stores, "HTTP_SILENCE_S", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as server:
         attack.source_refused(3, "cannot be opened", source=f"http://127.0.0.1:{server.getsockname()[1]}/x.mp4")
 

@@ -31,7 +31,8 @@ from codecfleet.actors.decode.decoding import (
 from codecfleet.actors.decode.describe import frame_side_data
 from codecfleet.actors.media import kept_sources
 from codecfleet.actors.media.kept_sources import KeptSources
-from codecfleet.actors.media.opening import OpeningReads, open_source
+from codecfleet.actors.media.opening import open_source
+from codecfleet.actors.media.remote_file import Wanted
 from codecfleet.errors import InputUnreadable, NoVideoTrack
 from codecfleet.jobs.source.index import TrackIndex
 from codecfleet.jobs.source.source import read_source
@@ -111,9 +112,9 @@ class Bench:
         assert not list(decode_range(range_of(self.index, point), DecodeTally(), recorder))
         return recorder.seen
 
-    def _counted(self, url: str, opening: OpeningReads) -> Any:
+    def _counted(self, url: str, wanted: Wanted) -> Any:
         self.opened[url] += 1
-        return open_source(url, opening)
+        return open_source(url, wanted)
 
 
 def range_of(index: TrackIndex, entry: AccessPoint | None) -> DecodeRange:

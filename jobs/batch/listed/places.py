@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any, Final, TextIO
 
 import fsspec
-from fsspec.core import url_to_fs
 
 from ....actors.media.location import absolute, is_local, local_path
-from ....actors.media.opening import store_options
+from ....actors.media.stores import open_store
 from ....errors import CodecfleetError, InputNotFound, InputUnreadable, StorageFailed
 from ...join.publish import WORK_SUFFIX
 from .manifest import ManifestFormat, Row, read_manifest
@@ -170,7 +169,7 @@ def _remote(url: str) -> Iterator[Listed]:
     """Yield the objects under a prefix or pattern, or the one object of that name."""
     protocol = url.partition("://")[0]
     try:
-        store, root = url_to_fs(url, **store_options(url))
+        store, root = open_store(url)
         store.invalidate_cache()
         is_pattern = bool(_MAGIC.intersection(root))
         if not is_pattern and store.isfile(root):

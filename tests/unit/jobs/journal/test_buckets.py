@@ -33,7 +33,7 @@ class Buckets(MemoryFileSystem):  # type: ignore[misc] # fsspec publishes no typ
 
 def test_it_is_refused_and_not_made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A misspelt bucket ends the job with exit code 4 before any work, and no bucket of that name comes to be."""
-    monkeypatch.setattr("codecfleet.jobs.journal.stores.url_to_fs", lambda url: (Buckets(), url.removeprefix("s3:/")))
+    monkeypatch.setattr("codecfleet.jobs.journal.stores.open_store", lambda url: (Buckets(), url.removeprefix("s3:/")))
     place = WorkPlace(TranscodeSpec(source="in.mkv", output=tmp_path / "out.mp4", work="s3://nowhere/work"))
     with pytest.raises(OutputUnwritable, match="The specified bucket does not exist") as caught:
         place.open()

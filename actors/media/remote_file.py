@@ -1,0 +1,232 @@
+"""A remote file as FFmpeg reads it: fsspec's, asked for no more than is wanted of it, with a store's errors mapped."""
+
+import errno
+import os
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from io import BytesIO
+from typing import Any, Final, Self, TypeAlias, TypeVar
+
+from ...errors import InputNotFound, InputUnreadable, StorageFailed
+from .shared_blocks import MOST_AT_ONCE, SharedBlocks
+from .storage_retry import is_busy, reason, status_of, try_again
+from .stores import open_store
+
+FIRST_BYTES: Final = 32 << 10
+"""What is asked for where reading starts at a new place: an index or a table, perhaps, of which little is needed."""
+MOST_BYTES: Final = 2 << 20
+"""What one request asks for at most."""
+_MOST_HELD_BYTES: Final = 4 << 20
+"""Seeking in Matroska reads the same place twice, and the next segment begins where one has ended."""
+NEAR_BYTES: Final = 1 << 20
+"""A step ahead of less goes on reading: FFmpeg skips packets of tracks that are not wanted."""
+_MOST_OPENING_READS: Final = 128
+"""Of a buffer of FFmpeg's each, at most."""
+_MOST_IN_MEMORY_BYTES: Final = 64 << 20
+"""How large a file may be that a web server gives only as a whole."""
+_NOT_THERE: Final = (404, 410)
+
+ResultT = TypeVar("ResultT")
+OpeningReads: TypeAlias = dict[tuple[int, int], bytes]
+"""What opening one version of a remote source read: bytes by (offset, requested length)."""
+
+
+@dataclass(slots=True)
+class Wanted:
+    """What is wanted of a remote source.
+
+    ``opening`` caches what opening this version of it reads. ``span_bytes`` is where in the file reading will begin and
+    end, of which as much is asked for at once as will be needed; None where that is not known.
+    """
+
+    opening: OpeningReads = field(default_factory=dict)
+    span_bytes: tuple[int, int] | None = None
+
+
+class RemoteFile:
+    """A remote file, open for reading.
+
+    After its first failure it only reports the end of the file: PyAV prints the traceback of an error that another
+    one follows before FFmpeg returns.
+
+    Raises:
+        InputNotFound: there is nothing at ``url``.
+        InputUnreadable: it may not be read, or its address makes no sense.
+        StorageFailed: its store does not answer.
+    """
+
+    def __init__(self, url: str, wanted: Wanted) -> None:
+        self._url = url
+        self._failed = False
+        self._stream = _opened(url)
+        self._blocks = SharedBlocks.find(url)
+        self._position = 0
+        self._ahead = _Ahead()
+        self._wanted = wanted
+        self._opening: OpeningReads | None = wanted.opening
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with suppress(Exception):  # a store's file may fail to close
+            self._stream.close()
+        if self._blocks is not None:
+            self._blocks.close()
+
+    def forget_opening(self) -> None:
+        """Read everything that follows from the store."""
+        self._opening = None
+
+    def read(self, size: int) -> bytes:
+        """Return up to ``size`` bytes, nothing at the end of the file. Raises StorageFailed."""
+        if self._failed:
+            return b""
+        known = None if self._opening is None else self._opening.get((self._position, size))
+        data = self._tried(lambda: self._read(size)) if known is None else known
+        if self._opening is not None and len(self._opening) < _MOST_OPENING_READS:
+            self._opening[self._position, size] = data
+        self._position += len(data)
+        return data
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Go to a place; return it. Raises StorageFailed."""
+        if self._failed:
+            return 0
+        if whence == os.SEEK_END:
+            self._position = int(self._tried(lambda: self._stream.seek(offset, whence)))
+        else:
+            self._position = offset + (self._position if whence == os.SEEK_CUR else 0)
+        return self._position
+
+    def tell(self) -> int:
+        """Return the place."""
+        return self._position
+
+    def _read(self, size: int) -> bytes:
+        held = self._ahead.held(self._position, size)
+        if held:
+            return held
+        goes_on = self._ahead.goes_on(self._position)
+        if self._blocks is not None:
+            at_once = MOST_AT_ONCE if goes_on else 1
+            data = self._blocks.read(self._position, size, self._fetched, at_once=at_once)
+            self._ahead.note(self._position, data)
+            return data
+        asked = self._ahead.next_bytes(self._position, self._wanted.span_bytes, goes_on=goes_on)
+        self._ahead.note(self._position, self._fetched(self._position, asked))
+        return self._ahead.held(self._position, size)
+
+    def _fetched(self, position: int, size: int) -> bytes:
+        try:
+            data = self._part(position, size)
+        except ValueError:
+            self._stream = _whole(self._stream)
+            data = self._part(position, size)
+        if not data and size and position < (getattr(self._stream, "size", None) or 0):
+            message = f"the store ended it at byte {position} of {self._stream.size}"
+            raise OSError(errno.EIO, message)
+        return data
+
+    def _part(self, position: int, size: int) -> bytes:
+        if self._stream.tell() != position:
+            self._stream.seek(position)
+        return bytes(self._stream.read(size))
+
+    def _tried(self, call: Callable[[], ResultT]) -> ResultT:
+        try:
+            return try_again(call)
+        except Exception as error:
+            self._failed = True
+            message = f"{self._url} could not be read any further: {reason(error)}"
+            raise StorageFailed(message, "Check the connection and start again, or download the file first.") from error
+
+
+def _whole(stream: Any) -> BytesIO:  # noqa: ANN401 - fsspec has no types
+    """Fetch a file whole that its web server gives no parts of: fsspec says so with a ValueError."""
+    size_bytes = getattr(stream, "size", None)
+    if size_bytes is None or size_bytes > _MOST_IN_MEMORY_BYTES or isinstance(stream, BytesIO):
+        raise ValueError("its server gives files only as a whole, without HTTP ranges")
+    return BytesIO(stream.fs.cat_file(stream.path))
+
+
+class _Ahead:
+    """What was read last, with what the same requests brought beyond it, and how much to ask for next."""
+
+    def __init__(self) -> None:
+        self._parts: deque[tuple[int, bytes]] = deque()
+        self._run_bytes = 0
+        """How much was read on and on."""
+
+    def held(self, position: int, size: int) -> bytes:
+        """Return what is here of ``size`` bytes from ``position``."""
+        for begin, data in reversed(self._parts):
+            if begin <= position < begin + len(data):
+                return data[position - begin : position - begin + size]
+        return b""
+
+    def goes_on(self, position: int) -> bool:
+        """Return whether reading at ``position`` goes on where it has ended."""
+        if not self._parts:
+            return False
+        begin, data = self._parts[-1]
+        return 0 <= position - (begin + len(data)) <= NEAR_BYTES
+
+    def next_bytes(self, position: int, span_bytes: tuple[int, int] | None, *, goes_on: bool) -> int:
+        """Return how much to ask for from ``position``: twice as much each time, as far as it will be needed.
+
+        Where reading starts at a new place that is little: a demuxer that searches reads little in many places.
+        """
+        if not goes_on:
+            self._run_bytes = 0
+        grown = min(max(self._run_bytes, FIRST_BYTES), MOST_BYTES)
+        if span_bytes is None:
+            return grown
+        begin, end = span_bytes
+        if position < begin:
+            return min(grown, max(begin - position, FIRST_BYTES))
+        if position < end:
+            return min(end - position, grown)
+        return FIRST_BYTES
+
+    def note(self, position: int, data: bytes) -> None:
+        """Hold what was read at ``position``, and as much of what was read before as there is room for."""
+        self._parts.append((position, data))
+        self._run_bytes += len(data)
+        while len(self._parts) > 1 and sum(len(part) for _, part in self._parts) > _MOST_HELD_BYTES:
+            self._parts.popleft()
+
+
+def _opened(url: str) -> Any:  # noqa: ANN401 - fsspec has no types
+    try:
+        return try_again(lambda: _open_once(url))
+    except FileNotFoundError as error:
+        cause = error.__cause__
+        if cause is None or status_of(cause) in _NOT_THERE:
+            raise InputNotFound(f"there is nothing at {url}", "Check the address.") from None
+        message = f"{url} cannot be opened: {reason(cause)}"
+    except Exception as error:
+        message = f"{url} cannot be opened: {reason(error)}"
+        if is_busy(error):
+            raise StorageFailed(message, "Start again when the server is well, or download the file first.") from error
+    raise InputUnreadable(message, "Check the address, the credentials and that its fsspec package is installed.")
+
+
+def _open_once(url: str) -> Any:  # noqa: ANN401 - fsspec has no types
+    from fsspec.caching import BaseCache
+    from fsspec.spec import AbstractBufferedFile
+
+    files, path = open_store(url)
+    try:
+        stream = files.open(path, "rb")
+    except FileNotFoundError as error:
+        # fsspec's web support reports every failure as a missing file; a silent server has been asked twice.
+        if error.__cause__ is not None and is_busy(error.__cause__):
+            raise error.__cause__ from None
+        raise
+    if isinstance(stream, AbstractBufferedFile):
+        # fsspec would read ahead, as far as 50 MiB.
+        stream.cache = BaseCache(stream.blocksize, stream._fetch_range, stream.size)  # noqa: SLF001 - no public one
+    return stream

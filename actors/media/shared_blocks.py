@@ -1,0 +1,188 @@
+"""What a job has read of a remote source, on this machine's disk: its passes and its workers here read nothing twice.
+
+The job's program makes the blocks and removes them; other processes of the same user find them by the source's address.
+A block is marked once it lies there whole, so a process that dies spoils nothing.
+"""
+
+import fcntl
+import hashlib
+import mmap
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, Self
+
+from .location import is_local
+from .stores import remote_version
+
+BLOCK_BYTES: Final = 1 << 20
+MOST_AT_ONCE: Final = 8
+"""How many blocks one request asks for where a source is read on and on."""
+_SUFFIX: Final = ".blocks"
+_DATA, _MARKS, _VERSION = "data", "marks", "version"
+_MARK_DIGITS: Final = 16
+
+
+class SharedBlocks:
+    """The blocks of one version of one source, open in this process. Thread-safe.
+
+    Raises OSError where they cannot be opened.
+    """
+
+    def __init__(self, folder: Path, size_bytes: int) -> None:
+        self._size_bytes = size_bytes
+        self._data = os.open(folder / _DATA, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            marks = os.open(folder / _MARKS, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+            try:
+                self._marks = mmap.mmap(marks, _block_count(size_bytes))
+            finally:
+                os.close(marks)
+        except BaseException:
+            os.close(self._data)
+            raise
+
+    @classmethod
+    def find(cls, url: str) -> Self | None:
+        """Return the blocks that a job on this machine keeps of what is at ``url`` now; None where there are none."""
+        folder = _folder(url)
+        try:
+            if folder.lstat().st_uid != os.geteuid():
+                return None
+            version = remote_version(url)
+            if version is None or (folder / _VERSION).read_text() != repr(version):
+                return None
+            return cls(folder, version[0] or 0)
+        except OSError:
+            return None
+
+    def close(self) -> None:
+        """Close them; they stay on the disk."""
+        self._marks.close()
+        os.close(self._data)
+
+    def read(self, position: int, size: int, fetch: Callable[[int, int], bytes], *, at_once: int = 1) -> bytes:
+        """Return up to ``size`` bytes from ``position``; at least one, before the end of the source.
+
+        What is not here is had from ``fetch(position, size)``, which may return less, ``at_once`` blocks at most.
+        """
+        if position >= self._size_bytes:
+            return b""
+        first = position // BLOCK_BYTES
+        last = (min(position + size, self._size_bytes) - 1) // BLOCK_BYTES
+        here = self._run(first, last, marked=True)
+        if here:
+            return os.pread(self._data, min(size, (first + here) * BLOCK_BYTES - position), position)
+        missing = self._run(first, min(first + at_once, len(self._marks)) - 1, marked=False)
+        begin = first * BLOCK_BYTES
+        content = _whole(fetch, begin, min(missing * BLOCK_BYTES, self._size_bytes - begin))
+        self._keep(first, content)
+        return content[position - begin : position - begin + size]
+
+    def _run(self, first: int, last: int, *, marked: bool) -> int:
+        """Return how many blocks from ``first`` through ``last`` are alike, up to the first that is not."""
+        count = 0
+        while first + count <= last and bool(self._marks[first + count]) is marked:
+            count += 1
+        return count
+
+    def _keep(self, first: int, content: bytes) -> None:
+        begin = first * BLOCK_BYTES
+        with suppress(OSError):  # a disk that is full by now: it is read again
+            if os.pwrite(self._data, content, begin) == len(content):
+                whole = len(content) // BLOCK_BYTES + (begin + len(content) == self._size_bytes)
+                count = min(whole, _block_count(len(content)))
+                self._marks[first : first + count] = b"\1" * count
+
+
+def _whole(fetch: Callable[[int, int], bytes], position: int, size: int) -> bytes:
+    content = fetch(position, size)
+    while len(content) < size and (more := fetch(position + len(content), size - len(content))):
+        content += more
+    return content
+
+
+class HeldBlocks:
+    """A job's hold of what this machine reads of a remote source, for all who read the same version.
+
+    Nothing is kept of a local source, where the store states no version, or where the source would fill more than half
+    of what is free in ``TMPDIR``. Jobs that read the same source at the same time share the blocks.
+    """
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._held: int | None = None
+
+    def hold(self) -> None:
+        """Make the blocks, or join those of another job; remove what killed jobs have left."""
+        version = None if is_local(self._source) else remote_version(self._source)
+        if version is None or not version[0]:
+            return
+        with suppress(OSError):  # then every pass reads for itself
+            _remove_left()
+            folder = _folder(self._source)
+            if folder.exists():
+                self._held = _join(folder)
+            elif 2 * version[0] <= shutil.disk_usage(folder.parent).free:
+                self._held = _make(folder, version[0], repr(version))
+
+    def let_go(self) -> None:
+        """Remove the blocks, unless another job holds them too."""
+        if self._held is not None:
+            _let_go(_folder(self._source), self._held)
+            self._held = None
+
+
+def _make(folder: Path, size_bytes: int, version: str) -> int:
+    unfinished = Path(tempfile.mkdtemp(prefix=f"{folder.stem}-", suffix=_SUFFIX))
+    with (unfinished / _DATA).open("wb") as data:
+        data.truncate(size_bytes)
+    with (unfinished / _MARKS).open("wb") as marks:
+        marks.truncate(_block_count(size_bytes))
+    (unfinished / _VERSION).write_text(version)
+    held = _join(unfinished)
+    try:
+        unfinished.rename(folder)
+    except OSError:  # another job was faster
+        _let_go(unfinished, held)
+        return _join(folder)
+    return held
+
+
+def _join(folder: Path) -> int:
+    held = os.open(folder / _VERSION, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    fcntl.flock(held, fcntl.LOCK_SH)
+    return held
+
+
+def _let_go(folder: Path, held: int) -> None:
+    """Remove the blocks, unless another job holds them too."""
+    with suppress(OSError):
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Blocks that another job has made under the same name since are that job's.
+        if os.path.samestat(os.fstat(held), (folder / _VERSION).lstat()):
+            shutil.rmtree(folder, ignore_errors=True)
+    os.close(held)
+
+
+def _remove_left() -> None:
+    """Remove blocks whose job was killed."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_prefix()}*{_SUFFIX}"):
+        with suppress(OSError):
+            _let_go(folder, os.open(folder / _VERSION, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW))
+
+
+def _folder(url: str) -> Path:
+    mark = hashlib.sha256(os.fsencode(url)).hexdigest()[:_MARK_DIGITS]
+    return Path(tempfile.gettempdir()) / f"{_prefix()}{mark}{_SUFFIX}"
+
+
+def _prefix() -> str:
+    return f"codecfleet-{os.geteuid()}-"
+
+
+def _block_count(size_bytes: int) -> int:
+    return -(-size_bytes // BLOCK_BYTES)

@@ -1,0 +1,155 @@
+"""How much of a film in a store a job reads: counted by the server."""
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import av
+import pytest
+
+pytest.importorskip("s3fs")
+pytest.importorskip("moto.server")
+
+import s3fs
+from av.video.frame import VideoFrame
+
+from codecfleet.actors.decode.decoding import DecodeTally, OpenTrack, PictureDecoder, decode_range
+from codecfleet.actors.media import stores
+from codecfleet.actors.media.kept_sources import KEPT
+from codecfleet.actors.media.shared_blocks import HeldBlocks, SharedBlocks
+from codecfleet.jobs.plan.track_ranges import TrackRanges
+from codecfleet.jobs.source.source import read_source
+
+from .limit_jobs import spec_of, transcode
+from .s3_server import S3Proxy, s3_server
+
+FILM = Path(__file__).parents[2] / "examples/media/bunny.mp4"
+CONTAINERS: dict[str, dict[str, str]] = {
+    "end.mp4": {},
+    "front.mp4": {"movflags": "faststart"},
+    "fragmented.mp4": {"movflags": "frag_keyframe+empty_moov"},
+    "cues.mkv": {},
+    "without-cues.mkv": {"live": "1"},
+    "broadcast.ts": {},
+}
+MOST = 1.1
+
+
+class Swallow(PictureDecoder[VideoFrame]):
+    """Takes the packets, and decodes nothing."""
+
+    name = "swallow"
+
+    def decode(self, track: OpenTrack, packets: Iterator[tuple[int, Any]], tally: DecodeTally) -> Iterator[Any]:
+        """Yield nothing."""
+        del track, tally
+        for _ in packets:
+            pass
+        yield from ()
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[S3Proxy]:
+    """A server for all tests here."""
+    with s3_server() as proxy:
+        yield proxy
+
+
+@pytest.fixture(autouse=True)
+def bucket(server: S3Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty bucket."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", server.url)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hidden-value")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    s3fs.S3FileSystem.clear_instance_cache()
+    files = s3fs.S3FileSystem()
+    if not files.exists("films"):
+        files.mkdir("films")
+
+
+def uploaded(folder: Path, name: str) -> str:
+    """Put the film into a container, and that into the bucket; return its address."""
+    with av.open(str(FILM)) as source, av.open(str(folder / name), "w", options=CONTAINERS[name]) as output:
+        streams = {stream.index: output.add_stream_from_template(stream) for stream in source.streams}
+        for packet in source.demux():
+            if packet.size:
+                packet.stream = streams[packet.stream_index]
+                output.mux(packet)
+    files, path = stores.open_store(f"s3://films/{name}")
+    files.put_file(str(folder / name), path)
+    return f"s3://films/{name}"
+
+
+@contextmanager
+def counted(server: S3Proxy, url: str) -> Iterator[list[float]]:
+    """Yield a list that gets, at the end, how much of an object was read, as a multiple of its size."""
+    read: list[float] = []
+    files, path = stores.open_store(url)
+    size_bytes = files.size(path)
+    KEPT.close_idle(0)
+    server.start_over()
+    yield read
+    KEPT.close_idle(0)
+    read.append(server.sent_bytes(f"/{path}") / size_bytes)
+
+
+def read_segments(ranges: TrackRanges) -> None:
+    """Read what a worker reads for all segments."""
+    for segment in ranges.segments:
+        for _ in decode_range(ranges.decode(segment, 0), DecodeTally(), Swallow()):
+            pass
+
+
+@pytest.mark.parametrize("name", CONTAINERS)
+def test_this_machine_reads_each_byte_once(name: str, tmp_path: Path, server: S3Proxy) -> None:
+    """The index and all segments of any container cost at most 1.1 x of the film; nothing stays on the disk."""
+    url = uploaded(tmp_path, name)
+    blocks = HeldBlocks(url)
+    with counted(server, url) as read:
+        blocks.hold()
+        index = read_source(url).index
+        read_segments(TrackRanges.cut(index, start_s=None, end_s=None, segment_s=Fraction(2)))
+        blocks.let_go()
+    assert 1 <= read[0] <= MOST
+    assert not list(tmp_path.glob("*.blocks"))
+
+
+def test_a_job_reads_each_byte_once(tmp_path: Path, server: S3Proxy) -> None:
+    """Sound and all: index, segments and side tracks cost at most 1.1 x of the film."""
+    url = uploaded(tmp_path, "end.mp4")
+    with counted(server, url) as read:
+        transcode(spec_of(url, tmp_path / "o.mkv", segment_s=Fraction(2), preset=1, scale=(160, 90), no_journal=True))
+    assert 1 <= read[0] <= MOST
+    assert not list(tmp_path.glob("*.blocks"))
+
+
+@pytest.mark.parametrize("name", ["end.mp4", "front.mp4", "cues.mkv"])
+def test_a_worker_elsewhere_reads_what_its_segments_need(
+    name: str, tmp_path: Path, server: S3Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the container has an index, all segments together cost at most 1.1 x without anything on the disk."""
+    url = uploaded(tmp_path, name)
+    index = read_source(url).index
+    monkeypatch.setattr(SharedBlocks, "find", lambda _url: None)
+    with counted(server, url) as read:
+        read_segments(TrackRanges.cut(index, start_s=None, end_s=None, segment_s=Fraction(2)))
+    assert 0.9 <= read[0] <= MOST
+
+
+def test_one_segment_is_a_small_part(tmp_path: Path, server: S3Proxy) -> None:
+    """A worker that has one segment of four reads what opening takes and its quarter, not the film."""
+    url = uploaded(tmp_path, "front.mp4")
+    ranges = TrackRanges.cut(read_source(url).index, start_s=None, end_s=None, segment_s=Fraction(2))
+    segment = ranges.segments[2]
+    needed = ranges.decode(segment, 0)
+    assert needed.span_bytes is not None
+    with counted(server, url) as read:
+        for _ in decode_range(needed, DecodeTally(), Swallow()):
+            pass
+    begin, end = needed.span_bytes
+    opening_bytes = 512 << 10  # once per worker: the index, and packets up to the first picture's end
+    assert read[0] * FILM.stat().st_size <= MOST * (end - begin) + opening_bytes

@@ -1,0 +1,131 @@
+"""Blocks of a remote source on this machine's disk."""
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from codecfleet.actors.media.shared_blocks import BLOCK_BYTES, HeldBlocks, SharedBlocks
+from codecfleet.testing.flaky_storage import FlakyFileSystem
+
+URL = "flaky://films/film.mp4"
+CONTENT = bytes(range(256)) * (5 * BLOCK_BYTES // 512)
+"""Two blocks and a half."""
+
+
+@pytest.fixture(autouse=True)
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A store that holds the content, and a folder for temporary files."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    FlakyFileSystem.start_over()
+    FlakyFileSystem().pipe_file(URL, CONTENT)
+    yield
+    FlakyFileSystem.start_over()
+
+
+class Fetcher:
+    """Gives parts of the content, half of what is asked for at a time, and notes what is asked for."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[int, int]] = []
+
+    def __call__(self, position: int, size: int) -> bytes:
+        """Return the first half."""
+        self.asked.append((position, size))
+        return CONTENT[position : position + -(-size // 2)]
+
+
+def found() -> SharedBlocks:
+    """Return the blocks that are there."""
+    blocks = SharedBlocks.find(URL)
+    assert blocks is not None
+    return blocks
+
+
+def read_all(blocks: SharedBlocks, fetch: Fetcher, *, at_once: int = 1) -> bytes:
+    """Read from the beginning to the end."""
+    content = b""
+    while part := blocks.read(len(content), 300_000, fetch, at_once=at_once):
+        content += part
+    return content
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 8])
+def test_what_one_has_read_another_has(at_once: int) -> None:
+    """Every reader gets the content; only the first one's reads reach the store, each byte once."""
+    held = HeldBlocks(URL)
+    held.hold()
+    first, second = found(), found()
+    fetch, never = Fetcher(), Fetcher()
+    assert read_all(first, fetch, at_once=at_once) == CONTENT
+    assert read_all(second, never) == CONTENT
+    assert never.asked == []
+    got = sum(len(CONTENT[position : position + -(-size // 2)]) for position, size in fetch.asked)
+    assert got == len(CONTENT)
+    first.close()
+    second.close()
+    held.let_go()
+
+
+def test_a_fetch_that_fails_leaves_no_block() -> None:
+    """What did not come whole is asked for again."""
+    held = HeldBlocks(URL)
+    held.hold()
+    blocks = found()
+
+    def broken(_position: int, _size: int) -> bytes:
+        raise ConnectionResetError
+
+    with pytest.raises(ConnectionResetError):
+        blocks.read(0, 10, broken)
+    assert blocks.read(BLOCK_BYTES, 10, lambda _position, _size: b"") == b""
+    assert read_all(blocks, Fetcher()) == CONTENT
+    blocks.close()
+    held.let_go()
+
+
+def test_the_last_job_removes_them(tmp_path: Path) -> None:
+    """Two jobs share the blocks of a source; they are there until both have ended."""
+    jobs = HeldBlocks(URL), HeldBlocks(URL)
+    for job in jobs:
+        job.hold()
+    jobs[0].let_go()
+    found().close()
+    jobs[1].let_go()
+    assert SharedBlocks.find(URL) is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_another_version_is_not_taken_for_it() -> None:
+    """Blocks of a source that was replaced are used no more."""
+    held = HeldBlocks(URL)
+    held.hold()
+    FlakyFileSystem().pipe_file(URL, CONTENT[:-1] + b"x")
+    assert SharedBlocks.find(URL) is None
+    held.let_go()
+
+
+def test_what_a_killed_job_left_is_removed(tmp_path: Path) -> None:
+    """The next job removes blocks that no living one holds."""
+    left = tmp_path / "left"
+    held = HeldBlocks(URL)
+    held.hold()
+    (folder,) = tmp_path.iterdir()
+    folder.rename(left)  # as if its job were gone: what is let go of is no longer there
+    held.let_go()
+    left.rename(folder.with_name(folder.name.replace(folder.stem[-4:], "dead")))
+    other = HeldBlocks(URL)
+    other.hold()
+    assert [each.name for each in tmp_path.iterdir()] == [folder.name]
+    other.let_go()
+
+
+def test_a_film_that_would_fill_the_disk_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More than half of the free space is never taken; local sources are not kept either."""
+    monkeypatch.setattr("shutil.disk_usage", lambda _path: type("Usage", (), {"free": 2 * len(CONTENT) - 1}))
+    for source in (URL, str(tmp_path / "film.mp4")):
+        held = HeldBlocks(source)
+        held.hold()
+        held.let_go()
+    assert list(tmp_path.iterdir()) == []
