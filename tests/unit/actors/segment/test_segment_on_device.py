@@ -72,8 +72,14 @@ def content(encoded: EncodedSegment) -> tuple[object, ...]:
 @pytest.mark.parametrize("codec", [Codec.H264, Codec.HEVC, Codec.AV1])
 @pytest.mark.parametrize(
     "changes",
-    [{}, {"scale": (64, 48)}, {"pix_fmt": "yuv420p"}, {"pix_fmt": "yuv420p10le", "scale": (128, 80)}],
-    ids=["as-it-is", "smaller", "8-bit", "larger-10-bit"],
+    [
+        {},
+        {"scale": (64, 48)},
+        {"pix_fmt": "yuv420p"},
+        {"pix_fmt": "yuv420p10le", "scale": (128, 80)},
+        {"keyframe_interval_s": Fraction(7, 50)},
+    ],
+    ids=["as-it-is", "smaller", "8-bit", "larger-10-bit", "cut-between-access-points"],
 )
 def test_bytes_do_not_depend_on_who_decoded(
     folder: Path, source: str, codec: Codec, changes: dict[str, object]
