@@ -210,8 +210,7 @@ def sample_events(*, segments: int = 3, in_flight: int = 2, steps: int = 4) -> l
     """Return the events of a job that runs ``in_flight`` segments at a time and reports each ``steps`` times."""
     report = sample_report(segments=segments)
     duration_s = Fraction(report.frames, _FPS)
-    events: list[Event] = [StageStarted("job-1", 0.1, stage) for stage in ("index", "plan", "startup")]
-    events.append(Planned("job-1", 0.5, segments, report.frames, duration_s, "h264", "libx264", in_flight))
+    events: list[Event] = [Planned("job-1", 0.5, segments, report.frames, duration_s, "h264", "libx264", in_flight)]
     events.extend(Warned("job-1", 0.5, warning.code, warning.message, warning.checks) for warning in report.warnings)
     events.append(StageStarted("job-1", 0.6, "encode"))
     at_s = 1.0

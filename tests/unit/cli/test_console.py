@@ -13,7 +13,7 @@ from rich.text import Text
 from codecfleet.console.live import JsonView, PlainView, RichView
 from codecfleet.console.output import FrameCounter, Output, ReaderGone, json_line
 from codecfleet.console.text import bytes_text, clock_text, one_line, pace_text, planned_text, proof_lines
-from codecfleet.jobs.report.events import Planned, Progress, Warned
+from codecfleet.jobs.report.events import Planned, Progress, StageStarted, Warned
 from codecfleet.jobs.report.report import Warning_
 from codecfleet.testing.fleet.fake_fleet import sample_events, sample_report
 
@@ -76,7 +76,8 @@ def test_a_log_names_the_stages_that_take_time() -> None:
     """A log says when the index is read, workers start, segments are joined and the output is read back."""
     err = io.StringIO()
     view = PlainView(Output(io.StringIO()), Output(err))
-    for event in sample_events(segments=1, in_flight=1):
+    begins = [StageStarted("job-1", 0.1, stage) for stage in ("index", "plan", "startup")]
+    for event in (*begins, *sample_events(segments=1, in_flight=1)):
         view.show(event)
     said = [line.removeprefix("codecfleet: ") for line in err.getvalue().splitlines()]
     assert said[:2] == ["reading the index", "starting workers"]
