@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from .jobs.batch.results import BatchProgress, BatchResult
     from .jobs.encode.job import encode
     from .jobs.encode.request import EncodeFrame, EncodeReport
-    from .jobs.fleet import Fleet, transcode, transcode_async
+    from .jobs.fleet import Fleet, stills, stills_async, transcode, transcode_async
     from .jobs.frames.request import FramesReport
     from .jobs.frames.stream import FrameStream, frames
     from .jobs.job import Job
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from .jobs.report.report import Report
     from .jobs.request.spec import BatchSpec, TranscodeSpec
     from .jobs.request.spec_file import load_spec
+    from .jobs.stills.job import StillsReport
+    from .jobs.stills.spec import StillsSpec
     from .jobs.verify.job import verify
     from .jobs.verify.verdict import Verdict
 
@@ -74,6 +76,8 @@ __all__ = [
     "SegmentFinished",
     "SegmentStarted",
     "SeiMessage",
+    "StillsReport",
+    "StillsSpec",
     "TranscodeSpec",
     "UsageError",
     "Verdict",
@@ -87,6 +91,8 @@ __all__ = [
     "plan_transcode_async",
     "probe",
     "probe_async",
+    "stills",
+    "stills_async",
     "transcode",
     "transcode_async",
     "verify",
@@ -114,7 +120,7 @@ _HOMES = {
         "SegmentStarted",
         "Warned",
     ),
-    "jobs.fleet": ("Fleet", "transcode", "transcode_async"),
+    "jobs.fleet": ("Fleet", "stills", "stills_async", "transcode", "transcode_async"),
     "jobs.frames.request": ("FramesReport",),
     "jobs.frames.stream": ("FrameStream", "frames"),
     "jobs.job": ("Job",),
@@ -123,6 +129,8 @@ _HOMES = {
     "jobs.report.report": ("Report",),
     "jobs.request.spec": ("BatchSpec", "TranscodeSpec"),
     "jobs.request.spec_file": ("load_spec",),
+    "jobs.stills.job": ("StillsReport",),
+    "jobs.stills.spec": ("StillsSpec",),
     "jobs.verify.job": ("verify",),
     "jobs.verify.verdict": ("Verdict",),
 }

@@ -7,20 +7,25 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
 from os import PathLike
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TypeVar
+
+from pydantic import BaseModel
 
 from ..cluster.client.pool import Pool
-from ..errors import UsageError
+from ..errors import Cancelled, UsageError
 from .job import Job
 from .report.channel import EventChannel
 from .report.report import Report
 from .request.options import build
 from .request.spec import BatchSpec, TranscodeSpec
 from .request.values import location
+from .stills.spec import StillsSpec
 
 if TYPE_CHECKING:
     from .batch.batch import Batch
+    from .stills.job import StillsReport
 
+SpecT = TypeVar("SpecT", bound=BaseModel)
 JOBS_AT_ONCE = 4
 """Jobs under way at the same time; more wait their turn, so that open files and memory stay bounded."""
 
@@ -57,6 +62,7 @@ class Fleet:
         self._jobs_at_once = asyncio.Semaphore(jobs_at_once)
         self._jobs: set[Job] = set()
         self._batches: set[Batch] = set()
+        self._stills: set[asyncio.Task[StillsReport]] = set()
         self._open = False
 
     async def __aenter__(self) -> Self:
@@ -84,6 +90,9 @@ class Fleet:
             await batch.cancel()
         for job in list(self._jobs):
             await job.cancel(keep=keep)
+        for task in self._stills:
+            task.cancel()
+        await asyncio.gather(*self._stills, return_exceptions=True)
         if self._pool is not None:
             await self._pool.aclose()
 
@@ -127,6 +136,39 @@ class Fleet:
         job.on_end(self._jobs.discard)
         return job
 
+    async def stills(
+        self, spec: StillsSpec, *, progress: Callable[[int], None] = lambda _frames: None
+    ) -> "StillsReport":
+        """Take stills, when the turn comes; either the complete folder is there afterwards, or nothing.
+
+        Args:
+            spec: what is asked for.
+            progress: called a few times a second with how many frames are decoded.
+
+        Raises:
+            UsageError: the fleet is not open.
+            Cancelled: it was closed meanwhile.
+            CodecfleetError: the job failed.
+        """
+        if not self._open or self._pool is None:
+            raise UsageError("the fleet is not open", "Use it as `async with Fleet() as fleet:`.")
+        task = asyncio.create_task(self._take_stills(spec, self._pool, progress))
+        self._stills.add(task)
+        task.add_done_callback(self._stills.discard)
+        try:
+            return await task
+        except asyncio.CancelledError:
+            caller = asyncio.current_task()
+            if caller is not None and caller.cancelling():
+                raise
+            raise Cancelled("the fleet was closed") from None
+
+    async def _take_stills(self, spec: StillsSpec, pool: Pool, progress: Callable[[int], None]) -> "StillsReport":
+        async with self._jobs_at_once:
+            from .stills.job import make_stills
+
+            return await make_stills(spec, pool, progress=progress)
+
     async def _run(
         self,
         name: str,
@@ -156,27 +198,66 @@ def transcode(
         CodecfleetError: whatever went wrong; nothing is left under the output's name. ``UsageError`` for options that
             make no sense.
     """
-    spec = _spec(source, output, options)
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(_transcode(spec, address))
-    message = "transcode() waits, and an event loop is running here"
-    raise UsageError(message, "Use `await transcode_async(...)`, or a Fleet: docs/api.md.")
+    spec = _built(TranscodeSpec, source, output, options, "docs/config.md")
+    _refuse_in_loop("transcode")
+    return asyncio.run(_transcode(spec, address))
 
 
 async def transcode_async(
     source: str | PathLike[str], output: str | PathLike[str], *, address: str | None = None, **options: object
 ) -> Report:
     """Transcode one file, in an event loop; otherwise as ``transcode``. Cancelling it cancels the job."""
-    return await _transcode(_spec(source, output, options), address)
+    return await _transcode(_built(TranscodeSpec, source, output, options, "docs/config.md"), address)
 
 
-def _spec(source: str | PathLike[str], output: str | PathLike[str], options: dict[str, object]) -> TranscodeSpec:
+def _built(
+    model: type[SpecT], source: str | PathLike[str], output: str | PathLike[str], options: dict[str, object], page: str
+) -> SpecT:
     names = {"source": location("source", source), "output": location("output", output)}
-    return build(TranscodeSpec, names | options, str, "docs/config.md lists every option.")
+    return build(model, names | options, str, f"{page} lists every option.")
+
+
+def _refuse_in_loop(name: str) -> None:
+    """Raise ``UsageError`` where an event loop runs, which a call that waits would stop."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    message = f"{name}() waits, and an event loop is running here"
+    raise UsageError(message, f"Use `await {name}_async(...)`, or a Fleet: docs/api.md.")
 
 
 async def _transcode(spec: TranscodeSpec, address: str | None) -> Report:
     async with Fleet(address, workers=spec.workers) as fleet:
         return await (await fleet.transcode(spec))
+
+
+def stills(
+    source: str | PathLike[str], output: str | PathLike[str], *, address: str | None = None, **options: object
+) -> "StillsReport":
+    """Take stills of one file into the folder ``output``, and wait for it.
+
+    ``options`` are those of ``StillsSpec``.
+
+    Raises:
+        CodecfleetError: whatever went wrong; nothing is left under the folder's name. ``UsageError`` for options that
+            make no sense.
+    """
+    spec = _built(StillsSpec, source, output, options, "docs/stills.md")
+    _refuse_in_loop("stills")
+    return asyncio.run(run_stills(spec, address))
+
+
+async def stills_async(
+    source: str | PathLike[str], output: str | PathLike[str], *, address: str | None = None, **options: object
+) -> "StillsReport":
+    """Take stills of one file, in an event loop; otherwise as ``stills``. Cancelling it cancels the job."""
+    return await run_stills(_built(StillsSpec, source, output, options, "docs/stills.md"), address)
+
+
+async def run_stills(
+    spec: StillsSpec, address: str | None, progress: Callable[[int], None] = lambda _frames: None
+) -> "StillsReport":
+    """Take stills on a fleet that is there for them alone."""
+    async with Fleet(address, workers=spec.workers) as fleet:
+        return await fleet.stills(spec, progress=progress)

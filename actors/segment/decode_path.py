@@ -147,10 +147,25 @@ def encode_paths(
         else:
             paths = DecodePath(device.pictures), in_software
         yield paths[1:] if software else paths
-    elif device is None or software:
-        yield (in_software,)
-    elif encoder.dolby_vision:
+    elif encoder.dolby_vision and device is not None and not software:
         yield (DecodePath(SOFTWARE, reason=METADATA_IN_SOFTWARE),)
+    else:
+        with host_paths(device, require_device=require_device, software=software) as found:
+            yield found
+
+
+@contextmanager
+def host_paths(
+    device: WorkerDevice | None, *, require_device: bool, software: str = ""
+) -> Iterator[tuple[DecodePath[Any], ...]]:
+    """Yield the paths to pictures in the host's memory, the best first.
+
+    ``device`` is the worker's, if any. ``require_device`` waits for its decoder even where software would be faster;
+    ``software`` says why it must not decode, "" where it may.
+    """
+    in_software = DecodePath(SOFTWARE, reason=software)
+    if device is None or software:
+        yield (in_software,)
     elif require_device:
         yield DecodePath(device.pictures), in_software
     else:

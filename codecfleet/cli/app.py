@@ -29,6 +29,7 @@ SUMMARIES: Final = {
     "probe": "Show what is in a file: tracks, timeline, random access points, colour, and oddities found.",
     "plan": "Show segments and cuts, what would be lost or changed, and where it would run and why. Runs nothing.",
     "verify": "Prove OUTPUT against INPUT: frames, times, order, picture similarity, audio, metadata.",
+    "stills": "Write thumbnails of INPUT into the folder DIR: at times or of scenes, as files or sprite sheets.",
     "infer": "Run a network over every frame of INPUT, on this machine's or a cluster's DLAs; write tensors in order.",
     "submit": "Run a command on a Ray cluster, as a job of its own that outlives this program, and follow it.",
     "up": "Keep workers up on this machine, so that the commands after it start at once: a warm fleet.",
@@ -62,6 +63,10 @@ def _commands(name: str) -> Commands:
             from . import files as cli_files
 
             commands = cli_files.COMMANDS
+        case "stills":
+            from .pictures import stills as cli_stills
+
+            commands = cli_stills.COMMANDS
         case "infer":
             from . import infer as cli_infer
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ..jobs.report.events import Event
     from ..jobs.report.report import Report
     from ..jobs.request.spec import BatchSpec, TranscodeSpec
+    from ..jobs.stills.spec import StillsSpec
     from .files import VerifyRequest
     from .plan import PlanOn
 
@@ -192,6 +193,15 @@ def _verify(pair: "VerifyRequest", progress: Callable[[int], None]) -> Answer:
     return Answer(list(verdict.lines()), verdict.model_dump(mode="json"), verdict.exact)
 
 
+def _stills(spec: "StillsSpec", address: str | None, progress: Callable[[int], None]) -> Answer:
+    import asyncio
+
+    from ..jobs.fleet import run_stills
+
+    report = asyncio.run(run_stills(spec, address, progress))
+    return Answer(report.lines(), report.to_json())
+
+
 def _reports(machines: Machines) -> "Sequence[NodeReport | SilentNode]":
     import asyncio
 
@@ -278,6 +288,8 @@ class Services:
     plan: "Callable[[TranscodeSpec, PlanOn], Answer]" = _plan
     verify: "Callable[[VerifyRequest, Callable[[int], None]], Answer]" = _verify
     """Compares two files; calls its second argument with the number of frames compared so far."""
+    stills: "Callable[[StillsSpec, str | None, Callable[[int], None]], Answer]" = _stills
+    """Takes stills on the cluster at an address, None for the environment's; the last argument is as for ``verify``."""
     unfinished_spec: "Callable[[str], TranscodeSpec]" = _unfinished_spec
     """Returns the request of the job whose work lies at a location."""
     jobs: Callable[[str, str], Answer] = _jobs

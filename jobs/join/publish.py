@@ -44,6 +44,15 @@ def check_output(source: str, output: str, *, overwrite: bool) -> None:
     except (OSError, ValueError) as error:
         message = f"{path} cannot be written: {getattr(error, 'strerror', None) or error}"
         raise OutputUnwritable(message, "Choose another name or folder.") from None
+    check_folder_of(path)
+
+
+def check_folder_of(path: Path) -> None:
+    """Make sure that a file or folder can be created at a path.
+
+    Raises:
+        OutputUnwritable: the folder that it is to lie in is missing or cannot be written.
+    """
     folder = path.absolute().parent
     if not folder.is_dir():
         raise OutputUnwritable(f"there is no folder {path.parent}", "Create it first.")

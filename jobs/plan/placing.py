@@ -34,6 +34,8 @@ from .plan import Plan
 if TYPE_CHECKING:
     from ...cluster.client.pool import Pool
 
+INTERLACED_IN_SOFTWARE: Final = "the pictures are interlaced, and PyNvVideoCodec deinterlaces whatever is"
+"""Why no GPU decodes them."""
 LANES_SHOWN: Final = 24
 _NO_DRIVER_STEP: Final = (
     "If it has an NVIDIA GPU, install the driver, or start the container with --gpus all: codecfleet doctor. "
@@ -112,7 +114,7 @@ def device_unsupported_reason(plan: Plan) -> str:
     if plan.encoder.dolby_vision:
         return METADATA_IN_SOFTWARE
     if plan.source_format.interlaced:
-        return "the pictures are interlaced, and PyNvVideoCodec deinterlaces whatever is"
+        return INTERLACED_IN_SOFTWARE
     if plan.extras.captions:
         return "closed captions come with software's pictures alone"
     return plan.extras.device_unsupported_reason

@@ -26,6 +26,7 @@ from .values import (
     parse_count,
     parse_counts,
     parse_crop,
+    parse_grid,
     parse_numbers,
     parse_pad,
     parse_pairs,
@@ -104,6 +105,7 @@ RATE: Final = Kind("RATE", "rate", partial(_words, "a rate in bits", parse_rate)
 SIZE: Final = Kind("WxH|720p", '`"1280x720"` or `"720p"`', partial(_words, "a picture size", parse_size))
 CROP: Final = Kind("auto|W:H:X:Y", '`"auto"` or `"1920:800:0:140"`', partial(_words, "a part of a picture", parse_crop))
 PAD: Final = Kind("WxH|W:H", '`"1920x1080"` or `"16:9"`', partial(_words, "a picture size or shape", parse_pad))
+GRID: Final = Kind("COLUMNSxROWS", '`"10x10"`', partial(_words, "a grid", parse_grid))
 NUMBERS: Final = Kind("M[,M,M]", "text", partial(_words, "text", parse_numbers))
 COUNTS: Final = Kind("N", "list of numbers", _counts)
 PAIRS: Final = Kind("K=V", "table of texts or whole numbers", _pairs)

@@ -292,7 +292,7 @@ class WaitOptions(Part):
     ] = 25
 
 
-class RunOptions(Part):
+class MachineOptions(Part):
     """Which machines do the work, and with what priority."""
 
     priority: Annotated[
@@ -314,6 +314,11 @@ class RunOptions(Part):
         Field(description="GPUs: where they are faster, never, or required: docs/fleet.md."),
         Option("--device", RUN),
     ] = "auto"
+
+
+class RunOptions(MachineOptions):
+    """What encodes, and what is kept of a failure."""
+
     encoder: Annotated[
         Literal["auto", "software", "nvenc"],
         Field(
@@ -322,7 +327,6 @@ class RunOptions(Part):
         ),
         Option("--encoder", RUN),
     ] = "auto"
-
     keep_evidence: Annotated[
         str | None,
         Field(

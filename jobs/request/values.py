@@ -29,6 +29,7 @@ SIDE_MAX: Final = 65_536
 """The longest side of a picture that may be asked for."""
 TERM_MAX: Final = (1 << 31) - 1
 """FFmpeg's rationals have a numerator and a denominator of 32 bits (libavutil, rational.h)."""
+_GRID_MAX: Final = 1_000
 _COUNT = re.compile(r"[0-9]{1,18}")
 _NUMBER = re.compile(r"-?[0-9]{1,9}(?:\.[0-9]{1,18})?")
 _CHANNELS: Final = 3
@@ -111,6 +112,18 @@ def parse_pad(name: str, text: str) -> tuple[int, int] | Fraction:
     if not (0 < first <= SIDE_MAX and 0 < second <= SIDE_MAX):
         raise refusal(name, text, f"out of range (1 to {SIDE_MAX} a side)", how)
     return (first, second) if size else Fraction(first, second)
+
+
+def parse_grid(name: str, text: str) -> tuple[int, int]:
+    """Return (columns, rows) of ``10x8``, 1 to 1,000 each."""
+    how = f"Write COLUMNSxROWS (10x10), 1 to {_GRID_MAX} each."
+    match = _SIZE.fullmatch(text)
+    if match is None:
+        raise refusal(name, text, "not a grid", how)
+    columns, rows = int(match[1]), int(match[2])
+    if not (0 < columns <= _GRID_MAX and 0 < rows <= _GRID_MAX):
+        raise refusal(name, text, "out of range", how)
+    return columns, rows
 
 
 def parse_count(name: str, text: str, *, least: int = 0, most: int = 1_000_000) -> int:

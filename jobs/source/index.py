@@ -220,6 +220,10 @@ class TrackIndex:
         high = len(self.times) if end is None else int(np.searchsorted(self.times, end))
         return max(0, high - low)
 
+    def shown_at(self, ticks: int) -> int:
+        """Return when the picture that is on screen at ``ticks`` was first shown; before the first one, its time."""
+        return int(self.times[max(0, int(np.searchsorted(self.times, ticks, side="right")) - 1)])
+
     def last_packet_before(self, end: int, beyond_frames: int) -> int:
         """Return the last packet, in demux order, that pictures before ``end`` and ``beyond_frames`` after it need.
 

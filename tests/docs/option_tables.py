@@ -20,7 +20,7 @@ _TEMPLATE_HEAD = """\
 # example. docs/config.md explains every one.
 """
 _EXPLAINED_BY = {
-    **dict.fromkeys(("plan", "batch", "resume", "verify", "infer"), "transcode"),
+    **dict.fromkeys(("plan", "batch", "resume", "verify", "stills", "infer"), "transcode"),
     **dict.fromkeys(("nodes", "devices"), "doctor"),
     **dict.fromkeys(("drain", "cordon", "uncordon"), "status"),
 }

@@ -11,8 +11,8 @@ import pytest
 from .option_tables import command_table, key_table, template
 
 REPOSITORY = Path(__file__).parents[2]
-COMMANDS = ["transcode", "batch", "resume", "jobs", "probe", "plan", "verify", "infer", "doctor", "nodes", "devices"]
-COMMANDS += ["status", "drain", "cordon", "uncordon", "submit", "up", "down"]
+COMMANDS = ["transcode", "batch", "resume", "jobs", "probe", "plan", "verify", "stills", "infer", "doctor", "nodes"]
+COMMANDS += ["devices", "status", "drain", "cordon", "uncordon", "submit", "up", "down"]
 TABLES: dict[str, tuple[str, Callable[[], str]]] = {
     "keys": ("docs/config.md", key_table),
     **{f"codecfleet {name}": ("docs/cli.md", partial(command_table, name)) for name in COMMANDS},

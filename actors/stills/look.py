@@ -1,0 +1,70 @@
+"""What a still looks like: upright, with square pixels, in RGB, as a file of some kind."""
+
+from dataclasses import dataclass
+from enum import Enum
+from fractions import Fraction
+from typing import Self
+
+from ..media.values import Colour
+
+
+class StillFormat(Enum):
+    """The kinds of picture files; the value is the file's extension."""
+
+    JPG = "jpg"
+    PNG = "png"
+    WEBP = "webp"
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """How a stored picture is turned to be shown: rows and columns change places first, then each may be reversed."""
+
+    swaps_axes: bool = False
+    reverses_across: bool = False
+    reverses_down: bool = False
+
+    @classmethod
+    def of(cls, matrix: tuple[int, ...] | None) -> Self:
+        """Return the nearest quarter turn to a display matrix (ISO/IEC 14496-12), mirrored where it mirrors.
+
+        A stored point (x, y) is shown at (a x + c y, b x + d y), y downwards.
+        """
+        if matrix is None:
+            return cls()
+        a, b, _, c, d, *_ = matrix
+        if abs(b) + abs(c) > abs(a) + abs(d):
+            return cls(True, c < 0, b < 0)  # noqa: FBT003 - one value for each field above
+        return cls(False, a < 0, d < 0)  # noqa: FBT003 - as above
+
+    def size(self, width: int, height: int) -> tuple[int, int]:
+        """Return the size of what has that size before the turn, or after it: a turn back is of the same kind."""
+        return (height, width) if self.swaps_axes else (width, height)
+
+
+def shown_size(width: int, height: int, sample_aspect_ratio: Fraction, turn: Turn) -> tuple[int, int]:
+    """Return the size at which a player shows a stored picture, with square pixels.
+
+    The side whose samples are the longer ones grows, so that no sample is lost.
+    """
+    if sample_aspect_ratio > 1:
+        width = round(width * sample_aspect_ratio)
+    else:
+        height = round(height / sample_aspect_ratio)
+    return turn.size(max(1, width), max(1, height))
+
+
+@dataclass(frozen=True, slots=True)
+class StillLook:
+    """How pictures become stills of ``width`` x ``height``, upright.
+
+    ``colour`` is the source's, with matrix and range known. A ``format`` of None gives RGB samples rather than files.
+    ``quality`` is 1 to 100, of JPEG and WebP.
+    """
+
+    width: int
+    height: int
+    turn: Turn
+    colour: Colour
+    format: StillFormat | None
+    quality: int

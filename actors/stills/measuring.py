@@ -1,0 +1,94 @@
+"""How much each picture of a segment differs from the one before it.
+
+Pictures are compared as grey ones of ``GRID`` samples. The first of a segment has none before it there: its grey
+picture and the last one's go with the result, so that the seam is measured like any other place.
+"""
+
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
+
+import numpy as np
+from av.video.frame import VideoFrame
+from numpy.typing import NDArray
+
+from ..device.work import WorkContext
+from ..media.values import VideoFormat
+from ..segment.decode_path import DecodePath
+from ..segment.filtering import FilterChain, FilterSettings
+from ..segment.walk import SegmentTally, SegmentWalk
+from .work import PictureWork
+
+GREY: Final = "gray"
+GRID: Final = (64, 36)
+"""Columns and rows: enough for what fills a picture, too few for grain."""
+DIFFERENCE_MOST: Final = GRID[0] * GRID[1] * 255
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class MeasuredSegment:
+    """The pictures of one segment, by time.
+
+    ``differences`` are from the picture before, 0 .. ``DIFFERENCE_MOST``, one fewer than ``pts_ticks``. ``first`` and
+    ``last`` are grey pictures, empty where the segment has none.
+    """
+
+    segment: int
+    pts_ticks: NDArray[np.int64]
+    differences: NDArray[np.int64]
+    first: NDArray[np.uint8]
+    last: NDArray[np.uint8]
+    frames_decoded: int
+    tally: SegmentTally
+    is_complete: bool = True
+    """Always: a picture that does not decode is not measured."""
+
+
+def difference(before: NDArray[np.uint8], now: NDArray[np.uint8]) -> int:
+    """Return the sum of the absolute differences of two grey pictures."""
+    return int(np.abs(now.astype(np.int64) - before).sum())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasureSegment(PictureWork[MeasuredSegment]):
+    """Measure the pictures of a segment; ``format`` is what is decoded."""
+
+    format: VideoFormat
+
+    def look(self, context: WorkContext, path: DecodePath[VideoFrame], fallback: str) -> MeasuredSegment:
+        """Measure them as one path gives them."""
+        small = replace(self.format, width=GRID[0], height=GRID[1], pix_fmt=GREY)
+        first: NDArray[np.uint8] = np.empty(0, dtype=np.uint8)
+        last = first
+        times: list[int] = []
+        differences: list[int] = []
+        with closing(FilterChain(FilterSettings(small), self.decode.time_base)) as chain:
+            walk = SegmentWalk(
+                self.decode,
+                (self.start_ticks, self.end_ticks),
+                path,
+                fallback,
+                make=chain.push,
+                seen=partial(context.advance, 0),
+                in_thread=False,
+            )
+            with closing(walk.results()) as pictures:
+                for ticks, picture in pictures:
+                    grey = np.asarray(picture.to_ndarray(format=GREY), dtype=np.uint8)
+                    if times:
+                        differences.append(difference(last, grey))
+                    else:
+                        first = grey
+                    last = grey
+                    times.append(ticks)
+                    context.advance()
+        return MeasuredSegment(
+            segment=self.segment,
+            pts_ticks=np.array(times, dtype=np.int64),
+            differences=np.array(differences, dtype=np.int64),
+            first=first,
+            last=last,
+            frames_decoded=walk.met.frames,
+            tally=walk.tally(),
+        )

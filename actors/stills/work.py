@@ -1,0 +1,79 @@
+"""Work on the pictures of one segment, in the host's memory: decoded by the worker's device where that is faster."""
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol, TypeVar
+
+from av.video.frame import VideoFrame
+
+from ...errors import DeviceError
+from ..decode.decoding import DecodeRange
+from ..device.work import Work, WorkContext
+from ..segment.decode_path import DecodePath, host_paths
+from ..segment.walk import SegmentTally, decode_on_first
+
+
+class SeenSegment(Protocol):
+    """What such work returns. ``frames_decoded`` counts all pictures, those around the segment too."""
+
+    @property
+    def tally(self) -> SegmentTally:
+        """What was met."""
+        ...
+
+    @property
+    def frames_decoded(self) -> int:
+        """How many pictures were decoded."""
+        ...
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether nothing is missing that decoding from further back might give."""
+        ...
+
+
+SeenT = TypeVar("SeenT", bound=SeenSegment)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PictureWork(Work[SeenT]):
+    """Look at the pictures of ``decode`` whose time lies in [``start_ticks``, ``end_ticks``); None is unbounded.
+
+    ``require_device`` always waits for a device's decoder, if there is one.
+    """
+
+    segment: int
+    decode: DecodeRange
+    start_ticks: int | None
+    end_ticks: int | None
+    require_device: bool = False
+
+    @property
+    def file(self) -> str:
+        """Name its source."""
+        return self.decode.source
+
+    def run(self, context: WorkContext) -> SeenT:
+        """Run in the calling thread.
+
+        Raises:
+            InputError: the source cannot be read any more.
+            Unsupported: a picture cannot be converted.
+            EncoderFailed: a picture's file cannot be made.
+            DeviceError: the device is lost; what it cannot decode, software does.
+            Cancelled: the work was cancelled.
+        """
+        frames_done = context.frames_done
+
+        def start_over(error: DeviceError) -> None:
+            del error
+            context.start_over(frames_done)
+
+        require_device = self.require_device or self.constraints.alone
+        with host_paths(context.device, require_device=require_device, software=self.constraints.software) as paths:
+            return decode_on_first(paths, partial(self.look, context), start_over)
+
+    @abstractmethod
+    def look(self, context: WorkContext, path: DecodePath[VideoFrame], fallback: str) -> SeenT:
+        """Look at the pictures on one path; ``fallback`` is why not on a better one."""

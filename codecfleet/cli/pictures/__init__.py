@@ -1,0 +1,1 @@
+"""Commands that make something of single pictures."""

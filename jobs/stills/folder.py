@@ -1,0 +1,98 @@
+"""The folder of stills: checked before any work, filled beside its place, and given its name whole."""
+
+import json
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from ...actors.media.location import is_local, local_path
+from ...errors import OutputExists, OutputUnwritable
+from ..join.publish import check_folder_of
+from ..join.spool import storage_error
+from .listing import INDEX
+
+REPLACED: Final = "replaced"
+"""The name, among unfinished work, of an earlier folder that makes room for a new one."""
+
+
+def check_folder(output: str, *, overwrite: bool) -> None:
+    """Make sure that the folder can be created, or replaced, before anything is done for it.
+
+    Raises:
+        OutputExists: something has the name already, and may not be replaced.
+        OutputUnwritable: it is not on this machine, or cannot be made there.
+    """
+    if not is_local(output):
+        message = f"{output} cannot be written: a folder of stills appears at once, which only a local folder can"
+        raise OutputUnwritable(message, "Give a local folder, and copy it there afterwards.")
+    path = local_path(output)
+    check_folder_of(path)
+    if not os.path.lexists(path):
+        return
+    _check_replaceable(path)
+    if not overwrite and any(path.iterdir()):
+        raise OutputExists(f"{path} exists already", "Use --overwrite to replace it, or choose another name.")
+
+
+def _check_replaceable(path: Path) -> None:
+    """Make sure that a folder can be replaced, and holds only what an earlier run has listed."""
+    advice = "Choose another name."
+    if path.is_symlink() or not path.is_dir():
+        raise OutputExists(f"{path} exists already, and is not a folder", advice)
+    if path.is_mount():
+        raise OutputExists(f"{path} is a mount point, which cannot be replaced", "Name a new folder in it.")
+    listed = _listed(path)
+    others = sorted(each.name for each in path.iterdir() if each.name not in listed)
+    if others:
+        raise OutputExists(f"{path} holds {others[0]}, which is not of an earlier run, and is not replaced", advice)
+
+
+def _listed(path: Path) -> frozenset[str]:
+    """Return the names of the files that a folder's index lists, its own too; none where it cannot be read."""
+    with suppress(OSError, ValueError, TypeError, KeyError):
+        index = json.loads((path / INDEX).read_text(encoding="utf-8"))
+        return frozenset({INDEX, index["vtt"], *(each["file"] for each in index["stills"])})
+    return frozenset()
+
+
+def publish_folder(finished: Path, output: str, *, overwrite: bool) -> None:
+    """Give a finished folder its final name, at once and whole.
+
+    An earlier one moves into the folder of unfinished work, which goes away with it.
+
+    Raises:
+        OutputExists: something took the name meanwhile.
+        StorageFailed: the file system failed.
+    """
+    path = local_path(output)
+    try:
+        for each in (*finished.iterdir(), finished):
+            _flush(each)
+        if overwrite and path.exists():
+            _check_replaceable(path)
+            _exchange(finished, path)
+        else:
+            finished.rename(path)
+    except OSError as error:
+        if os.path.lexists(path):
+            raise OutputExists(f"{path} exists already", "Choose another name.") from None
+        raise storage_error(error, path) from error
+
+
+def _exchange(finished: Path, path: Path) -> None:
+    replaced = finished.parent / REPLACED
+    path.rename(replaced)
+    try:
+        finished.rename(path)
+    except OSError:
+        replaced.rename(path)
+        raise
+
+
+def _flush(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

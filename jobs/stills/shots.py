@@ -1,0 +1,179 @@
+"""Which ranges of a track are decoded for stills: only those that hold a picture that is wanted.
+
+A range begins at an access point that promises right pictures from there on. One that clears the decoder (an IDR
+picture, a keyframe of VP9 or AV1) is taken itself. Of others the one before is, as for a part that begins in the middle
+of a film: a gradual refresh is over by then, and an open group's leading pictures are passed. Where H.264 promises
+nothing of its keyframes, every picture is decoded and seams are proven as in a transcode.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from ...actors.bitstream.access_points import RandomAccess
+from ...actors.decode.decoding import DecodeRange
+from ..board.events import Run
+from ..plan.cuts import usual_segment_s
+from ..plan.track_ranges import PlannedSegment, TrackRanges
+from ..source.index import MISSING, TrackIndex
+
+MOVES_MOST: Final = 3
+"""How often an entry is moved back in search of one that promises something: 7 access points."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shot:
+    """One range: its part of the track, and the moments in it, ascending ticks.
+
+    Its entry lies ``entry_moves`` before its own access point (``TrackRanges.entry``).
+    """
+
+    segment: PlannedSegment
+    moments: tuple[int, ...]
+    entry_moves: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ShotList:
+    """The ranges of a job, in order. ``adjoin``: they leave nothing out, and their seams can be compared."""
+
+    index: TrackIndex
+    shots: tuple[Shot, ...]
+    adjoin: bool
+
+    @property
+    def frames(self) -> int:
+        """How many pictures lie in them."""
+        return sum(shot.segment.frames for shot in self.shots)
+
+    def decode(self, run: Run) -> DecodeRange:
+        """Return what to decode for a run."""
+        first, last = self.shots[run.segment], self.shots[run.until]
+        return self._ranges.decode(first.segment, first.entry_moves + run.entry_moves, until=last.segment)
+
+    def moments(self, run: Run) -> tuple[int, ...]:
+        """Return the moments of a run."""
+        return tuple(moment for shot in self.shots[run.segment : run.until + 1] for moment in shot.moments)
+
+    @property
+    def _ranges(self) -> TrackRanges:
+        return TrackRanges(self.index, tuple(shot.segment for shot in self.shots))
+
+
+def plan_shots(
+    index: TrackIndex,
+    moments: Sequence[int],
+    *,
+    start_s: Fraction | None,
+    end_s: Fraction | None,
+    segment_s: Fraction | None,
+    most_pictures: int,
+) -> ShotList:
+    """Return the ranges that give the pictures on screen at ``moments``, ascending ticks of [``start_s``, ``end_s``).
+
+    Ranges that adjoin are decoded as one, up to about ``segment_s`` (None: the usual length of a segment), and up to
+    ``most_pictures`` that are wanted.
+    """
+    # A part between each two access points: no two of them lie within a tick.
+    groups = TrackRanges.cut(index, start_s=start_s, end_s=end_s, segment_s=index.time_base)
+    wanted = [_Wanted(moment, index.shown_at(moment)) for moment in moments]
+    moves = {group: entry_moves(groups, groups.segments[group]) for group in {_group(groups, each) for each in wanted}}
+    if None in moves.values():
+        whole = TrackRanges.cut(index, start_s=start_s, end_s=end_s, segment_s=segment_s)
+        return ShotList(index, tuple(_adjoining(whole, wanted, most_pictures)), adjoin=True)
+    longest_s = segment_s or usual_segment_s(index.duration_s)
+    parts = _parts(groups, wanted, longest_s / index.time_base, most_pictures)
+    shots = (_shot(groups, number, part, moves) for number, part in enumerate(parts))
+    return ShotList(index, tuple(shots), adjoin=False)
+
+
+def entry_moves(ranges: TrackRanges, segment: PlannedSegment) -> int | None:
+    """Return how often a segment's entry moves back until pictures from there on are right; None if that is far."""
+    index = ranges.index
+    if segment.start_ticks is None or index.resets_decoder(segment.cut_packet):
+        return 0
+    for moves in range(1, MOVES_MOST + 1):
+        entry = ranges.entry(segment, moves)
+        if entry is None or index.kinds.get(entry.packet) is not RandomAccess.INTRA_ONLY:
+            return moves
+    return None
+
+
+class _Wanted(NamedTuple):
+    """A moment, and the time of the picture that is on screen then."""
+
+    moment: int
+    shown: int
+
+
+class _Part(NamedTuple):
+    """What one range is for, in the order of time: it begins in ``group``, at a picture of it where it is split."""
+
+    group: int
+    is_split: bool
+    wanted: list[_Wanted]
+
+
+def _group(ranges: TrackRanges, wanted: _Wanted) -> int:
+    """Return the number of the segment that holds a picture."""
+    return bisect_right(ranges.segments, wanted.shown, key=_start) - 1
+
+
+def _start(segment: PlannedSegment) -> int:
+    return MISSING if segment.start_ticks is None else segment.start_ticks
+
+
+def _parts(
+    groups: TrackRanges, wanted: Sequence[_Wanted], longest_ticks: Fraction, most_pictures: int
+) -> Iterator[_Part]:
+    """Yield what the ranges are for: neighbours together, as far as they may be."""
+    part: _Part | None = None
+    last, pictures = 0, 0
+    for each in wanted:
+        group = _group(groups, each)
+        if part is not None:
+            is_same = each.shown == part.wanted[-1].shown
+            is_near = group <= last + 1 and each.shown - part.wanted[0].shown < longest_ticks
+            if is_same or (is_near and pictures < most_pictures):
+                part.wanted.append(each)
+                last, pictures = group, pictures + (not is_same)
+                continue
+            yield part
+        part = _Part(group, is_split=part is not None and group == last, wanted=[each])
+        last, pictures = group, 1
+    if part is not None:
+        yield part
+
+
+def _shot(groups: TrackRanges, number: int, part: _Part, moves: Mapping[int, int | None]) -> Shot:
+    group, shown = groups.segments[part.group], part.wanted[0].shown
+    start, end = shown if part.is_split else group.start_ticks, part.wanted[-1].shown + 1
+    segment = _piece(groups.index, group, number, start, end)
+    return Shot(segment, tuple(each.moment for each in part.wanted), moves[part.group] or 0)
+
+
+def _piece(index: TrackIndex, of: PlannedSegment, number: int, start: int | None, end: int | None) -> PlannedSegment:
+    """Return a piece of a segment, decoded from the same access point."""
+    frames = index.frames_between(start, end)
+    return replace(of, segment=number, start_ticks=start, end_ticks=end, frames=frames)
+
+
+def _adjoining(whole: TrackRanges, wanted: Sequence[_Wanted], most_pictures: int) -> Iterator[Shot]:
+    """Yield ranges that leave nothing out: whole segments, split where too many of their pictures are wanted."""
+    number = 0
+    for segment in whole.segments:
+        inside = [each for each in wanted if _group(whole, each) == segment.segment]
+        pictures = sorted({each.shown for each in inside})
+        starts = [segment.start_ticks, *pictures[most_pictures::most_pictures]]
+        for start, end in pairwise([*starts, segment.end_ticks]):
+            piece = _piece(whole.index, segment, number, start, end)
+            moments = tuple(each.moment for each in inside if _holds(piece, each.shown))
+            yield Shot(piece, moments)
+            number += 1
+
+
+def _holds(segment: PlannedSegment, ticks: int) -> bool:
+    return _start(segment) <= ticks and (segment.end_ticks is None or ticks < segment.end_ticks)

@@ -1,0 +1,134 @@
+"""What ``codecfleet stills`` is asked for."""
+
+from fractions import Fraction
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Final, Self
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from ...actors.media.location import absolute
+from ...actors.stills.look import StillFormat
+from ..request.options import GRID, SIZE, TIME, Option, as_written
+from ..request.parts import PATH, PICTURE, RULES, MachineOptions, Part, Segmenting, Source, SourceRange, WaitOptions
+from ..request.values import SIDE_MAX
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+WHICH: Final = "Which pictures"
+STILLS_MOST: Final = 100_000
+"""More stills than anyone looks at: a film of two hours has as many at 14 a second."""
+SHEET_WIDTH: Final = 160
+"""The width of a still on a sheet, unless another is asked for."""
+QUALITY: Final = 90
+_SHORTEST_S: Final = Fraction(1, 1000)
+"""A tick of WebVTT's clock."""
+_TIME_TEXT: Final = BeforeValidator(partial(as_written, TIME))
+
+
+class _Which(Part):
+    source: Source
+    output: Annotated[
+        str,
+        Field(description="The folder to write: it appears complete, or not at all."),
+        Option("DIR"),
+        PATH,
+    ]
+    every_s: Annotated[
+        Fraction | None,
+        Field(ge=_SHORTEST_S, description="The picture on screen at each multiple of this time."),
+        Option("--every", WHICH),
+        _TIME_TEXT,
+    ] = None
+    count: Annotated[
+        int | None,
+        Field(ge=1, le=STILLS_MOST, description="This many, from the middles of parts of equal length."),
+        Option("--count", WHICH),
+    ] = None
+    scene: Annotated[bool, Field(description="The first picture of each scene."), Option("--scene", WHICH)] = False
+    scene_threshold: Annotated[
+        int,
+        Field(
+            ge=1,
+            le=100,
+            description="How much a picture must differ from the one before it to begin a scene, 1 to 100: "
+            "docs/stills.md.",
+        ),
+        Option("--scene-threshold", WHICH, metavar="PERCENT"),
+    ] = 10
+    scene_shortest_s: Annotated[
+        Fraction,
+        Field(ge=0, description="A scene lasts this long at least."),
+        Option("--scene-seconds", WHICH, default="0.5"),
+        _TIME_TEXT,
+    ] = Fraction(1, 2)
+
+    @model_validator(mode="after")
+    def _check_which(self) -> Self:
+        asked = [self.every_s is not None, self.count is not None, self.scene]
+        if sum(asked) != 1:
+            raise ValueError("give exactly one of `every_s`, `count` and `scene`")
+        return self
+
+
+class _Looks(Part):
+    width: Annotated[
+        int | None,
+        Field(ge=1, le=SIDE_MAX, description="Width of a still in pixels; the height follows."),
+        Option("--width", PICTURE, default=f"as a player shows it; {SHEET_WIDTH} with --sheet"),
+    ] = None
+    scale: Annotated[
+        tuple[int | None, int] | None,
+        Field(description="Size of a still in pixels, or its height, instead of a width."),
+        Option("--scale", PICTURE, kind=SIZE),
+        BeforeValidator(partial(as_written, SIZE)),
+    ] = None
+    format: Annotated[
+        StillFormat, Field(description="Kind of the picture files."), Option("--format", PICTURE, default="jpg")
+    ] = StillFormat.JPG
+    quality: Annotated[
+        int | None,
+        Field(ge=1, le=100, description="Quality of jpg and webp, 1 to 100, higher is better."),
+        Option("--quality", PICTURE, default=str(QUALITY)),
+    ] = None
+    sheet: Annotated[
+        tuple[int, int] | None,
+        Field(description="Put this many stills in a row and this many rows on each picture file, a sprite sheet."),
+        Option("--sheet", PICTURE, default="a file for each still", kind=GRID),
+        BeforeValidator(partial(as_written, GRID)),
+    ] = None
+
+    @model_validator(mode="after")
+    def _check_looks(self) -> Self:
+        if self.width is not None and self.scale is not None:
+            raise ValueError("`width` and `scale` exclude each other: give one of them")
+        sides = [*(self.scale or ()), *(self.sheet or ())]
+        if any(side is not None and not 0 < side <= SIDE_MAX for side in sides):
+            raise ValueError(f"`scale` and `sheet` are of 1 to {SIDE_MAX} a side: {self.scale}, {self.sheet}")
+        if self.quality is not None and self.format is StillFormat.PNG:
+            raise ValueError("`quality` is for jpg and webp: png loses nothing")
+        return self
+
+
+# The fields of a later base come first.
+class StillsSpec(WaitOptions, MachineOptions, Segmenting, SourceRange, _Looks, _Which):
+    """Stills of one video track. docs/stills.md lists the fields.
+
+    Text is read as on the command line: ``every_s="0.5"``, ``scale="180p"``, ``sheet="10x10"``.
+    """
+
+    if TYPE_CHECKING:
+        # What a field takes is more than what it holds.
+        def __init__(
+            self, *, source: "str | PathLike[str]", output: "str | PathLike[str]", **options: object
+        ) -> None: ...
+
+    overwrite: Annotated[
+        bool,
+        Field(description="Replace the folder, if it holds nothing but the stills of an earlier run."),
+        Option("--overwrite", RULES, default="refuse"),
+    ] = False
+
+    def resolved(self) -> Self:
+        """Return the same with local paths made absolute: workers may run in another folder."""
+        return self.model_copy(update={"source": absolute(self.source), "output": absolute(self.output)})

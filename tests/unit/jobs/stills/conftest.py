@@ -1,0 +1,95 @@
+"""Clips to take stills of, and a bench that does it."""
+
+from contextlib import suppress
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import av
+import av.error
+import pytest
+from av.video.frame import VideoFrame
+
+from codecfleet.cluster.client.pool import Pool
+from codecfleet.jobs.stills.job import StillsReport, make_stills
+from codecfleet.jobs.stills.spec import StillsSpec
+from codecfleet.testing import LocalPool
+from codecfleet.testing.clips import Clip, constant_times, make_clip, uneven_times
+
+FRAMES, GOP = 60, 12
+X264 = f"keyint={GOP}:min-keyint=4:scenecut=0:b-adapt=0"
+X265 = f"{X264}:log-level=none:pools=1:frame-threads=1"
+TIMES = constant_times(FRAMES)
+UNEVEN = uneven_times([40, 7, 300, 40, 1, 90] * 10)
+KEYS = frozenset(range(0, FRAMES, GOP))
+CLIPS = {
+    "closed.mp4": Clip(times=TIMES, options=(("x264-params", f"{X264}:bframes=3"),)),
+    "open.mkv": Clip(times=TIMES, options=(("x264-params", f"{X264}:bframes=3:open-gop=1"),)),
+    "hevc.mp4": Clip(times=TIMES, encoder="libx265", options=(("x265-params", f"{X265}:bframes=4:open-gop=1"),)),
+    "uneven.mp4": Clip(times=UNEVEN, options=(("x264-params", f"{X264}:bframes=2"),)),
+    "vp9.webm": Clip(times=TIMES, keyframes=KEYS, encoder="libvpx-vp9", options=(("lag-in-frames", "8"),)),
+    "mpeg2.ts": Clip(
+        times=tuple(range(FRAMES)),
+        time_base=Fraction(1, 25),
+        keyframes=KEYS,
+        encoder="mpeg2video",
+        options=(("bf", "2"),),
+    ),
+}
+
+
+class StillsBench:
+    """A folder with clips, and jobs on them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.output = folder / "stills"
+        self.told: list[int] = []
+
+    def clip(self, name: str = "closed.mp4") -> Path:
+        """Return a clip, made when it is first asked for."""
+        path = self.folder / name
+        return path if path.exists() else make_clip(path, CLIPS[name])
+
+    def spec(self, source: Path | None = None, **changes: Any) -> StillsSpec:
+        """Return what to do."""
+        which = {} if {"count", "scene", "every_s"} & changes.keys() else {"every_s": Fraction(1, 2)}
+        fields = {"source": source or self.clip(), "output": self.output, "format": "png", **which, **changes}
+        return StillsSpec(**fields)
+
+    async def stills(self, source: Path | None = None, *, pool: Pool | None = None, **changes: Any) -> StillsReport:
+        """Run a job."""
+        async with pool or LocalPool(3) as running:
+            return await make_stills(self.spec(source, **changes), running, progress=self.told.append)
+
+    def files(self) -> dict[str, bytes]:
+        """Return what the folder of stills holds."""
+        return {path.name: path.read_bytes() for path in self.output.iterdir()}
+
+    def left_over(self) -> set[str]:
+        """Return what a job left beside its source."""
+        return {path.name for path in self.folder.iterdir()} - set(CLIPS)
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> StillsBench:
+    """A folder of its own."""
+    return StillsBench(tmp_path)
+
+
+def decoded(path: Path) -> list[tuple[Fraction, VideoFrame]]:
+    """Return every picture of a sequential decode that gives one, with its time in seconds after the first packet's."""
+    frames: list[VideoFrame] = []
+    times = []
+    with av.open(str(path)) as container:
+        container.streams.video[0].thread_count = 1
+        for packet in container.demux(video=0):
+            times += [] if packet.pts is None else [packet.pts]
+            with suppress(av.error.FFmpegError):
+                frames += packet.decode()
+    return [(((frame.pts or 0) - min(times)) * Fraction(frame.time_base or 0), frame) for frame in frames]
+
+
+def on_screen(pictures: list[tuple[Fraction, VideoFrame]], at_s: Fraction) -> VideoFrame:
+    """Return the last picture that is shown at or before a time."""
+    return next(frame for time_s, frame in reversed(pictures) if time_s <= at_s)

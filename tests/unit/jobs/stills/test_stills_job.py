@@ -1,0 +1,256 @@
+"""Jobs for stills: the right pictures, whatever is decoded and by any worker; nothing is left behind."""
+
+import asyncio
+import hashlib
+import io
+import json
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, TypeVar
+
+import av
+import numpy as np
+import pytest
+from av.video.frame import VideoFrame
+from numpy.typing import NDArray
+
+from codecfleet import errors
+from codecfleet.actors.device.work import Work
+from codecfleet.actors.stills.look import StillLook, Turn
+from codecfleet.actors.stills.painting import paint
+from codecfleet.jobs.fleet import Fleet
+from codecfleet.jobs.source.source import read_source
+from codecfleet.jobs.stills.job import make_stills
+from codecfleet.jobs.stills.plan import settled_colour
+from codecfleet.testing import FaultyPool, LocalPool
+from codecfleet.testing.clips import Clip, make_clip
+
+from .conftest import CLIPS, FRAMES, StillsBench, decoded, on_screen
+
+ResultT = TypeVar("ResultT")
+
+
+def _samples(content: bytes) -> NDArray[np.uint8]:
+    with av.open(io.BytesIO(content), format="png_pipe") as file:
+        return np.asarray(next(file.decode(video=0)).to_ndarray(format="rgb24"), dtype=np.uint8)
+
+
+def _painted(source: Path, frame: VideoFrame) -> NDArray[np.uint8]:
+    format_, _ = read_source(str(source)).described()
+    return paint(frame, StillLook(frame.width, frame.height, Turn(), settled_colour(format_), None, 90))
+
+
+@pytest.mark.parametrize("name", CLIPS)
+async def test_each_still_is_the_picture_on_screen(bench: StillsBench, name: str) -> None:
+    """Only some groups are decoded, and every still is bit for bit that of a sequential decode."""
+    source = bench.clip(name)
+    pictures = decoded(source)
+    every_s = Fraction(3, 5)
+    report = await bench.stills(source, every_s=every_s)
+    found = bench.files()
+    index = json.loads(found["index.json"])
+    assert report.frames_decoded < FRAMES + 4
+    assert len(index["stills"]) == report.stills > 3
+    for number, entry in enumerate(index["stills"]):
+        expected = _painted(source, on_screen(pictures, every_s * number))
+        np.testing.assert_array_equal(_samples(found[entry["file"]]), expected, err_msg=entry["file"])
+        assert hashlib.sha256(found[entry["file"]]).hexdigest() == entry["sha256"]
+    assert report.warnings == ()
+
+
+async def test_groups_without_a_wanted_picture_are_not_decoded(bench: StillsBench) -> None:
+    """Of two stills far apart, the groups between are passed; the index knows when each was shown."""
+    report = await bench.stills(count=2, start_s=Fraction("0.1"), end_s=Fraction("2.3"))
+    index = json.loads(bench.files()["index.json"])
+    assert [entry["time_s"] for entry in index["stills"]] == [0.64, 1.72]
+    assert [entry["at_s"] for entry in index["stills"]] == [0.665, 1.755]
+    assert report.frames == 55
+    assert report.frames_decoded < 30
+
+
+async def test_the_same_bytes_for_any_workers(bench: StillsBench) -> None:
+    """One worker or many, lost ones, any order: every file is the same, on sheets too."""
+    for options in ({}, {"sheet": (2, 2), "format": "jpg"}, {"scene": True, "format": "webp"}):
+        await bench.stills(pool=LocalPool(1), overwrite=True, **options)
+        first = bench.files()
+        pool = FaultyPool(
+            LocalPool(4),
+            kills=[("segment 1", 1), ("segment 0", 1), ("segment 0", 2)],
+            finishing_order=["segment 2", "segment 1"],
+        )
+        await bench.stills(pool=pool, overwrite=True, **options)
+        assert bench.files() == first
+    assert bench.left_over() == {"stills"}
+
+
+async def test_sheets_hold_the_stills(bench: StillsBench) -> None:
+    """Cut out at the place that the index names, a tile is the still that a file of its own would hold."""
+    await bench.stills(width=40)
+    single = bench.files()
+    report = await bench.stills(width=40, sheet=(2, 2), overwrite=True)
+    found = bench.files()
+    index = json.loads(found["index.json"])
+    assert set(found) == {"index.json", "sprites.vtt", "sheet-00001.png", "sheet-00002.png"}
+    assert (report.stills, report.sheets, report.width, report.height) == (5, 2, 40, 30)
+    for entry in index["stills"]:
+        sheet = _samples(found[entry["file"]])
+        tile = sheet[entry["y"] : entry["y"] + entry["height"], entry["x"] : entry["x"] + entry["width"]]
+        np.testing.assert_array_equal(tile, _samples(single[f"{entry['number']:05}.png"]))
+    assert found["sprites.vtt"].decode().count("#xywh=") == 5
+
+
+async def test_many_stills_of_one_group(bench: StillsBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the stills of a group are too many for one range, it is split, and they stay the same."""
+    await bench.stills(every_s=Fraction(1, 25))
+    together = bench.files()
+    monkeypatch.setattr("codecfleet.jobs.stills.plan.TAKEN_BYTES_MOST", 64 * 48 * 3 * 5)
+    report = await bench.stills(every_s=Fraction(1, 25), overwrite=True)
+    assert report.stills == FRAMES
+    assert sum(report.decoded_by.values()) >= FRAMES / 5
+    assert bench.files() == together
+
+
+def _damage(path: Path, packet: int) -> None:
+    """Overwrite one packet, all but the first bytes."""
+    with av.open(str(path)) as container:
+        packets = [(each.pos, each.size) for each in container.demux(video=0) if each.size]
+    place, size = packets[packet]
+    assert place is not None
+    with path.open("r+b") as stream:
+        stream.seek(place + 12)
+        stream.write(b"\xff" * (size - 12))
+
+
+async def test_where_a_picture_is_damaged_the_one_before_stays_on_screen(bench: StillsBench) -> None:
+    """A group that does not decode shows what a sequential decode shows then: the last picture before it."""
+    source = make_clip(
+        bench.folder / "damaged.mkv",
+        Clip(
+            times=tuple(range(0, 480, 40)),
+            keyframes=frozenset({0, 4, 8}),
+            encoder="libvpx-vp9",
+            options=(("lag-in-frames", "0"),),
+        ),
+    )
+    _damage(source, 8)
+    at_s = Fraction(8, 25)
+    report = await bench.stills(source, every_s=at_s)
+    expected = on_screen(decoded(source), at_s)
+    np.testing.assert_array_equal(_samples(bench.files()["00002.png"]), _painted(source, expected))
+    assert any("met damage" in warning for warning in report.warnings)
+
+
+async def test_what_never_decodes_is_left_out_and_said(bench: StillsBench) -> None:
+    """With nothing to show at the beginning, that still is missing, the report names it, and WebVTT has no gap."""
+    source = make_clip(bench.folder / "damaged.mkv", Clip(times=tuple(range(0, 480, 40)), keyframes=frozenset({0, 6})))
+    _damage(source, 0)
+    assert decoded(source)[0][0] == Fraction(6, 25)
+    report = await bench.stills(source, every_s=Fraction(6, 25))
+    assert (report.stills, report.missing) == (1, (1,))
+    assert "1 still left out, number 1 first" in report.warnings[-1]
+    assert set(bench.files()) == {"00002.png", "index.json", "stills.vtt"}
+    assert "00:00:00.000 --> 00:00:00.480\n00002.png" in bench.files()["stills.vtt"].decode()
+
+
+async def test_scenes_are_found_wherever_segments_are_cut(bench: StillsBench) -> None:
+    """Cuts of segments move; scenes and their pictures do not."""
+    options: dict[str, Any] = {"scene": True, "scene_threshold": 3, "scene_shortest_s": Fraction(0)}
+    await bench.stills(**options, segment_s=Fraction(100))
+    first = bench.files()
+    await bench.stills(**options, segment_s=Fraction(1, 4), overwrite=True)
+    assert bench.files() == first
+    assert len(json.loads(first["index.json"])["stills"]) > 1
+
+
+async def test_what_cannot_be_is_refused_before_a_worker_starts(bench: StillsBench) -> None:
+    """A taken name, others' files, a missing source or part: each its own error, and nothing is touched."""
+    taken = bench.folder / "taken"
+    taken.mkdir()
+    (taken / "letter.txt").touch()
+    unused = LocalPool(1)
+    await unused.aclose()  # starting it now would be an error of its own
+    wrong: list[tuple[type[errors.CodecfleetError], dict[str, Any]]] = [
+        (errors.OutputExists, {"output": taken}),
+        (errors.OutputExists, {"output": taken, "overwrite": True}),
+        (errors.OutputExists, {"output": taken / "letter.txt", "overwrite": True}),
+        (errors.OutputUnwritable, {"output": bench.folder / "no" / "where"}),
+        (errors.OutputUnwritable, {"output": "s3://bucket/stills"}),
+        (errors.InputNotFound, {"source": bench.folder / "nothing.mkv"}),
+        (errors.UsageError, {"start_s": 100}),
+        (errors.Unsupported, {"sheet": (1000, 1000), "width": 1000}),
+    ]
+    for error, changes in wrong:
+        source = changes.pop("source", None)
+        with pytest.raises(error):
+            await make_stills(bench.spec(source, **changes), unused)
+    assert bench.left_over() == {"taken"}
+    assert [path.name for path in taken.iterdir()] == ["letter.txt"]
+
+
+class _Watched(LocalPool):
+    """A pool that tells when work has been submitted."""
+
+    def __init__(self, slots: int) -> None:
+        super().__init__(slots)
+        self.begun = asyncio.Event()
+
+    async def submit(self, work: Work[ResultT]) -> ResultT:
+        """Tell, and run it."""
+        self.begun.set()
+        return await super().submit(work)
+
+
+async def test_cancelling_leaves_nothing_new(bench: StillsBench) -> None:
+    """A cancelled job removes its files; what an earlier one has published stays."""
+    await bench.stills()
+    before = bench.files()
+    pool = _Watched(1)
+    job = asyncio.create_task(bench.stills(pool=pool, overwrite=True, width=16))
+    await pool.begun.wait()
+    job.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await job
+    assert bench.left_over() == {"stills"}
+    assert bench.files() == before
+
+
+async def test_a_folder_that_took_the_name_meanwhile_stays(bench: StillsBench) -> None:
+    """What appears under the name while a job runs is not replaced."""
+
+    class Late(LocalPool):
+        async def submit(self, work: Work[ResultT]) -> ResultT:
+            """Let somebody take the name, and run it."""
+            bench.output.mkdir(exist_ok=True)
+            (bench.output / "letter.txt").touch()
+            return await super().submit(work)
+
+    with pytest.raises(errors.OutputExists):
+        await bench.stills(pool=Late(1))
+    assert set(bench.files()) == {"letter.txt"}
+    assert bench.left_over() == {"stills"}
+
+
+async def test_a_fleet_takes_stills_and_its_end_cancels_them(bench: StillsBench) -> None:
+    """``Fleet.stills`` gives the report; a fleet that is closed meanwhile ends it as cancelled."""
+    async with Fleet(pool=LocalPool(2)) as fleet:
+        report = await fleet.stills(bench.spec())
+    assert report.stills == len(list(bench.output.glob("*.png"))) == 5
+    pool = _Watched(1)
+    async with Fleet(pool=pool) as fleet:
+        job = asyncio.create_task(fleet.stills(bench.spec(overwrite=True)))
+        await pool.begun.wait()
+    with pytest.raises(errors.Cancelled):
+        await job
+    with pytest.raises(errors.UsageError, match="not open"):
+        await fleet.stills(bench.spec())
+
+
+async def test_the_report_tells_people_and_programs_the_same(bench: StillsBench) -> None:
+    """Lines and JSON say how many stills there are, where, and what was decoded."""
+    report = await bench.stills()
+    document = json.loads(json.dumps(report.to_json()))
+    assert (document["schema"], document["stills"], document["frames"]) == (1, 5, FRAMES)
+    assert document["index"] == str(bench.output / "index.json")
+    assert document["vtt"] == str(bench.output / "stills.vtt")
+    assert report.lines()[0] == f"stills    5 of 64x48 in {bench.output}"
+    assert f"decoded   {report.frames_decoded} of {FRAMES} frames" in report.lines()[2]

@@ -1,0 +1,122 @@
+"""What stills look like, and what is asked for."""
+
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from codecfleet.actors.decode.describe import StreamExtras
+from codecfleet.actors.media.values import Colour, VideoFormat
+from codecfleet.actors.stills.look import StillFormat, Turn
+from codecfleet.cluster.placement.assign import place
+from codecfleet.cluster.placement.build import inventory_of_fleet
+from codecfleet.cluster.placement.model import Policy
+from codecfleet.cluster.placement.rates import start_rates
+from codecfleet.cluster.simulated.fleet_file import load_fleet
+from codecfleet.errors import Unsupported
+from codecfleet.jobs.stills.plan import look_of, look_warnings, plan_stills, settled_colour
+from codecfleet.jobs.stills.spec import StillsSpec
+
+from .conftest import StillsBench
+
+FULL = 2
+ONE = 1 << 16
+QUARTER_TURN = (0, ONE, 0, -ONE, 0, 0, 0, 0, 1 << 30)
+
+
+def _spec(**changes: Any) -> StillsSpec:
+    return StillsSpec(source="film.mkv", output="stills", every_s=10, **changes)
+
+
+def _format(width: int = 1920, height: int = 1080, **changes: Any) -> VideoFormat:
+    return VideoFormat(width, height, **{"pix_fmt": "yuv420p", "frame_rate": Fraction(25), **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "size"),
+    [
+        ({}, (1920, 1080)),
+        ({"width": 320}, (320, 180)),
+        ({"scale": (None, 360)}, (640, 360)),
+        ({"scale": (100, 100)}, (100, 100)),
+        ({"sheet": (10, 10)}, (160, 90)),
+        ({"sheet": (10, 10), "width": 200}, (200, 112)),
+        ({"width": 1}, (1, 1)),
+    ],
+)
+def test_the_size_is_what_was_asked_for(changes: dict[str, Any], size: tuple[int, int]) -> None:
+    """One side gives the other by the shape on screen; sheets have small stills."""
+    look = look_of(_spec(**changes), _format(), StreamExtras())
+    assert (look.width, look.height) == size
+    assert (look.format is None) == ("sheet" in changes)
+
+
+def test_what_turns_and_stretches_counts_before_the_size() -> None:
+    """A width is that of the picture as it is shown: upright, with square pixels."""
+    shape = _format(720, 576, sample_aspect_ratio=Fraction(64, 45))
+    look = look_of(_spec(width=288), shape, StreamExtras(display_matrix=QUARTER_TURN))
+    assert (look.width, look.height, look.turn) == (288, 512, Turn.of(QUARTER_TURN))
+
+
+def test_an_unspecified_matrix_is_chosen_as_players_do() -> None:
+    """BT.709 from HD on, BT.601 below; what is stated stays."""
+    assert settled_colour(_format()).matrix == 1
+    assert settled_colour(_format(720, 576)).matrix == 6
+    assert settled_colour(_format(720, 577)).matrix == 1
+    assert settled_colour(_format(720, 576, colour=Colour(matrix=9))).matrix == 9
+    assert settled_colour(_format(720, 576, pix_fmt="gbrp", colour=Colour(matrix=0))).matrix == 0
+    assert settled_colour(_format(pix_fmt="yuvj420p")).range == FULL
+
+
+def test_colours_that_would_be_wrong_are_refused() -> None:
+    """A matrix that FFmpeg does not convert, and Dolby Vision without a base layer, end in one line."""
+    with pytest.raises(Unsupported, match="matrix is number 8"):
+        settled_colour(_format(colour=Colour(matrix=8)))
+    configuration = bytes([1, 0, 5, 6, 1, 0, 1, 0])
+    with pytest.raises(Unsupported, match="profile 5"):
+        look_of(_spec(), _format(), StreamExtras(dovi_configuration=configuration))
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({}, "exactly one of"),
+        ({"every_s": 1, "count": 2}, "exactly one of"),
+        ({"scene": True, "count": 2}, "exactly one of"),
+        ({"every_s": 0}, "every_s"),
+        ({"count": 0}, "count"),
+        ({"count": 1, "quality": 101}, "quality"),
+        ({"count": 1, "quality": 50, "format": "png"}, "png loses nothing"),
+        ({"count": 1, "width": 5, "scale": "5p"}, "exclude each other"),
+        ({"count": 1, "sheet": (0, 1)}, "sheet"),
+        ({"count": 1, "format": "gif"}, "format"),
+    ],
+)
+def test_senseless_requests_are_refused(fields: dict[str, Any], problem: str) -> None:
+    """Each is named before anything is read."""
+    with pytest.raises(ValidationError, match=problem):
+        StillsSpec(source="film.mkv", output="stills", **fields)
+
+
+def test_text_is_read_as_on_the_command_line() -> None:
+    """A program may write values as a user does."""
+    spec = StillsSpec(source=Path("film.mkv"), output="stills", every_s="0.1", scale="180p", sheet="4x3", format="webp")
+    assert (spec.every_s, spec.scale, spec.sheet) == (Fraction(1, 10), (None, 180), (4, 3))
+    assert spec.format is StillFormat.WEBP
+
+
+def test_hdr_is_said() -> None:
+    """What looks different from a player's picture is in the warnings."""
+    assert look_warnings(_format()) == []
+    assert "HDR (PQ)" in look_warnings(_format(colour=Colour(transfer=16)))[0]
+    assert "HDR (HLG)" in look_warnings(_format(colour=Colour(transfer=18)))[0]
+
+
+@pytest.mark.parametrize("fleet", ["laptop", "h200-l40s", "mixed-200"])
+def test_decoding_alone_has_a_place(bench: StillsBench, fleet: str) -> None:
+    """A job that encodes no video is placed on every fleet, on processors too."""
+    demand = plan_stills(bench.spec()).demand("job", [60, 60])
+    placed = place([demand], inventory_of_fleet(load_fleet(fleet)), start_rates(), Policy())
+    assert sum(lane.sessions for lane in placed.lanes) > 0
