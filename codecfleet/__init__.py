@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from .jobs.probe.job import ProbeReport, probe
     from .jobs.report.events import Done, Event, Failed, Planned, Progress, SegmentFinished, SegmentStarted, Warned
     from .jobs.report.report import Report
+    from .jobs.request.config import Config, load_config
+    from .jobs.request.presets import load_preset
     from .jobs.request.spec import BatchSpec, TranscodeSpec
     from .jobs.request.spec_file import load_spec
     from .jobs.stills.job import StillsReport
@@ -54,6 +56,7 @@ __all__ = [
     "Cancelled",
     "Codec",
     "CodecfleetError",
+    "Config",
     "Done",
     "EncodeFrame",
     "EncodeReport",
@@ -86,6 +89,8 @@ __all__ = [
     "__version__",
     "encode",
     "frames",
+    "load_config",
+    "load_preset",
     "load_spec",
     "plan_transcode",
     "plan_transcode_async",
@@ -127,6 +132,8 @@ _HOMES = {
     "jobs.plan.plan": ("Plan", "plan_transcode"),
     "jobs.probe.job": ("ProbeReport", "probe"),
     "jobs.report.report": ("Report",),
+    "jobs.request.config": ("Config", "load_config"),
+    "jobs.request.presets": ("load_preset",),
     "jobs.request.spec": ("BatchSpec", "TranscodeSpec"),
     "jobs.request.spec_file": ("load_spec",),
     "jobs.stills.job": ("StillsReport",),

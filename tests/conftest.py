@@ -21,6 +21,7 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 for _name in [name for name in os.environ if name == "RAY_ADDRESS" or name.startswith("CODECFLEET_")]:
     del os.environ[_name]
 os.environ["CODECFLEET_WARM"] = "never"  # nor a fleet that the caller keeps up
+os.environ["XDG_CONFIG_HOME"] = os.devnull
 
 # A busy machine is not a failure. `make test-all` tries more examples, and CI finds the same ones every time.
 _CI = os.environ.get("CI") == "true"

@@ -17,6 +17,7 @@ from ...actors.device.work import Work
 from ...errors import Cancelled, CodecfleetError, FleetUnavailable, UsageError, WorkerLost
 from ..client.client_name import ClientName
 from ..client.pool import Pool
+from ..fleet_variables import may_use_warm_fleet
 from ..placement.model.demand import Demand
 from ..placement.model.inventory import Inventory
 from ..placement.model.preview import PlacementPreview
@@ -26,7 +27,7 @@ from .life import Closed, Event, HostEnded, HostPhase, HostStarted, Life, Refuse
 from .link import HostLink, HostLost
 from .process import start_host
 from .serving import JobState, PoolState
-from .warm import may_be_used, warm_or_own
+from .warm import warm_or_own
 
 ResultT = TypeVar("ResultT")
 
@@ -283,7 +284,7 @@ def default_pool(address: str | None, slots: int | None, *, dlas: int = 0) -> Po
     spawn = partial(start_host, address, slots, dlas)
     if named_cluster(address):
         return HostedPool(spawn)
-    if not dlas and may_be_used():
+    if not dlas and may_use_warm_fleet(os.environ):
         spawn = partial(warm_or_own, spawn, slots)
     return HostedPool(spawn, slots=slots, sole_processor=_own_machine)
 

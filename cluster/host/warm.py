@@ -1,6 +1,5 @@
 """A warm fleet, as the programs find it that may use it: docs/warm-fleet.md."""
 
-import os
 import socket
 from collections.abc import Callable
 from contextlib import suppress
@@ -11,8 +10,6 @@ from ..client.client_name import ClientName
 from ..process.process import StartedProcess
 from .meeting_place import Greeting, MeetingPlace, code_name, peer_of
 
-WARM_VARIABLE: Final = "CODECFLEET_WARM"
-"""``never`` leaves warm fleets alone."""
 GREETING_S: Final = 1.0
 """How long a warm fleet may take to answer: one that hangs must not keep a job from starting."""
 
@@ -23,11 +20,6 @@ class Found(NamedTuple):
     end: socket.socket
     process: int
     greeting: Greeting
-
-
-def may_be_used() -> bool:
-    """Return whether the environment lets this program use a warm fleet."""
-    return os.environ.get(WARM_VARIABLE) != "never"
 
 
 def find_warm() -> tuple[Found | None, str]:

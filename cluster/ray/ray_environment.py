@@ -10,14 +10,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from ..fleet_variables import is_ray_first
+
 DEATH_KNOBS = {
     "RAY_timeout_ms_task_wait_for_death_info": "50",
     "RAY_core_worker_internal_heartbeat_ms": "100",
 }
 """Read by the driver alone: calls to a process on a crashed node fail after 0.1 s, not 2 s."""
 
-ORDER_VARIABLE = "CODECFLEET_RAY"
-"""The environment variable that says when a private Ray starts: ``first`` is before any work."""
 _SET_BY_RAY = ("PYTHONBREAKPOINT", "RAY_CLIENT_MODE")  # in our own process, for a debugger and a client we do not use
 _BREAKS_AGENTS = ("PYTHONINSPECT", "PYTHONOPTIMIZE", "PYTHONWARNINGS")
 """Ray's agents end at once without docstrings, or when a warning is an error."""
@@ -122,4 +122,4 @@ def named_cluster(address: str | None) -> str | None:
 
 def may_begin_without_ray(address: str | None) -> bool:
     """Return whether work may run here while there is no Ray: no cluster is named, nor Ray asked for first."""
-    return named_cluster(address) is None and os.environ.get(ORDER_VARIABLE) != "first"
+    return named_cluster(address) is None and not is_ray_first(os.environ)

@@ -8,6 +8,7 @@ import atexit
 import gc
 import sys
 from collections.abc import Collection, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from typing import TYPE_CHECKING, Annotated, Final, cast
 
 from ..console.output import ReaderGone
@@ -30,6 +31,8 @@ SUMMARIES: Final = {
     "plan": "Show segments and cuts, what would be lost or changed, and where it would run and why. Runs nothing.",
     "verify": "Prove OUTPUT against INPUT: frames, times, order, picture similarity, audio, metadata.",
     "stills": "Write thumbnails of INPUT into the folder DIR: at times or of scenes, as files or sprite sheets.",
+    "presets": "List named sets of options, ours and your own, for --preset; or show one's file.",
+    "config": "Show what is set once for all jobs, by the configuration's file and the environment, and where.",
     "infer": "Run a network over every frame of INPUT, on this machine's or a cluster's DLAs; write tensors in order.",
     "submit": "Run a command on a Ray cluster, as a job of its own that outlives this program, and follow it.",
     "up": "Keep workers up on this machine, so that the commands after it start at once: a warm fleet.",
@@ -67,6 +70,11 @@ def _commands(name: str) -> Commands:
             from .pictures import stills as cli_stills
 
             commands = cli_stills.COMMANDS
+        case "presets" | "config":
+            from .config import config as cli_config
+            from .config import presets as cli_presets
+
+            commands = {**cli_presets.COMMANDS, **cli_config.COMMANDS}
         case "infer":
             from . import infer as cli_infer
 
@@ -196,15 +204,31 @@ def run(arguments: Sequence[str], services: Services | None = None) -> int:
     ``services`` are what the commands call; the real ones by default.
     """
     stdout, stderr = sys.stdout, sys.stderr
-    try:
-        request = parse(arguments)
-        return request if isinstance(request, int) else request.run(services or Services(), stdout, stderr)
-    except ReaderGone:
-        return READER_GONE_CODE
-    except BaseException as error:  # noqa: BLE001 - the outermost edge: every ending becomes a line and a code
-        failure = failure_of(error)
-        print_failure(failure, error, stderr)
-        return failure.exit_code
+    with ExitStack() as configured:
+        try:
+            request = parse(arguments)
+            if isinstance(request, int):
+                return request
+            configured.enter_context(_configured())
+            return request.run(services or Services(), stdout, stderr)
+        except ReaderGone:
+            return READER_GONE_CODE
+        except BaseException as error:  # noqa: BLE001 - the outermost edge: every ending becomes a line and a code
+            failure = failure_of(error)
+            print_failure(failure, error, stderr)
+            return failure.exit_code
+
+
+def _configured() -> AbstractContextManager[None]:
+    """Put what the configuration sets for processes into the environment, as long as a command runs.
+
+    Raises:
+        UsageError: the configuration makes no sense.
+    """
+    from ..cluster.ray.ray_environment import environment
+    from ..jobs.request.config import load_config
+
+    return environment(load_config().variables())
 
 
 def main() -> int:

@@ -7,7 +7,6 @@ from typing import Final, TextIO
 from ..console.text import one_line
 from ..errors import Cancelled, CodecfleetError
 
-DEBUG_VARIABLE: Final = "CODECFLEET_DEBUG"
 READER_GONE_CODE: Final = 141
 """What a shell reports for a program that SIGPIPE ended."""
 
@@ -49,15 +48,17 @@ def failure_of(error: BaseException, interrupted_code: int | None = None, *, int
     if isinstance(cause, CodecfleetError):
         return Failure(type(cause).__name__, cause.message, cause.next_step, cause.exit_code)
     name = type(cause).__name__
-    step = f"This is a defect in codecfleet; run again with {DEBUG_VARIABLE}=1 to see where it happened."
+    step = "This is a defect in codecfleet; run again with CODECFLEET_DEBUG=1 to see where it happened."
     message = f"unexpected {name}: {cause}" if str(cause) else f"unexpected {name}"
     return Failure(name, message, step, CodecfleetError.exit_code)
 
 
 def print_failure(failure: Failure, error: BaseException, stderr: TextIO) -> None:
     """Print the failure on stderr, after the traceback if the environment asks for one. A closed stderr is ignored."""
+    from ..cluster.fleet_variables import shows_tracebacks
+
     try:
-        if os.environ.get(DEBUG_VARIABLE, "0") not in {"", "0"}:
+        if shows_tracebacks(os.environ):
             import traceback
 
             traceback.print_exception(error, file=stderr)

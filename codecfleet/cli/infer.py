@@ -8,7 +8,7 @@ from typing import Annotated, Final
 
 from ..jobs.infer.spec import InferSpec
 from ..jobs.request.parts import RUN
-from .params import JsonFlag, address_of, with_options
+from .params import JsonFlag, usual_address_of, with_options
 from .question import Question
 from .services import Answer, Commands, Services
 
@@ -18,9 +18,9 @@ def _infer(
     *,
     address: Annotated[
         str | None,
-        address_of(
+        usual_address_of(
             "Use this Ray cluster's DLAs: host:port, or auto for the one on this machine. Default: the environment's "
-            "RAY_ADDRESS, else this machine.",
+            "RAY_ADDRESS or the configuration's, else this machine.",
             RUN,
         ),
     ] = None,

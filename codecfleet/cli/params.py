@@ -11,10 +11,11 @@ from typing import Annotated, Any, TypeVar, get_args
 import typer
 from pydantic import BaseModel
 
+from ..jobs.request.config import OPTIONS, load_config
+from ..jobs.request.layers import Layer
 from ..jobs.request.options import FLAG, Option, build, flag_of, options_of
 from ..jobs.request.parts import RUN, Source
 from ..jobs.request.spec import JobOptions, TranscodeSpec
-from ..jobs.request.spec_file import SpecFile
 from ..jobs.request.values import parse_path
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
@@ -29,8 +30,20 @@ def named(flag_: str, metavar: str, text: str, panel: str | None = None) -> Any:
 
 
 def address_of(text: str, panel: str | None = None) -> Any:  # noqa: ANN401 - typer's return type
-    """Return the typer option for a Ray cluster's address."""
+    """Return the typer option for a Ray cluster's address; where it is not given, there is none."""
     return named("--address", "RAY_ADDRESS", text, panel)
+
+
+def usual_address_of(text: str, panel: str | None = None) -> Any:  # noqa: ANN401 - typer's return type
+    """Return the typer option for a Ray cluster's address; where it is not given, it is the configuration's."""
+    return typer.Option(
+        "--address",
+        metavar="RAY_ADDRESS",
+        help=text,
+        rich_help_panel=panel,
+        show_default=False,
+        callback=_usual_address,
+    )
 
 
 def flag(flag_: str, text: str, panel: str | None = None) -> Any:  # noqa: ANN401 - typer's own return type
@@ -40,6 +53,10 @@ def flag(flag_: str, text: str, panel: str | None = None) -> Any:  # noqa: ANN40
 
 def _checked_name(param: typer.CallbackParam, value: str | None) -> str | None:
     return None if value is None else parse_path(param.opts[0], value)
+
+
+def _usual_address(param: typer.CallbackParam, value: str | None) -> str | None:
+    return load_config().settings.address if value is None else _checked_name(param, value)
 
 
 SourceArgument = Annotated[str, typer.Argument(metavar="INPUT", help=get_args(Source)[1].description)]
@@ -78,7 +95,7 @@ def with_spec_options(
         model: the spec.
         default_output: makes OUTPUT optional, and names it after INPUT when it is left out.
     """
-    ours = parameters(model)
+    ours = [_with_names(each) if each.name == "preset" else each for each in parameters(model)]
     if default_output is not None:
         ours[1] = _optional(ours[1])
     ours.append(inspect.Parameter("spec_file", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_SpecFile))
@@ -87,11 +104,11 @@ def with_spec_options(
     def made(typed: dict[str, Any]) -> JobOptions:
         if typed["output"] is None and default_output is not None:
             typed["output"] = default_output(typed["source"])
-        file = typed.pop("spec_file")
-        given, spell = read(model, typed), flag_of(model)
-        if file is None:
-            return build(model, given, spell, f"See codecfleet {name} --help.")
-        return SpecFile.read(file).spec(given, spell, model)
+        file, words = typed.pop("spec_file"), typed.pop("preset")
+        choice = OPTIONS["preset"].kind.read("--preset", words) if words else None
+        given = Layer(read(model, typed), flag_of(model))
+        next_step = f"See codecfleet {name} --help."
+        return load_config().spec(model, given, choice=choice, spec_file=file, next_step=next_step)
 
     return _with_parameters(command, ours, made)
 
@@ -121,7 +138,7 @@ def parameters(model: type[BaseModel]) -> list[inspect.Parameter]:
 
 def _parameter(field: str, option: Option, *, required: bool) -> inspect.Parameter:
     if option.is_argument:
-        kind = list[str] if option.is_repeatable else str
+        kind = list[str] if option.kind.is_list else str
         argument = Annotated[kind, typer.Argument(metavar=option.flag, help=option.help)]  # type: ignore[valid-type]
         return inspect.Parameter(field, inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=argument)
     default = False if option.kind is FLAG else None
@@ -144,9 +161,14 @@ def _annotated(option: Option, *, required: bool) -> Any:  # noqa: ANN401 - an a
         rich_help_panel=option.panel,
         show_default=False,
     )
-    if option.is_repeatable:
+    if option.kind.is_list:
         return Annotated[list[str] | None, shown]
     return Annotated[str, shown] if required else Annotated[str | None, shown]
+
+
+def _with_names(speed: inspect.Parameter) -> inspect.Parameter:
+    """Return the parameter of a speed, as one that also takes the name of a preset."""
+    return speed.replace(annotation=_annotated(OPTIONS["preset"], required=False))
 
 
 def _optional(output: inspect.Parameter) -> inspect.Parameter:

@@ -11,7 +11,7 @@ import typer
 from ..console.output import Output, is_terminal, json_line
 from ..jobs.request.values import parse_path
 from .interrupts import Interrupts
-from .params import JsonFlag, address_of, flag
+from .params import JsonFlag, flag, usual_address_of
 from .question import Question, safe_line
 from .services import Answer, Commands, Services
 
@@ -23,8 +23,9 @@ _Node = Annotated[
 ]
 _Address = Annotated[
     str | None,
-    address_of(
-        "The Ray cluster: host:port, or auto for the one on this machine. Default: the environment's RAY_ADDRESS.",
+    usual_address_of(
+        "The Ray cluster: host:port, or auto for the one on this machine. Default: the environment's RAY_ADDRESS "
+        "or the configuration's.",
     ),
 ]
 

@@ -16,7 +16,7 @@ from ..jobs.request.parts import RULES, RUN
 from ..jobs.request.spec import TranscodeSpec
 from .failures import READER_GONE_CODE, failure_of, print_failure
 from .interrupts import Interrupts
-from .params import address_of, flag, named, with_spec_options
+from .params import flag, named, usual_address_of, with_spec_options
 from .report_file import ReportFile
 from .services import Commands, JobLike, Services
 
@@ -183,9 +183,9 @@ EventsFlag = Annotated[
 QuietFlag = Annotated[bool, flag("--quiet", "Print nothing but an error; warnings are in the report.", RULES)]
 AddressOption = Annotated[
     str | None,
-    address_of(
+    usual_address_of(
         "Use this Ray cluster, host:port, or auto for the one on this machine: docs/fleet.md. Default: the "
-        "environment's RAY_ADDRESS, else this machine.",
+        "environment's RAY_ADDRESS or the configuration's, else this machine.",
         RUN,
     ),
 ]

@@ -54,6 +54,8 @@ class Kind:
     values: str
     """What a TOML file takes, in the words of docs/config.md."""
     read: Callable[[str, object], Any]
+    is_list: bool = False
+    """Whether the command line may give it more than once."""
 
 
 def _word(raw: object) -> str | None:
@@ -107,8 +109,8 @@ CROP: Final = Kind("auto|W:H:X:Y", '`"auto"` or `"1920:800:0:140"`', partial(_wo
 PAD: Final = Kind("WxH|W:H", '`"1920x1080"` or `"16:9"`', partial(_words, "a picture size or shape", parse_pad))
 GRID: Final = Kind("COLUMNSxROWS", '`"10x10"`', partial(_words, "a grid", parse_grid))
 NUMBERS: Final = Kind("M[,M,M]", "text", partial(_words, "text", parse_numbers))
-COUNTS: Final = Kind("N", "list of numbers", _counts)
-PAIRS: Final = Kind("K=V", "table of texts or whole numbers", _pairs)
+COUNTS: Final = Kind("N", "list of numbers", _counts, is_list=True)
+PAIRS: Final = Kind("K=V", "table of texts or whole numbers", _pairs, is_list=True)
 FLAG: Final = Kind("", "`true`, `false`", _flag)
 CODEC: Final = Kind(
     "|".join(Codec), ", ".join(f'`"{each}"`' for each in Codec), partial(_words, "one of its values", parse_codec)
@@ -117,7 +119,7 @@ PRESET: Final = Kind(
     "1..7", "1 to 7, or x264's name of it", partial(_words, "a whole number or a preset's name", parse_preset)
 )
 TIME: Final = Kind("TIME", "time", partial(_words, "a time", parse_time))
-NAMES: Final = Kind("NAME", "list of texts", _names)
+NAMES: Final = Kind("NAME", "list of texts", _names, is_list=True)
 _KINDS: Final[Mapping[object, Kind]] = {
     bool: FLAG,
     str: NAME,
@@ -145,7 +147,8 @@ def as_written(kind: Kind, value: object) -> object:
 class Option:
     """How a field is written. ``docs/NAME.md`` and ``--flags`` in its texts become links and keys.
 
-    ``flag`` without dashes is an argument, which no file sets. ``key`` is "" where it is the flag's own name;
+    ``flag`` without dashes is an argument, which no file sets; "" is a setting that only files and the environment
+    have. ``key`` is "" where it is the flag's own name;
     ``default`` says in words what an empty field means; ``example`` is a value in TOML; ``kind`` may be left out where
     the field's type implies it. ``help`` is the field's description.
     """
@@ -163,18 +166,13 @@ class Option:
     @property
     def is_argument(self) -> bool:
         """Whether its place on the command line names it."""
-        return not self.flag.startswith("--")
-
-    @property
-    def is_repeatable(self) -> bool:
-        """Whether the command line may give it more than once."""
-        return self.kind in (COUNTS, PAIRS, NAMES)
+        return bool(self.flag) and not self.flag.startswith("--")
 
     @property
     def text(self) -> str:
         """Its help text on the command line."""
         also = f" Also {', '.join(self.aliases)}." * bool(self.aliases)
-        text = f"{self.help}{also}{' Repeatable.' * self.is_repeatable}"
+        text = f"{self.help}{also}{' Repeatable.' * self.kind.is_list}"
         return f"{text} Default: {self.default}." if self.default else text
 
 

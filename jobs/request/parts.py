@@ -73,6 +73,11 @@ AudioTracks = Annotated[
 Overwrite = Annotated[
     bool, Field(description="Replace the output if it exists."), Option("--overwrite", RULES, default="refuse")
 ]
+Strict = Annotated[
+    bool,
+    Field(description="Fail on damage and on anything that would be lost."),
+    Option("--strict", RULES, default="warn"),
+]
 
 
 class CodecAndRate(Part):
@@ -362,6 +367,11 @@ class Journaling(Part):
         Field(description="Keep nothing from which the job could be continued; --work is ignored."),
         Option("--no-journal", RUN),
     ] = False
+
+
+class Restarting(Part):
+    """What becomes of an earlier job's work."""
+
     restart: Annotated[
         bool,
         Field(description="Start over, whatever an earlier job has finished of this output."),

@@ -16,10 +16,12 @@ from .parts import (
     Journaling,
     Overwrite,
     Part,
+    Restarting,
     RunOptions,
     Segmenting,
     Source,
     SourceRange,
+    Strict,
     VideoOptions,
     WaitOptions,
 )
@@ -55,11 +57,7 @@ class _Rules(Part):
         ),
         Option("--if-smaller", RULES),
     ] = False
-    strict: Annotated[
-        bool,
-        Field(description="Fail on damage and on anything that would be lost."),
-        Option("--strict", RULES, default="warn"),
-    ] = False
+    strict: Strict = False
     force: Annotated[
         bool,
         Field(description="Encode Dolby Vision profile 5 too, whose colours come out wrong without its metadata."),
@@ -68,7 +66,18 @@ class _Rules(Part):
 
 
 # The fields of a later base come first.
-class JobOptions(_Rules, Journaling, WaitOptions, RunOptions, Segmenting, Carried, SourceRange, Picture, VideoOptions):
+class JobOptions(
+    _Rules,
+    Restarting,
+    Journaling,
+    WaitOptions,
+    RunOptions,
+    Segmenting,
+    Carried,
+    SourceRange,
+    Picture,
+    VideoOptions,
+):
     """What a job is asked for, whatever its files are."""
 
 

@@ -5,16 +5,16 @@ docs/config.md lists every key. Values are written as on the command line, numbe
 
 from dataclasses import dataclass
 from os import PathLike
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Self
 
 from ...cluster.toml_file import TomlFile, read_toml
 from ...errors import UsageError
-from .options import Speller, build, options_of
-from .spec import JobOptions, TranscodeSpec
+from .layers import Layer, spec_of
+from .options import options_of
+from .spec import TranscodeSpec
 from .spellings import name_for
 
-ModelT = TypeVar("ModelT", bound=JobOptions)
-_HELP: Final = "docs/config.md lists the keys and their values."
+KEYS_HELP: Final = "docs/config.md lists the keys and their values."
 KEYS: Final = {option.key: field for field, option in options_of(TranscodeSpec).items() if option.key}
 """The field of ``TranscodeSpec`` that each key sets."""
 
@@ -35,14 +35,8 @@ def load_spec(
         UsageError: the file cannot be read, is not TOML, has a key or a value that makes no sense; or the fields do
             not fit together.
     """
-    return SpecFile.read(path).spec({"source": source, "output": output, **overrides}, str, TranscodeSpec)
-
-
-def left_by(fields: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
-    """Return what of some fields still counts beside those ``given``: a quality also ends a bitrate, and back."""
-    replaced = {"quality": "bitrate_bps", "bitrate_bps": "quality"}
-    ended = {replaced[field] for field in given.keys() & replaced}
-    return {field: value for field, value in fields.items() if field not in given.keys() | ended}
+    given = Layer({"source": source, "output": output, **overrides}, str)
+    return spec_of(TranscodeSpec, [SpecFile.read(path).layer, given], KEYS_HELP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,18 +61,10 @@ class SpecFile:
             fields[KEYS[key]] = options[KEYS[key]].kind.read(_spelled(file, key), value)
         return cls(file, fields)
 
-    def spec(self, given: dict[str, Any], spell: Speller, model: type[ModelT]) -> ModelT:
-        """Return the spec of the file's fields and those ``given``, which count instead and are spelled by ``spell``.
-
-        Raises:
-            UsageError: the fields do not fit together, or one that was given makes no sense.
-        """
-        own = left_by(self.fields, given)
-
-        def spelled(field: str) -> str:
-            return _spelled(self.file, options_of(TranscodeSpec)[field].key) if field in own else spell(field)
-
-        return build(model, own | given, spelled, _HELP)
+    @property
+    def layer(self) -> Layer:
+        """Its fields, named with file and line."""
+        return Layer(self.fields, lambda field: _spelled(self.file, options_of(TranscodeSpec)[field].key))
 
 
 def _spelled(file: TomlFile, key: str) -> str:
@@ -91,4 +77,4 @@ def unknown_key(place: str, key: str) -> UsageError:
     if key in ("source", "output"):
         return UsageError(message, "Input and output are given with each job, not in its spec.")
     ours = name_for(key, KEYS, {field: each for each, field in KEYS.items()})
-    return UsageError(message, f"Did you mean {ours}?" if ours else _HELP)
+    return UsageError(message, f"Did you mean {ours}?" if ours else KEYS_HELP)

@@ -21,7 +21,7 @@ PRESET_NAMES: Final[Mapping[str, int]] = {
     dict(options)["preset"]: preset for preset, options in zip(PRESETS, PROFILES[Codec.H264].presets, strict=True)
 }
 """x264's preset of each of our numbers."""
-_BETWEEN: Final = {
+BETWEEN: Final = {
     "superfast": "ultrafast (1) or veryfast (2)",
     "faster": "veryfast (2) or fast (3)",
     "placebo": "veryslow (7)",
@@ -86,8 +86,8 @@ def parse_preset(name: str, text: str) -> int:
     """Return the preset, 1 to 7, of ``text``: a number, or x264's name of that preset."""
     if (known := PRESET_NAMES.get(text.lower())) is not None:
         return known
-    if text.lower() in _BETWEEN:
-        raise refusal(name, text, "not one of the seven presets", f"Did you mean {_BETWEEN[text.lower()]}?")
+    if text.lower() in BETWEEN:
+        raise refusal(name, text, "not one of the seven presets", f"Did you mean {BETWEEN[text.lower()]}?")
     if text.isascii() and text.isdigit():
         return parse_count(name, text, least=PRESETS[0], most=PRESETS[-1])
     how = f"Write a number from {PRESETS[0]} to {PRESETS[-1]}, or {', '.join(PRESET_NAMES)}."

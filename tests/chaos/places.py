@@ -25,7 +25,7 @@ from tests.integration.ray_cluster import SWIFT, RayCluster, ray_cluster
 from .driver import Driver
 from .schedule import NODE_LOSSES, OF_A_DEVICE, SEGMENT_FRAMES, SIZE, Fault, Round, Shape, Strike
 
-MARK = "CODECFLEET_CHAOS_ROUND"
+MARK = "CHAOS_ROUND"
 """In the environment of a round's driver and of all that it starts."""
 GIVEN_BACK_S = 20.0
 RAY_NOTICES_S = 75.0

@@ -74,7 +74,7 @@ class DlaBench:
 
 def make_bench() -> DlaBench:
     """Return a bench: over the driver simulator if this process runs on it, else over fakes."""
-    return DlaBench(None if "CODECFLEET_DRIVER_SIM" in os.environ else FakeMachine(dlas=2))
+    return DlaBench(None if "DRIVER_SIM" in os.environ else FakeMachine(dlas=2))
 
 
 __all__ = ["SHAPE", "DlaBench", "make_bench"]

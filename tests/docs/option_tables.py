@@ -8,7 +8,9 @@ from typing import Any
 import typer
 
 from codecfleet.cli.app import program
+from codecfleet.jobs.request.config import OPTIONS, Settings
 from codecfleet.jobs.request.options import Option, options_of
+from codecfleet.jobs.request.presets import find_presets
 from codecfleet.jobs.request.spec import TranscodeSpec
 
 _TEMPLATE_HEAD = """\
@@ -35,6 +37,30 @@ def key_table() -> str:
         for field, option in _KEYS.items()
     )
     return "\n".join(["| key | field | value | default |", "|---|---|---|---|", *rows])
+
+
+def config_table() -> str:
+    """Return the table of docs/config.md: the keys of the configuration."""
+    rows = (
+        f"| `{option.key}` | {option.kind.values} | {_config_default(field, option)} | "
+        f"{_linked(option.help.rstrip('.'), _key)} |"
+        for field, option in OPTIONS.items()
+    )
+    return "\n".join(["| key | value | default | meaning |", "|---|---|---|---|", *rows])
+
+
+def _config_default(field: str, option: Option) -> str:
+    default = Settings.model_fields[field].default
+    return _linked(option.default or "none", _key) if default is None else f"`{_toml_value(default)}`"
+
+
+def preset_table() -> str:
+    """Return the table of docs/presets.md: the presets that ship."""
+    rows = (
+        f"| [`{each.name}`](../configs/presets/{each.name}.toml) | {each.codec} | {each.summary} |"
+        for each in find_presets(None).values()
+    )
+    return "\n".join(["| preset | codec | for |", "|---|---|---|", *rows])
 
 
 def template() -> str:
@@ -88,7 +114,10 @@ def _default(field: str) -> str:
 
 
 def _toml(field: str) -> str:
-    default = TranscodeSpec.model_fields[field].default
+    return _toml_value(TranscodeSpec.model_fields[field].default)
+
+
+def _toml_value(default: object) -> str:
     if isinstance(default, bool):
         return str(default).lower()
     return {str: f'"{default}"', tuple: "{}"}.get(type(default), str(default))

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from codecfleet import Codec, TranscodeSpec, UsageError
+from codecfleet import Codec, TranscodeSpec, UsageError, load_config
 from codecfleet.cli.app import parse
 from codecfleet.cli.transcode import Transcode
+from codecfleet.jobs.request.config import OPTIONS
 from codecfleet.jobs.request.spec_file import KEYS, load_spec
 
 REPOSITORY = Path(__file__).parents[2]
@@ -179,6 +180,13 @@ def test_a_file_that_is_none_is_named(content: bytes | None, tmp_path: Path) -> 
         load_spec(tmp_path / "job.toml", source="a", output="b.mp4")
 
 
+def test_the_example_of_a_configuration_is_one(tmp_path: Path) -> None:
+    """The page's first block sets each of its keys."""
+    example = re.findall(r"```toml\n(.*?)```", CONFIG, re.DOTALL)[0]
+    config = load_config({"CODECFLEET_CONFIG": str(write(tmp_path, example))})
+    assert len(config.origins) == example.count(" = ")
+
+
 def test_fields_given_in_python_count_instead(tmp_path: Path) -> None:
     """An override wins, and a quality ends the file's bitrate, as a bitrate ends its quality."""
     assert load(tmp_path, 'codec = "hevc"\nquality = 20', quality=30).quality == 30
@@ -213,13 +221,13 @@ def _strings(path: Path) -> Iterator[str]:
         if isinstance(node, ast.Subscript) and ast.unparse(node.value) == "os.environ":
             yield from ([node.slice.value] if isinstance(node.slice, ast.Constant) else [])
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            yield from re.findall(r"\ACODECFLEET_\w+\Z", node.value)
+            yield from re.findall(r"\A(?:CODECFLEET|XDG)_\w+\Z", node.value)
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "DEATH_KNOBS":
             yield from ast.literal_eval(node.value)
 
 
 def test_the_reference_lists_every_environment_variable() -> None:
-    """docs/config.md has a row for each variable that the code reads."""
+    """docs/config.md has a row for each variable that the code reads, but for those of the configuration's keys."""
     sources = [
         path for floor in ("actors", "cluster", "jobs", "codecfleet") for path in (REPOSITORY / floor).rglob("*.py")
     ]
@@ -227,4 +235,5 @@ def test_the_reference_lists_every_environment_variable() -> None:
     table = CONFIG.partition("## Environment variables")[2]
     rows = dict(re.findall(r"^\| `(\w+)` \| (\S+) \|", table, re.MULTILINE))
     ours = {name for name, reader in rows.items() if reader in ("codecfleet", "SVT-AV1")}
-    assert read == ours
+    of_keys = {f"CODECFLEET_{option.key.upper()}" for option in OPTIONS.values()}
+    assert read - of_keys == ours

@@ -84,7 +84,7 @@ async def _make_film_mp4() -> None:
 @pytest.mark.parametrize("block", PYTHON, ids=lambda block: block.name)
 def test_shown_python_runs(block: Block, films: Path) -> None:
     """A Python block, as it stands, runs in a folder that has the files it names."""
-    (spec, *_) = [toml.text for toml in blocks(REPOSITORY / "docs" / "config.md", "toml")]
+    _, spec, *_ = [toml.text for toml in blocks(REPOSITORY / "docs" / "config.md", "toml")]
     (films / "small.toml").write_text(spec, encoding="utf-8")
     if "verify(" in block.text:
         asyncio.run(_make_film_mp4())

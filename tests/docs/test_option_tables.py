@@ -8,13 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from .option_tables import command_table, key_table, template
+from .option_tables import command_table, config_table, key_table, preset_table, template
 
 REPOSITORY = Path(__file__).parents[2]
 COMMANDS = ["transcode", "batch", "resume", "jobs", "probe", "plan", "verify", "stills", "infer", "doctor", "nodes"]
-COMMANDS += ["devices", "status", "drain", "cordon", "uncordon", "submit", "up", "down"]
+COMMANDS += ["presets", "config", "devices", "status", "drain", "cordon", "uncordon", "submit", "up", "down"]
 TABLES: dict[str, tuple[str, Callable[[], str]]] = {
     "keys": ("docs/config.md", key_table),
+    "configuration": ("docs/config.md", config_table),
+    "presets": ("docs/presets.md", preset_table),
     **{f"codecfleet {name}": ("docs/cli.md", partial(command_table, name)) for name in COMMANDS},
 }
 

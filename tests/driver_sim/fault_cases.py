@@ -42,7 +42,7 @@ def told_by(folder: Path, cases: list[Case]) -> list[dict[str, Any]]:
         own = folder / str(number)
         own.mkdir()
         environment = simulated_environment(case.scenario(), own)
-        environment.pop("CODECFLEET_DRIVER_SIM_TRACE")
+        environment.pop("DRIVER_SIM_TRACE")
         described.append(
             {
                 "program": case.program,

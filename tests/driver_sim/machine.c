@@ -1,7 +1,7 @@
 /*
  * The state of the simulated machine: fault counters, lost devices, Xid events, memory and codec sessions.
  *
- * It lies in memory that several processes map when CODECFLEET_DRIVER_SIM_STATE names a file, so that a worker's Xid
+ * It lies in memory that several processes map when DRIVER_SIM_STATE names a file, so that a worker's Xid
  * is seen by the process that listens to NVML, and that a process which dies gives back what it had. The table of
  * allocations is each process's own: an address means nothing elsewhere.
  */
@@ -21,7 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define STATE_VARIABLE "CODECFLEET_DRIVER_SIM_STATE"
+#define STATE_VARIABLE "DRIVER_SIM_STATE"
 #define XIDS_KEPT 1024
 #define XID_LOOK_US 5000
 #define ACCOUNTS (SIM_DEVICES_MOST * (1 + SIM_SLICES_MOST))

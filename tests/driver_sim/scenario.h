@@ -6,9 +6,9 @@
  * libnvidia-encode, libnvidia-ml and libcudla are linked: one process has one scenario, whichever of them it loads.
  *
  * Environment:
- *   CODECFLEET_DRIVER_SIM        the scenario file; without it the machine has a driver and no device
- *   CODECFLEET_DRIVER_SIM_TRACE  a file to which every call is appended, one line each
- *   CODECFLEET_DRIVER_SIM_STATE  a file that holds the machine's state (fault counters, lost devices, Xids, memory,
+ *   DRIVER_SIM        the scenario file; without it the machine has a driver and no device
+ *   DRIVER_SIM_TRACE  a file to which every call is appended, one line each
+ *   DRIVER_SIM_STATE  a file that holds the machine's state (fault counters, lost devices, Xids, memory,
  *                                sessions), so that several processes share one machine; without it each has its own
  *   CUDA_VISIBLE_DEVICES         as with the real driver
  *

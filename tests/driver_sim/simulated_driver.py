@@ -60,11 +60,11 @@ def simulated_environment(scenario: Scenario, folder: Path, *, shared_state: boo
     searched = [str(built_libraries()), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
     variables = {
         "LD_LIBRARY_PATH": os.pathsep.join(searched),
-        "CODECFLEET_DRIVER_SIM": str(folder / "scenario"),
-        "CODECFLEET_DRIVER_SIM_TRACE": str(folder / "trace"),
+        "DRIVER_SIM": str(folder / "scenario"),
+        "DRIVER_SIM_TRACE": str(folder / "trace"),
     }
     if shared_state:
-        variables["CODECFLEET_DRIVER_SIM_STATE"] = str(folder / "state")
+        variables["DRIVER_SIM_STATE"] = str(folder / "state")
     return variables
 
 

@@ -21,7 +21,7 @@ MEMORY_BYTES = 8 << 30
 # The tests' own configuration takes settings of codecfleet's from the environment; these are put back.
 CONTRACT = """
 import os, sys, pytest
-kept = {name: value for name, value in os.environ.items() if name.startswith("CODECFLEET_DRIVER_SIM")}
+kept = {name: value for name, value in os.environ.items() if name.startswith("DRIVER_SIM")}
 class Keep:
     def pytest_collection(self):
         os.environ.update(kept)

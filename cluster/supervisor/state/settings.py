@@ -3,13 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from ....errors import UsageError
+from ...fleet_variables import idle_release_s, policy_file
 from ...placement.model.policy import Policy, load_policy
-
-IDLE_VARIABLE = "CODECFLEET_IDLE_S"
-"""The environment variable that sets ``idle_release_s`` of a supervisor that this process creates."""
-POLICY_VARIABLE = "CODECFLEET_POLICY"
-"""The environment variable that names its policy file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,18 +50,10 @@ def settings_from(environment: Mapping[str, str]) -> SupervisorSettings:
     """Return a cluster's settings, as the environment changes them.
 
     Raises:
-        UsageError: a variable is not a number of seconds.
+        UsageError: a variable makes no sense.
     """
-    text = environment.get(IDLE_VARIABLE, "")
-    if not text:
-        return SupervisorSettings()
-    try:
-        idle_s = float(text)
-    except ValueError:
-        idle_s = -1.0
-    if not 0 <= idle_s < float("inf"):
-        raise UsageError(f"{IDLE_VARIABLE} is not a number of seconds: {text}", "Leave it unset for 30 seconds.")
-    return replace(SupervisorSettings(), idle_release_s=idle_s)
+    settings, idle_s = SupervisorSettings(), idle_release_s(environment)
+    return settings if idle_s is None else replace(settings, idle_release_s=idle_s)
 
 
 def policy_from(environment: Mapping[str, str]) -> Policy:
@@ -75,5 +62,5 @@ def policy_from(environment: Mapping[str, str]) -> Policy:
     Raises:
         UsageError: the file cannot be read, or is invalid.
     """
-    path = environment.get(POLICY_VARIABLE, "")
+    path = policy_file(environment)
     return load_policy(path) if path else Policy()

@@ -127,7 +127,7 @@ def _from_cell(key: str, cell: str) -> object:
     option = options_of(TranscodeSpec)[KEYS[key]]
     if option.kind is FLAG:
         return _FLAGS.get(cell.lower(), cell)
-    return cell.split() if option.is_repeatable else cell
+    return cell.split() if option.kind.is_list else cell
 
 
 def override_fields(overrides: str) -> dict[str, Any]:

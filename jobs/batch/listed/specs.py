@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from ....errors import UsageError
 from ...journal.header import BESIDE_BYTES
+from ...request.layers import left_by
 from ...request.options import build, options_of
 from ...request.spec import BatchSpec, JobOptions, TranscodeSpec
-from ...request.spec_file import left_by
 from .manifest import override_fields
 
 _NOTHING: Final = "-"

@@ -11,7 +11,7 @@ import pytest
 from codecfleet.cluster.client.client_name import ClientName
 from codecfleet.cluster.host.hosted_pool import HostedPool, default_pool
 from codecfleet.cluster.host.meeting_place import Greeting, MeetingPlace, code_name, locked_place
-from codecfleet.cluster.host.warm import find_warm, may_be_used, warm_or_own
+from codecfleet.cluster.host.warm import find_warm, warm_or_own
 from codecfleet.cluster.placement.model.demand import Demand, plain_demand
 from codecfleet.cluster.process.process import StartedProcess
 from codecfleet.cluster.warm import keeper
@@ -258,7 +258,6 @@ async def test_who_looks_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("codecfleet.cluster.host.hosted_pool.start_host", refuse)
     for value, expected in (("never", []), ("", [3, 3])):
         monkeypatch.setenv("CODECFLEET_WARM", value)
-        assert may_be_used() == bool(expected)
         for address, dlas in ((None, 0), ("local", 0), (None, 1), ("head:6379", 0)):
             with pytest.raises(FleetUnavailable, match="not in this test"):
                 await default_pool(address, 3, dlas=dlas).start()

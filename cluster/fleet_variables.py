@@ -1,0 +1,53 @@
+"""The settings that every process of a fleet reads from its environment, and hands on to those that it starts.
+
+The command line sets them from the user's configuration, which checks them (jobs/request/config.py); a program that
+makes a fleet itself may set the variables.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from ..errors import UsageError
+
+IDLE: Final = "CODECFLEET_IDLE_S"
+POLICY: Final = "CODECFLEET_POLICY"
+RAY: Final = "CODECFLEET_RAY"
+WARM: Final = "CODECFLEET_WARM"
+DEBUG: Final = "CODECFLEET_DEBUG"
+
+
+def idle_release_s(environment: Mapping[str, str]) -> float | None:
+    """Return after how many seconds a cluster's unused worker is released; None where it is not set.
+
+    Raises:
+        UsageError: the variable is not a number of seconds.
+    """
+    if not (text := environment.get(IDLE, "")):
+        return None
+    try:
+        idle_s = float(text)
+    except ValueError:
+        idle_s = -1.0
+    if not 0 <= idle_s < float("inf"):
+        raise UsageError(f"{IDLE} is not a number of seconds: {text}", "Leave it unset for 30 seconds.")
+    return idle_s
+
+
+def policy_file(environment: Mapping[str, str]) -> str:
+    """Return the path of a cluster's policy; "" where it is not set."""
+    return environment.get(POLICY, "")
+
+
+def is_ray_first(environment: Mapping[str, str]) -> bool:
+    """Return whether a private Ray is to start before any work."""
+    return environment.get(RAY, "") == "first"
+
+
+def may_use_warm_fleet(environment: Mapping[str, str]) -> bool:
+    """Return whether jobs on this machine use a warm fleet that runs."""
+    return environment.get(WARM, "") != "never"
+
+
+def shows_tracebacks(environment: Mapping[str, str]) -> bool:
+    """Return whether an error's traceback is printed before its line."""
+    return environment.get(DEBUG, "") not in {"", "0", "false"}

@@ -1,0 +1,1 @@
+"""The commands about what is set once: ``config`` and ``presets``."""

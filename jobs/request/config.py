@@ -1,0 +1,287 @@
+"""The user's configuration: what is set once for all jobs, by a file and by environment variables.
+
+docs/config.md lists the keys. Of the same key the environment counts instead of the file; ``Config`` knows where each
+value came from. Only the command line reads it by itself.
+"""
+
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from decimal import Decimal, localcontext
+from enum import StrEnum
+from fractions import Fraction
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import Field
+
+from ...cluster import fleet_variables
+from ...cluster.toml_file import read_toml
+from ...errors import UsageError
+from .layers import Layer, SpecT, spec_of
+from .options import FLAG, Option, build, options_of
+from .parts import VIDEO, Journaling, Part, RunOptions, Segmenting, Strict, WaitOptions
+from .places import CONFIG_VARIABLE, config_path, presets_folder
+from .presets import PRESETS, PresetChoice, preset_named
+from .spec import TranscodeSpec
+from .spec_file import KEYS, SpecFile
+from .spellings import name_for
+
+PREFIX: Final = "CODECFLEET_"
+"""A key's variable has this before the key in capitals."""
+_CLUSTER_VARIABLE: Final = "RAY_ADDRESS"
+_BY_KUBERNETES: Final = re.compile(r"CODECFLEET_(\w+_)?(SERVICE_(HOST|PORT\w*)|PORT(_\d+_\w+)?)")
+"""What Kubernetes puts into every pod's environment for a service whose name begins with codecfleet."""
+_HELP: Final = "docs/config.md lists the keys of the configuration."
+_SCHEMA: Final = 1
+_DIGITS_MAX: Final = 40
+"""More than a time has that the parser takes."""
+_FLAGS: Final = {"1": True, "true": True, "0": False, "false": False}
+
+
+class _PresetOption(Part):
+    preset: Annotated[
+        PresetChoice | None,
+        Field(
+            description="Speed: 1 is fastest, 7 slowest and smallest; or x264's name: docs/encoders.md. Or a preset's "
+            "name: docs/presets.md. Or one of each."
+        ),
+        Option("--preset", VIDEO, default="4", example='"web-h264"', kind=PRESETS),
+    ] = None
+
+
+class _FleetOptions(Part):
+    address: Annotated[
+        str | None,
+        Field(
+            min_length=1,
+            description="The Ray cluster to use: host:port, auto for the one on this machine, or local for this "
+            "machine alone: docs/fleet.md.",
+        ),
+        Option("--address", default="the environment's RAY_ADDRESS, else this machine", metavar="RAY_ADDRESS"),
+    ] = None
+    policy: Annotated[
+        str | None,
+        Field(
+            min_length=1,
+            description="Policy file of a cluster, read by the driver that starts its supervisor: docs/placement.md.",
+        ),
+        Option("", default="configs/policy.toml", key="policy"),
+    ] = None
+    idle_s: Annotated[
+        Fraction,
+        Field(
+            ge=0,
+            description="Time after which a cluster's unused worker is released; read by the driver that starts the "
+            "supervisor: docs/supervisor.md.",
+        ),
+        Option("", key="idle_s"),
+    ] = Fraction(30)
+    ray: Annotated[
+        Literal["late", "first"],
+        Field(
+            description="When a private Ray starts: late is where it pays, first is before any work, all of which then "
+            "runs on it: docs/speed.md."
+        ),
+        Option("", key="ray"),
+    ] = "late"
+    warm: Annotated[
+        Literal["auto", "never"],
+        Field(description="Whether jobs on this machine use a warm fleet, where one is up: docs/warm-fleet.md."),
+        Option("", key="warm"),
+    ] = "auto"
+    debug: Annotated[
+        bool, Field(description="Print the traceback before an error's line."), Option("", key="debug")
+    ] = False
+
+
+# The fields of a later base come first.
+class Settings(_FleetOptions, Journaling, WaitOptions, RunOptions, Segmenting, _PresetOption):
+    """What may be set once for all jobs: how the work is done, and what runs it. docs/config.md lists the fields."""
+
+    strict: Strict = False
+
+
+OPTIONS: Final = options_of(Settings)
+_FIELDS: Final = {option.key: field for field, option in OPTIONS.items()}
+
+
+class OriginKind(StrEnum):
+    """Which kind of place a value came from."""
+
+    DEFAULT = "default"
+    FILE = "file"
+    ENVIRONMENT = "environment"
+
+
+@dataclass(frozen=True, slots=True)
+class ValueOrigin:
+    """Where a value came from. ``place`` is file and line, or a variable; "" for a default."""
+
+    kind: OriginKind = OriginKind.DEFAULT
+    place: str = ""
+
+    def spelled(self, key: str) -> str:
+        """Return a key's name as the user wrote it there."""
+        return f"{key} ({self.place})" if self.kind is OriginKind.FILE else self.place
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """A configuration.
+
+    Attributes:
+        settings: every key's value.
+        origins: by field, where those that were set come from; the others are defaults.
+        path: the file, if it is there; None for a user without a home.
+        is_there: whether it is, and may be read.
+        own_presets: the folder of the user's own presets, if it is there; None for a user without a home.
+    """
+
+    settings: Settings
+    origins: Mapping[str, ValueOrigin]
+    path: Path | None
+    is_there: bool
+    own_presets: Path | None
+
+    def origin(self, field: str) -> ValueOrigin:
+        """Return where a field's value came from."""
+        return self.origins.get(field, ValueOrigin())
+
+    def spell(self, field: str) -> str:
+        """Return a field's name as the user wrote it."""
+        return self.origin(field).spelled(OPTIONS[field].key)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the file's path and each key's value and origin, as JSON's types."""
+        keys = [
+            {
+                "key": option.key,
+                "value": _plain(getattr(self.settings, field)),
+                "origin": self.origin(field).kind.value,
+                "place": self.origin(field).place,
+                "default": option.default or _plain(Settings.model_fields[field].default),
+            }
+            for field, option in OPTIONS.items()
+        ]
+        path = None if self.path is None else str(self.path)
+        return {"schema": _SCHEMA, "path": path, "is_there": self.is_there, "keys": keys}
+
+    def variables(self) -> dict[str, str]:
+        """Return what was set of the settings that codecfleet's processes read from their environment."""
+        values = {
+            fleet_variables.IDLE: ("idle_s", str(float(self.settings.idle_s))),
+            fleet_variables.POLICY: ("policy", self.settings.policy or ""),
+            fleet_variables.RAY: ("ray", self.settings.ray),
+            fleet_variables.WARM: ("warm", self.settings.warm),
+            fleet_variables.DEBUG: ("debug", str(int(self.settings.debug))),
+        }
+        return {variable: value for variable, (field, value) in values.items() if field in self.origins}
+
+    def spec(
+        self,
+        model: type[SpecT],
+        given: Layer,
+        *,
+        choice: PresetChoice | None = None,
+        spec_file: str | None = None,
+        next_step: str = _HELP,
+    ) -> SpecT:
+        """Return the spec of a job or a batch: ``given`` over a spec file over a preset over this configuration.
+
+        Args:
+            model: which spec: ``TranscodeSpec``, or a batch's.
+            given: the job's own options, with its input and output.
+            choice: its ``--preset``. Where it has neither that nor a spec file, the configuration's counts.
+            spec_file: the path of its ``--spec``.
+            next_step: what to type where the options do not fit together.
+
+        Raises:
+            UsageError: there is no such preset; a file or an option makes no sense.
+        """
+        return spec_of(model, [*self._below(choice, spec_file), given], next_step)
+
+    def _below(self, choice: PresetChoice | None, spec_file: str | None) -> Iterator[Layer]:
+        kept = {field: getattr(self.settings, field) for field in self.origins if field in TranscodeSpec.model_fields}
+        asked_by, chosen = "--preset", choice
+        if choice is None and spec_file is None:
+            asked_by, chosen = self.spell("preset"), self.settings.preset
+        chosen = chosen or PresetChoice()
+        yield Layer({field: value for field, value in kept.items() if field != "preset"}, self.spell)
+        if chosen.name is not None:
+            yield SpecFile.read(preset_named(chosen.name, self.own_presets, asked_by).path).layer
+        if spec_file is not None:
+            yield SpecFile.read(spec_file).layer
+        if chosen.speed is not None:
+            yield Layer({"preset": chosen.speed}, lambda _: asked_by)
+
+
+def load_config(environment: Mapping[str, str] = os.environ) -> Config:
+    """Return the user's configuration, of the file and the variables that ``environment`` names.
+
+    Raises:
+        UsageError: the file cannot be read or is not TOML; a key or a ``CODECFLEET_`` variable is unknown, or its
+            value makes no sense.
+    """
+    path = config_path(environment)
+    is_there = path is not None and os.access(path, os.F_OK)
+    origins: dict[str, ValueOrigin] = {}
+    values: dict[str, Any] = {}
+    in_file = _in_file(path) if path is not None and (is_there or environment.get(CONFIG_VARIABLE)) else ()
+    for key, raw, origin in (*in_file, *_in_environment(environment)):
+        field = _FIELDS[key]
+        values[field] = OPTIONS[field].kind.read(origin.spelled(key), raw)
+        origins[field] = origin
+    settings = build(
+        Settings, values, lambda field: origins.get(field, ValueOrigin()).spelled(OPTIONS[field].key), _HELP
+    )
+    return Config(settings, origins, path, is_there, presets_folder(environment))
+
+
+def _in_file(path: Path) -> Iterator[tuple[str, Any, ValueOrigin]]:
+    wrong = 'Text stands in quotes: device = "cpu".'
+    file = read_toml("configuration", path, missing="Check the path.", wrong=wrong, parse_float=str)
+    for key, raw in file.tables.items():
+        if key not in _FIELDS:
+            raise _unknown(f"{file.place(key)}: there is no key {key}", key, _FIELDS)
+        yield key, raw, ValueOrigin(OriginKind.FILE, file.place(key))
+
+
+def _in_environment(environment: Mapping[str, str]) -> Iterator[tuple[str, Any, ValueOrigin]]:
+    keys = {_variable(key): key for key in _FIELDS}
+    for name in sorted(environment):
+        if name.startswith(PREFIX) and name not in (*keys, CONFIG_VARIABLE) and not _BY_KUBERNETES.fullmatch(name):
+            key = name.removeprefix(PREFIX).lower()
+            raise _unknown(f"there is no variable {name}", key, [*_FIELDS, "config"], _variable)
+    if _CLUSTER_VARIABLE in environment:
+        keys = {_CLUSTER_VARIABLE: "address", **keys}
+    for name, key in keys.items():
+        if raw := environment.get(name, ""):
+            is_flag = OPTIONS[_FIELDS[key]].kind is FLAG
+            yield key, _FLAGS.get(raw, raw) if is_flag else raw, ValueOrigin(OriginKind.ENVIRONMENT, name)
+
+
+def _plain(value: object) -> object:
+    """Return a value as TOML and JSON have it; a time that is not whole is text, which keeps every digit."""
+    match value:
+        case PresetChoice(name=name, speed=speed):
+            given = [each for each in (name, speed) if each is not None]
+            return given[0] if len(given) == 1 else given
+        case Fraction():
+            with localcontext(prec=_DIGITS_MAX):
+                return int(value) if value.denominator == 1 else f"{Decimal(value.numerator) / value.denominator:f}"
+        case _:
+            return value
+
+
+def _unknown(message: str, key: str, known: Iterable[str], spell: Callable[[str], str] = str) -> UsageError:
+    """Return the error for a key that is not ``known``; ``spell`` says how one that is is written there."""
+    if key in KEYS:
+        return UsageError(message, "What the output is stands in a preset or a spec file: docs/presets.md.")
+    near = name_for(key, known, {})
+    return UsageError(message, f"Did you mean {spell(near)}?" if near else _HELP)
+
+
+def _variable(key: str) -> str:
+    return f"{PREFIX}{key.upper()}"

@@ -1,0 +1,55 @@
+"""A job's options from several places, one over the other: configuration, preset, spec file, command line."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from .options import Speller, build
+from .spec import JobOptions
+from .spellings import CODECS
+
+SpecT = TypeVar("SpecT", bound=JobOptions)
+_EXCLUDED: Final = {"quality": "bitrate_bps", "bitrate_bps": "quality"}
+_OF_A_CODEC: Final = ("quality", "encoder_options")
+"""What means something else, or nothing, to another codec's encoder."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """The fields of a spec that one place gives, and the names that they have there."""
+
+    fields: Mapping[str, Any]
+    spell: Speller
+
+
+def spec_of(model: type[SpecT], layers: Sequence[Layer], next_step: str) -> SpecT:
+    """Return the ``model`` of all layers, of which a later one's fields count instead of an earlier one's: ``left_by``.
+
+    What no layer has is spelled as in the last.
+
+    Raises:
+        UsageError: the fields do not fit together, or one makes no sense.
+    """
+    values: dict[str, Any] = {}
+    spellers: dict[str, Speller] = {}
+    for layer in layers:
+        values = left_by(values, layer.fields) | dict(layer.fields)
+        spellers |= dict.fromkeys(layer.fields, layer.spell)
+    return build(model, values, lambda field: spellers.get(field, layers[-1].spell)(field), next_step)
+
+
+def left_by(former: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what of some fields still counts under those ``given``.
+
+    A bitrate also ends an earlier quality, and a quality an earlier bitrate; another codec ends the quality and the
+    encoder's options that were meant for the earlier one.
+    """
+    ended = {*given, *_ended(former, given)}
+    return {field: value for field, value in former.items() if field not in ended}
+
+
+def _ended(former: Mapping[str, Any], given: Mapping[str, Any]) -> Iterator[str]:
+    yield from (_EXCLUDED[field] for field in given if field in _EXCLUDED)
+    codecs = [CODECS.get(str(fields.get("codec")).lower()) for fields in (former, given)]
+    if None not in codecs and codecs[0] is not codecs[1]:
+        yield from _OF_A_CODEC

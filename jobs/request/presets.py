@@ -1,0 +1,181 @@
+"""Presets: spec files with a name, ours and the user's own; and what ``--preset`` asks for.
+
+docs/presets.md lists ours. A preset is the spec file ``NAME.toml``; where its first line is a comment, that says what
+it is for.
+"""
+
+import os
+import re
+from dataclasses import dataclass
+from difflib import get_close_matches
+from importlib.resources import files
+from os import PathLike
+from pathlib import Path
+from typing import Any, Final
+
+from ...errors import UsageError
+from .layers import Layer, spec_of
+from .options import Kind, options_of
+from .places import presets_folder
+from .spec import TranscodeSpec
+from .spec_file import KEYS_HELP, SpecFile
+from .spellings import BETWEEN, PRESET_NAMES
+from .values import refusal
+
+_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9._-]*")
+PRESETS_SCHEMA: Final = 1
+"""The version of what ``codecfleet presets --json`` prints."""
+_HELP: Final = "`codecfleet presets` lists them."
+
+
+@dataclass(frozen=True, slots=True)
+class PresetChoice:
+    """What ``--preset`` asks for: a preset's name, a speed of 1 to 7, or both; a speed counts over the preset's own."""
+
+    name: str | None = None
+    speed: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NamedPreset:
+    """A named spec file.
+
+    Attributes:
+        name: what ``--preset`` takes.
+        path: its file.
+        is_own: whether it is the user's.
+        hides: whether one of ours has the same name, which is then not used.
+    """
+
+    name: str
+    path: Path
+    is_own: bool
+    hides: bool
+
+    @property
+    def text(self) -> str:
+        """The file as it is."""
+        return SpecFile.read(self.path).file.text
+
+    @property
+    def codec(self) -> str:
+        """Its codec; "" where the container decides."""
+        return str(SpecFile.read(self.path).fields.get("codec", ""))
+
+    @property
+    def summary(self) -> str:
+        """What it is for: its first line, if that is a comment."""
+        first = self.text.partition("\n")[0]
+        return first.removeprefix("#").strip() if first.startswith("#") else ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON's types."""
+        return {
+            "name": self.name,
+            "codec": self.codec or None,
+            "for": self.summary,
+            "path": str(self.path),
+            "is_own": self.is_own,
+            "hides": self.hides,
+        }
+
+
+def find_presets(own_folder: Path | None) -> dict[str, NamedPreset]:
+    """Return all presets by name, in the order of their names; the user's own count instead of ours.
+
+    Raises:
+        UsageError: a file of the user's has a name that ``--preset`` cannot take.
+    """
+    ours = _presets_in(Path(str(files(f"{__name__.split('.')[0]}.configs").joinpath("presets"))))
+    own = {} if own_folder is None else _presets_in(own_folder)
+    for name, path in own.items():
+        if not _NAME.fullmatch(name) or _is_speed(name):
+            reason = "a speed's" if _is_speed(name) else "not made of letters, digits, dots and dashes"
+            raise UsageError(f"the name of the preset {path} is {reason}", "Give the file another name.")
+    found = {
+        name: NamedPreset(name, path, is_own=name in own, hides=name in own and name in ours)
+        for name, path in (ours | own).items()
+    }
+    return dict(sorted(found.items()))
+
+
+def _presets_in(folder: Path) -> dict[str, Path]:
+    return {path.stem: path for path in folder.glob("*.toml")}
+
+
+def preset_named(name: str, own_folder: Path | None, asked_by: str = "--preset") -> NamedPreset:
+    """Return a preset; ``asked_by`` names what asks for it.
+
+    Raises:
+        UsageError: there is none of that name.
+    """
+    presets = find_presets(own_folder)
+    if name in presets:
+        return presets[name]
+    near = get_close_matches(name, [*presets, *PRESET_NAMES], n=1)
+    raise UsageError(f"{asked_by}: there is no preset {name}", f"Did you mean {near[0]}?" if near else _HELP)
+
+
+def load_preset(
+    name: str, *, source: str | PathLike[str], output: str | PathLike[str], **overrides: object
+) -> TranscodeSpec:
+    """Return the spec that a preset, ours or the user's own, describes for one input and output.
+
+    Args:
+        name: as ``codecfleet presets`` lists it.
+        source: as in ``TranscodeSpec``.
+        output: as in ``TranscodeSpec``.
+        overrides: as in ``load_spec``.
+
+    Raises:
+        UsageError: there is no such preset, or its file or the fields make no sense.
+    """
+    preset = preset_named(name, presets_folder(os.environ), "name")
+    given = Layer({"source": source, "output": output, **overrides}, str)
+    return spec_of(TranscodeSpec, [SpecFile.read(preset.path).layer, given], KEYS_HELP)
+
+
+def read_choice(name: str, raw: object) -> PresetChoice:
+    """Return what a value of ``--preset`` asks for; whether there is such a preset is found when it is loaded.
+
+    Raises:
+        UsageError: it has two names, two speeds, or a word that is neither.
+    """
+    words = _words_of(name, raw)
+    names = [word for word in words if _NAME.fullmatch(word) and not _is_speed(word)]
+    speeds = [_speed(name, word) for word in words if word not in names]
+    if not words or len(names) > 1 or len(speeds) > 1:
+        raise refusal(name, ", ".join(words), "not one preset", "Give a preset's name, a speed, or one of each.")
+    return PresetChoice(next(iter(names), None), next(iter(speeds), None))
+
+
+def _words_of(name: str, raw: object) -> list[str]:
+    """Return the words of the command line's list, of TOML's text, number or list, or of a variable's text."""
+    items: list[Any] = raw.split(",") if isinstance(raw, str) else raw if isinstance(raw, list) else [raw]
+    if not all(isinstance(item, str | int) and not isinstance(item, bool) for item in items):
+        raise refusal(name, str(raw), "neither a preset's name nor a speed", 'Write "web-h264", 5, or ["web-h264", 5].')
+    return [str(item).strip() for item in items]
+
+
+def _speed(name: str, word: str) -> int:
+    speed: int = _SPEED.read(name, word)
+    return speed
+
+
+def _is_speed(word: str) -> bool:
+    if word.lower() in BETWEEN:
+        return True  # a speed's name, which is answered with ours beside it
+    try:
+        _speed("", word)
+    except UsageError:
+        return False
+    return True
+
+
+_SPEED: Final = options_of(TranscodeSpec)["preset"].kind
+PRESETS: Final = Kind(
+    "1..7|NAME",
+    "1 to 7, x264's name of it, a preset's name, or a list of a speed and a name",
+    read_choice,
+    is_list=True,
+)

@@ -1,0 +1,236 @@
+"""The configuration: file, environment, command line, and where each value came from."""
+
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from codecfleet import TranscodeSpec, UsageError, load_config
+from codecfleet.cli.app import parse, run
+from codecfleet.cli.transcode import Transcode
+from codecfleet.jobs.request.config import OPTIONS, Config, OriginKind
+
+Configure = Callable[[str], Path]
+
+
+@pytest.fixture
+def configure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Configure:
+    """Return what writes the user's configuration, and presets beside it."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    (tmp_path / "codecfleet" / "presets").mkdir(parents=True)
+
+    def write(text: str) -> Path:
+        path = tmp_path / "codecfleet" / "config.toml"
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return write
+
+
+def config_of(folder: Path, text: str | None = None, **variables: str) -> Config:
+    """Return the configuration of a file and an environment."""
+    path = folder / "codecfleet" / "config.toml"
+    path.parent.mkdir(exist_ok=True)
+    if text is not None:
+        path.write_text(text, encoding="utf-8")
+    return load_config({"XDG_CONFIG_HOME": str(folder), **variables})
+
+
+def cli_spec(line: str = "") -> TranscodeSpec:
+    """Return the spec that a command line asks for."""
+    request = parse(["transcode", "in.mkv", "out.mp4", *line.split()])
+    assert isinstance(request, Transcode)
+    return request.spec
+
+
+def test_without_a_file_all_are_defaults(tmp_path: Path) -> None:
+    """Nothing is set, and the job's own defaults count."""
+    config = config_of(tmp_path)
+    spec = TranscodeSpec(source="a", output="b.mp4")
+    assert not config.origins
+    assert not config.variables()
+    assert all(
+        getattr(config.settings, field) == getattr(spec, field)
+        for field in OPTIONS
+        if field in TranscodeSpec.model_fields and field != "preset"
+    )
+
+
+def test_the_environment_counts_instead_of_the_file(tmp_path: Path) -> None:
+    """A later place replaces an earlier one, and each value knows where it came from."""
+    text = "# mine\ndevice = 'cpu'\nwait_seconds = 2.5\nstrict = true\naddress = 'file:1'"
+    config = config_of(
+        tmp_path, text, CODECFLEET_DEVICE="gpu", CODECFLEET_STRICT="0", CODECFLEET_WORKERS="", RAY_ADDRESS="ray:1"
+    )
+    assert (config.settings.device, config.settings.wait_s, config.settings.strict) == ("gpu", Fraction(5, 2), False)
+    assert config.settings.address == "ray:1"
+    assert config.origin("device").place == "CODECFLEET_DEVICE"
+    assert config.origin("wait_s").place == f"{tmp_path}/codecfleet/config.toml:3"
+    assert config.origin("workers").kind is OriginKind.DEFAULT
+    assert config.origin("address").place == "RAY_ADDRESS"
+    both = config_of(tmp_path, text, CODECFLEET_ADDRESS="ours:1", RAY_ADDRESS="ray:1")
+    assert (both.settings.address, both.origin("address").place) == ("ours:1", "CODECFLEET_ADDRESS")
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("devic = 'cpu'", r"config\.toml:1: there is no key devic.*Did you mean device\?"),
+        ("codec = 'hevc'", r"config\.toml:1.*docs/presets\.md"),
+        ("[jobs]\ndevice = 'cpu'", "there is no key jobs"),
+        ("device = 'tpu'", r"device \(.*config\.toml:1\).*auto, cpu or gpu"),
+        ("strict = 1", "true nor false"),
+        ("device = 'cpu'\nencoder = 'nvenc'", "exclude each other"),
+        ("device =", "not valid TOML"),
+        ("idle_s = -1", "idle_s"),
+        ("ray = 'soon'", "late or first"),
+        ("preset = ['a', 'b']", "not one preset"),
+    ],
+)
+def test_a_mistake_in_the_file_is_named(text: str, named: str, tmp_path: Path) -> None:
+    """Every mistake is one UsageError with the file, the line, the key and the way out."""
+    with pytest.raises(UsageError, match=named):
+        config_of(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "named"),
+    [
+        ("CODECFLEET_DEVCE", "cpu", "there is no variable CODECFLEET_DEVCE.*Did you mean CODECFLEET_DEVICE?"),
+        ("CODECFLEET_CODEC", "hevc", "there is no variable"),
+        ("CODECFLEET_DEVICE", "tpu", "CODECFLEET_DEVICE 'tpu'"),
+        ("CODECFLEET_STRICT", "yes", "CODECFLEET_STRICT 'yes'"),
+        ("CODECFLEET_IDLE_S", "-1", "CODECFLEET_IDLE_S '-1'"),
+        ("CODECFLEET_CONFIG", "/missing.toml", r"/missing\.toml cannot be read"),
+    ],
+)
+def test_a_mistake_in_the_environment_is_named(name: str, value: str, named: str, tmp_path: Path) -> None:
+    """An unknown variable names the nearest one; a wrong value names its variable."""
+    with pytest.raises(UsageError, match=named):
+        config_of(tmp_path, **{name: value})
+
+
+def test_variables_of_other_programs_are_left_alone(tmp_path: Path) -> None:
+    """Kubernetes' variables for a service called codecfleet, and names that begin otherwise, are not ours."""
+    names = ("CODECFLEET_SERVICE_HOST", "CODECFLEET_HEAD_PORT", "CODECFLEET_HEAD_PORT_8265_TCP_ADDR", "MYCODECFLEET_A")
+    assert not config_of(tmp_path, **dict.fromkeys(names, "tcp://10.0.0.1:1")).origins
+
+
+def test_the_named_file_is_read_instead(tmp_path: Path) -> None:
+    """``CODECFLEET_CONFIG`` names the file."""
+    other = tmp_path / "other.toml"
+    other.write_text("workers = 3", encoding="utf-8")
+    config = config_of(tmp_path, "workers = 2", CODECFLEET_CONFIG=str(other))
+    assert (config.settings.workers, config.path) == (3, other)
+
+
+def test_every_key_has_a_variable(tmp_path: Path) -> None:
+    """Each key can be set in the environment too, with the same outcome as in the file."""
+    texts = {
+        "preset": "phone,6",
+        "segment_s": "5",
+        "workers": "4",
+        "priority": "5",
+        "weight": "2",
+        "device": "gpu",
+        "encoder": "software",
+        "keep_evidence": "kept",
+        "wait_s": "1:30",
+        "deadline_s": "2.5",
+        "deadline_factor": "5",
+        "second_runs": "3",
+        "work": "w",
+        "no_journal": "true",
+        "address": "head:1",
+        "policy": "p.toml",
+        "idle_s": "7",
+        "ray": "first",
+        "warm": "never",
+        "debug": "1",
+        "strict": "1",
+    }
+    assert set(texts) >= set(OPTIONS), "give the new key a value"
+    given = {f"CODECFLEET_{OPTIONS[field].key.upper()}": text for field, text in texts.items()}
+    config = config_of(tmp_path, **given)
+    assert set(config.origins) == set(OPTIONS)
+    assert config.variables() == {
+        "CODECFLEET_IDLE_S": "7.0",
+        "CODECFLEET_POLICY": "p.toml",
+        "CODECFLEET_RAY": "first",
+        "CODECFLEET_WARM": "never",
+        "CODECFLEET_DEBUG": "1",
+    }
+
+
+def test_the_command_line_counts_instead_of_the_configuration(configure: Configure) -> None:
+    """What the configuration sets is a job's default, and an option replaces it."""
+    configure("device = 'cpu'\nworkers = 3\nstrict = true\nwork = '/w'")
+    assert cli_spec("--workers 5") == TranscodeSpec(
+        source="in.mkv", output="out.mp4", device="cpu", workers=5, strict=True, work="/w"
+    )
+
+
+def test_a_preset_lies_under_a_spec_file_and_options(configure: Configure, tmp_path: Path) -> None:
+    """An option counts instead of the spec file's, then the preset's, then the configuration's."""
+    configure("segment_seconds = 9")
+    (tmp_path / "codecfleet" / "presets" / "mine.toml").write_text(
+        "codec = 'hevc'\nquality = 20\npreset = 2\naudio = 'aac'\nsegment_seconds = 4", encoding="utf-8"
+    )
+    file = tmp_path / "spec.toml"
+    file.write_text("quality = 21\npreset = 3", encoding="utf-8")
+    plain = cli_spec("--preset mine")
+    assert (plain.quality, plain.preset, plain.audio, plain.segment_s) == (20, 2, "aac", 4)
+    over = cli_spec(f"--preset mine --spec {file} --quality 22")
+    assert (over.codec, over.quality, over.preset, over.audio) == ("hevc", 22, 3, "aac")
+    assert cli_spec(f"--preset mine --spec {file} --preset 7").preset == 7
+    assert cli_spec("--bitrate 4M --preset mine").quality is None
+
+
+def test_a_configured_preset_counts_where_none_is_given(configure: Configure, tmp_path: Path) -> None:
+    """Neither beside ``--preset``, even a speed alone, nor beside ``--spec``."""
+    configure("preset = ['archive-hevc', 2]")
+    file = tmp_path / "spec.toml"
+    file.write_text("audio = 'aac'", encoding="utf-8")
+    assert (cli_spec().codec, cli_spec().preset, cli_spec().quality) == ("hevc", 2, 18)
+    assert cli_spec("--preset 6") == TranscodeSpec(source="in.mkv", output="out.mp4", preset=6)
+    assert cli_spec(f"--spec {file}") == TranscodeSpec(source="in.mkv", output="out.mp4", audio="aac")
+    configure("preset = 'archive-hvc'")
+    with pytest.raises(UsageError, match=r"preset \(.*config\.toml:1\): there is no preset archive-hvc"):
+        cli_spec()
+
+
+def test_an_option_and_a_key_that_exclude_each_other_are_both_named(configure: Configure) -> None:
+    """The error has each name as the user wrote it."""
+    configure("device = 'cpu'")
+    with pytest.raises(UsageError, match=r"device \(.*config\.toml:1\).*--encoder"):
+        cli_spec("--encoder nvenc")
+
+
+def test_the_configured_address_is_every_commands(configure: Configure) -> None:
+    """It is used where none is given."""
+    configure("address = 'head:1'")
+    plain, given = (parse(["transcode", "a", "b.mp4", *more]) for more in ([], ["--address", "other:1"]))
+    assert isinstance(plain, Transcode)
+    assert isinstance(given, Transcode)
+    assert (plain.address, given.address) == ("head:1", "other:1")
+
+
+@pytest.mark.parametrize("line", ["transcode a b.mp4", "probe a", "config show", "status"])
+def test_a_wrong_configuration_is_one_line_and_exit_2(
+    line: str, configure: Configure, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever the command, a mistake in the configuration is told at once."""
+    configure("devise = 'cpu'")
+    assert run(line.split()) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "Did you mean device?" in err
+    assert err.count("\n") == 1
+
+
+def test_help_needs_no_configuration(configure: Configure, capsys: pytest.CaptureFixture[str]) -> None:
+    """A wrong configuration does not keep the help away."""
+    configure("devise = 'cpu'")
+    assert run(["transcode", "--help"]) == 0
+    assert capsys.readouterr().err == ""

@@ -1,0 +1,54 @@
+"""Options from several places, one over the other."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from codecfleet import Codec, TranscodeSpec, UsageError
+from codecfleet.jobs.request.layers import Layer, spec_of
+
+
+def spec(*places: Mapping[str, object]) -> TranscodeSpec:
+    """Return the spec of some places' fields, which are spelled with the place's number."""
+    files = {"source": "in.mkv", "output": "out.mp4"}
+    layers = [
+        Layer({**files, **fields}, lambda field, number=number: f"{field}@{number}")  # type: ignore[misc]
+        for number, fields in enumerate(places)
+    ]
+    return spec_of(TranscodeSpec, layers, "See the docs.")
+
+
+def test_a_later_place_counts_option_by_option() -> None:
+    """What a later place gives replaces an earlier one's, and what it leaves out stays."""
+    merged = spec({"codec": "hevc", "preset": 2, "quality": 20}, {"preset": 6})
+    assert (merged.codec, merged.preset, merged.quality) == (Codec.HEVC, 6, 20)
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later", "left"),
+    [
+        ({"quality": 20}, {"bitrate_bps": 9_000}, {"bitrate_bps": 9_000}),
+        ({"bitrate_bps": 9_000}, {"quality": 20}, {"quality": 20}),
+        (
+            {"codec": "hevc", "quality": 20, "encoder_options": (("tune", "grain"),), "preset": 5},
+            {"codec": Codec.AV1},
+            {"codec": "av1", "preset": 5},
+        ),
+        ({"codec": "hevc", "quality": 20}, {"codec": Codec.HEVC}, {"codec": "hevc", "quality": 20}),
+        ({"codec": "hevc", "quality": 20}, {"codec": "av1", "quality": 40}, {"codec": "av1", "quality": 40}),
+        ({"codec": "hevc", "bitrate_bps": 9_000}, {"codec": "av1"}, {"codec": "av1", "bitrate_bps": 9_000}),
+    ],
+)
+def test_what_a_later_place_ends(
+    earlier: Mapping[str, object], later: Mapping[str, object], left: Mapping[str, object]
+) -> None:
+    """A bitrate ends a quality and the reverse; another codec ends what was meant for the earlier one's encoder."""
+    assert spec(earlier, later) == spec(left)
+
+
+def test_a_mistake_is_named_as_it_was_written() -> None:
+    """The error has the name that the place gave the option."""
+    with pytest.raises(UsageError, match=r"preset@1"):
+        spec({"preset": 2}, {"preset": 9}, {"quality": 20})
+    with pytest.raises(UsageError, match=r"quality@0.*bitrate_bps@0"):
+        spec({"preset": 2, "quality": 20, "bitrate_bps": 9_000})
