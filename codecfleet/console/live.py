@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 _PLAIN_EVERY_S: Final = 5.0
 _SEGMENT_ROWS: Final = 8
-_LONG_STAGES: Final = frozenset({"index", "startup", "gather", "proof"})
-"""The stages that a log names: the others take no time, or say themselves what they do."""
+_LONG_STAGES: Final = frozenset({"startup", "gather", "proof"})
+"""The stages that a log names: before them a bad input or request ends in one line, the others say what they do."""
 
 
 class View:
