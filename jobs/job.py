@@ -55,6 +55,7 @@ class Job:
             self._cancelling, self._keeps = True, keep
             self._task.cancel()
         await asyncio.wait([self._task])
+        await self._channel.close()  # a task that is cancelled before it has begun does nothing itself
 
     @property
     def done(self) -> bool:

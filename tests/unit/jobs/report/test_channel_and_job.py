@@ -42,6 +42,18 @@ async def test_progress_does_not_pile_up() -> None:
     assert len(channel._events) == 1
 
 
+async def test_a_job_that_is_cancelled_before_it_begins_ends_for_its_listeners() -> None:
+    """Who listens hears nothing, and that nothing follows."""
+
+    async def run(_channel: EventChannel, _keeps: Callable[[], bool]) -> Report:
+        raise AssertionError
+
+    job = Job("job", SPEC, run)
+    await job.cancel()
+    async with asyncio.timeout(10):
+        assert [event async for event in job.events()] == []
+
+
 async def test_a_second_cancel_waits_for_the_first_ones_clean_up() -> None:
     """Cancelling twice does not break into the clean-up."""
     cleaned, proceed = [], asyncio.Event()
