@@ -1,16 +1,11 @@
-"""One continuous encode of a whole audio track: never in segments, because every seam of an audio codec is audible.
-
-The track becomes one unbroken line of samples, counted from its first real one. Silence fills gaps, overlaps are
-dropped, and a clock that steps back or leaps counts as reset, so later samples stay where their timestamps put them.
-Frames within a tick of the line are on it.
-"""
+"""One continuous encode of a whole audio track: never in segments, as every seam of an audio codec is audible."""
 
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from math import floor
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import av
 import av.error
@@ -26,8 +21,9 @@ from numpy.typing import NDArray
 from ...errors import EncoderFailed, InputUnreadable, Unsupported
 from ..device.work import Work, WorkContext
 from ..media.opening import demux, open_source
-from ..media.timeline import LONGEST_GAP_S, RESET_S
 from .downmix import Mixer
+from .loudness import Gain, Loudness, LoudnessMeter
+from .sample_line import SampleLine
 
 if TYPE_CHECKING:
     from av.audio.stream import AudioStream
@@ -45,8 +41,6 @@ _RATES = {
 _LAYOUTS = {1: "mono", 2: "stereo", 3: "3.0", 4: "4.0", 5: "5.0", 6: "5.1", 7: "6.1", 8: "7.1"}
 _OPUS_LAYOUTS = _LAYOUTS | {4: "quad"}
 """The one layout of each number of channels (RFC 7845, 5.1.1.2)."""
-_TOLERANCE_S = Fraction(1, 500)
-_SILENCE_SAMPLES = 48_000
 _PLANES_PYAV_COUNTS = 7
 _HALF = Fraction(1, 2)
 
@@ -76,6 +70,8 @@ class EncodedTrack:
     damaged_packets: int
     """Packets of the source that could not be decoded; silence replaces them."""
     clock_resets: int
+    loudness: Loudness | None = None
+    """What was measured and done, where a loudness was asked for."""
 
     def packets(self) -> Iterator[tuple[int, int, bytes]]:
         """Yield every packet as (pts, duration, payload)."""
@@ -93,6 +89,7 @@ class EncodeAudio(Work[EncodedTrack]):
 
     ``start_s`` and ``end_s`` cut to the sample, on the source's clock. ``bit_rate_bps`` None is 80 kbit/s a channel
     for AAC and 64 for Opus. ``channels`` is 1 or 2, which all channels are mixed to; None keeps them.
+    ``loudness_lufs`` is what the whole track is brought to by one gain, for which it is decoded twice; None keeps it.
     """
 
     source: str
@@ -102,6 +99,7 @@ class EncodeAudio(Work[EncodedTrack]):
     end_s: Fraction | None = None
     bit_rate_bps: int | None = None
     channels: int | None = None
+    loudness_lufs: Fraction | None = None
 
     def run(self, context: WorkContext) -> EncodedTrack:
         """Run in the calling thread.
@@ -115,21 +113,40 @@ class EncodeAudio(Work[EncodedTrack]):
         if self.codec not in _ENCODERS:
             message = f"there is no audio encoder for {self.codec}"
             raise Unsupported(message, f"Use one of {', '.join(sorted(_ENCODERS))}.")
+        loudness = None if self.loudness_lufs is None else self._measured(context, self.loudness_lufs)
         encode: _Encode | None = None
-        line = _Line(self.start_s, self.end_s)
-        for frame in _decoded(self.source, self.stream_index, line):
-            context.advance()
+        line = SampleLine(self.start_s, self.end_s)
+        for part in self._parts(context, line):
             if encode is None:
-                encode = _Encode(self.codec, frame, self.bit_rate_bps, self.channels)
-            for part in line.place(frame):
-                encode.push(part)
+                encode = _Encode(self.codec, part, self.bit_rate_bps, self.channels, loudness)
+            encode.push(part)
         if encode is None or line.begin is None:
             message = f"nothing of audio track {self.stream_index} of {self.source} can be decoded"
             raise InputUnreadable(message, "Leave the track out with --audio-track, or use --audio none.")
         return encode.finish(line)
 
+    def _parts(self, context: WorkContext, line: SampleLine) -> Iterator[AudioFrame]:
+        """Yield the unbroken line of samples."""
+        for frame in _decoded(self.source, self.stream_index, line):
+            context.advance()
+            yield from line.place(frame)
 
-def _decoded(source: str, stream_index: int, line: "_Line") -> Iterator[AudioFrame]:
+    def _measured(self, context: WorkContext, target_lufs: Fraction) -> Loudness | None:
+        """Return how loud the track is as it is mixed, None where nothing of it is decoded."""
+        meter: LoudnessMeter | None = None
+        mixer: Mixer | None = None
+        for part in self._parts(context, SampleLine(self.start_s, self.end_s)):
+            part.pts = None
+            if meter is None:
+                mixer = _mixer(part, self.channels)
+                layout = part.layout.name if mixer is None else mixer.layout
+                own = part.layout.nb_channels if mixer is None else 0
+                meter = LoudnessMeter(usual_layout(layout, own), part.sample_rate)
+            meter.push(part if mixer is None else mixer.mix(part))
+        return None if meter is None else meter.finish(target_lufs)
+
+
+def _decoded(source: str, stream_index: int, line: SampleLine) -> Iterator[AudioFrame]:
     with open_source(source) as container:
         stream = container.streams[stream_index]
         decoder = stream.codec_context
@@ -146,7 +163,7 @@ def _decoded(source: str, stream_index: int, line: "_Line") -> Iterator[AudioFra
         yield from _decode(decoder, None, line)
 
 
-def _decode(decoder: AudioCodecContext, packet: "Packet[Stream] | None", line: "_Line") -> Iterator[AudioFrame]:
+def _decode(decoder: AudioCodecContext, packet: "Packet[Stream] | None", line: SampleLine) -> Iterator[AudioFrame]:
     try:
         for frame in decoder.decode(cast("Packet[AudioStream] | None", packet)):
             yield reachable(frame)
@@ -169,98 +186,21 @@ def reachable(frame: AudioFrame) -> AudioFrame:
     return found
 
 
-@dataclass(slots=True)
-class _Line:
-    """Where each decoded sample lies on the unbroken line of samples."""
-
-    start_s: Fraction | None
-    end_s: Fraction | None
-    begin: int | None = None
-    """The first kept sample, counted on the source's clock at the track's rate."""
-    end: int = 0
-    rate: int = 0
-    damaged_packets: int = 0
-    clock_resets: int = 0
-    _shift: int = 0
-
-    def place(self, frame: AudioFrame) -> Iterator[AudioFrame]:
-        """Yield silence up to ``frame``, and the part of it that is kept."""
-        self.rate = self.rate or frame.sample_rate
-        if frame.sample_rate != self.rate:
-            return
-        at = self._position(frame)
-        if self.begin is None:
-            first = at if self.start_s is None else max(at, floor(self.start_s * self.rate + _HALF))
-            if at + frame.samples <= first:
-                return
-            self.begin = self.end = first
-        yield from self._silence(frame, at - self.end)
-        yield from self._part(frame, at)
-
-    def _position(self, frame: AudioFrame) -> int:
-        if frame.pts is None or frame.time_base is None:
-            return self.end
-        stated = floor(frame.pts * Fraction(frame.time_base) * self.rate + _HALF) + self._shift
-        if self.begin is None:
-            return stated
-        apart = stated - self.end
-        if abs(apart) <= max(_TOLERANCE_S, Fraction(frame.time_base)) * self.rate:
-            return self.end
-        if apart < -RESET_S * self.rate or apart > LONGEST_GAP_S * self.rate:
-            self.clock_resets += 1
-            self._shift -= apart
-            return self.end
-        return stated
-
-    def _silence(self, like: AudioFrame, samples: int) -> Iterator[AudioFrame]:
-        samples = self._until_end(samples)
-        while samples > 0:
-            count = min(samples, _SILENCE_SAMPLES)
-            yield _silent(like, count)
-            samples -= count
-            self.end += count
-
-    def _part(self, frame: AudioFrame, at: int) -> Iterator[AudioFrame]:
-        skip = max(0, self.end - at)
-        count = self._until_end(frame.samples - skip)
-        if count <= 0:
-            return
-        self.end += count
-        yield frame if count == frame.samples else _cut(frame, skip, count)
-
-    def _until_end(self, samples: int) -> int:
-        if self.end_s is None:
-            return samples
-        return min(samples, floor(self.end_s * self.rate + _HALF) - self.end)
-
-
-def _like(frame: AudioFrame, samples: NDArray[Any]) -> AudioFrame:
-    made = AudioFrame.from_ndarray(samples, format=frame.format.name, layout=frame.layout.name)
-    made.sample_rate = frame.sample_rate
-    return made
-
-
-def _silent(frame: AudioFrame, count: int) -> AudioFrame:
-    channels = frame.layout.nb_channels
-    shape = (channels, count) if frame.format.is_planar else (1, channels * count)
-    # Silence is 0 in every sample format but unsigned bytes, whose middle is 128.
-    level = 128 if frame.format.name.startswith("u8") else 0
-    return _like(frame, np.full(shape, level, dtype=frame.to_ndarray().dtype))
-
-
-def _cut(frame: AudioFrame, skip: int, count: int) -> AudioFrame:
-    samples = frame.to_ndarray()
-    step = 1 if frame.format.is_planar else frame.layout.nb_channels
-    return _like(frame, np.ascontiguousarray(samples[:, skip * step : (skip + count) * step]))
-
-
 class _Encode:
     """An encoder and the resampler before it, counting samples from 0."""
 
-    def __init__(self, codec: str, first: AudioFrame, bit_rate_bps: int | None, mixed_to: int | None) -> None:
-        own = first.layout.nb_channels
-        channels = mixed_to or own
-        self._mixer = None if mixed_to is None or mixed_to == own else Mixer(mixed_to, _LAYOUTS)
+    def __init__(
+        self,
+        codec: str,
+        first: AudioFrame,
+        bit_rate_bps: int | None,
+        mixed_to: int | None,
+        loudness: Loudness | None = None,
+    ) -> None:
+        channels = mixed_to or first.layout.nb_channels
+        self._mixer = _mixer(first, mixed_to)
+        self._loudness = loudness
+        self._gain = Gain(loudness.gain_db) if loudness is not None and loudness.gain_db else None
         layout = first.layout.name if self._mixer is None else self._mixer.layout
         if channels not in _LAYOUTS:
             message = f"{channels} channels cannot be encoded as {codec}"
@@ -293,7 +233,8 @@ class _Encode:
     def push(self, frame: AudioFrame) -> None:
         """Take the next samples of the line."""
         frame.pts = None
-        for ready in self._resampler.resample(frame if self._mixer is None else self._mixer.mix(frame)):
+        mixed = frame if self._mixer is None else self._mixer.mix(frame)
+        for ready in self._resampler.resample(mixed if self._gain is None else self._gain.apply(mixed)):
             self._queue(ready)
 
     def _queue(self, frame: AudioFrame) -> None:
@@ -315,7 +256,7 @@ class _Encode:
             self._pts.append(int(packet.pts or 0))
             self._payloads.append(bytes(packet))
 
-    def finish(self, line: _Line) -> EncodedTrack:
+    def finish(self, line: SampleLine) -> EncodedTrack:
         """Encode the rest and return the track."""
         for ready in self._resampler.resample(None):
             self._queue(ready)
@@ -345,7 +286,13 @@ class _Encode:
             trailing_padding=trailing,
             damaged_packets=line.damaged_packets,
             clock_resets=line.clock_resets,
+            loudness=self._loudness,
         )
+
+
+def _mixer(frame: AudioFrame, channels: int | None) -> Mixer | None:
+    """Return what mixes frames like this one to that number of channels, None where it has them."""
+    return None if channels in (None, frame.layout.nb_channels) else Mixer(channels, _LAYOUTS)
 
 
 def bit_rates(codec: str, channels: int, sample_rate: int) -> tuple[int, int]:

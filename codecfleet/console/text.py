@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from ..jobs.report.events import JournalOpened, Planned, Progress, SegmentFinished, StageStarted
-    from ..jobs.report.report import Report, TrackReport, Warning_
+    from ..jobs.report.report import LoudnessReport, Report, TrackReport, Warning_
 
 
 _THOUSAND: Final = 1_000
@@ -107,11 +107,19 @@ def proof_lines(report: "Report", report_path: str | None, shown: frozenset[str]
         ("engines", _engines_text(report)),
         ("speed", _speed_of_report(report)),
         ("tracks", _tracks_text(report.tracks)),
+        ("loudness", "; ".join(_loudness_text(each) for each in report.loudness)),
         *_warning_rows(report.warnings, shown),
     ]
     if report_path is not None:
         rows.append(("report", report_path))
     return [f"{label:<{_LABEL_WIDTH}}{one_line(text)}" for label, text in rows if text]
+
+
+def _loudness_text(loudness: "LoudnessReport") -> str:
+    name = f"track {loudness.source_index}"
+    if loudness.source_lufs is None or loudness.lufs is None:
+        return f"{name} is too quiet to be measured"
+    return f"{name} {loudness.lufs:.1f} LUFS ({loudness.source_lufs:.1f} in the source, {loudness.gain_db:+.1f} dB)"
 
 
 def _frames_text(report: "Report") -> str:

@@ -78,6 +78,7 @@ class CarryPlan:
                 end_s=end_s,
                 bit_rate_bps=plan.bit_rate_bps,
                 channels=plan.channels,
+                loudness_lufs=plan.loudness_lufs,
             )
             for plan in self.tracks
             if plan.action is Action.ENCODE
@@ -213,7 +214,8 @@ class _Planner:
             return TrackPlan(track, Action.DROP, None, "not among the audio tracks asked for", asked=True)
         wanted = track.codec if self.spec.audio == "copy" else self.spec.audio
         fits = wanted == track.codec and track.codec in self.container.audio_codecs
-        copied = fits and self.spec.audio_bitrate_bps is None and self._mixed_to(track) is None
+        is_changed = self.spec.audio_bitrate_bps is not None or self.spec.loudness_lufs is not None
+        copied = fits and not is_changed and self._mixed_to(track) is None
         if (impossible := self._no_sound(track, copied=copied)) is not None:
             return _drop(track, impossible, "audio-dropped")
         if copied:
@@ -245,8 +247,11 @@ class _Planner:
             _check_bit_rate(track, codec, rate_bps, channels or own, track.audio.sample_rate)
         asked = codec if rate_bps is None else f"{codec} at {rate_bps / 1000:g} kbit/s"
         mixed = "" if channels is None else f" in {self.spec.audio_channels}"
-        reason = f"{asked}{mixed} was asked for"
-        return TrackPlan(track, Action.ENCODE, codec, reason, bit_rate_bps=rate_bps, channels=channels)
+        lufs = self.spec.loudness_lufs
+        reason = f"{asked}{mixed}{'' if lufs is None else f' at {float(lufs):g} LUFS'} was asked for"
+        return TrackPlan(
+            track, Action.ENCODE, codec, reason, bit_rate_bps=rate_bps, channels=channels, loudness_lufs=lufs
+        )
 
     def _mixed_to(self, track: Track) -> int | None:
         """Return the number of channels that a track is mixed to, None where it keeps its own."""

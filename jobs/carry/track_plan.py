@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from fractions import Fraction
 from typing import Literal
 
 from ..report.report import TrackReport
@@ -23,7 +24,8 @@ class TrackPlan:
     """One track's fate. ``codec`` is the output's, None where nothing is written; ``asked``: it was asked to go.
 
     ``loss`` is a stable code, where something is lost that was not asked to go. Of encoded sound, ``bit_rate_bps`` is
-    its bitrate, None the usual one, and ``channels`` the number that it is mixed to, None for its own.
+    its bitrate, None the usual one, ``channels`` the number that it is mixed to, None for its own, and
+    ``loudness_lufs`` what it is brought to, None for what it is.
     """
 
     track: Track
@@ -34,6 +36,7 @@ class TrackPlan:
     asked: bool = False
     bit_rate_bps: int | None = None
     channels: int | None = None
+    loudness_lufs: Fraction | None = None
 
     @property
     def kept(self) -> bool:

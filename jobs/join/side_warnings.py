@@ -5,6 +5,7 @@ from fractions import Fraction
 from math import floor
 
 from ...actors.tracks.audio import EncodedTrack
+from ...actors.tracks.loudness import TRUE_PEAK_DB, Loudness
 from ..carry.carry import CarryPlan
 from ..carry.track_plan import content_checks
 from ..report.report import Warning_
@@ -87,6 +88,21 @@ def _of_encoded(plan: CarryPlan, index: int, track: EncodedTrack) -> Iterator[Wa
     if track.damaged_packets:
         message = f"{track.damaged_packets} packets of audio track {index} could not be decoded and are silent"
         yield Warning_(code="audio-damaged", message=message, checks=checks)
+    if track.loudness is not None:
+        yield from _of_loudness(index, track.loudness)
+
+
+def _of_loudness(index: int, loudness: Loudness) -> Iterator[Warning_]:
+    """Yield why a track is not as loud as was asked for."""
+    if loudness.integrated_lufs is None:
+        message = f"audio track {index} has nothing that is loud enough to be measured: it stays as it is"
+        yield Warning_(code="loudness-unknown", message=message, checks=())
+    elif loudness.limited:
+        message = (
+            f"audio track {index} gets {float(loudness.gain_db):+.1f} dB and no more: its true peak is then at "
+            f"{float(TRUE_PEAK_DB):g} dBTP, its loudness {float(loudness.integrated_lufs + loudness.gain_db):.1f} LUFS"
+        )
+        yield Warning_(code="loudness-limited", message=message, checks=())
 
 
 def _priming_heard_s(pipe: AudioPipe) -> Fraction:

@@ -107,6 +107,20 @@ class TrackReport(BaseModel, frozen=True, extra="forbid"):
     reason: str
 
 
+class LoudnessReport(BaseModel, frozen=True, extra="forbid"):
+    """How loud an encoded track was by EBU R 128, in LUFS and dBTP, and the gain that it got; None: silence."""
+
+    source_index: int
+    source_lufs: float | None
+    source_true_peak_db: float | None
+    gain_db: float
+
+    @property
+    def lufs(self) -> float | None:
+        """How loud the track is after the gain."""
+        return None if self.source_lufs is None else self.source_lufs + self.gain_db
+
+
 class Proof(BaseModel, frozen=True, extra="forbid"):
     """What the gather step checked before and after the join."""
 
@@ -159,6 +173,8 @@ class Report(BaseModel, frozen=True, extra="forbid"):
     workers: int
     segments: tuple[SegmentReport, ...]
     tracks: tuple[TrackReport, ...]
+    loudness: tuple[LoudnessReport, ...] = ()
+    """Of each track whose loudness was changed."""
     proof: Proof
     warnings: tuple[Warning_, ...]
     choices: tuple[Warning_, ...] = ()

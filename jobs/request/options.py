@@ -27,6 +27,7 @@ from .values import (
     parse_counts,
     parse_crop,
     parse_grid,
+    parse_loudness,
     parse_numbers,
     parse_pad,
     parse_pairs,
@@ -108,6 +109,7 @@ SIZE: Final = Kind("WxH|720p", '`"1280x720"` or `"720p"`', partial(_words, "a pi
 CROP: Final = Kind("auto|W:H:X:Y", '`"auto"` or `"1920:800:0:140"`', partial(_words, "a part of a picture", parse_crop))
 PAD: Final = Kind("WxH|W:H", '`"1920x1080"` or `"16:9"`', partial(_words, "a picture size or shape", parse_pad))
 GRID: Final = Kind("COLUMNSxROWS", '`"10x10"`', partial(_words, "a grid", parse_grid))
+LOUDNESS: Final = Kind("LUFS", "`-23` or `-16.5`", partial(_words, "a loudness", parse_loudness))
 NUMBERS: Final = Kind("M[,M,M]", "text", partial(_words, "text", parse_numbers))
 COUNTS: Final = Kind("N", "list of numbers", _counts, is_list=True)
 PAIRS: Final = Kind("K=V", "table of texts or whole numbers", _pairs, is_list=True)

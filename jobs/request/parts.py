@@ -196,50 +196,6 @@ class SourceRange(Part):
         return self
 
 
-class Carried(Part):
-    """What is carried beside the video."""
-
-    audio_tracks: AudioTracks = None
-    audio: Annotated[
-        Literal["copy", "aac", "opus", "none"],
-        Field(description="Copy the audio bit for bit, encode it, or leave it out."),
-        Option("--audio", TRACKS),
-    ] = "copy"
-    audio_bitrate_bps: Annotated[
-        int | None,
-        Field(gt=0, description="Bitrate of each track that --audio aac or opus encodes: 128k, 192k."),
-        Option(
-            "--audio-bitrate",
-            TRACKS,
-            default="80k a channel for aac, 64k for opus",
-            example='"128k"',
-            kind=RATE,
-        ),
-    ] = None
-    audio_channels: Annotated[
-        Literal["keep", "stereo", "mono"],
-        Field(description="With --audio aac or opus: mix all channels to two or one: docs/containers.md."),
-        Option("--audio-channels", TRACKS),
-    ] = "keep"
-    subtitles: Annotated[
-        Literal["copy", "none"],
-        Field(description="Carry subtitles, converted where the container needs it, or not."),
-        Option("--subtitles", TRACKS),
-    ] = "copy"
-
-    @model_validator(mode="after")
-    def _check_audio(self) -> Self:
-        if self.audio in ("aac", "opus"):
-            return self
-        for field, asked in (
-            ("audio_bitrate_bps", self.audio_bitrate_bps is not None),
-            ("audio_channels", self.audio_channels != "keep"),
-        ):
-            if asked:
-                raise ValueError(f"`{field}` needs `audio` aac or opus: sound is not encoded with {self.audio}")
-        return self
-
-
 class Segmenting(Part):
     """How the source is cut, and how many segments are in flight."""
 

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Self
 from pydantic import BeforeValidator, Field
 
 from ...actors.media.location import absolute
+from .carried import Carried
 from .options import NAMES, Option
 from .parts import (
     BATCH,
     PATH,
     RULES,
     BatchRules,
-    Carried,
     Journaling,
     Overwrite,
     Part,

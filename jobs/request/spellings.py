@@ -49,6 +49,7 @@ FFMPEG: Final[Mapping[str, str]] = {
     **dict.fromkeys(("-c:a", "-codec:a", "-acodec"), "--audio copy, aac, opus or none"),
     **dict.fromkeys(("-b:a", "-ab"), "--audio-bitrate"),
     "-ac": "--audio-channels",
+    **dict.fromkeys(("-af", "-filter:a"), "--loudness for loudnorm; there are no other filters for sound"),
     "-an": "--audio none",
     "-sn": "--subtitles none",
     "-map": "--video-track and --audio-track",

@@ -31,6 +31,9 @@ TERM_MAX: Final = (1 << 31) - 1
 """FFmpeg's rationals have a numerator and a denominator of 32 bits (libavutil, rational.h)."""
 _GRID_MAX: Final = 1_000
 _COUNT = re.compile(r"[0-9]{1,18}")
+_LOUDNESS = re.compile(r"-[0-9]{1,2}(?:\.[0-9])?")
+LOUDNESS_MIN, LOUDNESS_MAX = -36, -5
+"""In LUFS: what programmes are brought to lies well within."""
 _NUMBER = re.compile(r"-?[0-9]{1,9}(?:\.[0-9]{1,18})?")
 _CHANNELS: Final = 3
 _KEY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]*")
@@ -124,6 +127,16 @@ def parse_grid(name: str, text: str) -> tuple[int, int]:
     if not (0 < columns <= _GRID_MAX and 0 < rows <= _GRID_MAX):
         raise refusal(name, text, "out of range", how)
     return columns, rows
+
+
+def parse_loudness(name: str, text: str) -> Fraction:
+    """Return the LUFS of ``-23`` or ``-16.5``, from -36 to -5."""
+    how = "Write LUFS from -36 to -5, such as -23 (EBU R 128) or -16."
+    if _LOUDNESS.fullmatch(text) is None:
+        raise refusal(name, text, "not a loudness", how)
+    if not LOUDNESS_MIN <= Fraction(text) <= LOUDNESS_MAX:
+        raise refusal(name, text, "out of range", how)
+    return Fraction(text)
 
 
 def parse_count(name: str, text: str, *, least: int = 0, most: int = 1_000_000) -> int:

@@ -240,6 +240,7 @@ class JobRun:
             workers=self._workers,
             resumed=self._resumed,
             restored=track.restored,
+            loudness=track.loudness,
             gpu_refusal=gpu_refusal,
             warm_fleet=self._warm_fleet,
         )

@@ -1,7 +1,7 @@
 """Making a job's report out of what its stages left behind."""
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, astuple
 from typing import Final
 
@@ -9,12 +9,14 @@ from ...actors.device.interface import SESSIONS_OPENING
 from ...actors.segment.steps import PictureSteps
 from ...actors.segment.tone import ToneMap
 from ...actors.segment.walk import NAMED_DAMAGED_FRAMES, SegmentTally
+from ...actors.tracks.loudness import Loudness
 from ..board.events import Run
 from ..board.ladder import Attempt
 from ..join.spool import SpooledSegment
 from ..plan.plan import Plan
 from ..report.report import (
     AttemptReport,
+    LoudnessReport,
     PictureReport,
     Proof,
     Report,
@@ -112,6 +114,7 @@ def make_report(
     workers: int,
     resumed: Resumed | None = None,
     restored: Collection[int] = (),
+    loudness: Mapping[int, Loudness] | None = None,
     gpu_refusal: str = "",
     warm_fleet: int | None = None,
 ) -> Report:
@@ -142,6 +145,7 @@ def make_report(
             for run, segment in zip(runs, segments, strict=True)
         ),
         tracks=plan.tracks_report,
+        loudness=tuple(_loudness(index, each) for index, each in sorted((loudness or {}).items())),
         proof=proof,
         warnings=warnings,
         choices=plan.choices,
@@ -161,6 +165,16 @@ def _steps(steps: PictureSteps) -> PictureReport:
 
 def _tone(tone: ToneMap) -> ToneReport:
     return ToneReport(operator=tone.operator.value, transfer=tone.transfer.value, peak_cd=str(tone.peak_cd))
+
+
+def _loudness(index: int, loudness: Loudness) -> LoudnessReport:
+    lufs, peak = loudness.integrated_lufs, loudness.true_peak_db
+    return LoudnessReport(
+        source_index=index,
+        source_lufs=None if lufs is None else float(lufs),
+        source_true_peak_db=None if peak is None else float(peak),
+        gain_db=float(loudness.gain_db),
+    )
 
 
 def _attempt(failed: Attempt) -> AttemptReport:

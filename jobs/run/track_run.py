@@ -1,7 +1,7 @@
 """Encoding and joining one planned track: the async shell around the decisions of ``board`` and ``proof``."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -11,6 +11,7 @@ from ...actors.decode.decoding import SOFTWARE
 from ...actors.device.work import Work
 from ...actors.segment.encoding import EncodedSegment, EncodeSegment
 from ...actors.tracks.audio import EncodedTrack
+from ...actors.tracks.loudness import Loudness
 from ...cluster.client.pool import Pool
 from ...cluster.placement.rates import usual_fps
 from ...errors import CodecfleetError, EncoderFailed, InputDamaged, SegmentFailed
@@ -55,6 +56,8 @@ class FinishedTrack:
     restored: frozenset[int]
     runs: tuple[Run, ...]
     warnings: tuple[Warning_, ...]
+    loudness: Mapping[int, Loudness]
+    """What was done to encoded sound, by the source's stream index."""
 
 
 class TrackRun:
@@ -93,6 +96,7 @@ class TrackRun:
         self._joined: list[int] = []
         self._warnings: tuple[Warning_, ...] = ()
         self._frames_restored = 0
+        self._loudness: dict[int, Loudness] = {}
 
     def restore(self, found: Iterable[Encoded]) -> None:
         """Start with what an earlier run has encoded; called before ``run``.
@@ -143,6 +147,7 @@ class TrackRun:
                 *self._warnings,
                 *second_run_warnings(self._board.second_runs, self._hangs),
             ),
+            loudness=self._loudness,
         )
 
     async def _say_hang(self, message: str) -> None:
@@ -274,7 +279,9 @@ class TrackRun:
 
     async def _join_all(self, path: Path, audio: asyncio.Task[dict[int, EncodedTrack]]) -> JoinedTrack:
         """Join segments as the board releases them; None ends the queue."""
-        gather = Gather(self._plan, path, await audio)
+        encoded = await audio
+        self._loudness = {index: track.loudness for index, track in encoded.items() if track.loudness is not None}
+        gather = Gather(self._plan, path, encoded)
         guard = RateGuard(self._plan)
         try:
             while (join := await self._joins.get()) is not None:

@@ -8,6 +8,7 @@ import numpy as np
 from av.audio.frame import AudioFrame
 from numpy.typing import NDArray
 
+from .loudness import check_loudness
 from .sound_tracks import SoundTrack, decoded_sound, frame_start_s, read_tracks
 from .streams import Alignment
 from .verdict import Check, check, not_applicable
@@ -45,10 +46,13 @@ def check_audio(source: str, output: str, alignment: Alignment) -> list[Check]:
             continue
         # An encoder never gives the same bytes: where most packets are the source's, the track is a copy.
         shared = len(set(left.sums) & set(right.sums)) > len(set(right.sums)) // 2
-        if left.codec == right.codec and (left.digest == right.digest or alignment.trimmed or shared):
+        may_be_copy = left.codec == right.codec and left.index not in alignment.encoded
+        if may_be_copy and (left.digest == right.digest or alignment.trimmed or shared):
             checks += _check_copied(name, left, right, alignment)
         else:
             checks += _check_encoded(name, left, right, alignment)
+            if left.index in alignment.loudness:
+                checks.append(check_loudness(name, right, alignment.loudness[left.index]))
         checks.append(_check_offset(name, left, right, alignment))
     return checks
 

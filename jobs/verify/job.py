@@ -120,6 +120,8 @@ def verify(
         part_s=None if selection is None else _length_s(selection, compared.time_base),
         muxer=pair.scan.muxer,
         dropped=frozenset(t.source_index for t in (report_.tracks if report_ else ()) if t.action == "dropped"),
+        encoded=frozenset(t.source_index for t in (report_.tracks if report_ else ()) if t.action == "encoded"),
+        loudness={each.source_index: each.lufs for each in (report_.loudness if report_ else ())},
     )
     checks = _checks(pair, chosen, compared, alignment)
     timeline = compared.timeline

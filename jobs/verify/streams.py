@@ -1,6 +1,7 @@
 """What the checks beside the pictures share: how the two files' clocks lie, and what the tracks in a file are."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -35,6 +36,10 @@ class Alignment:
     muxer: str
     dropped: frozenset[int] = frozenset()
     """The source's streams that the report says are not in the output: the others are its tracks, in order."""
+    encoded: frozenset[int] = frozenset()
+    """Those that it says were encoded, however few of their bytes differ."""
+    loudness: Mapping[int, float | None] = field(default_factory=dict)
+    """How loud the report says that tracks are, in LUFS, by the source's streams; None where that is not known."""
 
     @property
     def trimmed(self) -> bool:

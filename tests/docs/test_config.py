@@ -92,6 +92,7 @@ def test_every_key_reaches_its_field(tmp_path: Path) -> None:
     keyframe_interval = "2s"
     audio_bitrate = "128k"
     audio_channels = "mono"
+    loudness = -16.5
     """
     line = (
         "--codec hevc --bitrate 4M --maxrate 6M --bufsize 8M --keyframe-interval 2 --preset 7 --encoder-option "
@@ -100,7 +101,8 @@ def test_every_key_reaches_its_field(tmp_path: Path) -> None:
         "--video-track 1 --audio-track 2 --audio-track 0 --audio opus --subtitles none --segment-seconds 2.5 "
         "--workers 3 --wait-seconds 90 --deadline-seconds 45 --deadline-factor 6 --second-runs 10 --priority 5 "
         "--weight 2 --device cpu --encoder software --fragmented --overwrite --strict --force --keep-evidence "
-        "evidence --work /work --no-journal --restart --audio-bitrate 128k --audio-channels mono --if-smaller"
+        "evidence --work /work --no-journal --restart --audio-bitrate 128k --audio-channels mono --if-smaller "
+        "--loudness -16.5"
     )
     spec = load(tmp_path, text)
     assert spec == cli_spec(*line.split())
@@ -124,6 +126,7 @@ def test_the_shipped_file_names_every_key() -> None:
 def test_the_shipped_examples_are_values(line: str, tmp_path: Path) -> None:
     """What is commented out would be read, and would change something."""
     partners = {"maxrate": 'bufsize = "8M"', "bufsize": 'maxrate = "6M"', "audio_bitrate": 'audio = "aac"'}
+    partners["loudness"] = 'audio = "opus"'
     partner = partners.get(line.partition(" = ")[0], "")
     assert load(tmp_path, f"{line}\n{partner}") != DEFAULTS
 

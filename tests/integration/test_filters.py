@@ -11,6 +11,8 @@ from codecfleet.jobs.verify.job import Verdict, verify
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 
 from .test_exact import shown, transcode
+from .test_verify import Clip as SoundClip
+from .test_verify import write
 
 FRAMES = 60
 CLIP = Clip(
@@ -131,3 +133,32 @@ def test_without_the_report_the_pictures_are_others(tmp_path: Path) -> None:
     source = make_clip(tmp_path / "source.mkv", CLIP)
     transcode(source, tmp_path / "output.mp4", rotate="180")
     assert "pictures.alike" in {failed.name for failed in verify(source, tmp_path / "output.mp4").failures}
+
+
+@pytest.mark.parametrize(("target", "limited"), [(Fraction(-30), False), (Fraction(-6), True)])
+def test_sound_gets_the_loudness_asked_for(tmp_path: Path, target: Fraction, *, limited: bool) -> None:
+    """The whole track is measured, gets one gain, and ``verify`` measures the result; its peak comes first."""
+    source = Path(write(tmp_path / "source.mkv", SoundClip()))
+    output = tmp_path / "output.mp4"
+    report = transcode(source, output, audio="opus", loudness_lufs=target)
+    (loudness,) = report.loudness
+    assert loudness.source_lufs is not None
+    assert loudness.lufs is not None
+    assert (loudness.lufs < float(target) - 0.1) == limited
+    assert ("loudness-limited" in {warning.code for warning in report.warnings}) == limited
+    verdict = verified(source, output, report)
+    assert verdict.exact
+    assert [check.passed for check in verdict.checks if check.name == "audio.0.loudness"] == [True]
+    told = report.model_copy(update={"loudness": (loudness.model_copy(update={"gain_db": loudness.gain_db + 2}),)})
+    assert [failed.name for failed in verified(source, output, told).failures] == ["audio.0.loudness"]
+
+
+def test_the_same_gain_gives_the_same_bytes(tmp_path: Path) -> None:
+    """However many workers run, and however the film is cut."""
+    source = Path(write(tmp_path / "source.mkv", SoundClip()))
+    options: dict[str, object] = {"audio": "aac", "loudness_lufs": Fraction(-20), "video_track": 0}
+    sums = {
+        transcode(source, tmp_path / f"{workers}.mp4", workers=workers, **options).proof.output_sha256
+        for workers in (1, 3)
+    }
+    assert len(sums) == 1

@@ -87,6 +87,15 @@ def test_a_bitrate_is_that_of_each_encoded_track() -> None:
     assert not carried.choices
 
 
+def test_a_loudness_is_that_of_each_encoded_track() -> None:
+    """No track is copied for it, and the worker is told of it."""
+    carried = plan(video(), audio(1), audio(2, "ac3", audio=SURROUND), audio="aac", loudness_lufs=Fraction(-23))
+
+    works = carried.audio_works("job", "in")
+    assert [(work.codec, work.loudness_lufs) for work in works.values()] == [("aac", -23)] * 2
+    assert carried.tracks[0].reason == "aac at -23 LUFS was asked for"
+
+
 def test_what_has_the_channels_asked_for_is_copied() -> None:
     """Only tracks with others are mixed; that their sound differs is declared for verify."""
     carried = plan(video(), audio(1), audio(2, audio=SURROUND), audio(3, "ac3"), audio="aac", audio_channels="stereo")
@@ -121,7 +130,7 @@ def test_bitrates_that_an_encoder_does_not_give_are_refused(
 
 
 @pytest.mark.parametrize("audio_mode", ["copy", "none"])
-@pytest.mark.parametrize("asked", [{"audio_bitrate_bps": 128_000}, {"audio_channels": "mono"}])
+@pytest.mark.parametrize("asked", [{"audio_bitrate_bps": 128_000}, {"audio_channels": "mono"}, {"loudness_lufs": -23}])
 def test_what_is_not_encoded_has_neither_bitrate_nor_mix(audio_mode: str, asked: dict[str, object]) -> None:
     """Copied sound stays as it is, so asking for another bitrate or other channels is refused."""
     with pytest.raises(ValidationError, match="needs `audio` aac or opus"):

@@ -1,0 +1,106 @@
+"""One unbroken line of samples from a track's decoded frames, counted from its first real one.
+
+Silence fills gaps, overlaps are dropped, and a clock that steps back or leaps counts as reset, so later samples stay
+where their timestamps put them. Frames within a tick of the line are on it.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from math import floor
+from typing import Any
+
+import numpy as np
+from av.audio.frame import AudioFrame
+from numpy.typing import NDArray
+
+from ..media.timeline import LONGEST_GAP_S, RESET_S
+
+_TOLERANCE_S = Fraction(1, 500)
+_SILENCE_SAMPLES = 48_000
+_HALF = Fraction(1, 2)
+
+
+@dataclass(slots=True)
+class SampleLine:
+    """Where each decoded sample lies on the unbroken line of samples."""
+
+    start_s: Fraction | None
+    end_s: Fraction | None
+    begin: int | None = None
+    """The first kept sample, counted on the source's clock at the track's rate."""
+    end: int = 0
+    rate: int = 0
+    damaged_packets: int = 0
+    clock_resets: int = 0
+    _shift: int = 0
+
+    def place(self, frame: AudioFrame) -> Iterator[AudioFrame]:
+        """Yield silence up to ``frame``, and the part of it that is kept."""
+        self.rate = self.rate or frame.sample_rate
+        if frame.sample_rate != self.rate:
+            return
+        at = self._position(frame)
+        if self.begin is None:
+            first = at if self.start_s is None else max(at, floor(self.start_s * self.rate + _HALF))
+            if at + frame.samples <= first:
+                return
+            self.begin = self.end = first
+        yield from self._silence(frame, at - self.end)
+        yield from self._part(frame, at)
+
+    def _position(self, frame: AudioFrame) -> int:
+        if frame.pts is None or frame.time_base is None:
+            return self.end
+        stated = floor(frame.pts * Fraction(frame.time_base) * self.rate + _HALF) + self._shift
+        if self.begin is None:
+            return stated
+        apart = stated - self.end
+        if abs(apart) <= max(_TOLERANCE_S, Fraction(frame.time_base)) * self.rate:
+            return self.end
+        if apart < -RESET_S * self.rate or apart > LONGEST_GAP_S * self.rate:
+            self.clock_resets += 1
+            self._shift -= apart
+            return self.end
+        return stated
+
+    def _silence(self, like: AudioFrame, samples: int) -> Iterator[AudioFrame]:
+        samples = self._until_end(samples)
+        while samples > 0:
+            count = min(samples, _SILENCE_SAMPLES)
+            yield _silent(like, count)
+            samples -= count
+            self.end += count
+
+    def _part(self, frame: AudioFrame, at: int) -> Iterator[AudioFrame]:
+        skip = max(0, self.end - at)
+        count = self._until_end(frame.samples - skip)
+        if count <= 0:
+            return
+        self.end += count
+        yield frame if count == frame.samples else _cut(frame, skip, count)
+
+    def _until_end(self, samples: int) -> int:
+        if self.end_s is None:
+            return samples
+        return min(samples, floor(self.end_s * self.rate + _HALF) - self.end)
+
+
+def _like(frame: AudioFrame, samples: NDArray[Any]) -> AudioFrame:
+    made = AudioFrame.from_ndarray(samples, format=frame.format.name, layout=frame.layout.name)
+    made.sample_rate = frame.sample_rate
+    return made
+
+
+def _silent(frame: AudioFrame, count: int) -> AudioFrame:
+    channels = frame.layout.nb_channels
+    shape = (channels, count) if frame.format.is_planar else (1, channels * count)
+    # Silence is 0 in every sample format but unsigned bytes, whose middle is 128.
+    level = 128 if frame.format.name.startswith("u8") else 0
+    return _like(frame, np.full(shape, level, dtype=frame.to_ndarray().dtype))
+
+
+def _cut(frame: AudioFrame, skip: int, count: int) -> AudioFrame:
+    samples = frame.to_ndarray()
+    step = 1 if frame.format.is_planar else frame.layout.nb_channels
+    return _like(frame, np.ascontiguousarray(samples[:, skip * step : (skip + count) * step]))
