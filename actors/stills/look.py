@@ -6,6 +6,7 @@ from fractions import Fraction
 from typing import Self
 
 from ..media.values import Colour
+from ..segment.tone import ToneMap
 
 
 class StillFormat(Enum):
@@ -59,7 +60,7 @@ class StillLook:
     """How pictures become stills of ``width`` x ``height``, upright.
 
     ``colour`` is the source's, with matrix and range known. A ``format`` of None gives RGB samples rather than files.
-    ``quality`` is 1 to 100, of JPEG and WebP.
+    ``quality`` is 1 to 100, of JPEG and WebP. ``tone`` makes SDR of HDR, None where there is nothing to map.
     """
 
     width: int
@@ -68,3 +69,4 @@ class StillLook:
     colour: Colour
     format: StillFormat | None
     quality: int
+    tone: ToneMap | None = None

@@ -1,8 +1,5 @@
 """Decoded pictures as stills: scaled, in RGB, turned upright."""
 
-from collections.abc import Callable
-from contextlib import closing
-
 import numpy as np
 from av.video.frame import VideoFrame
 from numpy.typing import NDArray
@@ -13,17 +10,35 @@ from .files import ANY_RATE, RGB, encode_still
 from .look import StillLook, Turn
 
 
-def paint(frame: VideoFrame, look: StillLook) -> NDArray[np.uint8]:
-    """Return a decoded picture as (rows, columns, 3) samples of RGB, as it is to be shown.
+class Painter:
+    """Makes stills of one look; used by one thread."""
 
-    Raises:
-        Unsupported: FFmpeg cannot convert it.
-    """
-    width, height = look.turn.size(look.width, look.height)
-    stored = VideoFormat(width, height, RGB, ANY_RATE, colour=look.colour)
-    with closing(FilterChain(FilterSettings(stored), 1 / ANY_RATE)) as chain:
-        ((_, picture),) = chain.push(0, frame)
-    return turned(np.asarray(picture.to_ndarray(format=RGB), dtype=np.uint8), look.turn)
+    def __init__(self, look: StillLook) -> None:
+        self._look = look
+        width, height = look.turn.size(look.width, look.height)
+        stored = VideoFormat(width, height, RGB, ANY_RATE, colour=look.colour)
+        self._chain = FilterChain(FilterSettings(stored, tone=look.tone), 1 / ANY_RATE)
+
+    def paint(self, frame: VideoFrame) -> NDArray[np.uint8]:
+        """Return a decoded picture as (rows, columns, 3) samples of RGB, as it is to be shown.
+
+        Raises:
+            Unsupported: FFmpeg cannot convert it.
+        """
+        ((_, picture),) = self._chain.push(0, frame)
+        return turned(np.asarray(picture.to_ndarray(format=RGB), dtype=np.uint8), self._look.turn)
+
+    def draw(self, frame: VideoFrame) -> NDArray[np.uint8]:
+        """Return the bytes of a picture's file, or its samples if no file is asked for.
+
+        Raises:
+            Unsupported: FFmpeg cannot convert it.
+            EncoderFailed: the file cannot be made.
+        """
+        rgb, look = self.paint(frame), self._look
+        if look.format is None:
+            return rgb.ravel()
+        return np.frombuffer(encode_still(rgb, look.format, look.quality), dtype=np.uint8)
 
 
 def turned(rgb: NDArray[np.uint8], turn: Turn) -> NDArray[np.uint8]:
@@ -32,11 +47,3 @@ def turned(rgb: NDArray[np.uint8], turn: Turn) -> NDArray[np.uint8]:
         rgb = rgb.transpose(1, 0, 2)
     across, down = (-1 if reverses else 1 for reverses in (turn.reverses_across, turn.reverses_down))
     return np.ascontiguousarray(rgb[::down, ::across])
-
-
-def drawer(look: StillLook) -> Callable[[VideoFrame], NDArray[np.uint8]]:
-    """Return what turns a decoded picture into the bytes of its file, or into its samples if no file is asked for."""
-    format_, quality = look.format, look.quality
-    if format_ is None:
-        return lambda frame: paint(frame, look).ravel()
-    return lambda frame: np.frombuffer(encode_still(paint(frame, look), format_, quality), dtype=np.uint8)

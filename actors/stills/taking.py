@@ -14,7 +14,7 @@ from ..device.work import WorkContext
 from ..segment.decode_path import DecodePath
 from ..segment.walk import SegmentTally, SegmentWalk
 from .look import StillLook
-from .painting import drawer
+from .painting import Painter
 from .work import PictureWork
 
 
@@ -77,7 +77,7 @@ class _Taking:
             neighbours=True,  # where the range begins with damage, what came before stays on screen
             in_thread=False,
         )
-        self._draw = drawer(work.still)
+        self._draw = Painter(work.still).draw
         self._waiting = deque(work.moments)
         self._on_screen: tuple[int, VideoFrame] | None = None
         self._pictures: list[TakenPicture] = []

@@ -10,7 +10,7 @@ from ...errors import Unsupported
 from ..report.report import Warning_
 from ..request.spec import TranscodeSpec
 
-_TRANSFERS: Final = {16: Transfer.PQ, 18: Transfer.HLG}
+TRANSFERS: Final = {16: Transfer.PQ, 18: Transfer.HLG}
 """Of HDR, by H.273's numbers."""
 _BT2020: Final = frozenset({UNSPECIFIED, 9})
 """Primaries and matrices that are BT.2020's, or taken for them: HDR states little else."""
@@ -23,15 +23,25 @@ def settle_tone(source: VideoFormat, spec: TranscodeSpec) -> ToneMap | None:
     Raises:
         Unsupported: their colours are not BT.2020's.
     """
-    transfer = _TRANSFERS.get(source.colour.transfer)
-    if spec.tonemap is None or transfer is None:
-        return None
     colour = source.colour
-    if is_rgb(source.pix_fmt) or colour.primaries not in _BT2020 or colour.matrix not in _BT2020:
+    if spec.tonemap is None or colour.transfer not in TRANSFERS:
+        return None
+    tone = tone_of(source, Operator(spec.tonemap))
+    if tone is None:
         colours = f"{source.pix_fmt} with primaries {colour.primaries} and matrix {colour.matrix} of H.273"
         raise Unsupported(f"--tonemap takes YUV of BT.2020, and this is {colours}", "Leave out --tonemap.")
+    return tone
+
+
+def tone_of(source: VideoFormat, operator: Operator) -> ToneMap | None:
+    """Return how HDR pictures become SDR; None where they are not HDR, or their colours are not BT.2020's in YUV."""
+    colour = source.colour
+    transfer = TRANSFERS.get(colour.transfer)
+    is_bt2020 = colour.primaries in _BT2020 and colour.matrix in _BT2020 and not is_rgb(source.pix_fmt)
+    if transfer is None or not is_bt2020:
+        return None
     peak_cd = Fraction(HLG_PEAK_CD) if transfer is Transfer.HLG else _peak_cd(source)
-    return ToneMap(Operator(spec.tonemap), transfer, peak_cd)
+    return ToneMap(operator, transfer, peak_cd)
 
 
 def _peak_cd(source: VideoFormat) -> Fraction:

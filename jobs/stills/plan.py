@@ -11,6 +11,7 @@ from ...actors.decode.describe import StreamExtras
 from ...actors.encode.pix_fmt import is_rgb
 from ...actors.media.values import UNSPECIFIED, Colour, VideoFormat
 from ...actors.segment.filtering import FULL_RANGE
+from ...actors.segment.tone import Operator, ToneMap
 from ...actors.stills.files import SIDE_MAX
 from ...actors.stills.look import StillFormat, StillLook, Turn, shown_size
 from ...actors.stills.measuring import MeasureSegment
@@ -20,6 +21,7 @@ from ...cluster.probes.report import Direction
 from ...errors import Unsupported
 from ..board.events import Run
 from ..plan.placing import INTERLACED_IN_SOFTWARE, media_case
+from ..plan.tone import TRANSFERS, tone_of
 from ..plan.track_ranges import TrackRanges
 from ..source.index import TrackIndex
 from ..source.source import read_source
@@ -38,8 +40,6 @@ _NO_MATRIX: Final = frozenset({0, UNSPECIFIED, 3})
 """What says nothing of YUV: RGB's own, unspecified, reserved."""
 _HD: Final = (1280, 577)
 """From this width or height on, players take an unspecified matrix for BT.709."""
-_HDR: Final = {16: "PQ", 18: "HLG"}
-"""H.273's transfer functions of HDR."""
 _WITHOUT_BASE_LAYER: Final = 5
 """The Dolby Vision profile whose pictures are in a colour space of its own."""
 
@@ -161,15 +161,17 @@ def plan_stills(spec: StillsSpec) -> StillsPlan:
     """
     reading = read_source(spec.source, spec.video_track)
     format_, extras = reading.described()
+    tone = tone_of(format_, Operator.BT2390)
     format_ = replace(format_, colour=settled_colour(format_))
+    look = replace(look_of(spec, format_, extras), tone=tone)
     return StillsPlan(
         spec=spec,
         index=reading.index,
         format=format_,
-        look=look_of(spec, format_, extras),
+        look=look,
         ranges=TrackRanges.cut(reading.index, start_s=spec.start_s, end_s=spec.end_s, segment_s=spec.segment_s),
         software=INTERLACED_IN_SOFTWARE if format_.interlaced else extras.device_unsupported_reason,
-        warnings=tuple(look_warnings(format_)),
+        warnings=tuple(look_warnings(format_, tone)),
     )
 
 
@@ -231,9 +233,12 @@ def _size(spec: StillsSpec, width: int, height: int) -> tuple[int, int]:
     return across, max(1, round(Fraction(height * across, width)))
 
 
-def look_warnings(picture: VideoFormat) -> list[str]:
-    """Return in what stills of such pictures look other than a player shows them."""
-    transfer = _HDR.get(picture.colour.transfer)
+def look_warnings(picture: VideoFormat, tone: ToneMap | None) -> list[str]:
+    """Return in what stills of such pictures look other than an HDR screen shows them."""
+    transfer = TRANSFERS.get(picture.colour.transfer)
+    if tone is not None:
+        return [f"the stills are {tone.words}"]
     if transfer is None:
         return []
-    return [f"the source is HDR ({transfer}), and its samples are shown as they are: stills look flat and dark"]
+    name = transfer.upper()
+    return [f"the source is HDR ({name}) of other colours than BT.2020's, and is not mapped: stills look flat and dark"]

@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from codecfleet.actors.stills.look import StillLook, Turn
-from codecfleet.actors.stills.painting import paint
+from codecfleet.actors.stills.painting import Painter
 from codecfleet.jobs.fleet import Fleet
 from codecfleet.jobs.source.source import read_source
 from codecfleet.jobs.stills.job import StillsReport
@@ -100,5 +100,5 @@ async def test_groups_are_passed_and_pictures_stay_the_same(shared_media: Path, 
     index = json.loads((tmp_path / "stills" / "index.json").read_text())
     assert len(index["stills"]) == report.stills > 1
     for number, entry in enumerate(index["stills"]):
-        expected = paint(on_screen(pictures, every_s * number), look)
+        expected = Painter(look).paint(on_screen(pictures, every_s * number))
         np.testing.assert_array_equal(_rgb(tmp_path / "stills" / entry["file"]), expected, err_msg=entry["file"])

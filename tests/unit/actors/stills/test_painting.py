@@ -1,6 +1,7 @@
 """The colours of a still, and the files it becomes."""
 
 import io
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import av
@@ -10,9 +11,10 @@ from av.video.frame import VideoFrame
 from numpy.typing import NDArray
 
 from codecfleet.actors.media.values import Colour
+from codecfleet.actors.segment.tone import Operator, ToneMap, Transfer, mapped
 from codecfleet.actors.stills.files import encode_still, quantizer_scale
 from codecfleet.actors.stills.look import StillFormat, StillLook, Turn
-from codecfleet.actors.stills.painting import drawer, paint
+from codecfleet.actors.stills.painting import Painter
 from codecfleet.errors import EncoderFailed
 
 if TYPE_CHECKING:
@@ -55,20 +57,34 @@ def _rgb(y: int, u: int, v: int, matrix: int, range_: int) -> list[float]:
 @pytest.mark.parametrize("matrix", WEIGHTS)
 def test_colours_are_those_of_the_source_s_matrix_and_range(matrix: int, range_: int) -> None:
     """Within a step of H.273's formulas, whatever matrix and range the source states."""
-    found = paint(_flat(120, 90, 170), _look(colour=Colour(range_, matrix=matrix)))
+    found = Painter(_look(colour=Colour(range_, matrix=matrix))).paint(_flat(120, 90, 170))
     assert found.shape == (24, 32, 3)
     np.testing.assert_allclose(found[12, 16], _rgb(120, 90, 170, matrix, range_), atol=1)
 
 
 def test_black_and_white_are_full_range() -> None:
     """Limited levels are stretched once, not kept."""
-    assert set(paint(_flat(16, 128, 128), _look()).ravel()) == {0}
-    assert set(paint(_flat(235, 128, 128), _look()).ravel()) == {255}
+    assert set(Painter(_look()).paint(_flat(16, 128, 128)).ravel()) == {0}
+    assert set(Painter(_look()).paint(_flat(235, 128, 128)).ravel()) == {255}
+
+
+@pytest.mark.parametrize("transfer", Transfer)
+@pytest.mark.parametrize("code", [0.0, 0.3, 0.55, 0.75, 1.0])
+def test_hdr_becomes_sdr_by_the_formula(transfer: Transfer, code: float) -> None:
+    """A grey of PQ or HLG is what the documented formula makes of it, once from limited to full range."""
+    frame = VideoFrame(64, 48, "yuv420p10le")
+    for plane, level in zip(frame.planes, (round(64 + 876 * code), 512, 512), strict=True):
+        plane.update(np.full(plane.buffer_size // 2, level, dtype="<u2").tobytes())
+    tone = ToneMap(Operator.BT2390, transfer, Fraction(1000))
+    grey = np.array([code])
+    expected = [255 * float(each[0]) for each in mapped(grey, grey, grey, tone)]
+    found = Painter(_look(colour=Colour(LIMITED, 9, 16, 9), tone=tone)).paint(frame)
+    np.testing.assert_allclose(found[12, 16], expected, atol=2)
 
 
 def test_the_size_is_that_after_the_turn() -> None:
     """A still has the width and height that were asked for, whichever way it is turned."""
-    assert paint(_flat(120, 90, 170), _look(turn=Turn(swaps_axes=True))).shape == (24, 32, 3)
+    assert Painter(_look(turn=Turn(swaps_axes=True))).paint(_flat(120, 90, 170)).shape == (24, 32, 3)
 
 
 def _gradient() -> NDArray[np.uint8]:
@@ -113,8 +129,8 @@ def test_quality_is_monotonous() -> None:
 def test_what_is_drawn_is_a_file_or_samples() -> None:
     """For sheets the samples travel, else the file."""
     frame, look = _flat(120, 90, 170), _look(format=StillFormat.PNG)
-    assert drawer(_look())(frame).tobytes() == paint(frame, look).tobytes()
-    assert drawer(look)(frame).tobytes() == encode_still(paint(frame, look), StillFormat.PNG, 90)
+    assert Painter(_look()).draw(frame).tobytes() == Painter(look).paint(frame).tobytes()
+    assert Painter(look).draw(frame).tobytes() == encode_still(Painter(look).paint(frame), StillFormat.PNG, 90)
 
 
 def test_a_picture_that_no_file_takes_is_refused_in_one_line() -> None:
@@ -126,4 +142,4 @@ def test_a_picture_that_no_file_takes_is_refused_in_one_line() -> None:
 def test_odd_shapes_of_pictures_are_converted() -> None:
     """A picture with an odd side is scaled like any other."""
     frame = VideoFrame.from_ndarray(np.zeros((49, 65, 3), dtype=np.uint8), format="rgb24")
-    assert paint(frame.reformat(format="yuv420p"), _look(width=65, height=49)).shape == (49, 65, 3)
+    assert Painter(_look(width=65, height=49)).paint(frame.reformat(format="yuv420p")).shape == (49, 65, 3)

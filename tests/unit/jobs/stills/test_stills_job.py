@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from codecfleet import errors
 from codecfleet.actors.device.work import Work
 from codecfleet.actors.stills.look import StillLook, Turn
-from codecfleet.actors.stills.painting import paint
+from codecfleet.actors.stills.painting import Painter
 from codecfleet.jobs.fleet import Fleet
 from codecfleet.jobs.source.source import read_source
 from codecfleet.jobs.stills.job import make_stills
@@ -37,7 +37,7 @@ def _samples(content: bytes) -> NDArray[np.uint8]:
 
 def _painted(source: Path, frame: VideoFrame) -> NDArray[np.uint8]:
     format_, _ = read_source(str(source)).described()
-    return paint(frame, StillLook(frame.width, frame.height, Turn(), settled_colour(format_), None, 90))
+    return Painter(StillLook(frame.width, frame.height, Turn(), settled_colour(format_), None, 90)).paint(frame)
 
 
 @pytest.mark.parametrize("name", CLIPS)

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from codecfleet.actors.decode.describe import StreamExtras
 from codecfleet.actors.media.values import Colour, VideoFormat
+from codecfleet.actors.segment.tone import Operator
 from codecfleet.actors.stills.look import StillFormat, Turn
 from codecfleet.cluster.placement.assign import place
 from codecfleet.cluster.placement.build import inventory_of_fleet
@@ -16,6 +17,7 @@ from codecfleet.cluster.placement.model import Policy
 from codecfleet.cluster.placement.rates import start_rates
 from codecfleet.cluster.simulated.fleet_file import load_fleet
 from codecfleet.errors import Unsupported
+from codecfleet.jobs.plan.tone import tone_of
 from codecfleet.jobs.stills.plan import look_of, look_warnings, plan_stills, settled_colour
 from codecfleet.jobs.stills.spec import StillsSpec
 
@@ -107,11 +109,20 @@ def test_text_is_read_as_on_the_command_line() -> None:
     assert spec.format is StillFormat.WEBP
 
 
-def test_hdr_is_said() -> None:
-    """What looks different from a player's picture is in the warnings."""
-    assert look_warnings(_format()) == []
-    assert "HDR (PQ)" in look_warnings(_format(colour=Colour(transfer=16)))[0]
-    assert "HDR (HLG)" in look_warnings(_format(colour=Colour(transfer=18)))[0]
+@pytest.mark.parametrize(
+    ("colour", "said"),
+    [
+        (Colour(), ""),
+        (Colour(transfer=16, primaries=9, matrix=9), "the stills are tone mapped from PQ of up to 1000 cd/m²"),
+        (Colour(transfer=18, primaries=9), "the stills are tone mapped from HLG of up to 1000 cd/m²"),
+        (Colour(transfer=16, primaries=12, matrix=9), "HDR (PQ) of other colours than BT.2020's, and is not mapped"),
+    ],
+)
+def test_hdr_is_mapped_and_said(colour: Colour, said: str) -> None:
+    """What looks other than on an HDR screen is in the warnings, and how."""
+    picture = _format(colour=colour)
+    warnings = look_warnings(picture, tone_of(picture, Operator.BT2390))
+    assert [said in each for each in warnings] == [True] * bool(said)
 
 
 @pytest.mark.parametrize("fleet", ["laptop", "h200-l40s", "mixed-200"])
