@@ -1,6 +1,10 @@
 """Where a source or an output is: on this machine, or behind an fsspec protocol."""
 
 from pathlib import Path
+from typing import Final
+
+LOCAL_PROTOCOLS: Final = (None, "file", "local")
+"""fsspec's names of this machine's files, and none at all."""
 
 
 def split_protocol(url: str) -> tuple[str | None, str]:
@@ -15,7 +19,7 @@ def split_protocol(url: str) -> tuple[str | None, str]:
 
 def is_local(url: str) -> bool:
     """Return whether ``url`` names a file of this machine."""
-    return split_protocol(url)[0] in (None, "file", "local")
+    return split_protocol(url)[0] in LOCAL_PROTOCOLS
 
 
 def local_path(url: str) -> Path:

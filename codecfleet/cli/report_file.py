@@ -47,12 +47,20 @@ class ReportFile:
             OutputUnwritable: it is a folder, a socket, a disk, a link to nothing or a pipe without a reader; its name
                 is too long; or its folder is missing or not writable.
         """
-        if self._path is None:
-            return
         for option, other in (("INPUT", spec.source), ("OUTPUT", spec.output)):
-            if _same_file(self._path, Path(other)):
+            if self._path is not None and _same_file(self._path, Path(other)):
                 message = f"--report {self._path} is the same file as {option}"
                 raise UsageError(message, "Give --report another name.")
+        self.check_place()
+
+    def check_place(self) -> None:
+        """Make sure that something can be written there.
+
+        Raises:
+            OutputUnwritable: as ``check``.
+        """
+        if self._path is None:
+            return
         try:
             self._stream = _opened_stream(self._path)
             if self._stream is None:
@@ -68,9 +76,22 @@ class ReportFile:
         Raises:
             StorageFailed: it could not be written; the output is published all the same.
         """
+        if self._path is not None:
+            self.write_text(f"{_as_json(report)}\n", "the output is complete")
+
+    def write_text(self, text: str, whole: str) -> None:
+        """Write a report's text.
+
+        Args:
+            text: all of it; what is not valid text in a name is escaped.
+            whole: what is done in any case, for the error.
+
+        Raises:
+            StorageFailed: it could not be written.
+        """
         if self._path is None:
             return
-        content = f"{_as_json(report)}\n".encode(errors="backslashreplace")  # names in bytes, as JSON escapes them
+        content = text.encode(errors="backslashreplace")  # names in bytes, as JSON escapes them
         try:
             if self._stream is None:
                 write_whole(self._path, content)
@@ -79,7 +100,7 @@ class ReportFile:
             with os.fdopen(os.dup(self._stream), "wb") as stream:
                 stream.write(content)
         except OSError as error:
-            message = f"the output is complete, but its report {self._path} could not be written: {error.strerror}"
+            message = f"{whole}, but its report {self._path} could not be written: {error.strerror}"
             raise StorageFailed(message, "Free some space, or give --report another folder.") from error
 
 

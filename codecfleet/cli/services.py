@@ -101,6 +101,14 @@ async def _open_batch(spec: "BatchSpec", address: str | None) -> "AsyncIterator[
         yield fleet.batch(spec)
 
 
+def _batch_page(spec: "BatchSpec") -> str:
+    from ..console.page import batch_page
+    from ..jobs.batch.figures import read_figures
+    from ..jobs.batch.run import database_path
+
+    return batch_page(read_figures(database_path(spec.resolved())))
+
+
 def _probe(source: str) -> Answer:
     from ..jobs.probe.job import probe
 
@@ -284,6 +292,8 @@ class Services:
     open_fleet: Callable[[str | None, int | None], AbstractAsyncContextManager[FleetLike]] = _open_fleet
     open_batch: "Callable[[BatchSpec, str | None], AbstractAsyncContextManager[BatchLike]]" = _open_batch
     """Opens a fleet at an address and begins a batch on it."""
+    batch_page: "Callable[[BatchSpec], str]" = _batch_page
+    """Returns the page of a batch's last run."""
     probe: Callable[[str], Answer] = _probe
     plan: "Callable[[TranscodeSpec, PlanOn], Answer]" = _plan
     verify: "Callable[[VerifyRequest, Callable[[int], None]], Answer]" = _verify

@@ -13,10 +13,15 @@ _LABEL_WIDTH: Final = 10
 def result_text(result: "BatchResult") -> str:
     """Return in one line how a file ended."""
     if result.error is not None:
-        return f"failed: {result.source}: {result.message} [{result.error_class}]"
+        return f"failed: {failure_text(result.source, result.message)} [{result.error_class}]"
     sizes = f"{size_text(result.source_bytes)} to {size_text(result.output_bytes)}"
     how = f"{result.result.value}: " if result.result is not None else ""
     return f"{how}{result.source}: {sizes} in {result.wall_s:.1f} s"
+
+
+def failure_text(source: str, message: str) -> str:
+    """Return what is wrong with an input, which is named once."""
+    return message if source in message else f"{source}: {message}"
 
 
 def size_text(size_bytes: int | None) -> str:

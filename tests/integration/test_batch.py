@@ -21,7 +21,7 @@ import pytest
 from codecfleet import Batch, BatchResult, BatchSpec, Fleet, Report, TranscodeSpec, verify
 from codecfleet.cli.app import parse
 from codecfleet.cli.services import BatchLike, Request, Services
-from codecfleet.errors import NotSmaller
+from codecfleet.errors import NotSmaller, OutputUnwritable
 from codecfleet.jobs.batch.store.schema import FileResult
 from codecfleet.testing import LocalPool
 from codecfleet.testing.clips import Clip, constant_times, make_clip
@@ -235,3 +235,18 @@ def test_only_a_smaller_result_is_published(films: Path) -> None:
     assert result.result is FileResult.KEPT
     assert Path(result.output).name == "0.mkv"
     assert Path(result.output).read_bytes() == (films / "0.mkv").read_bytes()
+
+
+def test_the_page_of_a_run_is_written_also_where_files_fail(films: Path) -> None:
+    """It names what failed and has a bar for each segment; a place that is not there is refused before any work."""
+    (films / "broken.mkv").write_bytes(b"no film at all")
+    page = films.parent / "page.html"
+    arguments = [str(films), "--output", str(films.parent / "out"), "--preset", "1", "--quiet"]
+    with pytest.raises(OutputUnwritable):
+        command([*arguments, "--report", str(films.parent / "missing/page.html")])
+    assert not (films.parent / "out").exists()
+    code, _, _ = command([*arguments, "--report", str(page)])
+    assert code == 3
+    html = page.read_text()
+    assert html.count('<rect class="work"') == 10
+    assert "InputUnreadable" in html

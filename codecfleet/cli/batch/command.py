@@ -2,14 +2,16 @@
 
 import asyncio
 from dataclasses import dataclass
-from typing import Final, TextIO
+from typing import Annotated, Final, TextIO
 
 from ...console.batch_live import BatchView, JsonBatchView, PlainBatchView, RichBatchView
 from ...console.output import Output, ReaderGone, is_terminal
+from ...jobs.request.parts import RULES
 from ...jobs.request.spec import BatchSpec
 from ..failures import READER_GONE_CODE
 from ..interrupts import Interrupts
-from ..params import with_spec_options
+from ..params import named, with_spec_options
+from ..report_file import ReportFile
 from ..services import Commands, Services
 from ..transcode import AddressOption, EventsFlag, QuietFlag, check_views
 from .following import GO_ON, Following
@@ -21,14 +23,20 @@ class BatchCommand:
 
     spec: BatchSpec
     address: str | None
+    report_path: str | None
     as_json: bool
     quiet: bool
 
     def run(self, services: Services, stdout: TextIO, stderr: TextIO) -> int:
-        """Run the batch, show it, print its summary, and return the exit code: that of its files' worst failure."""
-        with Interrupts(services.exit_now) as interrupts:
+        """Run the batch, show it, print its summary, and return the exit code: that of its files' worst failure.
+
+        Raises:
+            OutputUnwritable: the report cannot be written where it is wanted.
+        """
+        with ReportFile(self.report_path) as report, Interrupts(services.exit_now) as interrupts:
+            report.check_place()
             interrupts.next_step = GO_ON
-            run = Following(self.spec, self.address, services, _make_view(self, stdout, stderr), interrupts)
+            run = Following(self, services, _make_view(self, stdout, stderr), interrupts, report)
             try:
                 with run.view:
                     return asyncio.run(run.drive())
@@ -49,15 +57,28 @@ def _make_view(request: BatchCommand, stdout: TextIO, stderr: TextIO) -> BatchVi
     return PlainBatchView(output, Output(stderr))
 
 
+_ReportOption = Annotated[
+    str | None,
+    named(
+        "--report",
+        "FILE.html",
+        "Write a page about the run here, also when it ends early: pace, failures, engines, segments by worker, sizes. "
+        "Default: none.",
+        RULES,
+    ),
+]
+
+
 def _batch(
     spec: BatchSpec,
     *,
+    report: _ReportOption = None,
     as_json: EventsFlag = False,
     quiet: QuietFlag = False,
     address: AddressOption = None,
 ) -> BatchCommand:
     check_views(as_json=as_json, quiet=quiet)
-    return BatchCommand(spec=spec, address=address, as_json=as_json, quiet=quiet)
+    return BatchCommand(spec=spec, address=address, report_path=report, as_json=as_json, quiet=quiet)
 
 
 COMMANDS: Final[Commands] = {

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from typing import Final, TextIO
+from typing import Final, Protocol, TextIO
 
 from ...console.batch_live import BatchView
 from ...console.output import Output, ReaderGone, json_line
@@ -12,21 +12,41 @@ from ...jobs.report.events import Failed
 from ...jobs.request.spec import BatchSpec
 from ..failures import failure_of, print_failure
 from ..interrupts import Interrupts
+from ..report_file import ReportFile
 from ..services import BatchLike, Services
 
 _TICK_S: Final = 0.25
 GO_ON: Final = "What is finished is kept; the same command goes on from there."
 
 
+class Asked(Protocol):
+    """What is asked for."""
+
+    @property
+    def spec(self) -> BatchSpec:
+        """The batch."""
+        ...
+
+    @property
+    def address(self) -> str | None:
+        """The cluster's address, if one is named."""
+        ...
+
+    @property
+    def report_path(self) -> str | None:
+        """Where the page goes, if one is wanted."""
+        ...
+
+
 class Following:
     """One batch from the start of its fleet to its end."""
 
     def __init__(
-        self, spec: BatchSpec, address: str | None, services: Services, view: BatchView, interrupts: Interrupts
+        self, asked: Asked, services: Services, view: BatchView, interrupts: Interrupts, report: ReportFile
     ) -> None:
         self.view = view
-        self._spec = spec
-        self._address = address
+        self._asked = asked
+        self._report = report
         self._services = services
         self._interrupts = interrupts
         self._started_s = time.monotonic()
@@ -38,7 +58,7 @@ class Following:
         """Return the exit code."""
         self._task = asyncio.current_task()
         self._interrupts.attach(self.cancel)
-        async with self._services.open_batch(self._spec, self._address) as batch:
+        async with self._services.open_batch(self._asked.spec, self._asked.address) as batch:
             self._batch = batch
             try:
                 await self._follow(batch)
@@ -48,11 +68,21 @@ class Following:
             finally:
                 if self._stopping is not None:
                     await self._stopping
+                self._write_report(batch)
             # Before the fleet closes: the summary need not wait for Ray's shutdown.
             self._interrupts.published()
             with contextlib.suppress(StorageFailed):
                 self.view.finish(batch.progress)
             return batch.progress.exit_code
+
+    def _write_report(self, batch: BatchLike) -> None:
+        """Write the page, if it is wanted and files were listed; what is wrong with that fails no batch."""
+        if self._asked.report_path is None or not batch.progress.files:
+            return
+        try:
+            self._report.write_text(self._services.batch_page(self._asked.spec), "the batch has ended")
+        except StorageFailed as error:
+            self.view.note(f"warning: {error.message}")
 
     async def _follow(self, batch: BatchLike) -> None:
         ticking = asyncio.create_task(self._tick(batch))

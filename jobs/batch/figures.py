@@ -1,0 +1,270 @@
+"""What a batch's database tells of its last run, in numbers for a page: paces, failures, engines, spans, sizes.
+
+The database is read as any other program may, also while the batch runs.
+"""
+
+import sqlite3
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from ...errors import StorageFailed
+from .store.states import EntryState
+
+_BINS: Final = 60
+_LARGEST: Final = 20
+_MOST_SPANS: Final = 2000
+"""Segments that a timeline shows one by one; of more, their time is added up in as many bins as the pace has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Entries that failed with one class of error, and one of them."""
+
+    error: str
+    files: int
+    source: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class EngineUse:
+    """What one engine did in the run; ``busy_s`` is the time of its segments, added up."""
+
+    engine: str
+    does: str
+    """``decodes`` or ``encodes``."""
+    segments: int
+    frames: int
+    busy_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A stretch of work; seconds since the run began. ``load`` is the part of it that was busy: 1 for one segment."""
+
+    began_s: float
+    ended_s: float
+    load: float
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """Work that one station did without overlap; a station with several slots has several lanes."""
+
+    station: str
+    bars: tuple[Bar, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SizedFile:
+    """An input and its output."""
+
+    source: str
+    source_bytes: int
+    output_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """All of it. ``paces`` are frames per second in equal parts of the run, which lasted ``wall_s``."""
+
+    root: str
+    run: int
+    began_s: float
+    wall_s: float
+    files: int
+    done: int
+    skipped: int
+    failed: int
+    frames: int
+    source_bytes: int
+    output_bytes: int
+    paces: tuple[float, ...]
+    failures: tuple[Failure, ...]
+    engines: tuple[EngineUse, ...]
+    lanes: tuple[Lane, ...]
+    largest: tuple[SizedFile, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A segment of the run: seconds since that began."""
+
+    began_s: float
+    ended_s: float
+    frames: int
+    station: str
+    decoded_by: str
+    encoder: str
+    source: str
+    segment: int
+
+    @property
+    def length_s(self) -> float:
+        """How long it ran."""
+        return self.ended_s - self.began_s
+
+
+def read_figures(database: Path) -> Figures:
+    """Return what a database tells of its last run.
+
+    Raises:
+        StorageFailed: it cannot be read.
+    """
+    try:
+        with closing(sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True)) as connection:
+            connection.execute("BEGIN")  # one moment for all questions
+            return _read(connection)
+    except sqlite3.Error as error:
+        message = f"the batch's database {database} cannot be read: {error}"
+        raise StorageFailed(message, "Check that the disk is there.") from error
+
+
+def _read(connection: sqlite3.Connection) -> Figures:
+    (root,) = connection.execute("SELECT value FROM batch WHERE name = 'root'").fetchone()
+    run, began_s, ended_s = connection.execute(
+        "SELECT run, began_s, ended_s FROM runs ORDER BY run DESC LIMIT 1"
+    ).fetchone()
+    rows = connection.execute("SELECT state, count(*) FROM entries WHERE listed_run = ? GROUP BY state", (run,))
+    states = dict(rows.fetchall())
+    skipped, source_bytes, output_bytes = connection.execute(
+        "SELECT count(*) FILTER (WHERE ended_run < ?1), coalesce(sum(source_bytes), 0), coalesce(sum(output_bytes), 0) "
+        "FROM entries WHERE listed_run = ?1 AND state = 'done'",
+        (run,),
+    ).fetchone()
+    spans = _spans(connection, run, began_s)
+    latest_s = max((span.ended_s for span in spans), default=0.0)
+    wall_s = max(latest_s, 0.0 if ended_s is None else ended_s - began_s)
+    return Figures(
+        root=root,
+        run=run,
+        began_s=began_s,
+        wall_s=wall_s,
+        files=sum(states.values()),
+        done=states.get(EntryState.DONE.value, 0),
+        skipped=skipped,
+        failed=states.get(EntryState.FAILED.value, 0),
+        frames=sum(span.frames for span in spans),
+        source_bytes=source_bytes,
+        output_bytes=output_bytes,
+        paces=paces(spans, wall_s, _BINS),
+        failures=_failures(connection, run),
+        engines=engine_use(spans),
+        lanes=lanes(spans, wall_s, _MOST_SPANS, _BINS),
+        largest=_largest(connection, run),
+    )
+
+
+def _spans(connection: sqlite3.Connection, run: int, began_s: float) -> list[Span]:
+    rows = connection.execute(
+        "SELECT segments.began_s - ?1, segments.ended_s - ?1, segments.frames, station, decoded_by, encoder, source, "
+        "segment FROM segments JOIN entries USING (entry) WHERE segments.run = ?2 ORDER BY segments.began_s",
+        (began_s, run),
+    )
+    return [Span(max(0.0, row[0]), max(0.0, row[1]), *row[2:]) for row in rows]
+
+
+def _failures(connection: sqlite3.Connection, run: int) -> tuple[Failure, ...]:
+    # Of a group SQLite takes the other columns from the row that has the least entry.
+    rows = connection.execute(
+        "SELECT error, count(*), source, message, min(entry) FROM entries WHERE listed_run = ? AND state = 'failed' "
+        "GROUP BY error ORDER BY count(*) DESC, error",
+        (run,),
+    )
+    return tuple(Failure(*row[:4]) for row in rows)
+
+
+def _largest(connection: sqlite3.Connection, run: int) -> tuple[SizedFile, ...]:
+    rows = connection.execute(
+        "SELECT source, source_bytes, output_bytes FROM entries WHERE listed_run = ? AND state = 'done' "
+        "AND source_bytes IS NOT NULL ORDER BY source_bytes DESC, source LIMIT ?",
+        (run, _LARGEST),
+    )
+    return tuple(SizedFile(*row) for row in rows)
+
+
+def paces(spans: Iterable[Span], wall_s: float, bins: int) -> tuple[float, ...]:
+    """Return the frames per second in ``bins`` equal parts of a run; a segment's frames count evenly over its time."""
+    if wall_s <= 0:
+        return ()
+    width_s = wall_s / bins
+    frames = [0.0] * bins
+    for span in spans:
+        for index, part in _parts(span.began_s, span.ended_s, width_s, bins):
+            frames[index] += span.frames * part
+    return tuple(count / width_s for count in frames)
+
+
+def _parts(began_s: float, ended_s: float, width_s: float, bins: int) -> Iterable[tuple[int, float]]:
+    """Yield which part of a stretch lies in which bin; what ends beyond the last counts there."""
+    first, last = (min(bins - 1, int(at_s / width_s)) for at_s in (began_s, ended_s))
+    length_s = ended_s - began_s
+    if first == last or length_s <= 0:
+        yield first, 1.0
+        return
+    for index in range(first, last + 1):
+        least = max(began_s, index * width_s)
+        most = ended_s if index == last else min(ended_s, (index + 1) * width_s)
+        yield index, (most - least) / length_s
+
+
+def engine_use(spans: Iterable[Span]) -> tuple[EngineUse, ...]:
+    """Return what each decoder and each encoder did, the busiest first."""
+    segments: Counter[tuple[str, str]] = Counter()
+    frames: Counter[tuple[str, str]] = Counter()
+    busy_s: dict[tuple[str, str], float] = {}
+    for span in spans:
+        for key in ((span.decoded_by, "decodes"), (span.encoder.partition(" ")[0], "encodes")):
+            segments[key] += 1
+            frames[key] += span.frames
+            busy_s[key] = busy_s.get(key, 0.0) + span.length_s
+    return tuple(
+        EngineUse(*key, segments[key], frames[key], busy_s[key])
+        for key, _ in sorted(frames.items(), key=_busiest_first)
+    )
+
+
+def _busiest_first(item: tuple[tuple[str, str], int]) -> tuple[str, int, str]:
+    (engine, does), frames = item
+    return does, -frames, engine
+
+
+def lanes(spans: Sequence[Span], wall_s: float, most: int, bins: int) -> tuple[Lane, ...]:
+    """Return when each station worked: its segments one by one, without overlap; of more than ``most``, its load."""
+    stations = sorted({span.station for span in spans})
+    if len(spans) > most:
+        return tuple(_load(station, [s for s in spans if s.station == station], wall_s, bins) for station in stations)
+    return tuple(lane for station in stations for lane in _stacked(station, [s for s in spans if s.station == station]))
+
+
+def _stacked(station: str, spans: Sequence[Span]) -> Iterable[Lane]:
+    """Yield as few lanes as hold these segments without overlap; ``spans`` are in order of their beginnings."""
+    rows: list[list[Bar]] = []
+    for span in spans:
+        bar = Bar(span.began_s, span.ended_s, 1.0, f"{span.source}, segment {span.segment}: {span.frames} frames")
+        free = next((row for row in rows if row[-1].ended_s <= bar.began_s), None)
+        if free is None:
+            rows.append([bar])
+        else:
+            free.append(bar)
+    return (Lane(station, tuple(row)) for row in rows)
+
+
+def _load(station: str, spans: Sequence[Span], wall_s: float, bins: int) -> Lane:
+    width_s = wall_s / bins
+    busy_s = [0.0] * bins
+    for span in spans:
+        for index, part in _parts(span.began_s, span.ended_s, width_s, bins):
+            busy_s[index] += span.length_s * part
+    most_s = max(busy_s)
+    bars = [
+        Bar(i * width_s, (i + 1) * width_s, busy / most_s, f"{busy / width_s:.1f} segments at a time")
+        for i, busy in enumerate(busy_s)
+        if busy
+    ]
+    return Lane(station, tuple(bars))

@@ -1,0 +1,129 @@
+"""What a database tells of a run, in numbers."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from codecfleet.errors import StorageFailed
+from codecfleet.jobs.batch.figures import Span, engine_use, lanes, paces, read_figures
+from codecfleet.jobs.batch.store.database import BatchDatabase, ListedEntry
+from codecfleet.jobs.batch.store.schema import Action, Content, Ended, EndedBadly, FileResult, SegmentSpan, Started
+from codecfleet.jobs.batch.store.states import EntryState, Happening
+
+WALL_S = 64.0
+
+
+@st.composite
+def spans(draw: st.DrawFn) -> list[Span]:
+    """Segments in order of their beginnings, within the run."""
+    found = []
+    for _ in range(draw(st.integers(0, 30))):
+        began_s = draw(st.integers(0, 60))
+        ended_s = draw(st.integers(began_s, 64))
+        station = draw(st.sampled_from(["a", "b"]))
+        found.append(Span(began_s, ended_s, draw(st.integers(0, 99)), station, "software", "libx264 crf=23", "in", 0))
+    return sorted(found, key=lambda span: span.began_s)
+
+
+@given(spans(), st.integers(1, 64))
+def test_no_frame_is_lost_in_the_pace(found: list[Span], bins: int) -> None:
+    """However a run is divided, all frames are in it."""
+    values = paces(found, WALL_S, bins)
+    assert len(values) == bins
+    assert sum(values) * WALL_S / bins == pytest.approx(sum(span.frames for span in found))
+
+
+@given(spans())
+def test_bars_of_a_lane_do_not_overlap(found: list[Span]) -> None:
+    """Each segment has one bar, and as few lanes as run at once at most."""
+    drawn = lanes(found, WALL_S, 100, 8)
+    assert sum(len(lane.bars) for lane in drawn) == len(found)
+    for lane in drawn:
+        assert all(one.ended_s <= other.began_s for one, other in zip(lane.bars, lane.bars[1:], strict=False))
+    for station in "ab":
+        assert sum(lane.station == station for lane in drawn) <= most_at_once(
+            [span for span in found if span.station == station]
+        )
+
+
+def most_at_once(found: Sequence[Span]) -> int:
+    """Return how many segments ran at the same moment at most; one that has no length runs in its moment."""
+    return max((sum(o.began_s <= s.began_s <= max(o.ended_s, o.began_s) for o in found) for s in found), default=0)
+
+
+@given(spans())
+def test_of_many_segments_the_load_is_shown(found: list[Span]) -> None:
+    """A lane for each station, with its busiest part at 1."""
+    if not found:
+        return
+    drawn = lanes(found, WALL_S, 0, 8)
+    assert [lane.station for lane in drawn] == sorted({span.station for span in found})
+    for lane in drawn:
+        assert all(0 < bar.load <= 1 for bar in lane.bars)
+        assert not lane.bars or max(bar.load for bar in lane.bars) == 1
+
+
+def test_a_run_without_any_time_has_no_pace() -> None:
+    """Nothing is divided by zero."""
+    assert paces([], 0, 10) == ()
+    assert engine_use([]) == ()
+
+
+def test_the_figures_are_those_of_the_last_run(tmp_path: Path) -> None:
+    """What earlier runs have done counts as done; their segments are not this run's."""
+    path = tmp_path / "batch.sqlite"
+    entries = [ListedEntry(f"{n}.mp4", f"/in/{n}.mkv", Action.TRANSCODE, "{}", "s", 10) for n in range(1, 4)]
+    first = BatchDatabase(path, "/out", clock=lambda: 100.0).open()
+    first.take_list(entries, retry_failed=False)
+    first.write([Started(entry=1, tries=1), _done(1, 101.0)])
+    first.close()
+    second = BatchDatabase(path, "/out", clock=lambda: 200.0).open()
+    second.take_list(entries, retry_failed=False)
+    (before,) = second.entries(EntryState.DONE_BEFORE, 10)
+    second.checked(EntryState.DONE_BEFORE, [(before.entry, Happening.FOUND_SAME)])
+    second.write([Started(entry=2, tries=1), _done(2, 201.0), _failed(3)])
+    found = read_figures(path)
+    second.close()
+    assert (found.run, found.files, found.done, found.skipped, found.failed) == (2, 3, 2, 1, 1)
+    assert (found.wall_s, found.frames, found.source_bytes, found.output_bytes) == (4.0, 50, 20, 8)
+    assert [(each.error, each.files, each.source) for each in found.failures] == [("InputNotFound", 1, "/in/3.mkv")]
+    assert [(each.engine, each.does, each.frames) for each in found.engines] == [
+        ("nvdec", "decodes", 50),
+        ("libx264", "encodes", 50),
+    ]
+    assert [each.source for each in found.largest] == ["/in/1.mkv", "/in/2.mkv"]
+    with pytest.raises(StorageFailed):
+        read_figures(tmp_path / "missing.sqlite")
+
+
+def _done(entry: int, began_s: float) -> Ended:
+    span = SegmentSpan(segment=0, began_s=began_s, ended_s=began_s + 3, frames=50, station="here", decoded_by="nvdec")
+    return Ended(
+        entry=entry,
+        content=Content(version="v", sha256=None),
+        source_bytes=10,
+        began_s=began_s,
+        ended_s=began_s + 3,
+        result=FileResult.ENCODED,
+        published=f"{entry}.mp4",
+        output_bytes=4,
+        frames=50,
+        encoder="libx264 crf=23",
+        segments=(span,),
+    )
+
+
+def _failed(entry: int) -> EndedBadly:
+    return EndedBadly(
+        entry=entry,
+        content=None,
+        began_s=201.0,
+        ended_s=202.0,
+        error="InputNotFound",
+        exit_code=3,
+        message="there is no file",
+        next_step="",
+    )
