@@ -9,28 +9,22 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 from ...actors.dla.engine import require_dlas
 from ...actors.dla.inference import InferredSegment, read_loadable, warm_networks
 from ...cluster.client.pool import Pool
 from ...cluster.grouping import counted
-from ...errors import CodecfleetError, Unsupported
-from ..board.board import Board
-from ..board.events import Finished, Run
-from ..board.loop import BoardLoop, PoolCapacity, finished
+from ...errors import Unsupported
+from ..board.fan_out import FanOut
+from ..board.loop import finished
 from ..board.threads import in_thread, shielded, uncancellable
-from ..board.waiting import WorkerWait
-from ..board.watch import WorkWatch
 from ..join.publish import check_output, publish, work_folder
 from ..join.spool import Spool
 from ..source.source import SourceStamp
 from .gather import GatheredTensor, TensorGather
 from .plan import InferPlan, NetworksOf, plan_inference
 from .spec import InferSpec
-
-PROGRESS_INTERVAL_S = 0.25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,34 +134,28 @@ class _InferRun:
     gather: TensorGather
     progress: Callable[[int], None]
     _began: float = field(default_factory=time.monotonic)
-    _results: dict[int, InferredSegment] = field(default_factory=dict)
     _shares: Counter[tuple[str, int]] = field(default_factory=Counter)
-    _losses: list[str] = field(default_factory=list)
     _damaged: int = 0
-    _second_runs: str = ""
     _infer_s: float = 0.0
 
     async def report(self) -> InferReport:
         """Run every segment, join them, publish."""
-        spec = self.plan.spec
-        watch = WorkWatch(self.pool, self.job, spec)
-        board = BoardLoop(
-            Board.of([segment.frames for segment in self.plan.segments], may_fall_back=False),
-            PoolCapacity(self.pool, self.plan.demand(self.job), spec.workers, WorkerWait(self.pool, self.job, spec)),
-            work=partial(self._work, watch),
-            accept=self._accept,
-            join=self._join,
-            watch=watch,
+        spec, plan = self.plan.spec, self.plan
+        segments = FanOut(
+            pool=self.pool,
+            job=self.job,
+            waits=spec,
+            stamp=self.stamp,
+            demand=plan.demand(self.job),
+            work=lambda run: plan.work(self.job, run, self.networks),
+            end=lambda run, result: finished(run, result.tally, plan.decode(run).entry, plan.index),
+            take=self._take,
+            frames=lambda result: len(result.pts_ticks),
+            progress=lambda frames: self.progress(min(plan.frames, frames)),
+            may_fall_back=False,
         )
-        beside = [asyncio.create_task(each) for each in (self._report_progress(board), watch.run())]
-        try:
-            await board.run()
-        finally:
-            for task in beside:
-                task.cancel()
-            await asyncio.gather(*beside, return_exceptions=True)
-        self._second_runs = board.second_runs
-        base = self.plan.index.time_base
+        await segments.run()
+        base = plan.index.time_base
         path = await shielded(self.gather.finish, (base.numerator, base.denominator))
         await in_thread(self.stamp.check)
         await uncancellable(publish, path, spec.output, overwrite=spec.overwrite)
@@ -178,46 +166,19 @@ class _InferRun:
             segments=sum(self._shares.values()),
             tensors=self.gather.tensors,
             segments_by_device=dict(self._shares),
-            warnings=tuple(self._warnings()),
+            warnings=(*self.pool.notes, *segments.warnings(), *self._warnings()),
             infer_s=self._infer_s,
             wall_s=time.monotonic() - self._began,
         )
 
-    async def _work(self, watch: WorkWatch, run: Run) -> InferredSegment:
-        try:
-            frames = sum(segment.frames for segment in self.plan.segments[run.segment : run.until + 1])
-            return await watch.submit(self.plan.work(self.job, run, self.networks), frames)
-        except CodecfleetError as error:
-            self._losses.append(error.message)
-            raise
-
-    async def _accept(self, run: Run, result: InferredSegment) -> Finished:
-        await in_thread(self.stamp.check)
-        self._results[run.segment] = result
-        return finished(run, result.tally, self.plan.decode(run).entry, self.plan.index)
-
-    async def _join(self, board: Board, segment: int) -> None:
-        del board
-        result = self._results.pop(segment)
-        await shielded(self.gather.join, result)
+    def _take(self, result: InferredSegment) -> None:
+        self.gather.join(result)
         self._shares[result.host, result.device] += 1
         self._damaged += result.tally.damaged
         self._infer_s += result.infer_s
 
-    async def _report_progress(self, board: BoardLoop[InferredSegment]) -> None:
-        while True:
-            await asyncio.sleep(PROGRESS_INTERVAL_S)
-            running = board.frames_running(await self.pool.progress(self.job))
-            delivered = self.gather.frames + sum(len(result.pts_ticks) for result in self._results.values())
-            self.progress(min(self.plan.frames, delivered + sum(running.values())))
-
     def _warnings(self) -> list[str]:
-        warnings = list(self.pool.notes)
-        if self._losses:
-            runs = counted(len(self._losses), "run")
-            warnings.append(f"{runs} of segments failed and were done again; the last because {self._losses[-1]}")
-        if self._second_runs:
-            warnings.append(self._second_runs)
+        warnings = []
         if self._damaged:
             warnings.append(f"{counted(self._damaged, 'segment')} met damage; what could be decoded was inferred")
         if self.gather.frames != self.plan.frames:

@@ -3,21 +3,25 @@
 import asyncio
 import secrets
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 from ...actors.media.location import local_path
+from ...actors.stills.work import PictureWork, SeenT
 from ...cluster.client.pool import Pool
 from ...cluster.grouping import counted
+from ..board.events import Finished, Run
+from ..board.fan_out import FanOut
+from ..board.loop import finished
 from ..board.threads import in_thread, shielded, uncancellable
 from ..join.publish import work_folder
 from ..join.spool import Spool
 from ..plan.placing import check_device
 from ..source.source import SourceStamp
-from .fan_out import DecodeCounts, FanOut
+from .counts import DecodeCounts
 from .folder import check_folder, publish_folder
 from .listing import INDEX
 from .moments import Moment, at_scenes
@@ -118,6 +122,8 @@ class _StillsRun:
     stamp: SourceStamp
     progress: Callable[[int], None]
     decoded: DecodeCounts = field(default_factory=DecodeCounts)
+    again: list[str] = field(default_factory=list)
+    """What was done again, and why."""
 
     async def fill(self, folder: Path) -> StillsWriter:
         """Take all stills into a folder that is made for them."""
@@ -126,38 +132,16 @@ class _StillsRun:
         shots = await in_thread(plan.shots, moments)
         await in_thread(folder.mkdir)
         writer = StillsWriter(folder, plan, moments)
-        await FanOut(
-            pool=self.pool,
-            job=self.job,
-            waits=plan.spec,
-            index=plan.index,
-            stamp=self.stamp,
-            demand=plan.demand(self.job, [shot.segment.frames for shot in shots.shots]),
-            work=lambda run: plan.taking(self.job, shots, run),
-            take=writer.add,
-            adjoin=shots.adjoin,
-            decoded=self.decoded,
-            progress=self.progress,
-        ).run()
+        frames = [shot.segment.frames for shot in shots.shots]
+        await self._fan_out(frames, lambda run: plan.taking(self.job, shots, run), writer.add, adjoin=shots.adjoin)
         await shielded(writer.finish)
         return writer
 
     async def _scenes(self) -> tuple[Moment, ...]:
         """Measure all pictures, and return where scenes begin."""
         plan, measured = self.plan, MeasuredPictures()
-        await FanOut(
-            pool=self.pool,
-            job=self.job,
-            waits=plan.spec,
-            index=plan.index,
-            stamp=self.stamp,
-            demand=plan.demand(self.job, [segment.frames for segment in plan.ranges.segments]),
-            work=lambda run: plan.measuring(self.job, run),
-            take=measured.add,
-            adjoin=True,
-            decoded=self.decoded,
-            progress=self.progress,
-        ).run()
+        frames = [segment.frames for segment in plan.ranges.segments]
+        await self._fan_out(frames, lambda run: plan.measuring(self.job, run), measured.add, adjoin=True)
         first, base = plan.index.first_ticks, plan.index.time_base
         starts = scene_starts(
             measured.times,
@@ -166,6 +150,41 @@ class _StillsRun:
             shortest_ticks=Fraction(plan.spec.scene_shortest_s) / base,
         )
         return at_scenes([(ticks - first) * base for ticks in starts], plan.end_s)
+
+    async def _fan_out(
+        self,
+        frames: Sequence[int],
+        work: Callable[[Run], PictureWork[SeenT]],
+        take: Callable[[SeenT], None],
+        *,
+        adjoin: bool,
+    ) -> None:
+        """Do one round of work over ranges of that many frames each; seams are compared where ranges ``adjoin``."""
+        before = self.decoded.frames
+
+        def end(run: Run, result: SeenT) -> Finished:
+            told = finished(run, result.tally, work(run).decode.entry, self.plan.index)
+            told = replace(told, sound=told.sound and result.is_complete)
+            return told if adjoin else replace(told, seam_before=(), seam_after=())
+
+        def taken(result: SeenT) -> None:
+            take(result)
+            self.decoded.add(result)
+
+        ranges = FanOut(
+            pool=self.pool,
+            job=self.job,
+            waits=self.plan.spec,
+            stamp=self.stamp,
+            demand=self.plan.demand(self.job, frames),
+            work=work,
+            end=end,
+            take=taken,
+            frames=lambda result: result.frames_decoded,
+            progress=lambda done: self.progress(before + done),
+        )
+        await ranges.run()
+        self.again += ranges.warnings()
 
     def report(self, writer: StillsWriter, wall_s: float) -> StillsReport:
         """Return what was made."""
@@ -184,6 +203,6 @@ class _StillsRun:
             frames=self.plan.ranges.frames,
             frames_decoded=self.decoded.frames,
             decoded_by=dict(self.decoded.decoded_by),
-            warnings=(*self.pool.notes, *self.plan.warnings, *self.decoded.warnings(), *writer.warnings()),
+            warnings=(*self.pool.notes, *self.plan.warnings, *self.again, *self.decoded.warnings(), *writer.warnings()),
             wall_s=wall_s,
         )
