@@ -1,4 +1,4 @@
-"""Between decoder and encoder: deinterlacing, cropping, turning, scaling, tone mapping, pixel conversion, padding.
+"""Between decoder and encoder: deinterlacing, cropping, turning, scaling, tone mapping, conversion, denoising, padding.
 
 Filters keep a frame's time. Filters with memory (deinterlacing) get ``WARM_UP_FRAMES`` from before a segment and
 ``LOOK_AHEAD_FRAMES`` from after it, so that a segment's frames are those of an unsegmented run.
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Literal, TypeVar
+from typing import Final, Literal, TypeAlias, TypeVar
 
 import av.error
 import av.filter
@@ -37,10 +37,14 @@ LOOK_AHEAD_FRAMES = 2
 SCALE_FLAGS = "bicubic+accurate_rnd+full_chroma_int+bitexact"
 """Bit-exact on every processor: swscale's fast paths round differently from one SIMD level to the next."""
 
+Denoise: TypeAlias = Literal["off", "light", "medium", "strong"]
+DENOISE: Final = {"light": "sigmaS=1.5:sigmaR=0.03", "medium": "sigmaS=2:sigmaR=0.05", "strong": "sigmaS=3:sigmaR=0.1"}
+"""Options of FFmpeg's ``bilateral``, each for other noise: about 2, 4 and 8 steps of 255."""
+
 
 @dataclass(frozen=True, slots=True)
 class FilterSettings:
-    """How every picture becomes ``output``; without ``steps`` and ``tone`` it is scaled and converted alone.
+    """How every picture becomes ``output``; by default it is scaled and converted alone.
 
     ``on_device`` has the encoding device do it, for pictures that are encoded there: it only scales and converts, and
     its results differ from software's.
@@ -51,6 +55,7 @@ class FilterSettings:
     on_device: bool = False
     steps: PictureSteps | None = None
     tone: ToneMap | None = None
+    denoise: Denoise = "off"
 
     @property
     def has_memory(self) -> bool:
@@ -60,7 +65,7 @@ class FilterSettings:
     @property
     def needs_software(self) -> bool:
         """Whether something is done that no device does."""
-        return self.has_memory or self.has_steps
+        return self.has_memory or self.has_steps or self.denoise != "off"
 
     @property
     def has_steps(self) -> bool:
@@ -70,12 +75,14 @@ class FilterSettings:
     @property
     def names(self) -> tuple[str, ...]:
         """What the encoder kind says of the steps."""
-        return tuple(each.name for each in (self.steps, self.tone) if each is not None)
+        denoise = (f"bilateral={DENOISE[self.denoise]}",) if self.denoise != "off" else ()
+        return (*(each.name for each in (self.steps, self.tone) if each is not None), *denoise)
 
     @property
     def words(self) -> str:
         """The steps for a person; "" for none."""
-        return ", ".join(each.words for each in (self.steps, self.tone) if each is not None)
+        denoised = [f"denoised ({self.denoise})"] if self.denoise != "off" else []
+        return ", ".join([*(each.words for each in (self.steps, self.tone) if each is not None), *denoised])
 
     @property
     def size(self) -> Size:
@@ -178,6 +185,9 @@ class FilterChain:
             pix_fmt = TABLE_FORMAT
         if self._settings.has_steps or self._converts(frame):
             filters += self._conversion(graph, pix_fmt, size, output.pix_fmt, self._levels)
+        if self._settings.denoise != "off":
+            # All planes; in the encoder's format, which the filter takes as it is.
+            filters.append(graph.add("bilateral", f"{DENOISE[self._settings.denoise]}:planes=15"))
         return filters + ([graph.add("pad", pad_arguments(steps))] if steps is not None and steps.is_padded else [])
 
     def _framing(

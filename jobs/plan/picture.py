@@ -39,6 +39,9 @@ def settle_picture(source: VideoFormat, spec: TranscodeSpec, codec: Codec, frami
     Raises:
         Unsupported: the encoder cannot take that size or format, or the border does not fit.
     """
+    if spec.denoise != "off" and source.interlaced and spec.deinterlace == "off":
+        message = "the pictures are interlaced: --denoise would mix their fields"
+        raise Unsupported(message, "Add --deinterlace on.")
     framed = framing.framed(source)
     scaled = _size(framed, spec)
     shape = _aspect_ratio(framed, *scaled)
@@ -99,6 +102,9 @@ def picture_choices(source: VideoFormat, spec: TranscodeSpec, output: VideoForma
     if spec.scale is not None and (output.width, output.height) != (source.width, source.height):
         message = f"{output.width}x{output.height} was asked for, and the source has {source.width}x{source.height}"
         found.append(Warning_(code="size", message=message, checks=("metadata.aspect",)))
+    if spec.denoise != "off":
+        message = f"the pictures are denoised ({spec.denoise})"
+        found.append(Warning_(code="denoise", message=message, checks=()))
     return tuple(found)
 
 

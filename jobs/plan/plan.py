@@ -279,7 +279,9 @@ def plan_of(spec: TranscodeSpec, reading: SourceReading) -> Plan:
         cropped = find_picture(ranges, source_format, row_step=row_step(source_format, spec))
     framing = settle_framing(source_format, extras, spec, cropped.region)
     settled = settle_picture(source_format, spec, codec, framing)
-    filters = FilterSettings(settled.format, spec.deinterlace, steps=settled.steps, tone=settled.tone)
+    filters = FilterSettings(
+        settled.format, spec.deinterlace, steps=settled.steps, tone=settled.tone, denoise=spec.denoise
+    )
     chosen = (*step_choices(settled.steps, framing, extras), *tone_choices(settled.tone))
     picture, extras = settle_orientation(source_format, settled.format, framing.extras(extras), container)
     header = settle_header(picture, extras, container)

@@ -82,6 +82,11 @@ class Picture(_Steps):
         Field(description="Pixel format, by FFmpeg's name: yuv420p10le."),
         Option("--pix-fmt", PICTURE, default="the source's", example='"yuv420p10le"'),
     ] = None
+    denoise: Annotated[
+        Literal["off", "light", "medium", "strong"],
+        Field(description="Smooth noise within each picture: docs/filters.md."),
+        Option("--denoise", PICTURE),
+    ] = "off"
     deinterlace: Annotated[
         Literal["off", "auto", "on"],
         Field(description="Make whole frames of fields: never, only where the source says so, or always."),

@@ -35,6 +35,7 @@ STEPS: dict[str, dict[str, object]] = {
     "rotate": {"rotate": "270"},
     "flip": {"flip": "h"},
     "pad": {"pad": (160, 128)},
+    "denoise": {"denoise": "medium", "crop": (96, 64, 16, 8), "pad": (160, 128)},
     "deinterlaced": {"deinterlace": "on", "rotate": "180", "pad": (160, 128)},
 }
 

@@ -53,7 +53,7 @@ def test_every_option_reaches_the_spec() -> None:
         "--codec hevc --bitrate 4M --maxrate 6M --bufsize 8M --preset 7 --encoder-option tune=film "
         "--encoder-option a=b=c "
         "--crop 640:480:8:4 --rotate 90 --flip h --pad 16:9 --scale 720p --tonemap hable "
-        "--pix-fmt yuv420p10le --deinterlace auto --start 1:30 --end 00:02:00.5 --video-track 1 "
+        "--pix-fmt yuv420p10le --denoise strong --deinterlace auto --start 1:30 --end 00:02:00.5 --video-track 1 "
         "--audio-track 2 --audio-track 0 --audio opus --subtitles none --segment-seconds 2.5 --workers 3 --device cpu "
         "--fragmented --overwrite --strict --force"
     )
@@ -74,6 +74,7 @@ def test_every_option_reaches_the_spec() -> None:
             "scale": (None, 720),
             "tonemap": "hable",
             "pix_fmt": "yuv420p10le",
+            "denoise": "strong",
             "deinterlace": "auto",
             "start_s": Fraction(90),
             "end_s": Fraction(241, 2),

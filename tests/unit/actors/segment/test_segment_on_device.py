@@ -132,6 +132,7 @@ def test_all_memory_comes_back(folder: Path) -> None:
     [
         ({"deinterlace": "on"}, " software-filters"),
         ({"crop": (64, 48, 8, 4)}, " software-filters crop=64:48:8:4"),
+        ({"denoise": "light"}, " software-filters bilateral=sigmaS=1.5:sigmaR=0.03"),
         ({"rotate": "90"}, " software-filters turn=0:1:-1:0"),
         ({"scale": (64, 48), "pad": (96, 64)}, " software-filters scale=64:48 pad=96:64:16:8"),
     ],

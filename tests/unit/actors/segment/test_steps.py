@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from fractions import Fraction
-from itertools import product
+from itertools import pairwise, product
 from typing import Any, cast
 
 import numpy as np
@@ -136,6 +136,30 @@ def test_a_border_is_black_in_its_range(pix_fmt: str, levels: int) -> None:
         top, left = 12 * before.shape[0] // HEIGHT, 8 * before.shape[1] // WIDTH
         wanted[top : top + before.shape[0], left : left + before.shape[1]] = before
         assert np.array_equal(after, wanted)
+
+
+@pytest.mark.parametrize("pix_fmt", OUTPUTS)
+def test_denoising_smooths_noise_and_keeps_the_format(pix_fmt: str) -> None:
+    """In every format that is encoded: less noise on a flat picture, more with each level, in every plane."""
+    flat = noise(pix_fmt)
+    for samples, component in zip(planes(flat), flat.format.components, strict=True):
+        samples[...] = (128 << component.bits - 8) + (samples % 5 << component.bits - 8)
+    output = VideoFormat(WIDTH, HEIGHT, pix_fmt, Fraction(25))
+    spread = [[float(samples.std()) for samples in planes(flat)]]
+    for level in ("light", "medium", "strong"):
+        chain = FilterChain(FilterSettings(output, denoise=level), Fraction(1, 25))
+        ((_, result),) = [*chain.push(0, copy_of(flat)), *chain.finish()]
+        assert (result.width, result.height, result.format.name) == (WIDTH, HEIGHT, pix_fmt)
+        spread.append([float(samples.std()) for samples in planes(result)])
+    assert all(after < before for one, other in pairwise(spread) for before, after in zip(one, other, strict=True))
+
+
+def copy_of(frame: VideoFrame) -> VideoFrame:
+    """Return another frame with the same samples."""
+    made = VideoFrame(frame.width, frame.height, frame.format.name)
+    for there, here in zip(planes(made), planes(frame), strict=True):
+        there[...] = here
+    return made
 
 
 @pytest.mark.parametrize(

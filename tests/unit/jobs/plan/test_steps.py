@@ -80,6 +80,7 @@ def test_a_fitted_region_is_the_largest_within(
         (HD, {"crop": (1, 1, 1, 1)}, "cuts through chroma", "Ask for more"),
         (replace(HD, interlaced=True), {"rotate": "90"}, "interlaced", "--deinterlace on"),
         (replace(HD, interlaced=True), {"flip": "v"}, "interlaced", "--deinterlace on"),
+        (replace(HD, interlaced=True), {"denoise": "light"}, "interlaced", "--deinterlace on"),
         (HD, {"pad": (1280, 1080)}, "smaller than the picture", "--scale"),
         (HD, {"pad": (1920, 1200), "scale": (1919, 1080)}, "cannot be padded", "--scale"),
     ],
