@@ -17,8 +17,9 @@ which worker it happened. All arguments are positional and stay in ``args``, so 
 an exception with keyword-only arguments into something that callers cannot catch by type.
 """
 
+import re
 from enum import Enum
-from typing import ClassVar
+from typing import ClassVar, Final
 
 __all__ = [
     "Cancelled",
@@ -63,6 +64,27 @@ __all__ = [
 ]
 
 
+_ADDRESS: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*://[^\s'\"<>]+")
+_PASSWORD: Final = re.compile(r"(?<=://)([^/:@?#]*):[^/@?#]*@")
+_SIGNATURE: Final = re.compile(
+    r"([?&;][^=&;]*(?:sig|token|secret|passw|credential|key|auth|accessid|policy)[^=&;]*=)[^&;#]*", re.IGNORECASE
+)
+"""A parameter by whose name its value lets somebody in: Amazon's, Google's and Azure's signed addresses have such."""
+
+
+def redacted(text: str) -> str:
+    """Return ``text`` with what lets somebody in left out of every address in it: passwords, keys, signatures, tokens.
+
+    Addresses are used whole. Wherever they become text, in messages, events, reports and what is printed, they are
+    redacted.
+    """
+    return _ADDRESS.sub(_without_secrets, text) if "://" in text else text
+
+
+def _without_secrets(address: "re.Match[str]") -> str:
+    return _SIGNATURE.sub(r"\1***", _PASSWORD.sub(r"\1:***@", address[0]))
+
+
 class Retry(Enum):
     """Whether, and where, the same work may succeed when tried again."""
 
@@ -78,7 +100,7 @@ class CodecfleetError(Exception):
     """Something that codecfleet could not do.
 
     Args:
-        message: one line: what happened and why, with the value that caused it.
+        message: one line: what happened and why, with the value that caused it; addresses in it are redacted.
         next_step: one line: what to type or do next; "" where there is nothing to do.
     """
 
@@ -86,9 +108,9 @@ class CodecfleetError(Exception):
     retry: ClassVar[Retry] = Retry.NEVER
 
     def __init__(self, message: str, next_step: str = "") -> None:
-        super().__init__(message, next_step)
-        self.message = message
-        self.next_step = next_step
+        self.message = redacted(message)
+        self.next_step = redacted(next_step)
+        super().__init__(self.message, self.next_step)
         self.where = ""
         """The worker on which it happened, as its pool names it; "" where none is to be named."""
 

@@ -1,18 +1,15 @@
 """What a Ray job is asked to run: a command of ours, on the cluster, as it was typed here."""
 
-import re
 import secrets
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ...errors import UsageError
+from ...errors import UsageError, redacted
 
 MARK: Final = "codecfleet"
 """The key of our jobs' metadata; its value is the command."""
-_SECRET: Final = re.compile(r"://[^/?#@\s:]*:[^/?#@\s]+@")
-"""A password in a URL (RFC 3986, 3.2.1)."""
 
 
 def new_job_id() -> str:
@@ -50,7 +47,7 @@ class Entry:
 
 
 def refuse_secrets(arguments: Sequence[str]) -> None:
-    """Raise UsageError where an argument has a password: a cluster shows its jobs' commands to all who can reach it."""
-    if any(_SECRET.search(each) for each in arguments):
-        message = "a password in an address would be shown in the cluster's list of jobs"
+    """Raise UsageError where an address has a secret: a cluster shows its jobs' commands to all who can reach it."""
+    if any(redacted(each) != each for each in arguments):
+        message = "a password or a signature in an address would be shown in the cluster's list of jobs"
         raise UsageError(message, "Give the cluster's nodes their credentials, and leave them out of the address.")

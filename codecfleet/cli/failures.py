@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final, TextIO
 
 from ..console.text import one_line
-from ..errors import Cancelled, CodecfleetError
+from ..errors import Cancelled, CodecfleetError, redacted
 
 READER_GONE_CODE: Final = 141
 """What a shell reports for a program that SIGPIPE ended."""
@@ -61,7 +61,7 @@ def print_failure(failure: Failure, error: BaseException, stderr: TextIO) -> Non
         if shows_tracebacks(os.environ):
             import traceback
 
-            traceback.print_exception(error, file=stderr)
+            stderr.write(redacted("".join(traceback.format_exception(error))))
         print(failure.line, file=stderr, flush=True)
     except OSError:
         return

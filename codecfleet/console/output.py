@@ -7,6 +7,8 @@ import os
 from types import TracebackType
 from typing import Any, Final, Self, TextIO
 
+from ..errors import redacted
+
 _COUNT_EVERY_FRAMES: Final = 10
 
 
@@ -21,14 +23,14 @@ class Output:
         self._stream = stream
 
     def line(self, text: str) -> None:
-        """Write one line.
+        """Write one line, with addresses redacted.
 
         Raises:
             ReaderGone: the other end of the pipe is closed.
             StorageFailed: the stream is a full disk or a terminal that is gone.
         """
         try:
-            print(text, file=self._stream, flush=True)
+            print(redacted(text), file=self._stream, flush=True)
         except BrokenPipeError:
             raise ReaderGone from None
 
@@ -39,7 +41,9 @@ def json_line(document: dict[str, Any]) -> str:
 
 
 def strict_json(value: object) -> object:
-    """Return ``value`` with NaN and infinities as None, and tuples as lists."""
+    """Return ``value`` with NaN and infinities as None, tuples as lists, and addresses redacted."""
+    if isinstance(value, str):
+        return redacted(value)
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, dict):

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from typing import Final
 
-from ..errors import StorageFailed
+from ..errors import StorageFailed, redacted
 
 _LAST_STANDARD: Final = 2
 
@@ -16,9 +16,9 @@ class ResultStream(io.TextIOWrapper):
     """Stdout: an error is a ``StorageFailed`` with the reason, except ``BrokenPipeError``, which stays what it is."""
 
     def write(self, text: str) -> int:
-        """Write, as any text stream."""
+        """Write, as any text stream, with addresses redacted."""
         with _mapped():
-            return super().write(text)
+            return super().write(redacted(text))
 
     def flush(self) -> None:
         """Flush, as any text stream."""
@@ -30,9 +30,9 @@ class LogStream(io.TextIOWrapper):
     """Stderr: what a full disk, a closed terminal or a reader that has gone does not take is lost without an error."""
 
     def write(self, text: str) -> int:
-        """Write what can be written."""
+        """Write what can be written, with addresses redacted."""
         with contextlib.suppress(OSError):
-            super().write(text)
+            super().write(redacted(text))
         return len(text)
 
     def flush(self) -> None:

@@ -5,6 +5,8 @@ from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from typing import TYPE_CHECKING, Final
 
+from ..errors import redacted
+
 if TYPE_CHECKING:
     from ..jobs.report.events import JournalOpened, Planned, Progress, SegmentFinished, StageStarted
     from ..jobs.report.report import LoudnessReport, Report, TrackReport, Warning_
@@ -27,8 +29,8 @@ _STAGES: Final = {
 
 
 def one_line(text: str) -> str:
-    """Return ``text`` on one line with control characters escaped: names and tags come from untrusted files."""
-    joined = " ".join(text.split())
+    """Return ``text`` on one line, redacted, control characters escaped: names and tags come from untrusted files."""
+    joined = " ".join(redacted(text).split())
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in joined)
 
 

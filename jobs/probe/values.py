@@ -9,6 +9,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, PlainSerializer
 
+from ..report.report import ShownName
+
 Seconds = Annotated[Fraction, PlainSerializer(lambda s: round(float(s), 6), return_type=float, when_used="json")]
 Ratio = Annotated[Fraction, PlainSerializer(str, return_type=str, when_used="json")]
 
@@ -196,7 +198,7 @@ class SourceFacts(_Value):
     """Everything ``probe`` found in one source."""
 
     schema_version: int = 1
-    source: str
+    source: ShownName
     container: str
     """FFmpeg's name of the format."""
     size_bytes: int

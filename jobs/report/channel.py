@@ -5,6 +5,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Coroutine
 from typing import Any, TypeVar
 
+from ...errors import redacted
 from .events import Event, Progress, StageStarted, Warned
 
 ResultT = TypeVar("ResultT")
@@ -73,8 +74,9 @@ class JobEvents:
         return time.monotonic() - self._began
 
     async def emit(self, kind: type[Event], **fields: Any) -> None:  # noqa: ANN401 - each event's own fields
-        """Send an event."""
-        await self._channel.send(kind(job=self._job, at_s=round(self.elapsed_s, 3), **fields))
+        """Send an event, with addresses redacted."""
+        shown = {name: redacted(value) if isinstance(value, str) else value for name, value in fields.items()}
+        await self._channel.send(kind(job=self._job, at_s=round(self.elapsed_s, 3), **shown))
 
     async def emit_waiting(self, reason: str) -> None:
         """Say why there is no worker, unless that was the last reason given."""

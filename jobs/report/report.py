@@ -1,9 +1,11 @@
 """What happened in a job, for people and for machines."""
 
 from fractions import Fraction
-from typing import Literal
+from typing import Annotated, Literal, TypeAlias
 
-from pydantic import BaseModel
+from pydantic import AfterValidator, BaseModel
+
+from ...errors import redacted
 
 
 class Warning_(BaseModel, frozen=True, extra="forbid"):  # noqa: N801 - "Warning" is a builtin
@@ -147,13 +149,17 @@ class Resumed(BaseModel, frozen=True, extra="forbid"):
     """Whether that run had published the output, so that only its work was to be removed; the report is then its."""
 
 
+ShownName: TypeAlias = Annotated[str, AfterValidator(redacted)]
+"""A path or address as it is shown: without its secrets."""
+
+
 class Report(BaseModel, frozen=True, extra="forbid"):
     """The whole story of one job."""
 
     schema_version: int = 1
     job: str
-    source: str
-    output: str
+    source: ShownName
+    output: ShownName
     container: str
     codec: str
     start_s: str | None = None

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from av.video.frame import VideoFrame
 
 from ...actors.decode.decoding import DecodeRange, DecodeTally, OpenTrack, PictureDecoder, decode_range
+from ...errors import redacted
 from ..board.ladder import Attempt
 from ..join.spool import storage_error
 
@@ -73,7 +74,7 @@ def save_evidence(folder: Path, segment: int, range_: DecodeRange, history: tupl
     path = folder / f"segment-{segment:06d}.bin"
     described = {
         "schema": SCHEMA,
-        "source": range_.source,
+        "source": redacted(range_.source),
         "segment": segment,
         "track": copy.track,
         "attempts": [_plain(attempt) for attempt in history],

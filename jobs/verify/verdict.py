@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from pydantic import BaseModel, computed_field
 
 from ...cluster.grouping import counted
-from ..report.report import Warning_
+from ..report.report import ShownName, Warning_
 
 
 class Check(BaseModel, frozen=True, extra="forbid"):
@@ -59,8 +59,8 @@ class Verdict(BaseModel, frozen=True, extra="forbid"):
     """The whole proof. ``exact`` is the answer, which people read as "complete"; the checks are the reasons."""
 
     schema_version: int = 1
-    source: str
-    output: str
+    source: ShownName
+    output: ShownName
     source_frames: int
     output_frames: int
     repaired: dict[str, int]

@@ -60,7 +60,10 @@ def test_names_of_jobs_differ() -> None:
     assert len({new_job_id() for _ in range(100)}) == 100
 
 
-@pytest.mark.parametrize("argument", ["s3://key:secret@bucket/film.mkv", "--work=ftp://u:p@host/", "http://:p@h"])
+@pytest.mark.parametrize(
+    "argument",
+    ["s3://key:secret@bucket/film.mkv", "--work=ftp://u:p@host/", "http://:p@h", "https://h/f?X-Amz-Signature=secret"],
+)
 def test_a_password_is_refused(argument: str) -> None:
     """A cluster shows its jobs' commands."""
     with pytest.raises(UsageError, match="list of jobs") as caught:

@@ -1,0 +1,97 @@
+"""A secret in an address is used, and never shown: whatever a command prints, writes or leaves behind."""
+
+import re
+import shutil
+import stat
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from codecfleet.cli.app import run
+
+from .attacks import ON_THREADS, QUICK, clip
+from .limit_jobs import film, spec_of
+from .test_bad_addresses import web
+from .test_resume import interrupted
+
+__all__ = ["clip", "film", "web"]
+
+HIDDEN = "Hidden0Value"
+Said = Callable[[], str]
+
+
+@pytest.fixture
+def address(web: str) -> str:
+    """The clip's address, with a password and a signature in it."""
+    host = web.removeprefix("http://")
+    return f"http://me:{HIDDEN}@{host}/clip.mp4?X-Amz-Signature={HIDDEN}&part=1"
+
+
+@pytest.fixture
+def said(capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> Said:
+    """What was printed and logged since the last call."""
+
+    def read() -> str:
+        caught = capfd.readouterr()
+        return f"{caught.out}{caught.err}{caplog.text}"
+
+    return read
+
+
+@pytest.mark.parametrize("view", [[], ["--json"], ["--quiet"]])
+def test_a_transcode_shows_no_secret(view: list[str], address: str, tmp_path: Path, said: Said) -> None:
+    """Not in progress, events or the report file; the address itself is shown, so that one knows what was read."""
+    output, report = tmp_path / "o.mp4", tmp_path / "report.json"
+    code = run(["transcode", *QUICK, *view, address, str(output), "--report", str(report)], ON_THREADS)
+    assert code == 0
+    text = said() + report.read_text()
+    assert HIDDEN not in text
+    assert "me:***@" in text
+    assert "X-Amz-Signature=***&part=1" in text
+    assert run(["verify", *(view if view == ["--json"] else []), address, str(output)], ON_THREADS) == 0
+    assert HIDDEN not in said()
+
+
+@pytest.mark.parametrize("command", [["probe"], ["probe", "--json"], ["plan"], ["plan", "--json"]])
+def test_a_question_shows_no_secret(command: list[str], address: str, tmp_path: Path, said: Said) -> None:
+    """Nor do commands that only look."""
+    where = [str(tmp_path / "o.mp4")] if command[0] == "plan" else []
+    assert run([*command, address, *where], ON_THREADS) == 0
+    text = said()
+    assert HIDDEN not in text
+    assert "***" in text
+
+
+@pytest.mark.parametrize("name", ["none.mp4", "403", "500", "breaks-off.mp4", ""])
+@pytest.mark.parametrize("view", [[], ["--json"]])
+def test_a_failure_shows_no_secret(
+    name: str, view: list[str], address: str, said: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not the line of an error, whosever words are in it, nor the traceback that was asked for."""
+    monkeypatch.setattr("codecfleet.actors.media.storage_retry.FIRST_PAUSE_S", 0)
+    monkeypatch.setenv("CODECFLEET_DEBUG", "1")
+    source = address.replace("/clip.mp4", f"/{name}")
+    assert run(["transcode", *view, source, "memory://films/o.mp4"], ON_THREADS) in (3, 5)
+    text = said()
+    assert "Traceback" in text
+    assert re.search(r"error: .*me:\*\*\*@", text)
+    assert HIDDEN not in text
+
+
+def test_unfinished_work_shows_no_secret(address: str, clip: Path, film: Path, tmp_path: Path, said: Said) -> None:
+    """A list of jobs does not, nor what is printed to go on; the journal has the address, for its owner alone."""
+    shutil.copyfile(film, clip.with_name("film.mp4"))
+    source = address.replace("/clip.mp4", "/film.mp4")
+    spec = spec_of(source, tmp_path / "out" / "o.mp4", segment_s=Fraction(1), scale=(160, 120), preset=1)
+    interrupted(spec, after=2)
+    folder = tmp_path / "out" / ".o.mp4.codecfleet"
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert run(["jobs", "list", str(folder.parent)], ON_THREADS) == 0
+    assert run(["jobs", "show", str(folder)], ON_THREADS) == 0
+    assert run(["jobs", "list", "--json", str(folder.parent)], ON_THREADS) == 0
+    assert run(["resume", str(folder)], ON_THREADS) == 0
+    text = said()
+    assert HIDDEN not in text
+    assert "me:***@" in text
