@@ -17,6 +17,8 @@ T = TypeVar("T")
 _SIGN_IN: Final = "Set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN to the cluster's token."
 _REACH: Final = "Give the address of its dashboard, http://HEAD:8265, and check that it answers there."
 _MS_PER_S: Final = 1000
+_LAST_LOGS: Final = ", last available logs"
+"""How Ray's message about a failed program goes on with what that printed last."""
 _CHATTY: Final = (
     "ray.dashboard.modules.dashboard_sdk",
     "ray.dashboard.modules.job.sdk",
@@ -190,7 +192,7 @@ def _job(details: Any) -> RayJob:  # noqa: ANN401 - Ray's own model
         job_id=details.submission_id or details.job_id or "",
         phase=JobPhase(details.status.value),
         command=(details.metadata or {}).get(MARK, ""),
-        message=" ".join((details.message or "").split()),
+        message=" ".join((details.message or "").partition(_LAST_LOGS)[0].split()),
         exit_code=details.driver_exit_code,
         started_utc_s=_seconds(details.start_time),
         ended_utc_s=_seconds(details.end_time),

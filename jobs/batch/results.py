@@ -93,6 +93,8 @@ class BatchProgress:
     """(class of the error, files), the most frequent first."""
     exit_code: int
     """How the command would end now: 0 while nothing has failed."""
+    warm_fleet: int | None = None
+    """The process of the warm fleet that it runs on; None where its workers are its own or a cluster's."""
 
     @property
     def saved_bytes(self) -> int:
@@ -105,4 +107,5 @@ class BatchProgress:
         running = [[each.source, each.frames_done, each.frames_total] for each in self.running]
         pace = {"frames": self.frames, "fps": round(self.fps, 2), "eta_s": self.eta_s and round(self.eta_s, 1)}
         size = {"source_bytes": self.source_bytes, "output_bytes": self.output_bytes}
-        return {**counts, "running": running, **pace, **size, "failures": dict(self.failures)}
+        rest = {"failures": dict(self.failures), "warm_fleet": self.warm_fleet}
+        return {**counts, "running": running, **pace, **size, **rest}

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -104,7 +105,9 @@ class BatchRun:
     def progress(self) -> BatchProgress:
         """Return where the batch stands."""
         files = [file for file, _ in self._files.values()]
-        return self._tally.progress(files, elapsed_s=self._clock() - self._began_s, left_out=self._intake.left_out)
+        elapsed_s = self._clock() - self._began_s
+        found = self._tally.progress(files, elapsed_s=elapsed_s, left_out=self._intake.left_out)
+        return replace(found, warm_fleet=self._pool.warm_fleet)
 
     def _open(self) -> None:
         self._database.open()

@@ -88,13 +88,22 @@ def outputs(films: Path) -> dict[str, bytes]:
     return {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*.mp4"))}
 
 
-def command(arguments: list[str]) -> tuple[int, str, str]:
+class WarmPool(LocalPool):
+    """Threads that pass for those of a warm fleet."""
+
+    @property
+    def warm_fleet(self) -> int | None:
+        """Return a process."""
+        return 7
+
+
+def command(arguments: list[str], kind: type[LocalPool] = LocalPool) -> tuple[int, str, str]:
     """Run ``codecfleet batch`` on threads; return the exit code and what it printed on stdout and stderr."""
 
     @asynccontextmanager
     async def open_batch(spec: BatchSpec, address: str | None) -> AsyncIterator[BatchLike]:
         del address
-        async with Fleet(pool=LocalPool(2)) as fleet:
+        async with Fleet(pool=kind(2)) as fleet:
             yield fleet.batch(spec)
 
     request = parse(["batch", *arguments])
@@ -135,6 +144,15 @@ def test_the_command_tells_what_happened(films: Path) -> None:
     (films / "broken.mkv").unlink()
     code, said, _ = command([str(films), "--output", out, "--preset", "1", "--quiet"])
     assert (code, said) == (0, "")
+
+
+def test_a_batch_on_a_warm_fleet_says_so(films: Path) -> None:
+    """Once, and in its events."""
+    out = str(films.parent / "out")
+    code, _, told = command([str(films), "--output", out, "--preset", "1"], WarmPool)
+    assert (code, told.count("on the warm fleet (process 7)")) == (0, 1)
+    _, said, _ = command([str(films), "--output", out, "--preset", "1", "--json"], WarmPool)
+    assert json.loads(said)["warm_fleet"] == 7
 
 
 def test_a_batch_that_cannot_begin_is_one_line(films: Path) -> None:

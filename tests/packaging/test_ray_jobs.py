@@ -225,6 +225,7 @@ def test_a_submitted_command_outlives_its_client(cluster: Cluster, film: Path, t
     with _codecfleet(cluster, "jobs", "list", "--address", cluster.address, "--json", cwd=tmp_path) as lister:
         found = json.loads(lister.communicate(timeout=JOB_S)[0])["jobs"]
     assert {"succeeded", "failed"} <= {each["state"] for each in found}
+    assert not any("logs" in each["message"] for each in found)
 
 
 @pytest.mark.slow

@@ -53,6 +53,7 @@ class Following:
         self._task: asyncio.Task[object] | None = None
         self._batch: BatchLike | None = None
         self._stopping: asyncio.Future[None] | None = None
+        self._warm_fleet: int | None = None
 
     async def drive(self) -> int:
         """Return the exit code."""
@@ -88,6 +89,7 @@ class Following:
         ticking = asyncio.create_task(self._tick(batch))
         try:
             async for result in batch:
+                self._say_warm(batch)
                 self.view.show(result, batch.progress)
                 if ticking.done():
                     ticking.result()
@@ -97,7 +99,15 @@ class Following:
     async def _tick(self, batch: BatchLike) -> None:
         while True:
             await asyncio.sleep(_TICK_S)
+            self._say_warm(batch)
             self.view.tick(batch.progress)
+
+    def _say_warm(self, batch: BatchLike) -> None:
+        """Say once that a warm fleet does the work."""
+        process = batch.progress.warm_fleet
+        if process is not None and process != self._warm_fleet:
+            self.view.note(f"on the warm fleet (process {process})")
+        self._warm_fleet = process
 
     def cancel(self) -> None:
         """Cancel the batch, or the fleet's start; in the event loop."""
