@@ -12,8 +12,8 @@ import typer
 from pydantic import BaseModel
 
 from ..jobs.request.config import OPTIONS, load_config
-from ..jobs.request.layers import Layer
-from ..jobs.request.options import FLAG, Option, build, flag_of, options_of
+from ..jobs.request.layers import Layer, spec_of
+from ..jobs.request.options import FLAG, Option, flag_of, options_of
 from ..jobs.request.parts import RUN, Source
 from ..jobs.request.spec import JobOptions, TranscodeSpec
 from ..jobs.request.values import parse_path
@@ -70,6 +70,8 @@ _SpecFile = Annotated[
 def with_options(command: Callable[..., ReturnT], model: type[ModelT]) -> Callable[..., ReturnT]:
     """Return ``command``, whose first parameter is a ``model``, with the model's options instead.
 
+    What is not given is the configuration's.
+
     Args:
         command: a typer command; its other parameters stay, after ours.
         model: fields with an ``Option`` each.
@@ -77,7 +79,8 @@ def with_options(command: Callable[..., ReturnT], model: type[ModelT]) -> Callab
     name = command.__name__.lstrip("_")
 
     def made(typed: dict[str, Any]) -> ModelT:
-        return build(model, read(model, typed), flag_of(model), f"See codecfleet {name} --help.")
+        given = Layer(read(model, typed), flag_of(model))
+        return spec_of(model, [load_config().layer(model), given], f"See codecfleet {name} --help.")
 
     return _with_parameters(command, parameters(model), made)
 

@@ -14,7 +14,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from ...cluster import fleet_variables
 from ...cluster.toml_file import read_toml
@@ -24,7 +24,6 @@ from .options import FLAG, Option, build, options_of
 from .parts import VIDEO, Journaling, Part, RunOptions, Segmenting, Strict, WaitOptions
 from .places import CONFIG_VARIABLE, config_path, presets_folder
 from .presets import PRESETS, PresetChoice, preset_named
-from .spec import TranscodeSpec
 from .spec_file import KEYS, SpecFile
 from .spellings import name_for
 
@@ -179,6 +178,11 @@ class Config:
         }
         return {variable: value for variable, (field, value) in values.items() if field in self.origins}
 
+    def layer(self, model: type[BaseModel]) -> Layer:
+        """Return what was set of a model's fields. A preset is none of them: ``spec`` takes its options."""
+        fields = [field for field in self.origins if field in model.model_fields and field != "preset"]
+        return Layer({field: getattr(self.settings, field) for field in fields}, self.spell)
+
     def spec(
         self,
         model: type[SpecT],
@@ -200,15 +204,13 @@ class Config:
         Raises:
             UsageError: there is no such preset; a file or an option makes no sense.
         """
-        return spec_of(model, [*self._below(choice, spec_file), given], next_step)
+        return spec_of(model, [self.layer(model), *self._below(choice, spec_file), given], next_step)
 
     def _below(self, choice: PresetChoice | None, spec_file: str | None) -> Iterator[Layer]:
-        kept = {field: getattr(self.settings, field) for field in self.origins if field in TranscodeSpec.model_fields}
         asked_by, chosen = "--preset", choice
         if choice is None and spec_file is None:
             asked_by, chosen = self.spell("preset"), self.settings.preset
         chosen = chosen or PresetChoice()
-        yield Layer({field: value for field, value in kept.items() if field != "preset"}, self.spell)
         if chosen.name is not None:
             yield SpecFile.read(preset_named(chosen.name, self.own_presets, asked_by).path).layer
         if spec_file is not None:

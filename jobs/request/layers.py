@@ -4,14 +4,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
+from pydantic import BaseModel
+
 from .options import Speller, build
-from .spec import JobOptions
 from .spellings import CODECS
 
-SpecT = TypeVar("SpecT", bound=JobOptions)
+SpecT = TypeVar("SpecT", bound=BaseModel)
 _EXCLUDED: Final = {"quality": "bitrate_bps", "bitrate_bps": "quality"}
 _OF_A_CODEC: Final = ("quality", "encoder_options")
 """What means something else, or nothing, to another codec's encoder."""
+_OF_ENCODED_SOUND: Final = ("audio_bitrate_bps", "audio_channels", "loudness_lufs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,7 @@ def left_by(former: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, An
     """Return what of some fields still counts under those ``given``.
 
     A bitrate also ends an earlier quality, and a quality an earlier bitrate; another codec ends the quality and the
-    encoder's options that were meant for the earlier one.
+    encoder's options that were meant for the earlier one; sound that is not encoded ends how it would be.
     """
     ended = {*given, *_ended(former, given)}
     return {field: value for field, value in former.items() if field not in ended}
@@ -53,3 +55,5 @@ def _ended(former: Mapping[str, Any], given: Mapping[str, Any]) -> Iterator[str]
     codecs = [CODECS.get(str(fields.get("codec")).lower()) for fields in (former, given)]
     if None not in codecs and codecs[0] is not codecs[1]:
         yield from _OF_A_CODEC
+    if given.get("audio") in ("copy", "none"):
+        yield from _OF_ENCODED_SOUND

@@ -8,7 +8,10 @@ import pytest
 
 from codecfleet import TranscodeSpec, UsageError, load_config
 from codecfleet.cli.app import parse, run
+from codecfleet.cli.infer import AskInfer
+from codecfleet.cli.question import Question
 from codecfleet.cli.transcode import Transcode
+from codecfleet.jobs.infer.spec import InferSpec
 from codecfleet.jobs.request.config import OPTIONS, Config, OriginKind
 
 Configure = Callable[[str], Path]
@@ -42,6 +45,14 @@ def cli_spec(line: str = "") -> TranscodeSpec:
     request = parse(["transcode", "in.mkv", "out.mp4", *line.split()])
     assert isinstance(request, Transcode)
     return request.spec
+
+
+def infer_spec(line: str) -> InferSpec:
+    """Return the spec of an ``infer`` command line."""
+    request = parse(["infer", "a", "--loadable", "n.dla", "--output", "o.npz", *line.split()])
+    assert isinstance(request, Question)
+    assert isinstance(request.ask, AskInfer)
+    return request.ask.spec
 
 
 def test_without_a_file_all_are_defaults(tmp_path: Path) -> None:
@@ -205,6 +216,14 @@ def test_an_option_and_a_key_that_exclude_each_other_are_both_named(configure: C
     configure("device = 'cpu'")
     with pytest.raises(UsageError, match=r"device \(.*config\.toml:1\).*--encoder"):
         cli_spec("--encoder nvenc")
+
+
+def test_other_jobs_take_what_they_have_an_option_for(configure: Configure) -> None:
+    """``infer`` and ``stills`` have configured workers and deadlines too, and no options of transcoding."""
+    configure("workers = 3\ndeadline_seconds = 90\nencoder = 'software'\npreset = 'phone'")
+    model = InferSpec(source="a", loadable="n.dla", output="o.npz", workers=3, deadline_s=Fraction(90))
+    assert infer_spec("") == model
+    assert infer_spec("--workers 5").workers == 5
 
 
 def test_the_configured_address_is_every_commands(configure: Configure) -> None:

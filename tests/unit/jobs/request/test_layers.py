@@ -36,13 +36,20 @@ def test_a_later_place_counts_option_by_option() -> None:
         ),
         ({"codec": "hevc", "quality": 20}, {"codec": Codec.HEVC}, {"codec": "hevc", "quality": 20}),
         ({"codec": "hevc", "quality": 20}, {"codec": "av1", "quality": 40}, {"codec": "av1", "quality": 40}),
+        ({"codec": "hevc", "quality": 20}, {"codec": "h265"}, {"codec": "hevc", "quality": 20}),
+        (
+            {"audio": "aac", "audio_channels": "stereo", "audio_bitrate_bps": 96_000},
+            {"audio": "opus"},
+            {"audio": "opus", "audio_channels": "stereo", "audio_bitrate_bps": 96_000},
+        ),
+        ({"audio": "aac", "audio_channels": "stereo", "audio_bitrate_bps": 96_000}, {"audio": "copy"}, {}),
         ({"codec": "hevc", "bitrate_bps": 9_000}, {"codec": "av1"}, {"codec": "av1", "bitrate_bps": 9_000}),
     ],
 )
 def test_what_a_later_place_ends(
     earlier: Mapping[str, object], later: Mapping[str, object], left: Mapping[str, object]
 ) -> None:
-    """A bitrate ends a quality and the reverse; another codec ends what was meant for the earlier one's encoder."""
+    """A bitrate ends a quality and the reverse; another codec, or sound as it is, what was meant for an encoder."""
     assert spec(earlier, later) == spec(left)
 
 
