@@ -23,6 +23,7 @@ from .stills.spec import StillsSpec
 
 if TYPE_CHECKING:
     from .batch.batch import Batch
+    from .batch.preview import Intended, Preview
     from .stills.job import StillsReport
 
 SpecT = TypeVar("SpecT", bound=BaseModel)
@@ -121,6 +122,22 @@ class Fleet:
         self._batches.add(batch)
         batch.on_end(self._batches.discard)
         return batch
+
+    async def preview_batch(self, spec: BatchSpec, show: "Callable[[Intended], object]") -> "Preview":
+        """Show what a batch would do with each file, and estimate its time and size from a few samples; write nothing.
+
+        Raises:
+            UsageError: the fleet is not open, or an input, a list or the template makes no sense.
+            CodecfleetError: there is nothing at an input, or the batch's database cannot be read.
+        """
+        from .batch.preview import preview_batch
+
+        pool = self._opened()
+
+        async def run(each: TranscodeSpec) -> Report:
+            return await self._submit(each, nullcontext())
+
+        return await preview_batch(spec.resolved(), run, lambda: pool.slots, show)
 
     def _opened(self) -> Pool:
         if not self._open or self._pool is None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ..cluster.probes.node import NodeReport, SilentNode
     from ..cluster.submission.job_server import JobServer
     from ..cluster.supervisor.status import Status
+    from ..jobs.batch.preview import Intended, Preview
     from ..jobs.batch.results import BatchProgress, BatchResult
     from ..jobs.report.events import Event
     from ..jobs.report.report import Report
@@ -99,6 +100,18 @@ async def _open_batch(spec: "BatchSpec", address: str | None) -> "AsyncIterator[
 
     async with Fleet(address=address, workers=spec.workers) as fleet:
         yield fleet.batch(spec)
+
+
+def _preview_batch(spec: "BatchSpec", address: str | None, show: "Callable[[Intended], object]") -> "Preview":
+    import asyncio
+
+    from ..jobs.fleet import Fleet
+
+    async def look() -> "Preview":
+        async with Fleet(address=address, workers=spec.workers) as fleet:
+            return await fleet.preview_batch(spec, show)
+
+    return asyncio.run(look())
 
 
 def _batch_page(spec: "BatchSpec") -> str:
@@ -292,6 +305,8 @@ class Services:
     open_fleet: Callable[[str | None, int | None], AbstractAsyncContextManager[FleetLike]] = _open_fleet
     open_batch: "Callable[[BatchSpec, str | None], AbstractAsyncContextManager[BatchLike]]" = _open_batch
     """Opens a fleet at an address and begins a batch on it."""
+    preview_batch: "Callable[[BatchSpec, str | None, Callable[[Intended], object]], Preview]" = _preview_batch
+    """Shows what a batch would do: spec, address, what is called for each file."""
     batch_page: "Callable[[BatchSpec], str]" = _batch_page
     """Returns the page of a batch's last run."""
     probe: Callable[[str], Answer] = _probe

@@ -2,9 +2,10 @@
 
 from typing import TYPE_CHECKING, Final
 
-from .text import bytes_text, clock_text, count_text
+from .text import bytes_text, clock_text, count_text, one_line
 
 if TYPE_CHECKING:
+    from ..jobs.batch.preview import Intended, Preview
     from ..jobs.batch.results import BatchProgress, BatchResult
 
 _LABEL_WIDTH: Final = 10
@@ -68,3 +69,22 @@ def _sizes(progress: "BatchProgress") -> str:
 def _speed(progress: "BatchProgress") -> str:
     frames = f"{count_text(progress.frames, 'frame')}, {progress.fps:.1f} fps, " if progress.frames else ""
     return f"{frames}{progress.elapsed_s:.1f} s in all"
+
+
+def intended_text(intended: "Intended") -> str:
+    """Return in one line what would be done with a file."""
+    return f"{intended.intent.value:<8}{one_line(intended.source)} -> {one_line(intended.output)}"
+
+
+def preview_lines(preview: "Preview") -> list[str]:
+    """Return the end of a dry run: how many files, how long, how large."""
+    counts = ", ".join(f"{count} {intent.value}" for intent, count in preview.counts.items() if count)
+    rows = [
+        ("files", counts or "none"),
+        ("left out", f"{count_text(preview.left_out, 'file')} not named as video" if preview.left_out else ""),
+    ]
+    if (estimate := preview.estimate) is not None:
+        size = f"{bytes_text(estimate.source_bytes)} to about {bytes_text(round(estimate.output_bytes))}"
+        rows.append(("estimate", f"about {clock_text(estimate.wall_s)}, {size}"))
+        rows.append(("", f"from two seconds of {count_text(estimate.samples, 'input')}, which were encoded"))
+    return [f"{label:<{_LABEL_WIDTH}}{text}" for label, text in rows if text]

@@ -10,7 +10,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from fractions import Fraction
 from pathlib import Path
@@ -22,6 +22,7 @@ from codecfleet import Batch, BatchResult, BatchSpec, Fleet, Report, TranscodeSp
 from codecfleet.cli.app import parse
 from codecfleet.cli.services import BatchLike, Request, Services
 from codecfleet.errors import NotSmaller, OutputUnwritable
+from codecfleet.jobs.batch.preview import Intended, Preview
 from codecfleet.jobs.batch.store.schema import FileResult
 from codecfleet.testing import LocalPool
 from codecfleet.testing.clips import Clip, constant_times, make_clip
@@ -106,10 +107,19 @@ def command(arguments: list[str], kind: type[LocalPool] = LocalPool) -> tuple[in
         async with Fleet(pool=kind(2)) as fleet:
             yield fleet.batch(spec)
 
+    def preview(spec: BatchSpec, address: str | None, show: Callable[[Intended], object]) -> Preview:
+        del address
+
+        async def main() -> Preview:
+            async with Fleet(pool=LocalPool(2)) as fleet:
+                return await fleet.preview_batch(spec, show)
+
+        return asyncio.run(main())
+
     request = parse(["batch", *arguments])
     assert not isinstance(request, int)
     out, err = io.StringIO(), io.StringIO()
-    code = _run(request, Services(open_batch=open_batch), out, err)
+    code = _run(request, Services(open_batch=open_batch, preview_batch=preview), out, err)
     return code, out.getvalue(), err.getvalue()
 
 
@@ -268,3 +278,18 @@ def test_the_page_of_a_run_is_written_also_where_files_fail(films: Path) -> None
     html = page.read_text()
     assert html.count('<rect class="work"') == 10
     assert "InputUnreadable" in html
+
+
+def test_a_dry_run_says_what_a_run_then_does(films: Path) -> None:
+    """It encodes samples, estimates, and writes nothing."""
+    arguments = [str(films), "--output", str(films.parent / "out"), "--preset", "1"]
+    code, said, _ = command([*arguments, "--dry-run", "--json"])
+    *files, last = map(json.loads, said.splitlines())
+    assert (code, len(files), last["files"]) == (0, 10, {"encode": 10})
+    assert last["estimate"]["samples"] == 6
+    assert not (films.parent / "out").exists()
+    command([*arguments, "--quiet"])
+    made = sum(path.stat().st_size for path in (films.parent / "out").rglob("*.mkv"))
+    assert last["estimate"]["output_bytes"] == pytest.approx(made, rel=0.5)
+    code, said, _ = command([*arguments, "--dry-run"])
+    assert (code, said.splitlines()[-1]) == (0, "files     10 done")

@@ -6,14 +6,15 @@ from typing import Annotated, Final, TextIO
 
 from ...console.batch_live import BatchView, JsonBatchView, PlainBatchView, RichBatchView
 from ...console.output import Output, ReaderGone, is_terminal
-from ...jobs.request.parts import RULES
+from ...jobs.request.parts import BATCH, RULES
 from ...jobs.request.spec import BatchSpec
 from ..failures import READER_GONE_CODE
 from ..interrupts import Interrupts
-from ..params import named, with_spec_options
+from ..params import flag, named, with_spec_options
 from ..report_file import ReportFile
 from ..services import Commands, Services
 from ..transcode import AddressOption, EventsFlag, QuietFlag, check_views
+from .dry_run import show_intentions
 from .following import GO_ON, Following
 
 
@@ -26,6 +27,7 @@ class BatchCommand:
     report_path: str | None
     as_json: bool
     quiet: bool
+    dry_run: bool = False
 
     def run(self, services: Services, stdout: TextIO, stderr: TextIO) -> int:
         """Run the batch, show it, print its summary, and return the exit code: that of its files' worst failure.
@@ -33,6 +35,8 @@ class BatchCommand:
         Raises:
             OutputUnwritable: the report cannot be written where it is wanted.
         """
+        if self.dry_run:
+            return show_intentions(self, services, stdout, stderr)
         with ReportFile(self.report_path) as report, Interrupts(services.exit_now) as interrupts:
             report.check_place()
             interrupts.next_step = GO_ON
@@ -69,6 +73,17 @@ _ReportOption = Annotated[
 ]
 
 
+_DryRunFlag = Annotated[
+    bool,
+    flag(
+        "--dry-run",
+        "List what would be done with each file, and estimate time and size from two seconds of a few inputs; write "
+        "nothing.",
+        BATCH,
+    ),
+]
+
+
 def _batch(
     spec: BatchSpec,
     *,
@@ -76,9 +91,10 @@ def _batch(
     as_json: EventsFlag = False,
     quiet: QuietFlag = False,
     address: AddressOption = None,
+    dry_run: _DryRunFlag = False,
 ) -> BatchCommand:
     check_views(as_json=as_json, quiet=quiet)
-    return BatchCommand(spec=spec, address=address, report_path=report, as_json=as_json, quiet=quiet)
+    return BatchCommand(spec=spec, address=address, report_path=report, as_json=as_json, quiet=quiet, dry_run=dry_run)
 
 
 COMMANDS: Final[Commands] = {

@@ -33,6 +33,11 @@ class Asked(Protocol):
         ...
 
     @property
+    def as_json(self) -> bool:
+        """Whether a program reads the answer."""
+        ...
+
+    @property
     def report_path(self) -> str | None:
         """Where the page goes, if one is wanted."""
         ...

@@ -135,13 +135,23 @@ class BatchDatabase:
             connection.execute("DROP TABLE listed")
             return int(count)
 
-    def entries(self, state: EntryState, most: int) -> list[Entry]:
-        """Return the first of the run's entries in a state: those that were not tried yet, then by the list's order."""
+    def entries(self, state: EntryState, most: int, *, skip: int = 0) -> list[Entry]:
+        """Return the run's entries in a state, ``most`` after the first ``skip``: not tried yet, then by the list."""
         with self._transaction() as connection:
             rows = connection.execute(
                 f"SELECT {_COLUMNS} FROM entries WHERE state = ? AND listed_run = ? "  # noqa: S608 - names of columns
-                "ORDER BY tries, position LIMIT ?",
-                (state.value, self.run, most),
+                "ORDER BY tries, position LIMIT ? OFFSET ?",
+                (state.value, self.run, most, skip),
+            )
+            return [_entry(row) for row in rows]
+
+    def spread(self, most: int) -> list[Entry]:
+        """Return waiting entries that are to be encoded, spread evenly over the list."""
+        with self._transaction() as connection:
+            rows = connection.execute(
+                f"SELECT {_COLUMNS} FROM (SELECT *, ntile(?) OVER (ORDER BY position) AS part FROM entries "  # noqa: S608
+                "WHERE state = 'waiting' AND action = 'transcode' AND listed_run = ?) GROUP BY part",
+                (most, self.run),
             )
             return [_entry(row) for row in rows]
 

@@ -1,0 +1,215 @@
+"""A dry run: what a batch would do with each file, and how long and how large that would be, from a few samples.
+
+The list is worked out on a copy of the batch's database, with the code of a real run; nothing of the batch is written.
+"""
+
+import asyncio
+import sqlite3
+import tempfile
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import closing
+from dataclasses import dataclass
+from enum import Enum
+from fractions import Fraction
+from pathlib import Path
+from typing import Final
+
+from ...errors import CodecfleetError
+from ..board.threads import in_thread, shielded
+from ..plan.plan import plan_transcode
+from ..report.report import Report
+from ..request.spec import BatchSpec, TranscodeSpec
+from .files import compare, joined
+from .listed.intake import Intake
+from .listed.places import list_inputs
+from .listed.specs import EntrySpecs
+from .run import database_path
+from .store.database import BatchDatabase
+from .store.schema import Action, Entry
+from .store.states import EntryState, Happening
+
+_SAMPLES: Final = 6
+_SAMPLE_S: Final = 2
+_AT_ONCE: Final = 500
+
+
+class Intent(Enum):
+    """What a run would do with a file."""
+
+    ENCODE = "encode"
+    COPY = "copy"
+    LEAVE_DONE = "done"
+    LEAVE_FAILED = "failed"
+    """An earlier run failed at it, and nothing has changed since."""
+
+
+@dataclass(frozen=True, slots=True)
+class Intended:
+    """A file, and what would be done with it."""
+
+    intent: Intent
+    source: str
+    output: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What two seconds of an input, encoded, say of the whole of it: its bytes, and seconds of one slot."""
+
+    source_bytes: int
+    output_bytes: float
+    busy_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What encoding would take, from ``samples`` inputs."""
+
+    samples: int
+    wall_s: float
+    source_bytes: int
+    output_bytes: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preview:
+    """The whole of a dry run; ``estimate`` is None where nothing is to be encoded, or no sample could be."""
+
+    counts: dict[Intent, int]
+    left_out: int
+    estimate: Estimate | None
+
+
+def estimated(samples: Iterable[Sample], source_bytes: int, slots: int) -> Estimate | None:
+    """Return what inputs of ``source_bytes`` take, if samples of them are like the rest, with ``slots`` kept busy."""
+    taken = list(samples)
+    sampled_bytes = sum(each.source_bytes for each in taken)
+    if not sampled_bytes:
+        return None
+    share = source_bytes / sampled_bytes
+    return Estimate(
+        samples=len(taken),
+        wall_s=share * sum(each.busy_s for each in taken) / slots,
+        source_bytes=source_bytes,
+        output_bytes=share * sum(each.output_bytes for each in taken),
+    )
+
+
+async def preview_batch(
+    batch: BatchSpec,
+    transcode: Callable[[TranscodeSpec], Awaitable[Report]],
+    slots: Callable[[], int],
+    show: Callable[[Intended], object],
+) -> Preview:
+    """Show what a batch would do with each file, one after the other, then sample what it would encode.
+
+    Args:
+        batch: what is asked for, with absolute paths.
+        transcode: runs a job, to sample inputs.
+        slots: how many pieces of work run at once, once jobs have run.
+        show: called for each file, in a thread.
+
+    Raises:
+        UsageError, InputNotFound: as a run of it.
+        StorageFailed: the database cannot be read, or the temporary folder is full.
+    """
+    with tempfile.TemporaryDirectory(prefix="codecfleet-dry-run-") as name:
+        folder, dry = Path(name), _DryRun(batch)
+        await shielded(dry.list, folder, show)
+        jobs = [dry.sample(entry, folder / f"{number}", transcode) for number, entry in enumerate(dry.to_sample)]
+        samples = [each for each in await asyncio.gather(*jobs) if each is not None]
+        estimate = estimated(samples, dry.source_bytes, slots()) if samples else None
+    return Preview(counts=dict(dry.counts), left_out=dry.left_out, estimate=estimate)
+
+
+class _DryRun:
+    """One dry run."""
+
+    def __init__(self, batch: BatchSpec) -> None:
+        self.counts: Counter[Intent] = Counter()
+        self.left_out = 0
+        self.source_bytes = 0
+        self.to_sample: list[Entry] = []
+        self._batch = batch
+        self._specs = EntrySpecs(batch)
+
+    def list(self, folder: Path, show: Callable[[Intended], object]) -> None:
+        """List the batch in a copy of its database; blocks."""
+        real, copy = database_path(self._batch), folder / "batch.sqlite"
+        _copy(real, copy)
+        database = BatchDatabase(copy, self._batch.output).open()
+        try:
+            intake = Intake(self._batch, self._specs, real)
+            database.take_list(intake.entries(list_inputs(self._batch.inputs)), retry_failed=self._batch.retry_failed)
+            self.left_out = intake.left_out
+            for state in (EntryState.DONE_BEFORE, EntryState.FAILED_BEFORE):
+                self._compare(database, state)
+            for state in (EntryState.DONE, EntryState.FAILED, EntryState.WAITING):
+                skipped = 0
+                while entries := database.entries(state, _AT_ONCE, skip=skipped):
+                    skipped += len(entries)
+                    for entry in entries:
+                        self._see(entry, state, show)
+            self.to_sample = database.spread(_SAMPLES)
+        finally:
+            database.close()
+
+    def _compare(self, database: BatchDatabase, state: EntryState) -> None:
+        while entries := database.entries(state, _AT_ONCE):
+            found: list[tuple[int, Happening]] = [
+                (each.entry, compare(each, state, self._batch.output, hashed=self._batch.hash_inputs))
+                for each in entries
+            ]
+            database.checked(state, found)
+
+    def _see(self, entry: Entry, state: EntryState, show: Callable[[Intended], object]) -> None:
+        intent = {EntryState.DONE: Intent.LEAVE_DONE, EntryState.FAILED: Intent.LEAVE_FAILED}.get(state)
+        if intent is None:
+            intent = Intent.COPY if entry.action is Action.COPY else Intent.ENCODE
+        if intent is Intent.ENCODE:
+            self.source_bytes += entry.source_bytes or 0
+        self.counts[intent] += 1
+        show(Intended(intent, entry.source, joined(self._batch.output, entry.output)))
+
+    async def sample(
+        self, entry: Entry, folder: Path, transcode: Callable[[TranscodeSpec], Awaitable[Report]]
+    ) -> Sample | None:
+        """Encode two seconds from the middle of an input; None where that cannot be done, as its job will say."""
+        try:
+            await in_thread(folder.mkdir)
+            spec = self._specs.spec(entry.overrides, entry.source, str(folder / Path(entry.output).name))
+            plan = await in_thread(plan_transcode, spec)
+            report = await transcode(part_of(spec, plan.duration_s))
+        except CodecfleetError:
+            return None
+        if not report.frames or not entry.source_bytes:
+            return None
+        share = plan.frames / report.frames
+        return Sample(
+            source_bytes=entry.source_bytes,
+            output_bytes=report.output_bytes * share,
+            busy_s=sum(each.wall_s for each in report.segments) * share,
+        )
+
+
+def part_of(spec: TranscodeSpec, duration_s: Fraction) -> TranscodeSpec:
+    """Return the job of two seconds in the middle of what a spec encodes; of all of it where it is hardly longer."""
+    fields: dict[str, object] = {"no_journal": True, "if_smaller": False}
+    if duration_s > 2 * _SAMPLE_S:
+        begin_s = (spec.start_s or 0) + (duration_s - _SAMPLE_S) / 2
+        fields |= {"start_s": begin_s, "end_s": begin_s + _SAMPLE_S}
+    return spec.model_copy(update=fields)
+
+
+def _copy(real: Path, copy: Path) -> None:
+    """Copy a batch's database, if there is one, and let its last run count as ended: this one only looks."""
+    if not real.exists():
+        return
+    with (
+        closing(sqlite3.connect(f"{real.as_uri()}?mode=ro", uri=True)) as source,
+        closing(sqlite3.connect(copy)) as new,
+    ):
+        source.backup(new)
+        new.execute("UPDATE runs SET ended_s = began_s WHERE ended_s IS NULL")
+        new.commit()

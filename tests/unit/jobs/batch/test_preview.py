@@ -1,0 +1,109 @@
+"""Dry runs: what would be done, on a copy of the database, and an estimate from samples."""
+
+import asyncio
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from codecfleet.errors import InputUnreadable, UsageError
+from codecfleet.jobs.batch.listed.specs import EntrySpecs
+from codecfleet.jobs.batch.preview import Estimate, Intended, Intent, Preview, Sample, estimated, part_of, preview_batch
+from codecfleet.jobs.batch.run import database_path
+from codecfleet.jobs.batch.store.database import BatchDatabase, ListedEntry
+from codecfleet.jobs.batch.store.schema import Action, EndedBadly
+from codecfleet.jobs.report.report import Report
+from codecfleet.jobs.request.spec import BatchSpec, TranscodeSpec
+
+SAMPLES = st.builds(
+    Sample,
+    source_bytes=st.integers(1, 10**9),
+    output_bytes=st.integers(0, 10**9),
+    busy_s=st.integers(0, 10**4),
+)
+
+
+@given(st.lists(SAMPLES, min_size=1, max_size=6), st.integers(1, 64))
+def test_samples_of_everything_estimate_it_exactly(samples: list[Sample], slots: int) -> None:
+    """Where all inputs were sampled, the estimate is their sum, divided among the slots."""
+    source_bytes = sum(each.source_bytes for each in samples)
+    found = estimated(samples, source_bytes, slots)
+    assert found == Estimate(
+        len(samples), sum(e.busy_s for e in samples) / slots, source_bytes, sum(e.output_bytes for e in samples)
+    )
+    assert estimated([], 10, slots) is None
+
+
+def test_a_sample_is_two_seconds_of_what_would_be_encoded() -> None:
+    """From the middle, counted from the part that is asked for; a short input is taken whole."""
+    spec = TranscodeSpec(source="a", output="b", start_s=10, if_smaller=True)
+    part = part_of(spec, Fraction(20))
+    assert (part.start_s, part.end_s, part.no_journal, part.if_smaller) == (19, 21, True, False)
+    assert part_of(spec, Fraction(4)).start_s == 10
+
+
+async def cannot(spec: TranscodeSpec) -> Report:
+    """Fail, as a job of a broken input does."""
+    raise InputUnreadable(spec.source)
+
+
+def looked(spec: BatchSpec) -> tuple[list[Intended], Preview]:
+    """Make a dry run whose samples all fail."""
+    shown: list[Intended] = []
+    preview = asyncio.run(preview_batch(spec.resolved(), cannot, lambda: 2, shown.append))
+    return shown, preview
+
+
+def test_nothing_is_written(tmp_path: Path) -> None:
+    """No output, no folder, no database; what cannot be sampled is estimated as unknown."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/a.mkv").write_bytes(b"a")
+    (tmp_path / "in/b.srt").write_bytes(b"b")
+    shown, preview = looked(BatchSpec(inputs=tmp_path / "in", output=tmp_path / "out", mirror=True))
+    assert [(each.intent, Path(each.output).name) for each in shown] == [
+        (Intent.ENCODE, "a.mkv"),
+        (Intent.COPY, "b.srt"),
+    ]
+    assert preview == Preview(counts={Intent.ENCODE: 1, Intent.COPY: 1}, left_out=0, estimate=None)
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]
+
+
+def test_a_running_batch_may_be_looked_at(tmp_path: Path) -> None:
+    """Its database is copied, not owned; what failed and has not changed is named."""
+    spec = BatchSpec(inputs=tmp_path / "list.txt", output=tmp_path / "out", output_template="{stem}.mp4")
+    (tmp_path / "list.txt").write_text(f"{tmp_path}/gone.mkv\n{tmp_path}/new.mkv\n")
+    digest = EntrySpecs(spec).digest("{}")
+    running = BatchDatabase(database_path(spec), str(tmp_path / "out")).open()
+    running.take_list(
+        [ListedEntry("gone.mp4", f"{tmp_path}/gone.mkv", Action.TRANSCODE, "{}", digest, None)], retry_failed=False
+    )
+    running.write(
+        [
+            EndedBadly(
+                entry=1,
+                content=None,
+                began_s=0,
+                ended_s=1,
+                error="InputNotFound",
+                exit_code=3,
+                message="gone",
+                next_step="",
+            )
+        ]
+    )
+    shown, _ = looked(spec)
+    assert [(each.intent, Path(each.source).name) for each in shown] == [
+        (Intent.LEAVE_FAILED, "gone.mkv"),
+        (Intent.ENCODE, "new.mkv"),
+    ]
+    assert sum(running.counts().values()) == 1
+    running.close()
+
+
+def test_a_batch_that_makes_no_sense_is_refused_as_a_run_of_it(tmp_path: Path) -> None:
+    """Two inputs of one output, here."""
+    (tmp_path / "list.txt").write_text("/a/x.mkv\n/b/x.mkv\n")
+    with pytest.raises(UsageError, match="would both become"):
+        looked(BatchSpec(inputs=tmp_path / "list.txt", output=tmp_path / "out", output_template="{stem}.mp4"))
