@@ -152,9 +152,11 @@ class JobRun:
         await self._say_plan(plan)
         try:
             return await self._on_nvenc_or_software(plan, software)
-        except Exception:
-            # Whatever else went wrong, a source that changed explains it.
+        except Exception as error:
+            # Whatever else went wrong, a source that changed explains it, or one that a worker's node does not see.
             await in_thread(self._stamp.check)
+            if (unseen := self._stamp.unseen(error)) is not None:
+                raise unseen from error
             raise
 
     def _check_machine(self, software: Plan) -> None:

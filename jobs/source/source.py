@@ -6,7 +6,7 @@ And whether the source is still the same: its index, its segments and its sound 
 from collections.abc import Hashable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import av.error
 from av.stream import Discard
@@ -16,7 +16,8 @@ from ...actors.media.location import is_local
 from ...actors.media.opening import demux, open_source
 from ...actors.media.stores import changed_meanwhile, source_version, version_anywhere
 from ...actors.media.values import VideoFormat
-from ...errors import InputUnreadable
+from ...cluster.worker_names import node_of
+from ...errors import InputError, InputNotFound, InputUnreadable
 from .index import TrackIndex
 from .indexer import TrackIndexer, video_stream
 from .tracks import SourceDescription, TrackStarts, describe_container
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from av.packet import Packet
     from av.video.frame import VideoFrame
     from av.video.stream import VideoStream
+
+
+_SEEN_EVERYWHERE: Final = "Put it where every node sees it under one name: a shared file system, or a store such as S3."
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +77,22 @@ class SourceStamp:
             return None
         size = self.facts[2] if is_local(self.source) else self.facts[0]
         return size if isinstance(size, int) else None
+
+    def unseen(self, error: Exception) -> InputError | None:
+        """Return what to say instead of a worker's ``error`` where this source is here, but not on the worker's node.
+
+        The node has no file of that name, or another file: its worker takes that for a change. Call it once ``check``
+        has passed. None where the error has another cause.
+        """
+        if not (is_local(self.source) and isinstance(error, InputError) and error.where):
+            return None
+        node = node_of(error.where)
+        if isinstance(error, InputNotFound):
+            return InputNotFound(f"node {node} has no file {self.source}, which is on this machine", _SEEN_EVERYWHERE)
+        if error.message == changed_meanwhile(self.source).message:
+            message = f"node {node} has another file under the name {self.source} than this machine"
+            return InputUnreadable(message, _SEEN_EVERYWHERE)
+        return None
 
     @property
     def anywhere(self) -> Hashable | None:

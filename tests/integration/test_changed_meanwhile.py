@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import shutil
 import threading
 from collections.abc import Callable, Mapping
@@ -14,8 +15,8 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from codecfleet import Fleet, Report
-from codecfleet.errors import Cancelled, CodecfleetError, InputUnreadable, OutputExists, StorageFailed
-from codecfleet.testing import LocalPool
+from codecfleet.errors import Cancelled, CodecfleetError, InputNotFound, InputUnreadable, OutputExists, StorageFailed
+from codecfleet.testing import FaultyPool, LocalPool
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 
 from .limit_jobs import LIMIT_S, film, later, spec_of, transcode
@@ -178,3 +179,26 @@ def test_a_failure_is_one_of_ours(film: Path) -> None:
                 later(lambda place=place: film.write_bytes(data[:place] + chance.bytes(len(data))), after=1),  # type: ignore[misc]
             )
         assert caught.value.next_step
+
+
+@pytest.mark.parametrize(
+    ("kind", "message", "words"),
+    [
+        (InputNotFound, "there is no file {film}", "node here has no file {film}, which is on this machine"),
+        (InputUnreadable, "{film} was changed or removed while it was read", "node here has another file under"),
+        (InputUnreadable, "{film} cannot be read", "{film} cannot be read"),
+    ],
+)
+def test_a_node_that_does_not_see_the_source_is_named(
+    kind: type[CodecfleetError], message: str, words: str, film: Path
+) -> None:
+    """The source is here as it was, so what a worker says of it is true of its node alone; other errors stay."""
+    pool = FaultyPool(LocalPool(2), errors={("segment 1", 1): kind(message.format(film=film), "Check it.")})
+
+    async def run() -> None:
+        async with Fleet(pool=pool) as fleet:
+            await (await fleet.transcode(spec_of(film, film.parent / "o.mp4", segment_s=Fraction(5), preset=1)))
+
+    with pytest.raises(kind, match=re.escape(words.format(film=film))):
+        asyncio.run(run())
+    assert not (film.parent / "o.mp4").exists()
