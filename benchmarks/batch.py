@@ -1,0 +1,148 @@
+"""Time batches: the start, memory and resumption of a long list, and small files against FFmpeg in a shell loop.
+
+``python benchmarks/batch.py``; README.md beside this file says what each number means.
+"""
+
+import argparse
+import json
+import os
+import shlex
+import subprocess
+import sys
+import time
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from bench.failures import CommandFailed
+from bench.ffmpeg import find_ffmpeg, run_ffmpeg
+from bench.machine import describe_run, described_lines
+from bench.program import CODECFLEET, FILM, run_in_folder
+from bench.table import number, save_results, table_lines
+
+_CHILD = Path(__file__).parent / "bench" / "batch_child.py"
+_IN_A_FOLDER = 1000
+_CLIP_S = (Fraction(1), Fraction(3, 2), Fraction(2))
+
+
+def main() -> int:
+    """Run what the command line asks for; return the exit code."""
+    options = _parser().parse_args()
+    return run_in_folder(lambda folder: _time(options, folder), options.work)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("--entries", type=int, default=100_000, metavar="N", help="entries of the long list (default: 100000)")
+    add("--killed-after", type=int, default=2000, metavar="N", help="files after which a run is killed (default: 2000)")
+    add("--files", type=int, default=1000, metavar="N", help="small files to encode (default: 1000; 0: none)")
+    add("--processes", type=int, default=os.cpu_count(), metavar="N", help="FFmpegs at once (default: one per core)")
+    add("--work", type=Path, metavar="DIR", help="where temporary files go (default: the system's place)")
+    add("--save", metavar="NAME", help="also write benchmarks/results/NAME.json")
+    return parser
+
+
+def _time(options: argparse.Namespace, folder: Path) -> None:
+    ffmpeg = find_ffmpeg() if options.files else None
+    document = describe_run(ffmpeg)
+    for line in described_lines(document):
+        print(line)
+    document |= {"entries": options.entries, "runs": _long_list(options, folder)}
+    print(f"\nA list of {options.entries} entries, whose jobs do nothing.\n")
+    print("\n".join(_list_lines(document["runs"])))
+    if ffmpeg is not None:
+        document |= {"files": options.files, "small_files": _small_files(options, folder, ffmpeg)}
+        print(f"\n{options.files} files of 1 to 2 s at 240p, x264 medium, crf 23.\n")
+        print("\n".join(_file_lines(document["small_files"], options.files)))
+    if options.save:
+        print(f"\nsaved: {save_results(options.save, document)}")
+
+
+def _long_list(options: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
+    """Run the list, kill it, run it on, and kill it again; return what each run said at its first and last moment."""
+    listed = _make_list(folder / "list", options.entries)
+    runs = []
+    for name in ("first run, killed", "second run, killed"):
+        command = [sys.executable, str(_CHILD), str(listed), str(folder / "out"), str(options.killed_after)]
+        told = subprocess.run(command, check=False, capture_output=True, text=True)
+        said = [json.loads(line) for line in told.stdout.splitlines()]
+        if [each["what"] for each in said] != ["first", "killed"]:
+            raise CommandFailed(f"the batch ended otherwise: {told.stderr[-500:]}")
+        first, last = said
+        runs.append(
+            {
+                "run": name,
+                "first_file_s": first["wall_s"],
+                "files_per_s": (last["ended"] - 1) / (last["wall_s"] - first["wall_s"]),
+                "peak_mib": last["peak_mib"],
+                "skipped": last["skipped"],
+            }
+        )
+    return runs
+
+
+def _make_list(folder: Path, entries: int) -> Path:
+    listed = folder / "list.csv"
+    folder.mkdir()
+    with listed.open("w", encoding="utf-8") as lines:
+        lines.write("source,quality,output\n")
+        for entry in range(entries):
+            place = folder / str(entry // _IN_A_FOLDER)
+            if entry % _IN_A_FOLDER == 0:
+                place.mkdir()
+            source = place / f"{entry}.mkv"
+            source.write_bytes(b"x" * 10)
+            lines.write(f"{source},{20 + entry % 10},{place.name}/{entry}.mp4\n")
+    return listed
+
+
+def _small_files(options: argparse.Namespace, folder: Path, ffmpeg: str) -> dict[str, float]:
+    """Return the seconds that each contender takes for the same small files."""
+    clips = _make_clips(folder / "clips", options.files, ffmpeg)
+    (folder / "by-ffmpeg").mkdir()
+    encode = f"{shlex.quote(ffmpeg)} -v error -nostdin -i {{}} -c:v libx264 -preset medium -crf 23 -c:a copy"
+    loop = f"ls | xargs -P{options.processes} -I{{}} {encode} ../by-ffmpeg/{{}}"
+    batch = [*CODECFLEET, "batch", str(clips), "--output", str(folder / "by-codecfleet"), "--quiet"]
+    times = {
+        "ffmpeg": _wall_s(["sh", "-c", loop], clips),
+        "codecfleet": _wall_s([*batch, "--quality", "23", "--preset", "4"], folder),
+    }
+    for name in times:
+        made = len(list((folder / f"by-{name}").glob("*.mp4")))
+        if made != options.files:
+            raise CommandFailed(f"{name} made {made} of {options.files} files")
+    return times
+
+
+def _make_clips(folder: Path, files: int, ffmpeg: str) -> Path:
+    folder.mkdir()
+    for file in range(files):
+        begin_s, length_s = Fraction(file % 75, 10), _CLIP_S[file % len(_CLIP_S)]
+        part = ["-ss", str(float(begin_s)), "-t", str(float(length_s)), "-i", str(FILM)]
+        encoder = ["-vf", "scale=426:240", "-c:v", "libx264", "-preset", "veryfast", "-c:a", "copy"]
+        run_ffmpeg(ffmpeg, [*part, *encoder, str(folder / f"{file:04}.mp4")])
+    return folder
+
+
+def _wall_s(command: list[str], folder: Path) -> float:
+    began_s = time.monotonic()
+    done = subprocess.run(command, check=False, cwd=folder, capture_output=True, text=True)
+    if done.returncode:
+        raise CommandFailed(f"{command[0]} ended with {done.returncode}: {done.stderr[-500:]}")
+    return time.monotonic() - began_s
+
+
+def _list_lines(runs: list[dict[str, Any]]) -> list[str]:
+    columns = ("first_file_s", "files_per_s", "peak_mib", "skipped")
+    figures = [[run["run"], *(number(run[column], 1) for column in columns)] for run in runs]
+    return table_lines(("run", "first file after s", "files/s", "peak MiB", "skipped"), figures)
+
+
+def _file_lines(times: dict[str, float], files: int) -> list[str]:
+    figures = [[name, number(wall_s, 1), number(files / wall_s, 1)] for name, wall_s in times.items()]
+    return table_lines(("contender", "wall s", "files/s"), figures)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
