@@ -72,7 +72,7 @@ class FakeJobServer(JobServer):
         for piece in pieces[: self.breaks_after[number]] if breaks else pieces:
             yield piece
         if breaks:
-            raise FleetUnavailable("the log broke off")
+            raise FleetUnavailable("the log broke off", "Follow it again.")
         self._read.add(job_id)
 
     def _entry(self, job_id: str) -> Entry:
@@ -83,4 +83,4 @@ class FakeJobServer(JobServer):
     def _answer(self) -> None:
         if self.refusals:
             self.refusals -= 1
-            raise FleetUnavailable("the job server does not answer")
+            raise FleetUnavailable("the job server does not answer", "Check its address.")

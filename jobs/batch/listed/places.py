@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TextIO
 
-import fsspec
-
 from ....actors.media.location import LOCAL_PROTOCOLS, is_local, local_path, split_protocol
 from ....actors.media.stores import open_store
 from ....errors import CodecfleetError, InputNotFound, InputUnreadable, StorageFailed
@@ -207,7 +205,8 @@ def _remote_file(url: str) -> Iterator[Listed]:
     except ValueError:
         yield _named(Row(url))
         return
-    with fsspec.open(url, "rt", encoding="utf-8", errors="surrogateescape", newline="") as lines:
+    store, path = open_store(url)
+    with store.open(path, "rt", encoding="utf-8", errors="surrogateescape", newline="") as lines:
         yield from _from_list(lines, form, url)
 
 

@@ -244,7 +244,7 @@ class BatchDatabase:
         with self._lock:
             connection = self._connection
             if connection is None:
-                raise StorageFailed(f"{self.path} is closed")
+                raise StorageFailed(f"{self.path} is closed", "Run the batch again: it goes on where it was.")
             try:
                 connection.execute("BEGIN IMMEDIATE")
                 try:
