@@ -167,9 +167,7 @@ class Fleet:
             Cancelled: it was closed meanwhile.
             CodecfleetError: the job failed.
         """
-        if not self._open or self._pool is None:
-            raise UsageError("the fleet is not open", "Use it as `async with Fleet() as fleet:`.")
-        task = asyncio.create_task(self._take_stills(spec, self._pool, progress))
+        task = asyncio.create_task(self._take_stills(spec, self._opened(), progress))
         self._stills.add(task)
         task.add_done_callback(self._stills.discard)
         try:

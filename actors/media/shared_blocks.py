@@ -9,6 +9,7 @@ import hashlib
 import mmap
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
@@ -50,7 +51,7 @@ class SharedBlocks:
         """Return the blocks that a job on this machine keeps of what is at ``url`` now; None where there are none."""
         folder = _folder(url)
         try:
-            if folder.lstat().st_uid != os.geteuid():
+            if not _is_ours(folder):
                 return None
             version = remote_version(url)
             if version is None or (folder / _VERSION).read_text() != repr(version):
@@ -124,8 +125,8 @@ class HeldBlocks:
         with suppress(OSError):  # then every pass reads for itself
             _remove_left()
             folder = _folder(self._source)
-            if folder.exists():
-                self._held = _join(folder)
+            if os.path.lexists(folder):
+                self._held = _join(folder) if _is_ours(folder) else None
             elif 2 * version[0] <= shutil.disk_usage(folder.parent).free:
                 self._held = _make(folder, version[0], repr(version))
 
@@ -172,7 +173,18 @@ def _remove_left() -> None:
     """Remove blocks whose job was killed."""
     for folder in Path(tempfile.gettempdir()).glob(f"{_prefix()}*{_SUFFIX}"):
         with suppress(OSError):
+            if not _is_ours(folder):
+                continue
             _let_go(folder, os.open(folder / _VERSION, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW))
+
+
+def _is_ours(folder: Path) -> bool:
+    """Return whether a folder in the shared ``TMPDIR`` is this user's, and no link.
+
+    Of another user's a mere look could wait for ever: a pipe may have a file's name there.
+    """
+    found = folder.lstat()
+    return found.st_uid == os.geteuid() and stat.S_ISDIR(found.st_mode)
 
 
 def _folder(url: str) -> Path:

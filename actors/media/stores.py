@@ -55,12 +55,16 @@ def _s3_config() -> dict[str, Any]:
 
 
 def _web_options() -> dict[str, Any]:
+    """Return aiohttp's options; what the user's file of fsspec says of https goes first."""
+    from fsspec.config import conf
+
     try:
         import aiohttp  # comes with fsspec's web support, or not
     except ImportError:
         return {}
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=HTTP_SILENCE_S, sock_read=HTTP_SILENCE_S)
-    return {"client_kwargs": {"timeout": timeout}}
+    stated: Mapping[str, Any] = conf.get("https", {}).get("client_kwargs", {})
+    return {"client_kwargs": {"timeout": timeout} | dict(stated)}
 
 
 def local_version(source: str) -> tuple[int, ...] | None:

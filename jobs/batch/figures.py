@@ -1,6 +1,7 @@
 """What a batch's database tells of its last run, in numbers for a page: paces, failures, engines, spans, sizes.
 
-The database is read as any other program may, also while the batch runs.
+The database is read as any other program may, also while the batch runs. Addresses are redacted here, before the page
+shortens them: the end of one alone may be its signature.
 """
 
 import sqlite3
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from ...errors import StorageFailed
+from ...errors import StorageFailed, redacted
 from .store.states import EntryState
 
 _BINS: Final = 60
@@ -141,7 +142,7 @@ def _read(connection: sqlite3.Connection) -> Figures:
     latest_s = max((span.ended_s for span in spans), default=0.0)
     wall_s = max(latest_s, 0.0 if ended_s is None else ended_s - began_s)
     return Figures(
-        root=root,
+        root=redacted(root),
         run=run,
         began_s=began_s,
         wall_s=wall_s,
@@ -166,7 +167,10 @@ def _spans(connection: sqlite3.Connection, run: int, began_s: float) -> list[Spa
         "segment FROM segments JOIN entries USING (entry) WHERE segments.run = ?2 ORDER BY segments.began_s",
         (began_s, run),
     )
-    return [Span(max(0.0, row[0]), max(0.0, row[1]), *row[2:]) for row in rows]
+    return [
+        Span(max(0.0, began), max(0.0, ended), frames, station, decoded_by, encoder, redacted(source), segment)
+        for began, ended, frames, station, decoded_by, encoder, source, segment in rows
+    ]
 
 
 def _failures(connection: sqlite3.Connection, run: int) -> tuple[Failure, ...]:
@@ -176,7 +180,7 @@ def _failures(connection: sqlite3.Connection, run: int) -> tuple[Failure, ...]:
         "GROUP BY error ORDER BY count(*) DESC, error",
         (run,),
     )
-    return tuple(Failure(*row[:4]) for row in rows)
+    return tuple(Failure(error, files, redacted(source), message) for error, files, source, message, _ in rows)
 
 
 def _largest(connection: sqlite3.Connection, run: int) -> tuple[SizedFile, ...]:
@@ -185,7 +189,7 @@ def _largest(connection: sqlite3.Connection, run: int) -> tuple[SizedFile, ...]:
         "AND source_bytes IS NOT NULL ORDER BY source_bytes DESC, source LIMIT ?",
         (run, _LARGEST),
     )
-    return tuple(SizedFile(*row) for row in rows)
+    return tuple(SizedFile(redacted(source), *sizes) for source, *sizes in rows)
 
 
 def paces(spans: Iterable[Span], wall_s: float, bins: int) -> tuple[float, ...]:

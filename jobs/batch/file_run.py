@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, Final, Protocol
 
-from ...errors import CodecfleetError, NotSmaller, NoVideoTrack
+from ...errors import CodecfleetError, JournalRefused, NotSmaller, NoVideoTrack
 from ..board.threads import in_thread, shielded
 from ..report.events import Event, Planned, Progress, SegmentFinished
 from ..report.report import Report
 from ..request.spec import BatchSpec, TranscodeSpec
-from .files import Seen, copy_whole, joined, look_at, make_place, with_suffix_of
+from .files import Seen, copy_whole, joined, look_at, make_place, output_bytes, with_suffix_of
 from .listed.specs import EntrySpecs
 from .results import BatchResult
 from .store.ledger import Ledger
@@ -108,7 +108,7 @@ class FileRun:
         await self._started()
         as_source = with_suffix_of(entry.source, entry.output)
         try:
-            report = await self._report(spec.model_copy(update={"overwrite": may_replace}))
+            report = await self._encoded(spec.model_copy(update={"overwrite": may_replace}))
         except NotSmaller:
             return await self._copied(as_source, FileResult.KEPT, overwrite=spec.overwrite)
         except NoVideoTrack:
@@ -119,6 +119,9 @@ class FileRun:
 
     async def _copied(self, output: str, result: FileResult, *, overwrite: bool) -> "_Published":
         entry, root = self.entry, self.around.batch.output
+        if joined(root, output) == entry.source:  # it lies where its copy would
+            there = await in_thread(output_bytes, root, output)
+            return _Published(output, result, there or 0, None)
         may_replace = await in_thread(make_place, entry, root, output, overwrite=overwrite)
         await self._started()
         size = await shielded(copy_whole, entry.source, joined(root, output), overwrite=may_replace)
@@ -129,6 +132,15 @@ class FileRun:
         if not self._is_started:
             await self.around.ledger.write(Started(entry=self.entry.entry, tries=self.entry.tries + 1))
             self._is_started = True
+
+    async def _encoded(self, spec: TranscodeSpec) -> Report:
+        """Run the job; what a try of this batch has left of other options, or of an earlier input, is of no use."""
+        try:
+            return await self._report(spec)
+        except JournalRefused:
+            if not self.entry.was_in_flight:
+                raise
+            return await self._report(spec.model_copy(update={"restart": True}))
 
     async def _report(self, spec: TranscodeSpec) -> Report:
         job = await self.around.submit(spec)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from ...actors.media.location import is_local, local_path
-from ...actors.media.storage_retry import try_again
+from ...actors.media.storage_retry import is_transient, reason, try_again
 from ...actors.media.stores import open_store, source_version
 from ...errors import CodecfleetError, InputNotFound, InputUnreadable, OutputExists, OutputUnwritable, StorageFailed
 from ..join.publish import publish
@@ -148,6 +148,9 @@ def copy_whole(source: str, output: str, *, overwrite: bool) -> int:
     """
     part = _part_of(output)
     try:
+        part.unlink(missing_ok=True)
+        # New, so that no link of another user's in the folder for temporary files is followed, nor the content shown.
+        part.touch(mode=0o666 if is_local(output) else 0o600, exist_ok=False)
         _fetch(source, part)
         size_bytes = part.stat().st_size
         publish(part, output, overwrite=overwrite)
@@ -171,10 +174,8 @@ def _part_of(output: str) -> Path:
 def _fetch(source: str, part: Path) -> None:
     if is_local(source):
         try:
-            with local_path(source).open("rb") as file:
-                part.unlink(missing_ok=True)
-                with part.open("xb") as copy:
-                    shutil.copyfileobj(file, copy, 1 << 20)
+            with local_path(source).open("rb") as file, part.open("wb") as copy:
+                shutil.copyfileobj(file, copy, 1 << 20)
         except FileNotFoundError:
             raise InputNotFound(f"there is no file {source}", "Check the path.") from None
         return
@@ -190,12 +191,28 @@ def _fetch(source: str, part: Path) -> None:
 
 
 def _sha256(source: str) -> str:
+    if not is_local(source):
+        return _remote_sha256(source)
     try:
-        if is_local(source):
-            with local_path(source).open("rb") as file:
-                return hashlib.file_digest(file, "sha256").hexdigest()
+        with local_path(source).open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        message = f"{source} cannot be read: {error.strerror}"
+        raise InputUnreadable(message, "Check it, and its permissions.") from None
+
+
+def _remote_sha256(source: str) -> str:
+    def digest() -> str:
         store, path = open_store(source)
         with store.open(path, "rb") as remote:
             return hashlib.file_digest(remote, "sha256").hexdigest()
-    except Exception as error:  # noqa: BLE001 - stores raise errors of their own
-        raise InputUnreadable(f"{source} cannot be read: {error}", "Check it, and its permissions.") from None
+
+    try:
+        return try_again(digest)
+    except FileNotFoundError:
+        raise InputNotFound(f"there is nothing at {source}", "Check the address.") from None
+    except Exception as error:
+        message = f"{source} could not be read: {reason(error)}"
+        if is_transient(error):
+            raise StorageFailed(message, "Check the connection, then start again.") from error
+        raise InputUnreadable(message, "Check the address and the credentials.") from None

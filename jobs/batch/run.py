@@ -94,8 +94,10 @@ class BatchRun:
             await shielded(self._open)
             await self._drive()
         finally:
-            await asyncio.shield(in_thread(self._close))
-            self._end_results()
+            try:
+                await asyncio.shield(in_thread(self._close))
+            finally:
+                self._end_results()  # else a caller that iterates would wait for ever
 
     async def results(self) -> AsyncIterator[BatchResult]:
         """Yield how each file ended, as it does; ends when the batch does, however it does."""
@@ -117,8 +119,10 @@ class BatchRun:
 
     def _close(self) -> None:
         if self._database.run:
-            self._tally.end(self._database)
-            self._database.close()
+            try:
+                self._tally.end(self._database)
+            finally:
+                self._database.close()
 
     async def _drive(self) -> None:
         comparing = asyncio.create_task(self._compare_all())
@@ -150,9 +154,11 @@ class BatchRun:
             most=self._batch.files_at_once,
         ):
             if not self._ahead:
-                most = len(self._files) + _FETCHED_AHEAD
+                # One that ends while the database is read may be found there as it was before.
+                busy = frozenset(self._files)
+                most = len(busy) + _FETCHED_AHEAD
                 found = await in_thread(self._database.entries, EntryState.WAITING, most)
-                self._ahead.extend(each for each in found if each.entry not in self._files)
+                self._ahead.extend(each for each in found if each.entry not in busy)
             if not self._ahead:
                 return
             self._start(self._ahead.popleft())

@@ -103,10 +103,10 @@ def _as_written(header: JobHeader) -> JobHeader:
 
 def _spec_difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     options = options_of(TranscodeSpec)
-    name = next((name for name in now if before.get(name) != now[name]), "")
+    name = next((name for name in now if name in before and before[name] != now[name]), "")
     if not name:
         return "its options are another version's"
-    return f"{options[name].flag} was {_said(before.get(name))} and is {_said(now[name])}"
+    return f"{options[name].flag} was {_said(before[name])} and is {_said(now[name])}"
 
 
 def _said(value: object) -> str:

@@ -46,6 +46,12 @@ class Intake:
 
     def _entry(self, listed: Listed) -> ListedEntry:
         output = self._output(listed)
+        if not _is_text(listed.source) or not _is_text(output):
+            message = f"the name {listed.source!r} is not UTF-8, and the batch's database holds text alone"
+            raise UsageError(message, "Rename it, or move it elsewhere.")
+        if joined(self._batch.output, output) in self._own:
+            message = f"{listed.source} would replace the batch's own database"
+            raise UsageError(message, "Choose another --database, or leave it out.")
         if joined(self._batch.output, output) == listed.source:
             message = f"{listed.source} would be replaced by its own output"
             raise UsageError(
@@ -67,3 +73,12 @@ class Intake:
             check_relative(listed.row.output, "the output")
             return below_root(listed.row.output, listed.row.output)
         return self._template.output(listed.name)
+
+
+def _is_text(name: str) -> bool:
+    """Return whether a name can be written as UTF-8: Linux takes any bytes for one."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

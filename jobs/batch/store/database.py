@@ -127,8 +127,9 @@ class BatchDatabase:
                 _add(connection, chunk)
             connection.execute(
                 "DELETE FROM listed WHERE source IN (SELECT ? || output FROM entries "
-                "UNION SELECT ? || published FROM entries UNION SELECT ? || output FROM listed)",
-                (f"{self._root.rstrip('/')}/",) * 3,
+                "UNION SELECT ? || published FROM entries WHERE source <> ? || published "
+                "UNION SELECT ? || output FROM listed)",
+                (f"{self._root.rstrip('/')}/",) * 4,
             )
             connection.execute(_UPSERT, {"run": self.run, "retry": retry_failed})
             (count,) = connection.execute("SELECT count(*) FROM listed").fetchone()

@@ -1,5 +1,6 @@
 """Blocks of a remote source on this machine's disk."""
 
+import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -119,6 +120,22 @@ def test_what_a_killed_job_left_is_removed(tmp_path: Path) -> None:
     other.hold()
     assert [each.name for each in tmp_path.iterdir()] == [folder.name]
     other.let_go()
+
+
+def test_what_others_put_there_is_not_looked_into(tmp_path: Path) -> None:
+    """A pipe in place of a file would be waited for; neither that nor a link keeps a job from starting."""
+    (tmp_path / "trap").mkdir()
+    os.mkfifo(tmp_path / "trap/version")
+    held = HeldBlocks(URL)
+    held.hold()
+    (name,) = {path.name for path in tmp_path.iterdir()} - {"trap"}
+    held.let_go()
+    for planted in (name, f"codecfleet-{os.geteuid()}-dead.blocks"):
+        (tmp_path / planted).symlink_to(tmp_path / "trap")
+    held.hold()
+    assert SharedBlocks.find(URL) is None
+    held.let_go()
+    assert (tmp_path / "trap/version").is_fifo()
 
 
 def test_a_film_that_would_fill_the_disk_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

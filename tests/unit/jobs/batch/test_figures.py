@@ -99,6 +99,22 @@ def test_the_figures_are_those_of_the_last_run(tmp_path: Path) -> None:
         read_figures(tmp_path / "missing.sqlite")
 
 
+def test_addresses_are_redacted(tmp_path: Path) -> None:
+    """Each before a page shortens it: its end alone would not be known as part of one."""
+    path = tmp_path / "batch.sqlite"
+    root = "https://me:secret@host/out"
+    database = BatchDatabase(path, root, clock=lambda: 200.0).open()
+    entries = [
+        ListedEntry(f"{n}.mp4", f"https://host/{n}.mkv?sig=secret", Action.TRANSCODE, "{}", "s", 10) for n in (1, 2)
+    ]
+    database.take_list(entries, retry_failed=False)
+    database.write([Started(entry=1, tries=1), _done(1, 201.0), _failed(2)])
+    found = read_figures(path)
+    database.close()
+    assert (len(found.lanes), len(found.failures), len(found.largest)) == (1, 1, 1)
+    assert "secret" not in repr(found)
+
+
 def _done(entry: int, began_s: float) -> Ended:
     span = SegmentSpan(segment=0, began_s=began_s, ended_s=began_s + 3, frames=50, station="here", decoded_by="nvdec")
     return Ended(

@@ -1,13 +1,17 @@
 """What happens to files around a job: comparing, making room, copying."""
 
+import hashlib
 import os
+import stat
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 
 import fsspec
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 
-from codecfleet.errors import InputNotFound, OutputExists, OutputUnwritable
+from codecfleet.errors import InputNotFound, InputUnreadable, OutputExists, OutputUnwritable, StorageFailed
 from codecfleet.jobs.batch.files import compare, copy_whole, look_at, make_place, with_suffix_of
 from codecfleet.jobs.batch.store.schema import Action, Content, Entry
 from codecfleet.jobs.batch.store.states import EntryState, Happening
@@ -127,6 +131,46 @@ def test_a_copy_is_whole_and_replaces_nothing_unasked(film: Path) -> None:
     copy_whole(str(film), "memory://bucket/copy.mkv", overwrite=False)
     copy_whole("memory://bucket/copy.mkv", str(output.with_name("back.mkv")), overwrite=False)
     assert output.with_name("back.mkv").read_bytes() == b"film"
+    fsspec.filesystem("memory").rm("/bucket", recursive=True)
+
+
+def test_a_copy_for_a_store_follows_no_link(film: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others may put one into the folder for temporary files; what lies there meanwhile is for this user alone."""
+    victim, output = film.parent / "victim", "memory://bucket/copy.mkv"
+    victim.write_bytes(b"mine")
+    monkeypatch.setattr(tempfile, "tempdir", str(film.parent))
+    mark = hashlib.sha256(output.encode()).hexdigest()[:16]
+    planted = film.parent / f"codecfleet-{os.geteuid()}-{mark}.codecfleet-copy"
+    modes = []
+
+    def seen(part: Path, *_: object, **__: object) -> None:
+        modes.append(stat.S_IMODE(part.lstat().st_mode))
+
+    monkeypatch.setattr("codecfleet.jobs.batch.files.publish", seen)
+    fsspec.filesystem("memory").pipe_file("/bucket/film.mkv", b"film")
+    for source in (str(film), "memory://bucket/film.mkv"):
+        planted.symlink_to(victim)
+        copy_whole(source, output, overwrite=True)
+    assert (victim.read_bytes(), modes) == (b"mine", [0o600, 0o600])
+    fsspec.filesystem("memory").rm("/bucket", recursive=True)
+
+
+@pytest.mark.parametrize(("trouble", "error"), [(OSError("gone"), StorageFailed), (PermissionError(), InputUnreadable)])
+def test_a_store_that_fails_does_not_blame_the_input(
+    trouble: Exception, error: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So its file is tried again; no right to read it is one."""
+    fsspec.filesystem("memory").pipe_file("/bucket/a.mkv", b"film")
+    monkeypatch.setattr("codecfleet.actors.media.storage_retry.ATTEMPTS", 1)
+
+    def fail(*_: object, **__: object) -> None:
+        raise trouble
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MemoryFileSystem, "open", fail)
+        with pytest.raises(error):
+            look_at("memory://bucket/a.mkv", hashed=True)
+    assert look_at("memory://bucket/a.mkv", hashed=True).content.sha256 == hashlib.sha256(b"film").hexdigest()
     fsspec.filesystem("memory").rm("/bucket", recursive=True)
 
 

@@ -1,6 +1,8 @@
 """A whole batch on jobs that play a script: order, bounds, failures, deaths and cancellation, without any encoding."""
 
 import asyncio
+import os
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +13,7 @@ from codecfleet.errors import (
     CodecfleetError,
     FleetUnavailable,
     InputUnreadable,
+    JournalRefused,
     NotSmaller,
     OutputInUse,
     StorageFailed,
@@ -217,6 +220,41 @@ def test_a_second_batch_into_the_same_outputs_is_refused(spec: BatchSpec) -> Non
     asyncio.run(main())
 
 
+def test_a_batch_that_was_taken_over_says_so_and_ends(spec: BatchSpec) -> None:
+    """Its database is another process's by then: a caller that iterates hears it, and does not wait for ever."""
+
+    async def main() -> None:
+        jobs = Jobs(hangs=True)
+        batch = Batch(spec.resolved(), jobs.submit, LocalPool(2))
+        await jobs.begun.wait()
+        with sqlite3.connect(Path(spec.output) / "codecfleet-batch.sqlite") as other:
+            other.execute("INSERT INTO runs (began_s, owner, renewed_s) SELECT began_s, owner, renewed_s FROM runs")
+        other.close()
+        await batch.cancel()
+        with pytest.raises(OutputInUse):
+            _ = [result async for result in batch]
+
+    asyncio.run(main())
+
+
+def test_a_killed_trys_work_of_other_options_is_started_over(spec: BatchSpec) -> None:
+    """It is the batch's own; unfinished work of another's is left alone, as the job says."""
+
+    def fault(each: TranscodeSpec, _n: int) -> CodecfleetError | None:
+        return None if each.restart else JournalRefused("unfinished work")
+
+    async def cancelled() -> int:
+        jobs = Jobs(hangs=True)
+        batch = Batch(spec.model_copy(update={"files_at_once": 2}).resolved(), jobs.submit, LocalPool(2))
+        await jobs.begun.wait()
+        await batch.cancel()
+        return len(jobs.specs)
+
+    begun = asyncio.run(cancelled())
+    _, progress = run_batch(BatchSpec(inputs=spec.inputs, output=spec.output, quality=30), Jobs(fault))
+    assert (progress.done, progress.failures) == (begun, (("JournalRefused", 5 - begun),))
+
+
 def test_overrides_reach_their_file_alone(films: Path) -> None:
     """A quality of a list's also ends the batch's bitrate."""
     (films / "list.csv").write_text(f"source,quality,output\n{films}/0.mkv,33,a/zero.mp4\n{films}/1.mkv,,\n")
@@ -232,7 +270,11 @@ def test_overrides_reach_their_file_alone(films: Path) -> None:
 
 @pytest.mark.parametrize(
     ("column", "value", "said"),
-    [("quality", "99", "list.csv:2: quality"), ("output", "../x.mp4", "leads out"), ("output", "/x.mp4", "root")],
+    [
+        ("quality", "99", "list.csv:2: quality"),
+        ("output", "../x.mp4", "leads out"),
+        ("output", "/x.mp4", "root"),
+    ],
 )
 def test_a_list_that_makes_no_sense_begins_nothing(films: Path, column: str, value: str, said: str) -> None:
     """Its error names the line."""
@@ -260,6 +302,37 @@ def test_what_is_not_smaller_is_copied(spec: BatchSpec, films: Path) -> None:
     assert Path(kept.output).read_bytes() == b"old"
     again, progress = run_batch(asked, jobs)
     assert (again, progress.skipped, progress.saved_bytes) == ([], 6, 60 - 5)
+
+
+def test_an_input_that_lies_where_its_copy_would_stays(films: Path) -> None:
+    """In its own folder what is not smaller is its own copy; and it is done, and looked at again."""
+    jobs = Jobs(lambda _each, _n: NotSmaller("larger"))
+    asked = BatchSpec(inputs=films, output=films, output_template="{stem}.mp4", if_smaller=True)
+    results, progress = run_batch(asked, jobs)
+    assert {each.result for each in results} == {FileResult.KEPT}
+    assert sorted(path.name for path in films.glob("*.m*")) == [f"{n}.mkv" for n in range(5)]
+    assert (progress.done, progress.saved_bytes) == (5, 0)
+    again, progress = run_batch(asked, Jobs())
+    assert (again, progress.files, progress.skipped) == ([], 5, 5)
+    (films / "2.mkv").write_bytes(b"new")
+    assert [Path(each.output).name for each in run_batch(asked, Jobs())[0]] == ["2.mp4"]
+
+
+def test_the_batchs_database_is_not_replaced(films: Path) -> None:
+    """A mirror of an earlier batch's folder does not replace it."""
+    (films / "codecfleet-batch.sqlite").write_bytes(b"old")
+    asked = BatchSpec(inputs=films, output=films.parent / "out", mirror=True, overwrite=True)
+    with pytest.raises(UsageError, match="own database"):
+        run_batch(asked, Jobs())
+
+
+def test_a_name_that_is_not_utf_8_is_said_before_any_work(films: Path, spec: BatchSpec) -> None:
+    """The database cannot hold it."""
+    Path(os.fsdecode(bytes(films) + b"/\xff.mkv")).write_bytes(b"x")
+    jobs = Jobs()
+    with pytest.raises(UsageError, match="not UTF-8"):
+        run_batch(spec, jobs)
+    assert jobs.specs == []
 
 
 def test_a_mirror_holds_what_is_not_video_too(spec: BatchSpec, films: Path) -> None:

@@ -216,6 +216,8 @@ def test_what_differs_is_named() -> None:
     assert difference(HEADER, other) == "--preset was 4 and is 5"
     same = JobHeader(job=HEADER.job, encoder=other.encoder, spec=SPEC, output="o.mp4", segments=SEGMENTS)
     assert "libx264" in difference(HEADER, same)
+    older = JobHeader(job={**HEADER.job, "spec": {}}, encoder={}, spec={}, output="o.mp4", segments=SEGMENTS)
+    assert difference(older, HEADER) == "its options are another version's"
     assert difference(HEADER, same, encoder=False) == ""
 
 
