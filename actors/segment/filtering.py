@@ -5,7 +5,7 @@ Filters keep a frame's time. Filters with memory (deinterlacing) get ``WARM_UP_F
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -38,7 +38,11 @@ SCALE_FLAGS = "bicubic+accurate_rnd+full_chroma_int+bitexact"
 """Bit-exact on every processor: swscale's fast paths round differently from one SIMD level to the next."""
 
 Denoise: TypeAlias = Literal["off", "light", "medium", "strong"]
-DENOISE: Final = {"light": "sigmaS=1.5:sigmaR=0.03", "medium": "sigmaS=2:sigmaR=0.05", "strong": "sigmaS=3:sigmaR=0.1"}
+DENOISE: Final[Mapping[str, str]] = {
+    "light": "sigmaS=1.5:sigmaR=0.03",
+    "medium": "sigmaS=2:sigmaR=0.05",
+    "strong": "sigmaS=3:sigmaR=0.1",
+}
 """Options of FFmpeg's ``bilateral``, each for other noise: about 2, 4 and 8 steps of 255."""
 
 

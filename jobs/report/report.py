@@ -197,6 +197,8 @@ class Report(BaseModel, frozen=True, extra="forbid"):
     """The process of the warm fleet that it began on; None where its workers were its own or a cluster's."""
     tone: ToneReport | None = None
     """How HDR became SDR; None where colours stayed what they were."""
+    denoise: str = ""
+    """Options of FFmpeg's ``bilateral``, with which pictures were denoised after all but the border; "" where not."""
     gpu_refusal: str = ""
     """Why no GPU worked for the job; empty where one did, where there is none, or none was to."""
 

@@ -6,6 +6,7 @@ from dataclasses import asdict, astuple
 from typing import Final
 
 from ...actors.device.interface import SESSIONS_OPENING
+from ...actors.segment.filtering import DENOISE
 from ...actors.segment.steps import PictureSteps
 from ...actors.segment.tone import ToneMap
 from ...actors.segment.walk import NAMED_DAMAGED_FRAMES, SegmentTally
@@ -150,6 +151,7 @@ def make_report(
         warnings=warnings,
         choices=plan.choices,
         steps=None if plan.filters.steps is None else _steps(plan.filters.steps),
+        denoise=DENOISE.get(plan.filters.denoise, ""),
         tone=None if plan.filters.tone is None else _tone(plan.filters.tone),
         timings_s=stages_s,
         fps=round(encoded / encode_s, 2) if encode_s else 0.0,

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from math import ceil
-from typing import Any
+from typing import Any, cast
 
+import av.filter
 import numpy as np
 from av.video.frame import VideoFrame
 from av.video.reformatter import ColorRange, VideoReformatter
@@ -33,6 +34,7 @@ class Stepwise:
 
     steps: PictureReport | None
     tone: ToneReport | None
+    denoise: str = ""
     _reformatters: dict[tuple[int, int, str], VideoReformatter] = field(default_factory=dict)
 
     @cached_property
@@ -55,6 +57,8 @@ class Stepwise:
         if self._reference is not None:
             toned = self._toned(scaled, output, self._reference)
             scaled = self._conformed(toned, output, (scaled.width, scaled.height), pix_fmt)
+        if self.denoise:
+            scaled = denoised(scaled, self.denoise)
         if steps is None or steps.padded == steps.scaled:
             return scaled
         return frame_of(self._padded(scaled, output, steps), pix_fmt, output)
@@ -101,9 +105,23 @@ class Stepwise:
 
 def stepwise(report: Report | None) -> Stepwise | None:
     """Return what makes the reference of a job's pictures; None where they are the source's."""
-    if report is None or (report.steps is None and report.tone is None):
+    if report is None or (report.steps is None and report.tone is None and not report.denoise):
         return None
-    return Stepwise(report.steps, report.tone)
+    return Stepwise(report.steps, report.tone, report.denoise)
+
+
+def denoised(frame: VideoFrame, options: str) -> VideoFrame:
+    """Return a planar picture after FFmpeg's ``bilateral``: the filter itself is taken as it is."""
+    graph = av.filter.Graph()
+    graph.threads = 1
+    picture = {"video_size": f"{frame.width}x{frame.height}", "pix_fmt": frame.format.name, "time_base": "1/1"}
+    source = graph.add("buffer", pixel_aspect="1/1", **picture)
+    graph.link_nodes(source, graph.add("bilateral", f"{options}:planes=15"), graph.add("buffersink")).configure()
+    frame.pts, frame.time_base = 0, Fraction(1)
+    graph.push(frame)
+    result = cast("VideoFrame", graph.pull())
+    result.color_range, result.colorspace = frame.color_range, frame.colorspace
+    return result
 
 
 def is_full_range(output: VideoFrame) -> bool:

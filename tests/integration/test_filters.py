@@ -163,3 +163,17 @@ def test_the_same_gain_gives_the_same_bytes(tmp_path: Path) -> None:
         for workers in (1, 3)
     }
     assert len(sums) == 1
+
+
+def test_verify_denoises_its_reference(tmp_path: Path) -> None:
+    """What was smoothed is held against what should be: nearly lossless, it is nearly equal."""
+    source = make_clip(tmp_path / "source.mkv", CLIP)
+    output = tmp_path / "output.mp4"
+    report = transcode(source, output, denoise="strong")
+    with_it, without = (
+        verified(source, output, report.model_copy(update={"denoise": denoise})).pictures
+        for denoise in (report.denoise, "")
+    )
+    assert with_it is not None
+    assert without is not None
+    assert with_it.psnr_y_min_db > 60 > without.psnr_y_min_db
