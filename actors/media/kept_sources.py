@@ -17,7 +17,7 @@ from av.container import InputContainer
 
 from .location import is_local
 from .opening import open_source
-from .remote_file import OpeningReads, Wanted
+from .remote_file import OpeningReads, WantedBytes
 from .stores import changed_meanwhile, source_version, version_anywhere
 
 KEPT_FORMATS: Final = ("mov", "matroska")
@@ -36,7 +36,7 @@ class OpenSource:
     track: int
     key: _Key | None
     entries: int
-    wanted: Wanted
+    wanted: WantedBytes
     """What of a remote one is read on and on; its user says where that ends."""
     _stack: ExitStack
     idle_since_s: float = 0
@@ -147,7 +147,7 @@ class KeptSources:
 
 def _open(source: str, track: int, key: _Key | None, reads: OpeningReads) -> OpenSource:
     with ExitStack() as stack:
-        wanted = Wanted(opening=reads)
+        wanted = WantedBytes(opening=reads)
         container = stack.enter_context(open_source(source, wanted))
         is_known = container.format.name.split(",")[0] in KEPT_FORMATS
         entries = index_entries(container, track)

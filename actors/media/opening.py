@@ -18,7 +18,7 @@ import av.error
 
 from ...errors import InputNotFound, InputRefused, InputUnreadable
 from .location import is_local, local_path
-from .remote_file import RemoteFile, Wanted
+from .remote_file import RemoteFile, WantedBytes
 from .storage_retry import reason
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ _REMOTE_BUFFER_BYTES = 1 << 20
 
 
 @contextmanager
-def open_source(url: str, wanted: Wanted | None = None) -> Iterator[av.container.InputContainer]:
+def open_source(url: str, wanted: WantedBytes | None = None) -> Iterator[av.container.InputContainer]:
     """Open a path or URL for demuxing; ``wanted`` says how a remote one is read.
 
     Raises:
@@ -57,7 +57,7 @@ def open_source(url: str, wanted: Wanted | None = None) -> Iterator[av.container
         with _open_local(local_path(url)) as container:
             yield container
     else:
-        with _open_remote(url, wanted or Wanted()) as container:
+        with _open_remote(url, wanted or WantedBytes()) as container:
             yield container
 
 
@@ -119,7 +119,7 @@ def _empty(name: str) -> InputUnreadable:
 
 
 @contextmanager
-def _open_remote(url: str, wanted: Wanted) -> Iterator[av.container.InputContainer]:
+def _open_remote(url: str, wanted: WantedBytes) -> Iterator[av.container.InputContainer]:
     with RemoteFile(url, wanted) as stream:
         head = stream.read(_HEAD_BYTES)
         if not head:

@@ -34,7 +34,7 @@ OpeningReads: TypeAlias = dict[tuple[int, int], bytes]
 
 
 @dataclass(slots=True)
-class Wanted:
+class WantedBytes:
     """What is wanted of a remote source.
 
     ``opening`` caches what opening this version of it reads. ``span_bytes`` is where in the file reading will begin and
@@ -57,7 +57,7 @@ class RemoteFile:
         StorageFailed: its store does not answer.
     """
 
-    def __init__(self, url: str, wanted: Wanted) -> None:
+    def __init__(self, url: str, wanted: WantedBytes) -> None:
         self._url = url
         self._failed = False
         self._stream = _opened(url)

@@ -14,7 +14,7 @@ GREETING_S: Final = 1.0
 """How long a warm fleet may take to answer: one that hangs must not keep a job from starting."""
 
 
-class Found(NamedTuple):
+class FoundFleet(NamedTuple):
     """A warm fleet of this code: the connection to it, its process, and what it says of itself."""
 
     end: socket.socket
@@ -22,7 +22,7 @@ class Found(NamedTuple):
     greeting: Greeting
 
 
-def find_warm() -> tuple[Found | None, str]:
+def find_warm() -> tuple[FoundFleet | None, str]:
     """Connect to the user's warm fleet; else return why one that is there is left alone, "" where there is none."""
     try:
         with MeetingPlace.open(make=False) as place:
@@ -45,7 +45,7 @@ def find_warm() -> tuple[Found | None, str]:
     )
 
 
-def greeted(place: MeetingPlace, name: str) -> Found | None:
+def greeted(place: MeetingPlace, name: str) -> FoundFleet | None:
     """Connect to a code's warm fleet; None where none answers."""
     with suppress(OSError, ValueError, TypeError):
         end = place.connect(name)
@@ -54,7 +54,7 @@ def greeted(place: MeetingPlace, name: str) -> Found | None:
         except BaseException:
             end.close()
             raise
-        return Found(end, peer_of(end)[0], greeting)
+        return FoundFleet(end, peer_of(end)[0], greeting)
     return None
 
 

@@ -22,7 +22,7 @@ _MOST_SPANS: Final = 2000
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class FailureCount:
     """Entries that failed with one class of error, and one of them."""
 
     error: str
@@ -32,7 +32,7 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
-class EngineUse:
+class EngineShare:
     """What one engine did in the run; ``busy_s`` is the time of its segments, added up."""
 
     engine: str
@@ -54,7 +54,7 @@ class Bar:
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
+class TimelineLane:
     """Work that one station did without overlap; a station with several slots has several lanes."""
 
     station: str
@@ -86,9 +86,9 @@ class Figures:
     source_bytes: int
     output_bytes: int
     paces: tuple[float, ...]
-    failures: tuple[Failure, ...]
-    engines: tuple[EngineUse, ...]
-    lanes: tuple[Lane, ...]
+    failures: tuple[FailureCount, ...]
+    engines: tuple[EngineShare, ...]
+    lanes: tuple[TimelineLane, ...]
     largest: tuple[SizedFile, ...]
 
 
@@ -173,14 +173,14 @@ def _spans(connection: sqlite3.Connection, run: int, began_s: float) -> list[Spa
     ]
 
 
-def _failures(connection: sqlite3.Connection, run: int) -> tuple[Failure, ...]:
+def _failures(connection: sqlite3.Connection, run: int) -> tuple[FailureCount, ...]:
     # Of a group SQLite takes the other columns from the row that has the least entry.
     rows = connection.execute(
         "SELECT error, count(*), source, message, min(entry) FROM entries WHERE listed_run = ? AND state = 'failed' "
         "GROUP BY error ORDER BY count(*) DESC, error",
         (run,),
     )
-    return tuple(Failure(error, files, redacted(source), message) for error, files, source, message, _ in rows)
+    return tuple(FailureCount(error, files, redacted(source), message) for error, files, source, message, _ in rows)
 
 
 def _largest(connection: sqlite3.Connection, run: int) -> tuple[SizedFile, ...]:
@@ -217,7 +217,7 @@ def _parts(began_s: float, ended_s: float, width_s: float, bins: int) -> Iterabl
         yield index, (most - least) / length_s
 
 
-def engine_use(spans: Iterable[Span]) -> tuple[EngineUse, ...]:
+def engine_use(spans: Iterable[Span]) -> tuple[EngineShare, ...]:
     """Return what each decoder and each encoder did, the busiest first."""
     segments: Counter[tuple[str, str]] = Counter()
     frames: Counter[tuple[str, str]] = Counter()
@@ -228,7 +228,7 @@ def engine_use(spans: Iterable[Span]) -> tuple[EngineUse, ...]:
             frames[key] += span.frames
             busy_s[key] = busy_s.get(key, 0.0) + span.length_s
     return tuple(
-        EngineUse(*key, segments[key], frames[key], busy_s[key])
+        EngineShare(*key, segments[key], frames[key], busy_s[key])
         for key, _ in sorted(frames.items(), key=_busiest_first)
     )
 
@@ -238,7 +238,7 @@ def _busiest_first(item: tuple[tuple[str, str], int]) -> tuple[str, int, str]:
     return does, -frames, engine
 
 
-def lanes(spans: Sequence[Span], wall_s: float, most: int, bins: int) -> tuple[Lane, ...]:
+def lanes(spans: Sequence[Span], wall_s: float, most: int, bins: int) -> tuple[TimelineLane, ...]:
     """Return when each station worked: its segments one by one, without overlap; of more than ``most``, its load."""
     stations = sorted({span.station for span in spans})
     if len(spans) > most:
@@ -246,7 +246,7 @@ def lanes(spans: Sequence[Span], wall_s: float, most: int, bins: int) -> tuple[L
     return tuple(lane for station in stations for lane in _stacked(station, [s for s in spans if s.station == station]))
 
 
-def _stacked(station: str, spans: Sequence[Span]) -> Iterable[Lane]:
+def _stacked(station: str, spans: Sequence[Span]) -> Iterable[TimelineLane]:
     """Yield as few lanes as hold these segments without overlap; ``spans`` are in order of their beginnings."""
     rows: list[list[Bar]] = []
     for span in spans:
@@ -256,10 +256,10 @@ def _stacked(station: str, spans: Sequence[Span]) -> Iterable[Lane]:
             rows.append([bar])
         else:
             free.append(bar)
-    return (Lane(station, tuple(row)) for row in rows)
+    return (TimelineLane(station, tuple(row)) for row in rows)
 
 
-def _load(station: str, spans: Sequence[Span], wall_s: float, bins: int) -> Lane:
+def _load(station: str, spans: Sequence[Span], wall_s: float, bins: int) -> TimelineLane:
     width_s = wall_s / bins
     busy_s = [0.0] * bins
     for span in spans:
@@ -271,4 +271,4 @@ def _load(station: str, spans: Sequence[Span], wall_s: float, bins: int) -> Lane
         for i, busy in enumerate(busy_s)
         if busy
     ]
-    return Lane(station, tuple(bars))
+    return TimelineLane(station, tuple(bars))

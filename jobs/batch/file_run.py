@@ -13,17 +13,17 @@ from ..board.threads import in_thread, shielded
 from ..report.events import Event, Planned, Progress, SegmentFinished
 from ..report.report import Report
 from ..request.spec import BatchSpec, TranscodeSpec
-from .files import Seen, copy_whole, joined, look_at, make_place, output_bytes, with_suffix_of
+from .files import SeenInput, copy_whole, joined, look_at, make_place, output_bytes, with_suffix_of
 from .listed.specs import EntrySpecs
 from .results import BatchResult
-from .store.ledger import Ledger
-from .store.schema import Action, Ended, EndedBadly, Entry, FileResult, PutBack, SegmentSpan, Started
-from .store.states import Happening, after_error
+from .store.ledger import BatchLedger
+from .store.schema import BatchEntry, EndedBadly, EntryAction, FileEnded, FileResult, FileStarted, PutBack, SegmentSpan
+from .store.states import EntryEvent, after_error
 
 _LABEL: Final = re.compile(r"segment (\d+)")
 
 
-class JobLike(Protocol):
+class SubmittedJob(Protocol):
     """A submitted job."""
 
     @property
@@ -42,7 +42,7 @@ class JobLike(Protocol):
         ...
 
 
-Submit = Callable[[TranscodeSpec], Awaitable[JobLike]]
+Submit = Callable[[TranscodeSpec], Awaitable[SubmittedJob]]
 Stations = Callable[[str], Awaitable[Mapping[str, str]]]
 
 
@@ -52,7 +52,7 @@ class Surroundings:
 
     batch: BatchSpec
     specs: EntrySpecs
-    ledger: Ledger
+    ledger: BatchLedger
     submit: Submit
     stations: Stations
     on_change: Callable[[], object]
@@ -63,14 +63,14 @@ class Surroundings:
 class FileRun:
     """A try. ``run`` returns how the file ended, or None where it waits again."""
 
-    entry: Entry
+    entry: BatchEntry
     around: Surroundings
     segments_left: int | None = None
     frames_done: int = 0
     frames_total: int = 0
     _began_s: float = 0.0
     _is_started: bool = False
-    _seen: Seen | None = None
+    _seen: SeenInput | None = None
     _spans: dict[int, SegmentSpan] = field(default_factory=dict)
     _stations: dict[int, str] = field(default_factory=dict)
 
@@ -102,7 +102,7 @@ class FileRun:
         entry, batch = self.entry, self.around.batch
         spec = self.around.specs.spec(entry.overrides, entry.source, self.output)
         self._seen = await in_thread(look_at, entry.source, hashed=batch.hash_inputs)
-        if entry.action is Action.COPY:
+        if entry.action is EntryAction.COPY:
             return await self._copied(entry.output, FileResult.COPIED, overwrite=spec.overwrite)
         may_replace = await in_thread(make_place, entry, batch.output, entry.output, overwrite=spec.overwrite)
         await self._started()
@@ -130,7 +130,7 @@ class FileRun:
     async def _started(self) -> None:
         """Note, once, that from here on an output may be this try's doing."""
         if not self._is_started:
-            await self.around.ledger.write(Started(entry=self.entry.entry, tries=self.entry.tries + 1))
+            await self.around.ledger.write(FileStarted(entry=self.entry.entry, tries=self.entry.tries + 1))
             self._is_started = True
 
     async def _encoded(self, spec: TranscodeSpec) -> Report:
@@ -151,7 +151,7 @@ class FileRun:
             await job.cancel(keep=True)
             raise
 
-    async def _follow(self, job: JobLike) -> None:
+    async def _follow(self, job: SubmittedJob) -> None:
         async for event in job.events():
             match event:
                 case Planned():
@@ -183,10 +183,10 @@ class FileRun:
             if (named := _LABEL.match(label)) is not None:
                 self._stations[int(named[1])] = station
 
-    def _ended(self, published: "_Published") -> Ended:
+    def _ended(self, published: "_Published") -> FileEnded:
         if self._seen is None:
             raise AssertionError(self.entry)
-        ended = Ended(
+        ended = FileEnded(
             entry=self.entry.entry,
             content=self._seen.content,
             source_bytes=self._seen.size_bytes,
@@ -211,7 +211,7 @@ class FileRun:
 
     async def _failed(self, error: Exception) -> BatchResult | None:
         tries = self.entry.tries + 1
-        if after_error(error, tries) is Happening.PUT_BACK:
+        if after_error(error, tries) is EntryEvent.PUT_BACK:
             await self._put_back(tries, in_flight=False)
             return None
         result = self._result(error=error)

@@ -19,21 +19,21 @@ from ...actors.media.stores import open_store, source_version
 from ...errors import CodecfleetError, InputNotFound, InputUnreadable, OutputExists, OutputUnwritable, StorageFailed
 from ..join.publish import publish
 from ..join.spool import storage_error
-from .store.schema import Content, Entry
-from .store.states import EntryState, Happening
+from .store.schema import BatchEntry, Content
+from .store.states import EntryEvent, EntryState
 
 _COPY_SUFFIX: Final = ".codecfleet-copy"
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class SeenInput:
     """An input as it is now."""
 
     content: Content
     size_bytes: int | None
 
 
-def look_at(source: str, *, hashed: bool) -> Seen:
+def look_at(source: str, *, hashed: bool) -> SeenInput:
     """Return which content an input has, and its size; of a local one the version is size and time of change.
 
     Raises:
@@ -55,26 +55,26 @@ def look_at(source: str, *, hashed: bool) -> Seen:
         version = json.dumps(stated) if stated is not None else ""  # what its store does not tell counts as unchanged
         if isinstance(stated, tuple) and isinstance(stated[0], int):
             size = stated[0]
-    return Seen(Content(version=version, sha256=_sha256(source) if hashed else None), size)
+    return SeenInput(Content(version=version, sha256=_sha256(source) if hashed else None), size)
 
 
-def compare(entry: Entry, state: EntryState, root: str, *, hashed: bool) -> Happening:
+def compare(entry: BatchEntry, state: EntryState, root: str, *, hashed: bool) -> EntryEvent:
     """Return whether what an earlier run did with an entry still holds: its input is the same, and its output there."""
     try:
         now = look_at(entry.source, hashed=hashed).content
     except CodecfleetError:
         # One that failed because there was no input fails again.
         still_failed = state is EntryState.FAILED_BEFORE and entry.content is None
-        return Happening.FOUND_SAME if still_failed else Happening.FOUND_CHANGED
+        return EntryEvent.FOUND_SAME if still_failed else EntryEvent.FOUND_CHANGED
     if entry.content is None or not now.is_that_of(entry.content):
-        return Happening.FOUND_CHANGED
+        return EntryEvent.FOUND_CHANGED
     if state is EntryState.FAILED_BEFORE:
-        return Happening.FOUND_SAME
+        return EntryEvent.FOUND_SAME
     is_there = output_bytes(root, entry.published or entry.output) == entry.output_bytes
-    return Happening.FOUND_SAME if is_there else Happening.FOUND_CHANGED
+    return EntryEvent.FOUND_SAME if is_there else EntryEvent.FOUND_CHANGED
 
 
-def make_place(entry: Entry, root: str, output: str, *, overwrite: bool) -> bool:
+def make_place(entry: BatchEntry, root: str, output: str, *, overwrite: bool) -> bool:
     """Create the folder of an output of an entry, and return whether what has its name may be replaced.
 
     It may where the batch itself has written that: an earlier run, which was killed or did another version.

@@ -26,8 +26,8 @@ from .listed.places import list_inputs
 from .listed.specs import EntrySpecs
 from .run import database_path
 from .store.database import BatchDatabase
-from .store.schema import Action, Entry
-from .store.states import EntryState, Happening
+from .store.schema import BatchEntry, EntryAction
+from .store.states import EntryEvent, EntryState
 
 _SAMPLES: Final = 6
 _SAMPLE_S: Final = 2
@@ -130,7 +130,7 @@ class _DryRun:
         self.counts: Counter[Intent] = Counter()
         self.left_out = 0
         self.source_bytes = 0
-        self.to_sample: list[Entry] = []
+        self.to_sample: list[BatchEntry] = []
         self._batch = batch
         self._specs = EntrySpecs(batch)
 
@@ -157,23 +157,23 @@ class _DryRun:
 
     def _compare(self, database: BatchDatabase, state: EntryState) -> None:
         while entries := database.entries(state, _AT_ONCE):
-            found: list[tuple[int, Happening]] = [
+            found: list[tuple[int, EntryEvent]] = [
                 (each.entry, compare(each, state, self._batch.output, hashed=self._batch.hash_inputs))
                 for each in entries
             ]
             database.checked(state, found)
 
-    def _see(self, entry: Entry, state: EntryState, show: Callable[[Intended], object]) -> None:
+    def _see(self, entry: BatchEntry, state: EntryState, show: Callable[[Intended], object]) -> None:
         intent = {EntryState.DONE: Intent.LEAVE_DONE, EntryState.FAILED: Intent.LEAVE_FAILED}.get(state)
         if intent is None:
-            intent = Intent.COPY if entry.action is Action.COPY else Intent.ENCODE
+            intent = Intent.COPY if entry.action is EntryAction.COPY else Intent.ENCODE
         if intent is Intent.ENCODE:
             self.source_bytes += entry.source_bytes or 0
         self.counts[intent] += 1
         show(Intended(intent, entry.source, joined(self._batch.output, entry.output)))
 
     async def sample(
-        self, entry: Entry, folder: Path, transcode: Callable[[TranscodeSpec], Awaitable[Report]]
+        self, entry: BatchEntry, folder: Path, transcode: Callable[[TranscodeSpec], Awaitable[Report]]
     ) -> Sample | None:
         """Encode two seconds from the middle of an input; None where that cannot be done, as its job will say."""
         try:

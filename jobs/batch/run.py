@@ -24,9 +24,9 @@ from .listed.specs import EntrySpecs
 from .pacing import wants_file
 from .results import BatchProgress, BatchResult
 from .store.database import BatchDatabase
-from .store.ledger import Ledger
-from .store.schema import Entry
-from .store.states import EntryState, Happening, batch_ender
+from .store.ledger import BatchLedger
+from .store.schema import BatchEntry
+from .store.states import EntryEvent, EntryState, batch_ender
 from .tally import Tally
 
 _COMPARED_AT_ONCE: Final = 500
@@ -62,7 +62,7 @@ class BatchRun:
         self._specs = EntrySpecs(batch)
         self._database = BatchDatabase(database_path(batch), batch.output)
         self._intake = Intake(batch, self._specs, self._database.path)
-        self._ledger = Ledger(self._database)
+        self._ledger = BatchLedger(self._database)
         self._around = Surroundings(
             batch=batch,
             specs=self._specs,
@@ -72,7 +72,7 @@ class BatchRun:
             on_change=self._wake,
         )
         self._tally = Tally()
-        self._ahead: deque[Entry] = deque()
+        self._ahead: deque[BatchEntry] = deque()
         self._files: dict[int, tuple[FileRun, asyncio.Task[None]]] = {}
         self._changed = asyncio.Event()
         self._fatal: BaseException | None = None
@@ -168,7 +168,7 @@ class BatchRun:
             return self._pool.slots
         return 1
 
-    def _start(self, entry: Entry) -> None:
+    def _start(self, entry: BatchEntry) -> None:
         file = FileRun(entry, self._around)
         self._tally.started()
         self._files[entry.entry] = file, asyncio.create_task(self._follow(file))
@@ -200,7 +200,7 @@ class BatchRun:
                     self._tally.compared(entry, state, what)
                 self._wake()
 
-    def _compare(self, entries: list[Entry], state: EntryState) -> list[tuple[Entry, Happening]]:
+    def _compare(self, entries: list[BatchEntry], state: EntryState) -> list[tuple[BatchEntry, EntryEvent]]:
         with ThreadPoolExecutor(_COMPARED_IN_THREADS) as threads:
             one = partial(compare, state=state, root=self._batch.output, hashed=self._batch.hash_inputs)
             return list(zip(entries, threads.map(one, entries), strict=True))

@@ -7,8 +7,8 @@ from .file_run import FileRun
 from .pacing import eta_s
 from .results import BatchProgress, BatchResult, FileProgress
 from .store.database import BatchDatabase
-from .store.schema import Entry
-from .store.states import EntryState, Happening, exit_code_of
+from .store.schema import BatchEntry
+from .store.states import EntryEvent, EntryState, exit_code_of
 
 
 class Tally:
@@ -43,7 +43,7 @@ class Tally:
         """Count a file that begins."""
         self._move(EntryState.WAITING, EntryState.RUNNING)
 
-    def ended(self, entry: Entry, result: BatchResult | None) -> None:
+    def ended(self, entry: BatchEntry, result: BatchResult | None) -> None:
         """Count how a try ended; without a result its file waits again."""
         if result is None:
             self._move(EntryState.RUNNING, EntryState.WAITING)
@@ -61,9 +61,9 @@ class Tally:
         if result.report is not None:
             self._frames += sum(each.frames_out for each in result.report.segments if not each.restored)
 
-    def compared(self, entry: Entry, state: EntryState, found: Happening) -> None:
+    def compared(self, entry: BatchEntry, state: EntryState, found: EntryEvent) -> None:
         """Count what comparing an entry found that an earlier run has ended."""
-        if found is Happening.FOUND_CHANGED:
+        if found is EntryEvent.FOUND_CHANGED:
             self._move(state, EntryState.WAITING)
             self._left_bytes += entry.source_bytes or 0
             return

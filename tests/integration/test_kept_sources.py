@@ -32,7 +32,7 @@ from codecfleet.actors.decode.describe import frame_side_data
 from codecfleet.actors.media import kept_sources
 from codecfleet.actors.media.kept_sources import KeptSources
 from codecfleet.actors.media.opening import open_source
-from codecfleet.actors.media.remote_file import Wanted
+from codecfleet.actors.media.remote_file import WantedBytes
 from codecfleet.errors import InputUnreadable, NoVideoTrack
 from codecfleet.jobs.source.index import TrackIndex
 from codecfleet.jobs.source.source import read_source
@@ -112,7 +112,7 @@ class Bench:
         assert not list(decode_range(range_of(self.index, point), DecodeTally(), recorder))
         return recorder.seen
 
-    def _counted(self, url: str, wanted: Wanted) -> Any:
+    def _counted(self, url: str, wanted: WantedBytes) -> Any:
         self.opened[url] += 1
         return open_source(url, wanted)
 

@@ -15,7 +15,7 @@ from ..report_file import ReportFile
 from ..services import Commands, Services
 from ..transcode import AddressOption, EventsFlag, QuietFlag, check_views
 from .dry_run import show_intentions
-from .following import GO_ON, Following
+from .following import GO_ON, BatchFollowing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,7 @@ class BatchCommand:
         with ReportFile(self.report_path) as report, Interrupts(services.exit_now) as interrupts:
             report.check_place()
             interrupts.next_step = GO_ON
-            run = Following(self, services, _make_view(self, stdout, stderr), interrupts, report)
+            run = BatchFollowing(self, services, _make_view(self, stdout, stderr), interrupts, report)
             try:
                 with run.view:
                     return asyncio.run(run.drive())

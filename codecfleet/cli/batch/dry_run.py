@@ -9,13 +9,13 @@ from ...console.output import Output, ReaderGone, json_line
 from ..failures import failure_of, print_failure
 from ..interrupts import Interrupts
 from ..services import Services
-from .following import Asked
+from .following import AskedBatch
 
 if TYPE_CHECKING:
     from ...jobs.batch.preview import Intended, Preview
 
 
-def show_intentions(asked: Asked, services: Services, stdout: TextIO, stderr: TextIO) -> int:
+def show_intentions(asked: AskedBatch, services: Services, stdout: TextIO, stderr: TextIO) -> int:
     """Print a line, or with ``--json`` an event, for each file, and a summary; return the exit code.
 
     Raises:

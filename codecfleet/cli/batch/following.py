@@ -19,7 +19,7 @@ _TICK_S: Final = 0.25
 GO_ON: Final = "What is finished is kept; the same command goes on from there."
 
 
-class Asked(Protocol):
+class AskedBatch(Protocol):
     """What is asked for."""
 
     @property
@@ -43,11 +43,11 @@ class Asked(Protocol):
         ...
 
 
-class Following:
+class BatchFollowing:
     """One batch from the start of its fleet to its end."""
 
     def __init__(
-        self, asked: Asked, services: Services, view: BatchView, interrupts: Interrupts, report: ReportFile
+        self, asked: AskedBatch, services: Services, view: BatchView, interrupts: Interrupts, report: ReportFile
     ) -> None:
         self.view = view
         self._asked = asked

@@ -6,7 +6,7 @@ from html import escape
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from ...jobs.batch.figures import Lane
+    from ...jobs.batch.figures import TimelineLane
 
 WIDTH: Final = 920
 _LEFT: Final = 60
@@ -73,7 +73,7 @@ def bars(rows: Iterable[tuple[str, Sequence[tuple[float, str]], str]], what: str
     return _svg(len(listed) * _ROW_HEIGHT + 4, parts, what)
 
 
-def timeline(rows: Sequence["Lane"], wall_s: float, clock: Callable[[float], str]) -> str:
+def timeline(rows: Sequence["TimelineLane"], wall_s: float, clock: Callable[[float], str]) -> str:
     """Return a row for each lane, with a bar for each stretch of work; a station is named at its first lane."""
     width = WIDTH - _NAME_WIDTH / 2 - _RIGHT
     left = _NAME_WIDTH / 2

@@ -8,7 +8,7 @@ from ....errors import UsageError
 from ...request.spec import BatchSpec
 from ..files import joined
 from ..store.database import ListedEntry
-from ..store.schema import Action
+from ..store.schema import EntryAction
 from .places import Listed
 from .specs import EntrySpecs, refused_at
 from .template import Template, below_root, check_relative
@@ -60,7 +60,7 @@ class Intake:
         return ListedEntry(
             output=output,
             source=listed.source,
-            action=Action.TRANSCODE if listed.is_video else Action.COPY,
+            action=EntryAction.TRANSCODE if listed.is_video else EntryAction.COPY,
             overrides=listed.row.overrides,
             spec_sha256=self._specs.digest(listed.row.overrides) if listed.is_video else "",
             source_bytes=listed.size_bytes,

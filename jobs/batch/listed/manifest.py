@@ -27,7 +27,7 @@ class ManifestFormat(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ManifestRow:
     """One input of a list. ``output`` is "" where the template names it; ``place`` is ``file:line``, for errors.
 
     ``overrides`` is a JSON object of keys of a spec file, with the values that are this input's own.
@@ -39,7 +39,7 @@ class Row:
     place: str = ""
 
 
-def read_manifest(lines: Iterable[str], form: ManifestFormat, name: str) -> Iterator[Row]:
+def read_manifest(lines: Iterable[str], form: ManifestFormat, name: str) -> Iterator[ManifestRow]:
     """Yield the rows of a list, one after the other; empty lines, and in plain lists comments (#), are left out.
 
     Args:
@@ -59,14 +59,14 @@ def read_manifest(lines: Iterable[str], form: ManifestFormat, name: str) -> Iter
             yield from _plain_rows(lines, name)
 
 
-def _plain_rows(lines: Iterable[str], name: str) -> Iterator[Row]:
+def _plain_rows(lines: Iterable[str], name: str) -> Iterator[ManifestRow]:
     for number, line in enumerate(lines, 1):
         text = line.rstrip("\r\n")
         if text.strip() and not text.startswith("#"):
-            yield Row(text, place=f"{name}:{number}")
+            yield ManifestRow(text, place=f"{name}:{number}")
 
 
-def _csv_rows(lines: Iterable[str], name: str) -> Iterator[Row]:
+def _csv_rows(lines: Iterable[str], name: str) -> Iterator[ManifestRow]:
     reader = csv.reader(lines, strict=True)
     try:
         header = next(reader, [])
@@ -89,7 +89,7 @@ def _csv_rows(lines: Iterable[str], name: str) -> Iterator[Row]:
         raise UsageError(f"{name}:{reader.line_num}: not CSV: {error}", "Quote cells with commas or quotes.") from None
 
 
-def _json_rows(lines: Iterable[str], name: str) -> Iterator[Row]:
+def _json_rows(lines: Iterable[str], name: str) -> Iterator[ManifestRow]:
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
@@ -111,7 +111,7 @@ def _check_key(key: str, place: str) -> None:
         raise unknown_key(place, key)
 
 
-def _row(values: dict[str, Any], place: str, converted: Callable[[str, Any], object]) -> Row:
+def _row(values: dict[str, Any], place: str, converted: Callable[[str, Any], object]) -> ManifestRow:
     source, output = (values.pop(key, "") for key in (SOURCE, OUTPUT))
     for key, text in ((SOURCE, source), (OUTPUT, output)):
         if not isinstance(text, str) or "\0" in text:
@@ -119,7 +119,7 @@ def _row(values: dict[str, Any], place: str, converted: Callable[[str, Any], obj
     if not source.strip():
         raise UsageError(f"{place}: {SOURCE} is missing", "Name the input.")
     overrides = {key: converted(key, value) for key, value in sorted(values.items())}
-    return Row(source, output, json.dumps(overrides), place)
+    return ManifestRow(source, output, json.dumps(overrides), place)
 
 
 def _from_cell(key: str, cell: str) -> object:

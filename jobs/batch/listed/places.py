@@ -13,7 +13,7 @@ from ....actors.media.location import LOCAL_PROTOCOLS, is_local, local_path, spl
 from ....actors.media.stores import open_store
 from ....errors import CodecfleetError, InputNotFound, InputUnreadable, StorageFailed
 from ...join.publish import WORK_SUFFIX
-from .manifest import ManifestFormat, Row, read_manifest
+from .manifest import ManifestFormat, ManifestRow, read_manifest
 from .template import InputName
 
 STDIN: Final = "-"
@@ -56,7 +56,7 @@ class Listed:
 
     source: str
     name: InputName
-    row: Row
+    row: ManifestRow
     size_bytes: int | None = None
     is_video: bool = True
 
@@ -93,7 +93,7 @@ def _list_or_file(path: Path) -> Iterator[Listed]:
     try:
         form = ManifestFormat(path.suffix.lower())
     except ValueError:
-        yield _named(Row(str(path)))
+        yield _named(ManifestRow(str(path)))
         return
     try:
         with path.open(encoding="utf-8", errors="surrogateescape", newline="") as lines:
@@ -107,7 +107,7 @@ def _from_list(lines: Iterable[str], form: ManifestFormat, name: str) -> Iterato
         yield _named(row)
 
 
-def _named(row: Row) -> Listed:
+def _named(row: ManifestRow) -> Listed:
     """Return an input that was named itself: its folder counts from the current one, or is its whole path.
 
     Plain text all along: lists are long, and a ``Path`` takes three times as long.
@@ -133,7 +133,7 @@ def _folder(root: Path) -> Iterator[Listed]:
     root = root.absolute()
     for path, entry in _walk(str(root)):
         below = os.path.relpath(path, root)
-        yield Listed(path, InputName.of(below), Row(path), entry.stat().st_size, _is_video(path))
+        yield Listed(path, InputName.of(below), ManifestRow(path), entry.stat().st_size, _is_video(path))
 
 
 def _walk(folder: str) -> Iterator[tuple[str, "os.DirEntry[str]"]]:
@@ -161,7 +161,7 @@ def _pattern(pattern: str) -> Iterator[Listed]:
         below = os.path.relpath(path, root)
         if Path(path).is_file() and not _is_left_out(posixpath.basename(path)) and not _is_linked(root, below):
             matched = True
-            yield Listed(path, InputName.of(below), Row(path), Path(path).stat().st_size, _is_video(path))
+            yield Listed(path, InputName.of(below), ManifestRow(path), Path(path).stat().st_size, _is_video(path))
     if not matched:
         raise InputNotFound(f"no file matches {pattern}", "Check the pattern; ** stands for any folders.")
 
@@ -196,14 +196,14 @@ def _remote(url: str) -> Iterator[Listed]:
         below = path.removeprefix(root).lstrip("/")
         if facts.get("type", "file") == "file" and not any(_is_left_out(part) for part in below.split("/")):
             source = path if "://" in path else f"{protocol}://{path.lstrip('/')}"
-            yield Listed(source, InputName.of(below), Row(source), facts.get("size"), _is_video(path))
+            yield Listed(source, InputName.of(below), ManifestRow(source), facts.get("size"), _is_video(path))
 
 
 def _remote_file(url: str) -> Iterator[Listed]:
     try:
         form = ManifestFormat(posixpath.splitext(url)[1].lower())
     except ValueError:
-        yield _named(Row(url))
+        yield _named(ManifestRow(url))
         return
     store, path = open_store(url)
     with store.open(path, "rt", encoding="utf-8", errors="surrogateescape", newline="") as lines:

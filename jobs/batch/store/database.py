@@ -17,8 +17,8 @@ from typing import Any, Final, Self
 from ....errors import OutputInUse, OutputUnwritable, StorageFailed, UsageError
 from ...join.owner import RENEWED_EVERY_S, Owner, in_use
 from . import schema
-from .schema import Action, Change, Content, Ended, EndedBadly, Entry, PutBack, Started
-from .states import EntryState, Happening, after, when_listed
+from .schema import BatchEntry, Change, Content, EndedBadly, EntryAction, FileEnded, FileStarted, PutBack
+from .states import EntryEvent, EntryState, after, when_listed
 
 _ROWS_AT_ONCE: Final = 1000
 _COLUMNS: Final = (
@@ -47,7 +47,7 @@ class ListedEntry:
 
     output: str
     source: str
-    action: Action
+    action: EntryAction
     overrides: str
     spec_sha256: str
     source_bytes: int | None
@@ -136,7 +136,7 @@ class BatchDatabase:
             connection.execute("DROP TABLE listed")
             return int(count)
 
-    def entries(self, state: EntryState, most: int, *, skip: int = 0) -> list[Entry]:
+    def entries(self, state: EntryState, most: int, *, skip: int = 0) -> list[BatchEntry]:
         """Return the run's entries in a state, ``most`` after the first ``skip``: not tried yet, then by the list."""
         with self._transaction() as connection:
             rows = connection.execute(
@@ -146,7 +146,7 @@ class BatchDatabase:
             )
             return [_entry(row) for row in rows]
 
-    def spread(self, most: int) -> list[Entry]:
+    def spread(self, most: int) -> list[BatchEntry]:
         """Return waiting entries that are to be encoded, spread evenly over the list."""
         with self._transaction() as connection:
             rows = connection.execute(
@@ -156,7 +156,7 @@ class BatchDatabase:
             )
             return [_entry(row) for row in rows]
 
-    def checked(self, state: EntryState, found: Iterable[tuple[int, Happening]]) -> None:
+    def checked(self, state: EntryState, found: Iterable[tuple[int, EntryEvent]]) -> None:
         """Note what comparing entries, all in ``state``, has found."""
         rows = [(after(state, happening).value, entry) for entry, happening in found]
         with self._transaction() as connection:
@@ -200,24 +200,24 @@ class BatchDatabase:
 
     def _write(self, connection: sqlite3.Connection, state: EntryState, change: Change) -> None:
         match change:
-            case Started():
-                values: dict[str, object] = {"state": after(state, Happening.STARTED), "tries": change.tries}
+            case FileStarted():
+                values: dict[str, object] = {"state": after(state, EntryEvent.STARTED), "tries": change.tries}
             case PutBack():
-                values = {"state": after(state, Happening.PUT_BACK), "tries": change.tries}
+                values = {"state": after(state, EntryEvent.PUT_BACK), "tries": change.tries}
                 values |= {"was_in_flight": 1} if change.in_flight else {}
-            case Ended():
-                values = {"state": after(state, Happening.PUBLISHED), **self._outcome(change), **dict.fromkeys(_FAULT)}
+            case FileEnded():
+                values = {"state": after(state, EntryEvent.PUBLISHED), **self._outcome(change), **dict.fromkeys(_FAULT)}
                 values |= {name: getattr(change, name) for name in _PUBLISHED} | {"result": change.result.value}
                 values["was_in_flight"] = 0
                 self._put_segments(connection, change)
             case EndedBadly():
-                values = {"state": after(state, Happening.FAILED), **self._outcome(change)}
+                values = {"state": after(state, EntryEvent.FAILED), **self._outcome(change)}
                 values |= {name: getattr(change, name) for name in _FAULT}
         values["state"] = EntryState(values["state"]).value
         names = ", ".join(f"{name} = :{name}" for name in values)
         connection.execute(f"UPDATE entries SET {names} WHERE entry = :entry", values | {"entry": change.entry})  # noqa: S608
 
-    def _outcome(self, change: Ended | EndedBadly) -> dict[str, object]:
+    def _outcome(self, change: FileEnded | EndedBadly) -> dict[str, object]:
         return {
             "ended_run": self.run,
             "began_s": change.began_s,
@@ -226,7 +226,7 @@ class BatchDatabase:
             "source_sha256": change.content and change.content.sha256,
         }
 
-    def _put_segments(self, connection: sqlite3.Connection, ended: Ended) -> None:
+    def _put_segments(self, connection: sqlite3.Connection, ended: FileEnded) -> None:
         connection.execute("DELETE FROM segments WHERE entry = ?", (ended.entry,))
         connection.executemany(
             "INSERT INTO segments (entry, run, segment, began_s, ended_s, frames, station, decoded_by) "
@@ -336,11 +336,11 @@ def _add(connection: sqlite3.Connection, chunk: list[ListedEntry]) -> None:
             raise UsageError(message, "Leave one out, or name its output.")
 
 
-def _entry(row: tuple[Any, ...]) -> Entry:
+def _entry(row: tuple[Any, ...]) -> BatchEntry:
     named = dict(zip(_COLUMNS.split(", "), row, strict=True))
     version, sha256 = named.pop("source_version"), named.pop("source_sha256")
-    named |= {"action": Action(named["action"]), "was_in_flight": bool(named["was_in_flight"])}
-    return Entry(**named, content=None if version is None else Content(version=version, sha256=sha256))
+    named |= {"action": EntryAction(named["action"]), "was_in_flight": bool(named["was_in_flight"])}
+    return BatchEntry(**named, content=None if version is None else Content(version=version, sha256=sha256))
 
 
 def _when_listed(state: str, same_input: int, same_spec: int, retry_failed: int) -> str:

@@ -16,7 +16,7 @@ class Writes(Protocol):
         ...
 
 
-class Ledger:
+class BatchLedger:
     """Takes a batch's changes to the database; used from one event loop."""
 
     def __init__(self, database: Writes) -> None:

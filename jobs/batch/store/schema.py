@@ -77,7 +77,7 @@ CREATE TEMP TABLE listed (
 """What a new run lists, until all of it is known to be right."""
 
 
-class Action(Enum):
+class EntryAction(Enum):
     """What is done with an entry; the values are those in the database."""
 
     TRANSCODE = "transcode"
@@ -109,7 +109,7 @@ class Content:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class BatchEntry:
     """An entry that is to be done or compared. ``output`` is relative to the root; ``tries`` counts those of this run.
 
     ``was_in_flight``: a try of it was killed or stopped, and what has its output's name may be that try's doing.
@@ -121,7 +121,7 @@ class Entry:
     entry: int
     source: str
     output: str
-    action: Action
+    action: EntryAction
     overrides: str
     tries: int
     was_in_flight: bool
@@ -144,7 +144,7 @@ class SegmentSpan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Started:
+class FileStarted:
     """A try begins: its output's name is free, and from here on what has that name may be its doing."""
 
     entry: int
@@ -161,7 +161,7 @@ class PutBack:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
+class FileEnded:
     """A try has published its output."""
 
     entry: int
@@ -192,4 +192,4 @@ class EndedBadly:
     next_step: str
 
 
-Change: TypeAlias = Started | PutBack | Ended | EndedBadly
+Change: TypeAlias = FileStarted | PutBack | FileEnded | EndedBadly

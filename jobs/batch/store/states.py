@@ -25,7 +25,7 @@ class EntryState(Enum):
     """The same of one that failed."""
 
 
-class Happening(Enum):
+class EntryEvent(Enum):
     """What moves an entry from one state to the next."""
 
     LISTED = "listed"
@@ -41,7 +41,7 @@ class Happening(Enum):
     FOUND_CHANGED = "found changed"
 
 
-_S, _H = EntryState, Happening
+_S, _H = EntryState, EntryEvent
 EDGES: Final = {
     # A new run begins.
     (_S.WAITING, _H.LISTED): _S.WAITING,
@@ -66,7 +66,7 @@ EDGES: Final = {
 }
 
 
-def after(state: EntryState, happening: Happening) -> EntryState:
+def after(state: EntryState, happening: EntryEvent) -> EntryState:
     """Return the state that follows.
 
     Raises:
@@ -83,17 +83,17 @@ def when_listed(state: str, *, same_input: bool, same_spec: bool, retry_failed: 
     before = EntryState(state)
     retried = retry_failed and before in (EntryState.FAILED, EntryState.FAILED_BEFORE)
     same = same_input and same_spec and not retried
-    return after(before, Happening.LISTED if same else Happening.LISTED_OTHERWISE).value
+    return after(before, EntryEvent.LISTED if same else EntryEvent.LISTED_OTHERWISE).value
 
 
-def after_error(error: BaseException, tries: int) -> Happening:
+def after_error(error: BaseException, tries: int) -> EntryEvent:
     """Return what an error does to its entry, whose ``tries``-th try of this run it ended.
 
     The input's own fault, and the request's, would be the same again. So would a defect of codecfleet.
     """
     if isinstance(error, FleetUnavailable):
-        return Happening.PUT_BACK
-    return Happening.PUT_BACK if isinstance(error, WorkError) and tries < TRIES else Happening.FAILED
+        return EntryEvent.PUT_BACK
+    return EntryEvent.PUT_BACK if isinstance(error, WorkError) and tries < TRIES else EntryEvent.FAILED
 
 
 def batch_ender(error: BaseException, faults_in_a_row: int) -> WorkError | None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from codecfleet.console.page import batch_page
 from codecfleet.console.page.charts import shortened, ticks
-from codecfleet.jobs.batch.figures import Bar, EngineUse, Failure, Figures, Lane, SizedFile
+from codecfleet.jobs.batch.figures import Bar, EngineShare, FailureCount, Figures, SizedFile, TimelineLane
 
 FIGURES = Figures(
     root="/out",
@@ -25,9 +25,12 @@ FIGURES = Figures(
     source_bytes=4_000_000,
     output_bytes=1_000_000,
     paces=(0.0, 20.0, 10.0),
-    failures=(Failure("InputUnreadable", 1, "/in/<b>.mkv", "it is & cannot be read"),),
-    engines=(EngineUse("nvdec", "decodes", 3, 900, 61.0),),
-    lanes=(Lane("node/gpu#0", (Bar(0, 40, 1.0, "/in/a.mkv, segment 0"),)), Lane("", (Bar(50, 60, 0.5, "b"),))),
+    failures=(FailureCount("InputUnreadable", 1, "/in/<b>.mkv", "it is & cannot be read"),),
+    engines=(EngineShare("nvdec", "decodes", 3, 900, 61.0),),
+    lanes=(
+        TimelineLane("node/gpu#0", (Bar(0, 40, 1.0, "/in/a.mkv, segment 0"),)),
+        TimelineLane("", (Bar(50, 60, 0.5, "b"),)),
+    ),
     largest=(SizedFile("/in/a.mkv", 3_000_000, 700_000),),
 )
 EMPTY = replace(
@@ -113,13 +116,13 @@ def test_the_page_loads_nothing_and_runs_nothing(figures: Figures) -> None:
 @given(st.text(max_size=80))
 def test_any_name_is_text_and_nothing_else(name: str) -> None:
     """Names come from anybody."""
-    failure = Failure(name, 1, name, name)
+    failure = FailureCount(name, 1, name, name)
     figures = replace(
         FIGURES,
         root=name,
         failures=(failure,),
-        engines=(EngineUse(name, "decodes", 1, 1, 1.0),),
-        lanes=(Lane(name, (Bar(0, 1, 1.0, name),)),),
+        engines=(EngineShare(name, "decodes", 1, 1, 1.0),),
+        lanes=(TimelineLane(name, (Bar(0, 1, 1.0, name),)),),
         largest=(SizedFile(name, 1, 1),),
     )
     assert Page(batch_page(figures)).tags - {"i"} == Page(batch_page(FIGURES)).tags - {"i"}  # of "not seen"

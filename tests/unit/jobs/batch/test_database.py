@@ -13,14 +13,14 @@ from codecfleet.errors import OutputInUse, OutputUnwritable, UsageError
 from codecfleet.jobs.batch.store import schema
 from codecfleet.jobs.batch.store.database import BatchDatabase, ListedEntry
 from codecfleet.jobs.batch.store.schema import (
-    Action,
     Content,
-    Ended,
     EndedBadly,
+    EntryAction,
+    FileEnded,
     FileResult,
+    FileStarted,
     PutBack,
     SegmentSpan,
-    Started,
 )
 from codecfleet.jobs.batch.store.states import EntryState
 
@@ -29,12 +29,12 @@ ROOT = "/out"
 
 def listed(number: int, *, spec: str = "s", source: str = "") -> ListedEntry:
     """Return an entry as a run lists it."""
-    return ListedEntry(f"{number}.mp4", source or f"/in/{number}.mkv", Action.TRANSCODE, "{}", spec, 10)
+    return ListedEntry(f"{number}.mp4", source or f"/in/{number}.mkv", EntryAction.TRANSCODE, "{}", spec, 10)
 
 
-def done(entry: int) -> Ended:
+def done(entry: int) -> FileEnded:
     """Return the end of a try that went well."""
-    return Ended(
+    return FileEnded(
         entry=entry,
         content=Content(version="v", sha256=None),
         source_bytes=10,
@@ -83,7 +83,7 @@ def counted(database: BatchDatabase) -> dict[str, int]:
 def test_a_killed_run_goes_on_where_it_was(path: Path, database: BatchDatabase) -> None:
     """What was done stays so, to be compared; what was in flight waits and is known to have been."""
     database.take_list([listed(n) for n in range(1, 5)], retry_failed=False)
-    database.write([Started(entry=n, tries=1) for n in (1, 2, 3)])
+    database.write([FileStarted(entry=n, tries=1) for n in (1, 2, 3)])
     database.write([done(1), failed(2)])
     assert counted(database) == {"done": 1, "failed": 1, "running": 1, "waiting": 1}
     database.close()  # the lease: everything else a death leaves as it is
@@ -104,7 +104,7 @@ def test_a_killed_run_goes_on_where_it_was(path: Path, database: BatchDatabase) 
 def test_other_options_another_input_and_a_retry_make_an_entry_wait(path: Path, database: BatchDatabase) -> None:
     """And what is listed no longer is left alone."""
     database.take_list([listed(n) for n in range(1, 5)], retry_failed=False)
-    database.write([Started(entry=n, tries=1) for n in range(1, 5)])
+    database.write([FileStarted(entry=n, tries=1) for n in range(1, 5)])
     database.write([done(1), done(2), failed(3), done(4)])
     database.close()
     again = BatchDatabase(path, ROOT).open()
@@ -118,7 +118,7 @@ def test_other_options_another_input_and_a_retry_make_an_entry_wait(path: Path, 
 def test_an_entry_that_is_put_back_comes_last(database: BatchDatabase) -> None:
     """A fault of the machines does not hold up the others."""
     database.take_list([listed(n) for n in range(1, 4)], retry_failed=False)
-    database.write([Started(entry=1, tries=1)])
+    database.write([FileStarted(entry=1, tries=1)])
     database.write([PutBack(entry=1, tries=1, in_flight=False)])
     assert [each.entry for each in database.entries(EntryState.WAITING, 10)] == [2, 3, 1]
     assert database.entries(EntryState.WAITING, 10)[-1].tries == 1
@@ -127,15 +127,15 @@ def test_an_entry_that_is_put_back_comes_last(database: BatchDatabase) -> None:
 def test_what_a_stopped_try_may_have_published_is_known_until_it_is_done(path: Path, database: BatchDatabase) -> None:
     """Through failures and runs; then the output is the batch's own in any case."""
     database.take_list([listed(1)], retry_failed=False)
-    database.write([Started(entry=1, tries=1)])
+    database.write([FileStarted(entry=1, tries=1)])
     database.write([PutBack(entry=1, tries=0, in_flight=True)])
     database.close()
     again = BatchDatabase(path, ROOT).open()
     again.take_list([listed(1)], retry_failed=False)
-    again.write([Started(entry=1, tries=1)])
+    again.write([FileStarted(entry=1, tries=1)])
     again.write([PutBack(entry=1, tries=1, in_flight=False)])
     assert [each.was_in_flight for each in again.entries(EntryState.WAITING, 1)] == [True]
-    again.write([Started(entry=1, tries=2)])
+    again.write([FileStarted(entry=1, tries=2)])
     again.write([done(1)])
     again.close()
     last = BatchDatabase(path, ROOT).open()
@@ -159,7 +159,7 @@ def test_two_inputs_of_one_output_are_refused_by_name(path: Path, database: Batc
 def test_an_output_is_not_an_input_of_the_next_run(database: BatchDatabase) -> None:
     """A folder may hold both."""
     database.take_list([listed(1)], retry_failed=False)
-    entries = [listed(1), ListedEntry("1.new.mp4", f"{ROOT}/1.mp4", Action.TRANSCODE, "{}", "s", 4)]
+    entries = [listed(1), ListedEntry("1.new.mp4", f"{ROOT}/1.mp4", EntryAction.TRANSCODE, "{}", "s", 4)]
     assert database.take_list(entries, retry_failed=False) == 1
 
 
@@ -184,7 +184,7 @@ def test_a_dead_owner_is_followed_at_once_and_loses_its_say(path: Path, database
     successor = BatchDatabase(path, ROOT).open()
     assert successor.run == 2
     with pytest.raises(OutputInUse):
-        database.write([Started(entry=1, tries=1)])
+        database.write([FileStarted(entry=1, tries=1)])
     successor.close()
 
 
@@ -233,7 +233,7 @@ def test_any_order_of_events_keeps_the_counts_whole(events: list[str]) -> None:
         with_all.take_list([listed(1)], retry_failed=False)
         for event in events:
             change = {
-                "start": Started(entry=1, tries=1),
+                "start": FileStarted(entry=1, tries=1),
                 "done": done(1),
                 "failed": failed(1),
                 "back": PutBack(entry=1, tries=1, in_flight=False),

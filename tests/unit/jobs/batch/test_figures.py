@@ -10,8 +10,16 @@ from hypothesis import strategies as st
 from codecfleet.errors import StorageFailed
 from codecfleet.jobs.batch.figures import Span, engine_use, lanes, paces, read_figures
 from codecfleet.jobs.batch.store.database import BatchDatabase, ListedEntry
-from codecfleet.jobs.batch.store.schema import Action, Content, Ended, EndedBadly, FileResult, SegmentSpan, Started
-from codecfleet.jobs.batch.store.states import EntryState, Happening
+from codecfleet.jobs.batch.store.schema import (
+    Content,
+    EndedBadly,
+    EntryAction,
+    FileEnded,
+    FileResult,
+    FileStarted,
+    SegmentSpan,
+)
+from codecfleet.jobs.batch.store.states import EntryEvent, EntryState
 
 WALL_S = 64.0
 
@@ -75,16 +83,16 @@ def test_a_run_without_any_time_has_no_pace() -> None:
 def test_the_figures_are_those_of_the_last_run(tmp_path: Path) -> None:
     """What earlier runs have done counts as done; their segments are not this run's."""
     path = tmp_path / "batch.sqlite"
-    entries = [ListedEntry(f"{n}.mp4", f"/in/{n}.mkv", Action.TRANSCODE, "{}", "s", 10) for n in range(1, 4)]
+    entries = [ListedEntry(f"{n}.mp4", f"/in/{n}.mkv", EntryAction.TRANSCODE, "{}", "s", 10) for n in range(1, 4)]
     first = BatchDatabase(path, "/out", clock=lambda: 100.0).open()
     first.take_list(entries, retry_failed=False)
-    first.write([Started(entry=1, tries=1), _done(1, 101.0)])
+    first.write([FileStarted(entry=1, tries=1), _done(1, 101.0)])
     first.close()
     second = BatchDatabase(path, "/out", clock=lambda: 200.0).open()
     second.take_list(entries, retry_failed=False)
     (before,) = second.entries(EntryState.DONE_BEFORE, 10)
-    second.checked(EntryState.DONE_BEFORE, [(before.entry, Happening.FOUND_SAME)])
-    second.write([Started(entry=2, tries=1), _done(2, 201.0), _failed(3)])
+    second.checked(EntryState.DONE_BEFORE, [(before.entry, EntryEvent.FOUND_SAME)])
+    second.write([FileStarted(entry=2, tries=1), _done(2, 201.0), _failed(3)])
     found = read_figures(path)
     second.close()
     assert (found.run, found.files, found.done, found.skipped, found.failed) == (2, 3, 2, 1, 1)
@@ -105,19 +113,20 @@ def test_addresses_are_redacted(tmp_path: Path) -> None:
     root = "https://me:secret@host/out"
     database = BatchDatabase(path, root, clock=lambda: 200.0).open()
     entries = [
-        ListedEntry(f"{n}.mp4", f"https://host/{n}.mkv?sig=secret", Action.TRANSCODE, "{}", "s", 10) for n in (1, 2)
+        ListedEntry(f"{n}.mp4", f"https://host/{n}.mkv?sig=secret", EntryAction.TRANSCODE, "{}", "s", 10)
+        for n in (1, 2)
     ]
     database.take_list(entries, retry_failed=False)
-    database.write([Started(entry=1, tries=1), _done(1, 201.0), _failed(2)])
+    database.write([FileStarted(entry=1, tries=1), _done(1, 201.0), _failed(2)])
     found = read_figures(path)
     database.close()
     assert (len(found.lanes), len(found.failures), len(found.largest)) == (1, 1, 1)
     assert "secret" not in repr(found)
 
 
-def _done(entry: int, began_s: float) -> Ended:
+def _done(entry: int, began_s: float) -> FileEnded:
     span = SegmentSpan(segment=0, began_s=began_s, ended_s=began_s + 3, frames=50, station="here", decoded_by="nvdec")
-    return Ended(
+    return FileEnded(
         entry=entry,
         content=Content(version="v", sha256=None),
         source_bytes=10,

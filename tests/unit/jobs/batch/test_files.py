@@ -13,10 +13,10 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from codecfleet.errors import InputNotFound, InputUnreadable, OutputExists, OutputUnwritable, StorageFailed
 from codecfleet.jobs.batch.files import compare, copy_whole, look_at, make_place, with_suffix_of
-from codecfleet.jobs.batch.store.schema import Action, Content, Entry
-from codecfleet.jobs.batch.store.states import EntryState, Happening
+from codecfleet.jobs.batch.store.schema import BatchEntry, Content, EntryAction
+from codecfleet.jobs.batch.store.states import EntryEvent, EntryState
 
-SAME, CHANGED = Happening.FOUND_SAME, Happening.FOUND_CHANGED
+SAME, CHANGED = EntryEvent.FOUND_SAME, EntryEvent.FOUND_CHANGED
 
 
 @pytest.fixture
@@ -29,13 +29,13 @@ def film(tmp_path: Path) -> Path:
     return path
 
 
-def entry_of(film: Path, *, hashed: bool = False) -> Entry:
+def entry_of(film: Path, *, hashed: bool = False) -> BatchEntry:
     """Return what the database has of an input that was done."""
-    return Entry(
+    return BatchEntry(
         entry=1,
         source=str(film),
         output="film.mp4",
-        action=Action.TRANSCODE,
+        action=EntryAction.TRANSCODE,
         overrides="{}",
         tries=0,
         was_in_flight=False,
@@ -46,7 +46,9 @@ def entry_of(film: Path, *, hashed: bool = False) -> Entry:
     )
 
 
-def found(entry: Entry, film: Path, state: EntryState = EntryState.DONE_BEFORE, *, hashed: bool = False) -> Happening:
+def found(
+    entry: BatchEntry, film: Path, state: EntryState = EntryState.DONE_BEFORE, *, hashed: bool = False
+) -> EntryEvent:
     """Return what comparing finds."""
     return compare(entry, state, str(film.parent / "out"), hashed=hashed)
 

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from codecfleet.actors.encode.settings import Codec
 from codecfleet.errors import UsageError
-from codecfleet.jobs.batch.listed.manifest import ManifestFormat, Row, override_fields, read_manifest
+from codecfleet.jobs.batch.listed.manifest import ManifestFormat, ManifestRow, override_fields, read_manifest
 
 CSV, JSONL, PLAIN = ManifestFormat.CSV, ManifestFormat.JSONL, ManifestFormat.PLAIN
 
 
-def rows(text: str, form: ManifestFormat) -> list[Row]:
+def rows(text: str, form: ManifestFormat) -> list[ManifestRow]:
     """Return the rows of a text."""
     return list(read_manifest(text.splitlines(keepends=True), form, "list"))
 

@@ -13,7 +13,7 @@ from codecfleet.jobs.batch.listed.specs import EntrySpecs
 from codecfleet.jobs.batch.preview import Estimate, Intended, Intent, Preview, Sample, estimated, part_of, preview_batch
 from codecfleet.jobs.batch.run import database_path
 from codecfleet.jobs.batch.store.database import BatchDatabase, ListedEntry
-from codecfleet.jobs.batch.store.schema import Action, EndedBadly
+from codecfleet.jobs.batch.store.schema import EndedBadly, EntryAction
 from codecfleet.jobs.report.report import Report
 from codecfleet.jobs.request.spec import BatchSpec, TranscodeSpec
 
@@ -77,7 +77,7 @@ def test_a_running_batch_may_be_looked_at(tmp_path: Path) -> None:
     digest = EntrySpecs(spec).digest("{}")
     running = BatchDatabase(database_path(spec), str(tmp_path / "out")).open()
     running.take_list(
-        [ListedEntry("gone.mp4", f"{tmp_path}/gone.mkv", Action.TRANSCODE, "{}", digest, None)], retry_failed=False
+        [ListedEntry("gone.mp4", f"{tmp_path}/gone.mkv", EntryAction.TRANSCODE, "{}", digest, None)], retry_failed=False
     )
     running.write(
         [

@@ -18,8 +18,8 @@ from codecfleet.jobs.batch.store.states import (
     EDGES,
     FAULTS_IN_A_ROW,
     TRIES,
+    EntryEvent,
     EntryState,
-    Happening,
     after,
     after_error,
     batch_ender,
@@ -30,8 +30,8 @@ from codecfleet.jobs.batch.store.states import (
 STATES = st.sampled_from(list(EntryState))
 
 
-@given(STATES, st.sampled_from(list(Happening)))
-def test_only_the_edges_of_the_table_are_taken(state: EntryState, happening: Happening) -> None:
+@given(STATES, st.sampled_from(list(EntryEvent)))
+def test_only_the_edges_of_the_table_are_taken(state: EntryState, happening: EntryEvent) -> None:
     """Whatever is not in the table is refused."""
     if (state, happening) in EDGES:
         assert after(state, happening) is EDGES[state, happening]
@@ -64,22 +64,22 @@ def test_a_new_run_trusts_nothing_that_it_has_not_compared(state: EntryState, re
 )
 def test_an_inputs_own_fault_is_never_tried_twice(error: Exception) -> None:
     """The input's fault, the request's, and a defect would be the same again."""
-    assert after_error(error, 1) is Happening.FAILED
+    assert after_error(error, 1) is EntryEvent.FAILED
     assert batch_ender(error, FAULTS_IN_A_ROW) is None
 
 
 def test_other_faults_are_tried_twice() -> None:
     """Infrastructure gets a second try, at the end of the queue."""
     assert [after_error(StorageFailed("full"), tries) for tries in range(1, TRIES + 1)] == [
-        Happening.PUT_BACK,
-        Happening.FAILED,
+        EntryEvent.PUT_BACK,
+        EntryEvent.FAILED,
     ]
 
 
 def test_without_workers_no_file_fails() -> None:
     """A fleet that is gone ends the batch at once, and its files wait."""
     gone = FleetUnavailable("no Ray")
-    assert after_error(gone, TRIES) is Happening.PUT_BACK
+    assert after_error(gone, TRIES) is EntryEvent.PUT_BACK
     assert batch_ender(gone, 1) is gone
 
 
