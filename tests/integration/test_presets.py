@@ -31,7 +31,8 @@ def spec_of(name: str, film: Path, folder: Path) -> TranscodeSpec:
     """Return a job of a preset's: half a second with a keyframe in it, or more where keyframes lie further apart."""
     spec = load_preset(name, source=film, output=folder / OUTPUTS[name], start_s=START_S, segment_s=Fraction(1, 8))
     length_s = max(Fraction(1, 2), (spec.keyframe_interval_s or 0) + Fraction(1, 8))
-    return spec.model_copy(update={"end_s": START_S + length_s})
+    # A busy machine takes longer over pictures of full size, at slow speeds, than a segment may go without progress.
+    return spec.model_copy(update={"end_s": START_S + length_s, "scale": (None, 180)})
 
 
 def made(spec: TranscodeSpec) -> Report:
