@@ -54,7 +54,7 @@ class Intended:
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class SampleFile:
     """What two seconds of an input, encoded, say of the whole of it: its bytes, and seconds of one slot."""
 
     source_bytes: int
@@ -81,7 +81,7 @@ class Preview:
     estimate: Estimate | None
 
 
-def estimated(samples: Iterable[Sample], source_bytes: int, slots: int) -> Estimate | None:
+def estimated(samples: Iterable[SampleFile], source_bytes: int, slots: int) -> Estimate | None:
     """Return what inputs of ``source_bytes`` take, if samples of them are like the rest, with ``slots`` kept busy."""
     taken = list(samples)
     sampled_bytes = sum(each.source_bytes for each in taken)
@@ -174,7 +174,7 @@ class _DryRun:
 
     async def sample(
         self, entry: BatchEntry, folder: Path, transcode: Callable[[TranscodeSpec], Awaitable[Report]]
-    ) -> Sample | None:
+    ) -> SampleFile | None:
         """Encode two seconds from the middle of an input; None where that cannot be done, as its job will say."""
         try:
             await in_thread(folder.mkdir)
@@ -186,7 +186,7 @@ class _DryRun:
         if not report.frames or not entry.source_bytes:
             return None
         share = plan.frames / report.frames
-        return Sample(
+        return SampleFile(
             source_bytes=entry.source_bytes,
             output_bytes=report.output_bytes * share,
             busy_s=sum(each.wall_s for each in report.segments) * share,

@@ -10,7 +10,16 @@ from hypothesis import strategies as st
 
 from codecfleet.errors import InputUnreadable, UsageError
 from codecfleet.jobs.batch.listed.specs import EntrySpecs
-from codecfleet.jobs.batch.preview import Estimate, Intended, Intent, Preview, Sample, estimated, part_of, preview_batch
+from codecfleet.jobs.batch.preview import (
+    Estimate,
+    Intended,
+    Intent,
+    Preview,
+    SampleFile,
+    estimated,
+    part_of,
+    preview_batch,
+)
 from codecfleet.jobs.batch.run import database_path
 from codecfleet.jobs.batch.store.database import BatchDatabase, ListedEntry
 from codecfleet.jobs.batch.store.schema import EndedBadly, EntryAction
@@ -18,7 +27,7 @@ from codecfleet.jobs.report.report import Report
 from codecfleet.jobs.request.spec import BatchSpec, TranscodeSpec
 
 SAMPLES = st.builds(
-    Sample,
+    SampleFile,
     source_bytes=st.integers(1, 10**9),
     output_bytes=st.integers(0, 10**9),
     busy_s=st.integers(0, 10**4),
@@ -26,7 +35,7 @@ SAMPLES = st.builds(
 
 
 @given(st.lists(SAMPLES, min_size=1, max_size=6), st.integers(1, 64))
-def test_samples_of_everything_estimate_it_exactly(samples: list[Sample], slots: int) -> None:
+def test_samples_of_everything_estimate_it_exactly(samples: list[SampleFile], slots: int) -> None:
     """Where all inputs were sampled, the estimate is their sum, divided among the slots."""
     source_bytes = sum(each.source_bytes for each in samples)
     found = estimated(samples, source_bytes, slots)
