@@ -4,6 +4,7 @@ import json
 import os
 import stat
 import sys
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -47,11 +48,19 @@ class ReportFile:
             OutputUnwritable: it is a folder, a socket, a disk, a link to nothing or a pipe without a reader; its name
                 is too long; or its folder is missing or not writable.
         """
-        for option, other in (("INPUT", spec.source), ("OUTPUT", spec.output)):
-            if self._path is not None and _same_file(self._path, Path(other)):
-                message = f"--report {self._path} is the same file as {option}"
-                raise UsageError(message, "Give --report another name.")
+        self.check_others((("INPUT", spec.source), ("OUTPUT", spec.output)))
         self.check_place()
+
+    def check_others(self, others: Iterable[tuple[str, str]]) -> None:
+        """Make sure that it would replace none of these: what each is, and its path.
+
+        Raises:
+            UsageError: it would.
+        """
+        for what, other in others:
+            if self._path is not None and _same_file(self._path, Path(other)):
+                message = f"--report {self._path} is the same file as {what}"
+                raise UsageError(message, "Give --report another name.")
 
     def check_place(self) -> None:
         """Make sure that something can be written there.

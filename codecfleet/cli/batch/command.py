@@ -33,11 +33,16 @@ class BatchCommand:
         """Run the batch, show it, print its summary, and return the exit code: that of its files' worst failure.
 
         Raises:
-            OutputUnwritable: the report cannot be written where it is wanted.
+            UsageError: the report would replace a list or the database.
+            OutputUnwritable: it cannot be written where it is wanted.
         """
+        from ...jobs.batch.run import database_path
+
         if self.dry_run:
             return show_intentions(self, services, stdout, stderr)
         with ReportFile(self.report_path) as report, Interrupts(services.exit_now) as interrupts:
+            report.check_others(("INPUT", each) for each in self.spec.inputs)
+            report.check_others([("--database", str(database_path(self.spec)))])
             report.check_place()
             interrupts.next_step = GO_ON
             run = BatchFollowing(self, services, _make_view(self, stdout, stderr), interrupts, report)

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from codecfleet.cli.app import run
 from codecfleet.cli.report_file import ReportFile
 from codecfleet.errors import OutputUnwritable, StorageFailed
 from codecfleet.jobs.request.spec import TranscodeSpec
 from codecfleet.testing.fleet.fake_fleet import sample_report
 
+Captured = pytest.CaptureFixture[str]
 SPEC = TranscodeSpec(source="in.mkv", output="out.mp4")
 
 
@@ -53,6 +55,18 @@ def test_sockets_and_links_to_nothing_are_refused(tmp_path: Path) -> None:
         for name, words in (("link", "link to nothing"), ("socket", "socket")):
             with ReportFile(str(tmp_path / name)) as file, pytest.raises(OutputUnwritable, match=words):
                 file.check(SPEC)
+
+
+@pytest.mark.parametrize("name", ["films.txt", "out/codecfleet-batch.sqlite"])
+def test_a_batchs_report_replaces_no_file_of_the_batch(name: str, tmp_path: Path, capsys: Captured) -> None:
+    """Neither a list nor the database."""
+    (tmp_path / "out").mkdir()
+    (tmp_path / "films.txt").write_text("film.mkv\n")
+    (tmp_path / "out/codecfleet-batch.sqlite").write_text("states")
+    before = (tmp_path / name).read_bytes()
+    assert run(["batch", f"{tmp_path}/films.txt", "--output", f"{tmp_path}/out", "--report", f"{tmp_path}/{name}"]) == 2
+    assert "is the same file as" in capsys.readouterr().err
+    assert (tmp_path / name).read_bytes() == before
 
 
 def test_a_link_to_a_file_keeps_pointing_there(tmp_path: Path) -> None:
