@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from ...errors import StorageFailed, redacted
+from .store.database import open_to_read
 from .store.states import EntryState
 
 _BINS: Final = 60
@@ -118,7 +119,7 @@ def read_figures(database: Path) -> Figures:
         StorageFailed: it cannot be read.
     """
     try:
-        with closing(sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True)) as connection:
+        with closing(open_to_read(database)) as connection:
             connection.execute("BEGIN")  # one moment for all questions
             return _read(connection)
     except sqlite3.Error as error:

@@ -25,7 +25,7 @@ from .listed.intake import Intake
 from .listed.places import list_inputs
 from .listed.specs import EntrySpecs
 from .run import database_path
-from .store.database import BatchDatabase
+from .store.database import BatchDatabase, open_to_read
 from .store.schema import BatchEntry, EntryAction
 from .store.states import EntryEvent, EntryState
 
@@ -207,7 +207,7 @@ def _copy(real: Path, copy: Path) -> None:
     if not real.exists():
         return
     with (
-        closing(sqlite3.connect(f"{real.as_uri()}?mode=ro", uri=True)) as source,
+        closing(open_to_read(real)) as source,
         closing(sqlite3.connect(copy)) as new,
     ):
         source.backup(new)

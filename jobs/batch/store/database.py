@@ -311,6 +311,16 @@ class BatchDatabase:
                 self._connection = None
 
 
+def open_to_read(path: Path) -> sqlite3.Connection:
+    """Open a batch's database for questions only.
+
+    Not as ``mode=ro``: the last one to close a database removes the files of its log, if it may write.
+    """
+    connection = sqlite3.connect(f"{path.as_uri()}?mode=rw", uri=True)
+    connection.execute("PRAGMA query_only = ON")
+    return connection
+
+
 def _add(connection: sqlite3.Connection, chunk: list[ListedEntry]) -> None:
     """Add rows to the new list; an output that is there already must be of the same input, with the same options."""
     rows = [
