@@ -3,10 +3,12 @@
 from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from ..media.values import Colour
-from ..segment.tone import ToneMap
+
+if TYPE_CHECKING:
+    from ..segment.tone import ToneMap
 
 
 class StillFormat(Enum):
@@ -69,4 +71,4 @@ class StillLook:
     colour: Colour
     format: StillFormat | None
     quality: int
-    tone: ToneMap | None = None
+    tone: "ToneMap | None" = None

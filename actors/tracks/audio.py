@@ -116,10 +116,12 @@ class EncodeAudio(Work[EncodedTrack]):
         loudness = None if self.loudness_lufs is None else self._measured(context, self.loudness_lufs)
         encode: _Encode | None = None
         line = SampleLine(self.start_s, self.end_s)
-        for part in self._parts(context, line):
-            if encode is None:
-                encode = _Encode(self.codec, part, self.bit_rate_bps, self.channels, loudness)
-            encode.push(part)
+        for frame in _decoded(self.source, self.stream_index, line):
+            context.advance()
+            if encode is None:  # also for a part of the film in which the track has not begun
+                encode = _Encode(self.codec, frame, self.bit_rate_bps, self.channels, loudness)
+            for part in line.place(frame):
+                encode.push(part)
         if encode is None or line.begin is None:
             message = f"nothing of audio track {self.stream_index} of {self.source} can be decoded"
             raise InputUnreadable(message, "Leave the track out with --audio-track, or use --audio none.")

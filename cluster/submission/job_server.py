@@ -19,12 +19,8 @@ _REACH: Final = "Give the address of its dashboard, http://HEAD:8265, and check 
 _MS_PER_S: Final = 1000
 _LAST_LOGS: Final = ", last available logs"
 """How Ray's message about a failed program goes on with what that printed last."""
-_CHATTY: Final = (
-    "ray.dashboard.modules.dashboard_sdk",
-    "ray.dashboard.modules.job.sdk",
-    "ray._private.runtime_env.packaging",
-)
-"""What of Ray's client tells of each request."""
+_CHATTY: Final = ("ray", "ray.dashboard.modules.dashboard_sdk", "ray.dashboard.modules.job.sdk")
+"""What of Ray's client tells of each request; the modules have levels of their own."""
 
 
 def job_server_address(named: str | None) -> str:
