@@ -23,6 +23,8 @@ OWNER_FILE: Final = "owner"
 RENEWED_EVERY_S: Final = 15
 LEASE_S: Final = 60
 """A lease that was not renewed for so long has ended: the time of four renewals."""
+_ENDED: Final = ("Z", "X")
+"""States in proc(5) of a process that has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +90,14 @@ def in_use(what: str, owner: Owner | None, age_s: float, here: Owner) -> OutputI
 
 
 def _began(pid: int) -> str:
-    """Return when a process was started; "" where there is none (proc(5): the 22nd field of stat)."""
+    """Return when a process was started (proc(5): the 22nd field of stat).
+
+    "" where there is none, or it has ended and nothing has waited for it yet.
+    """
     try:
-        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[19]
-    except (OSError, IndexError):
+        state, *fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+        return "" if state in _ENDED else fields[18]
+    except (OSError, IndexError, ValueError):
         return ""
 
 

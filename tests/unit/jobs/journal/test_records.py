@@ -1,6 +1,9 @@
 """A journal's bytes: what may be lost of them, and what is then still true."""
 
+import os
+import subprocess
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -248,6 +251,17 @@ def test_a_lease_ends() -> None:
     assert not HERE.lives(HERE, 0), "no process of that number began at that time"
     me = Owner.here()
     assert me.lives(me, 1000)
+
+
+def test_an_owner_that_has_ended_lives_no_more() -> None:
+    """Neither does one that was killed and that its parent has not waited for yet, as in a container without init."""
+    with subprocess.Popen(["sleep", "60"]) as process:
+        began = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[19]
+        owner = replace(Owner.here(), pid=process.pid, began=began)
+        assert owner.lives(Owner.here(), 0)
+        process.kill()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        assert not owner.lives(Owner.here(), 0)
 
 
 def test_one_owner_of_a_folder(tmp_path: Path) -> None:
