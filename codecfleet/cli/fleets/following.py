@@ -2,6 +2,7 @@
 
 import asyncio
 import shlex
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TextIO
 
@@ -12,6 +13,20 @@ from ..services import Services
 
 if TYPE_CHECKING:
     from ...cluster.submission.job_server import JobServer
+
+
+def interruptible(services: Services, stderr: TextIO, call: Callable[[Interrupts], int]) -> int:
+    """Return the exit code of ``call``, or print what ended it and return that ending's."""
+    with Interrupts(services.exit_now) as interrupts:
+        interrupts.attach_here()
+        try:
+            return call(interrupts)
+        except ReaderGone:
+            return READER_GONE_CODE
+        except BaseException as error:  # noqa: BLE001 - the outermost edge: every ending becomes a line and a code
+            failure = failure_of(error, interrupts.exit_code, interrupted_step=interrupts.next_step)
+            print_failure(failure, error, stderr)
+            return failure.exit_code
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,16 +41,11 @@ class Following:
 
     def run(self, services: Services, stdout: TextIO, stderr: TextIO) -> int:
         """Show what the job prints, and return its exit code."""
-        with Interrupts(services.exit_now) as interrupts:
-            interrupts.attach_here()
-            try:
-                return self.follow(services.job_server(self.address), interrupts, stdout, stderr)
-            except ReaderGone:
-                return READER_GONE_CODE
-            except BaseException as error:  # noqa: BLE001 - the outermost edge: every ending becomes a line and a code
-                failure = failure_of(error, interrupts.exit_code, interrupted_step=interrupts.next_step)
-                print_failure(failure, error, stderr)
-                return failure.exit_code
+        return interruptible(
+            services,
+            stderr,
+            lambda interrupts: self.follow(services.job_server(self.address), interrupts, stdout, stderr),
+        )
 
     def follow(self, server: "JobServer", interrupts: Interrupts, stdout: TextIO, stderr: TextIO) -> int:
         """Follow it; its lines go to stdout and stderr as the command itself would have written them.

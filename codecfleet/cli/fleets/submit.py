@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Final, TextIO
 
 import typer
 
-from ...console.output import Output, ReaderGone
+from ...console.output import Output
 from ...errors import UsageError
-from ..failures import READER_GONE_CODE, failure_of, print_failure
 from ..interrupts import Interrupts
 from ..params import flag, named
 from ..services import Commands, Services
-from .following import Following, attach_step
+from .following import Following, attach_step, interruptible
 
 if TYPE_CHECKING:
     from ...cluster.submission.job_server import JobServer
@@ -53,16 +52,11 @@ class Submit:
         checked = services.check(self.arguments)
         if isinstance(checked, int):
             return checked  # it asked for help
-        with Interrupts(services.exit_now) as interrupts:
-            interrupts.attach_here()
-            try:
-                return self._submit(services.job_server(self.address), interrupts, stdout, stderr)
-            except ReaderGone:
-                return READER_GONE_CODE
-            except BaseException as error:  # noqa: BLE001 - the outermost edge: every ending becomes a line and a code
-                failure = failure_of(error, interrupts.exit_code, interrupted_step=interrupts.next_step)
-                print_failure(failure, error, stderr)
-                return failure.exit_code
+        return interruptible(
+            services,
+            stderr,
+            lambda interrupts: self._submit(services.job_server(self.address), interrupts, stdout, stderr),
+        )
 
     def _submit(self, server: "JobServer", interrupts: Interrupts, stdout: TextIO, stderr: TextIO) -> int:
         from ...cluster.submission.entry import Entry, new_job_id
