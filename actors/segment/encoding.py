@@ -1,7 +1,7 @@
 """Encoding one segment: walk its pictures, filter, encode, and count what went in and out."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,15 +21,18 @@ from ..media.timeline import is_increasing
 from ..surfaces.device_frame import TimedPicture
 from .decode_path import DecodePath, encode_paths
 from .filtering import FilterSettings
+from .frame_rate import CountedGrid
 from .keyframe_grid import KeyframeGrid
 from .walk import SegmentTally, SegmentWalk, decode_on_first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class EncodedSegment:
-    """One encoded segment. Arrays have one entry per packet, in decoding order; times are ticks of the source.
+    """One encoded segment. Arrays have one entry per packet, in decoding order.
 
-    ``device_fault`` says how its device's decoder failed on it before software decoded it; "" where none did.
+    Times are ticks of the source, or numbers of the track's pictures where they come at a rate of their own: then
+    ``frames_due`` is how many of them the segment is to give. ``device_fault`` says how its device's decoder failed on
+    it before software decoded it; "" where none did.
     """
 
     segment: int
@@ -43,6 +46,12 @@ class EncodedSegment:
     encode_s: float
     wall_s: float
     device_fault: str = ""
+    frames_due: int | None = None
+
+    @property
+    def first_shown(self) -> int | None:
+        """The time of its first picture, None where it has none."""
+        return int(self.pts_ticks.min()) if len(self.pts_ticks) else None
 
     @property
     def frames_out(self) -> int:
@@ -54,6 +63,7 @@ class EncodedSegment:
 class EncodeSegment(Work[EncodedSegment]):
     """Encode the frames of ``decode`` whose time lies in [``start_ticks``, ``end_ticks``); None is unbounded.
 
+    With a rate, ``numbers`` are the first of the pictures that it makes of them, and the first that it does not.
     ``keyframes`` is where keyframes lie; None leaves all but the first to the encoder. ``require_device`` always waits
     for a device's decoder, if there is one. A software encoder may keep ``cores`` busy.
     """
@@ -64,7 +74,8 @@ class EncodeSegment(Work[EncodedSegment]):
     end_ticks: int | None
     filters: FilterSettings
     encoder: EncoderSettings
-    keyframes: KeyframeGrid | None = None
+    numbers: tuple[int, int] | None = None
+    keyframes: KeyframeGrid | CountedGrid | None = None
     require_device: bool = False
     cores: int = 1
 
@@ -126,7 +137,9 @@ class _Run(Generic[PictureT]):
             finish=self._chain.finish,
             seen=partial(context.advance, 0),
             neighbours=work.filters.has_memory,
+            leads=work.numbers is not None and work.numbers[0] > 0,
         )
+        self._began_ticks: int | None = None
         self._packets: list[EncodedPacket] = []
         self._encode_s = 0.0
         self._base_ticks: int | None = None
@@ -137,13 +150,26 @@ class _Run(Generic[PictureT]):
         began = time.perf_counter()
         with closing(self._chain), self._open_encoder() as encoder:
             with closing(self._walk.results()) as frames:
-                for ticks, frame in frames:
+                for ticks, frame in self._paced(frames):
                     self._encode(encoder, ticks, frame)
             self._packets += self._timed(encoder.finish)
             extradata = encoder.extradata
         self._check_count()
         self._check_keyframes()
         return self._packed(extradata, time.perf_counter() - began)
+
+    def _paced(self, frames: Iterable[tuple[int, PictureT]]) -> Iterator[tuple[int, PictureT]]:
+        """Yield the pictures that are encoded: one for each of the source's, or at the track's own rate."""
+        rate, numbers = self._work.filters.rate, self._work.numbers
+        if rate is None or numbers is None:
+            yield from frames
+            return
+        yield from rate.paced(self._from_lead(frames), range(*numbers))
+
+    def _from_lead(self, frames: Iterable[tuple[int, PictureT]]) -> Iterator[tuple[int, PictureT]]:
+        for ticks, frame in frames:
+            self._began_ticks = ticks if self._began_ticks is None else self._began_ticks
+            yield ticks, frame
 
     def _open_encoder(self) -> EncoderSession[Any]:
         settings, device = self._work.encoder, self._context.device
@@ -155,7 +181,7 @@ class _Run(Generic[PictureT]):
         # Relative to the segment, so that the encoder's output does not depend on its place in the track.
         self._base_ticks = ticks if self._base_ticks is None else self._base_ticks
         if self._path.device is None:
-            frame.pts, frame.time_base = ticks - self._base_ticks, self._work.decode.time_base
+            frame.pts, frame.time_base = ticks - self._base_ticks, self._work.encoder.time_base
         else:
             frame = TimedPicture(frame.frame, ticks - self._base_ticks)
         grid = self._work.keyframes
@@ -172,9 +198,10 @@ class _Run(Generic[PictureT]):
         return packets
 
     def _check_count(self) -> None:
-        given = sorted(self._pts_ticks())
-        if given != self._walk.taken:
-            message = f"segment {self._work.segment}: {len(self._walk.taken)} frames went in and {len(given)} came out"
+        given, numbers = sorted(self._pts_ticks()), self._work.numbers
+        due = self._walk.taken if numbers is None else list(range(*numbers))
+        if given != due:
+            message = f"segment {self._work.segment}: {len(due)} frames went in and {len(given)} came out"
             raise EncoderFailed(message, "Try another --preset or --codec, and please report it with the input.")
         if not is_increasing(given):
             message = f"segment {self._work.segment}: two frames share one presentation time"
@@ -204,8 +231,18 @@ class _Run(Generic[PictureT]):
             keyframes=np.array([p.is_keyframe for p in packets], dtype=np.bool_),
             payload=np.frombuffer(b"".join(p.payload for p in packets), dtype=np.uint8),
             extradata=extradata,
-            tally=self._walk.tally(),
+            tally=self._tally(),
             resized=dict(self._chain.resized),
             encode_s=self._encode_s,
             wall_s=wall_s,
+            frames_due=None if self._work.numbers is None else len(range(*self._work.numbers)),
         )
+
+    def _tally(self) -> SegmentTally:
+        """Return the walk's counts; decoding began too late where what is on screen at its start did not come."""
+        tally, rate, numbers = self._walk.tally(), self._work.filters.rate, self._work.numbers
+        entry = self._work.decode.entry
+        if rate is None or numbers is None or numbers[0] == 0 or entry is None:
+            return tally
+        is_late = self._began_ticks is None or self._began_ticks > rate.chosen_at(numbers[0])
+        return replace(tally, first_damaged_packet=entry.packet) if is_late else tally

@@ -20,6 +20,7 @@ from av.video.frame import VideoFrame
 from ...errors import StorageFailed, Unsupported
 from ..encode.pix_fmt import is_rgb
 from ..media.values import VideoFormat
+from .frame_rate import FrameRate
 from .steps import PictureSteps, Size, blacken, pad_arguments, turn_filters, workable_format
 from .tone import TABLE_FORMAT, ToneMap, cube
 
@@ -60,6 +61,8 @@ class FilterSettings:
     steps: PictureSteps | None = None
     tone: ToneMap | None = None
     denoise: Denoise = "off"
+    rate: FrameRate | None = None
+    """At what rate pictures reach the encoder, after all else; None: each as it comes."""
 
     @property
     def has_memory(self) -> bool:
@@ -69,6 +72,11 @@ class FilterSettings:
     @property
     def needs_software(self) -> bool:
         """Whether something is done that no device does."""
+        return self.rate is not None or self.needs_graph
+
+    @property
+    def needs_graph(self) -> bool:
+        """Whether more is done to a picture by itself than scaling and conversion."""
         return self.has_memory or self.has_steps or self.denoise != "off"
 
     @property
@@ -80,13 +88,15 @@ class FilterSettings:
     def names(self) -> tuple[str, ...]:
         """What the encoder kind says of the steps."""
         denoise = (f"bilateral={DENOISE[self.denoise]}",) if self.denoise != "off" else ()
-        return (*(each.name for each in (self.steps, self.tone) if each is not None), *denoise)
+        rate = () if self.rate is None else (self.rate.name,)
+        return (*(each.name for each in (self.steps, self.tone) if each is not None), *denoise, *rate)
 
     @property
     def words(self) -> str:
         """The steps for a person; "" for none."""
         denoised = [f"denoised ({self.denoise})"] if self.denoise != "off" else []
-        return ", ".join([*(each.words for each in (self.steps, self.tone) if each is not None), *denoised])
+        rate = [] if self.rate is None else [self.rate.words]
+        return ", ".join([*(each.words for each in (self.steps, self.tone) if each is not None), *denoised, *rate])
 
     @property
     def size(self) -> Size:
@@ -114,7 +124,7 @@ class FilterChain:
         if shape != self._shape:
             yield from self.finish()
             self._shape = shape
-            is_needed = self._settings.needs_software or self._converts(frame)
+            is_needed = self._settings.needs_graph or self._converts(frame)
             self._graph = self._mapped(lambda: self._build(frame)) if is_needed else None
         if (frame.width, frame.height) != self._settings.size:
             self.resized[frame.width, frame.height] += 1

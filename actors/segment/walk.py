@@ -80,6 +80,7 @@ class SegmentWalk(Generic[PictureT, MadeT]):
         finish: yields the results that ``make`` still held at the end.
         seen: called after each decoded picture; its exceptions end the walk.
         neighbours: ``make`` needs the pictures around the segment too, for filters with memory.
+        leads: what is on screen when the segment starts is a result too, though it was shown before.
         in_thread: decode ahead in another thread.
     """
 
@@ -94,6 +95,7 @@ class SegmentWalk(Generic[PictureT, MadeT]):
         finish: Callable[[], Iterable[tuple[int, MadeT]]] = tuple,
         seen: Callable[[], object],
         neighbours: bool = False,
+        leads: bool = False,
         in_thread: bool = True,
     ) -> None:
         self._range = range_
@@ -104,6 +106,7 @@ class SegmentWalk(Generic[PictureT, MadeT]):
         self._finish = finish
         self._seen = seen
         self._neighbours = neighbours
+        self._leads = leads
         self._in_thread = in_thread
         self.met = DecodeTally()
         self.before: list[PictureHash] = []
@@ -123,9 +126,9 @@ class SegmentWalk(Generic[PictureT, MadeT]):
             with closing(self._pictures()) as pictures:
                 for ticks, picture in pictures:
                     for made in self._make(ticks, picture):
-                        if not neighbours or self._holds(made[0]):
+                        if not neighbours or self._gives(made[0]):
                             yield made
-                yield from (made for made in self._finish() if self._holds(made[0]))
+                yield from (made for made in self._finish() if self._gives(made[0]))
         except _FALLS_BACK as error:
             raise _GaveUp(error) from error
 
@@ -152,6 +155,7 @@ class SegmentWalk(Generic[PictureT, MadeT]):
     def _pictures(self) -> Generator[tuple[int, PictureT]]:
         """Yield the source pictures that ``make`` needs, and hash those at both seams."""
         (start, end), seen, taken = self._interval, self._seen, self.taken
+        lead: list[tuple[int, PictureT]] = []
         decoded = decode_range(self._range, self.met, self._path.decoder)
         if self._in_thread:
             decoded = read_ahead(decoded, READ_AHEAD_FRAMES)
@@ -162,7 +166,11 @@ class SegmentWalk(Generic[PictureT, MadeT]):
                 if start is not None and ticks < start:
                     if self._neighbours:
                         yield ticks, picture
+                    elif self._leads:
+                        lead = [(ticks, picture)]
                     continue
+                yield from lead
+                lead = []
                 if len(self.before) < SEAM_FRAMES:
                     self.before.append(hashed(ticks, picture))
                 if end is None or ticks < end:
@@ -172,6 +180,12 @@ class SegmentWalk(Generic[PictureT, MadeT]):
                     self.after.append(hashed(ticks, picture))
                     if self._neighbours:
                         yield ticks, picture
+            yield from lead
+
+    def _gives(self, ticks: int) -> bool:
+        """Return whether a picture of that time is a result."""
+        end = self._interval[1]
+        return self._holds(ticks) or (self._leads and (end is None or ticks < end))
 
     def _holds(self, ticks: int) -> bool:
         start, end = self._interval

@@ -44,7 +44,8 @@ class SoftwareRequest:
     ``rate`` None is the codec's default quality. ``options`` are FFmpeg's by name, which override ours;
     ``x264-params``, ``x265-params`` and ``svtav1-params`` (``a=1:b=2``) are merged with ours. ``dolby_vision`` keeps
     the frames' RPUs: for HEVC in 10 bits, of sources whose base layer is viewable (profile 8). With a
-    ``keyframe_interval_s`` the encoder makes no keyframes of its own.
+    ``keyframe_interval_s`` the encoder makes no keyframes of its own. ``captions`` writes closed ones, if pictures have
+    any and the codec has a place for them.
     """
 
     codec: Codec
@@ -53,6 +54,7 @@ class SoftwareRequest:
     options: Options = ()
     dolby_vision: bool = False
     keyframe_interval_s: Fraction | None = None
+    captions: bool = True
 
 
 def software_request(
@@ -103,7 +105,7 @@ def settle_software(request: SoftwareRequest, picture: VideoFormat, time_base: F
         message = "at an average bitrate SVT-AV1 gives other bytes in every run where keyframes are asked for"
         raise Unsupported(message, "Use --quality with --keyframe-interval, or another --codec.")
     options = dict(preset) | {"g": str(gop_frames(picture.frame_rate) if interval_s is None else _NO_GOP_FRAMES)}
-    options |= _rate_options(codec, rate) | _codec_options(codec, picture)
+    options |= _rate_options(codec, rate) | _codec_options(codec, picture, captions=request.captions)
     params = _params(codec, picture, rate) | ({} if interval_s is None else _NO_SCENE_CUTS.get(codec, {}))
     settings = EncoderSettings(
         codec=codec,
@@ -167,12 +169,12 @@ def _rate_options(codec: Codec, rate: RateControl) -> dict[str, str]:
     return options
 
 
-def _codec_options(codec: Codec, picture: VideoFormat) -> dict[str, str]:
+def _codec_options(codec: Codec, picture: VideoFormat, *, captions: bool) -> dict[str, str]:
+    both = {"forced-idr": "1", "a53cc": str(int(captions))}
     if codec is Codec.H264:
-        options = {"forced-idr": "1", "a53cc": "1"}
-        return options | {"flags": "+ildct+ilme"} if codes_interlaced(codec, picture) else options
+        return both | {"flags": "+ildct+ilme"} if codes_interlaced(codec, picture) else both
     if codec is Codec.HEVC:
-        return {"forced-idr": "1", "a53cc": "1"}
+        return both
     # FFmpeg ignores a misspelt parameter of SVT-AV1 unless errors are fatal.
     return {"err_detect": "explode"} if codec is Codec.AV1 else {"row-mt": "0"}
 

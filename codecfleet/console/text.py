@@ -98,7 +98,8 @@ def proof_lines(report: "Report", report_path: str | None, shown: frozenset[str]
     repeated.
     """
     proof = report.proof
-    times = "each equal to the source's" if proof.times_equal else "DIFFERENT from the source's"
+    due = "equal to the source's" if report.frame_rate is None else f"a multiple of 1 / ({report.frame_rate}) s later"
+    times = f"each {due}" if proof.times_equal else "DIFFERENT"
     rows = [
         ("output", f"{report.output} ({_output_text(report)})"),
         ("frames", _frames_text(report)),
@@ -126,9 +127,11 @@ def _loudness_text(loudness: "LoudnessReport") -> str:
 
 def _frames_text(report: "Report") -> str:
     proof = report.proof
-    same = proof.frames_in == proof.frames_out == proof.output_frames
+    due = proof.frames_in if proof.frames_due is None else proof.frames_due
+    same = due == proof.frames_out == proof.output_frames
+    held = "every frame is there once" if report.frame_rate is None else f"all {report.frame_rate} of each second"
     counts = f"{proof.frames_in} in, {proof.frames_out} out, {proof.output_frames} read back"
-    return f"{counts}: {'every frame is there once' if same else 'DIFFERENT'}"
+    return f"{counts}: {held if same else 'DIFFERENT'}"
 
 
 def _output_text(report: "Report") -> str:

@@ -132,7 +132,7 @@ def plan_carry(
     """
     video = _encoded_track(source, spec, encoded_index)
     _check_audio(source, spec, container)
-    timecode = _timecode(source, video, container)
+    timecode = _timecode(source, spec, video, container)
     planner = _Planner(source, spec, container, timecode)
     tracks = tuple(planner.fate(track) for track in source.tracks if track is not video)
     tags = tuple(kept_tags(source.tags, container).items()) if container.tags else ()
@@ -140,7 +140,7 @@ def plan_carry(
     plan = CarryPlan(
         container=container, video=video, tracks=tracks, chapters=chapters, tags=tags, timecode=timecode, losses=()
     )
-    return replace(plan, losses=tuple(_losses(plan, source)))
+    return replace(plan, losses=tuple(_losses(plan, source, spec)))
 
 
 def _encoded_track(source: SourceDescription, spec: TranscodeSpec, index: int | None) -> Track | None:
@@ -162,9 +162,9 @@ def _check_audio(source: SourceDescription, spec: TranscodeSpec, container: Cont
             raise Unsupported(message, "Count from 0; `codecfleet probe` lists the tracks.")
 
 
-def _timecode(source: SourceDescription, video: Track | None, container: Container) -> str | None:
+def _timecode(source: SourceDescription, spec: TranscodeSpec, video: Track | None, container: Container) -> str | None:
     rate = video.frame_rate if video is not None else None
-    if source.timecode is None or not container.tags or rate is None:
+    if source.timecode is None or not container.tags or rate is None or spec.fps is not None:
         return None
     whole = int(rate + Fraction(1, 2))
     counts = container.is_matroska or whole in _TIMECODE_RATES or (whole > 0 and whole % 30 == 0)
@@ -273,7 +273,12 @@ class _Planner:
         if track.tag == "tmcd":
             if self.timecode is not None:
                 return TrackPlan(track, Action.CONVERT, "timecode", f"its timecode {self.timecode} is written again")
-            return _drop(track, f".{self.container.name} cannot hold this timecode", "timecode-dropped")
+            why = (
+                "it counts the source's pictures"
+                if self.spec.fps
+                else f".{self.container.name} cannot hold this timecode"
+            )
+            return _drop(track, why, "timecode-dropped")
         if track.tag == "text" and self.source.chapters:
             if self.container.chapters:
                 return TrackPlan(track, Action.CONVERT, "chapters", "it names the chapters, which are written again")
@@ -301,7 +306,7 @@ _TRACK_CHECKS = {
 """The check that misses a dropped track."""
 
 
-def _losses(plan: CarryPlan, source: SourceDescription) -> Iterator[Warning_]:
+def _losses(plan: CarryPlan, source: SourceDescription, spec: TranscodeSpec) -> Iterator[Warning_]:
     name = plan.container.name
     for track in plan.tracks:
         yield from _track_losses(plan, track)
@@ -309,7 +314,8 @@ def _losses(plan: CarryPlan, source: SourceDescription) -> Iterator[Warning_]:
         message = f"{len(source.chapters)} chapters are lost in .{name}"
         yield Warning_(code="chapters-dropped", message=message, checks=("metadata.chapters",))
     if source.timecode is not None and plan.timecode is None and not any(t.track.tag == "tmcd" for t in plan.tracks):
-        message = f"the timecode {source.timecode} is lost in .{name}"
+        where = "at another frame rate" if spec.fps else f"in .{name}"
+        message = f"the timecode {source.timecode} is lost {where}"
         yield Warning_(code="timecode-dropped", message=message, checks=("metadata.timecode",))
     if renamed := sorted(key for key, _ in plan.tags if plan.container.is_matroska and " " in key):
         message = f"tags are renamed in .{name}, whose names have no spaces: {', '.join(renamed)}"

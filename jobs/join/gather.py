@@ -60,7 +60,7 @@ class Gather:
         if not facts.frames_out:
             return
         if self._file is None:
-            self._file = self._opened(facts.tally.first_ticks or 0, facts.extradata)
+            self._file = self._opened(facts.first_shown or 0, facts.extradata)
         pts_ticks = [int(ticks) for ticks in facts.pts_ticks]
         self._file.write(pts_ticks, _packets(segment), following_ticks, before=self._mux_sides)
 
@@ -94,22 +94,22 @@ class Gather:
             raise ProofFailed(message, "Please report it with the input and the options.")
 
     def _opened(self, first_ticks: int, extradata: bytes) -> TrackFile:
-        plan = self._plan
-        first_s = first_ticks * plan.index.time_base
+        plan, clock = self._plan, self._plan.clock
+        first_s = clock.zero_s + first_ticks * clock.tick_s
         self._origin_s = min([first_s, *self._side_starts_s(first_s)])
         file = TrackFile(
             self._path,
             plan.container,
             plan.encoder,
-            time_base=plan.index.time_base,
+            time_base=clock.tick_s,
             options=plan.carry.muxer_options,
             extradata=extradata,
             reorder_frames=reorder_depth(plan.encoder, extradata),
-            last_duration_ticks=plan.index.nominal_ticks,
+            last_duration_ticks=clock.picture_ticks,
             add_streams=lambda output, tick: self._add_streams(output, tick, extradata),
         )
         copied = () if self._sides is None else self._sides.copied
-        file.begin(self._origin_s, f"{' or '.join(copied)} of {plan.spec.source}" if copied else "")
+        file.begin(self._origin_s - clock.zero_s, f"{' or '.join(copied)} of {plan.spec.source}" if copied else "")
         return file
 
     def _side_starts_s(self, first_s: Fraction) -> list[Fraction]:

@@ -44,16 +44,25 @@ def check_manifest(segments: Sequence[SpooledSegment], runs: Sequence[Run], plan
 
 def miscounted(segment: EncodedSegment, payload_bytes: int) -> str:
     """Return how a segment's result contradicts itself, "" where it does not."""
-    taken, given, told_bytes = segment.tally.frames, segment.frames_out, int(segment.sizes_bytes.sum())
-    if taken != given:
-        return f"segment {segment.segment} took {taken} frames and gave {given}"
+    due = segment.tally.frames if segment.frames_due is None else segment.frames_due
+    given, told_bytes = segment.frames_out, int(segment.sizes_bytes.sum())
+    if due != given:
+        return f"segment {segment.segment} took {due} frames and gave {given}"
     if told_bytes != payload_bytes:
         return f"segment {segment.segment} has {payload_bytes} bytes, and its packets {told_bytes}"
     return ""
 
 
-def prove(path: Path, container: Container, segments: Sequence[SpooledSegment], joined: JoinedTrack) -> Proof:
+def prove(
+    path: Path,
+    container: Container,
+    segments: Sequence[SpooledSegment],
+    joined: JoinedTrack,
+    frames_due: int | None = None,
+) -> Proof:
     """Read the joined file back and hold it against the manifest.
+
+    ``frames_due`` is how many pictures it must show where they come at a rate of their own; None: all that were taken.
 
     Raises:
         ProofFailed: it does not show what was taken; nothing may be published.
@@ -62,8 +71,9 @@ def prove(path: Path, container: Container, segments: Sequence[SpooledSegment], 
     given = sum(segment.facts.frames_out for segment in segments)
     expected = sorted(joined.pts)
     count, times_equal = _shown(path, container, expected, joined.tick)
-    if not taken == given == count:
-        raise ProofFailed(f"{taken} frames were taken, {given} encoded, and the joined file shows {count}", _REPORT_IT)
+    due = taken if frames_due is None else frames_due
+    if not due == given == count:
+        raise ProofFailed(f"{due} frames were due, {given} encoded, and the joined file shows {count}", _REPORT_IT)
     if not times_equal:
         raise ProofFailed("the joined file shows its pictures at other times than the source", _REPORT_IT)
     seams = [seams_agree(a.facts.tally.seam_after, b.facts.tally.seam_before) for a, b in pairwise(segments)]
@@ -71,6 +81,7 @@ def prove(path: Path, container: Container, segments: Sequence[SpooledSegment], 
         raise ProofFailed(f"the pictures on both sides of {seams.count(False)} cuts differ", _REPORT_IT)
     return Proof(
         frames_in=taken,
+        frames_due=frames_due,
         frames_out=given,
         first_pts_s=str(expected[0] * joined.tick),
         last_pts_s=str(expected[-1] * joined.tick),

@@ -107,8 +107,8 @@ class RateGuard:
         shown = sorted(int(ticks) for ticks in facts.pts_ticks)
         if not shown:
             return Passage(self._fullness_bits, 0)
-        index = self._plan.index
-        after = shown[-1] + index.nominal_ticks if following_ticks is None else following_ticks
+        clock = self._plan.clock
+        after = shown[-1] + clock.picture_ticks if following_ticks is None else following_ticks
         # Pictures leave the buffer at the pace of presentation: decoding runs ahead by a constant delay.
-        durations_s = [(b - a) * index.time_base for a, b in pairwise([*shown, after])]
+        durations_s = [(b - a) * clock.tick_s for a, b in pairwise([*shown, after])]
         return bucket.pass_through(self._fullness_bits, [int(size) for size in facts.sizes_bytes], durations_s)

@@ -13,10 +13,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from fractions import Fraction
+from itertools import pairwise
 
 import numpy as np
 
 from ...actors.media.seeking import AccessPoint
+from ...actors.segment.frame_rate import CountedGrid, FrameRate
 from ...actors.segment.keyframe_grid import KeyframeGrid
 from ..source.index import MISSING, TrackIndex
 
@@ -44,12 +46,14 @@ class CutReason(StrEnum):
 class Cut:
     """One cut: the presentation time it falls at, the access point to decode from, and why there.
 
-    The access point is that of the time itself, but for cuts at multiples of a keyframe interval.
+    The access point is that of the time itself, but for cuts at multiples of a keyframe interval. ``number`` is the
+    first of the output's pictures after it, where they come at a rate of their own.
     """
 
     ticks: int
     entry: AccessPoint
     reason: CutReason
+    number: int | None = None
 
 
 def usual_segment_s(duration_s: Fraction) -> Fraction:
@@ -76,12 +80,15 @@ def choose_cuts(
     segment_s: Fraction | None = None,
     start: int | None = None,
     end: int | None = None,
-    grid: KeyframeGrid | None = None,
+    *,
+    grid: KeyframeGrid | CountedGrid | None = None,
+    rate: FrameRate | None = None,
 ) -> tuple[Cut, ...]:
     """Choose the cuts of a track, or of its part [start, end) in ticks, in order of time.
 
     ``segment_s`` is the length to aim for; None is the usual one, and half of it near the end. A source with no usable
-    access point gives no cuts: it is one segment. With a ``grid`` all cuts are multiples of its interval.
+    access point gives no cuts: it is one segment. With a ``grid`` all cuts are multiples of its interval; with a
+    ``rate`` every segment has one of its pictures at least.
     """
     first = index.first_ticks if start is None else start
     last = index.end_ticks if end is None else end
@@ -93,9 +100,15 @@ def choose_cuts(
     else:
         whole = tail = _aim(index, first, segment_s, Fraction(0))
     usable = _usable(index)
-    candidates = _at_access_points(index, usable) if grid is None else _at_multiples(index, usable, grid)
+    if isinstance(grid, KeyframeGrid):
+        candidates = _at_multiples(index, usable, grid)
+    elif rate is None:
+        candidates = _at_access_points(index, usable)
+    else:
+        candidates = _at_pictures(index, usable, rate, grid)
     within = [cut for cut in candidates if first + whole.shortest <= cut.ticks <= last - tail.shortest]
-    return tuple(_walk(within, first, last, whole, tail))
+    cuts = _walk(within, first, last, whole, tail)
+    return tuple(cuts if rate is None else _distinct(cuts))
 
 
 def _aim(index: TrackIndex, begins: int, segment_s: Fraction, shortest_s: Fraction) -> _Aim:
@@ -142,6 +155,30 @@ def _at_multiples(index: TrackIndex, usable: Sequence[AccessPoint], grid: Keyfra
         if not index.is_unreliable(int(packets[place])):
             found[ticks] = Cut(ticks, entry, CutReason.MULTIPLE)
     return list(found.values())
+
+
+def _at_pictures(
+    index: TrackIndex, usable: Sequence[AccessPoint], rate: FrameRate, grid: CountedGrid | None
+) -> list[Cut]:
+    """Return cuts between pictures of a rate: at each access point, or at the first keyframe chosen after it."""
+    if grid is None:
+        cuts = [replace(cut, number=rate.following(cut.ticks)) for cut in _at_access_points(index, usable)]
+        return [cut for cut in cuts if cut.number and cut.number < rate.pictures]
+    packets = np.flatnonzero(index.timed)
+    packets = packets[np.argsort(index.pts[packets], kind="stable")]
+    found: dict[int, Cut] = {}
+    for entry in usable:
+        number = grid.following(rate.following(int(index.pts[entry.packet])))
+        ticks = rate.chosen_at(number)
+        shown = int(np.searchsorted(index.times, ticks, side="right")) - 1
+        if 0 < number < rate.pictures and not index.is_unreliable(int(packets[shown])):
+            found[number] = Cut(ticks, entry, CutReason.MULTIPLE, number)
+    return list(found.values())
+
+
+def _distinct(cuts: Sequence[Cut]) -> list[Cut]:
+    """Return the cuts between which a picture lies."""
+    return [cut for before, cut in pairwise([None, *cuts]) if cut and (before is None or before.number != cut.number)]
 
 
 def _on_grid(index: TrackIndex, entries: Sequence[AccessPoint]) -> list[bool]:

@@ -82,7 +82,7 @@ def with_nvenc(plan: Plan, request: NvencRequest, kind: EncoderKind, offer: Enco
         Unsupported: no NVENC takes the format, the rates or one of the options.
         EngineUnfit: this one does not.
     """
-    encoder = settle(request, plan.encoder.format, plan.index.time_base, offer.capabilities)
+    encoder = settle(request, plan.encoder.format, plan.clock.tick_s, offer.capabilities)
     software = picture_losses(plan.extras, plan.encoder, plan.container)
     losses = picture_losses(plan.extras, encoder, plan.container)
     on_device = _filters_on_device(plan.source_format, plan.filters, converts=offer.converts)

@@ -5,13 +5,16 @@ from math import ceil
 
 import numpy as np
 
+from ...actors.segment.frame_rate import CountedGrid
 from ...actors.segment.keyframe_grid import KeyframeGrid
 from ...errors import UsageError
 from ..request.spec import TranscodeSpec
 from ..source.index import TrackIndex
 
 
-def keyframe_grid(index: TrackIndex, spec: TranscodeSpec, shown_from_ticks: int | None) -> KeyframeGrid | None:
+def keyframe_grid(
+    index: TrackIndex, spec: TranscodeSpec, shown_from_ticks: int | None
+) -> KeyframeGrid | CountedGrid | None:
     """Return where keyframes lie, counted from the output's first picture; None where none are asked for.
 
     ``shown_from_ticks`` is when the source's first picture that decodes is shown; None is when the index says so.
@@ -22,11 +25,18 @@ def keyframe_grid(index: TrackIndex, spec: TranscodeSpec, shown_from_ticks: int 
     interval_s = spec.keyframe_interval_s
     if interval_s is None or not len(index.times):
         return None
-    check_interval(interval_s, index.frame_rate)
-    begin = index.first_ticks + ceil((spec.start_s or 0) / index.time_base)
+    check_interval(interval_s, spec.fps or index.frame_rate)
+    if spec.fps is not None:
+        return CountedGrid(interval_s * spec.fps)
+    return KeyframeGrid(first_picture(index, spec.start_s, shown_from_ticks), interval_s / index.time_base)
+
+
+def first_picture(index: TrackIndex, start_s: Fraction | None, shown_from_ticks: int | None) -> int:
+    """Return when the first picture at or after ``start_s`` is shown; parameters as of ``keyframe_grid``."""
+    begin = index.tick_at(start_s or Fraction(0))
     begin = begin if shown_from_ticks is None else max(begin, shown_from_ticks)
     place = min(int(np.searchsorted(index.times, begin)), len(index.times) - 1)
-    return KeyframeGrid(int(index.times[place]), interval_s / index.time_base)
+    return int(index.times[place])
 
 
 def check_interval(interval_s: Fraction, frame_rate: Fraction) -> None:

@@ -32,8 +32,10 @@ def picture_losses(extras: StreamExtras, encoder: EncoderSettings, container: Co
 def _losses(extras: StreamExtras, encoder: EncoderSettings, container: Container) -> Iterator[tuple[str, ...]]:
     """Yield the code, the message, and the checks of ``verify`` that may fail because of it."""
     codec, output = encoder.codec, encoder.format
-    if extras.captions and (codec not in _WITH_CAPTIONS or encoder.on_device):
+    is_repaced = dict(encoder.options).get("a53cc") == "0"
+    if extras.captions and (codec not in _WITH_CAPTIONS or encoder.on_device or is_repaced):
         writer = "NVENC writes none" if encoder.on_device else f"{codec} has no place for them here"
+        writer = "at another frame rate letters would come twice, or not at all" if is_repaced else writer
         yield "captions-dropped", f"closed captions are lost: {writer}", "metadata.captions"
     if "AFD" in extras.frame_kinds:
         yield "afd-dropped", "the active format description (AFD) is lost: the encoders do not write it", "metadata.afd"

@@ -63,6 +63,7 @@ def settle_picture(source: VideoFormat, spec: TranscodeSpec, codec: Codec, frami
     interlaced = source.interlaced and spec.deinterlace == "off"
     settled = replace(source, width=width, height=height, pix_fmt=pix_fmt, sample_aspect_ratio=shape)
     settled = replace(settled, colour=_colour(source, pix_fmt, height), interlaced=interlaced)
+    settled = replace(settled, frame_rate=spec.fps or source.frame_rate)
     if tone is not None:
         settled = _in_sdr(settled)
     return SettledPicture(settled, settle_steps(source, framing, scaled, settled, spec), tuple(changes), tone)

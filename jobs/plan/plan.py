@@ -15,6 +15,7 @@ from ...actors.encode.settings import Codec, EncoderSettings, RateControl
 from ...actors.media.values import VideoFormat
 from ...actors.segment.encoding import EncodeSegment
 from ...actors.segment.filtering import WARM_UP_FRAMES, FilterSettings
+from ...actors.segment.frame_rate import CountedGrid
 from ...actors.segment.keyframe_grid import KeyframeGrid
 from ...actors.settle.nvenc import NvencRequest, nvenc_request
 from ...actors.settle.request import encoder_kind, settle
@@ -36,6 +37,7 @@ from .borders import NO_BORDER, FoundPicture, find_picture
 from .header_trial import settle_header, settle_orientation, states_shape
 from .keyframes import keyframe_grid
 from .losses import picture_losses
+from .pace import OutputClock, output_clock, rate_choices, settle_rate
 from .picture import picture_choices, settle_picture
 from .steps import row_step, settle_framing, step_choices
 from .tone import tone_choices
@@ -79,7 +81,7 @@ class Plan:
     kind: EncoderKind | None = None
     package: str = ""
     expected: EncoderKind | None = None
-    grid: KeyframeGrid | None = None
+    grid: KeyframeGrid | CountedGrid | None = None
     """Where keyframes lie, if that was asked for."""
 
     @property
@@ -123,8 +125,15 @@ class Plan:
         return sum(segment.frames for segment in self.segments)
 
     @property
+    def clock(self) -> OutputClock:
+        """The clock of the encoded pictures."""
+        return output_clock(self.index, self.filters.rate)
+
+    @property
     def duration_s(self) -> Fraction:
         """How long the output will be."""
+        if self.filters.rate is not None:
+            return self.frames * self.clock.tick_s
         first = self.segments[0].start_ticks
         last = self.segments[-1].end_ticks
         start = self.index.first_ticks if first is None else max(first, self.index.first_ticks)
@@ -159,6 +168,7 @@ class Plan:
             end_ticks=end.end_ticks,
             filters=self.filters,
             encoder=self.encoder,
+            numbers=None if start.numbers is None or end.numbers is None else (start.numbers[0], end.numbers[1]),
             keyframes=self.grid,
             require_device=self.spec.device == "gpu",
         )
@@ -169,7 +179,7 @@ class Plan:
 
     @property
     def _warm_up_frames(self) -> int:
-        return WARM_UP_FRAMES if self.filters.has_memory else 0
+        return (WARM_UP_FRAMES + (self.filters.rate is not None)) if self.filters.has_memory else 0
 
     def to_json(self) -> dict[str, Any]:
         """Return the plan as plain JSON values; docs/cli.md describes it."""
@@ -184,6 +194,7 @@ class Plan:
             "pix_fmt": self.encoder.format.pix_fmt,
             "steps": None if self.filters.steps is None else asdict(self.filters.steps),
             "tone": None if self.filters.tone is None else self.filters.tone.name,
+            "frame_rate": None if self.filters.rate is None else str(self.filters.rate.fps),
             "time_base": str(self.index.time_base),
             "frames": self.frames,
             "duration_s": float(self.duration_s),
@@ -271,8 +282,10 @@ def plan_of(spec: TranscodeSpec, reading: SourceReading) -> Plan:
     container, codec, software, nvenc = _container_and_requests(spec)
     index = reading.index
     grid = keyframe_grid(index, spec, reading.first_ticks)
-    ranges = TrackRanges.cut(index, start_s=spec.start_s, end_s=spec.end_s, segment_s=spec.segment_s, grid=grid)
     source_format, extras = reading.described()
+    rate = settle_rate(index, source_format, spec, reading.first_ticks)
+    part = {"start_s": spec.start_s, "end_s": spec.end_s, "segment_s": spec.segment_s}
+    ranges = TrackRanges.cut(index, **part, grid=grid, rate=rate)
     _check_dolby_vision(extras, spec)
     cropped = NO_BORDER
     if spec.crop == "auto":
@@ -280,16 +293,17 @@ def plan_of(spec: TranscodeSpec, reading: SourceReading) -> Plan:
     framing = settle_framing(source_format, extras, spec, cropped.region)
     settled = settle_picture(source_format, spec, codec, framing)
     filters = FilterSettings(
-        settled.format, spec.deinterlace, steps=settled.steps, tone=settled.tone, denoise=spec.denoise
+        settled.format, spec.deinterlace, steps=settled.steps, tone=settled.tone, denoise=spec.denoise, rate=rate
     )
-    chosen = (*step_choices(settled.steps, framing, extras), *tone_choices(settled.tone))
+    chosen = (*step_choices(settled.steps, framing, extras), *tone_choices(settled.tone), *rate_choices(rate))
     picture, extras = settle_orientation(source_format, settled.format, framing.extras(extras), container)
     header = settle_header(picture, extras, container)
     carry = plan_carry(reading.tracks, spec, container, encoded_index=index.stream_index)
     _check_starts(index, carry, spec)
     # Its metadata says where in the source's picture the picture lies, and how HDR's colours are shown.
     keeps_dolby_vision = not filters.has_steps and _keeps_dolby_vision(extras, codec, picture, container)
-    encoder = settle(replace(software, dolby_vision=keeps_dolby_vision), picture, index.time_base)
+    software = replace(software, dolby_vision=keeps_dolby_vision, captions=rate is None)
+    encoder = settle(software, picture, output_clock(index, rate).tick_s)
     losses = (*carry.losses, *header.losses, *picture_losses(extras, encoder, container))
     if spec.strict and losses:
         message = "; ".join(loss.message for loss in losses)

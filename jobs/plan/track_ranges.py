@@ -4,9 +4,9 @@ The same for whatever is done with the pictures: a cut lies where it lies by the
 """
 
 from bisect import bisect_right
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from math import ceil
+from itertools import pairwise
 from typing import Final, Self
 
 import numpy as np
@@ -14,6 +14,7 @@ import numpy as np
 from ...actors.decode.decoding import DecodeRange
 from ...actors.media.seeking import AccessPoint
 from ...actors.media.timeline import REORDER_FRAMES
+from ...actors.segment.frame_rate import CountedGrid, FrameRate
 from ...actors.segment.keyframe_grid import KeyframeGrid
 from ...actors.segment.walk import SEAM_FRAMES
 from ...errors import InputUnreadable, UsageError
@@ -35,6 +36,8 @@ class PlannedSegment:
     """The packet of the access point that the segment starts at, or of the last one before; 0 at the track's start."""
     frames: int
     reason: str
+    numbers: tuple[int, int] | None = None
+    """The first of the output's pictures that it makes, and the first that it does not, where they have a rate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,28 +55,33 @@ class TrackRanges:
         start_s: Fraction | None,
         end_s: Fraction | None,
         segment_s: Fraction | None,
-        grid: KeyframeGrid | None = None,
+        grid: KeyframeGrid | CountedGrid | None = None,
+        rate: FrameRate | None = None,
     ) -> Self:
         """Cut a part of a track into segments of about that length; None is the usual one.
 
-        With a ``grid`` of keyframes they begin at its multiples.
+        With a ``grid`` of keyframes they begin at its multiples. With a ``rate`` the output's pictures are counted.
 
         Raises:
             InputUnreadable: nothing of the track is presented.
             UsageError: nothing is presented in that part.
         """
         start, end = _interval(index, start_s, end_s)
-        cuts = choose_cuts(index, segment_s, start, end, grid)
+        cuts = choose_cuts(index, segment_s, start, end, grid=grid, rate=rate)
         begins = [(start, _first_packet(index, start), CutReason.START.value)]
         begins += [(cut.ticks, cut.entry.packet, cut.reason.value) for cut in cuts]
         ends = [*(cut.ticks for cut in cuts), end]
-        return cls(
-            index,
-            tuple(
-                PlannedSegment(number, begin, stop, packet, index.frames_between(begin, stop), reason)
-                for number, ((begin, packet, reason), stop) in enumerate(zip(begins, ends, strict=True))
-            ),
+        segments = tuple(
+            PlannedSegment(number, begin, stop, packet, index.frames_between(begin, stop), reason)
+            for number, ((begin, packet, reason), stop) in enumerate(zip(begins, ends, strict=True))
         )
+        if rate is not None:
+            numbers = pairwise([0, *(cut.number or 0 for cut in cuts), rate.pictures])
+            segments = tuple(
+                replace(segment, numbers=(first, stop), frames=stop - first)
+                for segment, (first, stop) in zip(segments, numbers, strict=True)
+            )
+        return cls(index, segments)
 
     @property
     def frames(self) -> int:
@@ -141,9 +149,8 @@ def _interval(index: TrackIndex, start_s: Fraction | None, end_s: Fraction | Non
     if not len(index.times):
         message = f"no picture of {index.source} is presented: its edit list leaves all out, or they have no time"
         raise InputUnreadable(message, "It may be damaged; get a complete one.")
-    first = index.first_ticks
-    start = None if not start_s else first + ceil(start_s / index.time_base)
-    end = None if end_s is None else first + ceil(end_s / index.time_base)
+    start = None if not start_s else index.tick_at(start_s)
+    end = None if end_s is None else index.tick_at(end_s)
     if start is not None and start >= index.end_ticks:
         message = f"the start at {float(start_s or 0)} s lies behind the end at {float(index.duration_s):.3f} s"
         raise UsageError(message, "Give a smaller start.")

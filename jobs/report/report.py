@@ -128,6 +128,8 @@ class Proof(BaseModel, frozen=True, extra="forbid"):
 
     frames_in: int
     frames_out: int
+    frames_due: int | None = None
+    """How many pictures a frame rate that was asked for gives; None: one for each that was taken."""
     first_pts_s: str
     last_pts_s: str
     seams: int
@@ -197,6 +199,8 @@ class Report(BaseModel, frozen=True, extra="forbid"):
     """The process of the warm fleet that it began on; None where its workers were its own or a cluster's."""
     tone: ToneReport | None = None
     """How HDR became SDR; None where colours stayed what they were."""
+    frame_rate: str | None = None
+    """How many pictures a second were asked for, as a fraction; None: each picture of the source at its own time."""
     denoise: str = ""
     """Options of FFmpeg's ``bilateral``, with which pictures were denoised after all but the border; "" where not."""
     gpu_refusal: str = ""

@@ -26,6 +26,7 @@ from .values import (
     parse_count,
     parse_counts,
     parse_crop,
+    parse_frame_rate,
     parse_grid,
     parse_loudness,
     parse_numbers,
@@ -108,6 +109,7 @@ RATE: Final = Kind("RATE", "rate", partial(_words, "a rate in bits", parse_rate)
 SIZE: Final = Kind("WxH|720p", '`"1280x720"` or `"720p"`', partial(_words, "a picture size", parse_size))
 CROP: Final = Kind("auto|W:H:X:Y", '`"auto"` or `"1920:800:0:140"`', partial(_words, "a part of a picture", parse_crop))
 PAD: Final = Kind("WxH|W:H", '`"1920x1080"` or `"16:9"`', partial(_words, "a picture size or shape", parse_pad))
+FPS: Final = Kind("N|N/D", '`25` or `"30000/1001"`', partial(_words, "a frame rate", parse_frame_rate))
 GRID: Final = Kind("COLUMNSxROWS", '`"10x10"`', partial(_words, "a grid", parse_grid))
 LOUDNESS: Final = Kind("LUFS", "`-23` or `-16.5`", partial(_words, "a loudness", parse_loudness))
 NUMBERS: Final = Kind("M[,M,M]", "text", partial(_words, "text", parse_numbers))

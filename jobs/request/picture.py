@@ -6,9 +6,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from .options import CROP, PAD, SIZE, Option, as_written
+from .options import CROP, FPS, PAD, SIZE, Option, as_written
 from .parts import PICTURE, Part, Side
-from .values import SIDE_MAX
+from .values import FPS_MAX, FPS_MIN, SIDE_MAX
 
 _Place = Annotated[int, Field(ge=0, le=SIDE_MAX)]
 
@@ -92,6 +92,17 @@ class Picture(_Steps):
         Field(description="Make whole frames of fields: never, only where the source says so, or always."),
         Option("--deinterlace", PICTURE),
     ] = "off"
+
+    fps: Annotated[
+        Fraction | None,
+        Field(
+            ge=FPS_MIN,
+            le=FPS_MAX,
+            description="Show the film at this many pictures a second, exactly: docs/filters.md.",
+        ),
+        Option("--fps", PICTURE, default="every picture of the source at its own time", example="25", kind=FPS),
+        BeforeValidator(partial(as_written, FPS)),
+    ] = None
 
     @model_validator(mode="after")
     def _check_scale(self) -> Self:

@@ -34,6 +34,9 @@ _COUNT = re.compile(r"[0-9]{1,18}")
 _LOUDNESS = re.compile(r"-[0-9]{1,2}(?:\.[0-9])?")
 LOUDNESS_MIN, LOUDNESS_MAX = -36, -5
 """In LUFS: what programmes are brought to lies well within."""
+_FRAME_RATE = re.compile(r"([0-9]{1,6})(?:/([0-9]{1,6}))?")
+FPS_MIN, FPS_MAX = 1, 300
+"""In pictures a second: the last is the highest that a source may state."""
 _NUMBER = re.compile(r"-?[0-9]{1,9}(?:\.[0-9]{1,18})?")
 _CHANNELS: Final = 3
 _KEY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]*")
@@ -137,6 +140,18 @@ def parse_loudness(name: str, text: str) -> Fraction:
     if not LOUDNESS_MIN <= Fraction(text) <= LOUDNESS_MAX:
         raise refusal(name, text, "out of range", how)
     return Fraction(text)
+
+
+def parse_frame_rate(name: str, text: str) -> Fraction:
+    """Return the pictures a second of ``25`` or ``30000/1001``, exactly; from 1 to 300."""
+    how = "Write a whole number or a fraction: 25, 24000/1001 (23.976), 30000/1001 (29.97), 60000/1001 (59.94)."
+    match = _FRAME_RATE.fullmatch(text)
+    if match is None or int(match[2] or 1) == 0:
+        raise refusal(name, text, "not an exact frame rate", how)
+    fps = Fraction(int(match[1]), int(match[2] or 1))
+    if not FPS_MIN <= fps <= FPS_MAX:
+        raise refusal(name, text, f"out of range ({FPS_MIN} to {FPS_MAX})", how)
+    return fps
 
 
 def parse_count(name: str, text: str, *, least: int = 0, most: int = 1_000_000) -> int:

@@ -220,7 +220,9 @@ class JobRun:
 
     async def _publish(self, plan: Plan, track: FinishedTrack) -> Report:
         spec, events = self._spec, self._events
-        proof = await events.timed("proof", in_thread(prove, track.path, plan.container, track.segments, track.joined))
+        due = None if plan.filters.rate is None else plan.frames
+        proving = in_thread(prove, track.path, plan.container, track.segments, track.joined, due)
+        proof = await events.timed("proof", proving)
         late = [*damage_warnings(plan, track.segments), *self._late_warnings, *track.warnings]
         late += [Warning_(code="runtime", message=note, checks=()) for note in self._pool.notes]
         await self._say_warnings(late)

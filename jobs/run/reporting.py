@@ -153,6 +153,7 @@ def make_report(
         steps=None if plan.filters.steps is None else _steps(plan.filters.steps),
         denoise=DENOISE.get(plan.filters.denoise, ""),
         tone=None if plan.filters.tone is None else _tone(plan.filters.tone),
+        frame_rate=None if plan.filters.rate is None else str(plan.filters.rate.fps),
         timings_s=stages_s,
         fps=round(encoded / encode_s, 2) if encode_s else 0.0,
         resumed=resumed,

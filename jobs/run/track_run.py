@@ -265,7 +265,7 @@ class TrackRun:
         """Queue a segment for the join, with the time at which the one after it begins."""
         following = None
         if (right := board.right_of(board.segments[segment])) is not None:
-            following = self._spooled[right.number].facts.tally.first_ticks
+            following = self._spooled[right.number].facts.first_shown
             if following is None:  # it holds no picture
                 following = self._plan.segments[right.number].start_ticks
         self._joins.put_nowait((segment, following))

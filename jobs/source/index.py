@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
+from math import ceil
 
 import numpy as np
 from numpy.typing import NDArray
@@ -219,6 +220,10 @@ class TrackIndex:
         low = 0 if start is None else int(np.searchsorted(self.times, start))
         high = len(self.times) if end is None else int(np.searchsorted(self.times, end))
         return max(0, high - low)
+
+    def tick_at(self, time_s: Fraction) -> int:
+        """Return the first tick at or after a time that counts from the first picture."""
+        return self.first_ticks + ceil(time_s / self.time_base)
 
     def shown_at(self, ticks: int) -> int:
         """Return when the picture that is on screen at ``ticks`` was first shown; before the first one, its time."""

@@ -25,6 +25,7 @@ from ..request.values import location
 from .audio import check_audio
 from .metadata import Facts, check_metadata, video_facts
 from .pictures import PictureComparison
+from .rate import ComparedPart, at_rate
 from .reference_decode import Timeline, in_known_order, in_presentation_order, open_track, read_timeline
 from .steps import Stepwise, stepwise
 from .streams import Alignment
@@ -109,15 +110,16 @@ def verify(
         scan=scan_output(output),
         steps=stepwise(report_),
         progress=progress,
+        fps=None if report_ is None or report_.frame_rate is None else Fraction(report_.frame_rate),
     )
-    selection = _select(source, pair.video_track, start_s, end_s)
-    compared = _compare(pair, selection)
-    chosen = selection or compared.timeline
+    part = _select(source, pair.video_track, start_s, end_s, pair.fps)
+    compared = _compare(pair, part)
+    chosen = part or _whole(compared.timeline, compared.time_base)
     alignment = Alignment(
-        source_zero_s=(chosen.times[0] if chosen.times else 0) * compared.time_base,
+        source_zero_s=chosen.zero_s,
         output_zero_s=next((pts for pts in compared.output_pts if pts is not None), 0) * pair.scan.time_base,
         tracks=None if audio_tracks is None else tuple(audio_tracks),
-        part_s=None if selection is None else _length_s(selection, compared.time_base),
+        part_s=chosen.length_s,
         muxer=pair.scan.muxer,
         dropped=frozenset(t.source_index for t in (report_.tracks if report_ else ()) if t.action == "dropped"),
         encoded=frozenset(t.source_index for t in (report_.tracks if report_ else ()) if t.action == "encoded"),
@@ -138,11 +140,12 @@ def verify(
     )
 
 
-def _length_s(part: Timeline, time_base: Fraction) -> Fraction:
-    return (part.times[-1] - part.times[0]) * time_base if part.times else Fraction(0)
+def _whole(timeline: Timeline, time_base: Fraction) -> ComparedPart:
+    zero_s = (timeline.times[0] if timeline.times else 0) * time_base
+    return ComparedPart(timeline.order, timeline.times, time_base, zero_s, None)
 
 
-def _checks(pair: "_Pair", chosen: Timeline, compared: _Compared, alignment: Alignment) -> list[Check]:
+def _checks(pair: "_Pair", chosen: ComparedPart, compared: _Compared, alignment: Alignment) -> list[Check]:
     checks = [
         check("frames.count", len(chosen.order), len(compared.output_pts)),
         check(
@@ -152,7 +155,7 @@ def _checks(pair: "_Pair", chosen: Timeline, compared: _Compared, alignment: Ali
             passed=not compared.output_damaged_packets,
             held="every packet decodes",
         ),
-        *check_times(chosen.times, compared.time_base, compared.output_pts, pair.scan),
+        *check_times(chosen.times, chosen.time_base, compared.output_pts, pair.scan),
         *compared.comparison.checks(),
         *check_stream(pair.scan, len(compared.output_pts)),
         check_access(pair.output, pair.scan, compared.digests),
@@ -179,20 +182,28 @@ def _read_report(report: str) -> Report:
         raise UsageError(message, "Name the file that --report wrote, of this version.") from None
 
 
-def _select(source: str, video_track: int, start_s: Fraction | None, end_s: Fraction | None) -> Timeline | None:
-    """Return the part asked for, None for the whole; it costs a decode of its own."""
-    if start_s is None and end_s is None:
+def _select(
+    source: str, video_track: int, start_s: Fraction | None, end_s: Fraction | None, fps: Fraction | None
+) -> ComparedPart | None:
+    """Return the part asked for, at its own times or at a rate, None for the whole; it costs a decode of its own."""
+    if start_s is None and end_s is None and fps is None:
         return None
     timeline = read_timeline(source, video_track)
     with open_track(source, video_track) as track:
         time_base = track.time_base / timeline.divisor
+    whole = _whole(timeline, time_base)
     kept = [
         place
         for place, ticks in enumerate(timeline.times)
         if (not start_s or start_s <= (ticks - timeline.zero) * time_base)
         and (end_s is None or (ticks - timeline.zero) * time_base < end_s)
     ]
-    return Timeline(order=tuple(timeline.order[n] for n in kept), times=tuple(timeline.times[n] for n in kept))
+    if not kept:
+        return replace(whole, order=(), times=(), length_s=Fraction(0))
+    times = tuple(timeline.times[n] for n in kept)
+    length_s = None if start_s is None and end_s is None else (times[-1] - times[0]) * time_base
+    part = ComparedPart(tuple(timeline.order[n] for n in kept), times, time_base, times[0] * time_base, length_s)
+    return part if fps is None else at_rate(timeline, part, fps, start_s, end_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,19 +216,20 @@ class _Pair:
     scan: OutputScan
     steps: Stepwise | None
     progress: Callable[[int], None] | None
+    fps: Fraction | None = None
 
 
-def _compare(pair: _Pair, selection: Timeline | None) -> _Compared:
-    compared = _run(pair, selection.order if selection else None)
-    if selection is None and tuple(compared.emitted) != compared.timeline.order:
+def _compare(pair: _Pair, part: ComparedPart | None) -> _Compared:
+    compared = _run(pair, part.order if part else None)
+    if part is None and tuple(compared.emitted) != compared.timeline.order:
         # The track is more disordered than the window sorts; its order is known now.
         compared = _run(pair, compared.timeline.order)
     return compared
 
 
 def _run(pair: _Pair, order: Sequence[int] | None) -> _Compared:
-    # What was cropped or turned is another picture, however exactly it was coded.
-    comparison = PictureComparison(identical=pair.steps is None)
+    # What was cropped or turned is another picture, however exactly it was coded; another rate has others.
+    comparison = PictureComparison(identical=pair.steps is None and pair.fps is None)
     compared = _Compared(comparison=comparison, steps=pair.steps, digests_wanted=wanted_digests(pair.scan))
     with open_track(pair.source, pair.video_track) as reference, open_track(pair.output) as shown:
         wanted = in_presentation_order(reference) if order is None else in_known_order(reference, order)

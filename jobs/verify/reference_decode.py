@@ -81,7 +81,8 @@ class Timeline:
     ``order`` lists the frames as presented, by their places in the decoder's output; ``times`` are theirs, repaired and
     strictly increasing, in the source's ticks divided by ``divisor``. The counts say how often each rule acted: clock
     resets, frames without a PTS, frames after a later one, repeated times. ``zero`` is what a requested start and end
-    count from: the first time that a presented packet has, whether or not it decodes.
+    count from: the first time that a presented packet has, whether or not it decodes. ``packets`` are the times that
+    all of them promise, in order, and ``nominal`` is a frame's nominal duration.
     """
 
     order: tuple[int, ...]
@@ -92,6 +93,8 @@ class Timeline:
     disordered: int = 0
     repeated: int = 0
     zero: int = 0
+    packets: tuple[int, ...] = ()
+    nominal: Fraction = Fraction(1)
 
 
 class ResetClock:
@@ -190,6 +193,7 @@ class SequentialDecode:
     nominal: Nominal
     stamps: list[FrameStamp] = field(default_factory=list)
     packet_times: list[int] = field(default_factory=list)
+    packets_presented: int = 0
     damaged_packets: int = 0
     resets: int = 0
 
@@ -203,8 +207,9 @@ class SequentialDecode:
         for packet in self._packets():
             stamp = PacketStamp(packet.pts, packet.dts, packet.is_discard)
             offset = clock.advance(stamp) if packet.size else clock.offset
-            if packet.size and packet.pts is not None and not packet.is_discard:
-                self.packet_times.append(packet.pts + offset)
+            if packet.size and not packet.is_discard:
+                self.packets_presented += 1
+                self.packet_times += [] if packet.pts is None else [packet.pts + offset]
             self.resets = clock.resets
             # A list, never the bare number: PyAV finds opaque values again by their identity, and numbers share it.
             packet.opaque = [offset]
@@ -237,7 +242,11 @@ class SequentialDecode:
         """Return the repaired timeline of the frames decoded so far."""
         divisor = divisor_of(self.packet_times, self.time_base)
         timeline = repair(self.stamps, self.nominal, divisor=divisor, resets=self.resets)
-        return replace(timeline, zero=min(self.packet_times, default=0) * divisor)
+        nominal = self.nominal.exact * divisor
+        promised = sorted(time * divisor for time in self.packet_times)
+        promised = promised or [round(place * nominal) for place in range(self.packets_presented)]
+        zero = promised[0] if self.packet_times else 0
+        return replace(timeline, zero=zero, packets=tuple(promised), nominal=nominal)
 
 
 @contextmanager
@@ -313,7 +322,8 @@ def in_presentation_order(decode: SequentialDecode) -> Iterator[tuple[int, Video
 def in_known_order(decode: SequentialDecode, order: Sequence[int]) -> Iterator[tuple[int, VideoFrame]]:
     """Yield the frames named in ``order`` (places in the decoder's output), in that order, dropping all others.
 
-    It holds as many pictures as the track is disordered, and stops decoding once the last one is out.
+    A frame that is named several times in a row comes as often. It holds as many pictures as the track is disordered,
+    and stops decoding once the last one is out.
     """
     rank = {place: position for position, place in enumerate(order)}
     waiting: dict[int, VideoFrame] = {}
@@ -322,7 +332,9 @@ def in_known_order(decode: SequentialDecode, order: Sequence[int]) -> Iterator[t
         if place in rank:
             waiting[place] = frame
         while position < len(order) and order[position] in waiting:
-            yield order[position], waiting.pop(order[position])
+            yield order[position], waiting[order[position]]
             position += 1
+            if order[position - 1] not in order[position : position + 1]:
+                del waiting[order[position - 1]]
         if position == len(order):
             return

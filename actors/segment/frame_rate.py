@@ -1,0 +1,77 @@
+"""Another frame rate: which source picture each picture of the output shows. Pure; docs/filters.md has the rule."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from math import ceil, floor
+from typing import TypeVar
+
+PictureT = TypeVar("PictureT")
+
+
+@dataclass(frozen=True, slots=True)
+class FrameRate:
+    """Output picture ``n`` is shown at ``first_ticks`` + n ``step_ticks``, for ``step_ticks``, up to ``end_ticks``.
+
+    It shows what is on screen in the source ``lead_ticks`` later: the last picture whose time is not after that, else
+    the first. Ticks are the source's, ``fps`` is pictures a second. Because a picture is never shown before that, a
+    segment that begins with a source picture needs none from before it.
+    """
+
+    fps: Fraction
+    first_ticks: int
+    step_ticks: Fraction
+    lead_ticks: Fraction
+    end_ticks: int
+
+    @property
+    def name(self) -> str:
+        """What the encoder kind says of it, as one stable word."""
+        return f"fps={self.fps}"
+
+    @property
+    def words(self) -> str:
+        """What a person reads of it."""
+        return f"brought to {self.fps} pictures a second"
+
+    @property
+    def pictures(self) -> int:
+        """How many pictures the output has: those that are chosen before the end, one at least."""
+        return max(1, self.following(self.end_ticks))
+
+    def chosen_at(self, number: int) -> int:
+        """Return the tick whose picture on screen an output picture shows."""
+        return self.first_ticks + floor(number * self.step_ticks + self.lead_ticks)
+
+    def following(self, ticks: int) -> int:
+        """Return the first output picture that is chosen at or after ``ticks``."""
+        return max(0, ceil((ticks - self.first_ticks - self.lead_ticks) / self.step_ticks))
+
+    def paced(self, pictures: Iterable[tuple[int, PictureT]], wanted: range) -> Iterator[tuple[int, PictureT]]:
+        """Yield the ``wanted`` output pictures, (number, picture), of source pictures (ticks, picture) in their order.
+
+        The source's begin with the one on screen at the first of them, or are all that there are.
+        """
+        number, shown = wanted.start, None
+        for ticks, picture in pictures:
+            while shown is not None and number < wanted.stop and self.chosen_at(number) < ticks:
+                yield number, shown[1]
+                number += 1
+            shown = ticks, picture
+        if shown is not None:
+            yield from ((each, shown[1]) for each in range(number, wanted.stop))
+
+
+@dataclass(frozen=True, slots=True)
+class CountedGrid:
+    """Keyframes of a track of one rate: the first picture at or after each multiple of ``interval_frames``, exactly."""
+
+    interval_frames: Fraction
+
+    def following(self, number: int) -> int:
+        """Return the first keyframe at or after a picture."""
+        return ceil((floor((number - 1) / self.interval_frames) + 1) * self.interval_frames)
+
+    def is_keyframe(self, number: int, before: int | None) -> bool:
+        """Return whether a picture is a keyframe, shown after picture ``before``, if any."""
+        return before is None or floor(number / self.interval_frames) > floor(before / self.interval_frames)

@@ -1,0 +1,164 @@
+"""``--fps`` in whole jobs: the rule's pictures, however the film is cut, and ``verify`` by its own list of them."""
+
+from bisect import bisect_right
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from codecfleet.errors import Unsupported
+from codecfleet.jobs.plan.plan import Plan, plan_transcode
+from codecfleet.jobs.request.spec import TranscodeSpec
+from codecfleet.jobs.source.source import read_source
+from codecfleet.testing.clips import Clip, constant_times, make_clip
+from tests.sweeps import swept
+
+from .test_exact import shown, transcode
+from .test_filters import verified
+from .test_keyframe_interval import on_grid, read_back
+
+FRAMES = 60
+GAP = (*range(0, 1000, 40), *range(1600, 2200, 33), *range(2200, 3000, 50))
+X264 = "keyint=6:min-keyint=6:scenecut=0:bframes=2"
+CLIPS = {
+    "even": Clip(times=constant_times(FRAMES), options=(("x264-params", X264),)),
+    "a-gap": Clip(times=GAP, options=(("x264-params", X264),)),
+    "open-gop": Clip(times=constant_times(FRAMES), options=(("x264-params", f"{X264}:open-gop=1"),)),
+    "late": Clip(times=tuple(588_000 + time for time in GAP), options=(("x264-params", X264),)),
+}
+RATES = (Fraction(30000, 1001), Fraction(12), Fraction(50), Fraction(25))
+
+
+def due(source: Path, fps: Fraction, nominal_us: int = 40_000) -> list[tuple[Fraction, bytes]]:
+    """Return when each output picture is shown, in seconds after the first, and which source picture it is."""
+    pictures = shown(source)
+    times = [each.ticks for each in pictures]
+    step = 1_000_000 / fps
+    lead = min(step, nominal_us) / 2
+    found: list[tuple[Fraction, bytes]] = []
+    while not found or len(found) * step + lead < times[-1] + nominal_us:
+        place = bisect_right(times, len(found) * step + lead) - 1
+        found.append((len(found) / fps, pictures[max(0, place)].digest))
+    return found
+
+
+@pytest.mark.parametrize(("name", "fps"), swept([(name, fps) for fps in RATES for name in ("a-gap", *CLIPS)][1:]))
+def test_pictures_are_the_rules_however_the_film_is_cut(tmp_path: Path, name: str, fps: Fraction) -> None:
+    """One segment or many, one worker or three: each picture at its multiple, and the one that was on screen there."""
+    source = make_clip(tmp_path / "source.mkv", CLIPS[name])
+    expected = due(source, fps, round(1_000_000 / planned(source, fps=fps).index.frame_rate))
+    counts = set()
+    for segment_s in (Fraction(100), Fraction(12, 25)):
+        outputs = [tmp_path / f"{float(segment_s)}-{workers}.mp4" for workers in (1, 3)]
+        reports = [
+            transcode(source, output, fps=fps, segment_s=segment_s, workers=workers)
+            for output, workers in zip(outputs, (1, 3), strict=True)
+        ]
+        assert len({report.proof.output_sha256 for report in reports}) == 1
+        assert [each.digest for each in shown(outputs[1])] == [digest for _, digest in expected]
+        assert read_back(outputs[1])[0] == [time for time, _ in expected]
+        assert verified(source, outputs[1], reports[1]).exact
+        counts.add(len(reports[1].segments))
+    assert len(counts) == 2
+
+
+def planned(source: Path, **options: object) -> Plan:
+    """Return the plan of a job."""
+    return plan_transcode(TranscodeSpec.model_validate({"source": str(source), "output": "out.mp4", **options}))
+
+
+@pytest.mark.parametrize("options", swept([{}, {"deinterlace": "on"}, {"start_s": Fraction(7, 10)}, {"codec": "vp9"}]))
+def test_keyframes_lie_at_multiples_of_the_interval(tmp_path: Path, options: dict[str, object]) -> None:
+    """Counted in pictures of the new rate, where a cut falls between showings of one source picture too."""
+    source = make_clip(tmp_path / "source.mkv", CLIPS["a-gap"])
+    fps, interval_s, sums = Fraction(60000, 1001), Fraction(1, 3), {}
+    for segment_s in (Fraction(100), Fraction(1, 2)):
+        output = tmp_path / f"{float(segment_s)}.mp4"
+        report = transcode(source, output, fps=fps, keyframe_interval_s=interval_s, segment_s=segment_s, **options)
+        times, keyframes = read_back(output)
+        assert times == [number / fps for number in range(len(times))]
+        assert keyframes == on_grid(times, interval_s)
+        assert verified(source, output, report).exact
+        sums[len(report.segments)] = [each.digest for each in shown(output)]
+    (one, whole), (_, cut) = sums.items()
+    assert one == 1
+    assert whole == cut
+
+
+@settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(st.sampled_from([17, 33, 40, 41, 80, 333, 1500]), min_size=3, max_size=60),
+    st.sets(st.integers(1, 59), max_size=8),
+    st.sampled_from([*RATES, Fraction(1), Fraction(240)]),
+    st.none() | st.fractions(Fraction(1, 4), 1, max_denominator=8),
+)
+@pytest.mark.slow
+def test_any_film_at_any_rate(
+    tmp_path: Path, steps: list[int], keys: set[int], fps: Fraction, interval_s: Fraction | None
+) -> None:
+    """Whatever the steps between pictures and the access points: ``verify`` finds what its own list says."""
+    times = [0]
+    for step in steps:
+        times.append(times[-1] + step)
+    keyframes = frozenset({0, *(key for key in keys if key <= len(steps))})
+    clip = Clip(times=tuple(times), keyframes=keyframes, options=(("bf", "2"), ("g", "250")))
+    source, output = tmp_path / "source.mkv", tmp_path / "output.mp4"
+    source.unlink(missing_ok=True)
+    make_clip(source, clip)
+    interval_s = interval_s if interval_s and interval_s * fps >= 1 else None
+    report = transcode(
+        source, output, fps=fps, segment_s=Fraction(1, 5), keyframe_interval_s=interval_s, overwrite=True
+    )
+    assert verified(source, output, report).exact
+
+
+@pytest.mark.parametrize(
+    "part", swept([{"start_s": Fraction(7, 10), "end_s": Fraction(6, 5)}, {"end_s": Fraction(3, 2)}])
+)
+def test_a_part_counts_from_its_first_picture(tmp_path: Path, part: dict[str, object]) -> None:
+    """No picture from outside the part is shown, and one is held up to its end."""
+    source = make_clip(tmp_path / "source.mkv", CLIPS["a-gap"])
+    report = transcode(source, tmp_path / "output.mp4", fps=Fraction(10), **part)
+    assert verified(source, tmp_path / "output.mp4", report).exact
+    assert report.frames == {Fraction(6, 5): 5, Fraction(3, 2): 15}[part["end_s"]]  # type: ignore[index] # as above
+
+
+def test_verify_notices_another_rate(tmp_path: Path) -> None:
+    """A report that names a rate is held to it: in the number of pictures, and their times."""
+    source = make_clip(tmp_path / "source.mkv", CLIPS["even"])
+    report = transcode(source, tmp_path / "output.mp4", fps=Fraction(30))
+    told = report.model_copy(update={"frame_rate": "24"})
+    failed = {each.name for each in verified(source, tmp_path / "output.mp4", told).failures}
+    assert {"frames.count", "times.equal"} <= failed
+
+
+def test_a_segment_whose_first_picture_is_damaged_goes_on_showing_the_one_before(tmp_path: Path) -> None:
+    """What a segment cannot decode of its own beginning, it takes from further back, as one segment would."""
+    source = make_clip(tmp_path / "source.mkv", replace(CLIPS["even"], options=(("x264-params", f"{X264}:bframes=0"),)))
+    index = read_source(str(source)).index
+    place, size = int(index.pos_bytes[24]), int(index.sizes_bytes[24])
+    data = bytearray(source.read_bytes())
+    begin = data.index(b"\x65", place)
+    data[begin : place + size] = bytes(place + size - begin)
+    source.write_bytes(data)
+    outputs = [tmp_path / name for name in ("one.mp4", "many.mp4")]
+    reports = [
+        transcode(source, output, fps=Fraction(30), segment_s=segment_s)
+        for output, segment_s in zip(outputs, (Fraction(100), Fraction(12, 25)), strict=True)
+    ]
+    assert shown(outputs[0]) == shown(outputs[1])
+    assert len(reports[1].segments) > 1
+    assert verified(source, outputs[1], reports[1]).exact
+
+
+def test_fields_need_to_become_frames_first(tmp_path: Path) -> None:
+    """Interlaced pictures that are repeated or dropped would show their fields out of order."""
+    clip = replace(CLIPS["even"], options=(("x264-params", f"{X264}:interlaced=1"),))
+    source = make_clip(tmp_path / "source.mkv", clip)
+    with pytest.raises(Unsupported, match="interlaced"):
+        planned(source, fps=Fraction(50))
+    report = transcode(source, tmp_path / "output.mp4", fps=Fraction(50), deinterlace="auto")
+    assert report.frames == 2 * FRAMES
