@@ -12,7 +12,7 @@ Bitstream and Decoding Process Specification, sections 5.3, 5.8 and 6.7; FFmpeg'
 
 import struct
 from collections.abc import Iterator
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import av.error
 from av.bitstream import BitStreamFilterContext
@@ -23,6 +23,9 @@ from ...bitstream.access_points import annex_b, nal_units
 from ...bitstream.packet_headers import leb128
 from ...encode.settings import Codec
 from ...media.values import UNSPECIFIED, Colour, ContentLight, HdrStatic, MasteringDisplay, VideoFormat
+
+if TYPE_CHECKING:
+    from av.stream import Stream
 
 _PARAMETER_SETS: Final = {Codec.H264: frozenset({7, 8}), Codec.HEVC: frozenset({32, 33, 34})}
 _LAST_SLICE: Final = {Codec.H264: 5, Codec.HEVC: 31}
@@ -161,11 +164,18 @@ def _filtered(codec: Codec, description: str, parameter_sets: bytes) -> bytes:
         return parameter_sets
     try:
         context = BitStreamFilterContext(description, codec.value)
-        packets = [*context.filter(Packet(parameter_sets)), *context.filter(None)]
+        packets = [*context.filter(_padded(parameter_sets)), *context.filter(None)]
     except (av.error.FFmpegError, ValueError) as error:
         message = f"FFmpeg cannot write {description} into NVENC's parameter sets: {error}"
         raise EngineFailed(message, "Please report it with the driver's version.") from error
     return b"".join(bytes(packet) for packet in packets)
+
+
+def _padded(data: bytes) -> "Packet[Stream]":
+    """Return a packet with the room behind its data that libavcodec reads; one that is made of ``bytes`` has none."""
+    packet: Packet[Stream] = Packet(len(data))
+    packet.update(data)
+    return packet
 
 
 def hdr_units(codec: Codec, hdr: HdrStatic) -> tuple[bytes, ...]:

@@ -152,10 +152,19 @@ class FakeCudaDriver:
             self.put(int(stream), work)
         return answer
 
+    def write(self, address: int, content: NDArray[np.uint8]) -> int:
+        """Put bytes into memory; what was given back meanwhile is an illegal address, and stays as it is."""
+        with self._lock:  # so that it is not given back while it is written to
+            if not self.holds(address, content.nbytes):
+                return _ILLEGAL_ADDRESS
+            ctypes.memmove(address, content.ctypes.data, content.nbytes)
+        return 0
+
     def _copy(self, target: int, source: int, size_bytes: int) -> int:
-        if not (self.holds(target, size_bytes) and self.holds(source, size_bytes)):
-            return _ILLEGAL_ADDRESS
-        ctypes.memmove(target, source, size_bytes)
+        with self._lock:
+            if not (self.holds(target, size_bytes) and self.holds(source, size_bytes)):
+                return _ILLEGAL_ADDRESS
+            ctypes.memmove(target, source, size_bytes)
         return 0
 
     def _unpack(self, sample_bytes: int, *values: int) -> int:

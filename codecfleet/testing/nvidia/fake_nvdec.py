@@ -211,7 +211,7 @@ class _Decoder:
         self._fills.clear()
         frames = [frame for surface in self._shown(packet) for frame in self._frame(surface)]
         fills = list(self._fills)
-        self._device.driver.put(self._stream, lambda: _fill(fills))
+        self._device.driver.put(self._stream, lambda: self._fill(fills))
         if not packet.bsl:
             self._begin()
         return frames
@@ -233,6 +233,9 @@ class _Decoder:
             ctypes.memset(address, NOISE, len(self._device.driver.memory[address]))
         return 0
 
+    def _fill(self, fills: list[tuple[int, NDArray[np.uint8]]]) -> int:
+        return next((code for code in [self._device.driver.write(*each) for each in fills] if code), 0)
+
     def _forget_surfaces(self) -> None:
         for address in self._surfaces:
             self._device.driver.forget(address)
@@ -253,7 +256,8 @@ class _Decoder:
         if packet.bsl:
             insort(self._fed, packet.pts)
             insort(self._timestamps, packet.pts)
-            coded = Packet(ctypes.string_at(packet.bsl_data, packet.bsl))
+            coded = Packet(packet.bsl)  # with room behind it: libavcodec reads past a packet's end
+            coded.update(ctypes.string_at(packet.bsl_data, packet.bsl))
             self._look_at(bytes(coded))
             coded.pts = packet.pts
             pictures = self._context.decode(coded)
@@ -321,9 +325,3 @@ class _Decoder:
             return timestamp
         late, self._late = self._late, timestamp
         return timestamp if late is None else late
-
-
-def _fill(fills: list[tuple[int, NDArray[np.uint8]]]) -> int:
-    for address, surface in fills:
-        ctypes.memmove(address, surface.ctypes.data, len(surface))
-    return 0

@@ -64,6 +64,7 @@ _CAPABILITIES: Final = {
     ),
 }
 _SOFTWARE: Final = {"h264": "libx264", "hevc": "libx265", "av1": "libsvtav1"}
+_X265: Final = "pools=none:frame-threads=1:open-gop=0:info=0:log-level=none"
 _FORMATS: Final = {"NV12": "yuv420p", "P010": "yuv420p10le", "YUV444": "yuv444p", "YUV444_16BIT": "yuv444p10le"}
 
 
@@ -265,7 +266,8 @@ def _software(settings: dict[str, Any], width: int, height: int, pix_fmt: str) -
             "preset": "ultrafast",
             "forced-idr": "1",
             "crf": quality,
-            "x265-params": f"bframes={frames_b}:keyint={gop}:pools=1:frame-threads=1:open-gop=0:info=0:log-level=none",
+            # Without a pool of threads, whose look-ahead races with a flush: x265 is known to crash then.
+            "x265-params": f"bframes={frames_b}:keyint={gop}:{_X265}",
         },
         "av1": {"preset": "10", "g": str(gop), "crf": quality, "svtav1-params": "lp=1"},
     }[settings["codec"]]
