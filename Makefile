@@ -9,7 +9,7 @@ DEMO := demo-output/bunny.hevc
 PYTEST ?=
 # How many tests run at once: one for each core, but each may start a Ray of its own.
 TEST_PROCESSES ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n < 8 ? n : 8)))
-# Left by a run of all tests in which some failed, and nothing else went wrong: pytest's exit code 1.
+# Left by a run in which tests failed, and nothing else went wrong (pytest's exit code 1): how many examples it tried.
 FAILED := .pytest_cache/tests-failed
 DEMO_OPTIONS ?= --workers 4 --segment-seconds 2
 MEDIA ?=
@@ -17,8 +17,12 @@ DAMAGE ?=
 FUZZ ?=
 CHAOS ?=
 BENCH ?=
-# In the order of the folders: the long tests, which start a Ray, come before the many short ones.
-AT_ONCE := --numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
+# Each process takes tests that stand together and gives half of its rest to one that has none left. Of the ways to share
+# tests out it is the one in which the run goes on, and ends, when a test takes its process with it.
+AT_ONCE := --numprocesses $(TEST_PROCESSES) --dist worksteal
+# Run tests with these options and this profile of Hypothesis.
+RUN = rm -f $(FAILED); $(BIN)/pytest -q $(AT_ONCE) $(1) --hypothesis-profile $(2) $(PYTEST) || \
+	{ test $$? -ne 1 || echo $(2) > $(FAILED); exit 1; }
 
 # A cluster that the caller's environment names is not this checkout's business.
 unexport RAY_ADDRESS
@@ -43,15 +47,14 @@ demo: setup ## transcode the bundled film excerpt to HEVC, prove the result, and
 	@printf '\n  source  %s\n  output  %s\n  report  %s\n' $(CLIP) $(DEMO).mp4 $(DEMO).report.json
 
 test: setup $(VENV)/.nvidia ## run the tests that prove each promise (minutes; PYTEST= passes options)
-	$(BIN)/pytest -q $(AT_ONCE) -m "not slow" $(PYTEST)
+	$(call RUN,-m "not slow",fast)
 
-test-all: setup $(VENV)/.nvidia ## run every test: the slow sweeps too, and more examples of each property
-	@rm -f $(FAILED)
-	$(BIN)/pytest -q $(AT_ONCE) --hypothesis-profile full $(PYTEST) || { test $$? -ne 1 || touch $(FAILED); exit 1; }
+test-all: setup $(VENV)/.nvidia ## run every test: the slow ones too, and more examples of each property
+	$(call RUN,,full)
 
-test-again: setup ## run what failed in test-all, one test at a time, and stop at what fails once more
-	@test -e $(FAILED) || { echo 'make test-all has not ended with failed tests alone' >&2; exit 1; }
-	$(BIN)/pytest -rA --exitfirst --last-failed --last-failed-no-failures none --hypothesis-profile full $(PYTEST)
+test-again: setup ## run what failed last, one test at a time, and stop at what fails once more
+	@test -e $(FAILED) || { echo 'the last run has not ended with failed tests alone' >&2; exit 1; }
+	$(BIN)/pytest -rA --exitfirst --last-failed --last-failed-no-failures none --hypothesis-profile $$(cat $(FAILED)) $(PYTEST)
 
 docs: setup ## write the tables of options into docs/ and configs/
 	UPDATE_DOCS=1 $(BIN)/pytest -q tests/docs/test_option_tables.py

@@ -7,7 +7,7 @@ from .places import obstacle, place_of
 from .rounds import Attack, round_folder
 from .schedule import Fault, Round, Shape, Strike
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.ci, pytest.mark.timeout(600)]
 
 ROUNDS = {
     Shape.PRIVATE: (Fault.WORKER_KILLED, Fault.PAYLOAD_DAMAGED),

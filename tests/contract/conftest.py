@@ -41,7 +41,7 @@ def on_fake_workers(slots: int) -> Pool:
         "hosted",
         "shared",
         "own",
-        pytest.param("process", marks=pytest.mark.slow),
+        pytest.param("process", marks=[pytest.mark.slow, pytest.mark.ci]),
         pytest.param("ray", marks=pytest.mark.ray),
     ]
 )

@@ -78,6 +78,7 @@ def test_a_case_ends_well(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.timeout(400)
 def test_thirty_cases_end_well(tmp_path: Path) -> None:
     """Thirty mutated films end in exact output or in one line."""

@@ -71,6 +71,7 @@ async def test_bytes_do_not_depend_on_workers_nor_on_the_order_they_finish_in(
 
 @pytest.mark.ray
 @pytest.mark.slow
+@pytest.mark.ci
 async def test_bytes_are_the_same_on_ray(shared_media: Path, tmp_path: Path) -> None:
     """On real processes, with 1, 2, 3 and 8 segments in flight, the file is the one that threads write."""
     case = replace(CASES[0], segment_s=Fraction(2))

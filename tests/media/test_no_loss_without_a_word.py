@@ -9,7 +9,7 @@ from codecfleet.testing import LocalPool
 from .cases import Case, sample
 from .table import NOT_FOOTAGE, Outcome, Row, run_case
 
-pytestmark = [pytest.mark.media, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.media, pytest.mark.slow, pytest.mark.ci, pytest.mark.timeout(300)]
 
 SEED = 20
 CASES = 16

@@ -203,6 +203,7 @@ def _codecfleet(cluster: Cluster, *arguments: object, cwd: Path) -> "subprocess.
 
 
 @pytest.mark.slow
+@pytest.mark.ci
 def test_a_submitted_command_outlives_its_client(cluster: Cluster, film: Path, tmp_path: Path) -> None:
     """The code is sent along; after a SIGKILL of the client the job goes on, and another sees it all, and its end."""
     shutil.copy(film, tmp_path / "film.mp4")
