@@ -29,7 +29,7 @@ unexport RAY_ADDRESS
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 # No address, so that the files serve whatever index a machine is set up for; hashes, so that it does not matter which.
-LOCK_OPTIONS := --universal --python-version 3.11 --extra quality --extra dev --generate-hashes --no-emit-index-url --no-header --no-annotate
+LOCK_OPTIONS := --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -84,8 +84,11 @@ dist: setup ## build the sdist and the wheel in dist/
 	$(BIN)/python -m build --no-isolation
 
 lock: ## pin every dependency again, to its newest allowed version (needs uv)
-	uv pip compile pyproject.toml --upgrade --quiet $(LOCK_OPTIONS) --output-file requirements.lock
-	uv pip compile pyproject.toml --upgrade --quiet $(LOCK_OPTIONS) --extra nvidia --constraint requirements.lock --output-file requirements-nvidia.lock
+	uv pip compile pyproject.toml --upgrade --quiet $(LOCK_OPTIONS) --extra quality --extra dev --output-file requirements.lock
+	uv pip compile pyproject.toml --upgrade --quiet $(LOCK_OPTIONS) --extra quality --extra dev --extra nvidia --constraint requirements.lock --output-file requirements-nvidia.lock
+	uv pip compile pyproject.toml --upgrade --quiet $(LOCK_OPTIONS) --extra s3 --constraint requirements.lock --output-file deploy/cpu.lock
+	uv pip compile pyproject.toml --upgrade --quiet $(LOCK_OPTIONS) --extra s3 --extra nvidia --constraint requirements-nvidia.lock --output-file deploy/gpu.lock
+	echo boto3 | uv pip compile - --upgrade --quiet $(LOCK_OPTIONS) --constraint requirements.lock --output-file deploy/ray-up/aws.lock
 
 clean: ## remove the environment, what was built and what the commands wrote
 	rm -rf $(VENV) build dist *.egg-info demo-output media-output bench-output fuzz-output .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -136,8 +136,9 @@ def test_shown_commands_exist(block: Block) -> None:
         if words[:1] == ["make"]:
             assert {word for word in words[1:] if "=" not in word} <= _targets()
         elif words[:1] == ["codecfleet"] and not words[1].startswith("-"):
-            command = root.commands[words[1]]  # type: ignore[attr-defined]
-            known = {name for parameter in command.params for name in parameter.opts}
+            # `submit` has another command's words after its own.
+            commands = [root.commands[word] for word in words if word in root.commands]  # type: ignore[attr-defined]
+            known = {name for command in commands for parameter in command.params for name in parameter.opts}
             assert {word for word in words[2:] if word.startswith("--")} <= known | {"--help"}
 
 

@@ -39,6 +39,7 @@ CLEAN = (
     "cluster",
     "codecfleet",
     "configs",
+    "deploy",
     "docs",
     "examples",
     "jobs",

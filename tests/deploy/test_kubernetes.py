@@ -1,0 +1,284 @@
+"""The manifests against KubeRay's schemas, its operator's rules, Ray's autoscaler and Kubernetes' strictest policy."""
+
+import json
+import re
+import shlex
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jsonschema
+import pytest
+
+from codecfleet.cli.app import parse
+
+Manifest = dict[str, Any]
+Render = Callable[[str], list[Manifest]]
+LAYERS = ("base", "jobs", "overlays/cpu", "overlays/fault-tolerant", "overlays/one-off")
+DECODES = {f"codecfleet/decodes-{codec}": "nvdec" for codec in ("h264", "hevc", "vp9")}
+
+
+def strict(schema: Any) -> Any:
+    """Return a schema by which fields that it does not name are errors, as for ``kubectl --validate=strict``."""
+    if isinstance(schema, list):
+        return [strict(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    made = {name: strict(each) for name, each in schema.items()}
+    if made.get("x-kubernetes-int-or-string"):
+        made["type"] = ["integer", "string"]
+        made.pop("anyOf", None)
+    if "properties" in made and not made.get("x-kubernetes-preserve-unknown-fields"):
+        made.setdefault("additionalProperties", False)
+    return made
+
+
+def faults(document: Any, schema: Manifest) -> list[str]:
+    """Return what is wrong with a document."""
+    found = jsonschema.Draft7Validator(schema).iter_errors(document)
+    return [f"{'/'.join(map(str, each.path))}: {each.message[:200]}" for each in found]
+
+
+@pytest.fixture(scope="session")
+def schemas(kuberay_schemas: dict[str, Manifest]) -> dict[str, Manifest]:
+    """KubeRay's schemas, strict; metadata is Kubernetes' own."""
+    made = {kind: strict(schema) for kind, schema in kuberay_schemas.items()}
+    for schema in made.values():
+        schema["properties"]["metadata"] = {"type": "object"}
+    return made
+
+
+def of_kind(manifests: list[Manifest], kind: str) -> list[Manifest]:
+    """Return the manifests of a kind."""
+    return [each for each in manifests if each["kind"] == kind]
+
+
+def clusters(manifests: list[Manifest]) -> Iterator[Manifest]:
+    """Yield what each cluster is specified as, a job's own too."""
+    yield from (each["spec"] for each in of_kind(manifests, "RayCluster"))
+    jobs = [each["spec"] for each in of_kind(manifests, "RayJob")]
+    yield from (job["rayClusterSpec"] for job in jobs if "rayClusterSpec" in job)
+
+
+def groups(cluster: Manifest) -> list[Manifest]:
+    """Return the head's group and the workers'."""
+    return [cluster["headGroupSpec"], *cluster["workerGroupSpecs"]]
+
+
+def pod_templates(manifests: list[Manifest]) -> Iterator[Manifest]:
+    """Yield every template of a pod."""
+    yield from (group["template"] for cluster in clusters(manifests) for group in groups(cluster))
+    yield from (job["spec"]["submitterPodTemplate"] for job in of_kind(manifests, "RayJob"))
+    yield from (job["spec"]["jobTemplate"]["spec"]["template"] for job in of_kind(manifests, "CronJob"))
+
+
+def derived(cluster: Manifest) -> dict[str, Manifest]:
+    """Return what Ray's autoscaler takes each group to have."""
+    from ray.autoscaler._private.kuberay.autoscaling_config import _derive_autoscaling_config_from_ray_cr
+
+    resource = {"metadata": {"name": "codecfleet", "namespace": "codecfleet"}, "spec": cluster}
+    types: dict[str, Manifest] = _derive_autoscaling_config_from_ray_cr(resource)["available_node_types"]
+    return types
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_manifests_fit_the_schemas_of_kuberay(layer: str, rendered: Render, schemas: dict[str, Manifest]) -> None:
+    """No field is unknown, none is missing, none has a wrong type."""
+    manifests = rendered(layer)
+    for each in manifests:
+        if each["apiVersion"].startswith("ray.io/"):
+            assert faults(each, schemas[each["kind"]]) == []
+    pod = schemas["RayJob"]["properties"]["spec"]["properties"]["submitterPodTemplate"]
+    for template in pod_templates(manifests):
+        assert faults(template, pod) == []
+
+
+def test_what_does_not_fit_is_found(rendered: Render, schemas: dict[str, Manifest]) -> None:
+    """A misspelt field, one that is missing, and a wrong value."""
+    (good,) = of_kind(rendered("base"), "RayCluster")
+
+    def spoilt(change: Callable[[Manifest], object]) -> list[str]:
+        document = json.loads(json.dumps(good))
+        change(document["spec"])
+        return faults(document, schemas["RayCluster"])
+
+    assert any("readOnlyRootFileSystem" in fault for fault in spoilt(_misspell))
+    assert spoilt(lambda spec: spec["workerGroupSpecs"][0].pop("maxReplicas"))
+    assert spoilt(lambda spec: spec["authOptions"].update(mode="tokens"))
+    assert spoilt(dict.copy) == []
+
+
+def _misspell(spec: Manifest) -> None:
+    spec["headGroupSpec"]["template"]["spec"]["containers"][0]["securityContext"]["readOnlyRootFileSystem"] = True
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_clusters_pass_the_rules_of_kuberays_operator(layer: str, rendered: Render) -> None:
+    """What no schema says: a group's resources and labels stand once, and pods are not restarted in place."""
+    for cluster in clusters(rendered(layer)):
+        assert cluster["authOptions"] == {"mode": "token", "secretName": "codecfleet-token"}
+        assert tuple(map(int, cluster["rayVersion"].split(".")[:2])) >= (2, 60)
+        assert cluster["autoscalerOptions"]["version"] == "v2"
+        for group in groups(cluster):
+            assert not {"num-cpus", "num-gpus", "memory", "resources", "labels"} & set(group["rayStartParams"])
+            assert "restartPolicy" not in group["template"]["spec"]
+        head = cluster["headGroupSpec"]
+        names = {variable["name"] for variable in head["template"]["spec"]["containers"][0].get("env", [])}
+        assert not names & {"RAY_REDIS_ADDRESS", "REDIS_PASSWORD", "RAY_enable_autoscaler_v2"}
+    for job in of_kind(rendered(layer), "RayJob"):
+        assert ("clusterSelector" in job["spec"]) != ("rayClusterSpec" in job["spec"])
+
+
+def test_the_autoscaler_sees_what_each_group_has(rendered: Render) -> None:
+    """Ray's own derivation has the processors, GPUs, slices and labels of each group; GPUs run only when asked for."""
+    (cluster,) = clusters(rendered("base"))
+    types = derived(cluster)
+    seen = {
+        name: ({each: each_type["resources"].get(each) for each in ("CPU", "GPU")}, each_type["labels"])
+        for name, each_type in types.items()
+    }
+    encodes = {f"codecfleet/encodes-{codec}": "nvenc" for codec in ("h264", "hevc", "av1")}
+    hopper = {"codecfleet/kind": "nvdec", "codecfleet/architecture": "hopper", **DECODES}
+    ada = {"codecfleet/kind": "nvenc", "codecfleet/architecture": "ada", "codecfleet/decodes-av1": "nvdec"}
+    assert seen == {
+        "headgroup": ({"CPU": 0, "GPU": None}, {}),
+        "cpu": ({"CPU": 8, "GPU": None}, {"codecfleet/kind": "cpu"}),
+        "l4": ({"CPU": 7, "GPU": 1}, {**ada, **DECODES, **encodes}),
+        "h200": ({"CPU": 22, "GPU": 1}, hopper),
+        "h200-slice": ({"CPU": 3, "GPU": 1}, hopper),
+    }
+    assert {name for name, each in types.items() if each["min_workers"]} == {"cpu"}
+    assert max(types, key=lambda name: types[name].get("priority", 0)) == "cpu"
+
+
+def test_a_slice_without_stated_resources_would_be_overlooked(rendered: Render) -> None:
+    """Why the group of slices states its GPU: Ray does not see one in the name of Kubernetes' resource."""
+    (cluster,) = json.loads(json.dumps(list(clusters(rendered("base")))))
+    (slices,) = [group for group in cluster["workerGroupSpecs"] if group["groupName"] == "h200-slice"]
+    del slices["resources"]
+    assert "GPU" not in derived(cluster)["h200-slice"]["resources"]
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_groups_offer_the_processors_that_their_containers_have(layer: str, rendered: Render) -> None:
+    """Ray counts what `codecfleet node env` finds in the container, the autoscaler what the group says."""
+    for cluster in clusters(rendered(layer)):
+        for group in cluster["workerGroupSpecs"]:
+            (container,) = group["template"]["spec"]["containers"]
+            limits = container["resources"]["limits"]
+            assert group["resources"]["CPU"] == limits["cpu"]
+            assert sum(int(limits[name]) for name in limits if name.startswith("nvidia.com/")) == int(
+                group["resources"].get("GPU", 0)
+            )
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_pods_are_confined(layer: str, rendered: Render) -> None:
+    """All that Kubernetes' policy `restricted` asks for, and a root file system that is never written to."""
+    templates = list(pod_templates(rendered(layer)))
+    assert templates
+    for template in templates:
+        spec = template["spec"]
+        assert spec["securityContext"]["runAsNonRoot"] is True
+        assert spec["securityContext"]["runAsUser"] == 1000
+        assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert not {"hostNetwork", "hostPID", "hostIPC"} & set(spec)
+        assert all(set(volume) - {"name"} <= {"emptyDir", "persistentVolumeClaim"} for volume in spec["volumes"])
+        for container in spec["containers"]:
+            _check_confined(container["securityContext"])
+            assert "tmp" in {mount["name"] for mount in container["volumeMounts"]}
+            assert {"cpu", "memory"} <= set(container["resources"]["limits"])
+    for cluster in clusters(rendered(layer)):
+        _check_confined(cluster["autoscalerOptions"]["securityContext"])
+        assert all(each["template"]["spec"]["automountServiceAccountToken"] is False for each in groups(cluster)[1:])
+
+
+def _check_confined(context: Manifest) -> None:
+    assert context == {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+        "readOnlyRootFilesystem": True,
+    }
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_a_node_may_drain_before_it_is_killed(layer: str, rendered: Render) -> None:
+    """Kubernetes waits longer than Ray, which gives running segments their time after SIGTERM."""
+    for cluster in clusters(rendered(layer)):
+        for group in cluster["workerGroupSpecs"]:
+            spec = group["template"]["spec"]
+            environment = {each["name"]: each.get("value") for each in spec["containers"][0]["env"]}
+            drain_s = int(environment["RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S"])
+            assert drain_s + 20 <= spec["terminationGracePeriodSeconds"]
+            # Ray is process 1 then, and hears the signal.
+            assert re.search(
+                r"^eval exec \"\$KUBERAY_GEN_RAY_START_CMD\"$", spec["containers"][0]["args"][0], re.MULTILINE
+            )
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_only_the_cluster_itself_and_submitters_get_in(layer: str, rendered: Render) -> None:
+    """Every node is under a policy that lets in the cluster alone, but for the job server's port and the metrics'."""
+    manifests = rendered(layer)
+    policies = {each["metadata"]["name"]: each["spec"] for each in of_kind(manifests, "NetworkPolicy")}
+    nodes = [group["template"] for cluster in clusters(manifests) for group in groups(cluster)]
+    own = {"matchLabels": {"app.kubernetes.io/part-of": "codecfleet"}}
+    assert bool(nodes) == bool(policies)
+    for node in nodes:
+        assert own["matchLabels"].items() <= node["metadata"]["labels"].items()
+    for policy in policies.values():
+        assert policy["policyTypes"] == ["Ingress", "Egress"]
+        for rule in policy.get("ingress", []):
+            ports = [each["port"] for each in rule.get("ports", [])]
+            assert rule["from"] == [{"podSelector": own}] or ports in ([8265], [8080])
+    for template in list(pod_templates(manifests))[len(nodes) :]:
+        assert template["metadata"]["labels"] == {"codecfleet/submits": "yes"}
+
+
+def test_the_jobs_are_commands_that_codecfleet_has(rendered: Render) -> None:
+    """Each is a batch that its parser takes, with its states on the volume that outlives the head's pod."""
+    manifests = rendered("jobs")
+    (job,) = of_kind(manifests, "RayJob")
+    (nightly,) = of_kind(manifests, "CronJob")
+    program, *batch = shlex.split(job["spec"]["entrypoint"])
+    assert program == "codecfleet"
+    submit = nightly["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"][0]["args"]
+    for words in (batch, submit):
+        assert not isinstance(parse(words), int)
+        assert any("/work/" in word for word in words)
+    assert nightly["spec"]["concurrencyPolicy"] == "Forbid"
+
+
+def test_secrets_are_named_and_never_written_down(rendered: Render) -> None:
+    """No manifest holds a Secret or a value that looks like one: each is referred to by name."""
+    for layer in LAYERS:
+        manifests = rendered(layer)
+        assert of_kind(manifests, "Secret") == []
+        for template in pod_templates(manifests):
+            for variable in template["spec"]["containers"][0].get("env", []):
+                assert not ("value" in variable and re.search("TOKEN$|PASSWORD|SECRET", variable["name"]))
+
+
+def test_the_redis_of_the_fault_tolerant_layer_is_reached_and_has_a_password(rendered: Render) -> None:
+    """The head's state lies outside of it, and its policy lets it go there."""
+    manifests = rendered("overlays/fault-tolerant")
+    (cluster,) = clusters(manifests)
+    options = cluster["gcsFaultToleranceOptions"]
+    host, port = options["redisAddress"].split(":")
+    assert "secretKeyRef" in options["redisPassword"]["valueFrom"]
+    policies = {each["metadata"]["name"]: each["spec"] for each in of_kind(manifests, "NetworkPolicy")}
+    (rule,) = [each for each in policies["codecfleet-head"]["egress"] if "to" in each]
+    (peer,) = rule["to"]
+    assert peer["namespaceSelector"]["matchLabels"]["kubernetes.io/metadata.name"] == host.split(".")[1]
+    assert rule["ports"] == [{"port": int(port)}]
+
+
+def test_the_layers_differ_as_they_say(rendered: Render) -> None:
+    """One has no GPUs; one is a job with a cluster of its own that equals the base's, and nothing beside it."""
+    (base,) = clusters(rendered("base"))
+    (small,) = clusters(rendered("overlays/cpu"))
+    assert [group["groupName"] for group in small["workerGroupSpecs"]] == ["cpu"]
+    one_off = rendered("overlays/one-off")
+    assert [of_kind(one_off, kind) for kind in ("RayCluster", "CronJob")] == [[], []]
+    (job,) = of_kind(one_off, "RayJob")
+    assert job["spec"]["rayClusterSpec"] == base
+    assert job["spec"]["shutdownAfterJobFinishes"] is True

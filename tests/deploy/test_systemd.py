@@ -1,0 +1,79 @@
+"""The services for bare metal, as systemd reads them."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+UNITS = ("codecfleet-head.service", "codecfleet-worker.service")
+
+
+def settings(*files: Path) -> dict[str, list[str]]:
+    """Return what units set in [Service], each setting with all its values."""
+    found: dict[str, list[str]] = {}
+    section = ""
+    for line in "\n".join(file.read_text(encoding="utf-8") for file in files).splitlines():
+        if line.startswith("["):
+            section = line
+        elif section == "[Service]" and line and not line.startswith("#"):
+            name, _, value = line.partition("=")
+            found.setdefault(name, []).append(value)
+    return found
+
+
+@pytest.fixture(params=UNITS)
+def service(request: pytest.FixtureRequest, deploy: Path) -> dict[str, list[str]]:
+    """What a unit sets, with what both have in common."""
+    folder = deploy / "systemd"
+    return settings(folder / request.param, folder / "codecfleet-.service.d" / "node.conf")
+
+
+def test_a_service_may_do_little(service: dict[str, list[str]]) -> None:
+    """It is not root, writes to its own folders alone, sees NVIDIA's devices alone and gains no rights."""
+    assert service["User"] == ["codecfleet"]
+    assert service["CapabilityBoundingSet"] == [""]
+    assert service["ProtectSystem"] == ["strict"]
+    assert service["DeviceAllow"] == ["char-nvidia* rw"]
+    assert {name for name, values in service.items() if values == ["yes"]} >= {
+        *("NoNewPrivileges", "PrivateTmp", "ProtectHome", "RestrictNamespaces", "RestrictSUIDSGID"),
+        *("ProtectKernelModules", "ProtectKernelTunables", "ProtectControlGroups", "LockPersonality"),
+    }
+
+
+def test_the_token_is_a_credential(service: dict[str, list[str]]) -> None:
+    """It comes from root's file, and stands in no command line, environment or unit."""
+    assert service["LoadCredential"] == ["token:/etc/codecfleet/token"]
+    assert "RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH=%d/token" in service["Environment"]
+    assert "--insecure" not in service["ExecStart"][0]
+
+
+def test_a_worker_may_finish_its_segments(deploy: Path) -> None:
+    """The service manager waits longer than the node drains, and leaves its processes to it."""
+    folder = deploy / "systemd"
+    worker = settings(folder / UNITS[1], folder / "codecfleet-.service.d" / "node.conf")
+    words = worker["ExecStart"][0].split()
+    assert int(words[words.index("--drain-seconds") + 1]) + 20 <= int(worker["TimeoutStopSec"][0])
+    assert worker["KillMode"] == ["mixed"]
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_systemd_understands_every_line(unit: str, deploy: Path, tmp_path: Path) -> None:
+    """`systemd-analyze verify` has nothing to say, and finds the service well confined."""
+    analyze = shutil.which("systemd-analyze")
+    if analyze is None:
+        pytest.skip("there is no systemd-analyze")
+    shutil.copytree(deploy / "systemd", tmp_path, dirs_exist_ok=True)
+    # It asks whether the program is there, which is the reader's to install.
+    for name in UNITS:
+        text = (tmp_path / name).read_text(encoding="utf-8")
+        (tmp_path / name).write_text(text.replace("/opt/codecfleet/bin/codecfleet", "/bin/true"), encoding="utf-8")
+
+    def ask(*question: str) -> subprocess.CompletedProcess[str]:
+        command = [analyze, *question, str(tmp_path / unit)]
+        around = {"SYSTEMD_UNIT_PATH": f"{tmp_path}:", "PATH": "/usr/bin:/bin"}
+        return subprocess.run(command, capture_output=True, text=True, check=False, env=around)
+
+    verified = ask("verify")
+    assert (verified.returncode, verified.stdout + verified.stderr) == (0, "")
+    assert ask("security", "--offline=yes", "--threshold=25").returncode == 0
