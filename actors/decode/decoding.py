@@ -28,6 +28,7 @@ from ..media.av_abi import configure_decoder
 from ..media.kept_sources import KEPT, OpenSource
 from ..media.opening import demux
 from ..media.seeking import AccessPoint, packets_from
+from ..media.stores import Shipment
 from ..media.timeline import REORDER_FRAMES, RepairedTime, TimeShift, TimestampRepair
 from .picture_memory import can_allocate, forget_remains, is_incomplete
 
@@ -63,8 +64,9 @@ class DecodeRange:
     ``entry`` None decodes from the first packet. ``last_packet`` is the last one before flushing, None for the end of
     the file. From ``entry`` on the index has pictures at ``expected_ticks``, ascending, and ``expected_packets``, None
     where it did not count. At most ``held_frames`` pictures are held to put them in order. ``version`` is what the
-    source must still be (``version_anywhere``), None for anything. ``span_bytes`` is where in the file the packets
-    begin and end, None where that is not known.
+    source must still be (``version_anywhere``), None for anything. ``shipment`` is how a machine that does not see a
+    local source reads it, None where none does so. ``span_bytes`` is where in the file the packets begin and end, None
+    where that is not known.
     """
 
     source: str
@@ -81,6 +83,7 @@ class DecodeRange:
     untimed: bool = False
     held_frames: int = REORDER_FRAMES
     version: Hashable | None = None
+    shipment: Shipment | None = None
     span_bytes: tuple[int, int] | None = None
 
 
@@ -189,7 +192,14 @@ def decode_range(
     entry = range_.entry
     packets: Iterator[tuple[int, VideoPacket]] | None
     for is_fresh in (True,) if entry is None else (False, True):
-        with KEPT.borrow(range_.source, range_.stream_index, afresh=is_fresh, expected=range_.version) as source:
+        kept = KEPT.borrow(
+            range_.source,
+            range_.stream_index,
+            afresh=is_fresh,
+            expected=range_.version,
+            shipment=range_.shipment,
+        )
+        with kept as source:
             source.wanted.span_bytes = range_.span_bytes
             track = open_track(source.container, range_)
             demuxed = partial(_demux, source, track.stream)

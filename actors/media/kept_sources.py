@@ -18,7 +18,7 @@ from av.container import InputContainer
 from .location import is_local
 from .opening import open_source
 from .remote_file import OpeningReads, WantedBytes
-from .stores import changed_meanwhile, source_version, version_anywhere
+from .stores import Shipment, place_of
 
 KEPT_FORMATS: Final = ("mov", "matroska")
 """The first names of the demuxers that are reused."""
@@ -80,19 +80,24 @@ class KeptSources:
 
     @contextmanager
     def borrow(
-        self, source: str, track: int, *, afresh: bool = False, expected: Hashable | None = None
+        self,
+        source: str,
+        track: int,
+        *,
+        afresh: bool = False,
+        expected: Hashable | None = None,
+        shipment: Shipment | None = None,
     ) -> Iterator[OpenSource]:
         """Hold a source exclusively, kept or newly opened, to read the stream of index ``track``.
 
-        ``afresh`` opens it now, to read it from its beginning. ``expected`` is its ``version_anywhere``, None for any.
+        ``afresh`` opens it now, to read it from its beginning. ``expected`` is its ``version_anywhere``, None for any;
+        ``shipment`` how to read it where it does not lie here.
 
         Raises:
             InputError: it cannot be opened, or is another version than expected.
         """
         self.close_idle()
-        version = source_version(source)
-        if expected is not None and version is not None and version_anywhere(source, version) != expected:
-            raise changed_meanwhile(source)
+        source, version = place_of(source, expected, shipment)
         key = None if version is None else (source, track, version)
         opened = (None if afresh or key is None else self._take(key)) or self._open(source, track, key)
         try:

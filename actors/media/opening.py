@@ -97,12 +97,17 @@ def _check_local(path: Path) -> None:
         with path.open("rb") as stream:
             empty = not stream.read(1)
     except (FileNotFoundError, NotADirectoryError):
-        raise InputNotFound(f"there is no file {path}", "Check the path.") from None
+        raise no_file(path) from None
     except (OSError, ValueError) as error:
         message = f"{path} cannot be read: {reason(error)}"
         raise InputUnreadable(message, "Check the path, its permissions and the disk.") from None
     if empty:
         raise _empty(str(path))
+
+
+def no_file(path: Path) -> InputNotFound:
+    """Return the error for a local path at which there is nothing."""
+    return InputNotFound(f"there is no file {path}", "Check the path.")
 
 
 def _check_kind(path: Path, mode: int) -> None:

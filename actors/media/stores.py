@@ -1,9 +1,14 @@
-"""Stores behind fsspec, opened in one way; and which version of a source lies there, or on this machine.
+"""Stores behind fsspec, opened in one way; which version of a source lies there, or on this machine; where it is read.
 
-Silence times out, and a store's own retries stay few.
+Silence times out, and a store's own retries stay few. Work reads a local source under its own name where that is the
+source on its machine too, or else as it is shipped.
 """
 
+import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 from ...errors import InputUnreadable
@@ -17,6 +22,10 @@ HTTP_SILENCE_S: Final = 8
 S3_SILENCE_S: Final = 10
 _MARKS: Final = ("ETag", "etag", "Last-Modified", "LastModified", "last_modified", "mtime", "updated", "created")
 """What stores call the tag of a file's content, or the time of its last change."""
+MARK_PLACES: Final = 16
+"""In how many places of a file two machines compare its content."""
+_PLACE_BYTES: Final = 4096
+_MARKS_KEPT: Final = 64
 
 
 def open_store(url: str) -> tuple[Any, str]:
@@ -108,3 +117,77 @@ def changed_meanwhile(source: str) -> InputUnreadable:
     """Return the error for a source that is not what it was when the job began."""
     message = f"{source} was changed or removed while it was read"
     return InputUnreadable(message, "Start again once nothing writes to it any more.")
+
+
+@dataclass(frozen=True, slots=True)
+class Shipment(ABC):
+    """How any machine reads a source that lies on another.
+
+    ``url`` is fsspec's, ``version`` the ``source_version`` that it must have, and ``mark`` the ``content_mark`` of a
+    file that may be read in its place.
+    """
+
+    url: str
+    version: Hashable
+    mark: str
+
+    @abstractmethod
+    def prepare(self) -> None:
+        """Have fsspec know what ``url`` begins with. Idempotent."""
+
+
+def place_of(source: str, expected: Hashable | None, shipment: Shipment | None) -> tuple[str, Hashable | None]:
+    """Return the address at which this machine reads a source, and the version that lies there, None if unknown.
+
+    ``expected`` is its ``version_anywhere``, None for any. A local source that lies here is not shipped.
+
+    Raises:
+        InputUnreadable: another version lies there than expected.
+    """
+    version = source_version(source)
+    if shipment is not None and is_local(source) and not _is_here(source, expected, version, shipment.mark):
+        shipment.prepare()
+        source, expected = shipment.url, shipment.version
+        version = source_version(source)
+    if expected is not None and version is not None and version_anywhere(source, version) != expected:
+        raise changed_meanwhile(source)
+    return source, version
+
+
+def _is_here(source: str, expected: Hashable | None, version: Hashable | None, mark: str) -> bool:
+    """Return whether the file of that name here is the source: of its size and time, and alike where it is compared."""
+    if version is None or version_anywhere(source, version) != expected:
+        return False
+    try:
+        return _known_mark(source, version) == mark
+    except OSError:  # it may not be read here
+        return False
+
+
+@lru_cache(_MARKS_KEPT)  # each segment asks
+def _known_mark(source: str, version: Hashable) -> str:
+    del version
+    return content_mark(source)
+
+
+def content_mark(source: str) -> str:
+    """Return a digest of a local file's content at ``MARK_PLACES`` places from its beginning to its end.
+
+    Size and time of change alone do not tell two files apart that a script has made on each machine.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    digest = hashlib.blake2b(digest_size=16)
+    with local_path(source).open("rb") as file:
+        last = max(0, file.seek(0, 2) - _PLACE_BYTES)
+        for number in range(MARK_PLACES):
+            file.seek(last * number // (MARK_PLACES - 1))
+            digest.update(file.read(_PLACE_BYTES))
+    return digest.hexdigest()
+
+
+def shipped_version(source: str) -> tuple[int, str] | None:
+    """Return bytes and version of a local file as a store would state them; None where there is none."""
+    found = local_version(source)
+    return None if found is None else (found[2], ".".join(map(str, found)))

@@ -1,6 +1,6 @@
 """One continuous encode of a whole audio track: never in segments, as every seam of an audio codec is audible."""
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from ...errors import EncoderFailed, InputUnreadable, Unsupported
 from ..device.work import Work, WorkContext
 from ..media.opening import demux, open_source
+from ..media.stores import Shipment, place_of
 from .downmix import Mixer
 from .loudness import Gain, Loudness, LoudnessMeter
 from .sample_line import SampleLine
@@ -90,6 +91,7 @@ class EncodeAudio(Work[EncodedTrack]):
     ``start_s`` and ``end_s`` cut to the sample, on the source's clock. ``bit_rate_bps`` None is 80 kbit/s a channel
     for AAC and 64 for Opus. ``channels`` is 1 or 2, which all channels are mixed to; None keeps them.
     ``loudness_lufs`` is what the whole track is brought to by one gain, for which it is decoded twice; None keeps it.
+    ``version`` and ``shipment`` are those of a ``DecodeRange``.
     """
 
     source: str
@@ -100,6 +102,8 @@ class EncodeAudio(Work[EncodedTrack]):
     bit_rate_bps: int | None = None
     channels: int | None = None
     loudness_lufs: Fraction | None = None
+    version: Hashable | None = None
+    shipment: Shipment | None = None
 
     def run(self, context: WorkContext) -> EncodedTrack:
         """Run in the calling thread.
@@ -116,7 +120,7 @@ class EncodeAudio(Work[EncodedTrack]):
         loudness = None if self.loudness_lufs is None else self._measured(context, self.loudness_lufs)
         encode: _Encode | None = None
         line = SampleLine(self.start_s, self.end_s)
-        for frame in _decoded(self.source, self.stream_index, line):
+        for frame in self._decoded(line):
             context.advance()
             if encode is None:  # also for a part of the film in which the track has not begun
                 encode = _Encode(self.codec, frame, self.bit_rate_bps, self.channels, loudness)
@@ -129,9 +133,13 @@ class EncodeAudio(Work[EncodedTrack]):
 
     def _parts(self, context: WorkContext, line: SampleLine) -> Iterator[AudioFrame]:
         """Yield the unbroken line of samples."""
-        for frame in _decoded(self.source, self.stream_index, line):
+        for frame in self._decoded(line):
             context.advance()
             yield from line.place(frame)
+
+    def _decoded(self, line: SampleLine) -> Iterator[AudioFrame]:
+        source, _ = place_of(self.source, self.version, self.shipment)
+        return _decoded(source, self.stream_index, line)
 
     def _measured(self, context: WorkContext, target_lufs: Fraction) -> Loudness | None:
         """Return how loud the track is as it is mixed, None where nothing of it is decoded."""

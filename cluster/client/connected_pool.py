@@ -146,6 +146,9 @@ class ConnectedPool(Pool):
     async def submit(self, work: Work[ResultT]) -> ResultT:
         return await self._started().submit(work)
 
+    async def serve_files(self) -> str:
+        return await self._started().serve_files()
+
     def found_wrong(self, job: str, label: str, reason: str) -> None:
         self._started().found_wrong(job, label, reason)
 

@@ -285,6 +285,9 @@ class LeasedPool(Pool):
         answers = await asyncio.gather(*(self._ask_progress(worker, job) for worker in workers))
         return {label: frames for answer in answers for label, frames in answer.items()}
 
+    async def serve_files(self) -> str:
+        return await self._supervisor.serve_files(self._client)
+
     def found_wrong(self, job: str, label: str, reason: str) -> None:
         self._faults.found_wrong(job, label, reason)
         self._lease_renewal.report_soon()

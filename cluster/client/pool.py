@@ -101,6 +101,16 @@ class Pool(ABC):
     async def progress(self, job: str) -> Mapping[str, int]:
         """Frames done so far by the running work of ``job``, by label. Never raises for a lost worker."""
 
+    async def serve_files(self) -> str:
+        """Return where workers on other machines read files of this one; "" where all workers are on this machine.
+
+        Ask again with each piece of work: what reads them may be another by then.
+
+        Raises:
+            FleetUnavailable: nothing can be started that would read them.
+        """
+        return ""
+
     def found_wrong(self, job: str, label: str, reason: str) -> None:
         """Report that the last result of this piece of work failed a check; a pool without devices ignores it."""
         del job, label, reason

@@ -158,6 +158,9 @@ class HostedPool(Pool):
     async def write_off(self, job: str, label: str, reason: str) -> None:
         await self._ask_about_runs("write_off", job, label, reason)
 
+    async def serve_files(self) -> str:
+        return cast("str", await self._ask("serve_files"))
+
     def found_wrong(self, job: str, label: str, reason: str) -> None:
         self._tell("found_wrong", job, label, reason)
 

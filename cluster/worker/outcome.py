@@ -29,7 +29,7 @@ def failed(error: CodecfleetError) -> Outcome[Any]:
     return Outcome(error=_portable(error), spoils_process=error.retry is Retry.ELSEWHERE)
 
 
-_ON_EVERY_NODE = "Give every node the input under the same name: inputs are not copied."
+_ON_EVERY_NODE = "Give every node the input under the same name, or add --ship."
 
 
 def located(outcome: Outcome[Any], place: str) -> Outcome[Any]:

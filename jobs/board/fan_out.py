@@ -16,6 +16,7 @@ from ..source.source import SourceStamp
 from .board import Board
 from .events import Finished, Run
 from .loop import BoardLoop, PoolCapacity, ResultT
+from .reach import SourceReach
 from .threads import in_thread, shielded
 from .waiting import WorkerWait
 from .watch import WorkWatch
@@ -32,6 +33,7 @@ class FanOut(Generic[ResultT]):
         job: whose it is.
         waits: how long it waits.
         stamp: what the source must stay.
+        ship: nodes that do not see it read it through this machine.
         demand: what the whole round asks for; its segments are the ranges.
         work: returns the work of a run.
         end: returns what the board is told of a run's result.
@@ -52,6 +54,7 @@ class FanOut(Generic[ResultT]):
     frames: Callable[[ResultT], int]
     progress: Callable[[int], None]
     may_fall_back: bool = True
+    ship: bool = False
     frames_done: int = 0
     _losses: list[str] = field(default_factory=list)
     _second_runs: str = ""
@@ -64,7 +67,8 @@ class FanOut(Generic[ResultT]):
             CodecfleetError: a range cannot be completed; or of ``take``.
         """
         frames: Sequence[int] = self.demand.segments
-        watch = WorkWatch(self.pool, self.job, self.waits)
+        reach = SourceReach(self.pool, self.stamp, self.ship)
+        watch = WorkWatch(self.pool, self.job, self.waits, bind=reach.bind)
         wait = WorkerWait(self.pool, self.job, self.waits)
         board = BoardLoop(
             Board.of(frames, may_fall_back=self.may_fall_back),

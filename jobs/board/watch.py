@@ -5,7 +5,7 @@ import itertools
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ...actors.device.work import Work
 from ...cluster.client.pool import Pool
@@ -28,6 +28,7 @@ class WorkWatch:
         patience: when work counts as hung.
         start_fps: how fast one session should be, before any has ended; 0 for unknown.
         on_hang: called with what was given up, and why.
+        bind: returns the work that is submitted for a piece of work, afresh each time.
         clock: returns seconds.
         sleep: waits for seconds.
     """
@@ -40,6 +41,7 @@ class WorkWatch:
         *,
         start_fps: float = 0.0,
         on_hang: Callable[[str], Awaitable[None]] = _say_nothing,
+        bind: Callable[[Work[Any]], Awaitable[Work[Any]]] | None = None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
@@ -50,6 +52,7 @@ class WorkWatch:
         self._pool = pool
         self._job = job
         self._on_hang = on_hang
+        self._bind = bind
         self._clock = clock
         self._sleep = sleep
 
@@ -60,6 +63,8 @@ class WorkWatch:
             DeadlineMissed: it hung, and its worker was given up.
             CodecfleetError: see ``Pool.submit``.
         """
+        if self._bind is not None:
+            work = await self._bind(work)
         number = next(self._numbers)
         self.paces = self.paces.begun(number, work.label, frames)
         delivered = withdrawn = False

@@ -115,8 +115,8 @@ async def infer(
     try:
         await shielded(spool.open)
         return await _InferRun(job, plan, pool, networks, stamp, TensorGather(spool.folder), progress).report()
-    except Exception:
-        await in_thread(stamp.check)  # whatever else went wrong, a source that changed explains it
+    except Exception as error:
+        await in_thread(stamp.explain, error)
         raise
     finally:
         await asyncio.shield(in_thread(spool.remove))
@@ -153,6 +153,7 @@ class _InferRun:
             frames=lambda result: len(result.pts_ticks),
             progress=lambda frames: self.progress(min(plan.frames, frames)),
             may_fall_back=False,
+            ship=spec.ship,
         )
         await segments.run()
         base = plan.index.time_base

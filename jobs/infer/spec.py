@@ -7,7 +7,7 @@ from pydantic import Field, field_validator
 
 from ...actors.media.location import absolute
 from ..request.options import COUNTS, NUMBERS, Option
-from ..request.parts import RULES, RUN, Overwrite, Part, Segmenting, Source, SourceRange, WaitOptions
+from ..request.parts import RULES, RUN, Overwrite, Part, Reaching, Segmenting, Source, SourceRange, WaitOptions
 
 NETWORK: Final = "The network"
 
@@ -36,7 +36,7 @@ class _Network(Part):
     ] = "rgb"
 
 
-class InferSpec(WaitOptions, Segmenting, SourceRange, _Network):
+class InferSpec(WaitOptions, Reaching, Segmenting, SourceRange, _Network):
     """A network over the frames of one video track."""
 
     output: Annotated[

@@ -253,6 +253,19 @@ class WaitOptions(Part):
     ] = 25
 
 
+class Reaching(Part):
+    """How nodes that do not see the source come to it."""
+
+    ship: Annotated[
+        bool,
+        Field(
+            description="Have this machine send a local input to nodes of a cluster that do not see it, each the bytes "
+            "that its segments need: docs/storage.md."
+        ),
+        Option("--ship", RUN, default="every node must see it"),
+    ] = False
+
+
 class MachineOptions(Part):
     """Which machines do the work, and with what priority."""
 

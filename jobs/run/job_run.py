@@ -153,10 +153,7 @@ class JobRun:
         try:
             return await self._on_nvenc_or_software(plan, software)
         except Exception as error:
-            # Whatever else went wrong, a source that changed explains it, or one that a worker's node does not see.
-            await in_thread(self._stamp.check)
-            if (unseen := self._stamp.unseen(error)) is not None:
-                raise unseen from error
+            await in_thread(self._stamp.explain, error)
             raise
 
     def _check_machine(self, software: Plan) -> None:

@@ -19,6 +19,7 @@ from ..board.board import Board
 from ..board.events import Finished, Lost, Run
 from ..board.ladder import Attempt, next_step
 from ..board.loop import BoardLoop, PoolCapacity, finished
+from ..board.reach import SourceReach
 from ..board.restoring import restored
 from ..board.threads import in_thread, shielded
 from ..board.waiting import WorkerWait
@@ -76,7 +77,14 @@ class TrackRun:
         self._stamp = stamp
         self._files = work
         demand = settled_demand(plan, job)
-        self._watch = WorkWatch(pool, job, plan.spec, start_fps=usual_fps(demand), on_hang=self._say_hang)
+        self._watch = WorkWatch(
+            pool,
+            job,
+            plan.spec,
+            start_fps=usual_fps(demand),
+            on_hang=self._say_hang,
+            bind=SourceReach(pool, stamp, plan.spec.ship).bind,
+        )
         self._hangs = 0
         self._board = BoardLoop(
             Board.of(
@@ -187,15 +195,7 @@ class TrackRun:
 
     def _segment_work(self, run: Run) -> EncodeSegment:
         work = self._plan.work(self._job, run.segment, run.until, run.entry_moves)
-        decode = replace(work.decode, version=self._stamp.anywhere)
-        return replace(
-            work,
-            label=run.label,
-            apart_from=run.apart_from,
-            decode=decode,
-            constraints=run.constraints,
-            cores=run.cores,
-        )
+        return replace(work, label=run.label, apart_from=run.apart_from, constraints=run.constraints, cores=run.cores)
 
     async def _accept(self, run: Run, result: EncodedSegment) -> Finished | Lost:
         """Write a result's payload to disk before the board sees it; one that contradicts itself is lost."""

@@ -12,8 +12,8 @@ import av.error
 from av.stream import Discard
 
 from ...actors.decode.describe import StreamExtras, describe_extras, describe_video
-from ...actors.media.location import is_local
-from ...actors.media.opening import demux, open_source
+from ...actors.media.location import is_local, local_path
+from ...actors.media.opening import demux, no_file, open_source
 from ...actors.media.stores import changed_meanwhile, source_version, version_anywhere
 from ...actors.media.values import VideoFormat
 from ...cluster.worker_names import node_of
@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     from av.video.stream import VideoStream
 
 
-_SEEN_EVERYWHERE: Final = "Put it where every node sees it under one name: a shared file system, or a store such as S3."
+_SEEN_EVERYWHERE: Final = (
+    "Add --ship to have this machine send the nodes what they read, or put it where every node sees it under one name."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,16 +80,27 @@ class SourceStamp:
         size = self.facts[2] if is_local(self.source) else self.facts[0]
         return size if isinstance(size, int) else None
 
-    def unseen(self, error: Exception) -> InputError | None:
+    def explain(self, error: Exception) -> None:
+        """Raise what explains a job's ``error``, if anything does: the source changed, or a worker's node lacks it.
+
+        Raises:
+            InputUnreadable: it was changed, replaced or removed, or a node has another file of that name.
+            InputNotFound: a node has no file of that name.
+        """
+        self.check()
+        if (unseen := self._unseen(error)) is not None:
+            raise unseen from error
+
+    def _unseen(self, error: Exception) -> InputError | None:
         """Return what to say instead of a worker's ``error`` where this source is here, but not on the worker's node.
 
-        The node has no file of that name, or another file: its worker takes that for a change. Call it once ``check``
-        has passed. None where the error has another cause.
+        The node has no file of that name, or another file: its worker takes that for a change. None where the error
+        has another cause.
         """
         if not (is_local(self.source) and isinstance(error, InputError) and error.where):
             return None
         node = node_of(error.where)
-        if isinstance(error, InputNotFound):
+        if error.message.startswith(no_file(local_path(self.source)).message):
             return InputNotFound(f"node {node} has no file {self.source}, which is on this machine", _SEEN_EVERYWHERE)
         if error.message == changed_meanwhile(self.source).message:
             message = f"node {node} has another file under the name {self.source} than this machine"

@@ -104,8 +104,8 @@ async def make_stills(
         writer = await run.fill(spool.folder / FOLDER)
         await in_thread(stamp.check)
         await uncancellable(publish_folder, writer.folder, spec.output, overwrite=spec.overwrite)
-    except Exception:
-        await in_thread(stamp.check)  # whatever else went wrong, a source that changed explains it
+    except Exception as error:
+        await in_thread(stamp.explain, error)
         raise
     finally:
         await asyncio.shield(in_thread(spool.remove))
@@ -182,6 +182,7 @@ class _StillsRun:
             take=taken,
             frames=lambda result: result.frames_decoded,
             progress=lambda done: self.progress(before + done),
+            ship=self.plan.spec.ship,
         )
         await ranges.run()
         self.again += ranges.warnings()

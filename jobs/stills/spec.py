@@ -9,7 +9,18 @@ from pydantic import BeforeValidator, Field, model_validator
 from ...actors.media.location import absolute
 from ...actors.stills.look import StillFormat
 from ..request.options import GRID, SIZE, TIME, Option, as_written
-from ..request.parts import PATH, PICTURE, RULES, MachineOptions, Part, Segmenting, Source, SourceRange, WaitOptions
+from ..request.parts import (
+    PATH,
+    PICTURE,
+    RULES,
+    MachineOptions,
+    Part,
+    Reaching,
+    Segmenting,
+    Source,
+    SourceRange,
+    WaitOptions,
+)
 from ..request.values import SIDE_MAX
 
 if TYPE_CHECKING:
@@ -111,7 +122,7 @@ class _Looks(Part):
 
 
 # The fields of a later base come first.
-class StillsSpec(WaitOptions, MachineOptions, Segmenting, SourceRange, _Looks, _Which):
+class StillsSpec(WaitOptions, Reaching, MachineOptions, Segmenting, SourceRange, _Looks, _Which):
     """Stills of one video track. docs/stills.md lists the fields.
 
     Text is read as on the command line: ``every_s="0.5"``, ``scale="180p"``, ``sheet="10x10"``.

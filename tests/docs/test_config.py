@@ -78,6 +78,7 @@ def test_every_key_reaches_its_field(tmp_path: Path) -> None:
     deadline_seconds = 45
     deadline_factor = 6
     second_runs = 10
+    ship = true
     priority = 5
     weight = 2
     device = "cpu"
@@ -102,7 +103,7 @@ def test_every_key_reaches_its_field(tmp_path: Path) -> None:
         "1920x1080 --scale 720p --tonemap bt2390 --pix-fmt yuv420p10le --denoise medium --deinterlace auto "
         "--fps 30000/1001 --start 1:30 --end 120.1 "
         "--video-track 1 --audio-track 2 --audio-track 0 --audio opus --subtitles none --segment-seconds 2.5 "
-        "--workers 3 --wait-seconds 90 --deadline-seconds 45 --deadline-factor 6 --second-runs 10 --priority 5 "
+        "--workers 3 --wait-seconds 90 --deadline-seconds 45 --deadline-factor 6 --second-runs 10 --ship --priority 5 "
         "--weight 2 --device cpu --encoder software --fragmented --overwrite --strict --force --keep-evidence "
         "evidence --work /work --no-journal --restart --audio-bitrate 128k --audio-channels mono --if-smaller "
         "--loudness -16.5"

@@ -35,6 +35,8 @@ SWIFT = {
 """A node's death is noticed within seconds, where Ray's defaults take 15."""
 ANY_PORT = ("--min-worker-port", "0", "--max-worker-port", "0", "--object-store-memory", "100000000")
 JOIN_S = 60
+WITHOUT_FOLDER = ("unshare", "--mount", "sh", "-c", 'mount -t tmpfs none "$0" && exec "$@"')
+"""Runs a command that sees an empty folder in the place of one."""
 NODE = """
 import sys
 import ray
@@ -63,13 +65,15 @@ class RayCluster:
         return str(self._order(add={"num_cpus": cpus, "num_gpus": gpus})["node"])
 
     @contextmanager
-    def started_node(self, *options: str, env: Mapping[str, str]) -> Iterator[None]:
+    def started_node(self, *options: str, env: Mapping[str, str], hidden: Path | None = None) -> Iterator[None]:
         """Run ``ray start`` with these options and variables, as on a machine of its own; gone at the end.
 
-        Unlike ``add_node``, this finds its GPUs as Ray does: in its environment.
+        Unlike ``add_node``, this finds its GPUs as Ray does: in its environment. The folder ``hidden`` is empty there
+        (needs root).
         """
         name = secrets.token_hex(4)
         command: list[str | Path] = [
+            *(() if hidden is None else (*WITHOUT_FOLDER, hidden)),
             BIN / "ray",
             "start",
             "--address",

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 from ...placement.model.demand import Demand
 from ...placement.model.policy import Policy
 from ...placement.model.preview import PlacementPreview
+from ...shipping.serving import ServedFiles, serve_files
 from ..state.messages import ClientReport, Grants
 from ..state.settings import SupervisorSettings
 from .actor import SUPERVISOR, SupervisorActor
@@ -42,6 +43,15 @@ class SupervisorClient(ABC):
     @abstractmethod
     async def preview(self, demand: Demand) -> PlacementPreview:
         """Return where a demand would be placed."""
+
+    async def serve_files(self, client: str) -> str:
+        """Return where workers on other machines read files of this one, for the connection of that name; "" for none.
+
+        Raises:
+            FleetUnavailable: nothing can be started that would read them.
+        """
+        del client
+        return ""
 
     def world_is_gone(self) -> str:
         """Return why the Ray that this client started is lost; "" while it is not, and for another Ray. Thread-safe."""
@@ -99,6 +109,8 @@ class ActorClient(SupervisorClient):
         self._settings = settings
         self._policy = policy
         self._actor: Any = None
+        self._files: ServedFiles | None = None
+        self._starting_files = asyncio.Lock()
 
     async def open(self) -> None:
         """Find the supervisor, or create one."""
@@ -121,12 +133,20 @@ class ActorClient(SupervisorClient):
 
         return ray.put(content)
 
+    async def serve_files(self, client: str) -> str:
+        """Start the reader of this node's files with the first call."""
+        async with self._starting_files:
+            if self._files is None:
+                self._files = await asyncio.to_thread(serve_files, client)
+            return self._files.address
+
     async def preview(self, demand: Demand) -> PlacementPreview:
         preview: PlacementPreview = await self._actor.preview.remote(demand)
         return preview
 
     async def close(self) -> None:
-        """Leave it running: others use it too."""
+        """Leave it running: others use it too. The reader of files ends."""
+        self._files = None
 
 
 def find_or_make_supervisor(settings: SupervisorSettings, policy: Policy) -> Any:

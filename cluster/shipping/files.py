@@ -1,0 +1,77 @@
+"""Shipped files as fsspec opens them: ``codecfleet-ship://HOST:PORT/READER/path``, with the address of Ray's GCS.
+
+Ray itself carries the bytes, so its token and its TLS hold for them too.
+"""
+
+import logging
+import os
+from typing import Any, Final
+from urllib.parse import quote, unquote_to_bytes
+
+import fsspec
+from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
+
+from ..ray.private_ray import NAMESPACE
+
+PROTOCOL: Final = "codecfleet-ship"
+ANSWER_S: Final = 30
+"""How long one answer may take, of 2 MiB at most."""
+
+
+def shipped_url(address: str, path: str) -> str:
+    """Return the URL of an absolute ``path`` that the reader at ``address`` (HOST:PORT/READER) reads."""
+    return f"{PROTOCOL}://{address}{quote(os.fsencode(path))}"
+
+
+def register() -> None:
+    """Have fsspec know these files. Idempotent."""
+    fsspec.register_implementation(PROTOCOL, ShippedFiles, clobber=True)
+
+
+class ShippedFiles(AbstractFileSystem):  # type: ignore[misc] # fsspec has no types
+    """The files that readers in a cluster read. Raises OSError of the reader's machine, and Ray's errors."""
+
+    protocol = PROTOCOL
+    cachable = False
+
+    def info(self, path: str, **_: object) -> dict[str, Any]:
+        """Return what is known of a file: ``mtime`` is the version that its reader states."""
+        size_bytes, version = self.ask("info", path)
+        return {"name": path, "type": "file", "size": size_bytes, "mtime": version}
+
+    def ask(self, method: str, path: str, *arguments: int) -> Any:
+        """Return the answer of a file's reader."""
+        host, name, quoted = self._strip_protocol(path).split("/", 2)
+        return self.answer(f"{host}/{name}", method, os.fsdecode(unquote_to_bytes("/" + quoted)), *arguments)
+
+    def answer(self, address: str, method: str, file: str, *arguments: int) -> Any:
+        """Return what the reader at ``address`` answers."""
+        import ray
+
+        cluster, _, name = address.partition("/")
+        _connect(cluster)
+        try:
+            reader = ray.get_actor(name, NAMESPACE)
+        except ValueError:  # Ray's word for an actor that is gone
+            raise ConnectionError(f"{name} is gone, which read files for other machines") from None
+        try:
+            return ray.get(getattr(reader, method).remote(file, *arguments), timeout=ANSWER_S)
+        except ray.exceptions.RayTaskError as error:
+            raise (error.cause if isinstance(error.cause, OSError) else error) from None
+
+    def _open(self, path: str, mode: str = "rb", *_: object, **__: object) -> "_ShippedFile":
+        return _ShippedFile(self, path, mode, cache_type="none")
+
+
+class _ShippedFile(AbstractBufferedFile):  # type: ignore[misc] # fsspec has no types
+    def _fetch_range(self, start: int, end: int) -> bytes:
+        return bytes(self.fs.ask("read", self.path, start, end - start))
+
+
+def _connect(address: str) -> None:
+    """Join the cluster, where this process is not a worker of Ray's but one's child: work runs in those too."""
+    import ray
+
+    if not ray.is_initialized():
+        options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.CRITICAL}
+        ray.init(address=address, namespace=NAMESPACE, ignore_reinit_error=True, **options)

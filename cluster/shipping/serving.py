@@ -1,0 +1,45 @@
+"""Starting the reader of this machine's files."""
+
+from typing import Any, Final, NamedTuple
+
+from ...errors import FleetUnavailable
+from ..ray.private_ray import NAMESPACE
+from ..ray.ray_words import first_line
+from .reader import READER_PREFIX, READS_AT_ONCE, FileReader
+
+START_S: Final = 60
+
+
+class ServedFiles(NamedTuple):
+    """The reader of this machine's files: its address, HOST:PORT/NAME, and its handle, with which it ends."""
+
+    address: str
+    reader: Any
+
+
+def serve_files(client: str) -> ServedFiles:
+    """Start the reader on the node of this driver, whose connection is called ``client``. Blocks.
+
+    Raises:
+        FleetUnavailable: Ray does not start it.
+    """
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    here, name = ray.get_runtime_context(), f"{READER_PREFIX}{client}"
+    options: dict[str, Any] = {
+        "num_cpus": 0,
+        "name": name,
+        "namespace": NAMESPACE,
+        "get_if_exists": True,
+        "max_restarts": -1,
+        "max_concurrency": READS_AT_ONCE,
+        "scheduling_strategy": NodeAffinitySchedulingStrategy(here.get_node_id(), soft=False),
+    }
+    try:
+        reader: Any = ray.remote(FileReader).options(**options).remote()
+        ray.get(reader.__ray_ready__.remote(), timeout=START_S)
+    except Exception as error:
+        message = f"the process that reads this machine's files for others did not start: {first_line(error)}"
+        raise FleetUnavailable(message, "Look at `ray status`, or put the input where every node sees it.") from error
+    return ServedFiles(f"{here.gcs_address}/{name}", reader)

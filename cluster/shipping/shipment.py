@@ -1,0 +1,34 @@
+"""What a job sends with its work, so that a worker which does not see the source can read it."""
+
+from dataclasses import dataclass
+
+from ...actors.media.location import local_path
+from ...actors.media.stores import Shipment, changed_meanwhile, content_mark, shipped_version
+
+
+@dataclass(frozen=True, slots=True)
+class RayShipment(Shipment):
+    """A file that a ``FileReader`` reads."""
+
+    def prepare(self) -> None:
+        """Have fsspec know shipped files."""
+        from .files import register
+
+        register()
+
+
+def shipment_of(source: str, address: str) -> RayShipment:
+    """Return how to read a local source of this machine, whose reader is at ``address``.
+
+    Raises:
+        InputUnreadable: it is not there any more.
+    """
+    from .files import shipped_url
+
+    path = local_path(source).absolute()
+    version = shipped_version(str(path))
+    try:
+        mark = content_mark(str(path))
+    except OSError:
+        raise changed_meanwhile(source) from None
+    return RayShipment(shipped_url(address, str(path)), version, mark)

@@ -1,0 +1,94 @@
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from codecfleet.actors.device.work import Work, WorkContext
+from codecfleet.actors.tracks.audio import EncodeAudio
+from codecfleet.jobs.board.events import Run
+from codecfleet.jobs.board.reach import SourceReach
+from codecfleet.jobs.infer.spec import InferSpec
+from codecfleet.jobs.source.source import SourceStamp
+from codecfleet.jobs.stills.plan import plan_stills
+from codecfleet.jobs.stills.spec import StillsSpec
+from codecfleet.testing import LocalPool
+from codecfleet.testing.clips import Clip, constant_times, make_clip
+
+if TYPE_CHECKING:
+    from codecfleet.actors.media.stores import Shipment
+
+
+class FarPool(LocalPool):
+    """A pool with workers on other machines, as far as files go."""
+
+    def __init__(self, *addresses: str) -> None:
+        super().__init__(1)
+        self.addresses = list(addresses)
+
+    async def serve_files(self) -> str:
+        """Say where the files of this machine are read."""
+        return self.addresses.pop(0)
+
+
+class Other(Work[None]):
+    """Work that reads no source."""
+
+    def run(self, context: WorkContext) -> None:
+        """Do nothing."""
+
+
+@pytest.fixture(scope="module")
+def film(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A film."""
+    return make_clip(tmp_path_factory.mktemp("films") / "film.mp4", Clip(times=constant_times(10)))
+
+
+def audio(film: Path) -> EncodeAudio:
+    """Return work on the film's sound."""
+    return EncodeAudio(job="j", label="audio-1", source=str(film), stream_index=1, codec="aac")
+
+
+def stills_work(film: Path) -> Any:
+    """Return work on a segment of the film."""
+    plan = plan_stills(StillsSpec(source=film, output=film.parent / "stills", count=1))
+    return plan.measuring("j", Run(0, 0, 0, 1))
+
+
+async def test_work_carries_the_version_and_is_not_shipped_unasked(film: Path) -> None:
+    """Every node checks that what it reads is the source; without ``ship`` nothing is started."""
+    reach = SourceReach(FarPool(), SourceStamp.of(str(film)))
+    bound: Any = await reach.bind(stills_work(film))
+    assert (bound.decode.version, bound.decode.shipment) == (reach.stamp.anywhere, None)
+    sound: Any = await reach.bind(audio(film))
+    assert (sound.version, sound.shipment) == (reach.stamp.anywhere, None)
+
+
+async def test_shipped_work_says_where_it_is_read_now(film: Path) -> None:
+    """Each piece of work asks again: after a host's death another process reads the files."""
+    reach = SourceReach(FarPool("a:1/files-0", "a:1/files-1", "a:1/files-2"), SourceStamp.of(str(film)), ship=True)
+    shipments: list[Shipment] = []
+    for work in (stills_work(film), stills_work(film)):
+        bound: Any = await reach.bind(work)
+        shipments.append(bound.decode.shipment)
+    sound: Any = await reach.bind(audio(film))
+    shipments.append(sound.shipment)
+    assert [each.url for each in shipments] == [f"codecfleet-ship://a:1/files-{n}{film}" for n in range(3)]
+    assert len({each.version for each in shipments}) == 1
+
+
+async def test_what_needs_no_shipping(film: Path) -> None:
+    """A source in a store, work without a source, and a fleet on this machine alone: nothing is shipped."""
+    remote = SourceReach(FarPool(), SourceStamp("s3://films/film.mp4", (1, "tag")), ship=True)
+    bound: Any = await remote.bind(stills_work(film))
+    assert (bound.decode.version, bound.decode.shipment) == ((1, "tag"), None)
+    here = SourceReach(LocalPool(1), SourceStamp.of(str(film)), ship=True)
+    bound = await here.bind(stills_work(film))
+    assert bound.decode.shipment is None
+    other = Other(job="j", label="l")
+    assert await here.bind(other) is other
+
+
+def test_every_job_on_workers_has_the_option() -> None:
+    """``ship`` is off unless it is asked for."""
+    assert not StillsSpec(source="a", output="b", count=1).ship
+    assert not InferSpec.model_validate({"source": "a", "output": "b.npz", "loadable": "n"}).ship
