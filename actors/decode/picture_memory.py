@@ -170,9 +170,10 @@ def _blanks_of(pix_fmt: "VideoFormat") -> tuple[_Blank | None, ...]:
     sample = "u1" if bits == _BYTE_BITS else ">u2" if pix_fmt.is_big_endian else "<u2"
     luma, chroma = _BLACK_8BIT << (bits - _BYTE_BITS), 1 << (bits - 1)
     found = []
-    for component in sorted(components, key=lambda component: component.plane):
+    for number, component in sorted(enumerate(components), key=lambda pair: pair[1].plane):
         is_zero = pix_fmt.is_rgb or component.is_alpha
-        found.append(_Blank(0 if is_zero else chroma if component.is_chroma else luma, sample, component.plane == 0))
+        # PyAV calls a plane chroma only where it is subsampled.
+        found.append(_Blank(0 if is_zero else chroma if number else luma, sample, component.plane == 0))
     return tuple(found)
 
 

@@ -1,8 +1,8 @@
 """From a request to one fully settled software encoder, with every option that can change an output byte.
 
 Segments of a track are encoded on different machines and joined, so an encoder must give the same bytes for the same
-pictures everywhere. What that takes was measured for each (docs/encoders.md): a fixed number of threads, x264's
-``cpu-independent``, x265's one frame thread and ``const-vbv``, one SVT-AV1 thread in modes with a bitrate.
+pictures everywhere. What that takes was measured for each (docs/encoders.md): a fixed number of threads, one where
+they race, x264's ``cpu-independent``, x265's one frame thread and ``const-vbv``.
 """
 
 from collections.abc import Callable, Mapping
@@ -26,6 +26,7 @@ _CHROMATICITY_UNITS, _LUMINANCE_UNITS = 50_000, 10_000  # of ST 2086 messages in
 _LARGEST_TREE: Final = 64
 """A side of x265's largest coding tree unit. A picture that is a single unit has other bytes in every run."""
 _INTERLACED_ROWS = {"yuv420p": 4, "yuv420p10le": 4}
+_TEN_BITS: Final = "10le"
 _SHARED_NAMES: Final = frozenset({"bf", "level", "preset", "qmax", "tier"})
 """Settings of NVENC that FFmpeg's software encoders have under the same names."""
 
@@ -113,7 +114,7 @@ def settle_software(request: SoftwareRequest, picture: VideoFormat, time_base: F
         options=_with_extra(profile, options, params, request.options),
         format=picture,
         time_base=time_base,
-        threads=_threads(codec, rate),
+        threads=_threads(codec, rate, picture),
         rate=rate,
         dolby_vision=request.dolby_vision,
         # Not every option of a library keeps its promise: VP9's rows of tiles do not.
@@ -142,9 +143,17 @@ def software_fullness(settings: EncoderSettings, fullness: Fraction) -> EncoderS
     return replace(settings, options=tuple(sorted(options.items())))
 
 
-def _threads(codec: Codec, rate: RateControl) -> int:
-    # Two threads of SVT-AV1 race for the bit budget: their result is stable with constant quality only.
-    return 1 if codec is Codec.AV1 and _is_steered(rate) else THREADS
+def _threads(codec: Codec, rate: RateControl, picture: VideoFormat) -> int:
+    """Return how many threads a session has where the bytes depend on it: one where two of a library's race."""
+    races = False
+    if codec is Codec.H264:
+        # Each codes a slice. With a maximum rate it looks at what the other has spent by then; of interlaced pictures,
+        # at the rows above its own, which are the other's. With 10 bits one run in some hundreds differs.
+        is_capped, is_deep = rate.maxrate_bps is not None, picture.pix_fmt.endswith(_TEN_BITS)
+        races = is_capped or is_deep or codes_interlaced(codec, picture)
+    elif codec is Codec.AV1:
+        races = _is_steered(rate)  # for the bit budget
+    return 1 if races else THREADS
 
 
 def _gives_the_same_bytes(codec: Codec, rate: RateControl) -> bool:
@@ -202,7 +211,7 @@ def _params(codec: Codec, picture: VideoFormat, rate: RateControl) -> _Params:
         hdr = _named_hdr(("master-display", "max-cll"), mastering, light)
         return params | hdr | ({"hdr10": "1"} if hdr else {})
     if codec is Codec.AV1:
-        params = {"lp": str(_threads(codec, rate))}
+        params = {"lp": str(_threads(codec, rate, picture))}
         if mastering is not None:
             params["mastering-display"] = _mastering(mastering, _decimal, _decimal)  # precise enough for AV1's units
         if light is not None:

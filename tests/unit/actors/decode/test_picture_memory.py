@@ -21,6 +21,8 @@ from codecfleet.testing.clips import Clip, constant_times, make_clip
 FRAMES = 12
 CUT = 7
 """The picture of which half is lost."""
+GREY = 128
+"""A plane of colour differences where there is no colour."""
 
 CLIPS = {
     "hevc": Clip(
@@ -114,6 +116,13 @@ def test_what_a_lost_part_shows_depends_on_the_stream_alone(damaged: Path) -> No
     """It is the same however many pictures are held meanwhile, and so whichever buffers a decoder uses again."""
     runs = [shown(pictures(damaged, held)) for held in (0, 3, FRAMES)]
     assert runs[1:] == runs[:1] * 2
+
+
+@pytest.mark.parametrize("whole", ["h264 4:4:4"], indirect=True)
+def test_a_lost_part_is_black_in_every_plane(damaged: Path) -> None:
+    """The second and third plane are grey where nothing was decoded, also where they are as large as the first."""
+    lost = list(pictures(damaged, 0))[CUT].to_ndarray()
+    assert (lost[1:, 100:] == GREY).all()
 
 
 def test_incomplete_pictures_are_named(damaged: Path) -> None:

@@ -1,9 +1,13 @@
 """The bytes of an encoder do not depend on the number of threads that a session has, where that is chosen late."""
 
 import hashlib
+import os
+import subprocess
+import sys
 from collections.abc import Collection
 from dataclasses import dataclass
 from fractions import Fraction
+from pathlib import Path
 
 import av
 import numpy as np
@@ -13,7 +17,7 @@ from codecfleet.actors.encode.settings import Codec, EncoderSettings, RateContro
 from codecfleet.actors.encode.software import SoftwareEncoder
 from codecfleet.actors.encode.threads import MOST_THREADS, with_threads
 from codecfleet.actors.media.values import VideoFormat
-from codecfleet.actors.settle.software import settle_software, software_request
+from codecfleet.actors.settle.software import THREADS, settle_software, software_request
 from tests.sweeps import swept
 
 QUALITY, RATE = RateControl(quality=30), RateControl(bitrate_bps=200_000)
@@ -33,6 +37,7 @@ class Case:
     depth: int = 8
     rate: RateControl = QUALITY
     count: int = 40
+    interlaced: bool = False
 
 
 QUICK = [
@@ -53,7 +58,8 @@ SWEEP = [
 
 def settled(case: Case, interval_s: Fraction | None = None, **options: str) -> EncoderSettings:
     """Settle an encoder."""
-    picture = VideoFormat(*case.size, "yuv420p" if case.depth == 8 else "yuv420p10le", Fraction(25))
+    pix_fmt = "yuv420p" if case.depth == 8 else "yuv420p10le"
+    picture = VideoFormat(*case.size, pix_fmt, Fraction(25), interlaced=case.interlaced)
     named = tuple((name.replace("_", "-"), value) for name, value in options.items())
     request = software_request(
         case.codec, rate=case.rate, preset=case.preset, options=named, keyframe_interval_s=interval_s
@@ -107,6 +113,40 @@ def test_nor_do_keyframes_that_are_asked_for(case: Case) -> None:
     choices = {with_threads(settings, number) for number in NUMBERS}
     assert len(choices) == MOST_THREADS[case.codec]
     assert len({digest(each, case.count, range(0, case.count, 5)) for each in choices}) == 1
+
+
+RACING = [
+    Case(Codec.H264, 2, (640, 480), count=4, interlaced=True),
+    Case(Codec.H264, 2, (426, 240), rate=CAPPED, count=12),
+    Case(Codec.H264, 3, (322, 182), 10, count=12),
+]
+"""What two threads of x264 give different bytes for: nearly always, often, and in one of some hundred runs."""
+
+
+@pytest.mark.parametrize("case", RACING)
+def test_x264_has_one_thread_where_two_race(case: Case) -> None:
+    """Coded as fields, with a maximum rate, or with more than 8 bits, a second thread would change bytes by chance."""
+    assert settled(case).threads == 1
+    assert settled(Case(Codec.H264, case.preset, case.size, count=case.count)).threads == THREADS
+    assert settled(Case(Codec.H264, rate=RATE)).threads == THREADS
+
+
+PROGRAM = """
+from tests.unit.actors.encode import test_encoder_threads as here
+for case in here.RACING:
+    print(here.digest(here.settled(case), case.count))
+"""
+
+
+def test_bytes_do_not_depend_on_what_memory_held_before() -> None:
+    """Processes whose new memory holds zeros, or other bytes, give the same packets."""
+    found = set()
+    for filling in ("255", "85"):  # glibc fills new memory with the inverse
+        environment, root = os.environ | {"MALLOC_PERTURB_": filling}, Path(__file__).parents[4]
+        command = [sys.executable, "-c", PROGRAM]
+        found.add(subprocess.run(command, env=environment, cwd=root, stdout=subprocess.PIPE, check=True).stdout)
+    (printed,) = found
+    assert len(printed.split()) == len(RACING)
 
 
 @pytest.mark.parametrize("rate", [QUALITY, RATE, CAPPED])
