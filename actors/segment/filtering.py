@@ -1,4 +1,4 @@
-"""Between decoder and encoder: deinterlacing, cropping, turning, scaling, tone mapping, conversion, denoising, padding.
+"""Between decoder and encoder: every filter but the frame rate, from deinterlacing to an overlay.
 
 Filters keep a frame's time. Filters with memory (deinterlacing) get ``WARM_UP_FRAMES`` from before a segment and
 ``LOOK_AHEAD_FRAMES`` from after it, so that a segment's frames are those of an unsegmented run.
@@ -21,6 +21,7 @@ from ...errors import StorageFailed, Unsupported
 from ..encode.pix_fmt import is_rgb
 from ..media.values import VideoFormat
 from .frame_rate import FrameRate
+from .overlay import Overlay
 from .steps import PictureSteps, Size, blacken, pad_arguments, turn_filters, workable_format
 from .tone import TABLE_FORMAT, ToneMap, cube
 
@@ -61,6 +62,7 @@ class FilterSettings:
     steps: PictureSteps | None = None
     tone: ToneMap | None = None
     denoise: Denoise = "off"
+    overlay: Overlay | None = None
     rate: FrameRate | None = None
     """At what rate pictures reach the encoder, after all else; None: each as it comes."""
 
@@ -77,7 +79,7 @@ class FilterSettings:
     @property
     def needs_graph(self) -> bool:
         """Whether more is done to a picture by itself than scaling and conversion."""
-        return self.has_memory or self.has_steps or self.denoise != "off"
+        return self.has_memory or self.has_steps or self.denoise != "off" or self.overlay is not None
 
     @property
     def has_steps(self) -> bool:
@@ -85,18 +87,23 @@ class FilterSettings:
         return self.steps is not None or self.tone is not None
 
     @property
+    def keeps_colours(self) -> bool:
+        """Whether what a source says of its pictures' place and light still holds."""
+        return not self.has_steps and self.overlay is None
+
+    @property
     def names(self) -> tuple[str, ...]:
         """What the encoder kind says of the steps."""
         denoise = (f"bilateral={DENOISE[self.denoise]}",) if self.denoise != "off" else ()
-        rate = () if self.rate is None else (self.rate.name,)
-        return (*(each.name for each in (self.steps, self.tone) if each is not None), *denoise, *rate)
+        last = (each.name for each in (self.overlay, self.rate) if each is not None)
+        return (*(each.name for each in (self.steps, self.tone) if each is not None), *denoise, *last)
 
     @property
     def words(self) -> str:
         """The steps for a person; "" for none."""
         denoised = [f"denoised ({self.denoise})"] if self.denoise != "off" else []
-        rate = [] if self.rate is None else [self.rate.words]
-        return ", ".join([*(each.words for each in (self.steps, self.tone) if each is not None), *denoised, *rate])
+        last = [each.words for each in (self.overlay, self.rate) if each is not None]
+        return ", ".join([*(each.words for each in (self.steps, self.tone) if each is not None), *denoised, *last])
 
     @property
     def size(self) -> Size:
@@ -202,7 +209,9 @@ class FilterChain:
         if self._settings.denoise != "off":
             # All planes; in the encoder's format, which the filter takes as it is.
             filters.append(graph.add("bilateral", f"{DENOISE[self._settings.denoise]}:planes=15"))
-        return filters + ([graph.add("pad", pad_arguments(steps))] if steps is not None and steps.is_padded else [])
+        filters += [graph.add("pad", pad_arguments(steps))] if steps is not None and steps.is_padded else []
+        # A picture of one's own: the decoder may still refer to the one that it gave.
+        return filters + ([graph.add("copy")] if self._settings.overlay is not None else [])
 
     def _framing(
         self, graph: av.filter.Graph, frame: VideoFrame, steps: PictureSteps, pix_fmt: str
@@ -255,4 +264,6 @@ class FilterChain:
             if isinstance(frame, VideoFrame) and frame.pts is not None:
                 if (steps := self._settings.steps) is not None and steps.is_padded:
                     blacken(frame, steps, full_range=self._settings.output.colour.range == FULL_RANGE)
+                if self._settings.overlay is not None:
+                    self._settings.overlay.lay(frame, self._settings.output)
                 yield frame.pts, frame

@@ -30,7 +30,8 @@ _M1, _M2 = 2610 / 16384, 2523 / 4096 * 128
 _C1, _C2, _C3 = 3424 / 4096, 2413 / 4096 * 32, 2392 / 4096 * 32
 # BT.2100, table 5.
 _HLG_A, _HLG_B, _HLG_C = 0.17883277, 0.28466892, 0.55991073
-_LUMA_2020: Final = (0.2627, 0.6780, 0.0593)
+LUMA_2020: Final = (0.2627, 0.6780, 0.0593)
+"""Of linear red, green and blue."""
 _TO_709: Final = ((1.6605, -0.5876, -0.0728), (-0.1246, 1.1329, -0.0083), (-0.0182, -0.1006, 1.1187))
 """Linear BT.2020 to linear BT.709 (BT.2087, annex 1)."""
 _SDR_GAMMA: Final = 2.4
@@ -73,14 +74,19 @@ class ToneMap:
         return f"tone mapped from {self.transfer.upper()} of up to {peak} to SDR by {self.operator}"
 
 
-def power(base: Values, exponent: Values | float) -> Values:
-    """Return ``base`` (0 or more) to the power of ``exponent``, the same on every processor."""
+def _logarithm(base: Values) -> Values:
+    """Return the natural logarithm of what is above 0, the same on every processor."""
     mantissa, doublings = np.frexp(base)
     slant = (mantissa - 1) / (mantissa + 1)
     square, log = slant * slant, np.zeros_like(base)
     for term in range(2 * _LOG_TERMS + 1, 0, -2):
         log = log * square + 1 / term
-    total = (2 * slant * log + doublings * _LN2) * exponent
+    return np.asarray(2 * slant * log + doublings * _LN2)
+
+
+def power(base: Values, exponent: Values | float) -> Values:
+    """Return ``base`` (0 or more) to the power of ``exponent``, the same on every processor."""
+    total = _logarithm(base) * exponent
     whole = np.rint(total / _LN2)
     rest, found = total - whole * _LN2, np.ones_like(base)
     for term in range(_EXP_TERMS, 0, -1):
@@ -100,6 +106,12 @@ def pq_code(light_cd: Values) -> Values:
     return power((_C1 + _C2 * root) / (1 + _C3 * root), _M2)
 
 
+def hlg_code(scene: Values) -> Values:
+    """Return HLG's code values of a scene's light, both from 0 to 1: BT.2100's OETF."""
+    bright = _HLG_A * _logarithm(np.maximum(12 * scene - _HLG_B, 1e-6)) + _HLG_C
+    return np.where(scene <= 1 / 12, np.sqrt(3 * scene), bright)
+
+
 def _hlg_light(red: Values, green: Values, blue: Values) -> tuple[Values, ...]:
     """Return what HLG's reference display shows of code values, in cd/m²."""
     scene = [
@@ -110,7 +122,7 @@ def _hlg_light(red: Values, green: Values, blue: Values) -> tuple[Values, ...]:
         )
         for code in (red, green, blue)
     ]
-    luma = sum((weight * each for weight, each in zip(_LUMA_2020, scene, strict=True)), np.zeros_like(red))
+    luma = sum((weight * each for weight, each in zip(LUMA_2020, scene, strict=True)), np.zeros_like(red))
     gain = HLG_PEAK_CD * power(luma, 0.2)
     return tuple(gain * each for each in scene)
 

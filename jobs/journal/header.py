@@ -11,8 +11,9 @@ from ...actors.media.location import is_local
 from ...actors.media.stores import source_version
 from ..plan.plan import Plan
 from ..request.options import options_of
-from ..request.spec import TranscodeSpec
+from ..request.spec import JobOptions, TranscodeSpec
 from ..source.index import TrackIndex
+from ..source.overlay_file import OverlayFile
 from .records import JobHeader, packed, unpacked
 
 _NEITHER: Final = frozenset(
@@ -28,6 +29,7 @@ _WORDS: Final = {
     "libraries": "PyAV's version was {} and is {}",
     "input_version": "the input has changed since, or is another",
     "input_index": "the input's packets are others",
+    "overlay": "the overlay picture has changed",
     "cuts": "the input is cut elsewhere",
     "kind": "the encoder was {} and is {}",
     "settings": "the encoder's settings or its pictures are others",
@@ -43,6 +45,7 @@ def header_of(plan: Plan) -> JobHeader:
         "input_version": _version_of(spec.source),
         "input_index": _index_digest(plan.index),
         "spec": {name: value for name, value in spec.model_dump(mode="json").items() if name not in _NEITHER},
+        "overlay": overlay_sha256(spec),
         "cuts": [[each.start_ticks, each.end_ticks] for each in plan.segments],
     }
     pictures = repr((plan.source_format, plan.filters, plan.encoder, plan.container.name))
@@ -57,6 +60,15 @@ def _own_version() -> str:
     except PackageNotFoundError:
         # A checkout on the path, as Ray's working_dir gives it, has no installed metadata.
         return "0+checkout"
+
+
+def overlay_sha256(spec: JobOptions) -> str | None:
+    """Return the SHA-256 of the picture that is laid over the film's, None where none is.
+
+    Raises:
+        InputError: it cannot be read.
+    """
+    return None if spec.overlay is None else OverlayFile.read(spec.overlay).sha256
 
 
 def spec_of(header: JobHeader) -> TranscodeSpec:
@@ -90,7 +102,7 @@ def asks_again(found: JobHeader, spec: TranscodeSpec) -> bool:
     """Return whether a request is that of ``found``, and its source is what it was; no plan is needed to know that."""
     wanted = spec.model_dump(mode="json")
     before, now = ({n: v for n, v in each.items() if n not in BESIDE_BYTES} for each in (found.spec, wanted))
-    stated = {"codecfleet": _own_version(), "input_version": _version_of(spec.source)}
+    stated = {"codecfleet": _own_version(), "input_version": _version_of(spec.source), "overlay": overlay_sha256(spec)}
     return before == now and all(found.job.get(name) == value for name, value in stated.items())
 
 

@@ -6,13 +6,15 @@ from fractions import Fraction
 from ...actors.encode.pix_fmt import choose_pix_fmt, is_rgb
 from ...actors.encode.settings import Codec
 from ...actors.media.values import Colour, HdrStatic, VideoFormat
+from ...actors.segment.overlay import Overlay
 from ...actors.segment.steps import PictureSteps, Size
 from ...actors.segment.tone import ToneMap
 from ...errors import Unsupported
 from ..report.report import Warning_
 from ..request.spec import TranscodeSpec
+from .overlay import overlay_choices, settle_overlay
 from .steps import Framing, canvas, settle_steps
-from .tone import settle_tone
+from .tone import settle_tone, tone_choices
 
 _FORMAT_CHECKS = ("metadata.pixel-format", "metadata.range", "metadata.matrix")
 _LIMITED, _FULL = 1, 2
@@ -31,13 +33,20 @@ class SettledPicture:
     steps: PictureSteps | None
     changes: tuple[Warning_, ...]
     tone: ToneMap | None = None
+    overlay: Overlay | None = None
+
+    @property
+    def choices(self) -> tuple[Warning_, ...]:
+        """What was asked for and is neither a size nor a step."""
+        return (*tone_choices(self.tone), *overlay_choices(self.overlay))
 
 
 def settle_picture(source: VideoFormat, spec: TranscodeSpec, codec: Codec, framing: Framing) -> SettledPicture:
     """Return what comes out of the source's pictures once they are cropped and turned by ``framing``.
 
     Raises:
-        Unsupported: the encoder cannot take that size or format, or the border does not fit.
+        InputError: the overlay's file cannot be read.
+        Unsupported: the encoder cannot take that size or format, or the border or the overlay does not fit.
     """
     if spec.denoise != "off" and source.interlaced and spec.deinterlace == "off":
         message = "the pictures are interlaced: --denoise would mix their fields"
@@ -66,7 +75,8 @@ def settle_picture(source: VideoFormat, spec: TranscodeSpec, codec: Codec, frami
     settled = replace(settled, frame_rate=spec.fps or source.frame_rate)
     if tone is not None:
         settled = _in_sdr(settled)
-    return SettledPicture(settled, settle_steps(source, framing, scaled, settled, spec), tuple(changes), tone)
+    steps = settle_steps(source, framing, scaled, settled, spec)
+    return SettledPicture(settled, steps, tuple(changes), tone, settle_overlay(settled, spec))
 
 
 def _colour(source: VideoFormat, pix_fmt: str, height: int) -> Colour:

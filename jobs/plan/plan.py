@@ -4,7 +4,7 @@ Everything that decides the output's bytes is in the plan, and the plan is a pur
 never of workers, cores or measured rates.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from functools import partial
@@ -35,12 +35,10 @@ from ..source.tracks import SourceDescription
 from .advice import advice
 from .borders import NO_BORDER, FoundPicture, find_picture
 from .header_trial import settle_header, settle_orientation, states_shape
-from .keyframes import keyframe_grid
 from .losses import picture_losses
-from .pace import OutputClock, output_clock, rate_choices, settle_rate
+from .pace import OutputClock, clock_warnings, keyframe_grid, output_clock, rate_choices, settle_rate
 from .picture import picture_choices, settle_picture
 from .steps import row_step, settle_framing, step_choices
-from .tone import tone_choices
 from .track_ranges import PlannedSegment, TrackRanges
 
 DOVI_WITHOUT_BASE_LAYER = 5
@@ -293,15 +291,21 @@ def plan_of(spec: TranscodeSpec, reading: SourceReading) -> Plan:
     framing = settle_framing(source_format, extras, spec, cropped.region)
     settled = settle_picture(source_format, spec, codec, framing)
     filters = FilterSettings(
-        settled.format, spec.deinterlace, steps=settled.steps, tone=settled.tone, denoise=spec.denoise, rate=rate
+        settled.format,
+        spec.deinterlace,
+        steps=settled.steps,
+        tone=settled.tone,
+        denoise=spec.denoise,
+        overlay=settled.overlay,
+        rate=rate,
     )
-    chosen = (*step_choices(settled.steps, framing, extras), *tone_choices(settled.tone), *rate_choices(rate))
+    chosen = (*step_choices(settled.steps, framing, extras), *settled.choices, *rate_choices(rate))
     picture, extras = settle_orientation(source_format, settled.format, framing.extras(extras), container)
     header = settle_header(picture, extras, container)
     carry = plan_carry(reading.tracks, spec, container, encoded_index=index.stream_index)
     _check_starts(index, carry, spec)
     # Its metadata says where in the source's picture the picture lies, and how HDR's colours are shown.
-    keeps_dolby_vision = not filters.has_steps and _keeps_dolby_vision(extras, codec, picture, container)
+    keeps_dolby_vision = filters.keeps_colours and _keeps_dolby_vision(extras, codec, picture, container)
     software = replace(software, dolby_vision=keeps_dolby_vision, captions=rate is None)
     encoder = settle(software, picture, output_clock(index, rate).tick_s)
     losses = (*carry.losses, *header.losses, *picture_losses(extras, encoder, container))
@@ -328,7 +332,7 @@ def plan_of(spec: TranscodeSpec, reading: SourceReading) -> Plan:
         warnings=(
             *settled.changes,
             *losses,
-            *_clock_warnings(index, spec),
+            *clock_warnings(index, spec),
             *advice(source_format, picture, codec, spec),
         ),
         choices=(*picture_choices(source_format, spec, picture), *chosen, *carry.choices),
@@ -385,16 +389,3 @@ def _keeps_dolby_vision(extras: StreamExtras, codec: Codec, picture: VideoFormat
     """
     fits = codec is Codec.HEVC and picture.pix_fmt == "yuv420p10le"
     return extras.dovi_profile == DOVI_OVER_BASE_LAYER and fits and container.muxer in ("mp4", "matroska")
-
-
-def _clock_warnings(index: TrackIndex, spec: TranscodeSpec) -> Iterator[Warning_]:
-    if index.shifts:
-        message = (
-            f"the source's clock was reset {len(index.shifts)} times; what follows was moved up behind what came before"
-        )
-        yield Warning_(code="clock-reset", message=message, checks=())
-    if index.late_frames:
-        message = f"{index.late_frames} pictures come later than can be sorted: some are shown out of order"
-        # Such a picture counts as part of what was asked for by when it is shown.
-        of_part = () if spec.start_s is None and spec.end_s is None else ("frames.count",)
-        yield Warning_(code="time-disorder", message=message, checks=("times", "pictures", *of_part))

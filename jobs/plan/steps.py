@@ -59,16 +59,20 @@ def settle_framing(
 
     Raises:
         Unsupported: the crop does not fit the pictures; they are spherical, of two views or interlaced, so that they
-            cannot be cut or turned; or the display matrix is not made of quarter turns and mirrors.
+            cannot be cut or turned; or the display matrix is not made of quarter turns and mirrors, or would turn an
+            overlay.
     """
     whole = Region(source.width, source.height, 0, 0)
     crop = (found or whole) if spec.crop in (None, "auto") else Region(*cast("tuple[int, int, int, int]", spec.crop))
     _check_crop(source, crop, rows=row_step(source, spec))
     is_turned = spec.rotate is not None or spec.flip is not None
     turn = _turn(extras, spec) if is_turned else UPRIGHT
-    if (crop != whole or turn != UPRIGHT or spec.pad is not None) and (what := _projection(extras)):
-        message = f"{what} cannot be cropped, padded or turned: players would project them wrongly"
-        raise Unsupported(message, "Leave out --crop, --pad, --rotate and --flip.")
+    if (crop != whole or turn != UPRIGHT or spec.pad is not None or spec.overlay) and (what := _projection(extras)):
+        message = f"{what} cannot be cropped, padded, turned or overlaid: players would project them wrongly"
+        raise Unsupported(message, "Leave out --crop, --pad, --rotate, --flip and --overlay.")
+    if spec.overlay and not is_turned and _is_shown_turned(extras):
+        message = "the source states a rotation, which would turn the overlay too"
+        raise Unsupported(message, "Add --rotate 0: it is then carried out in the pictures.")
     if (turn[0] == 0 or turn[3] < 0) and source.interlaced and spec.deinterlace == "off":
         message = "the pictures are interlaced: turned, their fields would be torn or change places"
         raise Unsupported(message, "Add --deinterlace on.")
@@ -117,6 +121,10 @@ def _turn(extras: StreamExtras, spec: TranscodeSpec) -> Turn:
     for _ in range(int(spec.rotate or 0) // 90):
         turn = combined(turn, CLOCKWISE)
     return combined(turn, _FLIPS[spec.flip])
+
+
+def _is_shown_turned(extras: StreamExtras) -> bool:
+    return extras.display_matrix is not None and _matrix_turn(extras.display_matrix) != UPRIGHT
 
 
 def _matrix_turn(matrix: tuple[int, ...]) -> Turn:

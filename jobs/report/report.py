@@ -7,6 +7,9 @@ from pydantic import AfterValidator, BaseModel
 
 from ...errors import redacted
 
+ShownName: TypeAlias = Annotated[str, AfterValidator(redacted)]
+"""A path or address as it is shown: without its secrets."""
+
 
 class Warning_(BaseModel, frozen=True, extra="forbid"):  # noqa: N801 - "Warning" is a builtin
     """Something lost, changed, repaired or damaged. ``code`` is stable, ``message`` is for people."""
@@ -97,6 +100,17 @@ class ToneReport(BaseModel, frozen=True, extra="forbid"):
     """The brightest light that is told apart, in cd/m², as a fraction."""
 
 
+class OverlayReport(BaseModel, frozen=True, extra="forbid"):
+    """What was laid over every picture: docs/filters.md has the formula."""
+
+    picture: ShownName
+    sha256: str
+    """Of the picture's file."""
+    place: tuple[int, int]
+    """Where its upper left corner lies, in samples of the output."""
+    opacity_percent: int
+
+
 class TrackReport(BaseModel, frozen=True, extra="forbid"):
     """What became of one track of the source."""
 
@@ -151,10 +165,6 @@ class Resumed(BaseModel, frozen=True, extra="forbid"):
     """Whether that run had published the output, so that only its work was to be removed; the report is then its."""
 
 
-ShownName: TypeAlias = Annotated[str, AfterValidator(redacted)]
-"""A path or address as it is shown: without its secrets."""
-
-
 class Report(BaseModel, frozen=True, extra="forbid"):
     """The whole story of one job."""
 
@@ -199,6 +209,8 @@ class Report(BaseModel, frozen=True, extra="forbid"):
     """The process of the warm fleet that it began on; None where its workers were its own or a cluster's."""
     tone: ToneReport | None = None
     """How HDR became SDR; None where colours stayed what they were."""
+    overlay: OverlayReport | None = None
+    """What was laid over the pictures after all else; None: nothing."""
     frame_rate: str | None = None
     """How many pictures a second were asked for, as a fraction; None: each picture of the source at its own time."""
     denoise: str = ""

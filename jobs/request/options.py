@@ -33,6 +33,7 @@ from .values import (
     parse_pad,
     parse_pairs,
     parse_path,
+    parse_place,
     parse_rate,
     parse_size,
     parse_time,
@@ -110,6 +111,7 @@ SIZE: Final = Kind("WxH|720p", '`"1280x720"` or `"720p"`', partial(_words, "a pi
 CROP: Final = Kind("auto|W:H:X:Y", '`"auto"` or `"1920:800:0:140"`', partial(_words, "a part of a picture", parse_crop))
 PAD: Final = Kind("WxH|W:H", '`"1920x1080"` or `"16:9"`', partial(_words, "a picture size or shape", parse_pad))
 FPS: Final = Kind("N|N/D", '`25` or `"30000/1001"`', partial(_words, "a frame rate", parse_frame_rate))
+PLACE: Final = Kind("X,Y|CORNER", '`"20,30"` or `"top-left"`', partial(_words, "a place in a picture", parse_place))
 GRID: Final = Kind("COLUMNSxROWS", '`"10x10"`', partial(_words, "a grid", parse_grid))
 LOUDNESS: Final = Kind("LUFS", "`-23` or `-16.5`", partial(_words, "a loudness", parse_loudness))
 NUMBERS: Final = Kind("M[,M,M]", "text", partial(_words, "text", parse_numbers))

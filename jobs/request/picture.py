@@ -6,9 +6,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from .options import CROP, FPS, PAD, SIZE, Option, as_written
-from .parts import PICTURE, Part, Side
-from .values import FPS_MAX, FPS_MIN, SIDE_MAX
+from .options import CROP, FPS, PAD, PLACE, SIZE, Option, as_written
+from .parts import PATH, PICTURE, Part, Side
+from .values import FPS_MAX, FPS_MIN, SIDE_MAX, Corner
 
 _Place = Annotated[int, Field(ge=0, le=SIDE_MAX)]
 
@@ -57,7 +57,32 @@ class _Steps(Part):
         return self
 
 
-class Picture(_Steps):
+class _Overlay(Part):
+    overlay: Annotated[
+        str | None,
+        Field(
+            min_length=1, description="Lay this PNG picture over every picture, in the output's size: docs/filters.md."
+        ),
+        Option("--overlay", PICTURE, default="none", example='"logo.png"', metavar="PICTURE.png"),
+        PATH,
+    ] = None
+    overlay_at: Annotated[
+        tuple[_Place, _Place] | Corner,
+        Field(
+            description="Where its upper left corner lies, or which corner it lies in: top-left, top-right, "
+            "bottom-left, bottom-right; or center."
+        ),
+        Option("--overlay-at", PICTURE, kind=PLACE),
+        BeforeValidator(partial(as_written, PLACE)),
+    ] = "bottom-right"
+    overlay_opacity: Annotated[
+        int,
+        Field(ge=1, le=100, description="How opaque it is, in percent; its own transparency counts too."),
+        Option("--overlay-opacity", PICTURE, metavar="PERCENT"),
+    ] = 100
+
+
+class Picture(_Overlay, _Steps):
     """What becomes of each picture. ``scale`` is (width, height); width None keeps the display shape."""
 
     scale: Annotated[

@@ -98,7 +98,9 @@ class TranscodeSpec(JobOptions, _Files):
     def resolved(self) -> Self:
         """Return the same with local paths made absolute: workers may run in another folder."""
         work = None if self.work is None else absolute(self.work)
-        return self.model_copy(update={"source": absolute(self.source), "output": absolute(self.output), "work": work})
+        overlay = None if self.overlay is None else absolute(self.overlay)
+        places = {"source": absolute(self.source), "output": absolute(self.output), "work": work, "overlay": overlay}
+        return self.model_copy(update=places)
 
 
 def _listed(inputs: object) -> object:
@@ -141,4 +143,5 @@ class BatchSpec(BatchRules, JobOptions, _BatchFiles):
     def resolved(self) -> Self:
         """Return the same with local paths made absolute."""
         places = {"output": absolute(self.output), "work": None if self.work is None else absolute(self.work)}
+        places["overlay"] = None if self.overlay is None else absolute(self.overlay)
         return self.model_copy(update=places)

@@ -9,10 +9,12 @@ import os
 import re
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Final, Literal
+from typing import Final, Literal, TypeAlias, cast, get_args
 
 from ...errors import UsageError
 
+Corner: TypeAlias = Literal["top-left", "top-right", "bottom-left", "bottom-right", "center"]
+"""Where an overlay picture may lie by name."""
 _DECIMAL = r"[0-9]{1,18}(?:\.[0-9]{1,18})?"
 _RATE = re.compile(rf"({_DECIMAL})([kKMG]?)")
 _RATE_FACTORS: Final = {"": 1, "k": 1_000, "K": 1_000, "M": 1_000_000, "G": 1_000_000_000}
@@ -24,6 +26,7 @@ _TIME_MAX_S: Final = 10_000 * 3600
 _SIZE = re.compile(r"([0-9]{1,6})[xX]([0-9]{1,6})")
 _RATIO = re.compile(r"([0-9]{1,6})[:/]([0-9]{1,6})")
 _REGION = re.compile(r"([0-9]{1,6}):([0-9]{1,6}):([0-9]{1,6}):([0-9]{1,6})")
+_PLACE = re.compile(r"([0-9]{1,5}),([0-9]{1,5})")
 _HEIGHT = re.compile(r"([0-9]{1,6})p")
 SIDE_MAX: Final = 65_536
 """The longest side of a picture that may be asked for."""
@@ -118,6 +121,16 @@ def parse_pad(name: str, text: str) -> tuple[int, int] | Fraction:
     if not (0 < first <= SIDE_MAX and 0 < second <= SIDE_MAX):
         raise refusal(name, text, f"out of range (1 to {SIDE_MAX} a side)", how)
     return (first, second) if size else Fraction(first, second)
+
+
+def parse_place(name: str, text: str) -> tuple[int, int] | Corner:
+    """Return (x, y) of ``20,30``, or the name of a corner or of the middle."""
+    corners = get_args(Corner)
+    if text in corners:
+        return cast("Corner", text)
+    if (match := _PLACE.fullmatch(text)) is None:
+        raise refusal(name, text, "not a place in a picture", f"Write X,Y (20,30), {', '.join(corners)}.")
+    return int(match[1]), int(match[2])
 
 
 def parse_grid(name: str, text: str) -> tuple[int, int]:

@@ -7,6 +7,7 @@ from typing import Final
 
 from ...actors.device.interface import SESSIONS_OPENING
 from ...actors.segment.filtering import DENOISE
+from ...actors.segment.overlay import Overlay
 from ...actors.segment.steps import PictureSteps
 from ...actors.segment.tone import ToneMap
 from ...actors.segment.walk import NAMED_DAMAGED_FRAMES, SegmentTally
@@ -18,6 +19,7 @@ from ..plan.plan import Plan
 from ..report.report import (
     AttemptReport,
     LoudnessReport,
+    OverlayReport,
     PictureReport,
     Proof,
     Report,
@@ -153,6 +155,7 @@ def make_report(
         steps=None if plan.filters.steps is None else _steps(plan.filters.steps),
         denoise=DENOISE.get(plan.filters.denoise, ""),
         tone=None if plan.filters.tone is None else _tone(plan.filters.tone),
+        overlay=None if plan.filters.overlay is None else _overlay(plan.spec.overlay or "", plan.filters.overlay),
         frame_rate=None if plan.filters.rate is None else str(plan.filters.rate.fps),
         timings_s=stages_s,
         fps=round(encoded / encode_s, 2) if encode_s else 0.0,
@@ -168,6 +171,12 @@ def _steps(steps: PictureSteps) -> PictureReport:
 
 def _tone(tone: ToneMap) -> ToneReport:
     return ToneReport(operator=tone.operator.value, transfer=tone.transfer.value, peak_cd=str(tone.peak_cd))
+
+
+def _overlay(picture: str, overlay: Overlay) -> OverlayReport:
+    return OverlayReport(
+        picture=picture, sha256=overlay.sha256, place=(overlay.x, overlay.y), opacity_percent=overlay.opacity
+    )
 
 
 def _loudness(index: int, loudness: Loudness) -> LoudnessReport:

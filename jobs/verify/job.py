@@ -25,8 +25,15 @@ from ..request.values import location
 from .audio import check_audio
 from .metadata import Facts, check_metadata, video_facts
 from .pictures import PictureComparison
-from .rate import ComparedPart, at_rate
-from .reference_decode import Timeline, in_known_order, in_presentation_order, open_track, read_timeline
+from .reference_decode import (
+    ComparedPart,
+    Timeline,
+    at_rate,
+    in_known_order,
+    in_presentation_order,
+    open_track,
+    read_timeline,
+)
 from .steps import Stepwise, stepwise
 from .streams import Alignment
 from .subtitles import check_subtitles

@@ -1,4 +1,4 @@
-"""The reference for pictures that were cropped, turned, tone mapped and padded: the same done by other code.
+"""The reference for pictures that were cropped, turned, tone mapped, padded, overlaid: the same done by other code.
 
 The transcode's report names the steps; here they are numpy's, where segments use FFmpeg's filters.
 """
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from ...actors.media.values import HdrStatic, VideoFormat
 from ..report.report import PictureReport, Report, ToneReport
+from .overlay import OverlayReference
 from .pictures import comparable_format, conformed
 from .tone import ToneReference
 
@@ -35,6 +36,7 @@ class Stepwise:
     steps: PictureReport | None
     tone: ToneReport | None
     denoise: str = ""
+    overlay: OverlayReference | None = None
     _reformatters: dict[tuple[int, int, str], VideoReformatter] = field(default_factory=dict)
 
     @cached_property
@@ -43,6 +45,14 @@ class Stepwise:
 
     def picture(self, source: VideoFrame, output: VideoFrame) -> VideoFrame:
         """Return what ``output`` should show of ``source``, in the format that they are compared in."""
+        under = self._under(source, output)
+        if self.overlay is None:
+            return under
+        planes = self.overlay.planes(planes_of(under), under.format.components[0].bits, output)
+        return frame_of(planes, under.format.name, output)
+
+    def _under(self, source: VideoFrame, output: VideoFrame) -> VideoFrame:
+        """Return it without an overlay."""
         steps, pix_fmt = self.steps, comparable_format(output.format.name)
         # Chroma of every sample: a quarter turn would exchange its two ways of subsampling.
         full = full_chroma(source.format.name)
@@ -104,10 +114,16 @@ class Stepwise:
 
 
 def stepwise(report: Report | None) -> Stepwise | None:
-    """Return what makes the reference of a job's pictures; None where they are the source's."""
-    if report is None or (report.steps is None and report.tone is None and not report.denoise):
+    """Return what makes the reference of a job's pictures; None where they are the source's.
+
+    Raises:
+        InputError: the overlay's file cannot be read.
+        UsageError: it is not what it was.
+    """
+    if report is None or not (report.steps or report.tone or report.denoise or report.overlay):
         return None
-    return Stepwise(report.steps, report.tone, report.denoise)
+    overlay = None if report.overlay is None else OverlayReference.of(report.overlay)
+    return Stepwise(report.steps, report.tone, report.denoise, overlay)
 
 
 def denoised(frame: VideoFrame, options: str) -> VideoFrame:

@@ -22,7 +22,8 @@ _LEVELS = 4096
 _TO_709 = np.array(
     [[1.6605, -0.5876, -0.0728], [-0.1246, 1.1329, -0.0083], [-0.0182, -0.1006, 1.1187]], dtype=np.float32
 )
-_LUMA_2020 = np.array([0.2627, 0.6780, 0.0593], dtype=np.float32)
+LUMA_2020 = np.array([0.2627, 0.6780, 0.0593], dtype=np.float32)
+"""Of linear red, green and blue."""
 _LUMA_709 = np.array([0.2126, 0.7152, 0.0722], dtype=np.float32)
 
 
@@ -31,7 +32,8 @@ def _from_pq(code: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(10_000 * (np.maximum(root - 0.8359375, 0) / (18.8515625 - 18.6875 * root)) ** (16384 / 2610))
 
 
-def _to_pq(light_cd: NDArray[np.float64]) -> NDArray[np.float64]:
+def to_pq(light_cd: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return PQ's code values, from 0 to 1, of light in cd/m² (SMPTE ST 2084)."""
     root = (light_cd / 10_000) ** (2610 / 16384)
     return np.asarray(((0.8359375 + 18.8515625 * root) / (1 + 18.6875 * root)) ** (2523 / 32))
 
@@ -68,7 +70,7 @@ class ToneReference:
         places = np.rint(coded * (_LEVELS - 1)).astype(np.int32)
         light = self._light[places]
         if self.tone.transfer == "hlg":
-            light *= np.tensordot(_LUMA_2020, light, 1) ** np.float32(0.2) * 1000
+            light *= np.tensordot(LUMA_2020, light, 1) ** np.float32(0.2) * 1000
         brightest = light.max(axis=0)
         ends, values = self._curve
         linear = light * (np.interp(brightest, ends, values).astype(np.float32) / np.maximum(brightest, 1e-6))
@@ -86,8 +88,8 @@ class ToneReference:
         light = peak * np.linspace(0, 1, _LEVELS) ** 3
         if self.tone.operator == "hable":
             return light, _hable(light / 100) / _hable(peak / 100)
-        codes, top = _to_pq(light), float(_to_pq(np.array(peak)))
-        most = float(_to_pq(np.array(float(_WHITE_CD)))) / top
+        codes, top = to_pq(light), float(to_pq(np.array(peak)))
+        most = float(to_pq(np.array(float(_WHITE_CD)))) / top
         return light, _from_pq(_spline(codes / top, most) * top) / _WHITE_CD
 
 

@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from ....errors import UsageError
-from ...journal.header import BESIDE_BYTES
+from ...journal.header import BESIDE_BYTES, overlay_sha256
 from ...request.layers import left_by
 from ...request.options import build, options_of
 from ...request.spec import BatchSpec, JobOptions, TranscodeSpec
@@ -45,9 +45,13 @@ class EntrySpecs:
 
         Raises:
             UsageError: as ``spec``.
+            InputError: its overlay picture cannot be read.
         """
-        spec = self.spec(overrides, _NOTHING, _NOTHING).model_dump(mode="json", exclude_defaults=True)
-        stated = {name: value for name, value in spec.items() if name not in _BESIDE_OUTPUT}
+        spec = self.spec(overrides, _NOTHING, _NOTHING)
+        fields = spec.model_dump(mode="json", exclude_defaults=True)
+        stated = {name: value for name, value in fields.items() if name not in _BESIDE_OUTPUT}
+        if spec.overlay is not None:
+            stated["overlay"] = overlay_sha256(spec)
         return hashlib.sha256(json.dumps(stated, sort_keys=True).encode()).hexdigest()
 
 

@@ -13,7 +13,7 @@ from codecfleet.actors.media.timeline import REORDER_FRAMES
 from codecfleet.actors.segment.keyframe_grid import KeyframeGrid
 from codecfleet.errors import Unsupported, UsageError
 from codecfleet.jobs.plan.cuts import CutReason, choose_cuts
-from codecfleet.jobs.plan.keyframes import keyframe_grid
+from codecfleet.jobs.plan.pace import keyframe_grid
 from codecfleet.jobs.plan.plan import Plan, plan_transcode
 from codecfleet.jobs.plan.track_ranges import TrackRanges
 from codecfleet.jobs.request.spec import TranscodeSpec

@@ -164,6 +164,15 @@ def test_a_turn_is_on_top_of_what_players_show(fields: dict[str, object], turn: 
     assert [choice.checks for choice in step_choices(None, framing, PHONE)] == [("metadata.rotation",)]
 
 
+def test_a_matrix_does_not_turn_an_overlay() -> None:
+    """What players turn is turned in the pictures first, if another is laid on them."""
+    with pytest.raises(Unsupported, match="turn the overlay") as caught:
+        framing_of(HD, PHONE, overlay="logo.png")
+    assert "--rotate 0" in caught.value.next_step
+    assert framing_of(HD, PHONE, overlay="logo.png", rotate="0").turn != UPRIGHT
+    assert framing_of(HD, overlay="logo.png").turn == UPRIGHT
+
+
 def test_without_a_turn_the_display_matrix_is_carried() -> None:
     """A crop counts in the pictures as they are stored, and leaves the matrix."""
     framing = framing_of(HD, PHONE, crop=(1920, 800, 0, 140))

@@ -1,0 +1,107 @@
+"""The reference for pictures that another was laid over: the formula of docs/filters.md in floats, chroma in full.
+
+Segments blend integers in the film's own format; here each sample of chroma is spread, blended and averaged again.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import ceil
+from typing import Any, Final, Self, TypeAlias
+
+import numpy as np
+from av.video.frame import VideoFrame
+from av.video.reformatter import ColorRange
+from numpy.typing import NDArray
+
+from ...errors import UsageError
+from ..report.report import OverlayReport
+from ..source.overlay_file import OverlayFile
+from .tone import LUMA_2020, to_pq
+
+_Samples: TypeAlias = NDArray[np.float64]
+
+_WHITE_CD: Final = 203
+_PQ, _HLG, _BT2020 = 16, 18, 9
+_HD_LINES: Final = 720
+_LUMA: Final = {1: (0.2126, 0.7152, 0.0722), 5: (0.299, 0.587, 0.114), 6: (0.299, 0.587, 0.114)} | {
+    _BT2020: (0.2627, 0.678, 0.0593)
+}
+_TO_2020: Final = np.array([[0.6274, 0.3293, 0.0433], [0.0691, 0.9195, 0.0114], [0.0164, 0.0880, 0.8956]])
+
+
+@dataclass
+class OverlayReference:
+    """Lays a picture over others as a report says that it was done."""
+
+    file: OverlayFile
+    overlay: OverlayReport
+
+    @classmethod
+    def of(cls, overlay: OverlayReport) -> Self:
+        """Read the picture.
+
+        Raises:
+            InputError: it cannot be read.
+            UsageError: it is not what it was.
+        """
+        file = OverlayFile.read(overlay.picture)
+        if file.sha256 != overlay.sha256:
+            message = f"the overlay picture {overlay.picture} has changed since the report was written"
+            raise UsageError(message, "Put the picture back that was used, or leave out --report.")
+        return cls(file, overlay)
+
+    @cached_property
+    def _rgba(self) -> _Samples:
+        return self.file.samples() / 255
+
+    def planes(self, planes: list[NDArray[Any]], bits: int, output: VideoFrame) -> list[NDArray[Any]]:
+        """Return planes of Y', Cb and Cr with the picture over them, in the colours that ``output`` states."""
+        height, width = planes[0].shape
+        levels, (x, y) = self._coded(bits, output), self.overlay.place
+        alpha = self._rgba[..., 3] * self.overlay.opacity_percent / 100
+        rows, columns = slice(y, y + alpha.shape[0]), slice(x, x + alpha.shape[1])
+        found = []
+        for plane, own in zip(planes, levels, strict=False):
+            across, down = ceil(width / plane.shape[1]), ceil(height / plane.shape[0])
+            spread = plane.astype(np.float64).repeat(down, axis=0).repeat(across, axis=1)[:height, :width]
+            spread[rows, columns] += alpha * (own - spread[rows, columns])
+            found.append(np.floor(_averaged(spread, across, down) + 0.5).astype(plane.dtype))
+        return found + planes[len(found) :]
+
+    def _coded(self, bits: int, output: VideoFrame) -> list[_Samples]:
+        """Return the picture's Y', Cb and Cr; of grey output Y' alone."""
+        full = int(output.color_range) == int(ColorRange.JPEG)
+        steps = (1 << bits) - 1 if full else 219 << bits - 8
+        chroma_steps, black = ((1 << bits) - 1, 0) if full else (224 << bits - 8, 16 << bits - 8)
+        transfer = int(output.color_trc)
+        rgb = _in_hdr(self._rgba[..., :3], transfer) if transfer in (_PQ, _HLG) else self._rgba[..., :3]
+        weights = _LUMA.get(int(output.colorspace)) or _LUMA[_unstated_matrix(output)]
+        luma = rgb @ np.array(weights)
+        blue, red = ((rgb[..., at] - luma) / (2 * (1 - weights[at])) for at in (2, 0))
+        middle = 128 << bits - 8
+        coded = [black + steps * luma, middle + chroma_steps * blue, middle + chroma_steps * red]
+        return [np.minimum(each, (1 << bits) - 1) for each in coded[: len(output.format.components)]]
+
+
+def _unstated_matrix(output: VideoFrame) -> int:
+    if int(output.color_trc) in (_PQ, _HLG) or int(output.color_primaries) == _BT2020:
+        return _BT2020
+    return 1 if output.height >= _HD_LINES else 6
+
+
+def _in_hdr(rgb: _Samples, transfer: int) -> _Samples:
+    light = (rgb**2.4 @ _TO_2020.T) * _WHITE_CD
+    if transfer == _PQ:
+        return to_pq(light)
+    shown = light / 1000
+    scene = shown * np.maximum(shown @ LUMA_2020.astype(np.float64), 1e-9)[..., None] ** (-1 / 6)
+    bright = 0.17883277 * np.log(np.maximum(12 * scene - 0.28466892, 1e-9)) + 0.55991073
+    return np.asarray(np.where(scene <= 1 / 12, np.sqrt(3 * scene), bright))
+
+
+def _averaged(samples: _Samples, across: int, down: int) -> _Samples:
+    """Return the mean of each block of samples; blocks at the far edges may be smaller."""
+    rows, columns = np.arange(0, samples.shape[0], down), np.arange(0, samples.shape[1], across)
+    sums = np.add.reduceat(np.add.reduceat(samples, rows, axis=0), columns, axis=1)
+    counts = np.outer(np.diff([*rows, samples.shape[0]]), np.diff([*columns, samples.shape[1]]))
+    return np.asarray(sums / counts)

@@ -1,0 +1,160 @@
+"""A picture laid over others: each sample is what the documented formula says, in every format."""
+
+import zlib
+from fractions import Fraction
+from math import floor
+
+import numpy as np
+import pytest
+from av.video.format import VideoFormat as PixelFormat
+from av.video.frame import VideoFrame
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from codecfleet.actors.media.values import Colour, VideoFormat
+from codecfleet.actors.segment.filtering import FilterChain, FilterSettings
+from codecfleet.actors.segment.overlay import Overlay
+from codecfleet.actors.segment.overlay_colours import coded, takes_overlay
+from tests.pngs import logo
+
+FORMATS = ("yuv420p", "yuv422p", "yuv440p", "yuv444p", "yuv420p10le", "yuv422p10le", "gray", "gray10le", "yuv420p12le")
+BT709, SMPTE170M, BT2020 = 1, 6, 9
+PQ, HLG = 16, 18
+
+
+def format_of(pix_fmt: str, width: int = 48, height: int = 32, **colour: int) -> VideoFormat:
+    """Return a format of pictures."""
+    return VideoFormat(
+        width=width, height=height, pix_fmt=pix_fmt, frame_rate=Fraction(25), colour=Colour(**{"matrix": 1} | colour)
+    )
+
+
+def overlay_of(samples: NDArray[np.uint8], place: tuple[int, int], opacity: int = 100) -> Overlay:
+    """Return an overlay of these samples."""
+    height, width = samples.shape[:2]
+    return Overlay(
+        width=width,
+        height=height,
+        x=place[0],
+        y=place[1],
+        opacity=opacity,
+        sha256="0" * 64,
+        pixels=zlib.compress(samples.tobytes()),
+    )
+
+
+def planes_of(frame: VideoFrame) -> list[NDArray[np.int64]]:
+    """Return the samples of each plane."""
+    found = []
+    for plane, component in zip(frame.planes, frame.format.components, strict=True):
+        rows = np.frombuffer(memoryview(plane), "u1" if component.bits == 8 else "<u2").reshape(plane.height, -1)
+        found.append(rows[:, : plane.width].astype(np.int64))
+    return found
+
+
+def noise(output: VideoFormat) -> VideoFrame:
+    """Return a picture of any samples."""
+    frame = VideoFrame(output.width, output.height, output.pix_fmt)
+    random = np.random.default_rng(7)
+    for plane, component in zip(frame.planes, frame.format.components, strict=True):
+        kind = "u1" if component.bits == 8 else "<u2"
+        rows = np.frombuffer(memoryview(plane), kind).reshape(plane.height, -1)
+        rows[...] = random.integers(0, 1 << component.bits, rows.shape)
+    return frame
+
+
+def due(under: VideoFrame, overlay: Overlay, output: VideoFormat) -> list[NDArray[np.int64]]:
+    """Return the planes that the formula gives, worked out sample by sample in fractions."""
+    rgba = overlay.samples()
+    levels = coded(rgba[..., :3], output, under.format.components[0].bits)
+    found = []
+    for samples, own in zip(planes_of(under), levels, strict=False):
+        across, down = -(-output.width // samples.shape[1]), -(-output.height // samples.shape[0])
+        result = samples.copy()
+        for row, column in np.ndindex(*samples.shape):
+            shown = []
+            for y in range(row * down, min(row * down + down, output.height)):
+                for x in range(column * across, min(column * across + across, output.width)):
+                    place, value = (y - overlay.y, x - overlay.x), Fraction(int(samples[row, column]))
+                    if 0 <= place[0] < overlay.height and 0 <= place[1] < overlay.width:
+                        alpha = Fraction(int(rgba[(*place, 3)]) * overlay.opacity, 25_500)
+                        value += alpha * (int(own[place]) - value)
+                    shown.append(value)
+            result[row, column] = floor(sum(shown) / len(shown) + Fraction(1, 2))
+        found.append(result)
+    return found
+
+
+@given(
+    st.sampled_from(FORMATS),
+    st.integers(23, 31),
+    st.integers(13, 19),
+    st.tuples(st.integers(0, 8), st.integers(0, 6)),
+    st.integers(1, 100),
+)
+def test_each_sample_is_the_formulas(
+    pix_fmt: str, width: int, height: int, place: tuple[int, int], opacity: int
+) -> None:
+    """Anywhere in pictures of any size and format, also where it begins or ends within a sample of chroma."""
+    output = format_of(pix_fmt, width, height)
+    place = min(place[0], width - 5), min(place[1], height - 4)
+    overlay = overlay_of(logo(5, 4), place, opacity)
+    frame = noise(output)
+    expected = due(frame, overlay, output)
+    overlay.lay(frame, output)
+    assert all(map(np.array_equal, planes_of(frame), expected))
+
+
+def test_nothing_changes_where_it_is_transparent() -> None:
+    """Alpha 0 keeps every sample, chroma too."""
+    output, samples = format_of("yuv420p"), logo()
+    samples[..., 3] = 0
+    frame = noise(output)
+    before = planes_of(frame)
+    overlay_of(samples, (3, 5)).lay(frame, output)
+    assert all(map(np.array_equal, planes_of(frame), before))
+
+
+@pytest.mark.parametrize(
+    ("rgb", "colour", "bits", "expected"),
+    [
+        ((255, 255, 255), {"matrix": BT709}, 8, (235, 128, 128)),
+        ((0, 0, 0), {"matrix": BT709}, 8, (16, 128, 128)),
+        ((255, 0, 0), {"matrix": BT709}, 8, (63, 102, 240)),
+        ((0, 0, 255), {"matrix": SMPTE170M}, 8, (41, 240, 110)),
+        ((255, 255, 255), {"matrix": BT709, "range": 2}, 8, (255, 128, 128)),
+        ((0, 255, 0), {"matrix": BT709}, 10, (691, 167, 105)),
+        # BT.2408: reference white is 58 % of PQ's signal and 75 % of HLG's.
+        ((255, 255, 255), {"matrix": BT2020, "transfer": PQ}, 10, (573, 512, 512)),
+        ((255, 255, 255), {"matrix": BT2020, "transfer": HLG}, 10, (721, 512, 512)),
+        ((0, 0, 0), {"matrix": BT2020, "transfer": HLG}, 10, (64, 512, 512)),
+    ],
+)
+def test_colours_are_coded_as_the_film_is(
+    rgb: tuple[int, int, int], colour: dict[str, int], bits: int, expected: tuple[int, int, int]
+) -> None:
+    """By its matrix, range, depth and transfer function."""
+    found = coded(np.array([[rgb]], dtype=np.uint8), format_of("yuv444p10le", **colour), bits)
+    assert tuple(int(plane[0, 0]) for plane in found) == expected
+
+
+@pytest.mark.parametrize(
+    ("pix_fmt", "matrix", "takes"),
+    [("yuv420p", BT709, True), ("yuv420p", 2, True), ("gray", 2, True), ("gbrp", 0, False), ("yuv420p", 14, False)],
+)
+def test_formats_without_a_known_matrix_take_none(pix_fmt: str, matrix: int, *, takes: bool) -> None:
+    """RGB and ICtCp are left to others."""
+    assert takes_overlay(format_of(pix_fmt, matrix=matrix)) == takes
+    assert all(PixelFormat(each).components for each in FORMATS)
+
+
+def test_the_decoders_own_picture_is_left_alone() -> None:
+    """A decoder may still refer to what it gave: a copy is laid upon."""
+    output = format_of("yuv420p")
+    frame = noise(output)
+    before = planes_of(frame)
+    chain = FilterChain(FilterSettings(output, overlay=overlay_of(logo(), (2, 2))), Fraction(1, 25))
+    ((_, laid),) = [*chain.push(0, frame), *chain.finish()]
+    assert all(map(np.array_equal, planes_of(frame), before))
+    assert not np.array_equal(planes_of(laid)[0], before[0])
