@@ -21,7 +21,7 @@ def check_folder(output: str, *, overwrite: bool) -> None:
 
     Raises:
         OutputExists: something has the name already, and may not be replaced.
-        OutputUnwritable: it is not on this machine, or cannot be made there.
+        OutputUnwritable: it is not on this machine, cannot be made there, or may not be looked into.
     """
     if not is_local(output):
         message = f"{output} cannot be written: a folder of stills appears at once, which only a local folder can"
@@ -30,8 +30,13 @@ def check_folder(output: str, *, overwrite: bool) -> None:
     check_folder_of(path)
     if not os.path.lexists(path):
         return
-    _check_replaceable(path)
-    if not overwrite and any(path.iterdir()):
+    try:
+        _check_replaceable(path)
+        is_empty = not any(path.iterdir())
+    except OSError as error:
+        message = f"the folder {path} cannot be read: {error.strerror}"
+        raise OutputUnwritable(message, "Choose another name, or change its permissions.") from None
+    if not overwrite and not is_empty:
         raise OutputExists(f"{path} exists already", "Use --overwrite to replace it, or choose another name.")
 
 

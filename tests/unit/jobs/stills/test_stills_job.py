@@ -4,6 +4,8 @@ import asyncio
 import hashlib
 import io
 import json
+from collections.abc import Iterator
+from errno import EACCES
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,6 +22,7 @@ from codecfleet.actors.stills.look import StillLook, Turn
 from codecfleet.actors.stills.painting import Painter
 from codecfleet.jobs.fleet import Fleet
 from codecfleet.jobs.source.source import read_source
+from codecfleet.jobs.stills.folder import check_folder
 from codecfleet.jobs.stills.job import make_stills
 from codecfleet.jobs.stills.plan import settled_colour
 from codecfleet.testing import FaultyPool, LocalPool
@@ -160,6 +163,22 @@ async def test_scenes_are_found_wherever_segments_are_cut(bench: StillsBench) ->
     await bench.stills(**options, segment_s=Fraction(1, 4), overwrite=True)
     assert bench.files() == first
     assert len(json.loads(first["index.json"])["stills"]) > 1
+
+
+def test_a_folder_that_may_not_be_looked_into_is_refused_in_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether it holds an earlier run's stills cannot be known; with or without ``overwrite``."""
+    folder = tmp_path / "closed"
+    folder.mkdir()
+
+    def closed(_path: Path) -> Iterator[Path]:
+        raise PermissionError(EACCES, "Permission denied")
+
+    monkeypatch.setattr(Path, "iterdir", closed)  # who runs the tests may be allowed to look into any
+    for overwrite in (False, True):
+        with pytest.raises(errors.OutputUnwritable, match="closed cannot be read: Permission denied"):
+            check_folder(str(folder), overwrite=overwrite)
 
 
 async def test_what_cannot_be_is_refused_before_a_worker_starts(bench: StillsBench) -> None:
