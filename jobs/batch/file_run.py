@@ -105,7 +105,7 @@ class FileRun:
         if entry.action is EntryAction.COPY:
             return await self._copied(entry.output, FileResult.COPIED, overwrite=spec.overwrite)
         may_replace = await in_thread(make_place, entry, batch.output, entry.output, overwrite=spec.overwrite)
-        await self._started()
+        await self._started(entry.output)
         as_source = with_suffix_of(entry.source, entry.output)
         try:
             report = await self._encoded(spec.model_copy(update={"overwrite": may_replace}))
@@ -123,15 +123,20 @@ class FileRun:
             there = await in_thread(output_bytes, root, output)
             return _Published(output, result, there or 0, None)
         may_replace = await in_thread(make_place, entry, root, output, overwrite=overwrite)
-        await self._started()
+        await self._started(output)
         size = await shielded(copy_whole, entry.source, joined(root, output), overwrite=may_replace)
         return _Published(output, result, size, None)
 
-    async def _started(self) -> None:
-        """Note, once, that from here on an output may be this try's doing."""
-        if not self._is_started:
-            await self.around.ledger.write(FileStarted(entry=self.entry.entry, tries=self.entry.tries + 1))
-            self._is_started = True
+    async def _started(self, output: str) -> None:
+        """Note, once, that from here on what has its output's name may be this try's doing, and what has it now."""
+        if self._is_started:
+            return
+        entry, found = self.entry, None
+        if entry.was_in_flight:
+            there = await in_thread(output_bytes, self.around.batch.output, output)
+            found = None if there is None else (output, there)
+        await self.around.ledger.write(FileStarted(entry=entry.entry, tries=entry.tries + 1, found=found))
+        self._is_started = True
 
     async def _encoded(self, spec: TranscodeSpec) -> Report:
         """Run the job; what a try of this batch has left of other options, or of an earlier input, is of no use."""

@@ -4,11 +4,12 @@ One process writes; any number may read meanwhile. Every change is a transaction
 callers make few, each for many entries. All calls block.
 """
 
+import os
 import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import astuple, dataclass
 from itertools import islice
 from pathlib import Path
@@ -26,6 +27,7 @@ _COLUMNS: Final = (
     "published, output_bytes"
 )
 _PUBLISHED: Final = ("published", "source_bytes", "output_bytes", "frames", "duration_s", "encoder")
+_FOUND: Final = ("published", "output_bytes")
 _FAULT: Final = ("error", "exit_code", "message", "next_step")
 _UPSERT: Final = """
 INSERT INTO entries (position, output, source, action, overrides, spec_sha256, source_bytes, listed_run, state)
@@ -83,6 +85,7 @@ class BatchDatabase:
         """
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._make_file()
             self._connection = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, timeout=30)
             self._connection.execute("PRAGMA journal_mode = WAL")
             self._connection.execute("PRAGMA synchronous = FULL")
@@ -202,6 +205,8 @@ class BatchDatabase:
         match change:
             case FileStarted():
                 values: dict[str, object] = {"state": after(state, EntryEvent.STARTED), "tries": change.tries}
+                values["was_in_flight"] = 0  # until it is stopped, or the next run finds that it was killed
+                values |= dict(zip(_FOUND, change.found, strict=True)) if change.found else {}
             case PutBack():
                 values = {"state": after(state, EntryEvent.PUT_BACK), "tries": change.tries}
                 values |= {"was_in_flight": 1} if change.in_flight else {}
@@ -264,11 +269,27 @@ class BatchDatabase:
             owner = connection.execute("SELECT owner FROM runs ORDER BY run DESC LIMIT 1").fetchone()
             raise in_use(self._root, Owner.read(owner[0].encode()), 0, self._here)
 
+    def _make_file(self) -> None:
+        """Make a new file its owner's alone, since addresses may hold secrets; leave that of another program untouched.
+
+        SQLite gives its log, the files beside it, the same permissions.
+        """
+        with suppress(FileExistsError):
+            os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+            return
+        # Another's log must not be written into its file, nor files appear beside it: not even the locks are touched.
+        with closing(sqlite3.connect(f"{self.path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)) as connection:
+            if _application(connection) not in (None, schema.APPLICATION_ID):
+                raise self._is_not_ours()
+
+    def _is_not_ours(self) -> UsageError:
+        return UsageError(f"{self.path} is not a batch's database", "Choose another --database.")
+
     def _create(self, connection: sqlite3.Connection) -> None:
         """Write the tables into a new file, or make sure that an old one is this batch's."""
-        (application,) = connection.execute("PRAGMA application_id").fetchone()
+        application = _application(connection)
         (version,) = connection.execute("PRAGMA user_version").fetchone()
-        if not application and not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+        if application is None:
             connection.execute(f"PRAGMA application_id = {schema.APPLICATION_ID}")
             connection.execute(f"PRAGMA user_version = {schema.SCHEMA_VERSION}")
             for statement in schema.TABLES.split(";"):
@@ -276,7 +297,7 @@ class BatchDatabase:
             connection.execute("INSERT INTO batch VALUES ('root', ?)", (self._root,))
             return
         if application != schema.APPLICATION_ID:
-            raise UsageError(f"{self.path} is not a batch's database", "Choose another --database.")
+            raise self._is_not_ours()
         if version != schema.SCHEMA_VERSION:
             message = (
                 f"{self.path} is of schema {version}, and this version of codecfleet writes {schema.SCHEMA_VERSION}"
@@ -309,6 +330,13 @@ class BatchDatabase:
             if self._connection is not None:
                 self._connection.close()
                 self._connection = None
+
+
+def _application(connection: sqlite3.Connection) -> int | None:
+    """Return the number of the program that a file belongs to, 0 where it says none; None for an empty file."""
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    return int(application) if application or tables else None
 
 
 def open_to_read(path: Path) -> sqlite3.Connection:

@@ -145,10 +145,15 @@ class SegmentSpan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileStarted:
-    """A try begins: its output's name is free, and from here on what has that name may be its doing."""
+    """A try begins: its output's name is free, and from here on what has that name may be its doing.
+
+    ``found`` is what a try that was killed or stopped may have left there, and how many bytes it has: should this try
+    fail, that may be replaced, and nothing else that has the name by then.
+    """
 
     entry: int
     tries: int
+    found: tuple[str, int] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

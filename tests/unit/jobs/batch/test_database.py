@@ -2,8 +2,11 @@
 
 import json
 import sqlite3
+import stat
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import given
@@ -125,16 +128,18 @@ def test_an_entry_that_is_put_back_comes_last(database: BatchDatabase) -> None:
 
 
 def test_what_a_stopped_try_may_have_published_is_known_until_it_is_done(path: Path, database: BatchDatabase) -> None:
-    """Through failures and runs; then the output is the batch's own in any case."""
+    """Through failures and runs, by name and size: what else has the name after a failure is not the batch's."""
     database.take_list([listed(1)], retry_failed=False)
     database.write([FileStarted(entry=1, tries=1)])
     database.write([PutBack(entry=1, tries=0, in_flight=True)])
     database.close()
     again = BatchDatabase(path, ROOT).open()
     again.take_list([listed(1)], retry_failed=False)
-    again.write([FileStarted(entry=1, tries=1)])
-    again.write([PutBack(entry=1, tries=1, in_flight=False)])
     assert [each.was_in_flight for each in again.entries(EntryState.WAITING, 1)] == [True]
+    again.write([FileStarted(entry=1, tries=1, found=("1.mp4", 7))])
+    again.write([PutBack(entry=1, tries=1, in_flight=False)])
+    (entry,) = again.entries(EntryState.WAITING, 1)
+    assert (entry.was_in_flight, entry.published, entry.output_bytes) == (False, "1.mp4", 7)
     again.write([FileStarted(entry=1, tries=2)])
     again.write([done(1)])
     again.close()
@@ -224,12 +229,30 @@ def test_what_is_not_this_batchs_database_is_left_alone(tmp_path: Path, path: Pa
     assert text.read_bytes().startswith(b"not a database")
 
 
+def test_another_programs_database_is_not_changed(tmp_path: Path) -> None:
+    """Not a byte of it, and nothing appears beside it."""
+    other = tmp_path / "mail.sqlite"
+    with sqlite3.connect(other) as editor:
+        editor.execute("CREATE TABLE letters (a)")
+    editor.close()
+    before = other.read_bytes()
+    with pytest.raises(UsageError, match="not a batch's"):
+        BatchDatabase(other, ROOT).open()
+    assert other.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [other]
+
+
+def test_only_its_owner_may_read_it(path: Path, database: BatchDatabase) -> None:
+    """Addresses may hold secrets: the file and its log are closed to others."""
+    database.take_list([listed(1)], retry_failed=False)
+    beside = {each.name: stat.S_IMODE(each.stat().st_mode) for each in path.parent.iterdir()}
+    assert beside == {f"batch.sqlite{suffix}": 0o600 for suffix in ("", "-wal", "-shm")}
+
+
 @given(st.lists(st.sampled_from(["start", "done", "failed", "back"]), max_size=12))
 def test_any_order_of_events_keeps_the_counts_whole(events: list[str]) -> None:
     """What cannot happen is refused, and leaves no trace."""
-    with_all = BatchDatabase(Path(":memory:"), ROOT)
-    with_all.open()
-    try:
+    with TemporaryDirectory() as folder, closing(BatchDatabase(Path(folder, "batch.sqlite"), ROOT).open()) as with_all:
         with_all.take_list([listed(1)], retry_failed=False)
         for event in events:
             change = {
@@ -244,5 +267,3 @@ def test_any_order_of_events_keeps_the_counts_whole(events: list[str]) -> None:
             except ValueError:
                 assert counted(with_all) == before
             assert sum(counted(with_all).values()) == 1
-    finally:
-        with_all.close()

@@ -29,18 +29,19 @@ from codecfleet.testing import LocalPool
 from codecfleet.testing.fleet.fake_fleet import FakeJob, sample_events
 
 _BEGUN = 2
-"""How many jobs must have begun for ``Jobs.begun``."""
+"""How many jobs must have begun for ``Jobs.begun``, usually."""
 Fault = Callable[[TranscodeSpec, int], CodecfleetError | None]
 
 
 class Jobs:
     """Submits jobs that write a byte under the output's name, or fail as ``fault`` says of the n-th try of a file."""
 
-    def __init__(self, fault: Fault = lambda _spec, _n: None, *, hangs: bool = False) -> None:
+    def __init__(self, fault: Fault = lambda _spec, _n: None, *, hangs: bool = False, begun: int = _BEGUN) -> None:
         self.specs: list[TranscodeSpec] = []
         self.jobs: list[FakeJob] = []
         self._fault = fault
         self._hangs = hangs
+        self._begun = begun
         self.begun = asyncio.Event()
 
     async def submit(self, spec: TranscodeSpec) -> FakeJob:
@@ -51,7 +52,7 @@ class Jobs:
             _write(spec.output)
         job = FakeJob(_script(spec), error, hangs=self._hangs, pace_s=0)
         self.jobs.append(job)
-        if len(self.jobs) == _BEGUN:
+        if len(self.jobs) == self._begun:
             self.begun.set()
         return job
 
@@ -253,6 +254,31 @@ def test_a_killed_trys_work_of_other_options_is_started_over(spec: BatchSpec) ->
     begun = asyncio.run(cancelled())
     _, progress = run_batch(BatchSpec(inputs=spec.inputs, output=spec.output, quality=30), Jobs(fault))
     assert (progress.done, progress.failures) == (begun, (("JournalRefused", 5 - begun),))
+
+
+@pytest.mark.parametrize(("later", "left", "failures"), [(b"a user's", b"a user's", 1), (None, b"x", 0)])
+def test_after_a_failed_try_only_what_a_stopped_one_left_is_replaced(
+    films: Path, later: bytes | None, left: bytes, failures: int
+) -> None:
+    """A file that took the output's name after the failure is a user's, and left alone."""
+    one, out = films / "0.mkv", films.parent / "out"
+    alone = BatchSpec(inputs=one, output=out, output_template="{stem}.{ext}", retry_failed=True)
+    output = out / "0.mkv"
+
+    async def stopped() -> None:
+        jobs = Jobs(hangs=True, begun=1)
+        batch = Batch(alone.resolved(), jobs.submit, LocalPool(2))
+        await jobs.begun.wait()
+        await batch.cancel()
+
+    asyncio.run(stopped())
+    output.write_bytes(b"published before it was stopped")
+    run_batch(alone, Jobs(lambda _spec, _n: InputUnreadable("broken")))
+    if later is not None:
+        output.write_bytes(later)
+    _, progress = run_batch(alone, Jobs())
+    assert progress.failures == (("OutputExists", 1),) * failures
+    assert output.read_bytes() == left
 
 
 def test_overrides_reach_their_file_alone(films: Path) -> None:
