@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeAlias, Type
 
 import av
 import av.error
+import numpy as np
 from av.codec.context import CodecContext
 from av.container import InputContainer
 from av.stream import Discard
@@ -127,6 +128,10 @@ def picture_hash(ticks: int, frame: VideoFrame) -> PictureHash:
         view = memoryview(plane)
         # Negative where rows are stored bottom up, and hashed so; 0 for a palette, which has no rows.
         pitch_bytes = abs(plane.line_size) or plane.buffer_size
+        if len(view) >= plane.height * pitch_bytes:
+            rows = np.frombuffer(view, np.uint8, plane.height * pitch_bytes).reshape(plane.height, pitch_bytes)
+            digest.update(np.ascontiguousarray(rows[:, :row_bytes]).data)
+            continue
         for offset in range(0, plane.height * pitch_bytes, pitch_bytes):
             digest.update(view[offset : offset + row_bytes])
     return PictureHash(ticks, digest.digest())

@@ -95,7 +95,10 @@ def _has_marked_field(
         return False
     words = np.ascontiguousarray(compared).view(np.uint64).reshape(len(compared), -1, sample_bytes)
     expected = np.ascontiguousarray(mark[first]).view(np.uint64).reshape(-1, sample_bytes)
-    blocks = np.argwhere((words == expected).all(axis=-1))
+    same = (words == expected).all(axis=-1)
+    if not same.any():
+        return False
+    blocks = np.argwhere(same)
     columns = blocks[:, 1:] * BLOCK * sample_bytes + np.arange(BLOCK * sample_bytes)
     whole = np.ones(len(blocks), dtype=bool)
     for line in lines[1:]:

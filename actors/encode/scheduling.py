@@ -10,6 +10,7 @@ import ctypes
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Final
 
 _VERSION: Final = 0x20080522
@@ -32,7 +33,7 @@ _Words = _Sets * 2
 def ordinary_scheduling() -> Iterator[None]:
     """Keep the calling thread, and threads that it starts meanwhile, at its priority, where the kernel allows that."""
     words = _Words()
-    is_known = sys.platform == "linux" and not ctypes.CDLL(None).capget(ctypes.byref(_Header(_VERSION, 0)), words)
+    is_known = sys.platform == "linux" and not _libc().capget(ctypes.byref(_Header(_VERSION, 0)), words)
     if not is_known or not words[0].effective & _SYS_NICE:
         yield
         return
@@ -45,6 +46,11 @@ def ordinary_scheduling() -> Iterator[None]:
         _set_rights(words)
 
 
+@cache
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None)
+
+
 def _set_rights(words: "ctypes.Array[_Sets]") -> None:
     # Never refused: a thread may drop its rights, and take back those it is permitted.
-    ctypes.CDLL(None).capset(ctypes.byref(_Header(_VERSION, 0)), words)
+    _libc().capset(ctypes.byref(_Header(_VERSION, 0)), words)

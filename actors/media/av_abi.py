@@ -10,6 +10,7 @@ Without these structures HDR values and lost parts of pictures would go unnotice
 """
 
 import ctypes
+import os
 from contextlib import suppress
 from ctypes import (
     CFUNCTYPE,
@@ -24,7 +25,6 @@ from ctypes import (
     c_void_p,
 )
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 import av
@@ -285,11 +285,17 @@ def _copy_of(structure: type[StructureT], address: int | None) -> StructureT | N
 
 def _memory(address: int, size_bytes: int) -> bytes | None:
     """Return a copy of this process's memory; None where it has none."""
-    with suppress(OSError, OverflowError), Path("/proc/self/mem").open("rb", buffering=0) as memory:
-        memory.seek(address)
-        found = memory.read(size_bytes)
+    with suppress(OSError, OverflowError):
+        found = os.pread(_own_memory(os.getpid()), size_bytes, address)
         return found if address and len(found) == size_bytes else None
     return None
+
+
+@cache
+def _own_memory(process: int) -> int:
+    """Return an open file of this process's memory: one that is inherited shows the memory of whom it is from."""
+    del process
+    return os.open("/proc/self/mem", os.O_RDONLY | os.O_CLOEXEC)
 
 
 def _unknown(kind: type) -> WorkError:

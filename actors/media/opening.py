@@ -33,6 +33,8 @@ FORMATS = (
 """Demuxers that may open a source: each reads one file and nothing else."""
 
 _OPTIONS = {"format_whitelist": FORMATS, "protocol_whitelist": "file"}
+_UNDECODED = {"skip_frame": "all", "probesize": "32"}
+"""For FFmpeg's look at the first packets, whose decoders it opens with these options too."""
 _PLAYLISTS = (
     *(b"#extm3u", b"ffconcat", b"file '", b'file "', b"<mpd", b"<?xml", b"[playlist]", b"[reference]", b"<smil"),
     *(b"<asx", b"rtsptext", b"v=0"),
@@ -44,8 +46,13 @@ _REMOTE_BUFFER_BYTES = 1 << 20
 
 
 @contextmanager
-def open_source(url: str, wanted: WantedBytes | None = None) -> Iterator[av.container.InputContainer]:
+def open_source(
+    url: str, wanted: WantedBytes | None = None, *, undecoded: bool = False
+) -> Iterator[av.container.InputContainer]:
     """Open a path or URL for demuxing; ``wanted`` says how a remote one is read.
+
+    ``undecoded`` opens a local one for its packets' presentation times alone: no picture is decoded to find out more,
+    which for a small file takes longer than all else.
 
     Raises:
         InputNotFound: there is nothing at ``url``.
@@ -54,7 +61,7 @@ def open_source(url: str, wanted: WantedBytes | None = None) -> Iterator[av.cont
         StorageFailed: while demuxing, a remote source could not be read any further.
     """
     if is_local(url):
-        with _open_local(local_path(url)) as container:
+        with _open_local(local_path(url), _OPTIONS | (_UNDECODED if undecoded else {})) as container:
             yield container
     else:
         with _open_remote(url, wanted or WantedBytes()) as container:
@@ -77,11 +84,11 @@ def demux(container: av.container.InputContainer, *streams: "Stream") -> "Iterat
 
 
 @contextmanager
-def _open_local(path: Path) -> Iterator[av.container.InputContainer]:
+def _open_local(path: Path, options: dict[str, str]) -> Iterator[av.container.InputContainer]:
     _check_local(path)
     try:
         # "file:" keeps FFmpeg from reading a protocol into a name such as "concat:a|b".
-        container = av.open(f"file:{path}", options=_OPTIONS, metadata_errors="replace")
+        container = av.open(f"file:{path}", options=options, metadata_errors="replace")
     except (av.error.FFmpegError, ValueError) as error:
         with path.open("rb") as stream:
             _refuse(str(path), stream.read(_HEAD_BYTES), error)

@@ -23,6 +23,8 @@ NAMED_DAMAGED_FRAMES: Final = 16
 """How many damaged pictures of a segment are named; all are counted."""
 READ_AHEAD_FRAMES: Final = 4
 """Decoded pictures that are buffered: enough that decoding and encoding rarely wait for each other."""
+_FEW_FRAMES: Final = 32
+"""For so few a thread costs more than it saves."""
 SEAM_FRAMES: Final = LOOK_AHEAD_FRAMES
 """How many pictures past a cut both of its sides hash: as many as a filter with memory looks ahead."""
 
@@ -157,7 +159,7 @@ class SegmentWalk(Generic[PictureT, MadeT]):
         (start, end), seen, taken = self._interval, self._seen, self.taken
         lead: list[tuple[int, PictureT]] = []
         decoded = decode_range(self._range, self.met, self._path.decoder)
-        if self._in_thread:
+        if self._in_thread and len(self._range.expected_ticks) > _FEW_FRAMES:
             decoded = read_ahead(decoded, READ_AHEAD_FRAMES)
         with ExitStack() as stack, closing(decoded):
             hashed = _hash_on(self._path, stack)

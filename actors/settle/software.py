@@ -8,6 +8,7 @@ they race, x264's ``cpu-independent``, x265's one frame thread and ``const-vbv``
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import lru_cache
 from typing import Final
 
 from ...errors import EncoderFailed, Unsupported
@@ -23,6 +24,8 @@ THREADS = 2
 """Encoder threads per segment where the bytes depend on them: more segments use a machine better than more threads."""
 
 _CHROMATICITY_UNITS, _LUMINANCE_UNITS = 50_000, 10_000  # of ST 2086 messages in H.264 and HEVC
+_TRIED_KEPT: Final = 64
+"""Settings that are known to open, of this process: the files of a batch have few different ones."""
 _LARGEST_TREE: Final = 64
 """A side of x265's largest coding tree unit. A picture that is a single unit has other bytes in every run."""
 _INTERLACED_ROWS = {"yuv420p": 4, "yuv420p10le": 4}
@@ -266,6 +269,7 @@ def _joined(params: _Params) -> str:
     return ":".join(f"{name}={value}" for name, value in params.items())
 
 
+@lru_cache(_TRIED_KEPT)
 def _try(settings: EncoderSettings, extra: Options) -> None:
     try:
         SoftwareEncoder(settings)

@@ -170,9 +170,11 @@ class FolderOwner:
         return None
 
     def _check_lease(self, file: int, *, locks_work: bool) -> None:
-        other, age_s = Owner.read(os.pread(file, 4096, 0)), self._age_s(file)
-        lives = other is not None and other.lives(self._here, age_s)
-        if still_holds(other, self._here, lives=lives, locks_work=locks_work):
+        other = Owner.read(os.pread(file, 4096, 0))
+        if other is None:
+            return
+        age_s = self._age_s(file)
+        if still_holds(other, self._here, lives=other.lives(self._here, age_s), locks_work=locks_work):
             raise in_use(self._what, other, age_s, self._here)
 
     def _lock(self, file: int) -> bool:

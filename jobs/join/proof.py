@@ -117,7 +117,7 @@ def _shown(path: Path, container: Container, expected: Sequence[int], tick: Frac
     if not container.carries_times:
         return len(expected), True
     try:
-        with open_source(str(path)) as opened:
+        with open_source(str(path), undecoded=container.is_isobmff or container.is_matroska) as opened:
             stream = opened.streams.video[0]
             times = sorted({p.pts for p in opened.demux(stream) if p.size and not p.is_discard and p.pts is not None})
             time_base = Fraction(stream.time_base or 1)

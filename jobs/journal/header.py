@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
 
@@ -54,6 +55,7 @@ def header_of(plan: Plan) -> JobHeader:
     return JobHeader(job=job, encoder=encoder, spec=fields, output=spec.output, segments=len(plan.segments))
 
 
+@cache
 def _own_version() -> str:
     try:
         return version("codecfleet")

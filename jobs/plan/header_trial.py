@@ -101,7 +101,7 @@ def settle_header(output: VideoFormat, extras: StreamExtras, container: Containe
     What a muxer refuses is left out; what is read back as something else is written nevertheless, and named.
     """
     wanted = container_side_data(output, extras)
-    if not (container.is_isobmff or container.is_matroska):
+    if not wanted or not (container.is_isobmff or container.is_matroska):
         return Header({}, tuple(_losses(_KINDS, wanted, {}, container)))
     kinds = _KINDS | _HDR_KINDS
     # Dolby Vision's configuration goes with the encoder's bitstream, and is not tried without it.

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from av.video.format import VideoFormat as PixelFormat
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 INTERLACED_IN_SOFTWARE: Final = "the pictures are interlaced, and PyNvVideoCodec deinterlaces whatever is"
 """Why no GPU decodes them."""
 LANES_SHOWN: Final = 24
+_CASES_KEPT: Final = 256
 _NO_DRIVER_STEP: Final = (
     "If it has an NVIDIA GPU, install the driver, or start the container with --gpus all: codecfleet doctor. "
     "Else leave the option out."
@@ -159,6 +161,7 @@ def check_memory(demand: Demand, inventory: Inventory) -> None:
             raise NotEnoughMemory(refusal.reason, NotEnoughMemory.WHAT_NEXT)
 
 
+@lru_cache(_CASES_KEPT)
 def media_case(codec_name: str | None, direction: Direction, pix_fmt: str) -> CodecCase:
     """Return what engines are asked for, from FFmpeg's names of a codec (None: not known) and of a pixel format."""
     known = {codec.value: codec for codec in MediaCodec} | _BY_FFMPEG

@@ -194,7 +194,7 @@ class JobRun:
         return await self._done(software)
 
     def _refusal(self, plan: Plan, *, encoder: bool = True) -> JournalRefused | None:
-        return self._work.refusal(header_of(plan), encoder=encoder)
+        return self._work.refusal(header_of(plan), encoder=encoder) if self._work.found.header is not None else None
 
     async def _done(self, plan: Plan) -> Report:
         """Do what is left of a plan, and publish."""
