@@ -8,7 +8,15 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, Final, Protocol
 
-from ...errors import CodecfleetError, JournalRefused, NotSmaller, NoVideoTrack
+from ...errors import (
+    CodecfleetError,
+    DeadlineMissed,
+    InputUnreadable,
+    JournalRefused,
+    NotSmaller,
+    NoVideoTrack,
+    WorkerLost,
+)
 from ..board.threads import in_thread, shielded
 from ..report.events import Event, Planned, Progress, SegmentFinished
 from ..report.report import Report
@@ -16,6 +24,7 @@ from ..request.spec import BatchSpec, TranscodeSpec
 from .files import SeenInput, copy_whole, joined, look_at, make_place, output_bytes, with_suffix_of
 from .listed.specs import EntrySpecs
 from .results import BatchResult
+from .small_files import SmallFiles, may_be_whole
 from .store.ledger import BatchLedger
 from .store.schema import BatchEntry, EndedBadly, EntryAction, FileEnded, FileResult, FileStarted, PutBack, SegmentSpan
 from .store.states import EntryEvent, after_error
@@ -55,6 +64,7 @@ class Surroundings:
     ledger: BatchLedger
     submit: Submit
     stations: Stations
+    small: SmallFiles
     on_change: Callable[[], object]
     clock: Callable[[], float] = time.time
 
@@ -141,11 +151,32 @@ class FileRun:
     async def _encoded(self, spec: TranscodeSpec) -> Report:
         """Run the job; what a try of this batch has left of other options, or of an earlier input, is of no use."""
         try:
+            if (report := await self._whole(spec)) is not None:
+                return report
+        except (WorkerLost, DeadlineMissed):
+            spec = spec.model_copy(update={"overwrite": True})  # its worker may have published it
+        try:
             return await self._report(spec)
         except JournalRefused:
             if not self.entry.was_in_flight:
                 raise
             return await self._report(spec.model_copy(update={"restart": True}))
+
+    async def _whole(self, spec: TranscodeSpec) -> Report | None:
+        """Do a small file as one piece of work; None where it is to be a job of its own."""
+        size_bytes = None if self._seen is None else self._seen.size_bytes
+        if not may_be_whole(self.entry, spec, self.around.batch, size_bytes):
+            return None
+        try:
+            done = await self.around.small.encoded(self.entry, spec)
+        except (InputUnreadable, NotSmaller, NoVideoTrack, WorkerLost, DeadlineMissed):
+            raise
+        except CodecfleetError:
+            return None
+        if done is None:
+            return None
+        self._spans[done.span.segment] = done.span
+        return done.report
 
     async def _report(self, spec: TranscodeSpec) -> Report:
         job = await self.around.submit(spec)

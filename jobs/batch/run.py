@@ -23,6 +23,7 @@ from .listed.places import list_inputs
 from .listed.specs import EntrySpecs
 from .pacing import wants_file
 from .results import BatchProgress, BatchResult
+from .small_files import SmallFiles
 from .store.database import BatchDatabase
 from .store.ledger import BatchLedger
 from .store.schema import BatchEntry
@@ -63,12 +64,14 @@ class BatchRun:
         self._database = BatchDatabase(database_path(batch), batch.output)
         self._intake = Intake(batch, self._specs, self._database.path)
         self._ledger = BatchLedger(self._database)
+        self._small = SmallFiles(batch, pool)
         self._around = Surroundings(
             batch=batch,
             specs=self._specs,
             ledger=self._ledger,
             submit=submit,
             stations=pool.stations,
+            small=self._small,
             on_change=self._wake,
         )
         self._tally = Tally()
@@ -139,6 +142,7 @@ class BatchRun:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(comparing, *tasks, return_exceptions=True)
+            await self._small.close()
             await self._ledger.flushed()
 
     def _raise_fatal(self, comparing: "asyncio.Task[None]") -> None:

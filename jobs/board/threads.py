@@ -1,19 +1,40 @@
 """Running blocking calls in threads, with three answers to "and if the job is cancelled meanwhile?"."""
 
 import asyncio
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Final, TypeVar
 
 ResultT = TypeVar("ResultT")
+
+_IN_PLACE: Final = ContextVar("_IN_PLACE", default=False)
+
+
+@contextmanager
+def in_place() -> Iterator[None]:
+    """Have what is begun inside run blocking calls where it runs itself: in a loop that does nothing else meanwhile.
+
+    There a thread for each call costs more than most calls; and no call is cancelled while it runs.
+    """
+    token = _IN_PLACE.set(True)
+    try:
+        yield
+    finally:
+        _IN_PLACE.reset(token)
 
 
 async def in_thread(call: Callable[..., ResultT], *args: Any, **options: Any) -> ResultT:  # noqa: ANN401 - passed on
     """Run a blocking call in a thread; when cancelled, leave it to end on its own."""
+    if _IN_PLACE.get():
+        return call(*args, **options)
     return await asyncio.to_thread(call, *args, **options)
 
 
 async def shielded(call: Callable[..., ResultT], *args: Any, **options: Any) -> ResultT:  # noqa: ANN401 - passed on
     """Run a blocking call in a thread; when cancelled, wait for it first: it holds files that will be removed."""
+    if _IN_PLACE.get():
+        return call(*args, **options)
     task = asyncio.create_task(asyncio.to_thread(call, *args, **options))
     task.add_done_callback(consume_exception)
     try:
@@ -25,6 +46,8 @@ async def shielded(call: Callable[..., ResultT], *args: Any, **options: Any) -> 
 
 async def uncancellable(call: Callable[..., ResultT], *args: Any, **options: Any) -> ResultT:  # noqa: ANN401 - passed on
     """Run a blocking call that cannot be taken back: a cancellation that comes meanwhile comes too late."""
+    if _IN_PLACE.get():
+        return call(*args, **options)
     task = asyncio.create_task(asyncio.to_thread(call, *args, **options))
     task.add_done_callback(consume_exception)
     while not task.done():

@@ -1,0 +1,134 @@
+"""Small files of a batch, many to a worker: each is one piece of work (``whole_file``), and all are one job's.
+
+A file costs a message each way, and nothing else of it is done in the batch's own process, the narrowest place.
+Whatever goes wrong there, but for a fault that is the file's own, the file is done again as a job of its own: with its
+retries, its own demand, and its own error.
+"""
+
+import asyncio
+import secrets
+from dataclasses import replace
+from fractions import Fraction
+from typing import Final
+
+from ...actors.device.work import Constraints
+from ...actors.media.location import is_local
+from ...cluster.client.pool import Pool
+from ...cluster.placement.model import plain_demand
+from ...cluster.worker.lone_runs import LONE_MAX
+from ..board.threads import in_thread
+from ..board.waiting import WAITING_S
+from ..board.watch import WorkWatch
+from ..request.spec import BatchSpec, TranscodeSpec
+from .store.schema import BatchEntry, EntryAction
+from .whole_file import WholeFile, WholeFileDone
+
+MOST_BYTES: Final = 4 << 20
+"""Larger files may have several segments, or are long enough that their jobs' own cost does not count."""
+_SHARING: Final = 16
+"""Files that share their worker's process. Later ones run in processes of their own, which stay for the next files.
+
+Half of a small file's time is the interpreter's, of which a process has one; starting a process takes as long as
+twenty files."""
+
+
+def may_be_whole(entry: BatchEntry, spec: TranscodeSpec, batch: BatchSpec, size_bytes: int | None) -> bool:
+    """Return whether a file may be one piece of work, as far as that is known before it is read.
+
+    An earlier try of it may have left a journal, which only a job of its own goes on from.
+    """
+    is_fresh = entry.action is EntryAction.TRANSCODE and not entry.tries and not entry.was_in_flight
+    is_here = is_local(spec.source) and is_local(spec.output)
+    is_small = size_bytes is not None and size_bytes <= MOST_BYTES
+    is_usual = spec.device != "gpu" and spec.encoder != "nvenc" and spec.keep_evidence is None
+    same_share = (spec.priority, spec.weight) == (batch.priority, batch.weight)
+    return is_fresh and is_here and is_small and is_usual and same_share
+
+
+class SmallFiles:
+    """The small files in flight. Used from one event loop.
+
+    Only where all work runs on this machine, in processes that this one has started, and in software: there a worker
+    sees the files as this process does, writes with its rights, and no GPU would have encoded them.
+    """
+
+    def __init__(self, batch: BatchSpec, pool: Pool) -> None:
+        self._pool = pool
+        self._batch = batch
+        self._job = f"small-{secrets.token_hex(4)}"
+        self._watch = WorkWatch(pool, self._job, batch)
+        self._watch.on_look = self._see_stations
+        self._watching: asyncio.Task[None] | None = None
+        self._is_possible: bool | None = None
+        self._running, self._most = 0, 0
+        self._begun, self._alone = 0, 0
+        self._station_of_label: dict[str, str] = {}
+        self._station_of_process: dict[int, str] = {}
+
+    async def encoded(self, entry: BatchEntry, spec: TranscodeSpec) -> WholeFileDone | None:
+        """Do a file whole, and return how; None where that is not possible here, or no worker came.
+
+        Raises:
+            CodecfleetError: it failed, its worker or its job; a job of its own may do better.
+        """
+        if not await self._possible():
+            return None
+        alone = self._begun >= _SHARING and self._alone < LONE_MAX
+        work = WholeFile(job=self._job, label=f"file {entry.entry}", spec=spec, constraints=Constraints(alone=alone))
+        self._begun += 1
+        self._alone += alone
+        self._count(1)
+        running = asyncio.create_task(self._watch.submit(work))
+        try:
+            while not (await asyncio.wait({running}, timeout=WAITING_S))[0]:
+                if not self._pool.slots_for(self._job):
+                    return None
+            return self._placed(work.label, running.result())
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+            self._alone -= alone
+            self._count(-1)
+
+    async def close(self) -> None:
+        """Look no more."""
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.gather(self._watching, return_exceptions=True)
+
+    async def _possible(self) -> bool:
+        if self._is_possible is None:
+            self._is_possible = await in_thread(self._pool.sole_processor) is not None
+        if not self._is_possible:
+            return False
+        self._pool.prepare()
+        await self._pool.start()
+        return self._pool.warm_fleet is None
+
+    def _count(self, change: int) -> None:
+        """Keep the demand that all of them are: as many slots as were in flight at once, none when none is."""
+        self._running += change
+        if not self._running:
+            self._most = 0
+            self._pool.clear_demand(self._job)
+        elif self._running > self._most:
+            self._most = self._running
+            demand = replace(
+                plain_demand(self._job, self._most),
+                software_decode="its files are small",
+                priority=self._batch.priority,
+                weight=Fraction(self._batch.weight),
+            )
+            self._pool.set_demand(demand)
+        if self._watching is None:
+            self._watching = asyncio.create_task(self._watch.run())
+
+    def _see_stations(self) -> None:
+        self._station_of_label = {pace.label: pace.station for pace in self._watch.paces.running.values()}
+
+    def _placed(self, label: str, done: WholeFileDone) -> WholeFileDone:
+        """Return it with its station, which is known once a look has met a file in that process."""
+        if station := self._station_of_label.get(label):
+            self._station_of_process[done.process] = station
+        station = self._station_of_process.get(done.process, "")
+        return replace(done, span=replace(done.span, station=station))

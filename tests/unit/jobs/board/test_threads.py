@@ -1,0 +1,30 @@
+"""Blocking calls of an event loop: in threads, or where the loop itself runs."""
+
+import asyncio
+import threading
+
+import pytest
+
+from codecfleet.jobs.board.threads import in_place, in_thread, shielded, uncancellable
+
+
+@pytest.mark.parametrize("call", [in_thread, shielded, uncancellable])
+def test_a_loop_with_nothing_else_to_do_makes_its_calls_itself(call: object) -> None:
+    """Inside ``in_place`` calls run in the loop's own thread, also those of its tasks; outside in others."""
+
+    async def threads() -> set[int]:
+        async with asyncio.TaskGroup() as group:
+            beside = group.create_task(call(threading.get_ident))  # type: ignore[operator]
+            here = await call(threading.get_ident)  # type: ignore[operator]
+        return {here, beside.result()}
+
+    with in_place():
+        inside = asyncio.run(threads())
+    assert inside == {threading.get_ident()}
+    assert threading.get_ident() not in asyncio.run(threads())
+
+
+def test_errors_of_calls_in_place_reach_their_caller() -> None:
+    """A call that fails raises what it raises."""
+    with in_place(), pytest.raises(ZeroDivisionError):
+        asyncio.run(in_thread(lambda: 1 // 0))
