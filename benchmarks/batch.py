@@ -6,23 +6,20 @@
 import argparse
 import json
 import os
-import shlex
 import subprocess
 import sys
-import time
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 from bench.failures import CommandFailed
-from bench.ffmpeg import find_ffmpeg, run_ffmpeg
+from bench.ffmpeg import find_ffmpeg
 from bench.machine import describe_run, described_lines
-from bench.program import CODECFLEET, FILM, run_in_folder
+from bench.program import run_in_folder
+from bench.small_files import Loop, cut_film, cut_short, time_small_files
 from bench.table import number, save_results, table_lines
 
 _CHILD = Path(__file__).parent / "bench" / "batch_child.py"
 _IN_A_FOLDER = 1000
-_CLIP_S = (Fraction(1), Fraction(3, 2), Fraction(2))
 
 
 def main() -> int:
@@ -34,9 +31,11 @@ def main() -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    add("--entries", type=int, default=100_000, metavar="N", help="entries of the long list (default: 100000)")
+    add("--entries", type=int, default=100_000, metavar="N", help="entries of the long list (default: 100000; 0: none)")
     add("--killed-after", type=int, default=2000, metavar="N", help="files after which a run is killed (default: 2000)")
     add("--files", type=int, default=1000, metavar="N", help="small files to encode (default: 1000; 0: none)")
+    add("--film", type=Path, metavar="FILE", help="cut the small files from this film, half a second each")
+    add("--rounds", type=int, default=1, metavar="N", help="times that both do the files, by turns (default: 1)")
     add("--processes", type=int, default=os.cpu_count(), metavar="N", help="FFmpegs at once (default: one per core)")
     add("--work", type=Path, metavar="DIR", help="where temporary files go (default: the system's place)")
     add("--save", metavar="NAME", help="also write benchmarks/results/NAME.json")
@@ -48,12 +47,13 @@ def _time(options: argparse.Namespace, folder: Path) -> None:
     document = describe_run(ffmpeg)
     for line in described_lines(document):
         print(line)
-    document |= {"entries": options.entries, "runs": _long_list(options, folder)}
-    print(f"\nA list of {options.entries} entries, whose jobs do nothing.\n")
-    print("\n".join(_list_lines(document["runs"])))
+    if options.entries:
+        document |= {"entries": options.entries, "runs": _long_list(options, folder)}
+        print(f"\nA list of {options.entries} entries, whose jobs do nothing.\n")
+        print("\n".join(_list_lines(document["runs"])))
     if ffmpeg is not None:
-        document |= {"files": options.files, "small_files": _small_files(options, folder, ffmpeg)}
-        print(f"\n{options.files} files of 1 to 2 s at 240p, x264 medium, crf 23.\n")
+        document |= {"files": options.files} | _small_files(options, folder, ffmpeg)
+        print(f"\n{options.files} files of {document['clips']}, in {options.rounds} rounds.\n")
         print("\n".join(_file_lines(document["small_files"], options.files)))
     if options.save:
         print(f"\nsaved: {save_results(options.save, document)}")
@@ -97,40 +97,18 @@ def _make_list(folder: Path, entries: int) -> Path:
     return listed
 
 
-def _small_files(options: argparse.Namespace, folder: Path, ffmpeg: str) -> dict[str, float]:
-    """Return the seconds that each contender takes for the same small files."""
-    clips = _make_clips(folder / "clips", options.files, ffmpeg)
-    (folder / "by-ffmpeg").mkdir()
-    encode = f"{shlex.quote(ffmpeg)} -v error -nostdin -i {{}} -c:v libx264 -preset medium -crf 23 -c:a copy"
-    loop = f"ls | xargs -P{options.processes} -I{{}} {encode} ../by-ffmpeg/{{}}"
-    batch = [*CODECFLEET, "batch", str(clips), "--output", str(folder / "by-codecfleet"), "--quiet"]
-    times = {
-        "ffmpeg": _wall_s(["sh", "-c", loop], clips),
-        "codecfleet": _wall_s([*batch, "--quality", "23", "--preset", "4"], folder),
-    }
-    for name in times:
-        made = len(list((folder / f"by-{name}").glob("*.mp4")))
-        if made != options.files:
-            raise CommandFailed(f"{name} made {made} of {options.files} files")
-    return times
-
-
-def _make_clips(folder: Path, files: int, ffmpeg: str) -> Path:
-    folder.mkdir()
-    for file in range(files):
-        begin_s, length_s = Fraction(file % 75, 10), _CLIP_S[file % len(_CLIP_S)]
-        part = ["-ss", str(float(begin_s)), "-t", str(float(length_s)), "-i", str(FILM)]
-        encoder = ["-vf", "scale=426:240", "-c:v", "libx264", "-preset", "veryfast", "-c:a", "copy"]
-        run_ffmpeg(ffmpeg, [*part, *encoder, str(folder / f"{file:04}.mp4")])
-    return folder
-
-
-def _wall_s(command: list[str], folder: Path) -> float:
-    began_s = time.monotonic()
-    done = subprocess.run(command, check=False, cwd=folder, capture_output=True, text=True)
-    if done.returncode:
-        raise CommandFailed(f"{command[0]} ended with {done.returncode}: {done.stderr[-500:]}")
-    return time.monotonic() - began_s
+def _small_files(options: argparse.Namespace, folder: Path, ffmpeg: str) -> dict[str, Any]:
+    """Return what the small files are, and the seconds that each contender takes for them, in each round."""
+    if options.film is None:
+        kind, loop = "1 to 2 s at 240p, x264 medium, crf 23", Loop(ffmpeg, options.processes, "medium", 4, 23)
+        clips = cut_short(folder / "clips", options.files, ffmpeg)
+    else:
+        kind, loop = (
+            f"0.5 s of {options.film.name}, x264 veryfast, crf 24",
+            Loop(ffmpeg, options.processes, "veryfast", 2, 24),
+        )
+        clips = cut_film(options.film, folder / "clips", options.files, ffmpeg)
+    return {"clips": kind, "small_files": time_small_files(clips, loop, folder, options.rounds)}
 
 
 def _list_lines(runs: list[dict[str, Any]]) -> list[str]:
@@ -139,9 +117,13 @@ def _list_lines(runs: list[dict[str, Any]]) -> list[str]:
     return table_lines(("run", "first file after s", "files/s", "peak MiB", "skipped"), figures)
 
 
-def _file_lines(times: dict[str, float], files: int) -> list[str]:
-    figures = [[name, number(wall_s, 1), number(files / wall_s, 1)] for name, wall_s in times.items()]
-    return table_lines(("contender", "wall s", "files/s"), figures)
+def _file_lines(times: dict[str, list[float]], files: int) -> list[str]:
+    loop_s = min(times["ffmpeg"])
+    figures = [
+        [name, number(min(walls_s), 1), number(files / min(walls_s), 1), number(loop_s / min(walls_s), 2)]
+        for name, walls_s in times.items()
+    ]
+    return table_lines(("contender", "wall s", "files/s", "of FFmpeg's"), figures)
 
 
 if __name__ == "__main__":

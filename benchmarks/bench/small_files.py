@@ -1,0 +1,111 @@
+"""Many small files, done by a batch and by FFmpeg in a shell loop; outputs are counted, a batch's also verified."""
+
+import shlex
+import subprocess
+import time
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+
+from codecfleet import verify
+
+from .failures import CommandFailed
+from .ffmpeg import run_ffmpeg
+from .program import CODECFLEET, FILM
+
+_CLIP_S = (Fraction(1), Fraction(3, 2), Fraction(2))
+_CUT_S = Fraction(1, 2)
+
+
+@dataclass(frozen=True)
+class Loop:
+    """How both encode: FFmpeg in that number of processes, by x264's name of a preset; codecfleet by its number."""
+
+    ffmpeg: str
+    processes: int
+    x264_preset: str
+    preset: int
+    quality: int
+
+
+def cut_short(folder: Path, files: int, ffmpeg: str) -> Path:
+    """Make clips of 1 to 2 s at 240p from the benchmarks' own film; return their folder."""
+    folder.mkdir()
+    for file in range(files):
+        begin_s, length_s = Fraction(file % 75, 10), _CLIP_S[file % len(_CLIP_S)]
+        part = ["-ss", str(float(begin_s)), "-t", str(float(length_s)), "-i", str(FILM)]
+        encoder = ["-vf", "scale=426:240", "-c:v", "libx264", "-preset", "veryfast", "-c:a", "copy"]
+        run_ffmpeg(ffmpeg, [*part, *encoder, str(folder / f"{file:04}.mp4")])
+    return folder
+
+
+def cut_film(film: Path, folder: Path, files: int, ffmpeg: str) -> Path:
+    """Cut a film, repeated where it is short, into clips of half a second by FFmpeg's segment muxer."""
+    folder.mkdir()
+    part = [
+        "-stream_loop",
+        "-1",
+        "-i",
+        str(film.absolute()),
+        "-t",
+        str(float(files * _CUT_S)),
+        "-map",
+        "0:v:0",
+        "-map",
+        "0:a:0?",
+    ]
+    every = f"expr:gte(t,n_forced*{float(_CUT_S)})"
+    encoder = ["-c:v", "libx264", "-preset", "veryfast", "-force_key_frames", every, "-c:a", "aac"]
+    muxer = ["-f", "segment", "-segment_time", str(float(_CUT_S)), "-reset_timestamps", "1"]
+    run_ffmpeg(ffmpeg, [*part, *encoder, *muxer, "%04d.mp4"], folder=folder)
+    made = sorted(folder.glob("*.mp4"))
+    for more in made[files:]:  # a last piece of sound, or of a picture
+        more.unlink()
+    if len(made) < files:
+        raise CommandFailed(f"{film} gave {len(made)} of {files} clips")
+    return folder
+
+
+def time_small_files(clips: Path, loop: Loop, folder: Path, rounds: int) -> dict[str, list[float]]:
+    """Return the wall seconds that each contender takes for all clips, round by round.
+
+    Raises:
+        CommandFailed: one of them failed, or an output is missing or not exact.
+    """
+    times: dict[str, list[float]] = {"ffmpeg": [], "codecfleet": []}
+    for number in range(rounds):
+        for name, walls_s in times.items():
+            output = folder / f"by-{name}-{number}"
+            output.mkdir()
+            command = _ffmpeg(loop, output) if name == "ffmpeg" else _batch(loop, clips, output)
+            walls_s.append(_wall_s(command, clips))
+            _check(clips, output, name, verified=name == "codecfleet" and number == 0)
+    return times
+
+
+def _ffmpeg(loop: Loop, output: Path) -> list[str]:
+    options = f"-c:v libx264 -preset {loop.x264_preset} -crf {loop.quality} -c:a copy"
+    encode = f"{shlex.quote(loop.ffmpeg)} -v error -nostdin -i {{}} {options} {shlex.quote(str(output))}/{{}}"
+    return ["sh", "-c", f"ls | xargs -P{loop.processes} -I{{}} {encode}"]
+
+
+def _batch(loop: Loop, clips: Path, output: Path) -> list[str]:
+    options = ["--quality", str(loop.quality), "--preset", str(loop.preset), "--quiet"]
+    return [*CODECFLEET, "batch", str(clips), "--output", str(output), *options]
+
+
+def _wall_s(command: list[str], folder: Path) -> float:
+    began_s = time.monotonic()
+    done = subprocess.run(command, check=False, cwd=folder, capture_output=True, text=True)
+    if done.returncode:
+        raise CommandFailed(f"{command[0]} ended with {done.returncode}: {done.stderr[-500:]}")
+    return time.monotonic() - began_s
+
+
+def _check(clips: Path, output: Path, name: str, *, verified: bool) -> None:
+    wanted = sorted(path.name for path in clips.iterdir())
+    if (made := sorted(path.name for path in output.glob("*.mp4"))) != wanted:
+        raise CommandFailed(f"{name} made {len(made)} of {len(wanted)} files")
+    for each in wanted if verified else ():
+        if not verify(clips / each, output / each).exact:
+            raise CommandFailed(f"{output / each} is not exact")
