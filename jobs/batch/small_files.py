@@ -74,7 +74,12 @@ class SmallFiles:
         if not await self._possible():
             return None
         alone = self._begun >= _SHARING and self._alone < LONE_MAX
-        work = WholeFile(job=self._job, label=f"file {entry.entry}", spec=spec, constraints=Constraints(alone=alone))
+        work = WholeFile(
+            job=self._job,
+            label=f"file {entry.entry}",
+            spec=spec.resolved(),
+            constraints=Constraints(alone=alone),
+        )
         self._begun += 1
         self._alone += alone
         self._count(1)

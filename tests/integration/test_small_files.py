@@ -33,6 +33,7 @@ class OwnMachine(LocalPool):
     def __init__(self, *, publishes: bool = True, loses: bool = False) -> None:
         super().__init__(2)
         self.given: Counter[str] = Counter()
+        self.specs: list[TranscodeSpec] = []
         self._publishes, self._loses = publishes, loses
 
     def sole_processor(self) -> Inventory | None:
@@ -43,6 +44,8 @@ class OwnMachine(LocalPool):
         """Count it, and do to whole files what was asked for."""
         self.given[type(work).__name__] += 1
         is_whole = isinstance(work, WholeFile)
+        if isinstance(work, WholeFile):
+            self.specs.append(work.spec)
         result = await super().submit(work) if self._publishes or not is_whole else None
         if result is None or (is_whole and self._loses):
             raise WorkerLost("its worker died", "Start again.")
@@ -90,6 +93,17 @@ def test_small_files_go_whole_and_have_the_bytes_of_jobs_of_their_own(films: Pat
     assert [result.error for result in results] == [None] * 3
     assert outputs(films.parent / "whole") == outputs(films.parent / "jobs")
     assert len(outputs(films.parent / "whole")) == 3
+
+
+def test_a_lists_relative_paths_reach_the_worker_whole(films: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker may run in another folder than the batch."""
+    monkeypatch.chdir(films.parent)
+    (films.parent / "list.csv").write_text("source,work\nin/0.mkv,kept\n", encoding="utf-8")
+    pool = OwnMachine()
+    run_batch(Path("list.csv"), "out", pool)
+    assert [(each.source, each.work) for each in pool.specs] == [
+        (str(films / "0.mkv"), str(films.parent / "kept")),
+    ]
 
 
 def test_what_is_more_than_one_segment_is_a_job_of_its_own(films: Path) -> None:
