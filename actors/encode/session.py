@@ -1,7 +1,7 @@
 """The contract of encoder sessions on every engine."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from types import TracebackType
@@ -91,6 +91,10 @@ class EncoderSession(ABC, Generic[PictureT_contra]):
     @abstractmethod
     def finish(self) -> list[EncodedPacket]:
         """Return the remaining packets, having checked that every picture came out; raises as ``encode`` does."""
+
+    def remaining(self) -> Iterator[EncodedPacket]:
+        """Yield what ``finish`` returns, each packet when it is there: the pictures an encoder holds take it long."""
+        yield from self.finish()
 
     @abstractmethod
     def close(self) -> None:

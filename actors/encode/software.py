@@ -6,7 +6,7 @@ one packet per picture fails at once.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from math import floor
 from typing import TYPE_CHECKING, Final, cast
@@ -83,7 +83,7 @@ class SoftwareEncoder(EncoderSession[VideoFrame]):
             self._dovi[pts] = frame_side_data(picture).get("DOVI_RPU_BUFFER", b"")
         picture.pts, picture.time_base = self._encoder_pts(pts), self._time_base
         self._awaited[picture.pts] = pts
-        return self._packets(picture)
+        return list(self._packets(picture))
 
     def _encoder_pts(self, pts: int) -> int:
         """Return the pts for the encoder: the picture's, or the nearest that is later than the last one."""
@@ -96,10 +96,14 @@ class SoftwareEncoder(EncoderSession[VideoFrame]):
 
     def finish(self) -> list[EncodedPacket]:
         """Return the remaining packets, having checked that every picture came out."""
+        return list(self.remaining())
+
+    def remaining(self) -> Iterator[EncodedPacket]:
+        """Yield them one by one."""
         self._require_open()
-        packets = self._packets(None) if self._last_pts_ticks is not None else []
+        if self._last_pts_ticks is not None:
+            yield from self._packets(None)
         self._end(list(self._awaited.values()), EncoderFailed)
-        return packets
 
     def _check(self, frame: VideoFrame) -> None:
         self._require_open()
@@ -113,16 +117,20 @@ class SoftwareEncoder(EncoderSession[VideoFrame]):
             raise EncoderFailed(message)
         self._last_pts_ticks = self._later_pts(frame.pts)
 
-    def _packets(self, frame: VideoFrame | None) -> list[EncodedPacket]:
+    def _packets(self, frame: VideoFrame | None) -> Iterator[EncodedPacket]:
         if self._context is None:
-            return []
+            return
+        found = self._context.encode_lazy(frame)
+        while (packet := self._next(found)) is not None:
+            yield self._packet(packet)
+
+    def _next(self, found: "Iterator[Packet[Stream]]") -> "Packet[Stream] | None":
         try:
-            found = self._context.encode(frame)
+            return next(found, None)
         except MemoryError:
             raise
         except (av.error.FFmpegError, ValueError) as error:
             raise EncoderFailed(f"{self.name} failed: {getattr(error, 'strerror', error)}", RETRY_ADVICE) from error
-        return [self._packet(packet) for packet in found]
 
     def _packet(self, packet: "Packet[Stream]") -> EncodedPacket:
         pts = None if packet.pts is None else self._awaited.pop(packet.pts, None)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Generic
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,8 @@ from .filtering import FilterSettings
 from .frame_rate import CountedGrid
 from .keyframe_grid import KeyframeGrid
 from .walk import SegmentTally, SegmentWalk, decode_on_first
+
+ResultT = TypeVar("ResultT")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -142,6 +144,8 @@ class _Run(Generic[PictureT]):
         self._began_ticks: int | None = None
         self._packets: list[EncodedPacket] = []
         self._encode_s = 0.0
+        self._fed = 0
+        self._counted = 0
         self._base_ticks: int | None = None
         self._last_ticks: int | None = None
         self._keyframes: list[int] = []
@@ -152,7 +156,7 @@ class _Run(Generic[PictureT]):
             with closing(self._walk.results()) as frames:
                 for ticks, frame in self._paced(frames):
                     self._encode(encoder, ticks, frame)
-            self._packets += self._timed(encoder.finish)
+            self._drain(encoder)
             extradata = encoder.extradata
         self._check_count()
         self._check_keyframes()
@@ -189,13 +193,29 @@ class _Run(Generic[PictureT]):
         self._keyframes += [ticks] if keyframe else []
         self._last_ticks = ticks
         self._packets += self._timed(partial(encoder.encode, frame, keyframe=keyframe))
-        self._context.advance()
+        self._fed += 1
+        self._advance()
 
-    def _timed(self, call: Callable[[], list[EncodedPacket]]) -> list[EncodedPacket]:
+    def _drain(self, encoder: EncoderSession[Any]) -> None:
+        packets = encoder.remaining()
+        while (packet := self._timed(partial(next, packets, None))) is not None:
+            self._packets.append(packet)
+            self._advance()
+
+    def _advance(self) -> None:
+        """Count a picture half when the encoder takes it, half when it gives it back: either is progress.
+
+        Encoders that look ahead hold dozens, which may take them minutes at the end.
+        """
+        done = (self._fed + len(self._packets)) // 2
+        self._context.advance(done - self._counted)
+        self._counted = done
+
+    def _timed(self, call: Callable[[], ResultT]) -> ResultT:
         began = time.perf_counter()
-        packets = call()
+        result = call()
         self._encode_s += time.perf_counter() - began
-        return packets
+        return result
 
     def _check_count(self) -> None:
         given, numbers = sorted(self._pts_ticks()), self._work.numbers

@@ -1,11 +1,13 @@
-"""A segment's encoder has the threads that its work names, as far as its process has cores; its bytes stay the same."""
+"""A segment's encoder: its threads are those that its work names and change no byte, and what it does is progress."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from codecfleet.actors.device.work import WorkContext
+from codecfleet.actors.encode.session import EncodedPacket
 from codecfleet.actors.encode.settings import EncoderSettings
 from codecfleet.actors.encode.software import SoftwareEncoder
 from codecfleet.actors.segment import encoding
@@ -37,3 +39,31 @@ def test_the_cores_of_a_segment_change_no_byte(
     results = [replace(work, cores=cores).run(WorkContext()) for cores in (1, 2, 16)]
     assert threads == [2 if codec == "h264" else 1, with_two, with_many]
     assert len({(each.payload.tobytes(), each.pts_ticks.tobytes(), each.extradata) for each in results}) == 1
+
+
+@pytest.mark.parametrize("codec", ["h264", "hevc"])
+def test_what_an_encoder_holds_to_the_end_is_progress_when_it_comes(
+    codec: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Encoders that look ahead take dozens of pictures before they give one, and are busy with them for long."""
+    seen: list[int] = []
+    before_the_end: list[int] = []
+
+    class Watched(WorkContext):
+        def advance(self, frames: int = 1) -> None:
+            super().advance(frames)
+            seen.append(self.frames_done)
+
+    class Holding(SoftwareEncoder):
+        def remaining(self) -> Iterator[EncodedPacket]:
+            before_the_end.extend(seen)
+            yield from super().remaining()
+
+    monkeypatch.setattr(encoding, "SoftwareEncoder", Holding)
+    clip = make_clip(tmp_path / "clip.mkv", Clip(times=constant_times(24), width=192, height=144))
+    options = {"source": str(clip), "output": str(tmp_path / "out.mp4"), "codec": codec, "preset": 3}
+    work = plan_transcode(TranscodeSpec.model_validate(options)).work("job", 0, 0, 0)
+    work.run(Watched())
+    assert seen == sorted(seen)
+    assert set(seen) == set(range(25)), "no step is longer than a picture"
+    assert before_the_end[-1] < 18, "most of the last pictures count once they have come"
