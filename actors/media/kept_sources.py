@@ -152,7 +152,7 @@ class KeptSources:
 
 def _open(source: str, track: int, key: _Key | None, reads: OpeningReads) -> OpenSource:
     with ExitStack() as stack:
-        wanted = WantedBytes(opening=reads)
+        wanted = WantedBytes(opening=reads, needs_duration=False)
         container = stack.enter_context(open_source(source, wanted))
         is_known = container.format.name.split(",")[0] in KEPT_FORMATS
         entries = index_entries(container, track)

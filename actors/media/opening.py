@@ -35,6 +35,8 @@ FORMATS = (
 _OPTIONS = {"format_whitelist": FORMATS, "protocol_whitelist": "file"}
 _UNDECODED = {"skip_frame": "all", "probesize": "32"}
 """For FFmpeg's look at the first packets, whose decoders it opens with these options too."""
+_NO_DURATION = {"skip_estimate_duration_from_pts": "1"}
+"""Of a format without an index FFmpeg reads the end too, to guess how long it is."""
 _PLAYLISTS = (
     *(b"#extm3u", b"ffconcat", b"file '", b'file "', b"<mpd", b"<?xml", b"[playlist]", b"[reference]", b"<smil"),
     *(b"<asx", b"rtsptext", b"v=0"),
@@ -141,7 +143,7 @@ def _open_remote(url: str, wanted: WantedBytes) -> Iterator[av.container.InputCo
             container = av.open(
                 stream,
                 "r",
-                options=_OPTIONS,
+                options=_OPTIONS | ({} if wanted.needs_duration else _NO_DURATION),
                 metadata_errors="replace",
                 buffer_size=_REMOTE_BUFFER_BYTES,
                 io_open=_refuse_second,

@@ -22,6 +22,8 @@ _MOST_HELD_BYTES: Final = 4 << 20
 """Seeking in Matroska reads the same place twice, and the next segment begins where one has ended."""
 NEAR_BYTES: Final = 1 << 20
 """A step ahead of less goes on reading: FFmpeg skips packets of tracks that are not wanted."""
+SEARCH_NEAR_BYTES: Final = 256 << 10
+"""The same while a demuxer looks for the place to read from, such as from one fragment's table to the next."""
 _MOST_OPENING_READS: Final = 128
 """Of a buffer of FFmpeg's each, at most."""
 _MOST_IN_MEMORY_BYTES: Final = 64 << 20
@@ -38,11 +40,13 @@ class WantedBytes:
     """What is wanted of a remote source.
 
     ``opening`` caches what opening this version of it reads. ``span_bytes`` is where in the file reading will begin and
-    end, of which as much is asked for at once as will be needed; None where that is not known.
+    end, of which as much is asked for at once as will be needed; None where that is not known. ``needs_duration`` is
+    whether the container's own duration is asked for.
     """
 
     opening: OpeningReads = field(default_factory=dict)
     span_bytes: tuple[int, int] | None = None
+    needs_duration: bool = True
 
 
 class RemoteFile:
@@ -109,7 +113,7 @@ class RemoteFile:
         held = self._ahead.held(self._position, size)
         if held:
             return held
-        goes_on = self._ahead.goes_on(self._position)
+        goes_on = self._ahead.goes_on(self._position, NEAR_BYTES if self._is_within() else SEARCH_NEAR_BYTES)
         if self._blocks is not None:
             at_once = MOST_AT_ONCE if goes_on else 1
             data = self._blocks.read(self._position, size, self._fetched, at_once=at_once)
@@ -118,6 +122,11 @@ class RemoteFile:
         asked = self._ahead.next_bytes(self._position, self._wanted.span_bytes, goes_on=goes_on)
         self._ahead.note(self._position, self._fetched(self._position, asked))
         return self._ahead.held(self._position, size)
+
+    def _is_within(self) -> bool:
+        """Return whether what is read now is wanted itself, rather than what leads to it."""
+        span_bytes = self._wanted.span_bytes
+        return self._opening is None and (span_bytes is None or self._position >= span_bytes[0])
 
     def _fetched(self, position: int, size: int) -> bytes:
         try:
@@ -167,12 +176,12 @@ class _Ahead:
                 return data[position - begin : position - begin + size]
         return b""
 
-    def goes_on(self, position: int) -> bool:
-        """Return whether reading at ``position`` goes on where it has ended."""
+    def goes_on(self, position: int, near_bytes: int) -> bool:
+        """Return whether reading at ``position`` goes on where it has ended, or so near after that."""
         if not self._parts:
             return False
         begin, data = self._parts[-1]
-        return 0 <= position - (begin + len(data)) <= NEAR_BYTES
+        return 0 <= position - (begin + len(data)) <= near_bytes
 
     def next_bytes(self, position: int, span_bytes: tuple[int, int] | None, *, goes_on: bool) -> int:
         """Return how much to ask for from ``position``: twice as much each time, as far as it will be needed.

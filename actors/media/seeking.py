@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 _SEEK_TO_PTS: Final = 0x4000000
 """``AVFMT_SEEK_TO_PTS``: the format seeks by presentation time."""
+_SEEKS_BY_PLACE: Final = ("mpegts",)
+"""Formats without an index, of which FFmpeg reads on from any place; for a time it would search the whole file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,11 @@ def packets_from(
     """
     if entry.seek_ticks is None or not entry.is_unique:
         return None
+    if container.format.name in _SEEKS_BY_PLACE and entry.pos_bytes >= 0:
+        packets = _at_place(container, entry.pos_bytes, demux)
+        first = next(packets, None)
+        if first is not None and _is_same(first, entry):
+            return enumerate(chain([first], packets), start=entry.packet)
     # Matroska's index has presentation times, though FFmpeg does not flag it.
     by_pts = container.format.flags & _SEEK_TO_PTS or container.format.name.startswith("matroska")
     for ticks in entry.presented_ticks if by_pts else ():
@@ -78,6 +85,16 @@ def packets_from(
         if packet.dts is not None and entry.dts is not None and packet.dts > entry.dts:
             return None
     return None
+
+
+def _at_place(
+    container: "InputContainer", pos_bytes: int, demux: "Callable[[], Iterator[Packet[VideoStream]]]"
+) -> "Iterator[Packet[VideoStream]]":
+    try:
+        container.seek(pos_bytes, unsupported_byte_offset=True)
+    except (av.error.FFmpegError, OverflowError):
+        return iter(())
+    return demux()
 
 
 def _sought(

@@ -9,6 +9,7 @@ from os import PathLike
 
 from av.stream import Disposition
 
+from ...actors.media.shared_blocks import blocks_held
 from ..request.values import location
 from ..source.tracks import Track, TrackKind, describe_tracks, tag_value
 from .lines import describe_for_people
@@ -40,6 +41,11 @@ def probe(source: str | PathLike[str]) -> ProbeReport:
         UsageError: ``source`` is not a path.
     """
     source = location("source", source)
+    with blocks_held(source):
+        return _probed(source)
+
+
+def _probed(source: str) -> ProbeReport:
     described = describe_tracks(source)
     tally = tally_packets(source)
     videos = {

@@ -19,6 +19,7 @@ from typing import TypeVar
 from av.video.frame import VideoFrame
 from pydantic import ValidationError
 
+from ...actors.media.shared_blocks import blocks_held
 from ...errors import UsageError
 from ..report.report import Report
 from ..request.values import location
@@ -110,30 +111,31 @@ def verify(
     report_ = None if report is None else _read_report(location("report", report))
     if report_ is not None and start_s is None and end_s is None:
         start_s, end_s = report_.part_s
-    pair = _Pair(
-        source=source,
-        output=output,
-        video_track=video_track or (0 if report_ is None else report_.video_track),
-        scan=scan_output(output),
-        steps=stepwise(report_),
-        progress=progress,
-        fps=None if report_ is None or report_.frame_rate is None else Fraction(report_.frame_rate),
-    )
-    part = _select(source, pair.video_track, start_s, end_s, pair.fps)
-    compared = _compare(pair, part)
-    chosen = part or _whole(compared.timeline, compared.time_base)
-    alignment = Alignment(
-        source_zero_s=chosen.zero_s,
-        output_zero_s=next((pts for pts in compared.output_pts if pts is not None), 0) * pair.scan.time_base,
-        tracks=None if audio_tracks is None else tuple(audio_tracks),
-        part_s=chosen.length_s,
-        muxer=pair.scan.muxer,
-        dropped=frozenset(t.source_index for t in (report_.tracks if report_ else ()) if t.action == "dropped"),
-        encoded=frozenset(t.source_index for t in (report_.tracks if report_ else ()) if t.action == "encoded"),
-        loudness={each.source_index: each.lufs for each in (report_.loudness if report_ else ())},
-    )
-    checks = _checks(pair, chosen, compared, alignment)
-    timeline = compared.timeline
+    with blocks_held(source, output):
+        pair = _Pair(
+            source=source,
+            output=output,
+            video_track=video_track or (0 if report_ is None else report_.video_track),
+            scan=scan_output(output),
+            steps=stepwise(report_),
+            progress=progress,
+            fps=None if report_ is None or report_.frame_rate is None else Fraction(report_.frame_rate),
+        )
+        part = _select(source, pair.video_track, start_s, end_s, pair.fps)
+        compared = _compare(pair, part)
+        chosen = part or _whole(compared.timeline, compared.time_base)
+        alignment = Alignment(
+            source_zero_s=chosen.zero_s,
+            output_zero_s=next((pts for pts in compared.output_pts if pts is not None), 0) * pair.scan.time_base,
+            tracks=None if audio_tracks is None else tuple(audio_tracks),
+            part_s=chosen.length_s,
+            muxer=pair.scan.muxer,
+            dropped=frozenset(t.source_index for t in (report_.tracks if report_ else ()) if t.action == "dropped"),
+            encoded=frozenset(t.source_index for t in (report_.tracks if report_ else ()) if t.action == "encoded"),
+            loudness={each.source_index: each.lufs for each in (report_.loudness if report_ else ())},
+        )
+        checks = _checks(pair, chosen, compared, alignment)
+        timeline = compared.timeline
     return Verdict(
         source=source,
         output=output,

@@ -1,5 +1,6 @@
 """How much of a film in a store a job reads: counted by the server."""
 
+import secrets
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,7 +22,9 @@ from codecfleet.actors.media import stores
 from codecfleet.actors.media.kept_sources import KEPT
 from codecfleet.actors.media.shared_blocks import HeldBlocks, SharedBlocks
 from codecfleet.jobs.plan.track_ranges import TrackRanges
+from codecfleet.jobs.probe.job import probe
 from codecfleet.jobs.source.source import read_source
+from codecfleet.jobs.verify.job import verify
 
 from .limit_jobs import spec_of, transcode
 from .s3_server import S3Proxy, s3_server
@@ -36,6 +39,14 @@ CONTAINERS: dict[str, dict[str, str]] = {
     "broadcast.ts": {},
 }
 MOST = 1.1
+MOST_ELSEWHERE = {
+    "end.mp4": MOST,
+    "front.mp4": MOST,
+    "fragmented.mp4": MOST,
+    "cues.mkv": MOST,
+    "broadcast.ts": 1.2,
+}
+"""Of a transport stream the pictures that two segments of 2 s share, 15 % of it, are read again."""
 
 
 class Swallow(PictureDecoder[VideoFrame]):
@@ -127,17 +138,40 @@ def test_a_job_reads_each_byte_once(tmp_path: Path, server: S3Proxy) -> None:
     assert not list(tmp_path.glob("*.blocks"))
 
 
-@pytest.mark.parametrize("name", ["end.mp4", "front.mp4", "cues.mkv"])
+@pytest.mark.parametrize("name", MOST_ELSEWHERE)
 def test_a_worker_elsewhere_reads_what_its_segments_need(
     name: str, tmp_path: Path, server: S3Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where the container has an index, all segments together cost at most 1.1 x without anything on the disk."""
+    """All segments together cost about 1 x without anything on the disk: no index, no place is searched for."""
     url = uploaded(tmp_path, name)
     index = read_source(url).index
     monkeypatch.setattr(SharedBlocks, "find", lambda _url: None)
     with counted(server, url) as read:
         read_segments(TrackRanges.cut(index, start_s=None, end_s=None, segment_s=Fraction(2)))
+    assert 0.9 <= read[0] <= MOST_ELSEWHERE[name]
+
+
+@pytest.mark.parametrize("name", ["end.mp4", "without-cues.mkv", "broadcast.ts"])
+def test_probing_reads_each_byte_once(name: str, tmp_path: Path, server: S3Proxy) -> None:
+    """However often it opens the film, ``probe`` costs at most 1.1 x of it; nothing stays on the disk."""
+    url = uploaded(tmp_path, name)
+    with counted(server, url) as read:
+        assert probe(url).size_bytes
     assert 0.9 <= read[0] <= MOST
+    assert not list(tmp_path.glob("*.blocks"))
+
+
+def test_verifying_reads_each_byte_once(tmp_path: Path, server: S3Proxy) -> None:
+    """Sound, tags and pictures are compared with at most 1.1 x of the source and of the output."""
+    output = f"s3://films/{secrets.token_hex(4)}.mp4"
+    url = uploaded(tmp_path, "end.mp4")
+    part = {"end_s": Fraction(1, 2), "preset": 1, "scale": (160, 90), "no_journal": True}
+    transcode(spec_of(url, output, **part))
+    with counted(server, url) as read, counted(server, output) as read_output:
+        assert verify(url, output, end_s=Fraction(1, 2)).exact
+    assert 0.9 <= read[0] <= MOST
+    assert 0.9 <= read_output[0] <= MOST
+    assert not list(tmp_path.glob("*.blocks"))
 
 
 def test_one_segment_is_a_small_part(tmp_path: Path, server: S3Proxy) -> None:
