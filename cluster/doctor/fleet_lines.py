@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from ..grouping import counted, equal_groups, short_names, tallied
+from ..node.listed import ListedNode
 from ..probes.node.report import NodeReport, SilentNode
 from ..text_lines import gigabytes, wrapped
 from .capability_matrix import all_trials, capability_matrix
@@ -36,11 +37,7 @@ def _pages(reports: Reports) -> Iterator[str]:
 
 def _summary(reports: Reports) -> Iterator[str]:
     yield from marks(reports)
-    shared = shared_findings(
-        (report.name if isinstance(report, SilentNode) else report.host.name, finding)
-        for report in reports
-        for finding in findings_of(report)
-    )
+    shared = shared_findings((_name(report), finding) for report in reports for finding in findings_of(report))
     yield "findings" if shared else "findings: none"
     yield from finding_lines(shared, names_nodes=True)
     yield ""
@@ -67,10 +64,22 @@ def _present(reports: Reports) -> list[NodeReport]:
     return [report for report in reports if isinstance(report, NodeReport)]
 
 
-def node_lines(reports: Reports, *, every: bool = False) -> Iterator[str]:
-    """Yield the machines, a row for those that are equal (``every``: for each), and all of them together."""
+def node_lines(reports: Reports, listed: Sequence[ListedNode] = (), *, every: bool = False) -> Iterator[str]:
+    """Yield the machines, a row for those that are equal (``every``: for each), and all of them together.
+
+    A cluster's are ``listed``, too: below the table, in the same order.
+    """
     yield from marks(reports)
     yield from _table(reports, every=every)
+    if listed:
+        yield ""
+        yield "in the cluster"
+    for group in equal_groups(zip(reports, listed, strict=False), lambda pair: (_name(pair[0]), pair[1].words)):
+        yield from wrapped(f"{_name(group[0][0])}: {group[0][1].words}", "  ")
+
+
+def _name(report: NodeReport | SilentNode) -> str:
+    return report.name if isinstance(report, SilentNode) else report.host.name
 
 
 def _table(reports: Reports, *, every: bool) -> Iterator[str]:

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from ..device_values import device_condition
 from ..grouping import counted, equal_groups
+from ..node.listed import ListedNode
 from ..probes.node.report import DeviceTrials, NodeReport, SilentNode, to_json
 from ..probes.report.absence import Maybe, Unavailable, known
 from ..probes.report.device_report import DeviceReport, MigProfile, MigReport
@@ -208,9 +209,12 @@ def _vgpu_guest(guest: VgpuGuestReport, taken_utc: datetime | None) -> Iterator[
         yield from wrapped(f"in use, of what it may take: {', '.join(used)}", "    ")
 
 
-def nodes_document(reports: Reports) -> dict[str, Any]:
-    """Return the inventory of machines as a JSON document."""
-    return {"schema": DOCUMENT_SCHEMA, "nodes": [_node(report) for report in reports]}
+def nodes_document(reports: Reports, listed: Sequence[ListedNode] = ()) -> dict[str, Any]:
+    """Return the inventory of machines as a JSON document; a cluster's are ``listed``, too."""
+    nodes = [_node(report) for report in reports]
+    for node, in_ray in zip(nodes, listed, strict=False):
+        node["ray"] = in_ray.to_json()
+    return {"schema": DOCUMENT_SCHEMA, "nodes": nodes}
 
 
 def _node(report: NodeReport | SilentNode) -> dict[str, Any]:

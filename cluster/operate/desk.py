@@ -17,7 +17,7 @@ from ..host.process import start_host
 from ..host.running import serve
 from ..process.process import StartedProcess
 from ..ray.embedded import Connection, connect
-from .probe import probe_cluster, survey_cluster
+from .probe import list_cluster, probe_cluster, survey_cluster
 from .supervisor import order_node, read_status
 
 Ask: TypeAlias = Callable[..., Awaitable[Any]]
@@ -27,6 +27,7 @@ QUESTIONS: Final[Mapping[str, Callable[..., Awaitable[object]]]] = {
     "status": read_status,
     "order": order_node,
     "probe": probe_cluster,
+    "nodes": list_cluster,
     "survey": survey_cluster,
 }
 REACH: Final = "reach"

@@ -3,10 +3,13 @@
 import asyncio
 from typing import Any
 
+from ..node.listed import ListedNode, listed_node
 from ..placement.model.inventory import Inventory, Node
 from ..probes.node.report import NodeReport, SilentNode
 from ..ray.embedded import connect
+from ..ray.ray_internals import draining_nodes
 from ..ray.ray_words import first_line
+from ..supervisor.state.events import Order
 
 
 async def probe_cluster(address: str, fresh: bool) -> list[NodeReport | SilentNode]:  # noqa: FBT001 - a service's argument
@@ -20,10 +23,38 @@ async def probe_cluster(address: str, fresh: bool) -> list[NodeReport | SilentNo
     try:
         import ray  # noqa: PLC0415 - never before ``connect`` has settled the environment that Ray reads
 
-        nodes = sorted((n for n in ray.nodes() if n["Alive"]), key=lambda n: (n["NodeManagerHostname"], n["NodeID"]))
-        return list(await asyncio.gather(*(_probe(node, fresh=fresh) for node in nodes)))
+        return list(await asyncio.gather(*(_probe(node, fresh=fresh) for node in _alive(ray.nodes()))))
     finally:
         await connection.close()
+
+
+async def list_cluster(address: str) -> list[tuple[NodeReport | SilentNode, ListedNode]]:
+    """Return all live nodes by name, as they were probed and as Ray knows them.
+
+    Raises:
+        UsageError: the address is of another kind.
+        FleetUnavailable: the cluster does not answer.
+    """
+    connection = await connect(address)
+    try:
+        import ray  # noqa: PLC0415 - as above
+
+        from ..supervisor.runner.ray_backend import recall_orders  # noqa: PLC0415 - imports Ray
+        from ..supervisor.state.nodes import ORDERED_STATES  # noqa: PLC0415 - only this needs it
+
+        orders, draining = await recall_orders(), draining_nodes()
+        found = [
+            (node, listed_node(node, draining, ORDERED_STATES[orders.get(node["NodeID"], Order.UNCORDON)]))
+            for node in _alive(ray.nodes())
+        ]
+        reports = await asyncio.gather(*(_probe(node, fresh=False) for node, _ in found))
+        return [(report, listed) for report, (_, listed) in zip(reports, found, strict=True)]
+    finally:
+        await connection.close()
+
+
+def _alive(nodes: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return sorted((n for n in nodes if n["Alive"]), key=lambda n: (n["NodeManagerHostname"], n["NodeID"]))
 
 
 async def _probe(node: dict[str, Any], *, fresh: bool) -> NodeReport | SilentNode:

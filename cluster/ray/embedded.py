@@ -25,6 +25,7 @@ from .ray_environment import cluster_variables, environment, named_cluster, plai
 from .ray_internals import cluster_on_this_machine, greet_cluster, quiet_connection, reread_environment
 from .ray_words import first_line
 from .sigterm import sigterm_untouched
+from .token import lacks_token
 
 T = TypeVar("T")
 
@@ -220,10 +221,25 @@ def _settle_address(address: str | None) -> str | None:
     return settled
 
 
+def check_joinable(address: str) -> None:
+    """Check that a cluster answers and lets this machine in; nothing is joined.
+
+    Raises:
+        UsageError: the address is of another kind.
+        FleetUnavailable: nothing answers, or it asks for another token.
+    """
+    with environment(cluster_variables(os.environ)):
+        _check_reachable(address)
+        _check_token(address)
+        if refusal := refusal_in(run_in_child(_GREETING, {"address": address}, GREET_S, _HASTE), address):
+            raise refusal
+
+
 def _join(address: str) -> None:
     with environment(cluster_variables(os.environ)), plain_names(Path("/")):
         address = _found_here() if address == "auto" else address
         _check_reachable(address)
+        _check_token(address)
         with ThreadPoolExecutor(1) as beside:
             greeting = beside.submit(run_in_child, _GREETING, {"address": address}, GREET_S, _HASTE)
             import ray
@@ -248,12 +264,16 @@ def refusal_in(greeting: ChildOutcome, address: str) -> FleetUnavailable | None:
     Ray itself would try for 20 s, or for a minute, and print each try.
     """
     if _REFUSED_WORD in greeting.detail + greeting.said:
-        message = f"Ray at {address} did not let us in: the token is missing or wrong"
-        return FleetUnavailable(message, "Set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN to the cluster's token.")
+        return _not_let_in(address)
     if not greeting.returned and _SILENT_WORD in greeting.said:
         message = f"no Ray answers at {address}: what listens there is something else, or does not respond"
         return FleetUnavailable(message, _CHECK_ADDRESS)
     return None
+
+
+def _not_let_in(address: str) -> FleetUnavailable:
+    message = f"Ray at {address} did not let us in: the token is missing or wrong"
+    return FleetUnavailable(message, "Copy the head's ~/.ray/auth_token here, or set RAY_AUTH_TOKEN to what is in it.")
 
 
 _JOIN_HELP = (
@@ -277,6 +297,12 @@ def _check_reachable(address: str) -> None:
     except OSError as error:
         message = f"no Ray answers at {address}: {error.strerror or error}"
         raise FleetUnavailable(message, _CHECK_ADDRESS) from error
+
+
+def _check_token(address: str) -> None:
+    """Check that there is a token, where one is to be shown: Ray's own error is a page."""
+    if lacks_token(os.environ):
+        raise _not_let_in(address)
 
 
 _CHECK_ADDRESS = "Check the address, and that the cluster is up and reachable from here."

@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ..fleet_variables import is_ray_first
+from .token import sign_in
 
 DEATH_KNOBS = {
     "RAY_timeout_ms_task_wait_for_death_info": "50",
@@ -40,7 +41,7 @@ def _death_knobs(around: Mapping[str, str]) -> dict[str, str]:
 
 def cluster_variables(around: Mapping[str, str]) -> dict[str, str | None]:
     """Return what the environment of a cluster's driver differs in; None removes a variable."""
-    return {**unreadable_settings(around), **_death_knobs(around)}
+    return {**unreadable_settings(around), **_death_knobs(around), **sign_in(around)}
 
 
 def unreadable_settings(around: Mapping[str, str]) -> dict[str, str | None]:

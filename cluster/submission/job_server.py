@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from ...errors import FleetUnavailable, UsageError
+from ..ray.ray_environment import environment
+from ..ray.token import sign_in
 from .entry import MARK, Entry
 
 T = TypeVar("T")
 
-_SIGN_IN: Final = "Set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN to the cluster's token."
+_SIGN_IN: Final = "Copy the head's ~/.ray/auth_token here, or set RAY_AUTH_TOKEN to what is in it."
 _REACH: Final = "Give the address of its dashboard, http://HEAD:8265, and check that it answers there."
 _MS_PER_S: Final = 1000
 _LAST_LOGS: Final = ", last available logs"
@@ -125,11 +127,12 @@ class RayJobServer(JobServer):
         if not address.startswith(("http://", "https://")):
             raise UsageError(f"{address} is not the address of a job server", _REACH)
         self.address = address.rstrip("/")
-        from ray.job_submission import JobSubmissionClient  # noqa: PLC0415 - takes half a second
+        with environment(sign_in(os.environ)):  # read as Ray is imported
+            from ray.job_submission import JobSubmissionClient  # noqa: PLC0415 - takes half a second
 
-        for logger in _CHATTY:
-            logging.getLogger(logger).setLevel(logging.WARNING)
-        self._client = self._asked(lambda: JobSubmissionClient(self.address))
+            for logger in _CHATTY:
+                logging.getLogger(logger).setLevel(logging.WARNING)
+            self._client = self._asked(lambda: JobSubmissionClient(self.address))
 
     def submit(self, job_id: str, entry: Entry, package: Path | None) -> None:
         runtime_env: dict[str, Any] = {} if package is None else {"py_modules": [str(package)]}

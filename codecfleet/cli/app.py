@@ -7,7 +7,7 @@ exit codes. A command's module is imported when the command is named, and typer 
 import atexit
 import gc
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from typing import TYPE_CHECKING, Annotated, Final, cast
 
@@ -37,6 +37,7 @@ SUMMARIES: Final = {
     "submit": "Run a command on a Ray cluster, as a job of its own that outlives this program, and follow it.",
     "up": "Keep workers up on this machine, so that the commands after it start at once: a warm fleet.",
     "down": "End this user's warm fleets; jobs that run on them go on by themselves.",
+    "node": "Make this machine a node of a Ray cluster, and end it again; list and drain the cluster's nodes.",
     "doctor": "Show what a machine can do, what is wrong with it, and how to fix that. Exit code 1: something to fix.",
     "nodes": "List the machines, with their cores, memory, driver and devices; equal ones in one row.",
     "devices": "List the devices, with their engines, memory and use.",
@@ -46,6 +47,16 @@ SUMMARIES: Final = {
     "uncordon": "Give NODE work again, after cordon or drain.",
 }
 """What each command does; the rest of a command is in its own module."""
+GROUPS: Final = {
+    "node": {
+        "start": "Start this machine as a node of a Ray cluster, with what the probes find that it can do.",
+        "stop": "End the nodes that `codecfleet node start` has started on this machine, once their work is done.",
+        "list": "List the cluster's machines, as `codecfleet nodes` does.",
+        "drain": "Give NODE no new work, as `codecfleet drain` does.",
+        "env": "Print the variables with which a `ray start` of others, as in a pod, offers what this machine has.",
+    }
+}
+"""What each command of a group does."""
 
 
 def _commands(name: str) -> Commands:
@@ -130,12 +141,30 @@ def program(named: Collection[str] = tuple(SUMMARIES)) -> "typer.Typer":
             raise UsageError(f"a command is missing: {', '.join(others)} or {last}", "See codecfleet --help.")
 
     for name, summary in SUMMARIES.items():
-        function, examples = _commands(name)[name] if name in named else (root, ())
-        shown = [f"[bold]Example{'s' * (len(examples) > 1)}[/bold]", *(f"codecfleet {each}" for each in examples)]
-        # What follows the name of a submitted command is that command's.
-        settings = {"allow_interspersed_args": name != "submit"}
-        app.command(name, help=summary, epilog="\n\n".join(shown), context_settings=settings)(function)
+        if name in GROUPS and name in named:
+            app.add_typer(_node_commands(), name=name, help=summary)
+        else:
+            _add(app, name, summary, _commands(name)[name] if name in named else (root, ()))
     return app
+
+
+def _node_commands() -> "typer.Typer":
+    import typer
+
+    from .fleets import node as cli_node
+
+    group = typer.Typer(rich_markup_mode="rich")
+    for name, summary in GROUPS["node"].items():
+        _add(group, name, summary, cli_node.COMMANDS[name])
+    return group
+
+
+def _add(app: "typer.Typer", name: str, summary: str, command: "tuple[Callable[..., object], Sequence[str]]") -> None:
+    function, examples = command
+    shown = [f"[bold]Example{'s' * (len(examples) > 1)}[/bold]", *(f"codecfleet {each}" for each in examples)]
+    # What follows the name of a submitted command is that command's.
+    settings = {"allow_interspersed_args": name != "submit"}
+    app.command(name, help=summary, epilog="\n\n".join(shown), context_settings=settings)(function)
 
 
 def _print_version() -> None:

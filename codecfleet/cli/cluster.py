@@ -35,7 +35,7 @@ def _nodes(
     *, address: Address = None, fleet: FleetFile = None, every: EveryFlag = False, as_json: JsonFlag = False
 ) -> Question:
     machines = replace(_machines(address, fleet), software=False)
-    return Question(ask=lambda services, _progress: _inventory(services, machines, every=every), as_json=as_json)
+    return Question(ask=lambda services, _progress: inventory(services, machines, every=every), as_json=as_json)
 
 
 def _devices(
@@ -78,12 +78,17 @@ def _diagnosis(services: Services, machines: Machines, *, every: bool) -> Answer
     return Answer(list(doctor_lines(reports, every=every)), document, exact=document["healthy"])
 
 
-def _inventory(services: Services, machines: Machines, *, every: bool) -> Answer:
+def inventory(services: Services, machines: Machines, *, every: bool) -> Answer:
+    """Return the machines as ``nodes`` shows them."""
     from ..cluster.doctor.fleet_lines import node_lines
     from ..cluster.doctor.inventory_lines import nodes_document
 
-    reports = services.reports(machines)
-    return Answer(list(node_lines(reports, every=every)), nodes_document(reports))
+    if machines.address is None:
+        reports = services.reports(machines)
+        return Answer(list(node_lines(reports, every=every)), nodes_document(reports))
+    found = services.list_nodes(machines.address)
+    reports, listed = [report for report, _ in found], [node for _, node in found]
+    return Answer(list(node_lines(reports, listed, every=every)), nodes_document(reports, listed))
 
 
 def _device_list(services: Services, machines: Machines, part: str, *, every: bool) -> Answer:

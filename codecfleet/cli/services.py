@@ -7,13 +7,16 @@ Imports happen in the calls, so that ``--help`` is quick and only ``transcode`` 
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TextIO, TypeAlias
 
 from ..errors import FleetUnavailable
 
 if TYPE_CHECKING:
+    from ..cluster.node.listed import ListedNode
+    from ..cluster.node.offer import Offer
+    from ..cluster.node.orders import PreparedNode
     from ..cluster.placement.model import Inventory
     from ..cluster.probes.node import NodeReport, SilentNode
     from ..cluster.submission.job_server import JobServer
@@ -65,6 +68,19 @@ class FleetLike(Protocol):
         ...
 
 
+class NodeLike(Protocol):
+    """A node that is ready to start."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What people are told of it, a line each."""
+        ...
+
+    def run(self, on_start: Callable[[], object]) -> None:
+        """Run it in this process until a signal ends it."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """A command's answer, for people and for programs."""
@@ -86,6 +102,27 @@ class Machines:
     fleet: str | None = None
     fresh: bool = False
     software: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeRequest:
+    """A node that is to start, as asked for: ``cluster.node.ray_start.NodeOptions`` says what each means.
+
+    ``cpus`` None means all that this process may use.
+    """
+
+    address: str = ""
+    ip: str = ""
+    port: int = 6379
+    dashboard_host: str = "127.0.0.1"
+    dashboard_port: int = 8265
+    temp_dir: str = ""
+    drain_s: int = 60
+    is_open: bool = False
+    rest: tuple[str, ...] = ()
+    cpus: int | None = None
+    zone: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 def _open_fleet(address: str | None, workers: int | None) -> AbstractAsyncContextManager[FleetLike]:
@@ -242,6 +279,15 @@ def _reports(machines: Machines) -> "Sequence[NodeReport | SilentNode]":
     return [probe_node(fresh=machines.fresh, software=machines.software)]
 
 
+def _list_nodes(address: str) -> "Sequence[tuple[NodeReport | SilentNode, ListedNode]]":
+    import asyncio
+
+    from ..cluster.operate.desk import ask_cluster
+
+    found: Sequence[tuple[NodeReport | SilentNode, ListedNode]] = asyncio.run(ask_cluster(address, "nodes"))
+    return found
+
+
 def _status(address: str | None) -> Answer:
     import asyncio
 
@@ -298,6 +344,54 @@ def _down() -> Answer:
     return Answer(lines or ["no warm fleet was up"], {"schema": 1, "processes": processes})
 
 
+def _prepare_node(asked: NodeRequest) -> "PreparedNode":
+    from ..cluster.node.orders import prepare_node
+    from ..cluster.node.ray_start import NodeOptions
+
+    options = NodeOptions(
+        address=asked.address,
+        ip=asked.ip,
+        port=asked.port,
+        dashboard_host=asked.dashboard_host,
+        dashboard_port=asked.dashboard_port,
+        temp_dir=asked.temp_dir,
+        drain_s=asked.drain_s,
+        is_open=asked.is_open,
+        rest=asked.rest,
+    )
+    return prepare_node(lambda: _offer(asked), options)
+
+
+def _offer(asked: NodeRequest) -> "Offer":
+    from ..cluster.node.orders import machines_offer
+
+    return machines_offer(cpus=asked.cpus, labels=asked.labels, zone=asked.zone)
+
+
+def _start_node(asked: NodeRequest) -> Answer:
+    from ..cluster.node.orders import bring_node_up
+
+    node = _prepare_node(asked)
+    process = bring_node_up(node)
+    lines = [*node.notes, f"the node is up: process {process} keeps it; `codecfleet node stop` ends it"]
+    return Answer(lines, {"schema": 1, "process": process, "notes": list(node.notes)})
+
+
+def _stop_nodes() -> Answer:
+    from ..cluster.node.orders import take_nodes_down
+
+    processes = take_nodes_down()
+    lines = [f"the node is down: process {process}" for process in processes]
+    return Answer(lines or ["no node was up"], {"schema": 1, "processes": processes})
+
+
+def _node_env(asked: NodeRequest) -> Answer:
+    from ..cluster.node.ray_start import export_lines, exports
+
+    variables = exports(_offer(asked))
+    return Answer(export_lines(variables), {"schema": 1, "variables": variables})
+
+
 @dataclass(frozen=True, slots=True)
 class Services:
     """The calls, by default the real ones."""
@@ -326,6 +420,8 @@ class Services:
     check: "Callable[[Sequence[str]], Request | int]" = _check
     """Parses a command line of ours; an exit code where nothing is left to do."""
     reports: "Callable[[Machines], Sequence[NodeReport | SilentNode]]" = _reports
+    list_nodes: "Callable[[str], Sequence[tuple[NodeReport | SilentNode, ListedNode]]]" = _list_nodes
+    """Returns the nodes of the cluster at an address, as probed and as Ray knows them."""
     status: Callable[[str | None], Answer] = _status
     watch: Callable[[str | None, Callable[[Answer], None], float], Awaitable[None]] = _watch
     """Shows a cluster's status repeatedly: address, show, seconds between."""
@@ -334,6 +430,13 @@ class Services:
     up: Callable[[int | None, int], Answer] = _up
     """Brings the warm fleet up: slots, minutes without a program after which it ends."""
     down: Callable[[], Answer] = _down
+    prepare_node: Callable[[NodeRequest], NodeLike] = _prepare_node
+    """Checks that this machine may start as a node, and finds out what it offers."""
+    start_node: Callable[[NodeRequest], Answer] = _start_node
+    """Starts this machine as a node, in the background."""
+    stop_nodes: Callable[[], Answer] = _stop_nodes
+    node_env: Callable[[NodeRequest], Answer] = _node_env
+    """Returns what a ``ray start`` of others is to have in its environment."""
     exit_now: Callable[[int], None] = os._exit
     """Ends the process without Python's clean-up."""
 

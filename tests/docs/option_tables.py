@@ -24,7 +24,9 @@ _TEMPLATE_HEAD = """\
 _EXPLAINED_BY = {
     **dict.fromkeys(("plan", "batch", "resume", "verify", "stills", "infer"), "transcode"),
     **dict.fromkeys(("nodes", "devices"), "doctor"),
-    **dict.fromkeys(("drain", "cordon", "uncordon"), "status"),
+    **dict.fromkeys(("drain", "cordon", "uncordon", "node drain"), "status"),
+    "node env": "node start",
+    "node list": "nodes",
 }
 """The command whose chapter explains options that others share with it."""
 _KEYS = {field: option for field, option in options_of(TranscodeSpec).items() if option.key}
@@ -76,16 +78,24 @@ def template() -> str:
     return "\n".join(lines)
 
 
+def all_commands() -> dict[str, Any]:
+    """Return the commands by name, those of a group with its name before theirs."""
+    found: dict[str, Any] = dict(typer.main.get_command(program()).commands)  # type: ignore[attr-defined]
+    groups = {name: command.commands for name, command in found.items() if hasattr(command, "commands")}
+    return found | {f"{name} {own}": command for name, group in groups.items() for own, command in group.items()}
+
+
 def command_table(name: str) -> str:
     """Return the table of a command's chapter in docs/cli.md; options that another chapter explains are only named."""
-    commands = typer.main.get_command(program()).commands  # type: ignore[attr-defined]
+    commands = all_commands()
     own = [each for each in commands[name].params if each.opts[0].startswith("--")]
     base = _EXPLAINED_BY.get(name, "")
     explained = {(other.opts[0], other.help) for other in (commands[base].params if base else ())}
     shared = [each for each in own if (each.opts[0], each.help) in explained]
     own = [each for each in own if each not in shared]
     flags = ", ".join(f"`{flag}`" for each in shared for flag in each.opts)
-    head = [f"As for [`{base}`](#codecfleet-{base}): {flags}.", *[""][: len(own)]] if shared else []
+    anchor = base.replace(" ", "-")
+    head = [f"As for [`{base}`](#codecfleet-{anchor}): {flags}.", *[""][: len(own)]] if shared else []
     head += ["| option | default | meaning |", "|---|---|---|"] if own else []
     return "\n".join([*head, *_in_panels(((each.rich_help_panel, _row(each)) for each in own), columns=3)])
 

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-import typer
 
 from codecfleet import Fleet, TranscodeSpec
-from codecfleet.cli.app import program
 from codecfleet.testing import LocalPool
+from tests.docs.option_tables import all_commands
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -131,21 +130,21 @@ def _targets() -> set[str]:
 @pytest.mark.parametrize("block", SHELL, ids=lambda block: block.name)
 def test_shown_commands_exist(block: Block) -> None:
     """A shell block calls codecfleet with commands and options that it has, and make with targets that it has."""
-    root = typer.main.get_command(program())
+    known_commands = all_commands()
     for words in _commands(block):
         if words[:1] == ["make"]:
             assert {word for word in words[1:] if "=" not in word} <= _targets()
         elif words[:1] == ["codecfleet"] and not words[1].startswith("-"):
-            # `submit` has another command's words after its own.
-            commands = [root.commands[word] for word in words if word in root.commands]  # type: ignore[attr-defined]
+            # `submit` has another command's words after its own, and `node` one of its own.
+            named = [*words, " ".join(words[1:3])]
+            commands = [known_commands[name] for name in named if name in known_commands]
             known = {name for command in commands for parameter in command.params for name in parameter.opts}
             assert {word for word in words[2:] if word.startswith("--")} <= known | {"--help"}
 
 
 def test_inline_commands_exist() -> None:
     """Options and commands that the README names in passing exist too."""
-    root = typer.main.get_command(program())
-    commands: dict[str, typer.core.TyperCommand] = root.commands  # type: ignore[attr-defined]
+    commands = all_commands()
     options = {name for command in commands.values() for parameter in command.params for name in parameter.opts}
     text = _BLOCK.sub("", (REPOSITORY / "README.md").read_text(encoding="utf-8"))
     assert set(re.findall(r"`(--[a-z][a-z-]*)", text)) <= options

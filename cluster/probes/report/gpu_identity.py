@@ -137,6 +137,11 @@ class ShownGpus:
         """How many GPUs Ray counts where it goes by these names."""
         return len(self._offered())
 
+    @property
+    def parts(self) -> tuple[DevicePart, ...]:
+        """The devices that its names stand for, slices one by one, in Ray's order."""
+        return tuple(part for unit in self._offered() for part in unit)
+
     def units(self, count: int) -> Units:
         """Return what Ray gives out, if it counts ``count`` GPUs there."""
         gpus = self.given
@@ -167,9 +172,9 @@ class ShownGpus:
     @property
     def for_ray(self) -> str | None:
         """CUDA_VISIBLE_DEVICES for a Ray that counts each slice as a GPU (with ``--num-gpus``); None without slices."""
-        parts = [part for unit in self._offered() for part in unit]
         slices = {piece.uuid for gpu in self.gpus for piece in gpu.slices}
-        return ",".join(part.visible for part in parts) if any(part.identity in slices for part in parts) else None
+        has_slices = any(part.identity in slices for part in self.parts)
+        return ",".join(part.visible for part in self.parts) if has_slices else None
 
 
 def _narrowed(gpu: NamedGpu, wanted: Sequence[str]) -> NamedGpu | None:

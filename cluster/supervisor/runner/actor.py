@@ -85,9 +85,11 @@ def _restart_if_failed(opening: "asyncio.Task[SupervisorRunner]") -> None:
 async def _retire_when_idle(runner: SupervisorRunner, retire_s: float) -> None:
     import ray
 
+    here = ray.get_runtime_context().get_node_id()
     while runner.idle_s < retire_s or not await runner.leading.leads():
-        if runner.leading.over:
-            # Not by Ray's kill: for Ray its successor is the same actor.
+        if runner.leading.over or runner.is_left(here):
+            # Not by Ray's kill: for Ray its successor is the same actor. A node that drains is not given it, and waits
+            # for all that runs there.
             os._exit(FAILED_CODE)
         await asyncio.sleep(RETIRE_LOOK_S)
     me: Any = ray.get_runtime_context().current_actor

@@ -256,6 +256,10 @@ class SupervisorRunner:
         self.feed(events.Asked(order, node))
         return known
 
+    def is_left(self, node: str) -> bool:
+        """Return whether a node leaves the cluster, and another one stays."""
+        return self._core.state.nodes.is_left(node)
+
     def status(self) -> Status:
         """Return the full status."""
         return status_of(self._core.state, dict(self._heartbeats.fps), tuple(self._log), self._clock())

@@ -17,11 +17,12 @@ PROBE_AGAIN_S = 60.0
 """A probe that has not answered for this long may be requested again."""
 
 
-_STATES = {
+ORDERED_STATES = {
     Order.CORDON: DeviceState.CORDONED,
     Order.DRAIN: DeviceState.DRAINING,
     Order.UNCORDON: DeviceState.OPEN,
 }
+"""What becomes of a node by a user's last order for it."""
 
 
 NO_UNITS = Units((), {}, counts_slices=False)
@@ -95,7 +96,7 @@ class NodeBook:
     @property
     def state(self) -> DeviceState:
         """Whether it takes new work; Ray's own drain counts."""
-        return DeviceState.DRAINING if self.ray.draining or self.lost else _STATES[self.order]
+        return DeviceState.DRAINING if self.ray.draining or self.lost else ORDERED_STATES[self.order]
 
     @property
     def gpus(self) -> tuple[Device, ...]:
@@ -253,6 +254,11 @@ class Nodes:
         found = [book for name, book in self._books.items() if wanted in (book.ray.name, self.title(name))]
         found = found or [book for name, book in self._books.items() if wanted and name.startswith(wanted)]
         return found[0] if len(found) == 1 else None
+
+    def is_left(self, node: str) -> bool:
+        """Return whether Ray drains a node, and another one stays: then what may run on any moves there."""
+        leaving = {book.ray.node for book in self if book.ray.draining}
+        return node in leaving and len(leaving) < len(self)
 
     def see(self, nodes: Iterable[RayNode]) -> tuple[list[NodeBook], list[NodeBook], set[str]]:
         """Update which nodes are alive; return those that came, those that went, and the ids of all that changed."""

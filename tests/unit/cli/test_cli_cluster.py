@@ -64,7 +64,7 @@ def test_doctors_exit_code_says_whether_there_is_something_to_fix(
         ("doctor", Machines()),
         ("doctor --fresh", Machines(fresh=True)),
         ("doctor --address 10.0.0.1:6379 --json", Machines(address="10.0.0.1:6379")),
-        ("nodes --address auto", Machines(address="auto", software=False)),
+        ("nodes", Machines(software=False)),
         ("nodes --fleet fleet.toml", Machines(fleet="fleet.toml", software=False)),
         ("devices --mig --fleet fleet.toml", Machines(fleet="fleet.toml")),
         ("devices --vgpu --json", Machines()),

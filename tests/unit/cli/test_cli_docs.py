@@ -11,6 +11,7 @@ import typer
 
 from codecfleet.cli.app import program
 from codecfleet.jobs.report import events
+from tests.docs.option_tables import all_commands
 
 DOCS = Path(__file__).parents[3] / "docs"
 CLI = (DOCS / "cli.md").read_text(encoding="utf-8")
@@ -18,8 +19,7 @@ EVENTS = (DOCS / "events.md").read_text(encoding="utf-8")
 
 
 def _command_tree() -> dict[str, Any]:
-    root = typer.main.get_command(program())
-    return {"": root, **root.commands}  # type: ignore[attr-defined]
+    return {"": typer.main.get_command(program()), **all_commands()}
 
 
 def _chapter(text: str, title: str) -> str:

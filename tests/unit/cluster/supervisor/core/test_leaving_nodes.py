@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from codecfleet.cluster.supervisor.core.departures import HAND_BACK_S
 from codecfleet.cluster.supervisor.core.granting import grants_for
-from codecfleet.cluster.supervisor.state.events import NodesSeen
+from codecfleet.cluster.supervisor.state.events import Asked, NodesSeen, Order
 
 from ..core_worlds import World, node, total, wants
 
@@ -33,6 +33,17 @@ def test_clients_hear_when_their_workers_end() -> None:
         world.wait(1)
         world.report("one", wants("j", 100, {worker: 2}))
     assert worker not in world.stopped
+
+
+def test_what_may_run_on_any_node_leaves_with_notice() -> None:
+    """A node is left only where Ray drains it and another one stays: a user's order does not count."""
+    world, _ = _noticed()
+    nodes = world.core.state.nodes
+    assert [nodes.is_left(each) for each in ("a", "b", "gone")] == [True, False, False]
+    world.feed(Asked(Order.DRAIN, "b"))
+    assert not nodes.is_left("b")
+    world.feed(NodesSeen(tuple(replace(node(each), draining=True) for each in "ab"), UTC_S))
+    assert not nodes.is_left("a")
 
 
 def test_workers_are_ended_before_their_node() -> None:

@@ -1,0 +1,146 @@
+"""Keeps a node: runs Ray in the foreground, has it drain when it is told to end, and leaves nothing behind."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import IO, Final
+
+from ...errors import FleetUnavailable
+from ..process.process import how_it_ended
+
+PROGRAM: Final = "codecfleet.cluster.node.ray_program"
+STOP_S: Final = 15
+"""How long Ray's processes may take to end, after what they waited for."""
+_STARTED: Final = b"Ray runtime started"
+"""What ``ray start`` says once the node has joined."""
+_LINES_KEPT: Final = 50
+_FIRST: Final = 1
+"""The first process of a container: the kernel makes it the parent of those that lose theirs."""
+_ENDS_IT: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+@dataclass(slots=True)
+class _Kept:
+    """A running ``ray start``: its process, what it said last, and whether it was told to end."""
+
+    process: "subprocess.Popen[bytes]"
+    said: deque[str] = field(default_factory=lambda: deque(maxlen=_LINES_KEPT))
+    is_told: bool = False
+
+    def tell(self, notice_s: int) -> None:
+        """Have it drain and end within ``notice_s`` and ``STOP_S``; told again, end it at once."""
+        if self.is_told:
+            self.kill()
+            return
+        self.is_told = True
+        signal.alarm(notice_s + STOP_S)
+        self.process.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Kill it and all of Ray: what watches over Ray's processes ends them with their group's leader."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+
+    def read(self, output: IO[bytes], on_start: Callable[[], object]) -> None:
+        """Read what it prints, to the end."""
+        for line in output:
+            if _STARTED in line:
+                on_start()
+            elif text := line.decode(errors="replace").strip():
+                self.said.append(text)
+
+    def wait(self) -> int:
+        """Return its exit code; as a container's first process, see orphans off too."""
+        ended = -1
+        while os.getpid() == _FIRST and ended != self.process.pid:
+            ended, status = os.wait()
+            if ended == self.process.pid:
+                self.process.returncode = os.waitstatus_to_exitcode(status)
+        return self.process.wait()
+
+
+def keep(
+    arguments: Sequence[str],
+    variables: Mapping[str, str],
+    *,
+    notice_s: int,
+    on_start: Callable[[], object],
+    start: "Callable[[Sequence[str], Mapping[str, str]], subprocess.Popen[bytes]] | None" = None,
+) -> None:
+    """Run ``ray`` with these arguments until SIGTERM, SIGINT or SIGHUP, and return once all of it has ended.
+
+    To be called in the main thread.
+
+    Args:
+        arguments: of ``ray``.
+        variables: what its environment has beside ours.
+        notice_s: how long it drains.
+        on_start: called once the node has joined, in another thread.
+        start: starts ``ray`` with arguments and environment, as the leader of a new process group.
+
+    Raises:
+        FleetUnavailable: Ray did not start, or ended by itself.
+    """
+    is_up = threading.Event()
+
+    def joined() -> None:
+        is_up.set()
+        on_start()
+
+    around = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+    kept = _Kept((start or _start)(arguments, {**around, **variables}))
+    assert kept.process.stdout is not None  # noqa: S101 - it is a pipe
+    reader = threading.Thread(target=kept.read, args=(kept.process.stdout, joined), daemon=True)
+    with _signals(kept, notice_s):
+        reader.start()
+        code = kept.wait()
+    kept.kill()
+    if kept.is_told:
+        return
+    reader.join(1)
+    last = kept.said[-1] if kept.said else ""
+    what = "ended by itself" if is_up.is_set() else "did not start"
+    raise FleetUnavailable(f"Ray {what}: {how_it_ended(code, last)}", _HELP)
+
+
+_HELP: Final = "Its logs are in session_latest/logs below /tmp/ray, or the --temp-dir."
+
+
+def _start(arguments: Sequence[str], environment: Mapping[str, str]) -> "subprocess.Popen[bytes]":
+    try:
+        return subprocess.Popen(  # noqa: S603 - our own program
+            [sys.executable, "-P", "-m", PROGRAM, str(os.getpid()), *arguments],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            # A Ctrl-C of the terminal is for us to answer; and all of Ray is one group.
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise FleetUnavailable(f"Ray did not start: {error}", "Check the limits on processes.") from None
+
+
+@contextmanager
+def _signals(kept: _Kept, notice_s: int) -> Iterator[None]:
+    def told(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        kept.tell(notice_s)
+
+    # Where nohup has a hang-up ignored, it stays so.
+    heard = [number for number in _ENDS_IT if signal.getsignal(number) is not signal.SIG_IGN]
+    former = {number: signal.signal(number, told) for number in heard}
+    former[signal.SIGALRM] = signal.signal(signal.SIGALRM, lambda *_: kept.kill())
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        for number, handler in former.items():
+            signal.signal(number, handler)

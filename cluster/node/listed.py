@@ -1,0 +1,83 @@
+"""A live node of a cluster as Ray knows it: whether it takes work, what Ray counts there, its labels."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ..placement.model.inventory import DeviceState
+from .labels import DECODES, ENCODES, PREFIX, RESERVED
+
+_HEAD: Final = "node:__internal_head__"
+"""The resource by which Ray marks the head (Ray 2.60)."""
+_NODE_LABEL: Final = f"{RESERVED}node-id"
+_COUNTED: Final = ("CPU", "GPU", "memory", "object_store_memory")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedNode:
+    """A node: its Ray id, its address in the cluster, and what Ray was told that it has; memory is in bytes."""
+
+    node: str
+    address: str
+    is_head: bool
+    state: DeviceState
+    resources: Mapping[str, float]
+    labels: Mapping[str, str]
+
+    @property
+    def words(self) -> str:
+        """All but the id in one line: ``head at 10.0.0.1, open, 16 CPUs and 2 GPUs for Ray; kind=nvenc``."""
+        cpus, gpus = (counted_units(int(self.resources.get(name, 0)), name) for name in ("CPU", "GPU"))
+        where = f"{'head' if self.is_head else 'node'} at {self.address}, {self.state.value}"
+        return "; ".join([f"{where}, {cpus} and {gpus} for Ray", *label_words(self.labels)])
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return {
+            "id": self.node,
+            "address": self.address,
+            "is_head": self.is_head,
+            "state": self.state.value,
+            "resources": dict(self.resources),
+            "labels": dict(self.labels),
+        }
+
+
+def label_words(labels: Mapping[str, str]) -> list[str]:
+    """Return labels in a few words, those of codecs together: ``kind=nvenc``, ``encodes av1 h264``; [] for none."""
+    codecs: dict[str, list[str]] = {}
+    others = []
+    for key, value in labels.items():
+        name = key.removeprefix(PREFIX).removeprefix(RESERVED)
+        verb = next((verb for verb in (ENCODES, DECODES) if key.startswith(verb)), "")
+        if verb:
+            codecs.setdefault(verb.removeprefix(PREFIX).rstrip("-"), []).append(key.removeprefix(verb))
+        else:
+            others.append(f"{name}={value}")
+    words = [*others, *(f"{verb} {' '.join(names)}" for verb, names in codecs.items())]
+    return [", ".join(words)] if words else []
+
+
+def counted_units(count: int, unit: str) -> str:
+    """Return ``1 GPU`` or ``2 GPUs``."""
+    return f"{count} {unit}{'' if count == 1 else 's'}"
+
+
+def listed_node(ray_node: Mapping[str, Any], draining: Collection[str], ordered: DeviceState) -> ListedNode:
+    """Return a node by Ray's table of nodes.
+
+    Args:
+        ray_node: its entry.
+        draining: the ids of nodes that Ray drains.
+        ordered: what a user ordered for it.
+    """
+    resources: Mapping[str, float] = ray_node["Resources"]
+    labels: Mapping[str, str] = ray_node.get("Labels") or {}
+    return ListedNode(
+        node=ray_node["NodeID"],
+        address=ray_node["NodeManagerAddress"],
+        is_head=_HEAD in resources,
+        state=DeviceState.DRAINING if ray_node["NodeID"] in draining else ordered,
+        resources={name: amount for name, amount in sorted(resources.items()) if name in _COUNTED},
+        labels={key: value for key, value in sorted(labels.items()) if key != _NODE_LABEL},
+    )

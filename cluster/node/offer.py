@@ -1,0 +1,95 @@
+"""What a machine offers to a Ray cluster: processors, GPUs or slices, and labels of what they can do.
+
+It is a function of what the probes found. There are no tokens for NVENC or NVDEC among Ray's resources: the supervisor
+counts sessions itself, and a token that is never booked would be free for ever.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from ..placement.build import node_of_report
+from ..placement.model.inventory import Device, Node
+from ..probes.report.device_report import DeviceKind
+from ..probes.report.engines import Direction, Engine
+from ..probes.report.gpu_identity import ShownGpus, on_node
+from .labels import DECODES, ENCODES, PREFIX, is_label_value
+
+if TYPE_CHECKING:
+    from ..probes.node.report import NodeReport
+
+KIND, ARCHITECTURE, DLAS = f"{PREFIX}kind", f"{PREFIX}architecture", f"{PREFIX}dlas"
+_VERBS: Final = {Direction.ENCODE: ENCODES, Direction.DECODE: DECODES}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """What a node offers.
+
+    ``cuda_visible`` is the CUDA_VISIBLE_DEVICES by which Ray gives out exactly the ``gpus``; None where it does so
+    by itself. ``zone`` is for Ray's own label, "" for none.
+    """
+
+    cpus: int
+    gpus: int = 0
+    cuda_visible: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    zone: str = ""
+
+
+def offer_of(
+    report: "NodeReport",
+    *,
+    cpus: int | None = None,
+    labels: Mapping[str, str] | None = None,
+    zone: str = "",
+    cuda_visible: str | None = None,
+) -> Offer:
+    """Return what a probed machine offers.
+
+    Args:
+        report: of its probes.
+        cpus: how many processors to offer, by default all that the process may use.
+        labels: the owner's own; they win over ours.
+        zone: where it stands.
+        cuda_visible: CUDA_VISIBLE_DEVICES, None where it is not set.
+    """
+    node = node_of_report(report, cuda_visible=cuda_visible)
+    assert node.shown is not None  # noqa: S101 - every report has one
+    # A hypervisor's GPU belongs to its guests.
+    hosts = {device.device for device in node.devices if device.hosts_vgpus}
+    parts = [part for part in node.shown.parts if on_node(node.node, part.identity) not in hosts]
+    is_counted_right = _counts_right(node.shown) and len(parts) == node.shown.count
+    offered = {on_node(node.node, part.identity) for part in parts}
+    return Offer(
+        cpus=report.host.cores if cpus is None else cpus,
+        gpus=len(parts),
+        cuda_visible=None if is_counted_right else ",".join(part.visible for part in parts),
+        labels={**dict(_labels(node, offered)), **(labels or {})},
+        zone=zone,
+    )
+
+
+def _counts_right(shown: ShownGpus) -> bool:
+    """Return whether Ray, which goes by NVML or CUDA_VISIBLE_DEVICES, counts the devices that the container has."""
+    return shown.for_ray is None and (shown.cuda is not None or shown.given == shown.gpus)
+
+
+def _labels(node: Node, offered: Collection[str]) -> Iterator[tuple[str, str]]:
+    gpus = [device for device in node.devices if device.kind is not DeviceKind.CPU and device.device in offered]
+    found = sorted({case for gpu in gpus for case in _codecs(gpu)})
+    engines = {engine for _, engine in found}
+    yield KIND, next((kind.value for kind in (Engine.NVENC, Engine.NVDEC) if kind.value in engines), Engine.CPU.value)
+    architectures = {gpu.architecture.lower() for gpu in gpus}
+    if len(architectures) == 1 and is_label_value(name := architectures.pop()) and name:
+        yield ARCHITECTURE, name
+    yield from found
+    if node.dlas:
+        yield DLAS, str(len(node.dlas))
+
+
+def _codecs(gpu: Device) -> Iterator[tuple[str, str]]:
+    """Yield a label for each codec that an engine of a GPU was found to do."""
+    for trial in gpu.trials:
+        if trial.works and trial.engine in (Engine.NVENC, Engine.NVDEC) and gpu.engine_count(trial.engine):
+            yield f"{_VERBS[trial.case.direction]}{trial.case.codec.value}", trial.engine.value

@@ -1,0 +1,132 @@
+"""Starts and ends nodes of a Ray cluster on this machine."""
+
+import json
+import os
+import select
+import signal
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from ...errors import FleetUnavailable
+from ..probes.gpus.visible_device import CUDA_VARIABLE
+from ..probes.node import probe_node
+from ..process.process import StartedProcess, start_program
+from ..ray.embedded import check_joinable
+from ..ray.token import close_to_others, make_token, token_file
+from .keeping import STOP_S, keep
+from .offer import Offer, offer_of
+from .ray_start import NodeOptions, check_options, offer_words, ray_arguments, ray_variables
+from .registry import kept_nodes, registered
+
+PROGRAM: Final = "codecfleet.cluster.node.program"
+_KILLED_AFTER_S: Final = 10
+"""How much later than it said a node is killed."""
+_SAID_BYTES: Final = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedNode:
+    """A node that is ready to start: the arguments and variables of ``ray``, and what people read about it."""
+
+    arguments: tuple[str, ...]
+    variables: dict[str, str]
+    notice_s: int
+    notes: tuple[str, ...]
+
+    def run(self, on_start: Callable[[], object]) -> None:
+        """Run it in this process until a signal ends it.
+
+        Raises:
+            FleetUnavailable: Ray did not start, or ended by itself.
+        """
+        with registered(self.notice_s + STOP_S):
+            keep(self.arguments, self.variables, notice_s=self.notice_s, on_start=on_start)
+
+
+def machines_offer(*, cpus: int | None, labels: Mapping[str, str], zone: str) -> Offer:
+    """Probe this machine, and return what it offers.
+
+    Args:
+        cpus: how many processors to offer; None means those that this process may use.
+        labels: the owner's own.
+        zone: where it stands, "" for unknown.
+    """
+    report = probe_node(software=False)
+    return offer_of(report, cpus=cpus, labels=labels, zone=zone, cuda_visible=os.environ.get(CUDA_VARIABLE))
+
+
+def prepare_node(survey: Callable[[], Offer], options: NodeOptions) -> PreparedNode:
+    """Return a node that may start: with a token, which a head without one makes, and a cluster that lets it in.
+
+    Args:
+        survey: finds out what the machine offers; called once nothing else is in the way.
+        options: how it is to start.
+
+    Raises:
+        UsageError: the options make no sense, or the cluster would be open to strangers.
+        FleetUnavailable: the token cannot be written, or the head does not let us in.
+    """
+    notes = []
+    if check_options(options, os.environ):
+        notes.append(f"a new token for the cluster is in {make_token(os.environ)}; every other node needs a copy")
+    if not options.is_open and close_to_others(os.environ):
+        notes.append(f"{token_file(os.environ)} was readable by others, and is no longer")
+    if not options.is_head:
+        check_joinable(options.address)
+    offer = survey()
+    joins = "begins a cluster" if options.is_head else f"joins {options.address}"
+    notes.append(f"this node {joins} with {offer_words(offer)}")
+    arguments = tuple(ray_arguments(offer, options))
+    return PreparedNode(arguments, ray_variables(offer, options), options.notice_s, tuple(notes))
+
+
+def bring_node_up(node: PreparedNode, start: Callable[..., StartedProcess] = start_program) -> int:
+    """Start a node in the background, wait until it has joined, and return the process that keeps it.
+
+    Raises:
+        FleetUnavailable: it does not start.
+    """
+    try:
+        process = start(PROGRAM, node.arguments, node.variables, node.notice_s)
+    except OSError as error:
+        raise FleetUnavailable(f"the node did not start: {error}", "Check the limits on processes.") from None
+    try:
+        with process.end:
+            said = process.end.recv(_SAID_BYTES)
+    except BaseException:
+        process.kill()
+        raise
+    if not said:
+        raise FleetUnavailable(process.ended())
+    return int(json.loads(said)["process"])
+
+
+def take_nodes_down() -> list[int]:
+    """End all nodes that this user keeps on this machine, as SIGTERM does; return the processes that kept them.
+
+    Raises:
+        FleetUnavailable: others could enter the place where they are found.
+    """
+    nodes = kept_nodes()
+    handles = {}
+    for node in nodes:
+        with suppress(ProcessLookupError):
+            handles[node.process] = os.pidfd_open(node.process)
+            signal.pidfd_send_signal(handles[node.process], signal.SIGTERM)
+    for node in nodes:
+        if (handle := handles.get(node.process)) is not None:
+            _see_out(handle, node.ends_within_s + _KILLED_AFTER_S)
+    return list(handles)
+
+
+def _see_out(handle: int, within_s: float) -> None:
+    """Wait for a process to end, and kill it if it does not; Ray ends with it."""
+    try:
+        if not select.select([handle], [], [], within_s)[0]:
+            signal.pidfd_send_signal(handle, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    finally:
+        os.close(handle)

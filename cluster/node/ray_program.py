@@ -1,0 +1,26 @@
+"""The program that becomes ``ray start``: it ends with the process that keeps it."""
+
+import sys
+from importlib.metadata import entry_points
+from typing import Any
+
+from ..parent_death import end_with
+
+
+def without_client_port(ray_params: Any, head: bool) -> None:  # noqa: ANN401, FBT001 - Ray's own arguments
+    """Keep Ray Client's server from starting; Ray calls this for RAY_START_HOOK."""
+    del head
+    ray_params.ray_client_server_port = None
+
+
+def main() -> None:
+    """Run ``keeper's process, then the arguments of ray``."""
+    _, keeper, *arguments = sys.argv
+    end_with(int(keeper))
+    sys.argv[:] = ["ray", *arguments]
+    (ray,) = entry_points(group="console_scripts", name="ray")
+    sys.exit(ray.load()())
+
+
+if __name__ == "__main__":
+    main()

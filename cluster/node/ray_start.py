@@ -1,0 +1,147 @@
+"""The command, the environment and the exports with which Ray starts on a node: a function of its offer and options."""
+
+import json
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import Final
+
+from ...errors import UsageError
+from ..probes.gpus.visible_device import CUDA_VARIABLE
+from ..ray.token import MODE, TOKEN, TOKEN_PATH, asks_for_token, has_token
+from .listed import counted_units, label_words
+from .offer import Offer
+from .ray_program import without_client_port
+
+DRAIN_S: Final = 60
+"""How long a node that is told to end waits for what runs on it."""
+PORT, DASHBOARD_PORT, DASHBOARD_HOST = 6379, 8265, "127.0.0.1"
+NO_CLIENT_PORT: Final = f"{without_client_port.__module__}.{without_client_port.__name__}"
+"""Ray calls what RAY_START_HOOK names before it starts. Without it a head would listen for Ray Client (port 10001)."""
+_OURS: Final = (
+    *("--head", "--address", "--block", "--node-ip-address", "--port", "--num-cpus", "--num-gpus", "--labels"),
+    *("--dashboard-host", "--dashboard-port", "--temp-dir", "--ray-client-server-port"),
+)
+"""Options of ``ray start`` that are set here."""
+_ZONE: Final = "RAY_NODE_ZONE"
+"""Ray makes its label ray.io/availability-zone of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeOptions:
+    """How a node is to start; ``address`` is the head's, "" for a head.
+
+    ``ip`` is the address by which other nodes reach it, "" for Ray's choice. ``dashboard_host`` is what the head's
+    dashboard listens on. ``is_open``: without a token. ``rest`` goes to ``ray start`` as it is.
+    """
+
+    address: str = ""
+    ip: str = ""
+    port: int = PORT
+    dashboard_host: str = DASHBOARD_HOST
+    dashboard_port: int = DASHBOARD_PORT
+    temp_dir: str = ""
+    drain_s: int = DRAIN_S
+    is_open: bool = False
+    rest: tuple[str, ...] = ()
+
+    @property
+    def is_head(self) -> bool:
+        """Whether it begins a cluster."""
+        return not self.address
+
+    @property
+    def notice_s(self) -> int:
+        """How long it may work on once it is told to end; a head's end is the cluster's, so it does not wait."""
+        return 0 if self.is_head else self.drain_s
+
+
+def check_options(options: NodeOptions, around: Mapping[str, str]) -> bool:
+    """Check that options make sense and that it takes a token to get in; return whether a token is to be made.
+
+    Raises:
+        UsageError: they do not, or the cluster would be open to everybody who can reach it.
+    """
+    ours = [each for each in options.rest if each.partition("=")[0] in _OURS]
+    if ours:
+        raise UsageError(f"{ours[0]} is set by codecfleet", "See codecfleet node --help for what sets it.")
+    if _is_loopback(options.ip):
+        message = f"--ip {options.ip}: no other node reaches a loopback address"
+        raise UsageError(message, "Give an address of a network. For this machine alone there is `codecfleet up`.")
+    if options.is_open:
+        return False
+    mode = around.get(MODE, "token")
+    if mode.lower() != "token":
+        message = f"{MODE}={mode} would let in everybody who can reach this node"
+        raise UsageError(message, f"Unset {MODE}; or give --insecure, if no stranger can.")
+    if has_token(around):
+        return False
+    if not options.is_head:
+        message = "this node has no token for the cluster"
+        step = f"Copy the head's ~/.ray/auth_token here, or set {TOKEN} or {TOKEN_PATH}; --insecure does without."
+        raise UsageError(message, step)
+    return True
+
+
+def ray_arguments(offer: Offer, options: NodeOptions) -> list[str]:
+    """Return the arguments of the ``ray`` command that starts a node, and stays."""
+    # Ray's own count would be of other processors: not those that a quota leaves.
+    words = ["start", "--block", "--num-cpus", str(offer.cpus), "--num-gpus", str(offer.gpus)]
+    if options.is_head:
+        words += ["--head", "--port", str(options.port)]
+        words += ["--dashboard-host", options.dashboard_host, "--dashboard-port", str(options.dashboard_port)]
+    else:
+        words += ["--address", options.address]
+    if options.ip:
+        words += ["--node-ip-address", options.ip]
+    if options.temp_dir:
+        words += ["--temp-dir", options.temp_dir]
+    if offer.labels:
+        words += ["--labels", ",".join(f"{key}={value}" for key, value in offer.labels.items())]
+    return [*words, *options.rest]
+
+
+def ray_variables(offer: Offer, options: NodeOptions) -> dict[str, str]:
+    """Return what is set in the environment of the ``ray`` command. The token itself is not among it."""
+    return {
+        **asks_for_token(is_open=options.is_open),
+        **_names(offer),
+        "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": str(options.notice_s),
+        "RAY_START_HOOK": NO_CLIENT_PORT,
+        "RAY_USAGE_STATS_ENABLED": "0",
+    }
+
+
+def exports(offer: Offer) -> dict[str, str]:
+    """Return the variables that give a ``ray start`` which others run the same values: they win over its options."""
+    return {
+        "RAY_OVERRIDE_RESOURCES": json.dumps({"CPU": offer.cpus, "GPU": offer.gpus}),
+        "RAY_OVERRIDE_LABELS": json.dumps(dict(offer.labels)),
+        "RAY_START_HOOK": NO_CLIENT_PORT,
+        **_names(offer),
+    }
+
+
+def export_lines(variables: Mapping[str, str]) -> list[str]:
+    """Return variables as lines of a POSIX shell."""
+    return [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
+
+
+def _names(offer: Offer) -> dict[str, str]:
+    zone = {_ZONE: offer.zone} if offer.zone else {}
+    return zone if offer.cuda_visible is None else {**zone, CUDA_VARIABLE: offer.cuda_visible}
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return ip_address(address).is_loopback
+    except ValueError:
+        return address == "localhost"
+
+
+def offer_words(offer: Offer) -> str:
+    """Return an offer in one line: ``16 CPUs and 2 GPUs; kind=nvenc, architecture=ada``."""
+    count = f"{counted_units(offer.cpus, 'CPU')} and {counted_units(offer.gpus, 'GPU')}"
+    zone = {"zone": offer.zone} if offer.zone else {}
+    return "; ".join([count, *label_words({**offer.labels, **zone})])

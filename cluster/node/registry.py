@@ -1,0 +1,84 @@
+"""Which nodes this user keeps on this machine: a locked file for each, beside the warm fleets' sockets.
+
+The kernel says who holds a lock, in this process's own numbers, so a process of another container is never mistaken
+for a node's.
+"""
+
+import fcntl
+import os
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from ...errors import FleetUnavailable
+from ..host.meeting_place import MeetingPlace, locked_place
+
+_PREFIX: Final = "node-"
+_LOCK: Final = struct.Struct("hhqqi4x")
+"""struct flock of 64-bit Linux (fcntl.h): type, whence, start, length, process."""
+
+
+class KeptNode(NamedTuple):
+    """A process that keeps a node, and the longest time that its end takes."""
+
+    process: int
+    ends_within_s: int
+
+
+@contextmanager
+def registered(ends_within_s: int) -> Iterator[None]:
+    """Be found by ``kept_nodes`` meanwhile; where there is no place for that, the node does without."""
+    file = None
+    with suppress(FleetUnavailable, OSError):
+        file = _write(ends_within_s)
+    try:
+        yield
+    finally:
+        if file is not None:
+            _remove(file)
+
+
+def _write(ends_within_s: int) -> Path:
+    with locked_place() as place:
+        file = place.path / f"{_PREFIX}{os.getpid()}"
+        # Never closed: a lock of this kind ends with the process, or with any descriptor of its file.
+        lock = os.open(file, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.write(lock, str(ends_within_s).encode())
+        return file
+
+
+def _remove(file: Path) -> None:
+    with suppress(OSError, FleetUnavailable), MeetingPlace.open(make=False) as place:
+        file.unlink()
+        if place.lock(waits=False):
+            place.remove_if_empty()
+
+
+def kept_nodes() -> list[KeptNode]:
+    """Return the nodes that run, and remove what killed ones have left.
+
+    Raises:
+        FleetUnavailable: others could enter the place where they are found.
+    """
+    try:
+        with MeetingPlace.open(make=False) as place:
+            place.lock()
+            found = [_read(file) for file in sorted(place.path.glob(f"{_PREFIX}*"))]
+            place.remove_if_empty()
+    except FileNotFoundError:
+        return []
+    return [node for node in found if node is not None]
+
+
+def _read(file: Path) -> KeptNode | None:
+    with suppress(OSError, ValueError), file.open("r+b") as content:
+        asked = _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+        kind, _, _, _, process = _LOCK.unpack(fcntl.fcntl(content, fcntl.F_GETLK, asked))
+        if kind == fcntl.F_UNLCK:
+            file.unlink()
+        elif process > 0:
+            return KeptNode(process, int(content.read()))
+    return None

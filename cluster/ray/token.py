@@ -1,0 +1,91 @@
+"""The token by which a Ray cluster lets programs and nodes in: where it is, and how a new one is made.
+
+Ray 2.60 takes the first of RAY_AUTH_TOKEN, the file that RAY_AUTH_TOKEN_PATH names, and ~/.ray/auth_token. Who has the
+token can run any code on every node.
+"""
+
+import os
+import secrets
+import stat
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from ...errors import FleetUnavailable
+
+MODE: Final = "RAY_AUTH_MODE"
+TOKEN: Final = "RAY_AUTH_TOKEN"  # noqa: S105 - a variable's name
+TOKEN_PATH: Final = "RAY_AUTH_TOKEN_PATH"  # noqa: S105 - a variable's name
+_BY_TOKEN: Final = "token"  # noqa: S105 - Ray's word for this way in
+_OPEN: Final = "disabled"
+_TOKEN_BYTES: Final = 32
+_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
+
+
+def token_file(around: Mapping[str, str]) -> Path:
+    """Return the file in which Ray looks for a token, where the environment does not hold the token itself."""
+    named = around.get(TOKEN_PATH)
+    return Path(named) if named else Path(around.get("HOME") or Path.home()) / ".ray" / "auth_token"
+
+
+def has_token(around: Mapping[str, str]) -> bool:
+    """Return whether Ray would find a token."""
+    if around.get(TOKEN, "").strip():
+        return True
+    try:
+        return bool(token_file(around).read_bytes().strip())
+    except OSError:
+        return False
+
+
+def sign_in(around: Mapping[str, str]) -> dict[str, str]:
+    """Return the variable by which a program shows its token, as Ray's own programs do: where no mode was chosen."""
+    return {MODE: _BY_TOKEN} if MODE not in around and has_token(around) else {}
+
+
+def lacks_token(around: Mapping[str, str]) -> bool:
+    """Return whether a token is to be shown, and there is none."""
+    return around.get(MODE, "").lower() == _BY_TOKEN and not has_token(around)
+
+
+def asks_for_token(*, is_open: bool) -> dict[str, str]:
+    """Return the variable by which a node asks others for the token, or where it ``is_open`` does not."""
+    return {MODE: _OPEN if is_open else _BY_TOKEN}
+
+
+def make_token(around: Mapping[str, str]) -> Path:
+    """Write a new token where Ray looks for it, readable by this user alone; return the file.
+
+    Raises:
+        FleetUnavailable: it cannot be written.
+    """
+    file = token_file(around)
+    begun = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with os.fdopen(os.open(begun, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as content:
+            content.write(secrets.token_hex(_TOKEN_BYTES))
+        begun.replace(file)
+    except OSError as error:
+        with suppress(OSError):
+            begun.unlink()
+        message = f"the cluster's token cannot be written to {file}: {error.strerror}"
+        raise FleetUnavailable(message, f"Set {TOKEN_PATH} to a file of yours, or {TOKEN}.") from None
+    return file
+
+
+def close_to_others(around: Mapping[str, str]) -> bool:
+    """Make the token's file unreadable for others, where it is ours and they may read it; return whether it was open.
+
+    Ray writes its own with the usual mode, which lets all users of the machine in.
+    """
+    if around.get(TOKEN, "").strip():
+        return False
+    with suppress(OSError):  # a Secret that was mounted read-only, or nothing there
+        file = token_file(around)
+        found = file.lstat()
+        if stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and found.st_mode & _OTHERS:
+            file.chmod(stat.S_IMODE(found.st_mode) & ~_OTHERS)
+            return True
+    return False

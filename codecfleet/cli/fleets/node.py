@@ -1,0 +1,181 @@
+"""The commands ``node ...``: this machine as a node of a Ray cluster, and the cluster's nodes."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Final, TextIO
+
+import typer
+
+from ...cluster.node.labels import parse_labels, parse_zone
+from ...errors import UsageError
+from ...jobs.request.values import parse_count, parse_path
+from .. import cluster, supervisor
+from ..failures import failure_of, print_failure
+from ..interrupts import Interrupts
+from ..params import JsonFlag, flag, usual_address_of
+from ..question import Question
+from ..services import Commands, Machines, NodeLike, NodeRequest, Services
+
+_HEAD, _OFFER = "With --head", "What it offers"
+_PORT_MAX: Final = 65_535
+_DAY_S: Final = 86_400
+
+_Address = Annotated[
+    str | None,
+    usual_address_of(
+        "The head's: host:port. Default: the environment's RAY_ADDRESS or the configuration's.",
+    ),
+]
+
+
+def _text(flag_: str, metavar: str, text: str, panel: str | None = None) -> Any:  # noqa: ANN401 - typer's return type
+    return typer.Option(flag_, metavar=metavar, help=text, rich_help_panel=panel, show_default=False)
+
+
+_Cpus = Annotated[
+    str | None, _text("--cpus", "N", "Processors to offer. Default: those that this process may use.", _OFFER)
+]
+_Zone = Annotated[str | None, _text("--zone", "NAME", "Where it stands: Ray's label ray.io/availability-zone.", _OFFER)]
+_Labels = Annotated[list[str] | None, _text("--label", "KEY=VALUE", "A label of your own; may be repeated.", _OFFER)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeepNode:
+    """``node start --block``: the node runs in this process."""
+
+    asked: NodeRequest
+
+    def run(self, services: Services, stdout: TextIO, stderr: TextIO) -> int:
+        """Run the node until a signal ends it, with exit code 0; what happens is said on stderr, for a log."""
+        del stdout
+        with Interrupts(services.exit_now) as interrupts:
+            interrupts.attach_here()
+            try:
+                node = services.prepare_node(self.asked)
+            except BaseException as error:  # noqa: BLE001 - the outermost edge: every ending becomes a line and a code
+                failure = failure_of(error, interrupts.exit_code)
+                print_failure(failure, error, stderr)
+                return failure.exit_code
+        return _keep(node, stderr)
+
+
+def _keep(node: NodeLike, stderr: TextIO) -> int:
+    def say(line: str) -> None:
+        print(f"codecfleet: {line}", file=stderr, flush=True)
+
+    for note in node.notes:
+        say(note)
+    try:
+        node.run(lambda: say("the node is up"))
+    except Exception as error:  # noqa: BLE001 - as above
+        failure = failure_of(error)
+        print_failure(failure, error, stderr)
+        return failure.exit_code
+    say("the node is down")
+    return 0
+
+
+def _start(
+    rest: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[-- OPTIONS]", help="What follows -- is for `ray start`, as it is.", show_default=False
+        ),
+    ] = None,
+    *,
+    head: Annotated[bool, flag("--head", "Begin a cluster, instead of joining one.")] = False,
+    address: _Address = None,
+    block: Annotated[
+        bool, flag("--block", "Stay in the foreground until SIGTERM, for containers and services.")
+    ] = False,
+    ip: Annotated[
+        str | None, _text("--ip", "ADDRESS", "The address by which other nodes reach this one. Default: Ray's choice.")
+    ] = None,
+    drain_seconds: Annotated[
+        str | None, _text("--drain-seconds", "N", "How long the node, told to end, waits for its work. Default: 60.")
+    ] = None,
+    temp_dir: Annotated[
+        str | None, _text("--temp-dir", "DIR", "Where Ray keeps its logs and sockets. Default: /tmp/ray.")
+    ] = None,
+    insecure: Annotated[
+        bool, flag("--insecure", "Without a token: all who reach this node can run any program on it.")
+    ] = False,
+    port: Annotated[
+        str | None, _text("--port", "N", "The port of the cluster's control service. Default: 6379.", _HEAD)
+    ] = None,
+    dashboard_host: Annotated[
+        str | None,
+        _text("--dashboard-host", "ADDRESS", "What dashboard and job server listen on. Default: 127.0.0.1.", _HEAD),
+    ] = None,
+    dashboard_port: Annotated[str | None, _text("--dashboard-port", "N", "Their port. Default: 8265.", _HEAD)] = None,
+    cpus: _Cpus = None,
+    zone: _Zone = None,
+    label: _Labels = None,
+    as_json: JsonFlag = False,
+) -> Question | KeepNode:
+    of_head = {"--port": port, "--dashboard-host": dashboard_host, "--dashboard-port": dashboard_port}
+    if unfit := [name for name, value in of_head.items() if value is not None and not head]:
+        raise UsageError(f"{unfit[0]} goes with --head", "The head's is given as --address host:port.")
+    if not head and not address:
+        raise UsageError("neither a cluster to join nor --head", "Give --address HOST:PORT, or --head to begin one.")
+    if rest and not rest[0].startswith("-"):
+        raise UsageError(f"{rest[0]} is not an option of `ray start`", "What it is to get follows --.")
+    if block and as_json:
+        raise UsageError("--block and --json exclude each other", "Leave one of them out.")
+    asked = NodeRequest(
+        address="" if head or address is None else address,
+        ip=ip or "",
+        port=_number("--port", port, 6379),
+        dashboard_host=dashboard_host or "127.0.0.1",
+        dashboard_port=_number("--dashboard-port", dashboard_port, 8265),
+        temp_dir="" if temp_dir is None else str(Path(parse_path("--temp-dir", temp_dir)).absolute()),
+        drain_s=_number("--drain-seconds", drain_seconds, 60, _DAY_S),
+        is_open=insecure,
+        rest=tuple(rest or ()),
+        cpus=None if cpus is None else parse_count("--cpus", cpus),
+        zone=parse_zone(zone or ""),
+        labels=parse_labels(label or ()),
+    )
+    if block:
+        return KeepNode(asked=asked)
+    return Question(ask=lambda services, _progress: services.start_node(asked), as_json=as_json)
+
+
+def _number(name: str, text: str | None, default: int, most: int = _PORT_MAX) -> int:
+    return default if text is None else parse_count(name, text, most=most)
+
+
+def _env(*, cpus: _Cpus = None, zone: _Zone = None, label: _Labels = None, as_json: JsonFlag = False) -> Question:
+    asked = NodeRequest(
+        cpus=None if cpus is None else parse_count("--cpus", cpus),
+        zone=parse_zone(zone or ""),
+        labels=parse_labels(label or ()),
+    )
+    return Question(ask=lambda services, _progress: services.node_env(asked), as_json=as_json)
+
+
+def _list(*, address: _Address = None, every: cluster.EveryFlag = False, as_json: JsonFlag = False) -> Question:
+    if not address:
+        raise UsageError("no cluster is named", "Give --address HOST:PORT, or set RAY_ADDRESS.")
+    machines = Machines(address=address, software=False)
+    return Question(ask=lambda services, _progress: cluster.inventory(services, machines, every=every), as_json=as_json)
+
+
+def _stop(*, as_json: JsonFlag = False) -> Question:
+    return Question(ask=lambda services, _progress: services.stop_nodes(), as_json=as_json)
+
+
+COMMANDS: Final[Commands] = {
+    "start": (
+        _start,
+        [
+            "node start --head --ip 10.0.0.1",
+            "node start --address 10.0.0.1:6379 --block",
+            "node start --head -- --metrics-export-port 9100",
+        ],
+    ),
+    "stop": (_stop, ["node stop"]),
+    "list": (_list, ["node list --address 10.0.0.1:6379"]),
+    "drain": (supervisor.COMMANDS["drain"][0], ["node drain gpu-node-3 --address 10.0.0.1:6379"]),
+    "env": (_env, ["node env --zone rack-3"]),
+}

@@ -1,0 +1,151 @@
+"""A node in the foreground, around programs that play Ray: how it comes, and how it ends."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from codecfleet.cluster.node.registry import kept_nodes, registered
+
+KEEPER = """
+import subprocess, sys
+from codecfleet.cluster.node.keeping import keep
+from codecfleet.errors import FleetUnavailable
+
+def start(arguments, environment):
+    pipe = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    return subprocess.Popen(["sh", "-c", *arguments], env=environment, start_new_session=True, **pipe)
+
+try:
+    keep([sys.argv[1]], {"MARK": "ours"}, notice_s=int(sys.argv[2]), start=start,
+         on_start=lambda: print("up", flush=True))
+except FleetUnavailable as error:
+    print(error)
+    sys.exit(5)
+print("down")
+"""
+UP = "echo 'Ray runtime started.'; "
+OBEDIENT = UP + "trap 'echo drained; exit 1' TERM; while :; do sleep 0.05; done"
+DEAF = UP + "trap '' TERM; while :; do sleep 0.05; done"
+
+
+def keeper(ray: str, *, notice_s: int = 60, first: bool = False) -> "subprocess.Popen[str]":
+    """Start a process that keeps a node; with ``first`` it is the first process of its own namespace."""
+    space = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"] if first else []
+    command = [*space, sys.executable, "-c", textwrap.dedent(KEEPER), ray, str(notice_s)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def come_up(process: "subprocess.Popen[str]") -> None:
+    """Wait until the node is up."""
+    assert process.stdout is not None
+    assert process.stdout.readline() == "up\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_ends_it_well(number: signal.Signals) -> None:
+    """Ray is asked to end, whatever its exit code then is, and the keeper's is 0."""
+    with keeper(OBEDIENT) as process:
+        come_up(process)
+        process.send_signal(number)
+        said, _ = process.communicate()
+    assert (process.returncode, said) == (0, "down\n")
+
+
+def test_a_second_signal_ends_it_at_once() -> None:
+    """Ray that still drains is killed."""
+    with keeper(DEAF) as process:
+        come_up(process)
+        process.send_signal(signal.SIGTERM)
+        assert process.stdout is not None
+        process.send_signal(signal.SIGINT)
+        said, _ = process.communicate()
+    assert (process.returncode, said) == (0, "down\n")
+
+
+@pytest.mark.parametrize(
+    ("ray", "said"),
+    [
+        ("echo why; exit 3", "Ray did not start: why."),
+        (UP + "echo out of memory; exit 1", "Ray ended by itself: out of memory."),
+        (UP + "kill -9 $$", "Ray ended by itself: it was killed by SIGKILL."),
+        ("exit 3", "Ray did not start: it ended with exit code 3."),
+    ],
+)
+def test_an_end_by_itself_is_an_error(ray: str, said: str) -> None:
+    """The error has the last line that Ray printed, or how it ended."""
+    with keeper(ray) as process:
+        out, _ = process.communicate()
+    assert process.returncode == 5
+    assert said in out
+
+
+def test_nothing_of_ray_is_left() -> None:
+    """What Ray has started in its group ends with the keeper's end."""
+    with keeper("sleep 1000 & echo $! >&2; " + OBEDIENT.replace("exit 1", "exit 1")) as process:
+        come_up(process)
+        children = _group_of_child(process.pid)
+        process.send_signal(signal.SIGTERM)
+        process.communicate()
+    assert children
+    assert not any(Path(f"/proc/{child}/cmdline").exists() and _runs(child) for child in children)
+
+
+def _group_of_child(parent: int) -> list[int]:
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        fields = _fields(int(entry.name))
+        if fields and fields[1] == str(parent):
+            found += [int(e.name) for e in Path("/proc").glob("[0-9]*") if _group(int(e.name)) == entry.name]
+    return found
+
+
+def _fields(process: int) -> list[str]:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []
+
+
+def _group(process: int) -> str:
+    return (_fields(process) or ["", "", ""])[2]
+
+
+def _runs(process: int) -> bool:
+    return (_fields(process) or ["Z"])[0] not in "ZX"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a namespace of processes needs root")
+def test_as_the_first_process_it_sees_orphans_off() -> None:
+    """In a container without an init no process that lost its parent stays behind as a zombie."""
+    orphan = "(sh -c 'exit 0' & ) ; sleep 0.2; ps -e -o stat= | grep -c Z; "
+    with keeper(UP + orphan + "exit 1", first=True) as process:
+        out, _ = process.communicate()
+    assert "ended by itself: 0" in out
+
+
+def test_kept_nodes_are_found_until_they_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node that runs is found by its lock; a killed one's file is removed, and the folder with the last."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    program = "import sys, time; from codecfleet.cluster.node.registry import registered\n"
+    program += "with registered(75): print('here', flush=True); time.sleep(1000)"
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert kept_nodes() == [(process.pid, 75)]
+        process.kill()
+        process.wait()
+    assert kept_nodes() == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_node_without_a_place_to_be_found_does_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A read-only container has no runtime directory."""
+    (tmp_path / "codecfleet").write_text("in the way")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    with registered(5):
+        assert (tmp_path / "codecfleet").read_text() == "in the way"

@@ -1,0 +1,205 @@
+"""A cluster that `codecfleet node` starts, of two nodes on this machine: its token, its work, its end."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(600)]
+
+PROGRAM = (sys.executable, "-m", "codecfleet")
+SMALL = ("--", "--object-store-memory", "100000000", "--min-worker-port", "0", "--max-worker-port", "0")
+LIMIT_S = 240
+SEGMENTS = ("--segment-seconds", "1", "--preset", "ultrafast")
+
+
+@dataclass
+class Machine:
+    """This machine with a home and places of its own; its nodes are killed at the end."""
+
+    folder: Path
+    variables: dict[str, str] = field(default_factory=dict)
+    port: int = 0
+
+    @property
+    def env(self) -> dict[str, str]:
+        """The environment of its user."""
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+        own = {"HOME": str(self.folder), "XDG_RUNTIME_DIR": str(self.folder), "PYTHONPATH": os.pathsep.join(sys.path)}
+        return {**inherited, **own, **self.variables}
+
+    @property
+    def address(self) -> str:
+        """The head's."""
+        return f"127.0.0.1:{self.port}"
+
+    def run(self, *arguments: object, env: Mapping[str, str] | None = None) -> "subprocess.CompletedProcess[str]":
+        """Run a command to its end."""
+        command = [*PROGRAM, *map(str, arguments)]
+        around = {**self.env, **(env or {})}
+        return subprocess.run(command, env=around, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+
+    def start(self, *arguments: object) -> "subprocess.Popen[str]":
+        """Start a command."""
+        pipe = subprocess.PIPE
+        return subprocess.Popen([*PROGRAM, *map(str, arguments)], env=self.env, stdout=pipe, stderr=pipe, text=True)
+
+    def begin(self) -> dict[str, Any]:
+        """Start a head; return what was said."""
+        self.port = _free_port()
+        place = ("--temp-dir", self.folder / "h", "--cpus", 1, "--zone", "rack-1", "--json")
+        ports = ("--port", self.port, "--dashboard-port", _free_port())
+        began = self.run("node", "start", "--head", *ports, *place, *SMALL)
+        assert began.returncode == 0, began.stderr
+        said: dict[str, Any] = json.loads(began.stdout)
+        return said
+
+    def join(self) -> "subprocess.Popen[str]":
+        """Start a node in the foreground, and wait until it is up."""
+        place = ("--temp-dir", self.folder / "w", "--cpus", 1, "--label", "team=video", "--drain-seconds", 120)
+        node = self.start("node", "start", "--address", self.address, "--block", *place, *SMALL)
+        assert node.stderr is not None
+        said = [node.stderr.readline(), node.stderr.readline()]
+        assert said[1] == "codecfleet: the node is up\n", (said, node.stderr.read())
+        return node
+
+    def processes(self) -> list[psutil.Process]:
+        """Return all that runs with its home."""
+        return [each for each in psutil.process_iter() if self._is_ours(each)]
+
+    def _is_ours(self, process: psutil.Process) -> bool:
+        with suppress(psutil.Error):
+            return process.environ().get("HOME") == str(self.folder) and process.status() != psutil.STATUS_ZOMBIE
+        return False
+
+
+@contextmanager
+def machine(**variables: str) -> Iterator[Machine]:
+    """Yield a machine; nothing is left at the end."""
+    folder = Path(tempfile.mkdtemp(prefix="cfn-", dir="/tmp"))  # short: Ray's sockets lie there
+    found = Machine(folder, variables)
+    try:
+        yield found
+    finally:
+        for process in found.processes():
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+def test_two_nodes_from_nothing_to_nothing(film: Path) -> None:
+    """A token lets in and keeps out; a node that is told to end while a job runs loses nothing; nothing is left."""
+    with machine() as here:
+        alone = here.run("transcode", film, here.folder / "alone.mp4", *SEGMENTS)
+        assert alone.returncode == 0, alone.stderr
+        refused = here.run("node", "start", "--address", "127.0.0.1:1")
+        assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
+        here.begin()
+        token = here.folder / ".ray" / "auth_token"
+        assert token.stat().st_mode & 0o777 == 0o600
+        _strangers_stay_out(here, film)
+        node = here.join()
+        _nodes_are_listed(here)
+        _a_job_outlives_its_node(here, film, node)
+        logs = here.folder / "h" / "session_latest" / "logs"
+        assert logs.is_dir()
+        assert not list(logs.glob("ray_client_server*"))
+        _the_token_is_kept_secret(here, token.read_text())
+        stopped = here.run("node", "stop", "--json")
+        assert len(json.loads(stopped.stdout)["processes"]) == 1
+        assert here.processes() == []
+
+
+def _strangers_stay_out(here: Machine, film: Path) -> None:
+    for secret in ({"HOME": "/nowhere"}, {"RAY_AUTH_TOKEN": "another"}, {"HOME": "/nowhere", "RAY_AUTH_MODE": "token"}):
+        for command in (("nodes",), ("transcode", film, here.folder / "no.mp4")):
+            out = here.run(*command, "--address", here.address, env=secret)
+            assert out.returncode == 5
+            last = out.stderr.splitlines()[-1]
+            assert "did not let us in: the token is missing or wrong" in last
+            assert len(last) < 250
+
+
+def _nodes_are_listed(here: Machine) -> None:
+    answered = here.run("node", "list", "--address", here.address, "--json")
+    assert answered.returncode == 0, answered.stderr
+    nodes = {node["ray"]["is_head"]: node["ray"] for node in json.loads(answered.stdout)["nodes"]}
+    assert nodes[True]["labels"]["ray.io/availability-zone"] == "rack-1"
+    assert nodes[False]["labels"]["team"] == "video"
+    assert {node["labels"]["codecfleet/kind"] for node in nodes.values()} <= {"cpu", "nvdec", "nvenc"}
+    assert [node["resources"]["CPU"] for node in nodes.values()] == [1, 1]
+    assert {node["state"] for node in nodes.values()} == {"open"}
+
+
+def _a_job_outlives_its_node(here: Machine, film: Path, node: "subprocess.Popen[str]") -> None:
+    out = here.folder / "o.mp4"
+    with here.start("transcode", film, out, "--address", here.address, "--json", *SEGMENTS) as job:
+        assert job.stdout is not None
+        events = (json.loads(line) for line in job.stdout)
+        first = next(event for event in events if event["event"] == "segment_finished")
+        assert first
+        node.send_signal(signal.SIGTERM)
+        _, said = node.communicate(timeout=LIMIT_S)
+        assert (node.returncode, said) == (0, "codecfleet: the node is down\n")
+        last = list(events)[-1]
+        assert last["event"] == "done", job.stderr and job.stderr.read()
+    assert out.read_bytes() == (here.folder / "alone.mp4").read_bytes()
+    verified = here.run("verify", film, out)
+    assert verified.returncode == 0, verified.stdout
+
+
+def _the_token_is_kept_secret(here: Machine, token: str) -> None:
+    for process in here.processes():
+        with suppress(psutil.Error):
+            assert not any(token in word for word in process.cmdline())
+    for log in (here.folder / "h" / "session_latest" / "logs").glob("*"):
+        assert not log.is_file() or token.encode() not in log.read_bytes(), log.name
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="certificates are made with openssl")
+def test_a_cluster_with_tls_runs_a_job(film: Path) -> None:
+    """With Ray's TLS variables two nodes and a driver speak TLS, and a driver without a certificate is kept out."""
+    with machine() as here:
+        here.variables |= _certificates(here.folder)
+        here.begin()
+        node = here.join()
+        done = here.run("transcode", film, here.folder / "o.mp4", "--address", here.address, "--end", "2", *SEGMENTS)
+        assert done.returncode == 0, done.stderr
+        plain = here.run("nodes", "--address", here.address, env={"RAY_USE_TLS": "0"})
+        assert plain.returncode == 5
+        node.send_signal(signal.SIGTERM)
+        node.communicate(timeout=LIMIT_S)
+        assert node.returncode == 0
+
+
+def _certificates(folder: Path) -> dict[str, str]:
+    """Make an authority and one certificate for every address of this machine."""
+    addresses = {each.address for found in psutil.net_if_addrs().values() for each in found if each.family == 2}
+    names = ",".join(["DNS:localhost", *(f"IP:{address}" for address in sorted(addresses))])
+    (folder / "names").write_text(f"subjectAltName={names}")
+    for line in (
+        "req -x509 -newkey rsa:2048 -nodes -days 2 -keyout ca.key -out ca.crt -subj /CN=authority",
+        "req -newkey rsa:2048 -nodes -keyout node.key -out node.csr -subj /CN=node",
+        "x509 -req -in node.csr -CA ca.crt -CAkey ca.key -CAcreateserial -days 2 -out node.crt -extfile names",
+    ):
+        subprocess.run(["openssl", *line.split()], cwd=folder, check=True, capture_output=True)
+    files = {"SERVER_CERT": "node.crt", "SERVER_KEY": "node.key", "CA_CERT": "ca.crt"}
+    return {"RAY_USE_TLS": "1", **{f"RAY_TLS_{name}": str(folder / file) for name, file in files.items()}}

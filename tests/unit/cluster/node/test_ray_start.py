@@ -1,0 +1,146 @@
+"""The command and the environment with which Ray starts, and what keeps an open cluster from starting."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from codecfleet import UsageError
+from codecfleet.cluster.node.labels import parse_labels, parse_zone
+from codecfleet.cluster.node.offer import Offer
+from codecfleet.cluster.node.ray_start import (
+    NodeOptions,
+    check_options,
+    export_lines,
+    exports,
+    offer_words,
+    ray_arguments,
+    ray_variables,
+)
+
+OFFER = Offer(cpus=16, gpus=2, cuda_visible="MIG-a,MIG-b", labels={"codecfleet/kind": "nvdec", "team": "a"}, zone="z1")
+HEAD, WORKER = NodeOptions(), NodeOptions(address="10.0.0.1:6379")
+TOKEN = {"RAY_AUTH_TOKEN": "secret"}
+
+
+def after(words: list[str], option: str) -> str:
+    """Return what follows an option."""
+    return words[words.index(option) + 1]
+
+
+def test_a_worker_is_told_what_it_has() -> None:
+    """Ray gets processors, GPUs, labels and the head's address, and no port of a head."""
+    words = ray_arguments(OFFER, WORKER)
+    assert words[:2] == ["start", "--block"]
+    assert after(words, "--address") == "10.0.0.1:6379"
+    assert (after(words, "--num-cpus"), after(words, "--num-gpus")) == ("16", "2")
+    assert after(words, "--labels") == "codecfleet/kind=nvdec,team=a"
+    assert not {"--head", "--port", "--dashboard-host", "--node-ip-address", "--temp-dir"} & set(words)
+
+
+def test_a_head_shows_its_dashboard_to_its_machine_alone() -> None:
+    """Unless somebody says otherwise, the dashboard listens on loopback."""
+    words = ray_arguments(OFFER, HEAD)
+    assert "--head" in words
+    assert "--address" not in words
+    assert after(words, "--dashboard-host") == "127.0.0.1"
+    assert after(ray_arguments(OFFER, NodeOptions(dashboard_host="10.0.0.1")), "--dashboard-host") == "10.0.0.1"
+
+
+def test_what_is_for_ray_alone_comes_last() -> None:
+    """Options after -- are passed on, in their order."""
+    options = NodeOptions(ip="10.0.0.2", temp_dir="/run/ray", rest=("--metrics-export-port", "9100"))
+    words = ray_arguments(OFFER, options)
+    assert words[-2:] == ["--metrics-export-port", "9100"]
+    assert (after(words, "--node-ip-address"), after(words, "--temp-dir")) == ("10.0.0.2", "/run/ray")
+
+
+def test_the_environment_asks_for_the_token_and_does_not_hold_it() -> None:
+    """Nodes ask for a token, take the GPUs that are offered, start no Ray Client, and drain as long as they may."""
+    variables = ray_variables(OFFER, NodeOptions(address="10.0.0.1:6379", drain_s=90))
+    assert variables == {
+        "RAY_AUTH_MODE": "token",
+        "RAY_NODE_ZONE": "z1",
+        "CUDA_VISIBLE_DEVICES": "MIG-a,MIG-b",
+        "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "90",
+        "RAY_START_HOOK": "codecfleet.cluster.node.ray_program.without_client_port",
+        "RAY_USAGE_STATS_ENABLED": "0",
+    }
+    assert ray_variables(OFFER, NodeOptions(is_open=True))["RAY_AUTH_MODE"] == "disabled"
+    assert ray_variables(OFFER, HEAD)["RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S"] == "0"
+
+
+@pytest.mark.parametrize("ip", ["127.0.0.1", "::1", "localhost"])
+def test_a_node_is_reached_from_others(ip: str) -> None:
+    """A loopback address is refused, since Ray would take another one; what serves one machine alone is named."""
+    for options in (NodeOptions(ip=ip), NodeOptions(ip=ip, address="10.0.0.1:6379")):
+        with pytest.raises(UsageError, match="no other node reaches") as caught:
+            check_options(options, TOKEN)
+        assert "codecfleet up" in caught.value.next_step
+
+
+def test_it_takes_a_token_to_get_in(tmp_path: Path) -> None:
+    """A worker without a token and a node that would ask for none are refused; a head without one is to make it."""
+    nothing = {"HOME": str(tmp_path)}
+    assert check_options(HEAD, nothing) is True
+    assert check_options(HEAD, {**nothing, **TOKEN}) is False
+    assert check_options(WORKER, {**nothing, **TOKEN}) is False
+    with pytest.raises(UsageError, match="no token"):
+        check_options(WORKER, nothing)
+    with pytest.raises(UsageError, match="would let in everybody"):
+        check_options(HEAD, {**nothing, "RAY_AUTH_MODE": "disabled"})
+
+
+def test_insecure_is_taken_at_its_word(tmp_path: Path) -> None:
+    """With --insecure there is no token, and none is made."""
+    for options in (NodeOptions(is_open=True), NodeOptions(is_open=True, address="10.0.0.1:6379")):
+        assert check_options(options, {"HOME": str(tmp_path), "RAY_AUTH_MODE": "disabled"}) is False
+
+
+@pytest.mark.parametrize("option", ["--num-gpus", "--dashboard-host=0.0.0.0", "--ray-client-server-port", "--block"])
+def test_what_is_set_here_is_not_set_twice(option: str) -> None:
+    """An option of Ray's that an option of ours sets is refused after --."""
+    with pytest.raises(UsageError, match=option.partition("=")[0]):
+        check_options(NodeOptions(rest=(option, "1")), TOKEN)
+
+
+def test_a_shell_reads_the_exports_as_they_are_meant() -> None:
+    """The lines set the variables that a `ray start` of others reads, whatever is in them."""
+    offer = Offer(cpus=8, gpus=1, cuda_visible="GPU-a", labels={"team": "it's"}, zone="z 1")
+    script = "\n".join(
+        [*export_lines(exports(offer)), 'printf "%s\\n" "$RAY_OVERRIDE_RESOURCES" "$RAY_OVERRIDE_LABELS"']
+    )
+    resources, labels = subprocess.run(
+        ["sh", "-c", script], capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    assert json.loads(resources) == {"CPU": 8, "GPU": 1}
+    assert json.loads(labels) == {"team": "it's"}
+    assert exports(offer)["CUDA_VISIBLE_DEVICES"] == "GPU-a"
+    assert exports(offer)["RAY_NODE_ZONE"] == "z 1"
+    assert "CUDA_VISIBLE_DEVICES" not in exports(Offer(cpus=1))
+
+
+def test_an_offer_is_one_line() -> None:
+    """People read what a node offers; codecs stand together."""
+    labels = {"codecfleet/kind": "nvenc", "codecfleet/encodes-av1": "nvenc", "codecfleet/encodes-hevc": "nvenc"}
+    offer = Offer(cpus=1, gpus=2, labels=labels, zone="z1")
+    assert offer_words(offer) == "1 CPU and 2 GPUs; kind=nvenc, zone=z1, encodes av1 hevc"
+    assert offer_words(Offer(cpus=2)) == "2 CPUs and 0 GPUs"
+
+
+@pytest.mark.parametrize(
+    "text", ["team", "=a", "te am=a", "team=a b", "ray.io/zone=a", "-team=a", "Te_am.de/x=1", "a=é"]
+)
+def test_what_ray_would_refuse_as_a_label_is_refused_first(text: str) -> None:
+    """The error names the label and says how one is written."""
+    with pytest.raises(UsageError, match="label"):
+        parse_labels([text])
+
+
+def test_labels_and_zones() -> None:
+    """A label may have a domain before its name and no value; the last of a key counts."""
+    assert parse_labels(["a=1", "example.com/b=", "a=2"]) == {"a": "2", "example.com/b": ""}
+    assert parse_zone("eu-1a") == "eu-1a"
+    with pytest.raises(UsageError, match="zone"):
+        parse_zone("rack 3")
