@@ -42,7 +42,11 @@ FFMPEG: Final[Mapping[str, str]] = {
     ),
     "-s": "--scale",
     "-pix_fmt": "--pix-fmt",
-    **dict.fromkeys(("-vf", "-filter:v", "-filter_complex"), "an option of its own, such as --scale or --crop"),
+    **dict.fromkeys(("-vf", "-filter:v", "-filter_complex"), "an option of its own, such as --scale or --fps"),
+    **dict.fromkeys(("-r", "-r:v"), "--fps"),
+    **dict.fromkeys(
+        ("--burn-subtitles", "--subtitle-burned"), "them into a lossless file with FFmpeg's filters, and take that"
+    ),
     "-ss": "--start",
     "-to": "--end",
     "-t": "--end (a time, not a length)",
@@ -61,7 +65,7 @@ FFMPEG: Final[Mapping[str, str]] = {
     **dict.fromkeys(("-loglevel", "-v", "-hide_banner", "-nostats"), "--quiet"),
     "-progress": "--json",
 }
-"""What FFmpeg's options are here."""
+"""What FFmpeg's options are here, and one that many look for."""
 _KEYWORDS: Final[Mapping[str, str]] = {
     "crf": "quality",
     **dict.fromkeys(("vcodec", "video_codec"), "codec"),

@@ -151,6 +151,7 @@ def test_a_segment_whose_first_picture_is_damaged_goes_on_showing_the_one_before
     ]
     assert shown(outputs[0]) == shown(outputs[1])
     assert len(reports[1].segments) > 1
+    assert sum(segment.damaged_packets for segment in reports[1].segments) > 0
     assert verified(source, outputs[1], reports[1]).exact
 
 

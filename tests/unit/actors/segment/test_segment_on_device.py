@@ -148,6 +148,18 @@ def test_filters_are_softwares(folder: Path, changes: dict[str, object], kind: s
         assert encoded.tally.decoded_by == "nvdec"
 
 
+@pytest.mark.parametrize("fps", [Fraction(12), Fraction(60000, 1001)])
+def test_a_rate_is_softwares(folder: Path, fps: Fraction) -> None:
+    """Pictures that are repeated or left out reach the device's encoder from the host, each at its number."""
+    plan = planned(folder / "h264.mkv", fps=fps, keyframe_interval_s=Fraction(1, 4))
+    assert not plan.filters.on_device
+    assert plan.encoder_kind.endswith(f" fps={fps}")
+    encoded = [work.run(WorkContext(device=FakeDevice().gpu)) for work in works(plan)]
+    assert [number for each in encoded for number in sorted(each.pts_ticks)] == list(range(plan.frames))
+    assert {each.tally.decoded_by for each in encoded} == {"nvdec"}
+    assert sum(int(each.keyframes.sum()) for each in encoded) == 5
+
+
 def test_the_kind_says_what_was_done_to_pictures(folder: Path) -> None:
     """Scaling on the device decides bytes, so it is in the encoder kind; pictures that stay as they are add nothing."""
     assert (
