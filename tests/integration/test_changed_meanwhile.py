@@ -60,7 +60,7 @@ def test_a_source_that_changes_under_a_job(change: str, film: Path) -> None:
     One that is away may come back: then the job goes on.
     """
     out = film.parents[1] / "out"
-    spec = spec_of(film, out / "o.mp4", segment_s=Fraction(1, 2), scale=(640, 360))
+    spec = spec_of(film, out / "o.mp4", segment_s=Fraction(1, 2), scale=(320, 180), preset=1)
     with pytest.raises(InputUnreadable, match="was changed or removed while it was read"):
         transcode(spec, later(lambda: CHANGES[change](film)))
     assert [path.name for path in out.iterdir()] == [".o.mp4.codecfleet"] * (change == "removed")
@@ -86,7 +86,7 @@ def test_work_that_somebody_tidies_away(what: str, film: Path) -> None:
         "output folder": lambda: shutil.rmtree(out),
         "payloads": lambda: [path.write_bytes(b"x") for path in out.glob(".*/segment-*")],
     }
-    spec = spec_of(film, out / "o.mp4", segment_s=Fraction(1, 2), scale=(640, 360))
+    spec = spec_of(film, out / "o.mp4", segment_s=Fraction(1, 2), scale=(320, 180), preset=1)
     with pytest.raises(StorageFailed):
         transcode(spec, later(trouble[what]))
     assert not (out / "o.mp4").exists()
@@ -116,7 +116,9 @@ def test_a_cancelled_job_leaves_nothing(events: int, film: Path, caplog: pytest.
 
     async def run() -> None:
         async with Fleet(pool=LocalPool(2)) as fleet:
-            job = await fleet.transcode(spec_of(film, out / "o.mp4", segment_s=Fraction(1, 2), scale=(640, 360)))
+            job = await fleet.transcode(
+                spec_of(film, out / "o.mp4", segment_s=Fraction(1, 2), scale=(320, 180), preset=1)
+            )
             if events:
                 seen = 0
                 async for _ in job.events():
