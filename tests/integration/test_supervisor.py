@@ -64,7 +64,6 @@ def given_back(cluster: RayCluster) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.ci
 def test_two_drivers_share_and_survive_the_supervisor(cluster: RayCluster, film: Path, tmp_path: Path) -> None:
     """Two jobs of unequal size share evenly; the supervisor's death delays neither, and nothing stays reserved."""
     outputs = [tmp_path / "large.mp4", tmp_path / "small.mp4"]
