@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 import av
 import av.error
-from av.codec.context import Flags
+from av.codec.context import Flags, ThreadType
 from av.video.frame import PictureType, VideoFrame
 
 from ...errors import EncoderFailed, Unsupported
@@ -157,6 +157,8 @@ def _opened(settings: EncoderSettings) -> "VideoCodecContext":
         context.color_range, context.color_primaries = colour.range, colour.primaries
         context.color_trc, context.colorspace = colour.transfer, colour.matrix
         context.thread_count = settings.threads
+        # As slices, which is PyAV's default, x264's threads race in interlaced pictures and with 10 bits.
+        context.thread_type = ThreadType.FRAME if settings.codec is Codec.H264 else context.thread_type
         context.flags |= int(Flags.global_header) | int(Flags.frame_duration) | int(Flags.closed_gop)
         location = _CHROMA_LOCATIONS[colour.chroma_location]
         context.options = dict(settings.options) | {"chroma_sample_location": location}

@@ -22,6 +22,10 @@ from .nvenc_options import SETTINGS as NVENC_SETTINGS
 
 THREADS = 2
 """Encoder threads per segment where the bytes depend on them: more segments use a machine better than more threads."""
+_CORES_FILLED: Final = 16
+_MOST_X264_THREADS: Final = 8
+_ROWS_PER_THREAD: Final = 135
+"""x264 works on as many pictures at once as it has threads, each some rows behind the one that it refers to."""
 
 _CHROMATICITY_UNITS, _LUMINANCE_UNITS = 50_000, 10_000  # of ST 2086 messages in H.264 and HEVC
 _TRIED_KEPT: Final = 64
@@ -29,7 +33,6 @@ _TRIED_KEPT: Final = 64
 _LARGEST_TREE: Final = 64
 """A side of x265's largest coding tree unit. A picture that is a single unit has other bytes in every run."""
 _INTERLACED_ROWS = {"yuv420p": 4, "yuv420p10le": 4}
-_TEN_BITS: Final = "10le"
 _SHARED_NAMES: Final = frozenset({"bf", "level", "preset", "qmax", "tier"})
 """Settings of NVENC that FFmpeg's software encoders have under the same names."""
 
@@ -49,7 +52,7 @@ class SoftwareRequest:
     ``x264-params``, ``x265-params`` and ``svtav1-params`` (``a=1:b=2``) are merged with ours. ``dolby_vision`` keeps
     the frames' RPUs: for HEVC in 10 bits, of sources whose base layer is viewable (profile 8). With a
     ``keyframe_interval_s`` the encoder makes no keyframes of its own. ``captions`` writes closed ones, if pictures have
-    any and the codec has a place for them.
+    any and the codec has a place for them. ``segments`` is how many the track has; None is not known.
     """
 
     codec: Codec
@@ -59,6 +62,7 @@ class SoftwareRequest:
     dolby_vision: bool = False
     keyframe_interval_s: Fraction | None = None
     captions: bool = True
+    segments: int | None = None
 
 
 def software_request(
@@ -117,7 +121,7 @@ def settle_software(request: SoftwareRequest, picture: VideoFormat, time_base: F
         options=_with_extra(profile, options, params, request.options),
         format=picture,
         time_base=time_base,
-        threads=_threads(codec, rate, picture),
+        threads=_threads(request, rate, picture.height),
         rate=rate,
         dolby_vision=request.dolby_vision,
         # Not every option of a library keeps its promise: VP9's rows of tiles do not.
@@ -133,7 +137,8 @@ def software_kind(settings: EncoderSettings) -> str:
     options = " ".join(f"{key}={value}" for key, value in settings.options)
     dovi = " dolby_vision=1" if settings.dolby_vision else ""
     version = library_version(settings.implementation)
-    return f"{settings.implementation} {version} threads={settings.threads} {options}{dovi}"
+    threads = f"{'frame-' if settings.codec is Codec.H264 else ''}threads={settings.threads}"
+    return f"{settings.implementation} {version} {threads} {options}{dovi}"
 
 
 def software_fullness(settings: EncoderSettings, fullness: Fraction) -> EncoderSettings:
@@ -146,17 +151,30 @@ def software_fullness(settings: EncoderSettings, fullness: Fraction) -> EncoderS
     return replace(settings, options=tuple(sorted(options.items())))
 
 
-def _threads(codec: Codec, rate: RateControl, picture: VideoFormat) -> int:
+def _threads(request: SoftwareRequest, rate: RateControl, height: int) -> int:
     """Return how many threads a session has where the bytes depend on it: one where two of a library's race."""
-    races = False
-    if codec is Codec.H264:
-        # Each codes a slice. With a maximum rate it looks at what the other has spent by then; of interlaced pictures,
-        # at the rows above its own, which are the other's. With 10 bits one run in some hundreds differs.
-        is_capped, is_deep = rate.maxrate_bps is not None, picture.pix_fmt.endswith(_TEN_BITS)
-        races = is_capped or is_deep or codes_interlaced(codec, picture)
-    elif codec is Codec.AV1:
-        races = _is_steered(rate)  # for the bit budget
-    return 1 if races else THREADS
+    if request.codec is Codec.AV1:
+        return _av1_threads(rate)
+    if request.codec is not Codec.H264:
+        return THREADS
+    if rate.maxrate_bps is not None:
+        return 1  # each reads what the others have spent by then
+    if rate.bitrate_bps is not None or request.segments is None:
+        return THREADS
+    return x264_threads(request.segments, height)
+
+
+def x264_threads(segments: int, height: int) -> int:
+    """Return how many threads each segment of a track has: a few with two each would leave most cores idle.
+
+    The number is the same on every machine, since the bytes depend on it. More threads take no more CPU time, and no
+    more bits at equal quality (docs/speed.md).
+    """
+    return max(THREADS, min(_CORES_FILLED // segments, height // _ROWS_PER_THREAD, _MOST_X264_THREADS))
+
+
+def _av1_threads(rate: RateControl) -> int:
+    return 1 if _is_steered(rate) else THREADS  # two race for the bit budget
 
 
 def _gives_the_same_bytes(codec: Codec, rate: RateControl) -> bool:
@@ -214,7 +232,7 @@ def _params(codec: Codec, picture: VideoFormat, rate: RateControl) -> _Params:
         hdr = _named_hdr(("master-display", "max-cll"), mastering, light)
         return params | hdr | ({"hdr10": "1"} if hdr else {})
     if codec is Codec.AV1:
-        params = {"lp": str(_threads(codec, rate, picture))}
+        params = {"lp": str(_av1_threads(rate))}
         if mastering is not None:
             params["mastering-display"] = _mastering(mastering, _decimal, _decimal)  # precise enough for AV1's units
         if light is not None:

@@ -7,6 +7,7 @@ looks ahead and refers to. ``configs/hardware.toml`` says how many, ``benchmarks
 from collections.abc import Sequence
 
 from ..probes.gpus.hardware import MIB, HostMemory
+from .model.demand import USUAL_THREADS
 from .rates import EIGHT_BITS, Stage
 
 _SAMPLES = {"4:0:0": 1.0, "4:2:0": 1.5, "4:2:2": 2.0, "4:4:4": 3.0}
@@ -30,6 +31,7 @@ def session_bytes(
         known = memory.encode.get(stage.implementation) or max(memory.encode.values(), key=lambda each: each.pictures)
         pictures = min(known.pictures[stage.preset - 1], known.first_pictures + frames * memory.pictures_per_frame)
         pictures += memory.filter_pictures if filters else 0
+        pictures += memory.pictures_per_thread * max(0, stage.threads - USUAL_THREADS)
         total += known.mib * MIB + pictures * frame_bytes(stage)
     return total
 

@@ -14,7 +14,7 @@ from math import ceil
 
 from ..probes.gpus.hardware import Hardware, load_hardware
 from ..probes.report.engines import CodecCase, Direction, Engine, MediaCodec
-from .model.demand import Demand, EncoderKind, Rendition
+from .model.demand import USUAL_THREADS, Demand, EncoderKind, Rendition
 from .model.inventory import Device
 
 REFERENCE_PIXELS = 1920 * 1080
@@ -65,6 +65,7 @@ class Stage:
     engine: Engine
     implementation: str = ""
     preset: int = DEFAULT_PRESET
+    threads: int = USUAL_THREADS
 
     @property
     def pixels(self) -> int:
@@ -81,7 +82,8 @@ def encode_stage(rendition: Rendition, kind: EncoderKind) -> Stage:
     """Return what encoding a track asks of NVENC or of a processor; a preset that is not one of 1 to 7 is the usual."""
     engine = Engine.NVENC if kind.is_nvenc else Engine.CPU
     preset = int(rendition.preset) if rendition.preset in _PRESETS else DEFAULT_PRESET
-    return Stage(rendition.case, rendition.width, rendition.height, engine, kind.implementation, preset)
+    size = rendition.width, rendition.height
+    return Stage(rendition.case, *size, engine, kind.implementation, preset, rendition.threads)
 
 
 @dataclass(frozen=True, slots=True)

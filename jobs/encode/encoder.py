@@ -19,6 +19,7 @@ from ...actors.encode.pix_fmt import choose_pix_fmt
 from ...actors.encode.session import EncodedPacket, EncoderSession
 from ...actors.encode.settings import Codec, EncoderSettings
 from ...actors.encode.software import SoftwareEncoder
+from ...actors.encode.threads import usable_cores, with_threads
 from ...actors.media.values import VideoFormat
 from ...actors.settle.nvenc import nvenc_request
 from ...actors.settle.request import settle
@@ -268,8 +269,8 @@ class FrameEncoder:
             options=request.encoder_options,
             without_nvenc=fallback,
         )
-        settings = settle(asked, self._target(source), time_base)
-        return settings, SoftwareEncoder(settings), fallback
+        settings = settle(replace(asked, segments=1), self._target(source), time_base)
+        return settings, SoftwareEncoder(with_threads(settings, usable_cores())), fallback
 
     def _on_nvenc(
         self, source: VideoFormat, time_base: Fraction, *, on_device: bool

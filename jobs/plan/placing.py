@@ -15,6 +15,7 @@ from ...actors.settle.software import codes_interlaced
 from ...cluster.grouping import counted, equal_groups, number_ranges, short_names
 from ...cluster.placement.assign import LaneSchedule, Prediction, place, predict
 from ...cluster.placement.model import (
+    USUAL_THREADS,
     Demand,
     Device,
     DeviceState,
@@ -62,6 +63,7 @@ def demand_of(plan: Plan, job: str = "plan") -> Demand:
         height=picture.height,
         software=plan.encoder.implementation,
         preset=str(plan.spec.preset),
+        threads=USUAL_THREADS if plan.encoder.on_device else plan.encoder.threads,
     )
     source = plan.source_format
     return Demand(

@@ -306,7 +306,7 @@ def plan_of(spec: TranscodeSpec, reading: SourceReading) -> Plan:
     _check_starts(index, carry, spec)
     # Its metadata says where in the source's picture the picture lies, and how HDR's colours are shown.
     keeps_dolby_vision = filters.keeps_colours and _keeps_dolby_vision(extras, codec, picture, container)
-    software = replace(software, dolby_vision=keeps_dolby_vision, captions=rate is None)
+    software = replace(software, dolby_vision=keeps_dolby_vision, captions=rate is None, segments=len(ranges.segments))
     encoder = settle(software, picture, output_clock(index, rate).tick_s)
     losses = (*carry.losses, *header.losses, *picture_losses(extras, encoder, container))
     if spec.strict and losses:

@@ -1,12 +1,13 @@
 """The values of placement: demand, inventory, policy, placement."""
 
-from .demand import Demand, EncoderChoice, EncoderKind, Rendition, plain_demand
+from .demand import USUAL_THREADS, Demand, EncoderChoice, EncoderKind, Rendition, plain_demand
 from .inventory import Device, DeviceState, Inventory, Node, processor_of
 from .placement import Placement, Refusal
 from .policy import Policy, load_policy, shared_by_policy
 from .preview import PlacementPreview
 
 __all__ = [
+    "USUAL_THREADS",
     "Demand",
     "Device",
     "DeviceState",

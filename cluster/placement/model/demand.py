@@ -8,6 +8,8 @@ from ...probes.report.engines import CodecCase, Direction, Engine, MediaCodec
 
 PLAIN_FRAMES = 250
 """How many frames a piece of unknown work is taken to have: a usual segment."""
+USUAL_THREADS = 2
+"""Of an encoder's session."""
 _PLAIN_CASE = CodecCase(MediaCodec.H264, Direction.DECODE)
 
 
@@ -51,6 +53,8 @@ class Rendition:
     software: str
     """The software encoder that would do it (libx264 ...), "" for none."""
     preset: str = ""
+    threads: int = USUAL_THREADS
+    """Of a session of that encoder: more take more memory."""
     kind: EncoderKind | None = None
     """Set once the track has begun: only workers that can do this kind may help."""
 

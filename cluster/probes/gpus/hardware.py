@@ -190,7 +190,8 @@ class HostMemory(_Frozen):
     """What sessions take of their host's memory: in MiB, and in pictures of the decoder, a filter and the encoder.
 
     ``rest_mib`` is for Ray, the driver and the worker's process. Each picture of a segment has an encoder hold
-    ``pictures_per_frame`` more, up to its most.
+    ``pictures_per_frame`` more, up to its most; so has each of an encoder's threads beyond two, with
+    ``pictures_per_thread``, but without a most.
     """
 
     rest_mib: int
@@ -198,6 +199,7 @@ class HostMemory(_Frozen):
     decode_pictures: int
     filter_pictures: int
     pictures_per_frame: int
+    pictures_per_thread: int
     encode: dict[str, EncoderMemory]
     source: str
 

@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from codecfleet.actors.encode.settings import Codec, EncoderSettings, RateContro
 from codecfleet.actors.encode.software import SoftwareEncoder
 from codecfleet.actors.encode.threads import MOST_THREADS, with_threads
 from codecfleet.actors.media.values import VideoFormat
-from codecfleet.actors.settle.software import THREADS, settle_software, software_request
+from codecfleet.actors.settle.software import THREADS, settle_software, software_request, x264_threads
 from tests.sweeps import swept
 
 QUALITY, RATE = RateControl(quality=30), RateControl(bitrate_bps=200_000)
@@ -56,7 +56,9 @@ SWEEP = [
 ]
 
 
-def settled(case: Case, interval_s: Fraction | None = None, **options: str) -> EncoderSettings:
+def settled(
+    case: Case, interval_s: Fraction | None = None, segments: int | None = None, **options: str
+) -> EncoderSettings:
     """Settle an encoder."""
     pix_fmt = "yuv420p" if case.depth == 8 else "yuv420p10le"
     picture = VideoFormat(*case.size, pix_fmt, Fraction(25), interlaced=case.interlaced)
@@ -64,7 +66,7 @@ def settled(case: Case, interval_s: Fraction | None = None, **options: str) -> E
     request = software_request(
         case.codec, rate=case.rate, preset=case.preset, options=named, keyframe_interval_s=interval_s
     )
-    return settle_software(request, picture, TICK)
+    return settle_software(replace(request, segments=segments), picture, TICK)
 
 
 def pictures(settings: EncoderSettings, count: int) -> list[av.VideoFrame]:
@@ -120,15 +122,37 @@ RACING = [
     Case(Codec.H264, 2, (426, 240), rate=CAPPED, count=12),
     Case(Codec.H264, 3, (322, 182), 10, count=12),
 ]
-"""What two threads of x264 give different bytes for: nearly always, often, and in one of some hundred runs."""
+"""What two threads of x264 give different bytes for if each codes a slice: nearly always, often, and in one of some
+hundred runs."""
 
 
-@pytest.mark.parametrize("case", RACING)
-def test_x264_has_one_thread_where_two_race(case: Case) -> None:
-    """Coded as fields, with a maximum rate, or with more than 8 bits, a second thread would change bytes by chance."""
-    assert settled(case).threads == 1
-    assert settled(Case(Codec.H264, case.preset, case.size, count=case.count)).threads == THREADS
-    assert settled(Case(Codec.H264, rate=RATE)).threads == THREADS
+@pytest.mark.parametrize("rate", [CAPPED, BUCKET])
+@pytest.mark.parametrize("segments", [None, 1])
+def test_x264_has_one_thread_where_two_race(rate: RateControl, segments: int | None) -> None:
+    """With a maximum rate a second thread would change bytes by chance, whichever way it works."""
+    assert settled(Case(Codec.H264, size=(64, 1088), rate=rate), segments=segments).threads == 1
+
+
+@pytest.mark.parametrize(
+    ("segments", "height", "threads"),
+    [
+        (1, 2160, 8), (2, 1080, 8), (3, 1080, 5), (5, 1080, 3), (6, 1080, 2), (8, 1080, 2), (9000, 2160, 2),
+        (1, 1079, 7), (1, 720, 5), (1, 480, 3), (1, 360, 2), (1, 16, 2),
+    ],
+)  # fmt: skip
+def test_few_segments_of_x264_have_more_threads(segments: int, height: int, threads: int) -> None:
+    """About sixteen cores get work, each thread of a session has rows enough, and two is the least."""
+    assert x264_threads(segments, height) == threads
+
+
+def test_x264_has_the_threads_of_its_track_and_the_same_bytes_in_every_run() -> None:
+    """The number follows from how many segments there are, and with it the bytes; at an average bitrate it is two."""
+    case = Case(Codec.H264, 2, (64, 1088), count=30)
+    many, few = settled(case, segments=8), settled(case, segments=2)
+    assert (many.threads, few.threads) == (THREADS, 8)
+    assert many == settled(case)
+    assert len({digest(few, case.count) for _ in range(4)}) == 1
+    assert settled(replace(case, rate=RATE), segments=2).threads == THREADS
 
 
 PROGRAM = """
