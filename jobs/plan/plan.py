@@ -280,10 +280,12 @@ def plan_of(spec: TranscodeSpec, reading: SourceReading) -> Plan:
     container, codec, software, nvenc = _container_and_requests(spec)
     index = reading.index
     grid = keyframe_grid(index, spec, reading.first_ticks)
+    cut = partial(TrackRanges.cut, index, start_s=spec.start_s, end_s=spec.end_s, segment_s=spec.segment_s, grid=grid)
+    if reading.picture is None:
+        cut()  # that no picture is shown says more than that none decodes
     source_format, extras = reading.described()
     rate = settle_rate(index, source_format, spec, reading.first_ticks)
-    part = {"start_s": spec.start_s, "end_s": spec.end_s, "segment_s": spec.segment_s}
-    ranges = TrackRanges.cut(index, **part, grid=grid, rate=rate)
+    ranges = cut(rate=rate)
     _check_dolby_vision(extras, spec)
     cropped = NO_BORDER
     if spec.crop == "auto":
