@@ -33,7 +33,7 @@ LOCK_OPTIONS := --universal --python-version 3.11 --generate-hashes --no-emit-in
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-all test-again docs lint media damage fuzz chaos bench dist lock clean
+.PHONY: help setup demo test test-all test-again docs lint media damage fuzz chaos bench dist audit lock clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -80,8 +80,18 @@ chaos: setup ## real jobs while processes, nodes and disks fail: 300 seeded roun
 bench: setup ## compare with FFmpeg: wall, CPU, memory, size and quality (BENCH= passes options)
 	$(BIN)/python benchmarks/transcode.py $(BENCH)
 
-dist: setup ## build the sdist and the wheel in dist/
+dist: setup ## build the sdist and the wheel in dist/, and the wheel's bill of materials (CycloneDX)
 	$(BIN)/python -m build --no-isolation
+	$(BIN)/python tests/packaging/sbom.py $$(ls -t dist/codecfleet-*.whl | head -n 1)
+
+audit: ## look for known vulnerabilities in what the lock files pin (needs pip-audit and its service)
+	@if command -v pip-audit > /dev/null; then \
+		for lock in requirements.lock requirements-nvidia.lock; do \
+			pip-audit --disable-pip --require-hashes -r $$lock || exit 1; \
+		done; \
+	else \
+		echo 'pip-audit is not installed: dependencies were not audited' >&2; \
+	fi
 
 lock: ## pin every dependency again, to its newest allowed version (needs uv)
 	uv pip compile pyproject.toml --upgrade --quiet $(LOCK_OPTIONS) --extra quality --extra dev --output-file requirements.lock

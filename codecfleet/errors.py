@@ -2,7 +2,7 @@
 
     CodecfleetError
     ├── UsageError       exit code 2
-    ├── InputError       3: InputNotFound, InputUnreadable, InputRefused, InputDamaged
+    ├── InputError       3: InputNotFound, InputUnreadable, InputRefused, InputTooLarge, InputDamaged
     ├── RequestError     4: NoVideoTrack, NotEnoughMemory, NotSmaller, OutputExists, OutputInUse, OutputUnwritable,
     │                      JournalRefused, Unsupported, WouldLose
     ├── WorkError        5: WorkerLost, DeadlineMissed, SegmentFailed, EncoderFailed, ProofFailed, StorageFailed,
@@ -38,6 +38,7 @@ __all__ = [
     "InputError",
     "InputNotFound",
     "InputRefused",
+    "InputTooLarge",
     "InputUnreadable",
     "JournalRefused",
     "NoVideoTrack",
@@ -142,6 +143,10 @@ class InputUnreadable(InputError):
 
 class InputRefused(InputError):
     """Opening the source would be unsafe: it names other files or addresses, or needs a protocol we do not open."""
+
+
+class InputTooLarge(InputError):
+    """The source states more than a limit allows: pictures too large, too many tracks, and the like."""
 
 
 class InputDamaged(InputError):

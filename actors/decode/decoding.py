@@ -67,7 +67,7 @@ class DecodeRange:
     where it did not count. At most ``held_frames`` pictures are held to put them in order. ``version`` is what the
     source must still be (``version_anywhere``), None for anything. ``shipment`` is how a machine that does not see a
     local source reads it, None where none does so. ``span_bytes`` is where in the file the packets begin and end, None
-    where that is not known.
+    where that is not known. Larger pictures than ``max_pixels`` count as damage.
     """
 
     source: str
@@ -86,6 +86,7 @@ class DecodeRange:
     version: Hashable | None = None
     shipment: Shipment | None = None
     span_bytes: tuple[int, int] | None = None
+    max_pixels: int = (1 << 31) - 1
 
 
 @dataclass(slots=True)
@@ -233,6 +234,7 @@ def open_track(container: InputContainer, range_: DecodeRange) -> OpenTrack:
     configure_decoder(context, stream)
     context.thread_count = 1
     context.copy_opaque = True
+    context.options = {"max_pixels": str(range_.max_pixels)}
     forget_remains(context)
     return OpenTrack(stream, context)
 

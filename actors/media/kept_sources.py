@@ -15,6 +15,7 @@ from typing import Final, TypeAlias
 
 from av.container import InputContainer
 
+from ..limits import NO_LIMITS
 from .location import is_local
 from .opening import open_source
 from .remote_file import OpeningReads, WantedBytes
@@ -153,7 +154,7 @@ class KeptSources:
 def _open(source: str, track: int, key: _Key | None, reads: OpeningReads) -> OpenSource:
     with ExitStack() as stack:
         wanted = WantedBytes(opening=reads, needs_duration=False)
-        container = stack.enter_context(open_source(source, wanted))
+        container = stack.enter_context(open_source(source, wanted, limits=NO_LIMITS))
         is_known = container.format.name.split(",")[0] in KEPT_FORMATS
         entries = index_entries(container, track)
         return OpenSource(container, track, key if is_known else None, entries, wanted, stack.pop_all())

@@ -1,14 +1,16 @@
 """Opening a source safely, and reading its packets.
 
-An input must never make us open a second file or an address: FFmpeg gets a whitelist of formats that are complete in
-one file, one protocol (``file``), and an ``io_open`` that refuses everything but the source. Playlists, concat scripts
-and manifests are refused by name. Remote sources are read through fsspec, so FFmpeg never opens a socket.
+An input must never make us open a second file or an address: FFmpeg gets an open file instead of a name, a whitelist
+of formats that are complete in one file, no protocol, and an ``io_open`` that refuses everything. Playlists, concat
+scripts and manifests are refused by name. Remote sources are read through fsspec, so FFmpeg never opens a socket.
 """
 
 import errno
+import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -16,7 +18,9 @@ import av
 import av.container
 import av.error
 
-from ...errors import InputNotFound, InputRefused, InputUnreadable
+from ...errors import InputNotFound, InputRefused, InputTooLarge, InputUnreadable
+from ..limits import InputLimits
+from .av_stream import extradata
 from .location import is_local, local_path
 from .remote_file import RemoteFile, WantedBytes
 from .storage_retry import reason
@@ -24,6 +28,7 @@ from .storage_retry import reason
 if TYPE_CHECKING:
     from av.packet import Packet
     from av.stream import Stream
+    from av.video.stream import VideoStream
 
 
 FORMATS = (
@@ -32,7 +37,13 @@ FORMATS = (
 )
 """Demuxers that may open a source: each reads one file and nothing else."""
 
-_OPTIONS = {"format_whitelist": FORMATS, "protocol_whitelist": "file"}
+_OPTIONS = {
+    "format_whitelist": FORMATS,
+    "protocol_whitelist": "none",
+    # mov's own: whether it follows references to other files, and by absolute paths.
+    "enable_drefs": "0",
+    "use_absolute_path": "0",
+}
 _UNDECODED = {"skip_frame": "all", "probesize": "32"}
 """For FFmpeg's look at the first packets, whose decoders it opens with these options too."""
 _NO_DURATION = {"skip_estimate_duration_from_pts": "1"}
@@ -44,29 +55,33 @@ _PLAYLISTS = (
 """How they begin, in lower case."""
 _BEFORE_TEXT = b"\xef\xbb\xbf \t\r\n"
 _HEAD_BYTES = 512
+_LOCAL_BUFFER_BYTES = 1 << 15
+"""As large as FFmpeg's own of a file, so that it seeks and skips as it does in one that it has opened."""
 _REMOTE_BUFFER_BYTES = 1 << 20
 
 
 @contextmanager
 def open_source(
-    url: str, wanted: WantedBytes | None = None, *, undecoded: bool = False
+    url: str, wanted: WantedBytes | None = None, *, limits: InputLimits | None = None, undecoded: bool = False
 ) -> Iterator[av.container.InputContainer]:
-    """Open a path or URL for demuxing; ``wanted`` says how a remote one is read.
+    """Open a path or URL for demuxing; ``wanted`` says how a remote one is read, ``limits`` what it may have.
 
-    ``undecoded`` opens a local one for its packets' presentation times alone: no picture is decoded to find out more,
-    which for a small file takes longer than all else.
+    Without ``limits`` those of the environment count. ``undecoded`` opens a local one for its packets' presentation
+    times alone: no picture is decoded to find out more, which for a small file takes longer than all else.
 
     Raises:
         InputNotFound: there is nothing at ``url``.
         InputRefused: it is a playlist, a script, or a format that names other files.
+        InputTooLarge: its header states more than a limit allows.
         InputUnreadable: it is not a media file, or may not be read.
         StorageFailed: while demuxing, a remote source could not be read any further.
     """
+    limits = InputLimits.of(os.environ) if limits is None else limits
     if is_local(url):
-        with _open_local(local_path(url), _OPTIONS | (_UNDECODED if undecoded else {})) as container:
+        with _open_local(local_path(url), limits, _UNDECODED if undecoded else {}) as container:
             yield container
     else:
-        with _open_remote(url, wanted or WantedBytes()) as container:
+        with _open_remote(url, wanted or WantedBytes(), limits) as container:
             yield container
 
 
@@ -86,32 +101,122 @@ def demux(container: av.container.InputContainer, *streams: "Stream") -> "Iterat
 
 
 @contextmanager
-def _open_local(path: Path, options: dict[str, str]) -> Iterator[av.container.InputContainer]:
-    _check_local(path)
-    try:
-        # "file:" keeps FFmpeg from reading a protocol into a name such as "concat:a|b".
-        container = av.open(f"file:{path}", options=options, metadata_errors="replace")
-    except (av.error.FFmpegError, ValueError) as error:
-        with path.open("rb") as stream:
-            _refuse(str(path), stream.read(_HEAD_BYTES), error)
-    try:
-        yield container
-    finally:
-        _close(container)
+def _open_local(path: Path, limits: InputLimits, options: Mapping[str, str]) -> Iterator[av.container.InputContainer]:
+    with _opened(path) as file:
+        try:
+            container = _open(str(path), file, _LOCAL_BUFFER_BYTES, limits, options)
+        except (av.error.FFmpegError, ValueError) as error:
+            _refuse(str(path), os.pread(file.fileno(), _HEAD_BYTES, 0), error)
+        try:
+            yield container
+        finally:
+            _close(container)
 
 
-def _check_local(path: Path) -> None:
+def _opened(path: Path) -> "_LocalFile":
+    """Open a regular file that is not empty."""
     try:
         _check_kind(path, path.stat().st_mode)
-        with path.open("rb") as stream:
-            empty = not stream.read(1)
+        file = _LocalFile(path)
     except (FileNotFoundError, NotADirectoryError):
         raise no_file(path) from None
     except (OSError, ValueError) as error:
-        message = f"{path} cannot be read: {reason(error)}"
-        raise InputUnreadable(message, "Check the path, its permissions and the disk.") from None
-    if empty:
+        raise _unreadable(path, error) from None
+    try:
+        _check_opened(path, file)
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def _check_opened(path: Path, file: "_LocalFile") -> None:
+    """Check what was opened, which need not be what was there a moment ago."""
+    _check_kind(path, os.fstat(file.fileno()).st_mode)
+    if not file.read(1):
         raise _empty(str(path))
+    file.seek(0)
+
+
+class _LocalFile(FileIO):
+    """A local file as FFmpeg reads it: what it is asked for, no more.
+
+    Raises:
+        InputUnreadable: the disk cannot be read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK))
+        self._path = path
+        # FFmpeg looks at its ending; "file:" keeps it from reading a protocol into a name such as "concat:a|b".
+        self.name = f"file:{path}"
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        try:
+            return super().read(size) or b""
+        except OSError as error:
+            raise _unreadable(self._path, error) from None
+
+
+def _open(
+    name: str, file: "_LocalFile | RemoteFile", buffer_bytes: int, limits: InputLimits, options: Mapping[str, str]
+) -> av.container.InputContainer:
+    """Return the container of an open file, within ``limits``; ``options`` are more of FFmpeg's."""
+    container = _demuxed(name, file, buffer_bytes, limits, options)
+    try:
+        _check_header(name, container, limits)
+        if not all(video.width for video in _decodable(container)):
+            # A decoder did not take its pictures, and FFmpeg forgot their size.
+            container.close()
+            file.seek(0)
+            with _demuxed(name, file, buffer_bytes, limits, {"codec_whitelist": "none"}) as undecoded:
+                _check_header(name, undecoded, limits)
+            file.seek(0)
+            container = _demuxed(name, file, buffer_bytes, limits, options)
+    except BaseException:
+        container.close()
+        raise
+    for video in _decodable(container):
+        video.codec_context.options = {"max_pixels": limits.options["max_pixels"]}
+    return container
+
+
+def _demuxed(
+    name: str, file: "_LocalFile | RemoteFile", buffer_bytes: int, limits: InputLimits, options: Mapping[str, str]
+) -> av.container.InputContainer:
+    try:
+        return av.open(
+            file,
+            "r",
+            options={**_OPTIONS, **limits.options, **options},
+            metadata_errors="replace",
+            buffer_size=buffer_bytes,
+            io_open=_refuse_second,
+        )
+    except MemoryError as error:
+        # So mp4's demuxer ends where a track is one too many.
+        message = f"{name} states more than {limits.max_tracks} tracks, or more than fits into memory"
+        raise InputTooLarge(message, limits.advice("max_tracks")) from error
+
+
+def _check_header(name: str, container: av.container.InputContainer, limits: InputLimits) -> None:
+    limits.check("max_tracks", len(container.streams), f"{name} has at least {len(container.streams)} tracks")
+    for stream in container.streams:
+        if stream.type == "attachment":
+            size_bytes = len(extradata(stream))
+            limits.check("max_attachment_bytes", size_bytes, f"a file in {name} has {size_bytes} bytes")
+    for video in _decodable(container):
+        limits.check_size(name, video.width, video.height)
+
+
+def _decodable(container: av.container.InputContainer) -> "Iterator[VideoStream]":
+    """Yield the tracks of video for which there is a decoder: of others PyAV knows no size."""
+    # PyAV's types promise a context; a codec that FFmpeg does not know has none.
+    return (each for each in container.streams.video if getattr(each, "codec_context", None) is not None)
+
+
+def _unreadable(path: Path, error: Exception) -> InputUnreadable:
+    return InputUnreadable(f"{path} cannot be read: {reason(error)}", "Check the path, its permissions and the disk.")
 
 
 def no_file(path: Path) -> InputNotFound:
@@ -133,21 +238,15 @@ def _empty(name: str) -> InputUnreadable:
 
 
 @contextmanager
-def _open_remote(url: str, wanted: WantedBytes) -> Iterator[av.container.InputContainer]:
+def _open_remote(url: str, wanted: WantedBytes, limits: InputLimits) -> Iterator[av.container.InputContainer]:
     with RemoteFile(url, wanted) as stream:
         head = stream.read(_HEAD_BYTES)
         if not head:
             raise _empty(url)
         stream.seek(0)
         try:
-            container = av.open(
-                stream,
-                "r",
-                options=_OPTIONS | ({} if wanted.needs_duration else _NO_DURATION),
-                metadata_errors="replace",
-                buffer_size=_REMOTE_BUFFER_BYTES,
-                io_open=_refuse_second,
-            )
+            options = {} if wanted.needs_duration else _NO_DURATION
+            container = _open(url, stream, _REMOTE_BUFFER_BYTES, limits, options)
         except (av.error.FFmpegError, ValueError) as error:
             _refuse(url, head, error)
         stream.forget_opening()

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from ...errors import EncoderFailed, InputUnreadable, Unsupported
 from ..device.work import Work, WorkContext
+from ..limits import NO_LIMITS
 from ..media.opening import demux, open_source
 from ..media.stores import Shipment, place_of
 from .downmix import Mixer
@@ -157,7 +158,7 @@ class EncodeAudio(Work[EncodedTrack]):
 
 
 def _decoded(source: str, stream_index: int, line: SampleLine) -> Iterator[AudioFrame]:
-    with open_source(source) as container:
+    with open_source(source, limits=NO_LIMITS) as container:
         stream = container.streams[stream_index]
         decoder = stream.codec_context
         if not isinstance(decoder, AudioCodecContext):

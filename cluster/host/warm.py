@@ -45,6 +45,14 @@ def find_warm() -> tuple[FoundFleet | None, str]:
     )
 
 
+def is_any_warm() -> bool:
+    """Return whether the user has a warm fleet of this code that answers."""
+    found, _ = find_warm()
+    if found is not None:
+        found.end.close()
+    return found is not None
+
+
 def greeted(place: MeetingPlace, name: str) -> FoundFleet | None:
     """Connect to a code's warm fleet; None where none answers."""
     with suppress(OSError, ValueError, TypeError):

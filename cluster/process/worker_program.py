@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..parent_death import end_with
+from ..sandbox.confine import harden
 from ..worker.ray_worker import RayWorker
 from .calls import outcome_of, send_answer
 from .wire import Channel, Message, MessageKind
@@ -68,6 +69,7 @@ def main() -> None:
     """Run ``[descriptor, the starting process, its program]``: JSON, one argument."""
     descriptor, starter, program = json.loads(sys.argv[1])
     end_with(starter)
+    harden()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the user's process handles it
     sys.argv[:] = program
     import_module(_USUAL_WORK)  # the job is being planned meanwhile

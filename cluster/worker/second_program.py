@@ -23,6 +23,7 @@ from ...actors.media.kept_sources import KEPT
 from ...actors.watchdog import process_watch
 from ...errors import CodecfleetError, DeviceError, WorkError
 from ..parent_death import end_with
+from ..sandbox.confine import harden
 from .blobs import unpack
 from .outcome import Outcome, failed, packed, unreadable
 from .second_process import Cancel, CancelAll, Cannot, Ready, RunEnded, RunWork, SecondState, StateReport
@@ -138,6 +139,7 @@ class _Answers:
 def main(descriptor: str, slots: str, first: str, role: str) -> None:
     """Serve the process ``first``, and end with it at once: unfinished work has no recipient."""
     end_with(int(first))
+    harden()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process handles it
     code = 1
     try:

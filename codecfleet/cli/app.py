@@ -7,8 +7,8 @@ exit codes. A command's module is imported when the command is named, and typer 
 import atexit
 import gc
 import sys
-from collections.abc import Callable, Collection, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Annotated, Final, cast
 
 from ..console.output import ReaderGone
@@ -238,8 +238,9 @@ def run(arguments: Sequence[str], services: Services | None = None) -> int:
             request = parse(arguments)
             if isinstance(request, int):
                 return request
-            configured.enter_context(_configured())
-            return request.run(services or Services(), stdout, stderr)
+            services = services or Services()
+            services.confine(request, configured.enter_context(_configured()))
+            return request.run(services, stdout, stderr)
         except ReaderGone:
             return READER_GONE_CODE
         except BaseException as error:  # noqa: BLE001 - the outermost edge: every ending becomes a line and a code
@@ -248,8 +249,11 @@ def run(arguments: Sequence[str], services: Services | None = None) -> int:
             return failure.exit_code
 
 
-def _configured() -> AbstractContextManager[None]:
+@contextmanager
+def _configured() -> Iterator[str]:
     """Put what the configuration sets for processes into the environment, as long as a command runs.
+
+    Yields what it says of ``sandbox``.
 
     Raises:
         UsageError: the configuration makes no sense.
@@ -257,7 +261,16 @@ def _configured() -> AbstractContextManager[None]:
     from ..cluster.ray.ray_environment import environment
     from ..jobs.request.config import load_config
 
-    return environment(load_config().variables())
+    config = load_config()
+    with environment(config.variables()):
+        yield config.settings.sandbox
+
+
+def _confine(request: Request, mode: str) -> None:
+    """Confine this process, which runs nothing but ``request``."""
+    from .sandbox.command import confine_command
+
+    confine_command(request, mode)
 
 
 def main() -> int:
@@ -265,7 +278,7 @@ def main() -> int:
     gc.set_threshold(10_000)  # imports make much that stays: searching it for garbage takes a twentieth of a start
     install_streams()
     atexit.register(ignore_signals)  # first, so that it runs last
-    code = run(sys.argv[1:])
+    code = run(sys.argv[1:], Services(confine=_confine))
     end_at_once_on_signals(code)
     drop_unwritten()
     return code

@@ -75,7 +75,15 @@ def _diagnosis(services: Services, machines: Machines, *, every: bool) -> Answer
 
     reports = services.reports(machines)
     document = doctor_document(reports)
-    return Answer(list(doctor_lines(reports, every=every)), document, exact=document["healthy"])
+    lines = list(doctor_lines(reports, every=every))
+    if machines.address is None and machines.fleet is None:
+        from ..cluster.sandbox.confine import why_not
+
+        reason = why_not()
+        document["sandbox"] = {"possible": not reason, "reason": reason}
+        # Before the last line, which is the verdict.
+        lines.insert(-1, f"sandbox: not here: {reason}" if reason else "sandbox: commands on local files are confined")
+    return Answer(lines, document, exact=document["healthy"])
 
 
 def inventory(services: Services, machines: Machines, *, every: bool) -> Answer:

@@ -1,5 +1,8 @@
 """The commands ``probe`` and ``verify``."""
 
+import json
+from contextlib import suppress
+from pathlib import Path
 from typing import Annotated, Final
 
 from pydantic import Field
@@ -9,6 +12,7 @@ from ..jobs.request.parts import AudioTracks, Source, SourceRange
 from ..jobs.request.values import parse_path
 from .params import JsonFlag, SourceArgument, with_options
 from .question import Question
+from .sandbox.files import FileUse
 from .services import Commands
 
 
@@ -30,11 +34,23 @@ class VerifyRequest(SourceRange):
 
 def _probe(source: SourceArgument, *, as_json: JsonFlag = False) -> Question:
     checked = parse_path("INPUT", source)
-    return Question(ask=lambda services, _progress: services.probe(checked), as_json=as_json)
+    files = FileUse(reads=(checked,))
+    return Question(ask=lambda services, _progress: services.probe(checked), as_json=as_json, files=files)
 
 
 def _verify(request: VerifyRequest, *, as_json: JsonFlag = False) -> Question:
-    return Question(ask=lambda services, progress: services.verify(request, progress), as_json=as_json)
+    read = (request.source, request.output, request.report_path, _overlay_of(request.report_path))
+    files = FileUse(reads=tuple(each for each in read if each is not None))
+    return Question(ask=lambda services, progress: services.verify(request, progress), as_json=as_json, files=files)
+
+
+def _overlay_of(report_path: str | None) -> str | None:
+    """Return the picture that a report says was laid over the others, None for none; a bad report is told of later."""
+    if report_path is None:
+        return None
+    with suppress(OSError, ValueError, TypeError, KeyError):
+        return str(json.loads(Path(report_path).read_bytes())["overlay"]["picture"])
+    return None
 
 
 COMMANDS: Final[Commands] = {

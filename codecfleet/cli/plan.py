@@ -10,6 +10,7 @@ from ..jobs.request.parts import RUN
 from ..jobs.request.spec import TranscodeSpec
 from .params import JsonFlag, address_of, named, with_spec_options
 from .question import Question
+from .sandbox.files import FileUse
 from .services import Commands
 
 if TYPE_CHECKING:
@@ -105,7 +106,9 @@ def _plan(
     if fleet is not None and address is not None:
         raise UsageError("--fleet and --address exclude each other", "Leave one of them out.")
     on = PlanOn(fleet=fleet, address=address, policy=policy)
-    return Question(ask=lambda services, _progress: services.plan(spec, on), as_json=as_json)
+    read = (spec.source, spec.overlay, policy, fleet)
+    files = FileUse(reads=tuple(each for each in read if each is not None), starts_workers=True, address=address)
+    return Question(ask=lambda services, _progress: services.plan(spec, on), as_json=as_json, files=files)
 
 
 def _default_output(source: str) -> str:

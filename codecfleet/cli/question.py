@@ -9,6 +9,7 @@ from ..console.output import FrameCounter, Output, ReaderGone, strict_json
 from ..console.text import one_line
 from .failures import failure_of, print_failure
 from .interrupts import Interrupts
+from .sandbox.files import FileUse
 from .services import Answer, Services
 
 
@@ -21,6 +22,8 @@ class Question:
 
     ask: Callable[[Services, Callable[[int], None]], Answer]
     as_json: bool
+    files: FileUse | None = None
+    """The files that it needs; None where they are not known before it runs, or it reaches other machines."""
     done_to_frames: str = "compared"
 
     def run(self, services: Services, stdout: TextIO, stderr: TextIO) -> int:

@@ -392,6 +392,10 @@ def _node_env(asked: NodeRequest) -> Answer:
     return Answer(export_lines(variables), {"schema": 1, "variables": variables})
 
 
+def _leave_unconfined(_request: object, _mode: str) -> None:
+    """Leave a process as it is which runs more than one command, or is not ours."""
+
+
 @dataclass(frozen=True, slots=True)
 class Services:
     """The calls, by default the real ones."""
@@ -437,6 +441,9 @@ class Services:
     stop_nodes: Callable[[], Answer] = _stop_nodes
     node_env: Callable[[NodeRequest], Answer] = _node_env
     """Returns what a ``ray start`` of others is to have in its environment."""
+
+    confine: Callable[[Any, str], object] = _leave_unconfined
+    """Confines this process to the files of a command; the second argument is the setting ``sandbox``."""
     exit_now: Callable[[int], None] = os._exit
     """Ends the process without Python's clean-up."""
 

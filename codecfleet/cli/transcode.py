@@ -18,6 +18,7 @@ from .failures import READER_GONE_CODE, failure_of, print_failure
 from .interrupts import Interrupts
 from .params import flag, named, usual_address_of, with_spec_options
 from .report_file import ReportFile
+from .sandbox.files import FileUse
 from .services import Commands, JobLike, Services
 
 _START_AGAIN: Final = "Nothing was published; run the same command to start again."
@@ -32,6 +33,11 @@ class Transcode:
     report_path: str | None
     as_json: bool
     quiet: bool
+
+    @property
+    def files(self) -> FileUse:
+        """The files that it needs."""
+        return FileUse.of_job(self.spec, self.address, self.report_path)
 
     def run(self, services: Services, stdout: TextIO, stderr: TextIO) -> int:
         """Run the job, show it, print its proof, and return the exit code.

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import av.error
 
+from ...actors.limits import NO_LIMITS
 from ...actors.media.opening import open_source
 from ...actors.segment.encoding import EncodedSegment
 from ...errors import InputError, ProofFailed
@@ -117,7 +118,8 @@ def _shown(path: Path, container: Container, expected: Sequence[int], tick: Frac
     if not container.carries_times:
         return len(expected), True
     try:
-        with open_source(str(path), undecoded=container.is_isobmff or container.is_matroska) as opened:
+        undecoded = container.is_isobmff or container.is_matroska
+        with open_source(str(path), limits=NO_LIMITS, undecoded=undecoded) as opened:
             stream = opened.streams.video[0]
             times = sorted({p.pts for p in opened.demux(stream) if p.size and not p.is_discard and p.pts is not None})
             time_base = Fraction(stream.time_base or 1)

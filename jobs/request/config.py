@@ -20,6 +20,7 @@ from ...cluster import fleet_variables
 from ...cluster.toml_file import read_toml
 from ...errors import UsageError
 from .layers import Layer, SpecT, spec_of
+from .limits import LimitOptions, limit_variables
 from .options import FLAG, Option, build, options_of
 from .parts import VIDEO, Journaling, Part, RunOptions, Segmenting, Strict, WaitOptions
 from .places import CONFIG_VARIABLE, config_path, presets_folder
@@ -90,13 +91,21 @@ class _FleetOptions(Part):
         Field(description="Whether jobs on this machine use a warm fleet, where one is up: docs/warm-fleet.md."),
         Option("", key="warm"),
     ] = "auto"
+    sandbox: Annotated[
+        Literal["auto", "required", "off"],
+        Field(
+            description="Whether a command's processes are confined to its files, without network: where that is "
+            "possible, always, or never: docs/security.md."
+        ),
+        Option("", key="sandbox"),
+    ] = "auto"
     debug: Annotated[
         bool, Field(description="Print the traceback before an error's line."), Option("", key="debug")
     ] = False
 
 
 # The fields of a later base come first.
-class Settings(_FleetOptions, Journaling, WaitOptions, RunOptions, Segmenting, _PresetOption):
+class Settings(LimitOptions, _FleetOptions, Journaling, WaitOptions, RunOptions, Segmenting, _PresetOption):
     """What may be set once for all jobs: how the work is done, and what runs it. docs/config.md lists the fields."""
 
     strict: Strict = False
@@ -175,6 +184,7 @@ class Config:
             fleet_variables.RAY: ("ray", self.settings.ray),
             fleet_variables.WARM: ("warm", self.settings.warm),
             fleet_variables.DEBUG: ("debug", str(int(self.settings.debug))),
+            **limit_variables(self.settings),
         }
         return {variable: value for variable, (field, value) in values.items() if field in self.origins}
 

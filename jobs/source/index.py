@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...actors.bitstream.access_points import RandomAccess
+from ...actors.limits import InputLimits
 from ...actors.media.seeking import AccessPoint
 from ...actors.media.timeline import MOST_HELD_FRAMES, REORDER_FRAMES, TimeShift, nominal_ticks, whole_ticks
 from ...actors.media.values import PictureSize
@@ -38,7 +39,8 @@ class TrackIndex:
     own ticks. ``pts`` already has rule R1's ``shifts`` in it. ``kinds`` says, for packets flagged as keyframes, what
     kind of random access point they are; where a codec has no such notion, a flagged packet counts as an IDR.
     ``has_whole_pictures`` says that every packet is known to show one whole picture. ``sizes`` has what the headers of
-    access points say of their pictures' size, by packet, where the codec's are read.
+    access points say of their pictures' size, by packet, where the codec's are read. ``max_pixels`` are those that one
+    picture may have.
     """
 
     source: str
@@ -56,6 +58,7 @@ class TrackIndex:
     has_whole_pictures: bool = False
     tick_divisor: int = 1
     sizes: Mapping[int, PictureSize] = field(default_factory=dict)
+    max_pixels: int = InputLimits().max_pixels
 
     @property
     def packets(self) -> int:
@@ -104,6 +107,14 @@ class TrackIndex:
     def duration_s(self) -> Fraction:
         """From the first picture to the end of the last one."""
         return (self.end_ticks - self.first_ticks) * self.time_base
+
+    def check(self, limits: InputLimits) -> None:
+        """Check how long and how fast the track is; raise ``InputTooLarge`` where it is too much of either."""
+        rate = float(self.frame_rate)
+        limits.check("max_frame_rate", self.frame_rate, f"{self.source} states {rate:g} frames a second")
+        if len(self.times):
+            duration = float(self.duration_s)
+            limits.check("max_duration_s", self.duration_s, f"{self.source} states {duration:.0f} s of video")
 
     @cached_property
     def access_points(self) -> tuple[AccessPoint, ...]:

@@ -1,5 +1,6 @@
 """Makes a track's index, from one demux pass that decodes nothing."""
 
+from array import array
 from collections.abc import Iterator
 from fractions import Fraction
 from itertools import accumulate
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from ...actors.bitstream.access_points import RandomAccess, random_access_kind
 from ...actors.bitstream.picture_sizes import PictureSizes
 from ...actors.decode.describe import nominal_frame_rate
+from ...actors.limits import InputLimits
 from ...actors.media.timeline import LONGEST_GAP_S, RESET_S, TimeShift, nominal_ticks, tick_divisor, whole_ticks
 from ...errors import InputUnreadable, NoVideoTrack
 from .index import CORRUPT, DISCARD, KEY, MISSING, TrackIndex
@@ -25,6 +27,9 @@ if TYPE_CHECKING:
     from ...actors.media.values import PictureSize
 
 _FARTHEST_TICKS = 1 << 61
+_COLUMNS = 5
+_CHECKED_PACKETS = 256
+"""After how many packets the limits are looked at."""
 
 
 def video_stream(container: InputContainer, source: str, track: int) -> VideoStream:
@@ -55,9 +60,13 @@ def video_stream(container: InputContainer, source: str, track: int) -> VideoStr
 class TrackIndexer:
     """Sees every packet of one video track, in demux order, and makes the index of them. Used once."""
 
-    def __init__(self, stream: VideoStream) -> None:
+    def __init__(self, source: str, source_bytes: int, stream: VideoStream, limits: InputLimits) -> None:
         context = stream.codec_context
+        self._source = source
         self._stream = stream
+        self._limits = limits
+        self._source_bytes = source_bytes
+        self._pixels = stream.width * stream.height
         # The codec's own rate first: a raw bitstream's container only knows a default. As the track begins: where
         # parameters change in mid-stream, FFmpeg's guess does too.
         self._rate = nominal_frame_rate(stream.guessed_rate, stream.average_rate, stream.base_rate)
@@ -65,7 +74,8 @@ class TrackIndexer:
         self._extradata = context.extradata or b""
         self._pictures = WholePictures(self._codec, self._extradata)
         self._picture_sizes = PictureSizes(self._codec, self._extradata)
-        self._rows: list[tuple[int, int, int, int, int]] = []
+        self._rows = array("q")  # five numbers a packet: a list of tuples takes six times the memory
+        self._packets = 0
         self._kinds: dict[int, RandomAccess] = {}
         self._sizes: dict[int, PictureSize] = {}
 
@@ -76,31 +86,49 @@ class TrackIndexer:
         dts = MISSING if packet.dts is None else packet.dts
         if packet.is_keyframe:
             self._see_keyframe(packet)
-        self._rows.append((pts, dts, -1 if packet.pos is None else packet.pos, packet.size, flags))
+        self._rows.extend((pts, dts, -1 if packet.pos is None else packet.pos, packet.size, flags))
+        self._packets += 1
+        if self._packets % _CHECKED_PACKETS == 0:
+            self.check(self._pixels)
         self._pictures.see(packet)
 
     def _see_keyframe(self, packet: "Packet[VideoStream]") -> None:
-        number, data = len(self._rows), bytes(packet)
+        number, data = self._packets, bytes(packet)
         self._kinds[number] = random_access_kind(self._codec, data, self._extradata)
         extradata = b""
         if packet.has_sidedata("new_extradata"):
             extradata = next(bytes(entry) for entry in packet.iter_sidedata() if entry.data_type == "new_extradata")
         size = self._picture_sizes.size(data, extradata)
         if size is not None and not packet.is_corrupt:
+            self._limits.check_size(self._source, size.width, size.height)
             self._sizes[number] = size
 
-    def index(self, source: str) -> TrackIndex:
+    def check(self, pixels: int) -> None:
+        """Check what was seen so far, of pictures with this number of pixels.
+
+        Raises:
+            InputTooLarge: it is more than the bytes can hold, or than a limit allows.
+        """
+        packets, bytes_ = self._packets, self._source_bytes
+        self._limits.check("max_packets", packets, f"{self._source} has {packets} packets of video or more")
+        if bytes_ > 0:
+            ratio = pixels * packets // bytes_
+            message = f"{self._source} states {ratio} pixels or more for each of its {bytes_} bytes"
+            self._limits.check("max_pixels_per_byte", ratio, message)
+
+    def index(self) -> TrackIndex:
         """Build the index of what was seen.
 
         Raises:
             InputUnreadable: there were no packets, or their times are too far from 0 to reckon with.
         """
+        source = self._source
         if not self._rows:
             message = f"the video track of {source} has no packets"
             raise InputUnreadable(message, "It is cut short, empty, or refers to another file; get a complete one.")
         stream = self._stream
         time_base = Fraction(stream.time_base or 1)
-        columns = np.array(self._rows, dtype=np.int64)
+        columns = np.frombuffer(self._rows, dtype=np.int64).reshape(-1, _COLUMNS)
         pts, dts, flags = columns[:, 0].copy(), columns[:, 1], columns[:, 4].astype(np.uint8)
         _refuse_far(source, _farthest(pts), _farthest(dts))
         rate = self._rate
@@ -128,6 +156,7 @@ class TrackIndexer:
             has_whole_pictures=self._pictures.are_proven,
             tick_divisor=divisor,
             sizes=self._sizes,
+            max_pixels=self._limits.max_pixels,
         )
 
 

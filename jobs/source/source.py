@@ -3,6 +3,7 @@
 And whether the source is still the same: its index, its segments and its sound are read at different times.
 """
 
+import os
 from collections.abc import Hashable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -12,6 +13,7 @@ import av.error
 from av.stream import Discard
 
 from ...actors.decode.describe import StreamExtras, describe_extras, describe_video
+from ...actors.limits import InputLimits
 from ...actors.media.location import is_local, local_path
 from ...actors.media.opening import demux, no_file, open_source
 from ...actors.media.stores import changed_meanwhile, source_version, version_anywhere
@@ -147,22 +149,24 @@ def read_source(source: str, track: int = 0) -> SourceReading:
     whether it is interlaced, what it carries (captions, HDR), and that anything of the track decodes at all.
 
     Raises:
-        InputError: the source cannot be read, or the track has no packets.
+        InputError: the source cannot be read, breaks a limit, or the track has no packets.
         NoVideoTrack: it has no such video track.
     """
-    with open_source(source) as container:
+    limits = InputLimits.of(os.environ)
+    with open_source(source, limits=limits) as container:
         stream = video_stream(container, source, track)
-        return _Pass(source, container, stream).read()
+        return _Pass(source, container, stream, limits).read()
 
 
 class _Pass:
     """The pass over a source's packets. Used once."""
 
-    def __init__(self, source: str, container: "InputContainer", stream: "VideoStream") -> None:
+    def __init__(self, source: str, container: "InputContainer", stream: "VideoStream", limits: InputLimits) -> None:
         self._source = source
         self._container = container
         self._stream = stream
-        self._indexer = TrackIndexer(stream)
+        self._indexer = TrackIndexer(source, container.size, stream, limits)
+        self._limits = limits
         self._first = _FirstPicture(stream)
         self._starts = TrackStarts(container, stream)
         self._tracks: SourceDescription | None = None
@@ -177,7 +181,8 @@ class _Pass:
             for packet in demux(self._container, self._stream, *beside):
                 self._see(packet)
         self._first.see(None)  # a picture that the decoder has held back
-        index = self._indexer.index(self._source)
+        index = self._indexer.index()
+        index.check(self._limits)
         self._starts.give_up()
         tracks = self._tracks or describe_container(self._source, self._container, self._starts)
         if self._first.described is None:
@@ -185,6 +190,7 @@ class _Pass:
             message = f"no picture of {self._source} can be decoded ({failed})"
             return SourceReading(index=index, tracks=tracks, picture=None, undecodable=message)
         format_, extras = self._first.described
+        self._indexer.check(format_.width * format_.height)
         picture = _resized(replace(format_, frame_rate=index.frame_rate), index), extras
         pts = self._first.pts
         first_ticks = None if pts is None or index.untimed else pts * index.tick_divisor

@@ -24,7 +24,7 @@ def verify(pair, progress):
     print("verifying", file=sys.stderr, flush=True)
     threading.Event().wait()
 services = Services(open_fleet=open_fleet, verify=verify, probe=lambda source: Answer(["line"] * 100_000, {{}}))
-cli.Services = lambda: services
+cli.Services = lambda **_: services
 sys.exit(cli.main())
 """
 TRANSCODE = ["transcode", "in.mkv", "out.mp4"]

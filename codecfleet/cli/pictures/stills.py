@@ -6,6 +6,7 @@ from ...jobs.request.parts import RUN
 from ...jobs.stills.spec import StillsSpec
 from ..params import JsonFlag, address_of, with_options
 from ..question import Question
+from ..sandbox.files import FileUse
 from ..services import Commands
 
 
@@ -22,9 +23,18 @@ def _stills(
     ] = None,
     as_json: JsonFlag = False,
 ) -> Question:
+    files = FileUse(
+        reads=(spec.source,),
+        writes=(spec.output,),
+        starts_workers=True,
+        address=address,
+        may_use_gpu=spec.device != "cpu",
+        needs_temporary=True,  # of HDR, for its tone map
+    )
     return Question(
         ask=lambda services, progress: services.stills(spec, address, progress),
         as_json=as_json,
+        files=files,
         done_to_frames="decoded",
     )
 

@@ -158,7 +158,15 @@ def test_every_key_has_a_variable(tmp_path: Path) -> None:
         "idle_s": "7",
         "ray": "first",
         "warm": "never",
+        "sandbox": "off",
         "debug": "1",
+        "max_pixels": "1000",
+        "max_frame_rate": "100",
+        "max_duration_s": "60",
+        "max_tracks": "5",
+        "max_packets": "200",
+        "max_attachment_bytes": "300",
+        "max_pixels_per_byte": "400",
         "strict": "1",
     }
     assert set(texts) >= set(OPTIONS), "give the new key a value"
@@ -171,6 +179,7 @@ def test_every_key_has_a_variable(tmp_path: Path) -> None:
         "CODECFLEET_RAY": "first",
         "CODECFLEET_WARM": "never",
         "CODECFLEET_DEBUG": "1",
+        **{name: text for name, text in given.items() if name.startswith("CODECFLEET_MAX_")},
     }
 
 

@@ -1,0 +1,79 @@
+"""What a source may state about itself: more is refused before it takes memory or time.
+
+A header of a hundred bytes can promise a million tracks, or pictures of a gigabyte. The job's own program checks every
+source that it reads; a worker reads what has been checked, and only bounds the pictures that it decodes.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from fractions import Fraction
+from typing import Final
+
+from ..errors import InputTooLarge, UsageError
+
+VARIABLE: Final = "CODECFLEET_"
+"""A limit's variable has this before its name in capitals."""
+_NO_END: Final = (1 << 31) - 1
+"""FFmpeg's largest number of tracks and of pixels."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputLimits:
+    """The most that a source may have. docs/security.md has the reason for each default.
+
+    Attributes:
+        max_pixels: of one picture. The largest of any level of H.264, HEVC and AV1 is 16384 x 8704 (AV1 level 7.3,
+            HEVC level 7.2).
+        max_frame_rate: nominal pictures a second.
+        max_duration_s: from the first picture of a video track to the end of its last one.
+        max_tracks: of all kinds together.
+        max_packets: of one track. A track of video takes 40 bytes of memory for each.
+        max_attachment_bytes: of one attached file, such as a font.
+        max_pixels_per_byte: pixels of all pictures of a video track, for each byte of the source.
+    """
+
+    max_pixels: int = 16_384 * 8_704
+    max_frame_rate: int = 10_000
+    max_duration_s: int = 100 * 3600
+    max_tracks: int = 1_000
+    max_packets: int = 50_000_000
+    max_attachment_bytes: int = 64 << 20
+    max_pixels_per_byte: int = 20_000_000
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str]) -> "InputLimits":
+        """Return the limits that an environment sets.
+
+        Raises:
+            UsageError: a variable is not a whole number above 0.
+        """
+        names = {each.name: f"{VARIABLE}{each.name.upper()}" for each in fields(cls)}
+        given = {field: environment[name] for field, name in names.items() if environment.get(name)}
+        for field, text in given.items():
+            if not (text.isascii() and text.isdecimal() and int(text)):
+                raise UsageError(f"{names[field]} is not a whole number above 0: {text}", "Leave it unset.")
+        return cls(**{field: int(text) for field, text in given.items()})
+
+    @property
+    def options(self) -> dict[str, str]:
+        """What FFmpeg itself is to refuse while it opens a source. One track more is let in, so that we see it."""
+        return {"max_pixels": str(min(self.max_pixels, _NO_END)), "max_streams": str(min(self.max_tracks + 1, _NO_END))}
+
+    def check_size(self, name: str, width: int, height: int) -> None:
+        """Raise ``InputTooLarge`` where pictures of this size are too large."""
+        self.check("max_pixels", width * height, f"{name} states pictures of {width}x{height}")
+
+    def check(self, limit: str, found: int | Fraction, message: str) -> None:
+        """Raise ``InputTooLarge`` with ``message`` where more than a limit was found."""
+        most = getattr(self, limit)
+        if found > most:
+            raise InputTooLarge(f"{message}; {limit} allows {most}", self.advice(limit))
+
+    @staticmethod
+    def advice(limit: str) -> str:
+        """Return what to do with a source that breaks a limit."""
+        return f"If you trust it, set {VARIABLE}{limit.upper()}, or {limit} in the configuration."
+
+
+NO_LIMITS: Final = InputLimits(**{each.name: 1 << 62 for each in fields(InputLimits)})
+"""Of a source that was checked before."""

@@ -1,0 +1,1 @@
+"""Confining a command: what it may open, and the step itself."""

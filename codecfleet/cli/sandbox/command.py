@@ -1,0 +1,75 @@
+"""Confining this process to the files of one command: docs/security.md."""
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from ...actors.media.location import is_local, local_path
+from ...errors import Unsupported
+from .files import FileUse, UsesFiles
+
+
+def confine_command(request: Any, mode: str) -> None:  # noqa: ANN401 - a Request, or any other command
+    """Confine this process to the files of ``request``, where that is possible: ``mode`` is the setting ``sandbox``.
+
+    Raises:
+        Unsupported: it is not, and the setting requires it.
+    """
+    if mode == "off":
+        return
+    reason = _confined(request.files if isinstance(request, UsesFiles) else None)
+    if reason and mode == "required":
+        advice = 'Run it with local files, or set sandbox to "auto": docs/security.md says what is confined.'
+        raise Unsupported(f"sandbox is required, and this command cannot be confined: {reason}", advice)
+
+
+def _confined(files: FileUse | None) -> str:
+    """Confine this process, or return why not."""
+    from ...cluster import machine
+    from ...cluster.fleet_variables import WARM
+    from ...cluster.sandbox.confine import Access, confine, why_not
+
+    if files is None:
+        return "its files are not known before it runs, or it reaches a cluster"
+    if reason := _refusal(files) or why_not():
+        return reason
+    reads = tuple(local_path(each) for each in files.reads)
+    try:
+        confine(Access(reads=reads, writes=tuple(_folders(files))), machine.memory_bytes())
+    except OSError as error:
+        return str(error)
+    os.environ[WARM] = "never"  # it is reached by a socket
+    return ""
+
+
+def _refusal(files: FileUse) -> str:
+    """Say why a command cannot do with its files alone; "" where it can."""
+    if not all(map(is_local, (*files.reads, *files.writes))):
+        return "it reads or writes a store"
+    if not files.starts_workers:
+        return ""
+    from ...cluster.fleet_variables import may_use_warm_fleet
+    from ...cluster.host.warm import is_any_warm
+    from ...cluster.probes.nvml import can_load_nvml
+    from ...cluster.ray.ray_environment import may_begin_without_ray
+
+    if not may_begin_without_ray(files.address):
+        return "it reaches Ray by the network"
+    if files.may_use_gpu and can_load_nvml():
+        return "there is an NVIDIA driver, whose workers run on a Ray of their own"
+    return "a warm fleet does its work" if may_use_warm_fleet(os.environ) and is_any_warm() else ""
+
+
+def _folders(files: FileUse) -> Iterable[Path]:
+    """Yield the folders in which a command writes, and devices and pipes to which it does."""
+    from tempfile import gettempdir
+
+    for path in (local_path(name).absolute() for name in files.writes):
+        if path.is_dir():
+            yield path
+        is_device = path.exists() and not path.is_dir() and not path.is_file()
+        # A folder for work or evidence may still have to be made.
+        yield path if is_device else next(each for each in path.parents if each.is_dir())
+    if files.needs_temporary:
+        yield Path(gettempdir())

@@ -1,0 +1,63 @@
+"""What a source may have at most, as the configuration says it. docs/security.md has the reason for each default."""
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Annotated, Final
+
+from pydantic import Field
+
+from ...actors.limits import VARIABLE, InputLimits
+from .options import Option
+from .parts import Part
+
+_DEFAULTS: Final = InputLimits()
+
+
+class LimitOptions(Part):
+    """The limits of ``InputLimits``; sources that state more are refused: docs/security.md."""
+
+    max_pixels: Annotated[
+        int,
+        Field(ge=1, le=(1 << 31) - 1, description="Pixels of one picture of a source, at most: docs/security.md."),
+        Option("", key="max_pixels"),
+    ] = _DEFAULTS.max_pixels
+    max_frame_rate: Annotated[
+        int,
+        Field(ge=1, le=1_000_000_000, description="Nominal frames a second of a source, at most."),
+        Option("", key="max_frame_rate"),
+    ] = _DEFAULTS.max_frame_rate
+    max_duration_s: Annotated[
+        int,
+        Field(ge=1, le=1_000_000_000, description="Seconds of a source's video track, at most."),
+        Option("", key="max_duration_s"),
+    ] = _DEFAULTS.max_duration_s
+    max_tracks: Annotated[
+        int,
+        Field(ge=1, le=100_000, description="Tracks of a source, at most."),
+        Option("", key="max_tracks"),
+    ] = _DEFAULTS.max_tracks
+    max_packets: Annotated[
+        int,
+        Field(ge=1, le=10_000_000_000, description="Packets of a source's video track, at most."),
+        Option("", key="max_packets"),
+    ] = _DEFAULTS.max_packets
+    max_attachment_bytes: Annotated[
+        int,
+        Field(ge=1, le=(1 << 31) - 1, description="Bytes of one file attached to a source, at most."),
+        Option("", key="max_attachment_bytes"),
+    ] = _DEFAULTS.max_attachment_bytes
+    max_pixels_per_byte: Annotated[
+        int,
+        Field(
+            ge=1,
+            le=1_000_000_000_000,
+            description="Pixels of all pictures of a source's video track, for each byte of the source, at most.",
+        ),
+        Option("", key="max_pixels_per_byte"),
+    ] = _DEFAULTS.max_pixels_per_byte
+
+
+def limit_variables(options: LimitOptions) -> Mapping[str, tuple[str, str]]:
+    """Return, by variable, the field that sets it and its value."""
+    names = [each.name for each in fields(InputLimits)]
+    return {f"{VARIABLE}{name.upper()}": (name, str(getattr(options, name))) for name in names}

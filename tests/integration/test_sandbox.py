@@ -1,0 +1,143 @@
+"""A command that a film has taken over: what it can still reach is its input, its output and the system's programs."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from codecfleet.cluster.sandbox.confine import why_not
+from codecfleet.testing.clips import Clip, constant_times, make_clip
+
+pytestmark = [
+    pytest.mark.timeout(120),
+    pytest.mark.skipif(bool(why_not()), reason=f"commands are not confined here: {why_not()}"),
+]
+
+TAKEN_OVER = """
+import json, os, socket, subprocess, sys
+from pathlib import Path
+from codecfleet.cluster.sandbox.confine import Access, confine
+folder = Path(sys.argv[1])
+confine(Access(reads=(folder / "in.mp4",), writes=(folder / "out",)), 4 << 30)
+import av
+
+def opened_by_ffmpeg(name, **given):
+    with av.open(str(name), **given) as container:
+        return [packet.size for packet in container.demux()]
+
+secret = folder / "secret.mp4"
+(folder / "out" / "list.txt").write_text(f"ffconcat version 1.0\\nfile {secret}\\n")
+program = folder / "out" / "program"
+program.write_text("#!/bin/sh\\n")
+program.chmod(0o755)
+TRIES = {
+    "read another file": lambda: secret.read_bytes(),
+    "read it by a link": lambda: ((folder / "out" / "link").symlink_to(secret), (folder / "out" / "link").read_bytes()),
+    "read it in a child": lambda: subprocess.run(["cat", str(secret)], check=True, capture_output=True),
+    "read it by FFmpeg": lambda: opened_by_ffmpeg(secret),
+    "read it by a script of FFmpeg": lambda: opened_by_ffmpeg(
+        folder / "out" / "list.txt", format="concat", options={"safe": "0"}
+    ),
+    "list the home": lambda: os.listdir(Path.home()),
+    "read the keys": lambda: Path("/etc/shadow").read_bytes(),
+    "write elsewhere": lambda: (folder / "planted").write_bytes(b"x"),
+    "write over the input": lambda: (folder / "in.mp4").write_bytes(b"x"),
+    "truncate the secret": lambda: os.truncate(secret, 0),
+    "remove it": lambda: secret.unlink(),
+    "move the output away": lambda: (folder / "out" / "list.txt").rename(folder / "moved"),
+    "run what was written": lambda: subprocess.run([str(program)], check=True),
+    "connect": lambda: socket.create_connection(("127.0.0.1", 9)),
+    "send a datagram": lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM),
+    "reach a daemon": lambda: socket.socket(socket.AF_UNIX),
+    "fetch by FFmpeg": lambda: opened_by_ffmpeg("http://127.0.0.1:9/a.mp4"),
+    "stop its parent": lambda: os.kill(os.getppid(), 0),
+    "look into its parent": lambda: Path(f"/proc/{os.getppid()}/environ").read_bytes(),
+}
+worked = []
+for name, attempt in TRIES.items():
+    try:
+        attempt()
+    except (OSError, subprocess.CalledProcessError, av.error.FFmpegError):
+        continue
+    worked.append(name)
+MAY = {
+    "read the input": lambda: (folder / "in.mp4").read_bytes(),
+    "decode it": lambda: opened_by_ffmpeg(folder / "in.mp4"),
+    "write the output": lambda: (folder / "out" / "a").write_bytes(b"x"),
+    "publish it": lambda: (folder / "out" / "a").rename(folder / "out" / "b"),
+    "speak with its own": lambda: socket.socketpair(),
+    "start Python": lambda: subprocess.run([sys.executable, "-c", "import av, numpy"], check=True),
+}
+for attempt in MAY.values():
+    attempt()
+print(json.dumps(worked))
+"""
+
+
+def test_nothing_else_can_be_reached(tmp_path: Path) -> None:
+    """No file but its own, no socket, no program of its making and no other process, for it and for its children."""
+    clip = make_clip(tmp_path / "in.mp4", Clip(times=constant_times(5)))
+    (tmp_path / "secret.mp4").write_bytes(clip.read_bytes())
+    (tmp_path / "out").mkdir()
+    done = subprocess.run(
+        [sys.executable, "-c", TAKEN_OVER, str(tmp_path)], capture_output=True, text=True, timeout=100, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == []
+    assert (tmp_path / "secret.mp4").read_bytes() == clip.read_bytes()
+    assert {path.name for path in tmp_path.iterdir()} == {"in.mp4", "secret.mp4", "out"}
+
+
+def run_cli(*arguments: object, sandbox: str = "required") -> "subprocess.CompletedProcess[str]":
+    """Run the program."""
+    command = [sys.executable, "-m", "codecfleet", *map(str, arguments)]
+    environment = {**os.environ, "CODECFLEET_SANDBOX": sandbox}
+    return subprocess.run(command, capture_output=True, text=True, timeout=110, check=False, env=environment)
+
+
+def test_questions_are_answered(tmp_path: Path) -> None:
+    """Probing and planning need nothing that is refused."""
+    clip = make_clip(tmp_path / "in.mp4", Clip(times=constant_times(25)))
+    for command in ("probe", "plan"):
+        done = run_cli(command, clip)
+        assert (done.returncode, done.stderr) == (0, ""), command
+
+
+@pytest.mark.slow
+def test_a_confined_job_makes_the_same_bytes(tmp_path: Path) -> None:
+    """Host and workers run within the same bounds, and the output does not show it."""
+    clip = make_clip(tmp_path / "in.mp4", Clip(times=constant_times(50), keyframes=frozenset({0, 25})))
+    (tmp_path / "out").mkdir()
+    for sandbox in ("required", "off"):
+        output = tmp_path / "out" / f"{sandbox}.mp4"
+        done = run_cli("transcode", "--quiet", "--preset", "1", clip, output, sandbox=sandbox)
+        assert (done.returncode, done.stderr) == (0, "")
+    first, second = sorted((tmp_path / "out").iterdir())
+    assert first.read_bytes() == second.read_bytes()
+
+
+def test_where_it_is_required_and_impossible(tmp_path: Path) -> None:
+    """A remote film is exit code 4, and no word of it where the sandbox is off."""
+    done = run_cli("probe", "memory://nothing/a.mkv")
+    assert done.returncode == 4
+    assert "cannot be confined: it reads or writes a store" in done.stderr
+    assert run_cli("probe", "memory://nothing/a.mkv", sandbox="auto").returncode == 3
+    assert not list(tmp_path.iterdir())
+
+
+def test_other_threads_are_not_left_outside() -> None:
+    """A process with other threads is not confined by half."""
+    program = """
+import threading, pathlib
+from codecfleet.cluster.sandbox.confine import Access, confine
+threading.Thread(target=threading.Event().wait, daemon=True).start()
+try:
+    confine(Access(reads=()), 1 << 40)
+except OSError as error:
+    print(error, pathlib.Path("/etc/hostname").exists() and bool(pathlib.Path("/etc").iterdir()))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "other threads run True\n"

@@ -1,0 +1,36 @@
+"""The limits of a source: their variables, and what their errors say."""
+
+from fractions import Fraction
+
+import pytest
+
+from codecfleet.actors.limits import NO_LIMITS, InputLimits
+from codecfleet.errors import InputTooLarge, Retry, UsageError
+
+
+def test_the_environment_sets_them() -> None:
+    """A variable replaces a default; an empty one is not set."""
+    limits = InputLimits.of({"CODECFLEET_MAX_TRACKS": "7", "CODECFLEET_MAX_PIXELS": ""})
+    assert (limits.max_tracks, limits.max_pixels) == (7, InputLimits().max_pixels)
+    assert limits.options["max_streams"] == "8"
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "many", "1e3", "\u0663"])
+def test_a_wrong_variable_is_named(text: str) -> None:
+    """What is not a whole number above 0 is a UsageError with the variable's name."""
+    with pytest.raises(UsageError, match=r"CODECFLEET_MAX_TRACKS is not a whole number"):
+        InputLimits.of({"CODECFLEET_MAX_TRACKS": text})
+
+
+def test_a_broken_limit_is_the_input_s_own_fault() -> None:
+    """It says what was found, what is allowed and how to allow more, and is not worth another try."""
+    with pytest.raises(InputTooLarge, match="states too much; max_frame_rate allows 10000") as caught:
+        InputLimits().check("max_frame_rate", Fraction(10_001), "film.mkv states too much")
+    assert (caught.value.exit_code, caught.value.retry) == (3, Retry.NEVER)
+    assert "CODECFLEET_MAX_FRAME_RATE" in caught.value.next_step
+
+
+def test_without_limits_everything_passes() -> None:
+    """A worker reads what was checked before, whatever it states."""
+    NO_LIMITS.check_size("film.mkv", 65_536, 65_536)
+    assert int(NO_LIMITS.options["max_pixels"]) == 2**31 - 1

@@ -1,0 +1,94 @@
+"""Which commands are confined to their files, and what becomes of those that are not."""
+
+from pathlib import Path
+
+import pytest
+
+from codecfleet import TranscodeSpec
+from codecfleet.cli.app import parse
+from codecfleet.cli.sandbox.command import confine_command
+from codecfleet.cli.sandbox.files import FileUse, UsesFiles
+from codecfleet.cluster.sandbox.confine import program_folders
+from codecfleet.errors import Unsupported
+
+
+@pytest.mark.parametrize(
+    ("line", "reads"),
+    [
+        ("transcode in.mkv out.mp4", ("in.mkv",)),
+        ("probe in.mkv", ("in.mkv",)),
+        ("plan in.mkv", ("in.mkv",)),
+        ("verify in.mkv out.mp4", ("in.mkv", "out.mp4")),
+        ("stills in.mkv shots --count 3", ("in.mkv",)),
+    ],
+)
+def test_commands_on_single_films_name_their_files(line: str, reads: tuple[str, ...]) -> None:
+    """What is known before they run is all that they get."""
+    request = parse(line.split())
+    assert isinstance(request, UsesFiles)
+    assert request.files is not None
+    assert request.files.reads == reads
+    assert request.files.needs_temporary == line.startswith("stills")
+
+
+def test_verify_reads_what_a_report_names(tmp_path: Path) -> None:
+    """A report says which picture was laid over the film; one that says nothing, or nothing sensible, adds none."""
+    report = tmp_path / "r.json"
+    for text, named in (('{"overlay": {"picture": "logo.png"}}', ("logo.png",)), ('{"overlay": null}', ()), ("?", ())):
+        report.write_text(text)
+        request = parse(["verify", "in.mkv", "out.mp4", "--report", str(report)])
+        assert isinstance(request, UsesFiles)
+        assert request.files is not None
+        assert request.files.reads == ("in.mkv", "out.mp4", str(report), *named)
+
+
+@pytest.mark.parametrize("line", ["doctor", "batch films --output out", "status --address head:1", "down"])
+def test_other_commands_name_none(line: str) -> None:
+    """Commands about machines, and those that find their files themselves, are not confined."""
+    request = parse(line.split())
+    assert not isinstance(request, UsesFiles) or request.files is None
+
+
+def test_a_job_writes_where_its_files_go() -> None:
+    """The output, the work folder, the evidence and the report are what it makes."""
+    spec = TranscodeSpec(
+        source="a.mkv", output="o/b.mp4", work="w", keep_evidence="e", device="cpu", overlay="logo.png"
+    )
+    files = FileUse.of_job(spec, None, "r.json")
+    assert files.reads == ("a.mkv", "logo.png")
+    assert files.writes == ("o/b.mp4", "w", "e", "r.json")
+    assert not files.may_use_gpu
+
+
+@pytest.mark.parametrize(
+    ("files", "reason"),
+    [
+        (None, "not known before it runs"),
+        (FileUse(reads=("s3://bucket/a.mkv",)), "a store"),
+        (FileUse(reads=("a.mkv",), writes=("gs://bucket/b.mp4",)), "a store"),
+        (FileUse(reads=("a.mkv",), starts_workers=True, address="head:6379"), "by the network"),
+    ],
+)
+def test_what_cannot_be_confined(files: FileUse | None, reason: str) -> None:
+    """Where the setting requires it that is an error with the reason; else the command runs as it is."""
+
+    class Asked:
+        """A command with these files."""
+
+        def __init__(self) -> None:
+            self.files = files
+
+    confine_command(Asked(), "auto")
+    confine_command(Asked(), "off")
+    with pytest.raises(Unsupported, match=reason) as caught:
+        confine_command(Asked(), "required")
+    assert caught.value.exit_code == 4
+
+
+def test_no_folder_of_the_user_s_is_a_program_s(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The working directory is not readable because ``python -m`` searches it for modules."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.syspath_prepend("")
+    assert tmp_path not in program_folders()
+    assert Path.home() not in program_folders()
