@@ -27,7 +27,7 @@ _PACKAGE: Final = Path(__file__).parents[2]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Access:
+class FileAccess:
     """The files of a command: what it reads, and the folders beneath which it writes."""
 
     reads: tuple[Path, ...]
@@ -44,7 +44,7 @@ def why_not() -> str:
     return "" if has_seccomp() else "seccomp is missing, or its calls are not known on this processor"
 
 
-def confine(access: Access, memory_bytes: int) -> None:
+def confine(access: FileAccess, memory_bytes: int) -> None:
     """Confine this process, which has one thread, for good; each process may have ``memory_bytes`` of data.
 
     Raises:
@@ -71,7 +71,7 @@ def _lower(kind: int, most: int) -> None:
     resource.setrlimit(kind, (least, least))
 
 
-def _rules(access: Access) -> Iterator[tuple[Path, int]]:
+def _rules(access: FileAccess) -> Iterator[tuple[Path, int]]:
     yield from ((Path(name), RUN) for name in _SYSTEM)
     yield from ((folder, RUN) for folder in program_folders())
     yield from ((Path(name), READ) for name in _SETTINGS)

@@ -19,9 +19,9 @@ pytestmark = [
 TAKEN_OVER = """
 import json, os, socket, subprocess, sys
 from pathlib import Path
-from codecfleet.cluster.sandbox.confine import Access, confine
+from codecfleet.cluster.sandbox.confine import FileAccess, confine
 folder = Path(sys.argv[1])
-confine(Access(reads=(folder / "in.mp4",), writes=(folder / "out",)), 4 << 30)
+confine(FileAccess(reads=(folder / "in.mp4",), writes=(folder / "out",)), 4 << 30)
 import av
 
 def opened_by_ffmpeg(name, **given):
@@ -132,10 +132,10 @@ def test_other_threads_are_not_left_outside() -> None:
     """A process with other threads is not confined by half."""
     program = """
 import threading, pathlib
-from codecfleet.cluster.sandbox.confine import Access, confine
+from codecfleet.cluster.sandbox.confine import FileAccess, confine
 threading.Thread(target=threading.Event().wait, daemon=True).start()
 try:
-    confine(Access(reads=()), 1 << 40)
+    confine(FileAccess(reads=()), 1 << 40)
 except OSError as error:
     print(error, pathlib.Path("/etc/hostname").exists() and bool(pathlib.Path("/etc").iterdir()))
 """

@@ -28,7 +28,7 @@ def _confined(files: FileUse | None) -> str:
     """Confine this process, or return why not."""
     from ...cluster import machine
     from ...cluster.fleet_variables import WARM
-    from ...cluster.sandbox.confine import Access, confine, why_not
+    from ...cluster.sandbox.confine import FileAccess, confine, why_not
 
     if files is None:
         return "its files are not known before it runs, or it reaches a cluster"
@@ -36,7 +36,7 @@ def _confined(files: FileUse | None) -> str:
         return reason
     reads = tuple(local_path(each) for each in files.reads)
     try:
-        confine(Access(reads=reads, writes=tuple(_folders(files))), machine.memory_bytes())
+        confine(FileAccess(reads=reads, writes=tuple(_folders(files))), machine.memory_bytes())
     except OSError as error:
         return str(error)
     os.environ[WARM] = "never"  # it is reached by a socket
