@@ -29,6 +29,7 @@ from codecfleet.actors.decode.decoding import (
     picture_hash,
 )
 from codecfleet.actors.decode.describe import frame_side_data
+from codecfleet.actors.limits import InputLimits
 from codecfleet.actors.media import kept_sources
 from codecfleet.actors.media.kept_sources import KeptSources
 from codecfleet.actors.media.opening import open_source
@@ -112,9 +113,9 @@ class Bench:
         assert not list(decode_range(range_of(self.index, point), DecodeTally(), recorder))
         return recorder.seen
 
-    def _counted(self, url: str, wanted: WantedBytes) -> Any:
+    def _counted(self, url: str, wanted: WantedBytes, *, limits: InputLimits) -> Any:
         self.opened[url] += 1
-        return open_source(url, wanted)
+        return open_source(url, wanted, limits=limits)
 
 
 def range_of(index: TrackIndex, entry: AccessPoint | None) -> DecodeRange:
