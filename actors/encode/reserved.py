@@ -53,7 +53,7 @@ _PARAMETERS: Final = {
                 "transfer colormatrix chromaloc pulldown crop-rect interlaced tff bff fake-interlaced "
                 "mastering-display cll"
             ),
-            _RATE: "crf bitrate qp vbv-maxrate vbv-bufsize vbv-init filler",
+            _RATE: "crf bitrate qp qp-constant vbv-maxrate vbv-bufsize vbv-init filler",
             _PACKETS: "annexb repeat-headers",
         },
         "libx265": {
@@ -98,6 +98,7 @@ _GRID_PARAMETERS: Final = {
     "libsvtav1": frozenset({"keyint", "intra-period", "scd"}),
 }
 """What moves keyframes, and may not be set beside a keyframe interval."""
+_LENIENT: Final = frozenset({"libx264", "libx265"})
 
 
 def check_not_reserved(implementation: str, name: str, *, parameter: bool, on_grid: bool = False) -> None:
@@ -105,8 +106,23 @@ def check_not_reserved(implementation: str, name: str, *, parameter: bool, on_gr
 
     ``on_grid``: a keyframe interval is asked for.
     """
-    reason = _PARAMETERS.get(implementation, {}).get(name) if parameter else _OPTIONS.get(name)
-    if on_grid and name in (_GRID_PARAMETERS.get(implementation, ()) if parameter else _GRID_OPTIONS):
+    reasons = _PARAMETERS.get(implementation, {}) if parameter else _OPTIONS
+    on_the_grid = _GRID_PARAMETERS.get(implementation, frozenset()) if parameter else _GRID_OPTIONS
+    spellings = _spellings(implementation, name) if parameter else {name}
+    reason = next((reasons[each] for each in spellings if each in reasons), None)
+    if on_grid and spellings & on_the_grid:
         reason = _GRID
     if reason is not None:
         raise Unsupported(f"the encoder option {name} cannot be set", f"Leave it out: {reason}.")
+
+
+def _spellings(implementation: str, name: str) -> set[str]:
+    """Return the names under which a library may know a parameter.
+
+    x264 and x265 take ``_`` for ``-`` and ``no`` or ``no-`` before a switch, and x265 skips ``--``
+    (``x264_param_parse``, ``x265_param_parse``).
+    """
+    if implementation not in _LENIENT:
+        return {name}
+    name = name.lower().lstrip("-").replace("_", "-")
+    return {name, name.removeprefix("no").lstrip("-")}
