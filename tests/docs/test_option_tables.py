@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from .metric_table import metric_table
 from .option_tables import command_table, config_table, key_table, preset_table, template
 
 REPOSITORY = Path(__file__).parents[2]
@@ -18,6 +19,7 @@ TABLES: dict[str, tuple[str, Callable[[], str]]] = {
     "keys": ("docs/config.md", key_table),
     "configuration": ("docs/config.md", config_table),
     "presets": ("docs/presets.md", preset_table),
+    "metrics": ("docs/metrics.md", metric_table),
     **{f"codecfleet {name}": ("docs/cli.md", partial(command_table, name)) for name in COMMANDS},
 }
 

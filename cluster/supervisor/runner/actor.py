@@ -43,10 +43,12 @@ class SupervisorActor:
         # Imported here: this module must be importable without Ray.
         from ...survey.ray_probe import probe_ray_node
         from .ray_backend import RayBackend, claim_term
+        from .ray_metrics import RayMetrics
 
         term = await asyncio.to_thread(claim_term)
         core = Core(settings, policy, first_epoch(term), time.monotonic())
-        runner = SupervisorRunner(RayBackend(settings.fence_s, probe_ray_node, term), core, settings)
+        backend = RayBackend(settings.fence_s, probe_ray_node, term)
+        runner = SupervisorRunner(backend, core, settings, take_samples=RayMetrics().take)
         await runner.open()
         self._retiring = asyncio.create_task(_retire_when_idle(runner, settings.retire_s))
         return runner

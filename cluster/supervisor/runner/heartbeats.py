@@ -18,8 +18,9 @@ _NOTHING_SAID = Heartbeat(0, ())
 class Heartbeats:
     """The last heartbeat of each worker, and its speed; a worker without one for ``limit_s`` is reported to ``died``.
 
-    ``feed`` takes the resulting events, ``note_speed`` a worker's speed while its device decoded, ``superseded`` that a
-    worker obeys a newer supervisor. ``clock`` returns seconds in which this process ran.
+    ``feed`` takes the resulting events, ``note_speed`` a worker's speed while its device decoded, ``note_beats`` two
+    heartbeats in a row, ``superseded`` that a worker obeys a newer supervisor. ``clock`` returns seconds in which this
+    process ran.
     """
 
     def __init__(
@@ -30,6 +31,7 @@ class Heartbeats:
         feed: Callable[[SupervisorEvent], None],
         died: Callable[[str, str], None],
         note_speed: Callable[[str, float], None],
+        note_beats: Callable[[str, Heartbeat, Heartbeat], None],
         superseded: Callable[[], None],
         clock: Callable[[], float],
     ) -> None:
@@ -38,6 +40,7 @@ class Heartbeats:
         self._feed = feed
         self._died = died
         self._note_speed = note_speed
+        self._note_beats = note_beats
         self._superseded = superseded
         self._clock = clock
         self._last: dict[str, tuple[float, Heartbeat]] = {}
@@ -72,6 +75,7 @@ class Heartbeats:
         _, said = self._last.get(worker, (now_s, _NOTHING_SAID))
         before_s, before = self._last.get(worker, (now_s, heartbeat))
         self._last[worker] = (now_s, heartbeat)
+        self._note_beats(worker, before, heartbeat)
         refused_at = heartbeat.refused_at if heartbeat.refusals > said.refusals else None
         if heartbeat.encoding != said.encoding or refused_at is not None:
             self._feed(Encoding(worker, heartbeat.encoding, refused_at))

@@ -42,6 +42,7 @@ from ..status.status import Status, status_of
 from .backend import ClusterBackend
 from .heartbeats import Heartbeats
 from .leading import Leading
+from .metering import Metering, TakeSamples
 from .polling import Polling
 from .renewals import Renewals
 
@@ -68,7 +69,10 @@ _log = logging.getLogger("codecfleet.supervisor")
 
 
 class SupervisorRunner:
-    """A running supervisor; ``clock`` returns monotonic seconds in which it ran, and is the core's clock too."""
+    """A running supervisor; ``clock`` returns monotonic seconds in which it ran, and is the core's clock too.
+
+    ``take_samples`` is passed what monitoring is to know, where that is to know anything.
+    """
 
     def __init__(
         self,
@@ -78,6 +82,7 @@ class SupervisorRunner:
         *,
         clock: Callable[[], float] | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        take_samples: TakeSamples | None = None,
     ) -> None:
         self._backend = backend
         self._core = core
@@ -96,12 +101,14 @@ class SupervisorRunner:
         self._polling = Polling(
             backend, core.state, settings, feed=self.feed, spawn=self._spawn, clock=clock, sleep=sleep
         )
+        self._metering = Metering(core.state, take_samples, clock)
         self._heartbeats = Heartbeats(
             backend,
             settings.ping_limit_s,
             feed=self.feed,
             died=self._report_death,
             note_speed=self._polling.note_speed,
+            note_beats=self._metering.beat,
             superseded=self.leading.superseded,
             clock=clock,
         )
@@ -145,6 +152,7 @@ class SupervisorRunner:
 
     def feed(self, event: SupervisorEvent) -> None:
         """Pass an event to the core; its direct effects start at once, its consequences soon."""
+        self._metering.hear(event)
         self._carry_out(self._decided(partial(self._core.take_in, event)))
         if self._conclusion is None:
             rest_s = max(0.0, self._rest_until_s - self._clock())
@@ -152,6 +160,7 @@ class SupervisorRunner:
 
     def _decide(self, event: SupervisorEvent) -> None:
         """Pass an event to the core, and start all that follows at once."""
+        self._metering.hear(event)
         self._carry_out(self._decided(partial(self._core.decide, event)))
 
     def _conclude(self) -> None:
@@ -169,6 +178,7 @@ class SupervisorRunner:
         rested_at_s = began_s + took_s * RESTS_PER_WORK if took_s > SWIFT_S else 0.0
         if state.has_settled:
             self._settles_at_s = rested_at_s
+            self._metering.placed(took_s)
         else:
             self._rest_until_s = rested_at_s
         if not may_settle:
@@ -384,6 +394,7 @@ class SupervisorRunner:
         while True:
             await self._sleep(TICK_S)
             self.feed(events.Ticked())
+            self._metering.look(self._heartbeats.fps)
             if gone := self._backend.world_is_gone():
                 self.feed(events.Ended(gone))
                 return

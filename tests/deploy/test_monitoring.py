@@ -1,0 +1,142 @@
+"""Alerts and the dashboard: they ask for metrics, labels and values that the supervisor has, and promtool agrees."""
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from codecfleet.cluster.supervisor.metrics.table import METRICS, Metric, MetricKind
+
+from .conftest import yaml_load_all
+
+PREFIX = "ray_"
+SERIES = {
+    PREFIX + metric.name + suffix: metric
+    for metric in METRICS
+    for suffix in (("_bucket",) if metric.kind is MetricKind.HISTOGRAM else ("",))
+}
+"""What may be asked for: of a histogram its buckets alone, since Ray's sums are not exact."""
+BUCKET = "le"
+_SELECTOR = re.compile(r"(ray_\w+)(?:\{([^}]*)\})?(\[)?")
+_MATCHER = re.compile(r'(\w+)(=|!=)"([^"]*)"')
+_GROUPING = re.compile(r"by \(([^)]*)\)")
+
+
+def wrong_in(expression: str) -> Iterator[str]:
+    """Yield what an expression asks for and no series has."""
+    found: list[Metric] = []
+    for name, matchers, _ in _SELECTOR.findall(expression):
+        if name not in SERIES:
+            yield f"{name} is not a metric"
+            continue
+        found.append(SERIES[name])
+        for label, _, value in _MATCHER.findall(matchers):
+            if value not in SERIES[name].labels.get(label, ()):
+                yield f"{name} has no {label}={value}"
+    for labels in _GROUPING.findall(expression):
+        for label in labels.split(", "):
+            if not any(label in metric.labels or (label == BUCKET and metric.bounds) for metric in found):
+                yield f"no metric of {expression} has the label {label}"
+    yield from _counted_wrongly(expression)
+
+
+def _counted_wrongly(expression: str) -> Iterator[str]:
+    """Yield counters and buckets whose growth is not asked for, and gauges whose is."""
+    for match in _SELECTOR.finditer(expression):
+        metric = SERIES.get(match[1])
+        grows = expression[: match.start()].endswith(("rate(", "increase("))
+        if metric is not None and grows is (metric.kind is MetricKind.GAUGE):
+            yield f"{match[1]}: rate and increase are for what only grows, and needed there"
+
+
+@pytest.fixture(scope="module")
+def alerts(deploy: Path) -> list[dict[str, Any]]:
+    """The alert rules."""
+    (document,) = yaml_load_all((deploy / "prometheus" / "alerts.yaml").read_text(encoding="utf-8"))
+    return [rule for group in document["groups"] for rule in group["rules"]]
+
+
+@pytest.fixture(scope="module")
+def panels(deploy: Path) -> list[dict[str, Any]]:
+    """The dashboard's panels."""
+    dashboard: dict[str, list[dict[str, Any]]] = json.loads((deploy / "grafana" / "codecfleet.json").read_text())
+    return dashboard["panels"]
+
+
+def test_alerts_ask_for_what_there_is(alerts: list[dict[str, Any]]) -> None:
+    """Each name of a metric, a label and a label's value is in the table."""
+    assert [wrong for rule in alerts for wrong in wrong_in(rule["expr"])] == []
+
+
+def test_the_page_lists_the_alerts(alerts: list[dict[str, Any]], repository: Path) -> None:
+    """docs/metrics.md has a row for each alert, in the rules' order."""
+    page = (repository / "docs" / "metrics.md").read_text(encoding="utf-8")
+    assert re.findall(r"^\| `(Codecfleet\w+)` \|", page, re.MULTILINE) == [rule["alert"] for rule in alerts]
+
+
+def test_the_dashboard_asks_for_what_there_is(panels: list[dict[str, Any]]) -> None:
+    """Each name in its queries is in the table, and each metric of the table is on it."""
+    queries = [target["expr"] for panel in panels for target in panel["targets"]]
+    assert [wrong for query in queries for wrong in wrong_in(query)] == []
+    shown = {name for query in queries for name, _, _ in _SELECTOR.findall(query)}
+    assert shown == set(SERIES)
+
+
+def test_the_dashboards_legends_name_labels_that_remain(panels: list[dict[str, Any]]) -> None:
+    """A legend shows only labels by which its query groups."""
+    for target in (target for panel in panels for target in panel["targets"]):
+        kept = {label for labels in _GROUPING.findall(target["expr"]) for label in labels.split(", ")}
+        assert set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])) <= kept, target
+
+
+def test_the_dashboards_panels_do_not_overlap(panels: list[dict[str, Any]]) -> None:
+    """Each has a place of its own in Grafana's 24 columns, and an id."""
+    cells = [
+        (at["x"] + column, at["y"] + row)
+        for at in (panel["gridPos"] for panel in panels)
+        for column in range(at["w"])
+        for row in range(at["h"])
+    ]
+    assert len(cells) == len(set(cells))
+    assert max(column for column, _ in cells) < 24
+    assert len({panel["id"] for panel in panels}) == len(panels)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "max(ray_codecfleet_film)",
+        'max(ray_codecfleet_nodes{state="gone"})',
+        "max by (film) (ray_codecfleet_nodes)",
+        "rate(ray_codecfleet_nodes[5m])",
+        "max(ray_codecfleet_frames_total)",
+    ],
+)
+def test_what_there_is_not_is_found(expression: str) -> None:
+    """A metric, a value or a label that is not in the table, and a counter read like a gauge."""
+    assert list(wrong_in(expression))
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        ("check", "config", "prometheus.yaml"),
+        ("check", "rules", "--lint-fatal", "alerts.yaml"),
+        ("test", "rules", "alerts_test.yaml"),
+    ],
+    ids=["config", "rules", "alerts"],
+)
+def test_promtool_agrees(question: tuple[str, ...], deploy: Path) -> None:
+    """Configuration and rules are sound; each alert comes in a cluster in trouble, and none in a healthy one."""
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("there is no promtool, which Debian's package prometheus has")
+    answer = subprocess.run(
+        [promtool, *question], capture_output=True, text=True, check=False, cwd=deploy / "prometheus"
+    )
+    assert answer.returncode == 0, answer.stdout + answer.stderr

@@ -1,0 +1,233 @@
+"""What monitoring is told: every series of the table, what happens to workers, jobs and devices, and nothing else."""
+
+import asyncio
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from itertools import product
+
+import pytest
+
+from codecfleet.cluster.placement.model.demand import plain_demand
+from codecfleet.cluster.placement.model.policy import Policy
+from codecfleet.cluster.supervisor.core.core import Core
+from codecfleet.cluster.supervisor.metrics import table
+from codecfleet.cluster.supervisor.metrics.table import METRICS, Metric, MetricKind, Sample
+from codecfleet.cluster.supervisor.metrics.tally import GAUGES_S, Tally
+from codecfleet.cluster.supervisor.runner.runner import LOOK_S, TICK_S, SupervisorRunner
+from codecfleet.cluster.supervisor.state.messages import ClientReport, DeviceFault, JobReport, RayNode
+from codecfleet.cluster.supervisor.state.settings import SupervisorSettings
+from codecfleet.cluster.worker.heartbeat import Heartbeat
+from codecfleet.testing import FakeClock, FakeClusterBackend
+from codecfleet.testing.fake_clock import all_quiet
+
+from ..watched_nodes import Watched, watched
+
+__all__ = ["watched"]
+
+SETTINGS = SupervisorSettings(idle_release_s=30)
+
+
+class Monitor:
+    """What monitoring was told: gauges' last values, counters' sums, histograms' observations."""
+
+    def __init__(self) -> None:
+        self.told: dict[str, dict[tuple[str, ...], list[float]]] = defaultdict(lambda: defaultdict(list))
+
+    def take(self, samples: tuple[Sample, ...]) -> None:
+        """Take samples, with labels that the table has."""
+        for sample in samples:
+            assert set(sample.tags) == set(sample.metric.labels)
+            assert sample.value > 0 or sample.metric.kind is not MetricKind.COUNTER
+            self.told[sample.metric.name][sample.labels].append(sample.value)
+
+    def of(self, metric: Metric, *labels: str) -> float:
+        """Return a series' value, 0 where nothing was told."""
+        told = self.told[metric.name][labels]
+        return sum(told) if metric.kind is MetricKind.COUNTER else (told or [0])[-1]
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    """A clock that stands still."""
+    return FakeClock()
+
+
+@pytest.fixture
+def monitor() -> Monitor:
+    """A monitor that was told nothing."""
+    return Monitor()
+
+
+@pytest.fixture
+def backend() -> FakeClusterBackend:
+    """A node of two cores."""
+    return FakeClusterBackend((RayNode(node="a", name="host-a", cores=2, free_cores=2),))
+
+
+@pytest.fixture
+async def runner(backend: FakeClusterBackend, clock: FakeClock, monitor: Monitor) -> AsyncIterator[SupervisorRunner]:
+    """A supervisor that tells the monitor."""
+    core = Core(SETTINGS, Policy(), 1, clock())
+    made = SupervisorRunner(backend, core, SETTINGS, clock=clock, sleep=clock.sleep, take_samples=monitor.take)
+    await made.open()
+    yield made
+    await made.close("the test is over")
+
+
+def report(sequence: int, pieces: int, held: dict[str, int] | None = None, **more: object) -> ClientReport:
+    """Return what a client with one job says."""
+    plain = ClientReport("one", "driver one", sequence, (JobReport(plain_demand("j", pieces), held or {}),))
+    return replace(plain, **more)  # type: ignore[arg-type]
+
+
+async def at_work(runner: SupervisorRunner, clock: FakeClock) -> str:
+    """Give the node's worker two pieces of work; return the worker."""
+    await runner.renew(report(1, 10))
+    await all_quiet()
+    (worker,) = (await runner.renew(report(2, 10))).slots["j"]
+    await runner.renew(report(3, 10, {worker: 2}))
+    await clock.advance(GAUGES_S + TICK_S)
+    return worker
+
+
+async def test_a_look_tells_every_gauge(runner: SupervisorRunner, clock: FakeClock, monitor: Monitor) -> None:
+    """Each series of each gauge has a value, 0 too: none keeps what was true an hour ago."""
+    await clock.advance(TICK_S)
+    for metric in METRICS:
+        if metric.kind is MetricKind.GAUGE:
+            assert monitor.told[metric.name].keys() == set(product(*metric.labels.values())), metric.name
+    assert monitor.of(table.NODES, "open") == 1
+    assert runner.status().nodes[0].name == "host-a"
+
+
+async def test_work_is_told(
+    runner: SupervisorRunner, backend: FakeClusterBackend, clock: FakeClock, monitor: Monitor
+) -> None:
+    """Jobs, what is left of them, slots in use, starts, and time in use."""
+    worker = await at_work(runner, clock)
+    assert monitor.of(table.WORKERS, "cpu", "ready") == 1
+    assert (monitor.of(table.SLOTS, "cpu"), monitor.of(table.SLOTS_IN_USE, "cpu")) == (2, 2)
+    assert (monitor.of(table.JOBS, "working"), monitor.of(table.JOBS, "waiting")) == (1, 0)
+    assert (monitor.of(table.QUEUE_SEGMENTS), monitor.of(table.QUEUE_FRAMES)) == (10, 2500)
+    assert monitor.of(table.WORKERS_STARTED, "cpu") == 1
+    assert monitor.told[table.JOB_WAIT.name][()] == [0.0]
+    assert monitor.told[table.PLACEMENT.name][()]
+    before_s = monitor.of(table.SLOT_SECONDS, "cpu")
+    await runner.renew(report(4, 10, {worker: 2}))
+    await clock.advance(GAUGES_S)
+    assert monitor.of(table.SLOT_SECONDS, "cpu") - before_s == pytest.approx(2 * GAUGES_S)
+    assert monitor.of(table.WORKER_SECONDS, "cpu") >= GAUGES_S
+    assert backend.reserved_cores == 2
+
+
+async def test_frames_are_told_by_codec(
+    runner: SupervisorRunner, backend: FakeClusterBackend, clock: FakeClock, monitor: Monitor
+) -> None:
+    """Frames count for the codec of the job that had the worker, also when it has just gone."""
+    worker = await at_work(runner, clock)
+    backend.heartbeats[worker] = Heartbeat(50, (("j", "segment 1"),))
+    await clock.advance(2.5)
+    assert monitor.of(table.FRAMES, "cpu", "h264", "software") == 50
+    runner.depart("one")
+    backend.heartbeats[worker] = Heartbeat(80, ())
+    await clock.advance(2.5)
+    assert monitor.of(table.FRAMES, "cpu", "h264", "software") == 80
+    assert monitor.told[table.FRAMES.name].keys() == {("cpu", "h264", "software")}
+
+
+async def test_a_death_is_told_with_the_work_it_cost(
+    runner: SupervisorRunner, backend: FakeClusterBackend, clock: FakeClock, monitor: Monitor
+) -> None:
+    """A dead worker counts once, with the pieces of work that run again."""
+    worker = await at_work(runner, clock)
+    backend.kill(worker, "signal 9")
+    await clock.advance(LOOK_S)
+    assert monitor.told[table.WORKERS_LOST.name] == {("cpu", "died"): [1]}
+    assert monitor.told[table.WORK_LOST.name] == {("cpu", "died"): [2]}
+
+
+async def test_hung_work_is_told_once(runner: SupervisorRunner, clock: FakeClock, monitor: Monitor) -> None:
+    """A worker that a driver writes off counts as hung, and its end then adds nothing."""
+    worker = await at_work(runner, clock)
+    hung = {"written_off": {worker: "no progress for 60 s"}}
+    await runner.renew(report(4, 10, {worker: 2}, **hung))
+    await runner.renew(report(5, 10, {worker: 2}, **hung))
+    await clock.advance(LOOK_S)
+    assert monitor.told[table.WORKERS_LOST.name] == {("cpu", "hung"): [1]}
+    assert monitor.of(table.WORK_LOST, "cpu", "hung") == 2
+
+
+async def test_a_node_that_leaves_is_told(
+    runner: SupervisorRunner, backend: FakeClusterBackend, clock: FakeClock, monitor: Monitor
+) -> None:
+    """Workers that go with a node that Ray drains count for the node, and a job without a slot waits then."""
+    await at_work(runner, clock)
+    backend.join(RayNode(node="a", name="host-a", cores=2, free_cores=0, draining=True))
+    await clock.advance(LOOK_S + TICK_S)
+    backend.lose("a")
+    await clock.advance(LOOK_S + TICK_S)
+    assert monitor.told[table.WORKERS_LOST.name] == {("cpu", "node"): [1]}
+    assert monitor.of(table.WORK_LOST, "cpu", "node") == 2
+    await runner.renew(report(4, 10))
+    await clock.advance(2 * GAUGES_S)
+    assert monitor.of(table.JOBS, "waiting") == 1
+    assert GAUGES_S <= monitor.of(table.QUEUE_AGE) <= 2 * GAUGES_S
+
+
+async def test_each_fault_is_told_once(runner: SupervisorRunner, clock: FakeClock, monitor: Monitor) -> None:
+    """Reports repeat faults, and each counts once, by its kind."""
+    worker = await at_work(runner, clock)
+    faults = (
+        DeviceFault(1, worker, "a.mp4", is_wrong=False, reason="r"),
+        DeviceFault(2, worker, "a.mp4", is_wrong=True, reason="r"),
+        DeviceFault(3, worker, "a.mp4", is_wrong=False, reason="r", is_doubtful=True),
+    )
+    await runner.renew(report(4, 10, faults=faults[:2]))
+    await runner.renew(report(5, 10, faults=faults))
+    counts = {kind: monitor.of(table.DEVICE_FAULTS, kind) for kind in ("failed", "wrong", "doubtful")}
+    assert counts == {"failed": 1, "wrong": 1, "doubtful": 1}
+
+
+async def test_a_defect_ends_the_metering_alone(
+    backend: FakeClusterBackend, clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What cannot take samples costs the supervisor nothing, and one line in its log."""
+
+    def refuse(_samples: tuple[Sample, ...]) -> None:
+        message = "no agent"
+        raise RuntimeError(message)
+
+    core = Core(SETTINGS, Policy(), 1, clock())
+    runner = SupervisorRunner(backend, core, SETTINGS, clock=clock, sleep=clock.sleep, take_samples=refuse)
+    await runner.open()
+    await asyncio.sleep(0)
+    await clock.advance(3 * GAUGES_S)
+    assert Counter(record.message for record in caplog.records)["metrics are not measured any more"] == 1
+    assert runner.status().nodes
+    await runner.close("the test is over")
+
+
+def test_a_sick_gpu_is_told(watched: Watched, monitor: Monitor) -> None:
+    """Devices count by state, a new quarantine by its cause, and one that an earlier supervisor counted not again."""
+    state = watched.world.core.state
+    tally, restarted = Tally(state, watched.world.now_s), Monitor()
+    monitor.take(tuple(tally.look({}, watched.world.now_s)))
+    kind = watched.device.kind.value
+    count = monitor.of(table.DEVICES, kind, "open")
+    assert count == len(watched.gpus)
+    watched.nvml.device(watched.raw).recovery_action = 1
+    watched.poll()
+    monitor.take(tuple(tally.look({}, watched.world.now_s)))
+    assert monitor.of(table.DEVICES, kind, "quarantined") == 1
+    assert monitor.of(table.DEVICES, kind, "open") == count - 1
+    assert monitor.told[table.QUARANTINES.name] == {("poll",): [1]}
+    assert monitor.of(table.GPU_MEMORY) > 100 << 30
+    restarted.take(tuple(Tally(state, watched.world.now_s).look({}, watched.world.now_s)))
+    assert restarted.told[table.QUARANTINES.name] == {}
+
+
+def test_a_label_that_the_table_does_not_list_is_refused() -> None:
+    """No name of a job, file, node or device becomes a series."""
+    with pytest.raises(ValueError, match=r"codecfleet_nodes has no state 'film.mkv'"):
+        assert Sample(table.NODES, 1, ("film.mkv",)).tags
