@@ -99,7 +99,7 @@ def bring_node_up(node: PreparedNode, start: Callable[..., StartedProcess] = sta
         process.kill()
         raise
     if not said:
-        raise FleetUnavailable(process.ended())
+        raise FleetUnavailable(process.ended(), "Start it with --block to see all that Ray says.")
     return int(json.loads(said)["process"])
 
 

@@ -94,7 +94,8 @@ def test_nothing_else_can_be_reached(tmp_path: Path) -> None:
 def run_cli(*arguments: object, sandbox: str = "required") -> "subprocess.CompletedProcess[str]":
     """Run the program."""
     command = [sys.executable, "-m", "codecfleet", *map(str, arguments)]
-    environment = {**os.environ, "CODECFLEET_SANDBOX": sandbox}
+    others = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "CODECFLEET_"))}
+    environment = others | {"CODECFLEET_SANDBOX": sandbox}
     return subprocess.run(command, capture_output=True, text=True, timeout=110, check=False, env=environment)
 
 

@@ -14,4 +14,6 @@ def test_a_checkout_that_is_not_installed_has_a_version(monkeypatch: pytest.Monk
         raise PackageNotFoundError(name)
 
     monkeypatch.setattr(header, "version", missing)
+    header._own_version.cache_clear()
     assert header._own_version() == "0+checkout"
+    header._own_version.cache_clear()
