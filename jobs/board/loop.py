@@ -141,8 +141,6 @@ class BoardLoop(Generic[ResultT]):
         self._join = join
         self._drop = drop
         self._watch = watch
-        if watch is not None:
-            watch.on_look = self._look
         self._runs: dict[asyncio.Task[ResultT], Run] = {}
         self._posted: deque[Event] = deque()
         self._changed = asyncio.Event()
@@ -180,6 +178,8 @@ class BoardLoop(Generic[ResultT]):
         Raises:
             CodecfleetError: a segment cannot be completed, or there will never be a worker; or a callback's own.
         """
+        if self._watch is not None:
+            self._watch.on_look = self._look
         try:
             while not self.board.is_done:
                 self._start_next()
@@ -189,6 +189,9 @@ class BoardLoop(Generic[ResultT]):
                     await self._take_end(self._runs.pop(task), task)
                 await self._take_posted()
         finally:
+            if self._watch is not None:
+                # A look after the end would have the pool remember a job that is over.
+                self._watch.on_look = lambda: None
             self._capacity.release()
             for task in self._runs:
                 task.cancel()

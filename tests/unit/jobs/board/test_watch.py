@@ -57,7 +57,7 @@ async def test_work_that_hangs_is_written_off() -> None:
         assert await watch.submit(works.Count(job="j", label="a"), 10) == 1
 
 
-def loop_over(watch: WorkWatch, segments: int) -> BoardLoop[int]:
+def loop_over(watch: WorkWatch, segments: int, capacity: Capacity | None = None) -> BoardLoop[int]:
     """Return a board's loop that counts each segment's frames under watch."""
 
     async def work(run: Run) -> int:
@@ -73,7 +73,38 @@ def loop_over(watch: WorkWatch, segments: int) -> BoardLoop[int]:
     async def join(board: Board, segment: int) -> None:
         del board, segment
 
-    return BoardLoop(Board.of([10] * segments), Capacity(2), work=work, accept=accept, join=join, watch=watch)
+    capacity = capacity or Capacity(2)
+    return BoardLoop(Board.of([10] * segments), capacity, work=work, accept=accept, join=join, watch=watch)
+
+
+class Asked(Capacity):
+    """Notes what it is asked, and that it was released."""
+
+    def __init__(self) -> None:
+        super().__init__(2)
+        self.said: list[str] = []
+
+    def at_once(self, board: Board) -> int:
+        """Note it."""
+        self.said.append("asked")
+        return super().at_once(board)
+
+    def release(self) -> None:
+        """Note it."""
+        self.said.append("released")
+
+
+async def test_a_look_after_the_end_asks_for_nothing() -> None:
+    """A job that joins and proves its output is watched still; its board is over, and its pool forgot it."""
+    clock, capacity = FakeClock(), Asked()
+    async with FaultyPool(LocalPool(2)) as pool, watched(pool, clock, []) as watch:
+        task = asyncio.create_task(loop_over(watch, 4, capacity).run())
+        while not task.done():
+            await clock.advance(1)
+            await asyncio.sleep(0.001)
+        await task
+        await clock.advance(5)
+    assert capacity.said[-1] == "released"
 
 
 async def test_a_hung_segment_runs_again() -> None:
