@@ -2,12 +2,16 @@
 
 import asyncio
 import re
+import shutil
+import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from pathlib import Path
 from typing import Any, Final, Protocol
 
+from ...actors.media.location import local_path
 from ...errors import (
     CodecfleetError,
     DeadlineMissed,
@@ -15,13 +19,14 @@ from ...errors import (
     JournalRefused,
     NotSmaller,
     NoVideoTrack,
+    OutputExists,
     WorkerLost,
 )
 from ..board.threads import in_thread, shielded
 from ..report.events import Event, Planned, Progress, SegmentFinished
 from ..report.report import Report
 from ..request.spec import BatchSpec, TranscodeSpec
-from .files import SeenInput, copy_whole, joined, look_at, make_place, output_bytes, with_suffix_of
+from .files import SeenInput, copy_whole, is_file_of, joined, look_at, make_place, output_bytes, with_suffix_of
 from .listed.specs import EntrySpecs
 from .results import BatchResult
 from .small_files import SmallFiles, may_be_whole
@@ -154,13 +159,32 @@ class FileRun:
             if (report := await self._whole(spec)) is not None:
                 return report
         except (WorkerLost, DeadlineMissed):
-            spec = spec.model_copy(update={"overwrite": True})  # its worker may have published it
+            return await self._once_more(spec)
         try:
             return await self._report(spec)
         except JournalRefused:
             if not self.entry.was_in_flight:
                 raise
             return await self._report(spec.model_copy(update={"restart": True}))
+
+    async def _once_more(self, spec: TranscodeSpec) -> Report:
+        """Run the job of a file whose worker was lost, and may have published it.
+
+        What has the output's name by then is the lost worker's file or a stranger's. Its bytes say which: a job has the
+        same bytes in every run.
+        """
+        try:
+            return await self._report(spec)
+        except OutputExists:
+            folder = await in_thread(tempfile.mkdtemp, prefix="codecfleet-")
+            try:
+                beside = str(Path(folder, local_path(spec.output).name))
+                report = await self._report(spec.model_copy(update={"output": beside, "no_journal": True}))
+            finally:
+                await shielded(shutil.rmtree, folder, ignore_errors=True)
+            if not await in_thread(is_file_of, spec.output, report.proof.output_sha256):
+                raise
+            return report.model_copy(update={"output": spec.output})
 
     async def _whole(self, spec: TranscodeSpec) -> Report | None:
         """Do a small file as one piece of work; None where it is to be a job of its own."""

@@ -17,6 +17,7 @@ from ...actors.media.location import is_local, local_path
 from ...actors.media.storage_retry import is_transient, reason, try_again
 from ...actors.media.stores import open_store, source_version
 from ...errors import CodecfleetError, InputNotFound, InputUnreadable, OutputExists, OutputUnwritable, StorageFailed
+from ..join.proof import file_sha256
 from ..join.publish import publish
 from ..join.spool import storage_error
 from .store.schema import BatchEntry, Content
@@ -125,6 +126,14 @@ def output_bytes(root: str, output: str) -> int | None:
         return None
     except Exception as error:
         raise StorageFailed(f"{place} cannot be looked at: {error}", "Check the connection.") from error
+
+
+def is_file_of(output: str, sha256: str) -> bool:
+    """Return whether a local output has the content of a digest; one that cannot be read has not."""
+    try:
+        return file_sha256(local_path(output)) == sha256
+    except OSError:
+        return False
 
 
 def joined(root: str, output: str) -> str:

@@ -30,6 +30,8 @@ _SHARING: Final = 16
 
 Half of a small file's time is the interpreter's, of which a process has one; starting a process takes as long as
 twenty files."""
+_SHARED: Final = ("priority", "weight", "deadline_s", "deadline_factor")
+"""Options that all small files of a batch have together, as one job's. A list may give a file others."""
 
 
 def may_be_whole(entry: BatchEntry, spec: TranscodeSpec, batch: BatchSpec, size_bytes: int | None) -> bool:
@@ -41,8 +43,8 @@ def may_be_whole(entry: BatchEntry, spec: TranscodeSpec, batch: BatchSpec, size_
     is_here = is_local(spec.source) and is_local(spec.output)
     is_small = size_bytes is not None and size_bytes <= MOST_BYTES
     is_usual = spec.device != "gpu" and spec.encoder != "nvenc" and spec.keep_evidence is None
-    same_share = (spec.priority, spec.weight) == (batch.priority, batch.weight)
-    return is_fresh and is_here and is_small and is_usual and same_share
+    is_shared = all(getattr(spec, each) == getattr(batch, each) for each in _SHARED)
+    return is_fresh and is_here and is_small and is_usual and is_shared
 
 
 class SmallFiles:

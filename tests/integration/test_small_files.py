@@ -27,14 +27,15 @@ ResultT = TypeVar("ResultT")
 class OwnMachine(LocalPool):
     """Threads that pass for the workers of this machine alone, which count what they are given.
 
-    ``publishes`` and ``loses`` are what becomes of whole files: they are done, and then their worker dies or not.
+    ``publishes`` and ``loses`` are what becomes of whole files: they are done, and then their worker dies or not. A
+    ``stranger`` is what another program writes under their outputs' names while they run.
     """
 
-    def __init__(self, *, publishes: bool = True, loses: bool = False) -> None:
+    def __init__(self, *, publishes: bool = True, loses: bool = False, stranger: bytes = b"") -> None:
         super().__init__(2)
         self.given: Counter[str] = Counter()
         self.specs: list[TranscodeSpec] = []
-        self._publishes, self._loses = publishes, loses
+        self._publishes, self._loses, self._stranger = publishes, loses, stranger
 
     def sole_processor(self) -> Inventory | None:
         """Return this machine."""
@@ -46,6 +47,8 @@ class OwnMachine(LocalPool):
         is_whole = isinstance(work, WholeFile)
         if isinstance(work, WholeFile):
             self.specs.append(work.spec)
+            if self._stranger:
+                await asyncio.to_thread(Path(work.spec.output).write_bytes, self._stranger)
         result = await super().submit(work) if self._publishes or not is_whole else None
         if result is None or (is_whole and self._loses):
             raise WorkerLost("its worker died", "Start again.")
@@ -125,6 +128,14 @@ def test_when_a_worker_dies_with_a_file_that_is_done_again(films: Path, *, publi
     assert outputs(films.parent / "out") == outputs(films.parent / "jobs")
 
 
+def test_a_strangers_file_is_not_taken_for_a_lost_workers(films: Path) -> None:
+    """Another program took the outputs' names before the workers died: its files stay, and the batch's fail."""
+    results = run_batch(films, "out", OwnMachine(publishes=False, loses=True, stranger=b"precious"))
+    assert [result.error_class for result in results] == ["OutputExists"] * 3
+    assert set(outputs(films.parent / "out").values()) == {b"precious"}
+    assert len(outputs(films.parent / "out")) == 3
+
+
 def test_a_files_own_fault_is_found_once(films: Path) -> None:
     """What a worker cannot read is not read again by a job, nor tried a second time."""
     (films / "broken.mkv").write_bytes(b"\x1aE\xdf\xa3 nothing of use")
@@ -192,6 +203,8 @@ def _entries() -> Iterator[tuple[dict[str, object], dict[str, object], int | Non
     yield {}, {"encoder": "nvenc"}, 1000, False
     yield {}, {"device": "gpu"}, 1000, False
     yield {}, {"priority": 3}, 1000, False
+    yield {}, {"deadline_s": 31}, 1000, False
+    yield {}, {"deadline_factor": 2}, 1000, False
     yield {}, {"keep_evidence": "/evidence"}, 1000, False
 
 

@@ -277,10 +277,21 @@ class BatchDatabase:
         with suppress(FileExistsError):
             os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
             return
-        # Another's log must not be written into its file, nor files appear beside it: not even the locks are touched.
-        with closing(sqlite3.connect(f"{self.path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)) as connection:
+        # Another's log must not be written into its file, which who may only read never does. A log may hold all the
+        # tables, and only under the locks are they whole. Without one not even the locks are touched, since that makes
+        # files appear.
+        how = "mode=ro" if self._has_log() else "mode=ro&immutable=1"
+        with closing(sqlite3.connect(f"{self.path.absolute().as_uri()}?{how}", uri=True, timeout=30)) as connection:
             if _application(connection) not in (None, schema.APPLICATION_ID):
                 raise self._is_not_ours()
+
+    def _has_log(self) -> bool:
+        """Return whether changes lie beside the file that are not in it yet."""
+        file = self.path.resolve()
+        try:
+            return file.with_name(f"{file.name}-wal").stat().st_size > 0
+        except FileNotFoundError:
+            return False
 
     def _is_not_ours(self) -> UsageError:
         return UsageError(f"{self.path} is not a batch's database", "Choose another --database.")

@@ -1,6 +1,7 @@
 """The database of a batch: what it holds, who owns it, and what is refused before anything is begun."""
 
 import json
+import shutil
 import sqlite3
 import stat
 from collections.abc import Iterator
@@ -240,6 +241,47 @@ def test_another_programs_database_is_not_changed(tmp_path: Path) -> None:
         BatchDatabase(other, ROOT).open()
     assert other.read_bytes() == before
     assert list(tmp_path.iterdir()) == [other]
+
+
+def _copied(database: Path, folder: Path) -> tuple[Path, Path]:
+    """Copy a database's file and its log as they are, as after a kill; return both."""
+    folder.mkdir()
+    copies = folder / database.name, folder / f"{database.name}-wal"
+    for copy in copies:
+        shutil.copy(database.with_name(copy.name), copy)
+    return copies
+
+
+def test_another_programs_database_is_not_changed_whose_tables_are_in_its_log(tmp_path: Path) -> None:
+    """One that was killed has them there alone; neither its file nor its log changes by a byte."""
+    mail = tmp_path / "mail.sqlite"
+    with closing(sqlite3.connect(mail)) as editor:
+        editor.execute("PRAGMA journal_mode = WAL")
+        editor.execute("CREATE TABLE letters (a)")
+        copies = _copied(mail, tmp_path / "killed")
+    before = [each.read_bytes() for each in copies]
+    with pytest.raises(UsageError, match="not a batch's"):
+        BatchDatabase(copies[0], ROOT).open()
+    assert [each.read_bytes() for each in copies] == before
+
+
+def test_a_database_whose_log_is_being_written_into_it_is_in_use(
+    tmp_path: Path, path: Path, database: BatchDatabase
+) -> None:
+    """Its file alone is not whole then: its first page already counts those that follow."""
+    database.take_list([listed(n) for n in range(1, 4)], retry_failed=False)
+    file, log = _copied(path, tmp_path / "meanwhile")
+    file.write_bytes(_last_first_page(log.read_bytes()))
+    with pytest.raises(OutputInUse):
+        BatchDatabase(file, ROOT).open()
+
+
+def _last_first_page(log: bytes) -> bytes:
+    """Return the newest version of a database's first page in its log: https://sqlite.org/fileformat2.html#walformat."""
+    page_bytes = int.from_bytes(log[8:12])
+    frames = range(32, len(log) - page_bytes - 23, 24 + page_bytes)
+    last = max(at for at in frames if int.from_bytes(log[at : at + 4]) == 1)
+    return log[last + 24 : last + 24 + page_bytes]
 
 
 def test_only_its_owner_may_read_it(path: Path, database: BatchDatabase) -> None:
