@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable
 
     from ..ray.embedded import Connection
+    from ..supervisor.status.status import Status
     from ..survey.known_gpus import KnownGpus
     from .leased_pool import LeasedPool
 
@@ -135,6 +136,9 @@ class ConnectedPool(Pool):
     async def preview(self, demand: Demand) -> PlacementPreview:
         late = self._connection if isinstance(self._connection, LateRay) else None
         return await self._started().preview(demand if late is None else late.previewed(demand))
+
+    async def status(self) -> "Status | None":
+        return await self._started().status()
 
     def set_demand(self, demand: Demand) -> None:
         self._started().set_demand(demand)

@@ -33,6 +33,7 @@ from ..ray.ray_failures import LossScope, classify, ran_out_of_memory
 from ..ray.ray_words import first_line
 from ..supervisor.runner.client import SupervisorClient
 from ..supervisor.state.messages import ClientReport, Grants, JobReport
+from ..supervisor.status.status import Status
 from ..worker.blobs import BlobCache
 from ..worker.outcome import Outcome
 from ..worker_names import CONTROL
@@ -192,6 +193,9 @@ class LeasedPool(Pool):
             return await asyncio.wait_for(self._supervisor.preview(demand), ANSWER_S)
         except Exception as error:  # noqa: BLE001 - the edge: the caller decides what a missing answer means
             return PlacementPreview(unknown=f"the supervisor does not answer: {first_line(error)}")
+
+    async def status(self) -> Status | None:
+        return self._supervisor.status()
 
     def set_demand(self, demand: Demand) -> None:
         limits = [limit for limit in (demand.workers_max, self._workers_max) if limit is not None]

@@ -8,12 +8,15 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from ...actors.device.work import Work
 from ..placement.model.demand import Demand
 from ..placement.model.inventory import Inventory
 from ..placement.model.preview import PlacementPreview
+
+if TYPE_CHECKING:
+    from ..supervisor.status.status import Status
 
 ResultT = TypeVar("ResultT")
 
@@ -63,6 +66,10 @@ class Pool(ABC):
         """Return where a job with this demand would be placed, as far as known."""
         del demand
         return PlacementPreview()
+
+    async def status(self) -> "Status | None":
+        """Return the status of the supervisor in this process; None where there is none."""
+        return None
 
     def set_demand(self, demand: Demand) -> None:  # noqa: B027 - a pool without shares ignores demands
         """Set what a job wants from now on, so that it gets its share. Jobs without a demand run too."""

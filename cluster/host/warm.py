@@ -77,11 +77,16 @@ def warm_or_own(
     found, note = find_warm()
     if found is None:
         return start_own(name)._replace(note=note)
-    end, process, greeting = found
-    if slots is not None and slots > greeting.slots:
-        end.close()
-        note = f"the warm fleet (process {process}) was left alone: it has {greeting.slots} slots, not {slots}"
-        return start_own(name)._replace(note=note)
+    if slots is not None and slots > found.greeting.slots:
+        found.end.close()
+        has = f"it has {found.greeting.slots} slots, not {slots}"
+        return start_own(name)._replace(note=f"the warm fleet (process {found.process}) was left alone: {has}")
+    return connection_to(found)
+
+
+def connection_to(found: FoundFleet) -> StartedProcess:
+    """Return a warm fleet as a host: to kill it is to hang up."""
+    end, process, _ = found
 
     def let_go() -> None:
         with suppress(OSError):  # it was closed before

@@ -3,20 +3,23 @@
 Run as a program, it serves them, over one connection.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Final, TypeAlias
 
-from ...errors import FleetUnavailable
+from ...errors import FleetUnavailable, UsageError
 from ..client.client_name import ClientName
 from ..client.connected_pool import ConnectedPool
 from ..host.hosted_pool import holds_ray
 from ..host.link import HostLink, HostLost
 from ..host.process import start_host
 from ..host.running import serve
+from ..host.warm import connection_to, find_warm
 from ..process.process import StartedProcess
 from ..ray.embedded import Connection, connect
+from ..ray.ray_environment import named_cluster
 from .probe import list_cluster, probe_cluster, survey_cluster
 from .supervisor import order_node, read_status
 
@@ -31,7 +34,7 @@ QUESTIONS: Final[Mapping[str, Callable[..., Awaitable[object]]]] = {
     "survey": survey_cluster,
 }
 REACH: Final = "reach"
-"""The question whether the cluster lets us in; every other one asks it first."""
+"""The question whether the cluster lets us in."""
 _LOST: Final = "Look at `ray status` on its head node, and at this machine's Ray; then try again."
 
 
@@ -81,16 +84,48 @@ async def desk_of(address: str, start: Callable[[str], StartedProcess] = _start)
             await desk.aclose()
         return
     try:
-        link = HostLink(start(address), lambda *_: None)
+        process = start(address)
     except OSError as error:
         message = f"the process that is to hold Ray did not start: {error}"
         raise FleetUnavailable(message, "Check the limits on memory and processes.") from None
-    is_done = False
     try:
-        yield partial(link.ask, "answer")
-        is_done = True
+        async with _linked(process) as link:
+            yield partial(link.ask, "answer")
     except HostLost as lost:
         raise FleetUnavailable(f"the connection to Ray at {address} was lost: {lost}", _LOST) from None
+
+
+@asynccontextmanager
+async def fleet_desk(address: str | None) -> AsyncIterator[Ask]:
+    """Have questions about a fleet answered: the named cluster's, else those that a pool answers by the warm fleet's.
+
+    Raises:
+        UsageError: no cluster is named, and no warm fleet of this code is up.
+        FleetUnavailable: as for ``desk_of``; or the warm fleet ended.
+    """
+    if named := named_cluster(address):
+        async with desk_of(named) as ask:
+            await ask(REACH)
+            yield ask
+        return
+    found, left_alone = await asyncio.to_thread(find_warm)
+    if found is None:
+        message = f"no cluster is named, and {left_alone or 'no warm fleet is up on this machine'}"
+        raise UsageError(message, "Give --address, or set RAY_ADDRESS; `codecfleet up` brings a warm fleet up.")
+    try:
+        async with _linked(connection_to(found)) as link:
+            yield link.ask
+    except HostLost as lost:
+        raise FleetUnavailable(str(lost), "`codecfleet up` brings another up.") from None
+
+
+@asynccontextmanager
+async def _linked(process: StartedProcess) -> AsyncIterator[HostLink]:
+    link = HostLink(process, lambda *_: None)
+    is_done = False
+    try:
+        yield link
+        is_done = True
     finally:
         await link.close(at_once=not is_done)
 

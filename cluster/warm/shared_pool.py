@@ -9,6 +9,7 @@ from ...errors import Cancelled, UsageError
 from ..client.pool import Pool
 from ..placement.model.demand import Demand
 from ..placement.model.preview import PlacementPreview
+from ..supervisor.status.status import Status
 
 ResultT = TypeVar("ResultT")
 
@@ -47,6 +48,9 @@ class SharedPool(Pool):
 
     async def preview(self, demand: Demand) -> PlacementPreview:
         return await self._pool.preview(demand)
+
+    async def status(self) -> Status | None:
+        return await self._pool.status()
 
     def set_demand(self, demand: Demand) -> None:
         if not self._is_closed:

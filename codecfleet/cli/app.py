@@ -42,6 +42,7 @@ SUMMARIES: Final = {
     "nodes": "List the machines, with their cores, memory, driver and devices; equal ones in one row.",
     "devices": "List the devices, with their engines, memory and use.",
     "status": "Show who uses a cluster: leases, sessions, queue, quarantine, frames a second, recent events.",
+    "top": "Show a running fleet on one screen, again every second: jobs, devices, workers, nodes; broken ones first.",
     "drain": "Give NODE no new work, and release its workers when theirs is done.",
     "cordon": "Give NODE no new work; its workers are released once they have been idle for a while.",
     "uncordon": "Give NODE work again, after cordon or drain.",

@@ -11,12 +11,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TextIO, TypeAlias
 
-from ..errors import FleetUnavailable
-
 if TYPE_CHECKING:
     from ..cluster.node.listed import ListedNode
     from ..cluster.node.offer import Offer
     from ..cluster.node.orders import PreparedNode
+    from ..cluster.operate.watch import Seen
     from ..cluster.placement.model import Inventory
     from ..cluster.probes.node import NodeReport, SilentNode
     from ..cluster.submission.job_server import JobServer
@@ -288,31 +287,18 @@ def _list_nodes(address: str) -> "Sequence[tuple[NodeReport | SilentNode, Listed
     return found
 
 
-def _status(address: str | None) -> Answer:
+def _status(address: str | None) -> "Status | None":
     import asyncio
 
-    from ..cluster.operate.desk import ask_cluster
-    from ..cluster.operate.supervisor import require_address
+    from ..cluster.operate.watch import fleet_status
 
-    return _status_answer(asyncio.run(ask_cluster(require_address(address), "status")))
-
-
-def _status_answer(status: "Status | FleetUnavailable | None") -> Answer:
-    from ..cluster.supervisor.status import NO_SUPERVISOR, STATUS_SCHEMA, status_lines
-
-    document: dict[str, Any] = {"schema": STATUS_SCHEMA, "supervisor": None}
-    if status is None:
-        return Answer([NO_SUPERVISOR], document)
-    if isinstance(status, FleetUnavailable):
-        return Answer([str(status)], document | {"trouble": status.message})
-    return Answer(list(status_lines(status)), document | {"supervisor": status.to_json()})
+    return asyncio.run(fleet_status(address))
 
 
-async def _watch(address: str | None, show: Callable[[Answer], None], every_s: float) -> None:
-    from ..cluster.operate.supervisor import require_address
+async def _watch(address: str | None, show: "Callable[[Seen], None]", every_s: float) -> None:
     from ..cluster.operate.watch import watch_status
 
-    await watch_status(require_address(address), lambda status: show(_status_answer(status)), every_s)
+    await watch_status(address, show, every_s)
 
 
 def _order(address: str | None, order: str, node: str) -> Answer:
@@ -426,9 +412,10 @@ class Services:
     reports: "Callable[[Machines], Sequence[NodeReport | SilentNode]]" = _reports
     list_nodes: "Callable[[str], Sequence[tuple[NodeReport | SilentNode, ListedNode]]]" = _list_nodes
     """Returns the nodes of the cluster at an address, as probed and as Ray knows them."""
-    status: Callable[[str | None], Answer] = _status
-    watch: Callable[[str | None, Callable[[Answer], None], float], Awaitable[None]] = _watch
-    """Shows a cluster's status repeatedly: address, show, seconds between."""
+    status: "Callable[[str | None], Status | None]" = _status
+    """Returns the status of the cluster at an address, None for the environment's or the warm fleet."""
+    watch: "Callable[[str | None, Callable[[Seen], None], float], Awaitable[None]]" = _watch
+    """Shows a fleet's status repeatedly: address, show, seconds between."""
     order: Callable[[str | None, str, str], Answer] = _order
     """Asks a cluster's supervisor to cordon, drain or uncordon a node: address, order, node."""
     up: Callable[[int | None, int], Answer] = _up

@@ -1,22 +1,35 @@
-"""The commands about a cluster's supervisor: ``status``, ``drain``, ``cordon``, ``uncordon``."""
+"""The commands about a fleet's supervisor: ``status``, ``top``, ``drain``, ``cordon``, ``uncordon``."""
 
 import asyncio
 import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Final, TextIO
+from shutil import get_terminal_size
+from typing import TYPE_CHECKING, Annotated, Any, Final, TextIO, TypeAlias
 
 import typer
 
 from ..console.output import Output, is_terminal, json_line
+from ..console.quit_key import QuitKey
 from ..jobs.request.values import parse_path
 from .interrupts import Interrupts
 from .params import JsonFlag, flag, usual_address_of
 from .question import Question, safe_line
 from .services import Answer, Commands, Services
 
-_CLEAR: Final = "\x1b[H\x1b[2J"
+if TYPE_CHECKING:
+    from ..cluster.operate.watch import Seen
+
+    Show: TypeAlias = Callable[[Seen], None]
+
+_TOP: Final = "\x1b[H"
+"""To the first line of the screen."""
+_CLEAR_LINE: Final = "\x1b[K"
+_CLEAR_REST: Final = "\x1b[J"
+"""Both from the cursor on. Each line is cleared just before it is written: an empty screen in between would flicker."""
 WATCH_EVERY_S: Final = 1.0
+PRINTED_COLUMNS: Final = 110
+"""How wide ``top`` is where there is no terminal."""
 
 _Node = Annotated[
     str, typer.Argument(metavar="NODE", help="Its host name, or its Ray id or the beginning of that: see status.")
@@ -28,11 +41,18 @@ _Address = Annotated[
         "or the configuration's.",
     ),
 ]
+_Fleet = Annotated[
+    str | None,
+    usual_address_of(
+        "The Ray cluster: host:port, or auto for the one on this machine. Default: the environment's RAY_ADDRESS "
+        "or the configuration's, else this machine's warm fleet.",
+    ),
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watch:
-    """``status --watch``: the status every second."""
+    """``status --watch``, and ``top`` on a terminal: the status every second."""
 
     address: str | None
     as_json: bool
@@ -41,27 +61,61 @@ class Watch:
         """Show the status until the user stops it, with exit code 0.
 
         Raises:
-            CodecfleetError: the cluster cannot be asked.
+            CodecfleetError: the fleet cannot be asked.
             ReaderGone: stdout was closed.
         """
         del stderr
-        show = _shower(Output(stdout), redraw=is_terminal(stdout), as_json=self.as_json)
-        with Interrupts(services.exit_now) as interrupts:
-            with contextlib.suppress(asyncio.CancelledError, KeyboardInterrupt):
-                asyncio.run(_watch(services, self.address, show, interrupts))
-            interrupts.disarm()  # the connection is closed already
+        on_screen = is_terminal(stdout) and not self.as_json
+        show = _show_screen(Output(stdout)) if on_screen else _shower(Output(stdout), as_json=self.as_json)
+        with contextlib.ExitStack() as terminal:
+            key = terminal.enter_context(QuitKey()) if on_screen else None
+
+            def exit_now(code: int) -> None:
+                terminal.close()
+                services.exit_now(code)
+
+            with Interrupts(exit_now) as interrupts:
+                with contextlib.suppress(asyncio.CancelledError, KeyboardInterrupt):
+                    asyncio.run(_watch(services, self.address, show, interrupts, key))
+                interrupts.disarm()  # the connection is closed already
         return 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Top:
+    """``top``: the status on one screen, again every second; printed once where there is no terminal."""
+
+    address: str | None
+
+    def run(self, services: Services, stdout: TextIO, stderr: TextIO) -> int:
+        """Show it until the user stops it, or once, and return the exit code.
+
+        Raises:
+            CodecfleetError: the fleet cannot be asked.
+            ReaderGone: stdout was closed.
+        """
+        if is_terminal(stdout):
+            return Watch(address=self.address, as_json=False).run(services, stdout, stderr)
+        return Question(ask=lambda asked, _progress: _printed(asked.status(self.address)), as_json=False).run(
+            services, stdout, stderr
+        )
 
 
 def _status(
     *,
-    address: _Address = None,
+    address: _Fleet = None,
     as_json: JsonFlag = False,
-    watch: Annotated[bool, flag("--watch", "Show it again every second, until Ctrl-C; with --json, a line.")] = False,
+    watch: Annotated[
+        bool, flag("--watch", "Show it again every second, until Ctrl-C: as top on a terminal, a line with --json.")
+    ] = False,
 ) -> Question | Watch:
     if watch:
         return Watch(address=address, as_json=as_json)
-    return Question(ask=lambda services, _progress: services.status(address), as_json=as_json)
+    return Question(ask=lambda services, _progress: status_answer(services.status(address)), as_json=as_json)
+
+
+def _top(*, address: _Fleet = None) -> Top:
+    return Top(address=address)
 
 
 def _order(order: str) -> Callable[..., Question]:
@@ -73,29 +127,68 @@ def _order(order: str) -> Callable[..., Question]:
 
 
 COMMANDS: Final[Commands] = {
-    "status": (_status, ["status --watch --address head:6379"]),
+    "status": (_status, ["status", "status --json --address head:6379"]),
+    "top": (_top, ["top", "top --address head:6379"]),
     **{
         order: (_order(order), [f"{order} gpu-node-3 --address head:6379"]) for order in ("drain", "cordon", "uncordon")
     },
 }
 
 
+def status_answer(seen: "Seen") -> Answer:
+    """Return what ``status`` says of a fleet."""
+    from ..cluster.supervisor.status import NO_SUPERVISOR, STATUS_SCHEMA, status_lines
+    from ..errors import FleetUnavailable
+
+    document: dict[str, Any] = {"schema": STATUS_SCHEMA, "supervisor": None}
+    if seen is None:
+        return Answer([NO_SUPERVISOR], document)
+    if isinstance(seen, FleetUnavailable):
+        return Answer([str(seen)], document | {"trouble": seen.message})
+    return Answer(list(status_lines(seen)), document | {"supervisor": seen.to_json()})
+
+
+def _printed(seen: "Seen") -> Answer:
+    return Answer(_screen(seen, PRINTED_COLUMNS, None, colour=False), {})
+
+
+def _screen(seen: "Seen", width: int, height: int | None, *, colour: bool) -> list[str]:
+    from ..cluster.supervisor.status import Status
+    from ..console.top import screen_lines
+
+    if isinstance(seen, Status):
+        return screen_lines(seen, width=width, height=height, colour=colour)
+    return [safe_line(line) for line in status_answer(seen).lines]
+
+
 async def _watch(
-    services: Services, address: str | None, show: Callable[[Answer], None], interrupts: Interrupts
+    services: Services, address: str | None, show: "Show", interrupts: Interrupts, key: QuitKey | None
 ) -> None:
     watching = asyncio.ensure_future(services.watch(address, show, WATCH_EVERY_S))
     interrupts.attach(watching.cancel)
+    if key is not None:
+        key.attach(watching.cancel)
     await watching
 
 
-def _shower(output: Output, *, redraw: bool, as_json: bool) -> Callable[[Answer], None]:
-    def show(answer: Answer) -> None:
+def _show_screen(output: Output) -> "Show":
+    def show(seen: "Seen") -> None:
+        width, height = get_terminal_size()
+        # The cursor stands in the last line.
+        *lines, last = _screen(seen, width, max(1, height - 1), colour=True)
+        output.line(_TOP + "\n".join([*(_CLEAR_LINE + line for line in lines), _CLEAR_REST + last]))
+
+    return show
+
+
+def _shower(output: Output, *, as_json: bool) -> "Show":
+    def show(seen: "Seen") -> None:
+        answer = status_answer(seen)
         if as_json:
             output.line(json_line(answer.document))
             return
-        lines = [safe_line(line) for line in answer.lines]
-        output.line("\n".join([_CLEAR * redraw + lines[0], *lines[1:]]))
-        if not redraw:
-            output.line("")
+        for line in answer.lines:
+            output.line(safe_line(line))
+        output.line("")
 
     return show

@@ -24,7 +24,8 @@ _TEMPLATE_HEAD = """\
 _EXPLAINED_BY = {
     **dict.fromkeys(("plan", "batch", "resume", "verify", "stills", "infer"), "transcode"),
     **dict.fromkeys(("nodes", "devices"), "doctor"),
-    **dict.fromkeys(("drain", "cordon", "uncordon", "node drain"), "status"),
+    **dict.fromkeys(("cordon", "uncordon", "node drain"), "drain"),
+    "top": "status",
     "node env": "node start",
     "node list": "nodes",
 }

@@ -10,6 +10,7 @@ from ...placement.model.preview import PlacementPreview
 from ...shipping.serving import ServedFiles, serve_files
 from ..state.messages import ClientReport, Grants
 from ..state.settings import SupervisorSettings
+from ..status.status import Status
 from .actor import SUPERVISOR, SupervisorActor
 from .runner import SupervisorRunner
 
@@ -43,6 +44,10 @@ class SupervisorClient(ABC):
     @abstractmethod
     async def preview(self, demand: Demand) -> PlacementPreview:
         """Return where a demand would be placed."""
+
+    def status(self) -> Status | None:
+        """Return the status of a supervisor in this process; None where it is elsewhere."""
+        return None
 
     async def serve_files(self, client: str) -> str:
         """Return where workers on other machines read files of this one, for the connection of that name; "" for none.
@@ -94,6 +99,9 @@ class LocalClient(SupervisorClient):
     async def preview(self, demand: Demand) -> PlacementPreview:
         """Preview on this machine: no node joins it."""
         return await self._runner.preview_here(demand)
+
+    def status(self) -> Status | None:
+        return self._runner.status()
 
     async def close(self) -> None:
         """End it, and all its workers."""

@@ -2,6 +2,6 @@
 
 from .events import Order, Reserve, Start
 from .messages import FoundWorker, RayNode
-from .stations import has_device
+from .stations import StationState, has_device
 
-__all__ = ["FoundWorker", "Order", "RayNode", "Reserve", "Start", "has_device"]
+__all__ = ["FoundWorker", "Order", "RayNode", "Reserve", "Start", "StationState", "has_device"]

@@ -3,25 +3,32 @@
 import asyncio
 import io
 import json
+import os
 import signal
+import termios
 from collections.abc import Awaitable, Callable
 from contextlib import redirect_stdout
+from pathlib import Path
 
 import pytest
 
 from codecfleet.cli.app import parse, run
 from codecfleet.cli.services import Answer, Services
-from codecfleet.cli.supervisor import WATCH_EVERY_S, Watch
+from codecfleet.cli.supervisor import PRINTED_COLUMNS, WATCH_EVERY_S, Top, Watch, status_answer
+from codecfleet.cluster.operate.watch import Seen
+from codecfleet.cluster.supervisor.status import Status
+from codecfleet.console.top import screen_lines
 from codecfleet.errors import FleetUnavailable, UsageError
 
 Captured = pytest.CaptureFixture[str]
-Show = Callable[[Answer], None]
+Show = Callable[[Seen], None]
 ORDERS = ("drain", "cordon", "uncordon")
+LOOKS = ("status", "status --watch", "top")
 
 
-def busy(turn: int = 0) -> Answer:
+def busy(turn: int = 0) -> Status:
     """Return a cluster's status."""
-    return Answer([f"supervisor  process {turn}", "", "jobs        none"], {"supervisor": {"pid": turn, "jobs": []}})
+    return Status(pid=turn, host="head", nodes=(), devices=(), workers=(), jobs=(), quarantine=(), log=())
 
 
 class Cluster:
@@ -47,7 +54,7 @@ class Cluster:
         """Return them."""
         return Services(status=self._status, watch=self._watch, order=self._order, exit_now=self.forced_exits.append)
 
-    def _status(self, address: str | None) -> Answer:
+    def _status(self, address: str | None) -> Status:
         self.asked.append((address,))
         self._fail()
         return busy()
@@ -110,6 +117,8 @@ async def sigterm() -> None:
     [
         ("status", (None,)),
         ("status --address head:6379 --json", ("head:6379",)),
+        ("top", (None,)),
+        ("top --address head:6379", ("head:6379",)),
         ("drain gpu-3", (None, "drain", "gpu-3")),
         ("cordon gpu-3 --address auto", ("auto", "cordon", "gpu-3")),
         ("uncordon --address=auto --json 25ad036c", ("auto", "uncordon", "25ad036c")),
@@ -126,9 +135,9 @@ def test_what_is_asked_for_reaches_the_cluster(line: str, asked: tuple[str | Non
 def test_status_shows_lines_or_one_document(capsys: Captured) -> None:
     """Lines for people as they are; with --json one document with the supervisor in it."""
     assert run(["status"], Cluster().services()) == 0
-    assert capsys.readouterr().out.splitlines() == busy().lines
+    assert capsys.readouterr().out.splitlines() == status_answer(busy()).lines
     assert run(["status", "--json"], Cluster().services()) == 0
-    assert json.loads(capsys.readouterr().out) == busy().document
+    assert json.loads(capsys.readouterr().out)["supervisor"]["host"] == "head"
 
 
 @pytest.mark.parametrize("order", ORDERS)
@@ -151,6 +160,8 @@ def test_an_order_says_what_was_ordered(order: str, capsys: Captured) -> None:
         ("status --address", "--address"),
         ("status --address --json", "--address"),
         ("cordon a --watch", "--watch"),
+        ("top here", "here"),
+        ("top --json", "--json"),
     ],
 )
 def test_nonsense_is_refused(line: str, named: str, capsys: Captured) -> None:
@@ -163,20 +174,22 @@ def test_nonsense_is_refused(line: str, named: str, capsys: Captured) -> None:
     assert cluster.asked == []
 
 
-@pytest.mark.parametrize("line", ["status", "status --watch", "status --json", "drain a", "cordon a", "uncordon a"])
+@pytest.mark.parametrize("line", ["drain a", "cordon a", "uncordon a", *LOOKS, "status --json"])
 @pytest.mark.parametrize("address", ["", "local"])
-def test_without_a_cluster_there_is_nothing_to_look_at(
-    line: str, address: str, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+def test_without_a_fleet_there_is_nothing_to_look_at(
+    line: str, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     """No address, or that of a private Ray, is a usage error that says what to give: the real services, without Ray."""
     monkeypatch.setenv("RAY_ADDRESS", address)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     assert run(line.split()) == 2
     said = capsys.readouterr()
     assert said.out == ""
-    assert said.err.startswith("codecfleet: error: no cluster is named. Give --address")
+    no_fleet = "" if line.partition(" ")[0] in ORDERS else ", and no warm fleet is up on this machine"
+    assert said.err.startswith(f"codecfleet: error: no cluster is named{no_fleet}. Give --address, or set RAY_ADDRESS")
 
 
-@pytest.mark.parametrize("line", ["status", "status --watch", "drain a"])
+@pytest.mark.parametrize("line", [*LOOKS, "drain a"])
 @pytest.mark.parametrize(
     ("error", "code"),
     [(UsageError("no node is called a", "See."), 2), (FleetUnavailable("no Ray answers", "Check."), 5)],
@@ -192,6 +205,7 @@ def test_a_cluster_that_refuses_or_is_gone_is_one_line(
 def test_watch_is_a_request_of_its_own() -> None:
     """--watch keeps the address and the way of looking."""
     assert parse(["status", "--watch", "--address", "head:1", "--json"]) == Watch(address="head:1", as_json=True)
+    assert parse(["top", "--address", "head:1"]) == Top(address="head:1")
 
 
 @pytest.mark.parametrize("ending", [ctrl_c, sigterm])
@@ -200,7 +214,8 @@ def test_watch_prints_again_until_it_is_interrupted(ending: Callable[[], Awaitab
     cluster = Cluster(ending=ending, shows=3)
     assert run(["status", "--watch"], cluster.services()) == 0
     said = capsys.readouterr()
-    assert said.out == "".join(f"supervisor  process {turn}\n\njobs        none\n\n" for turn in range(3))
+    answers = [status_answer(busy(turn)).lines for turn in range(3)]
+    assert said.out == "".join("".join(f"{line}\n" for line in [*lines, ""]) for lines in answers)
     assert said.err == ""
     assert cluster.every_s == [WATCH_EVERY_S]
 
@@ -212,17 +227,53 @@ def test_watch_with_json_is_a_line_each_time(capsys: Captured) -> None:
     assert [json.loads(line)["supervisor"]["pid"] for line in lines] == [0, 1]
 
 
-def test_watch_redraws_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a terminal each answer begins at the top of an empty screen, and --json never clears one."""
+def test_a_terminal_shows_the_screen_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``top`` and ``status --watch`` write over the screen, within its size; --json writes no escape sequence."""
     monkeypatch.setenv("TERM", "xterm")
-    for line, clears in (("status --watch", 2), ("status --watch --json", 0)):
+    monkeypatch.setenv("COLUMNS", "30")
+    monkeypatch.setenv("LINES", "4")
+    lines = [screen_lines(busy(turn), width=30, height=3, colour=True) for turn in range(2)]
+    drawn = "".join(f"\x1b[H\x1b[K{first}\n\x1b[K{second}\n\x1b[J{third}\n" for first, second, third in lines)
+    for line, wanted in (("top", drawn), ("status --watch", drawn)):
         screen = Screen()
         with redirect_stdout(screen):
             assert run(line.split(), Cluster(ending=ctrl_c).services()) == 0
-        assert screen.getvalue().count("\x1b[2J") == clears
+        assert screen.getvalue() == wanted
+    screen = Screen()
+    with redirect_stdout(screen):
+        assert run(["status", "--watch", "--json"], Cluster(ending=ctrl_c).services()) == 0
+    assert "\x1b" not in screen.getvalue()
 
 
-@pytest.mark.parametrize("line", ["status", "status --watch", "status --watch --json"])
+def test_top_is_printed_once_where_there_is_no_terminal(capsys: Captured) -> None:
+    """In a file or a pipe it is whole, without escape sequences, and ends by itself."""
+    assert run(["top"], Cluster().services()) == 0
+    wanted = screen_lines(busy(), width=PRINTED_COLUMNS, height=None, colour=False)
+    assert capsys.readouterr().out.splitlines() == wanted
+
+
+def test_top_is_stopped_by_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A key other than q does nothing, q ends it with exit code 0, and the terminal is as it was before."""
+    monkeypatch.setenv("TERM", "xterm")
+    keyboard, terminal = os.openpty()
+
+    async def pressed() -> None:
+        os.write(keyboard, b"x")
+        await asyncio.sleep(0)
+        os.write(keyboard, b"q")
+        await asyncio.Event().wait()
+
+    with os.fdopen(terminal) as stdin, redirect_stdout(Screen()) as screen:
+        monkeypatch.setattr("sys.stdin", stdin)
+        monkeypatch.setattr("os.tcgetpgrp", lambda _: os.getpgrp())  # the test's terminal is not its session's
+        before = termios.tcgetattr(stdin)
+        assert run(["top"], Cluster(ending=pressed).services()) == 0
+        assert termios.tcgetattr(stdin) == before
+    os.close(keyboard)
+    assert "supervisor  process 1" in screen.getvalue()
+
+
+@pytest.mark.parametrize("line", [*LOOKS, "status --watch --json"])
 def test_a_reader_that_goes_away_ends_it_in_silence(line: str, capsys: Captured) -> None:
     """``status | head -1`` ends with exit code 141, and nothing is said on stderr."""
     pipe = ClosedPipe()

@@ -12,12 +12,14 @@ from codecfleet.cluster.client.client_name import ClientName
 from codecfleet.cluster.host.hosted_pool import HostedPool, default_pool
 from codecfleet.cluster.host.meeting_place import Greeting, MeetingPlace, code_name, locked_place
 from codecfleet.cluster.host.warm import find_warm, warm_or_own
+from codecfleet.cluster.operate.watch import Seen, fleet_status, watch_status
 from codecfleet.cluster.placement.model.demand import Demand, plain_demand
 from codecfleet.cluster.process.process import StartedProcess
+from codecfleet.cluster.supervisor.status import Status
 from codecfleet.cluster.warm import keeper
 from codecfleet.cluster.warm.keeper import Keeper
 from codecfleet.cluster.warm.orders import take_down
-from codecfleet.errors import Cancelled, FleetUnavailable, WorkerLost
+from codecfleet.errors import Cancelled, FleetUnavailable, UsageError, WorkerLost
 from codecfleet.testing import FakeHosts, LocalPool, works
 
 ENDLESS_S = 3600
@@ -37,6 +39,17 @@ class Noted(LocalPool):
     def clear_demand(self, job: str) -> None:
         """Forget it."""
         self.demands.pop(job, None)
+
+
+class Watched(LocalPool):
+    """A pool with a status, another one each time."""
+
+    asked = 0
+
+    async def status(self) -> Status:
+        """Return it."""
+        self.asked += 1
+        return Status(pid=self.asked, host="here", nodes=(), devices=(), workers=(), jobs=(), quarantine=(), log=())
 
 
 @pytest.fixture(autouse=True)
@@ -254,6 +267,7 @@ async def test_who_looks_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
         looked.append(slots)
         return refuse()
 
+    monkeypatch.setattr("codecfleet.cluster.host.hosted_pool.holds_ray", bool)  # whatever ran before in this process
     monkeypatch.setattr("codecfleet.cluster.host.hosted_pool.warm_or_own", look)
     monkeypatch.setattr("codecfleet.cluster.host.hosted_pool.start_host", refuse)
     for value, expected in (("never", []), ("", [3, 3])):
@@ -262,3 +276,40 @@ async def test_who_looks_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
             with pytest.raises(FleetUnavailable, match="not in this test"):
                 await default_pool(address, 3, dlas=dlas).start()
         assert looked == expected
+
+
+async def test_its_status_is_that_of_its_pool(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no cluster is named the warm fleet is looked at, over one connection; it goes on after that."""
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    async with warm(Watched()) as (_, running_):
+        first = await fleet_status(None)
+        assert first is not None
+        assert (first.host, first.pid) == ("here", 1)
+        seen: list[Seen] = []
+        watching = asyncio.create_task(watch_status("local", seen.append, 0.0))
+        while len(seen) < 3:  # noqa: ASYNC110 - the test's own list
+            await asyncio.sleep(0)
+        watching.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await watching
+        assert [each.pid for each in seen[:3] if isinstance(each, Status)] == [2, 3, 4]
+        assert not running_.done()
+
+
+async def test_a_fleet_that_ends_is_no_longer_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A watch ends with what to do when the warm fleet does, and none begins without one."""
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    async with warm(Watched()) as (kept, _):
+        watching = asyncio.create_task(watch_status(None, lambda _: kept.stop(), 0.0))
+        with pytest.raises(FleetUnavailable, match="codecfleet up"):
+            await watching
+    with pytest.raises(UsageError, match="no cluster is named, and no warm fleet is up"):
+        await fleet_status(None)
+
+
+async def test_other_code_is_not_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A warm fleet of other code is named, and left alone."""
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    async with warm(Watched(), name="0" * 16):
+        with pytest.raises(UsageError, match="was left alone: it runs other code"):
+            await fleet_status(None)

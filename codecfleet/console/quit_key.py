@@ -1,0 +1,59 @@
+"""The key that ends a command which shows something until it is told to stop."""
+
+import asyncio
+import contextlib
+import os
+import sys
+import termios
+import tty
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Final, Self
+
+QUIT: Final = b"qQ"
+_READ_BYTES: Final = 64
+
+
+class QuitKey:
+    """Has the terminal at standard input pass each key on at once; elsewhere it does nothing. A context manager."""
+
+    def __init__(self) -> None:
+        self._terminal: int | None = None
+        self._before: list[Any] = []
+
+    def __enter__(self) -> Self:
+        # Standard input may be closed, or the terminal gone or not ours to set.
+        with contextlib.suppress(OSError, ValueError, AttributeError, termios.error):
+            number = sys.stdin.fileno()
+            if os.isatty(number) and os.tcgetpgrp(number) == os.getpgrp():
+                self._before = termios.tcgetattr(number)
+                tty.setcbreak(number)
+                self._terminal = number
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.restore()
+
+    def restore(self) -> None:
+        """Leave the terminal as it was found. Idempotent."""
+        number, self._terminal = self._terminal, None
+        if number is not None:
+            with contextlib.suppress(termios.error):
+                termios.tcsetattr(number, termios.TCSADRAIN, self._before)
+
+    def attach(self, stop: Callable[[], object]) -> None:
+        """Call ``stop`` in the running loop when the key is pressed."""
+        number, loop = self._terminal, asyncio.get_running_loop()
+        if number is None:
+            return
+
+        def read() -> None:
+            pressed = os.read(number, _READ_BYTES)
+            if not pressed:
+                loop.remove_reader(number)
+            if not pressed or set(pressed) & set(QUIT):
+                stop()
+
+        loop.add_reader(number, read)

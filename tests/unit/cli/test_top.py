@@ -1,0 +1,187 @@
+"""``codecfleet top``: what is on the screen, drawn from given statuses."""
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.cells import cell_len
+
+from codecfleet.cluster.supervisor.status import DeviceStatus, JobStatus, NodeStatus, Status, WorkerStatus
+from codecfleet.console.top import heading, screen_lines, shared_rows, tables
+
+NODES = 300
+SICK, DRAINING, RESTING, WAITING = 111, 250, 33, 3
+GIB = 1 << 30
+ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def node(number: int) -> NodeStatus:
+    """Return a node, one of which is draining."""
+    state = "draining" if number == DRAINING else "open"
+    return NodeStatus(node=f"{number:08x}aa", name=f"gpu-{number}", state=state, devices="16 cores, L4", probed=True)
+
+
+def device(number: int, **changes: Any) -> DeviceStatus:
+    """Return a GPU that is as busy as its number says, one of which is in quarantine."""
+    is_sick = number == SICK
+    found = DeviceStatus(
+        node=f"gpu-{number}",
+        device=f"GPU-{number:03}",
+        name="L4",
+        state="quarantined" if is_sick else "open",
+        reason="3 files failed on it" if is_sick else "",
+        use={"nvdec": {"percent": number // 3, "others_percent": 0}, "nvenc": {"percent": None}},
+        memory={"total_bytes": 24 * GIB, "used_bytes": 3 * GIB, "others_bytes": 0},
+        encoder_sessions={"open": 2, "others": 0},
+    )
+    return replace(found, **changes)
+
+
+def worker(number: int) -> WorkerStatus:
+    """Return a processor's worker that is as fast as its number says, one of which rests."""
+    rests = number == RESTING
+    return WorkerStatus(
+        worker=f"{number:08x}aa/cpu#0",
+        node=f"gpu-{number}",
+        kind="cpu",
+        state="resting" if rests else "ready",
+        since_s=3.0,
+        reason="Ray did not reserve it" if rests else "",
+        pid=None if rests else number,
+        device="",
+        slots=4,
+        leases={} if rests else {"driver/35daf5cc": 3},
+        fps=None if rests else float(number),
+    )
+
+
+def job(number: int) -> JobStatus:
+    """Return a job, one of which waits."""
+    waits = number == WAITING
+    return JobStatus(
+        job=f"driver/{number:08x}",
+        client=f"vm process {number}",
+        priority=0,
+        segments_left=number,
+        granted_slots=0 if waits else 4,
+        used_slots=0 if waits else 3,
+        waits_for="other jobs hold the slots" if waits else "",
+    )
+
+
+LARGE = Status(
+    pid=4711,
+    host="head",
+    nodes=tuple(map(node, range(NODES))),
+    devices=tuple(map(device, range(NODES))),
+    workers=tuple(map(worker, range(NODES))),
+    jobs=tuple(map(job, range(40))),
+    quarantine=("L4 (GPU-111) since 2026-01-01, next trial in 20 s: 3 files failed on it",),
+    log=tuple((float(second), f"event {second}") for second in range(100)),
+)
+
+
+def first_cells(status: Status, table: str) -> list[str]:
+    """Return the first cells of a table's rows."""
+    return next([row.cells[0] for row in each.rows] for each in tables(status) if each.columns[0] == table)
+
+
+def test_a_large_fleet_on_a_small_terminal() -> None:
+    """On 80 x 23 stand the sums, and of each kind the broken first, then the busiest, with how many there are."""
+    assert screen_lines(LARGE, width=80, height=23, colour=False) == [
+        "supervisor  process 4711 on head",
+        "nodes       300: 299 open, 1 draining",
+        "devices     300: 299 open, 1 quarantined; encoder sessions: 600",
+        "workers     300: 299 ready, 1 resting; 897 of 1196 slots in use, 44817.0 fps",
+        "jobs        40, 1 waiting; segments left: 780",
+        "quarantine",
+        "L4 (GPU-111) since 2026-01-01, next trial in 20 s: 3 files failed on it",
+        "job (3 of 40)  slots   left  priority  driver         waits for",
+        "00000003       0 of 0  3     0         vm process 3   other jobs hold the slots",
+        "00000027       3 of 4  39    0         vm process 39",
+        "00000026       3 of 4  38    0         vm process 38",
+        "device on (2 of 300)  state        NVDEC  NVENC  memory GiB   sessions  what",
+        "gpu-111               quarantined  37 %          3.0 of 24.0  2         L4; 3 f…",
+        "gpu-297               open         99 %          3.0 of 24.0  2         L4",
+        "worker (2 of 300)  state    on         slots   fps    works on",
+        "gpu-33/cpu#0       resting  processor  0 of 4         Ray did not reserve it",
+        "gpu-299/cpu#0      ready    processor  3 of 4  299.0  35daf5cc 3",
+        "node (2 of 300)   state     slots   fps    offers",
+        "gpu-250 000000fa  draining  3 of 4  250.0  16 cores, L4",
+        "gpu-299 0000012b  open      3 of 4  299.0  16 cores, L4",
+        "event (2 of 100)",
+        "00:01:39          event 99",
+        "00:01:38          event 98",
+    ]
+
+
+@pytest.mark.parametrize("colour", [False, True])
+@settings(max_examples=20)
+@given(width=st.integers(20, 200), height=st.integers(1, 80))
+def test_nothing_leaves_the_screen(colour: bool, width: int, height: int) -> None:  # noqa: FBT001 - a parameter
+    """However small the screen is, no line is wider and there are no more lines."""
+    lines = screen_lines(LARGE, width=width, height=height, colour=colour)
+    assert len(lines) <= height
+    assert all(cell_len(ESCAPES.sub("", line)) <= width for line in lines)
+    assert height < 20 or len(lines) == height
+
+
+def test_without_a_height_all_is_there() -> None:
+    """Into a file goes every row."""
+    lines = screen_lines(LARGE, width=110, height=None, colour=False)
+    assert len(lines) == len(heading(LARGE)) + sum(1 + len(table.rows) for table in tables(LARGE))
+
+
+def test_colours_are_those_of_trouble() -> None:
+    """What is broken is red, what gets no new work or waits is yellow, all else has no colour."""
+    lines = screen_lines(LARGE, width=110, height=60, colour=True)
+    assert {line.partition(" ")[0] for line in lines if line.startswith("\x1b[31m")} == {
+        f"\x1b[31m{name}" for name in ("L4", "gpu-111", "gpu-33/cpu#0")
+    }
+    assert {line.partition(" ")[0] for line in lines if line.startswith("\x1b[33m")} == {
+        f"\x1b[33m{name}" for name in ("00000003", "gpu-250")
+    }
+
+
+def test_a_device_that_is_held_down_comes_before_busier_ones() -> None:
+    """After those in quarantine, under any order and whose clocks are limited come the others, the busiest first."""
+    given_ = (
+        device(1, use={"nvdec": {"percent": 10}}),
+        device(2, use={"nvdec": {"percent": 5}, "nvenc": {"percent": 80}}),
+        device(3, throttle="thermal"),
+        device(4, state="cordoned"),
+        device(5, state="draining"),
+        device(SICK),
+        device(6, use={}, memory={}, encoder_sessions={}),
+    )
+    found = first_cells(replace(LARGE, devices=given_), "device on")
+    assert found == ["gpu-111", "gpu-5", "gpu-4", "gpu-3", "gpu-2", "gpu-1", "gpu-6"]
+
+
+def test_empty_stations_are_not_shown() -> None:
+    """A place without a process is none of the workers."""
+    status = replace(LARGE, workers=(worker(0), replace(worker(1), state="empty")))
+    assert first_cells(status, "worker") == ["gpu-0/cpu#0"]
+    assert "workers     1: 1 ready; 3 of 4 slots in use, 0.0 fps" in heading(status)
+
+
+def test_names_cannot_move_the_cursor() -> None:
+    """What others named is shown on one line, with control characters escaped and secrets left out."""
+    odd = replace(job(1), client="a\x1b[2Jb\n", waits_for="s3://key:secret@store/a")
+    text = "\n".join(screen_lines(replace(LARGE, jobs=(odd,)), width=200, height=40, colour=False))
+    assert "\x1b" not in text
+    assert "a\\x1b[2Jb" in text
+    assert "secret" not in text
+
+
+@given(wanted=st.lists(st.integers(0, 30), max_size=6), rows=st.integers(-5, 100))
+def test_rows_are_shared_fairly(wanted: list[int], rows: int) -> None:
+    """No row is left while a table has more, none gets more than it has, and a smaller share is never refused more."""
+    shares = shared_rows(wanted, rows)
+    assert sum(shares) == max(0, min(rows, sum(wanted)))
+    assert all(share <= want for share, want in zip(shares, wanted, strict=True))
+    cut = [share for share, want in zip(shares, wanted, strict=True) if share < want]
+    assert not cut or max(shares) <= min(cut) + 1
