@@ -33,8 +33,8 @@ class EncodedSegment:
     """One encoded segment. Arrays have one entry per packet, in decoding order.
 
     Times are ticks of the source, or numbers of the track's pictures where they come at a rate of their own: then
-    ``frames_due`` is how many of them the segment is to give. ``device_fault`` says how its device's decoder failed on
-    it before software decoded it; "" where none did.
+    ``frames_due`` is how many of them the segment is to give, 0 where no picture of the source decoded.
+    ``device_fault`` says how its device's decoder failed on it before software decoded it; "" where none did.
     """
 
     segment: int
@@ -218,14 +218,20 @@ class _Run(Generic[PictureT]):
         return result
 
     def _check_count(self) -> None:
-        given, numbers = sorted(self._pts_ticks()), self._work.numbers
-        due = self._walk.taken if numbers is None else list(range(*numbers))
+        given, due = sorted(self._pts_ticks()), self._due()
         if given != due:
             message = f"segment {self._work.segment}: {len(due)} frames went in and {len(given)} came out"
             raise EncoderFailed(message, "Try another --preset or --codec, and please report it with the input.")
         if not is_increasing(given):
             message = f"segment {self._work.segment}: two frames share one presentation time"
             raise EncoderFailed(message, "Please report it with the input.")
+
+    def _due(self) -> list[int]:
+        """Return what is to be given: what was taken; at a rate all its pictures, or none if nothing decodes."""
+        taken, numbers = self._walk.taken, self._work.numbers
+        if numbers is None:
+            return taken
+        return list(range(*numbers)) if taken or self._began_ticks is not None else []
 
     def _check_keyframes(self) -> None:
         """Make sure that the encoder has made the keyframes that it was asked for, and no other."""
@@ -255,7 +261,7 @@ class _Run(Generic[PictureT]):
             resized=dict(self._chain.resized),
             encode_s=self._encode_s,
             wall_s=wall_s,
-            frames_due=None if self._work.numbers is None else len(range(*self._work.numbers)),
+            frames_due=None if self._work.numbers is None else len(self._due()),
         )
 
     def _tally(self) -> SegmentTally:

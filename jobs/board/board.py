@@ -12,9 +12,11 @@ flight counts. The first result of a segment is taken and withdraws the other ru
 worker that was cut off or stood still, changes nothing.
 
 A seam is proven by pictures: the segment on its left also decodes the first frames past its own end, and those must be
-the very frames with which the segment on its right begins. A segment that met damage must also have been decoded from
-a sound entry: what a decoder makes of damage depends on the pictures it holds. Segments are joined in order, and only
-once the seams on both of their sides agree, so nothing that was joined is ever taken back.
+the very frames with which the segment on its right begins. A segment that met damage must also have been decoded from a
+sound entry: what a decoder makes of damage depends on the pictures it holds. A segment may be *void*: pictures are due
+at a rate of their own, and none of the source's decoded that they could show. It becomes one with the segment on its
+left; the first one, with the segment on its right. Segments are joined in order, and only once the seams on both of
+their sides agree, so nothing that was joined is ever taken back.
 
 ``ladder.py`` says what is tried next with a segment that failed. While some of a job's segments are to run alone, no
 others start: the first of them first and by itself, since a stream that breaks its decoder may do so anywhere. Once one
@@ -212,7 +214,7 @@ def seams_agree(after: Sequence[PictureHash], before: Sequence[PictureHash]) -> 
 
 def _encoded(segment: BoardSegment, event: Finished) -> BoardSegment:
     encoded = replace(segment.to(SegmentState.ENCODED), at_start=event.at_start, in_flight=frozenset())
-    return replace(encoded, seam_before=event.seam_before, seam_after=event.seam_after)
+    return replace(encoded, seam_before=event.seam_before, seam_after=event.seam_after, is_void=event.is_void)
 
 
 def _lost(board: Board, segment: BoardSegment, event: Lost) -> tuple[Board, list[Effect]]:
@@ -250,6 +252,8 @@ def _check_seam(board: Board, left: BoardSegment | None, right: BoardSegment | N
     """Compare both sides of one cut, once both are encoded, and move the right side's entry where they differ."""
     if left is None or right is None or {left.state, right.state} != {SegmentState.ENCODED}:
         return board
+    if right.is_void or (left.is_void and board.left_of(left) is None):
+        return _move_entry(board, right, give_up=True)
     if seams_agree(left.seam_after, right.seam_before):
         return board
     return _move_entry(board, right, give_up=right.at_start)

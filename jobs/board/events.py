@@ -14,7 +14,8 @@ class Finished:
     """Run ``attempt`` of a segment delivered it, up to the end of ``until``.
 
     ``at_start`` says that it was decoded from the track's first packet; ``sound`` that damage, if there was any, was
-    met in the state of a decoder that came from there.
+    met in the state of a decoder that came from there. ``is_void``: pictures are due that only a neighbour can give, as
+    none of the source's decoded.
     """
 
     segment: int
@@ -23,6 +24,7 @@ class Finished:
     seam_after: tuple[PictureHash, ...]
     at_start: bool
     sound: bool = True
+    is_void: bool = False
     attempt: int = field(kw_only=True)
 
 

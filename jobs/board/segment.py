@@ -35,7 +35,7 @@ EDGES: dict[SegmentState, frozenset[SegmentState]] = {
     ),
     # One of its two runs delivered; or one was lost, and the other runs on.
     SegmentState.DOUBLED: frozenset({SegmentState.ENCODED, SegmentState.RUNNING}),
-    # Both seams agree; or one differs and the segment is decoded again, or gives up its cut.
+    # Both seams agree; or one differs, or a side of one is void: the segment is decoded again, or gives up its cut.
     SegmentState.ENCODED: frozenset({SegmentState.JOINED, SegmentState.WAITING, SegmentState.MERGED}),
     # On a streaming board: what it gave before it broke off is not what the segment before it saw there.
     SegmentState.FAILED: frozenset({SegmentState.WAITING}),
@@ -51,6 +51,7 @@ class BoardSegment:
     """One planned segment, which ends where planned segment ``until`` does: its own, or a right neighbour it took in.
 
     ``entry_moves`` counts how often its access point moved back; ``at_start`` says that it cannot move further.
+    ``is_void`` says that its neighbour must give its pictures, as none of the source's decoded.
     ``runs`` numbers its runs, of which ``in_flight`` have not ended; ``was_doubled`` says that two of them ran at once.
     ``history`` are the attempts that failed, ``running_as`` how it runs, ``constraints`` how the next attempt does.
     ``is_open`` and ``is_stale`` are a streaming board's: it was joined while it runs; its run is no longer wanted.
@@ -62,6 +63,7 @@ class BoardSegment:
     state: SegmentState = SegmentState.WAITING
     entry_moves: int = 0
     at_start: bool = False
+    is_void: bool = False
     history: tuple[Attempt, ...] = ()
     constraints: Constraints = UNCONSTRAINED
     running_as: Constraints = UNCONSTRAINED

@@ -232,7 +232,9 @@ class TrackRun:
             raise InputDamaged(message, "Leave out --strict to encode what can be decoded.")
 
     def _finished(self, run: Run, result: EncodedSegment) -> Finished:
-        return finished(run, result.tally, self._segment_work(run).decode.entry, self._plan.index)
+        told = finished(run, result.tally, self._segment_work(run).decode.entry, self._plan.index)
+        # At a rate every segment has pictures of its own to give.
+        return replace(told, is_void=self._plan.filters.rate is not None and not result.frames_out)
 
     async def _put(self, run: Run, result: EncodedSegment) -> None:
         """Spool a run's result in place of an earlier one, and note it in the journal."""

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from codecfleet.errors import Unsupported
+from codecfleet.errors import InputDamaged, ProofFailed, Unsupported
 from codecfleet.jobs.plan.plan import Plan, plan_transcode
 from codecfleet.jobs.request.spec import TranscodeSpec
 from codecfleet.jobs.source.source import read_source
@@ -135,24 +135,79 @@ def test_verify_notices_another_rate(tmp_path: Path) -> None:
     assert {"frames.count", "times.equal"} <= failed
 
 
-def test_a_segment_whose_first_picture_is_damaged_goes_on_showing_the_one_before(tmp_path: Path) -> None:
-    """What a segment cannot decode of its own beginning, it takes from further back, as one segment would."""
-    source = make_clip(tmp_path / "source.mkv", replace(CLIPS["even"], options=(("x264-params", f"{X264}:bframes=0"),)))
+SOLID = replace(CLIPS["even"], options=(("x264-params", f"{X264}:bframes=0"),))
+"""Groups of six pictures, of which none is needed by another group."""
+LENGTH_BYTES, HEAD_BYTES = 4, 5
+"""A NAL unit's length in mp4, and with its type, without which it is not an access point."""
+
+
+def spoil(source: Path, packets: range, kept_bytes: int = HEAD_BYTES) -> None:
+    """Overwrite all but the first bytes of packets, so that they do not decode."""
     index = read_source(str(source)).index
-    place, size = int(index.pos_bytes[24]), int(index.sizes_bytes[24])
     data = bytearray(source.read_bytes())
-    begin = data.index(b"\x65", place)
-    data[begin : place + size] = bytes(place + size - begin)
+    for packet in packets:
+        place, size = int(index.pos_bytes[packet]), int(index.sizes_bytes[packet])
+        data[place + kept_bytes : place + size] = bytes(size - kept_bytes)
     source.write_bytes(data)
-    outputs = [tmp_path / name for name in ("one.mp4", "many.mp4")]
+
+
+def check_one_and_many(source: Path, folder: Path, **options: object) -> None:
+    """Check that a job in many segments shows what it does in one, and that ``verify`` agrees."""
+    outputs = [folder / name for name in ("one.mp4", "many.mp4")]
     reports = [
-        transcode(source, output, fps=Fraction(30), segment_s=segment_s)
-        for output, segment_s in zip(outputs, (Fraction(100), Fraction(12, 25)), strict=True)
+        transcode(source, output, fps=Fraction(30), segment_s=segment_s, **options)
+        for output, segment_s in zip(outputs, (Fraction(100), Fraction(6, 25)), strict=True)
     ]
     assert shown(outputs[0]) == shown(outputs[1])
+    assert reports[1].frames == reports[0].frames
     assert len(reports[1].segments) > 1
     assert sum(segment.damaged_packets for segment in reports[1].segments) > 0
     assert verified(source, outputs[1], reports[1]).exact
+
+
+@pytest.mark.parametrize("kept_bytes", [LENGTH_BYTES, HEAD_BYTES])
+def test_a_segment_whose_first_picture_is_damaged_goes_on_showing_the_one_before(
+    tmp_path: Path, kept_bytes: int
+) -> None:
+    """What a segment cannot decode of its own beginning, it takes from further back, as one segment would."""
+    source = make_clip(tmp_path / "source.mp4", SOLID)
+    spoil(source, range(24, 25), kept_bytes)
+    check_one_and_many(source, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("lost", "part"),
+    swept(
+        [
+            (range(24, 30), {"start_s": Fraction(24, 25), "end_s": Fraction(2)}),
+            (range(24, 30), {}),
+            (range(24, 36), {"start_s": Fraction(24, 25)}),
+            (range(54, 60), {}),
+            (range(24, 30), {"keyframe_interval_s": Fraction(6, 25), "start_s": Fraction(24, 25)}),
+        ]
+    ),
+)
+def test_segments_of_which_nothing_decodes_show_what_their_neighbour_has(
+    tmp_path: Path, lost: range, part: dict[str, object]
+) -> None:
+    """The picture before them stays; at the start of a part, the first that decodes is shown, as in one segment."""
+    source = make_clip(tmp_path / "source.mp4", SOLID)
+    spoil(source, lost)
+    check_one_and_many(source, tmp_path, **part)
+
+
+@pytest.mark.parametrize(
+    ("options", "error"), [({}, "no picture of .* lies in the asked-for interval"), ({"strict": True}, "is damaged")]
+)
+def test_a_part_of_which_nothing_decodes_is_refused_as_such(
+    tmp_path: Path, options: dict[str, object], error: str
+) -> None:
+    """The input is to blame, not the encoder."""
+    source = make_clip(tmp_path / "source.mp4", SOLID)
+    spoil(source, range(24, 36))
+    part = {"start_s": Fraction(24, 25), "end_s": Fraction(36, 25), "segment_s": Fraction(6, 25)}
+    with pytest.raises((InputDamaged, ProofFailed), match=error):
+        transcode(source, tmp_path / "output.mp4", fps=Fraction(30), **part, **options)
 
 
 def test_fields_need_to_become_frames_first(tmp_path: Path) -> None:

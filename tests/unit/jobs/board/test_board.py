@@ -132,6 +132,45 @@ def test_what_was_joined_is_never_taken_back() -> None:
     assert board.is_done
 
 
+def void(segment: int, attempt: int, *, at_start: bool = False) -> Finished:
+    """Return the end of a run that had no picture to show where some are due."""
+    return Finished(segment, segment, (), (), at_start, is_void=True, attempt=attempt)
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_a_first_segment_without_pictures_takes_in_its_right_neighbour(order: tuple[int, int]) -> None:
+    """Nothing comes before it, so what it is to show is what comes next."""
+    board, _ = start_next(Board.of([1, 2, 1]), 3)
+    ends = (void(0, 1), finish(1))
+    for each in order:
+        board, effects = decide(board, ends[each])
+        assert effects == []
+    board, _ = decide(board, finish(2))
+    assert board.segments[1].state is SegmentState.MERGED
+    board, (run,) = start_next(board, 3)
+    assert (run.segment, run.until) == (0, 1)
+    board, effects = decide(board, Finished(0, 1, (), seam(200), at_start=False, attempt=2))
+    assert effects == [Join(0), Join(2)]
+    assert board.is_done
+
+
+def test_a_segment_without_pictures_becomes_one_with_the_segment_on_its_left() -> None:
+    """Even from the track's start none decodes that it could show; that both sides saw nothing proves nothing."""
+    board, _ = start_next(Board.of([1, 1]), 2)
+    board, _ = decide(board, Finished(0, 0, (), (), at_start=True, attempt=1))
+    board, effects = decide(board, void(1, 1, at_start=True))
+    assert effects == []
+    board, (run,) = start_next(board, 2)
+    assert (run.segment, run.until) == (0, 1)
+
+
+def test_a_lone_segment_without_pictures_is_joined() -> None:
+    """There is no neighbour to give any; the join says so."""
+    board, _ = start_next(Board.of([1]), 1)
+    board, effects = decide(board, void(0, 1))
+    assert effects == [Join(0)]
+
+
 def test_a_joined_segment_cannot_be_changed() -> None:
     """The board itself refuses to touch what is written."""
     board, _ = start_next(Board.of([1]), 1)
