@@ -73,6 +73,10 @@ _SIGNATURE: Final = re.compile(
 """A parameter by whose name its value lets somebody in: Amazon's, Google's and Azure's signed addresses have such."""
 
 
+REDACTED: Final = "***"
+"""What stands in an address for what was left out."""
+
+
 def redacted(text: str) -> str:
     """Return ``text`` with what lets somebody in left out of every address in it: passwords, keys, signatures, tokens.
 
@@ -83,7 +87,7 @@ def redacted(text: str) -> str:
 
 
 def _without_secrets(address: "re.Match[str]") -> str:
-    return _SIGNATURE.sub(r"\1***", _PASSWORD.sub(r"\1:***@", address[0]))
+    return _SIGNATURE.sub(rf"\1{REDACTED}", _PASSWORD.sub(rf"\1:{REDACTED}@", address[0]))
 
 
 class Retry(Enum):

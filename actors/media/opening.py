@@ -116,26 +116,41 @@ def _open_local(path: Path, limits: InputLimits, options: Mapping[str, str]) -> 
 def _opened(path: Path) -> "_LocalFile":
     """Open a regular file that is not empty."""
     try:
-        _check_kind(path, path.stat().st_mode)
-        file = _LocalFile(path)
+        file = open_regular(path)
     except (FileNotFoundError, NotADirectoryError):
         raise no_file(path) from None
     except (OSError, ValueError) as error:
         raise _unreadable(path, error) from None
     try:
-        _check_opened(path, file)
+        _check_content(path, file)
     except BaseException:
         file.close()
         raise
     return file
 
 
-def _check_opened(path: Path, file: "_LocalFile") -> None:
-    """Check what was opened, which need not be what was there a moment ago."""
-    _check_kind(path, os.fstat(file.fileno()).st_mode)
+def _check_content(path: Path, file: "_LocalFile") -> None:
     if not file.read(1):
         raise _empty(str(path))
     file.seek(0)
+
+
+def open_regular(path: Path) -> "_LocalFile":
+    """Open a local file, never waiting for somebody to write it.
+
+    Raises:
+        InputUnreadable: it is a directory, a pipe or a device.
+        OSError: it cannot be opened.
+    """
+    _check_kind(path, path.stat().st_mode)
+    file = _LocalFile(path)
+    try:
+        # What was opened need not be what was there a moment ago.
+        _check_kind(path, os.fstat(file.fileno()).st_mode)
+    except BaseException:
+        file.close()
+        raise
+    return file
 
 
 class _LocalFile(FileIO):
@@ -228,9 +243,9 @@ def _check_kind(path: Path, mode: int) -> None:
     if stat.S_ISDIR(mode):
         raise InputUnreadable(f"{path} is a directory, not a media file", "Name one file inside it.")
     if not stat.S_ISREG(mode):
-        # Opening a pipe without a writer never returns, and every worker reads the source again.
+        # Opening a pipe without a writer never returns, and it is read again and again.
         message = f"{path} is a pipe or a device, not a media file"
-        raise InputUnreadable(message, "Write it to a file first: a source is read more than once.")
+        raise InputUnreadable(message, "Write it to a file first: it is read more than once.")
 
 
 def _empty(name: str) -> InputUnreadable:

@@ -5,7 +5,7 @@ Filters keep a frame's time. Filters with memory (deinterlacing) get ``WARM_UP_F
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -21,7 +21,7 @@ from ...errors import StorageFailed, Unsupported
 from ..encode.pix_fmt import is_rgb
 from ..media.values import VideoFormat
 from .frame_rate import FrameRate
-from .overlay import Overlay
+from .overlay import Blend, Overlay, blends_of, lay
 from .steps import PictureSteps, Size, blacken, pad_arguments, turn_filters, workable_format
 from .tone import TABLE_FORMAT, ToneMap, cube
 
@@ -119,6 +119,7 @@ class FilterChain:
         self._time_base = time_base
         self._shape: tuple[int, int, str] | None = None
         self._graph: av.filter.Graph | None = None
+        self._blends: Sequence[tuple[int, Blend]] | None = None
         self.resized: Counter[tuple[int, int]] = Counter()
 
     def push(self, ticks: int, frame: VideoFrame) -> Iterator[tuple[int, VideoFrame]]:
@@ -264,6 +265,9 @@ class FilterChain:
             if isinstance(frame, VideoFrame) and frame.pts is not None:
                 if (steps := self._settings.steps) is not None and steps.is_padded:
                     blacken(frame, steps, full_range=self._settings.output.colour.range == FULL_RANGE)
-                if self._settings.overlay is not None:
-                    self._settings.overlay.lay(frame, self._settings.output)
+                if (overlay := self._settings.overlay) is not None:
+                    # Kept while the chain is: another job's overlay may take its place in the cache.
+                    if self._blends is None:
+                        self._blends = blends_of(overlay, self._settings.output)
+                    lay(self._blends, frame)
                 yield frame.pts, frame

@@ -1,9 +1,9 @@
 """A picture laid over the film's: exact integer blending in the film's own format. docs/filters.md has the formula."""
 
-import zlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 from av.video.format import VideoFormat as PixelFormat
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ..media.values import VideoFormat
 from .overlay_colours import Levels, coded
+from .overlay_png import png_samples
 from .steps import chroma_step
 
 if TYPE_CHECKING:
@@ -20,13 +21,18 @@ if TYPE_CHECKING:
 _OPAQUE: Final = 255 * 100
 """Alpha in 8 bits times an opacity in percent."""
 _DIGITS: Final = 16
+_BAND_ROWS: Final = 64
+"""Rows of luma that are blended at once, in little memory; any subsampling divides it."""
+_INT32_END: Final = 1 << 31
+
+Numbers: TypeAlias = NDArray[np.signedinteger[Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overlay:
     """A picture, and where its upper left corner lies in the film's. ``opacity`` is in percent.
 
-    ``pixels`` are its rows of R, G, B and alpha in 8 bits, deflated; ``sha256`` is that of the file it came from.
+    ``png`` is its file, ``sha256`` that file's.
     """
 
     width: int
@@ -35,7 +41,7 @@ class Overlay:
     y: int
     opacity: int
     sha256: str
-    pixels: bytes = field(repr=False)
+    png: bytes = field(repr=False)
 
     @property
     def name(self) -> str:
@@ -49,38 +55,83 @@ class Overlay:
         return f"overlaid with a picture of {self.width}x{self.height} at {self.x}:{self.y}{opacity}"
 
     def samples(self) -> NDArray[np.uint8]:
-        """Return its rows: (height, width, 4)."""
-        return np.frombuffer(zlib.decompress(self.pixels), np.uint8).reshape(self.height, self.width, 4)
-
-    def lay(self, frame: VideoFrame, output: VideoFormat) -> None:
-        """Lay it on a planar picture in ``output``'s format, in place."""
-        for blend, plane, component in zip(blends(self, output), frame.planes, frame.format.components, strict=False):
-            kind = "u1" if component.bits <= 8 else "<u2"  # noqa: PLR2004 - a byte
-            rows: NDArray[Any] = np.frombuffer(memoryview(plane), kind).reshape(plane.height, -1)[:, : plane.width]
-            under = rows[blend.rows, blend.columns]
-            under[...] = (under * blend.kept + blend.added) // blend.divisor
+        """Return its rows of R, G, B and alpha: (height, width, 4)."""
+        return png_samples(self.png, self.sha256[:_DIGITS])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Blend:
-    """What becomes of a part of a plane: (sample * ``kept`` + ``added``) / ``divisor``, rounded down."""
+    """What becomes of a part of a plane: (sample * ``kept`` + ``added``) / ``divisor``, rounded down.
+
+    ``divisor`` is one number where it is the same everywhere.
+    """
 
     rows: slice
     columns: slice
-    kept: Levels
-    added: Levels
-    divisor: Levels
+    kept: Numbers
+    added: Numbers
+    divisor: Numbers
 
 
-@lru_cache(maxsize=4)
-def blends(overlay: Overlay, output: VideoFormat) -> tuple[Blend, ...]:
-    """Return how each plane of pictures in ``output``'s format changes."""
-    pixels, described = overlay.samples(), PixelFormat(output.pix_fmt)
-    alpha = pixels[..., 3].astype(np.int64) * overlay.opacity
-    planes = coded(pixels[..., :3], output, described.components[0].bits)[: len(described.components)]
-    steps = [(1, 1), *(chroma_step(output.pix_fmt),) * 2]
-    place, size = (overlay.x, overlay.y), (output.width, output.height)
-    return tuple(_blend(levels, alpha, place, step, size) for levels, step in zip(planes, steps, strict=False))
+def lay(blends: Sequence[tuple[int, Blend]], frame: VideoFrame) -> None:
+    """Lay an overlay on a planar picture of the format for which ``blends`` were worked out, in place."""
+    planes: list[NDArray[Any]] = []
+    for plane, component in zip(frame.planes, frame.format.components, strict=False):
+        kind = "u1" if component.bits <= 8 else "<u2"  # noqa: PLR2004 - a byte
+        planes.append(np.frombuffer(memoryview(plane), kind).reshape(plane.height, -1)[:, : plane.width])
+    for number, blend in blends:
+        under = planes[number][blend.rows, blend.columns]
+        mixed = under * blend.kept
+        mixed += blend.added
+        mixed //= blend.divisor
+        under[...] = mixed
+
+
+@lru_cache(maxsize=1)  # the segments of a job have the same, as large as eight of the film's pictures at most
+def blends_of(overlay: Overlay, output: VideoFormat) -> tuple[tuple[int, Blend], ...]:
+    """Return how pictures in ``output``'s format change: (number of the plane, what becomes of a part of it).
+
+    Raises:
+        InputUnreadable: the overlay's file is not a PNG that can be decoded.
+    """
+    components = PixelFormat(output.pix_fmt).components
+    bits, steps = components[0].bits, [(1, 1)]
+    if len(components) >= 3:  # noqa: PLR2004 - it has chroma
+        steps += [chroma_step(output.pix_fmt)] * 2
+    size, found = (output.width, output.height), []
+    for place, pixels in _bands(overlay.samples(), (overlay.x, overlay.y)):
+        alpha = pixels[..., 3].astype(np.int64) * overlay.opacity
+        planes = coded(pixels[..., :3], output, bits)
+        for number, (levels, step) in enumerate(zip(planes, steps, strict=False)):
+            found.append((number, _compact(_blend(levels, alpha, place, step, size), bits)))
+    return tuple(found)
+
+
+def _bands(pixels: NDArray[np.uint8], place: "Size") -> "Iterator[tuple[Size, NDArray[np.uint8]]]":
+    """Yield the part that is not transparent, in bands of rows, each with where its upper left corner lies."""
+    rows, columns = (np.flatnonzero(pixels[..., 3].any(axis=axis)) for axis in (1, 0))
+    if not rows.size:
+        return
+    left, right, row, end = int(columns[0]), int(columns[-1]) + 1, int(rows[0]), int(rows[-1]) + 1
+    while row < end:
+        top = place[1] + row
+        # No band ends within a sample of chroma.
+        following = min(end, row + _BAND_ROWS - top % _BAND_ROWS)
+        yield (place[0] + left, top), pixels[row:following, left:right]
+        row = following
+
+
+def _compact(blend: Blend, bits: int) -> Blend:
+    """Return the same in less memory, for samples of ``bits`` bits.
+
+    No sum is larger than ``divisor`` times the largest sample and a half: 32 bits hold it, but for subsampled chroma of
+    16 bits.
+    """
+    most = int(blend.divisor.max())
+    kind: type[np.signedinteger[Any]] = np.int32 if most << bits < _INT32_END else np.int64
+    divisor = blend.divisor[:1, :1] if (blend.divisor == most).all() else blend.divisor
+    kept, added = (each.astype(kind) for each in (blend.kept, blend.added))
+    return Blend(blend.rows, blend.columns, kept, added, divisor.astype(kind))
 
 
 def _blend(levels: Levels, alpha: Levels, place: "Size", step: "Size", size: "Size") -> Blend:

@@ -9,7 +9,7 @@ from ...actors.segment.steps import Size
 from ...errors import Unsupported
 from ..report.report import Warning_
 from ..request.spec import TranscodeSpec
-from ..source.overlay_file import OverlayFile, deflated
+from ..source.overlay_file import OverlayFile
 
 if TYPE_CHECKING:
     from ..request.values import Corner
@@ -39,6 +39,8 @@ def settle_overlay(output: VideoFormat, spec: TranscodeSpec) -> Overlay | None:
     if not width or not height or x + width > output.width or y + height > output.height:
         message = f"the overlay picture of {width}x{height} at {x}:{y} reaches outside {output.width}x{output.height}"
         raise Unsupported(message, "Make it smaller, or place it with --overlay-at.")
+    # Only a picture that can be decoded is sent.
+    file.samples()
     return Overlay(
         width=width,
         height=height,
@@ -46,7 +48,7 @@ def settle_overlay(output: VideoFormat, spec: TranscodeSpec) -> Overlay | None:
         y=y,
         opacity=spec.overlay_opacity,
         sha256=file.sha256,
-        pixels=deflated(file.samples()),
+        png=file.content,
     )
 
 

@@ -13,7 +13,7 @@ from av.video.frame import VideoFrame
 from av.video.reformatter import ColorRange
 from numpy.typing import NDArray
 
-from ...errors import UsageError
+from ...errors import REDACTED, UsageError
 from ..report.report import OverlayReport
 from ..source.overlay_file import OverlayFile
 from .tone import LUMA_2020, to_pq
@@ -42,8 +42,11 @@ class OverlayReference:
 
         Raises:
             InputError: it cannot be read.
-            UsageError: it is not what it was.
+            UsageError: it is not what it was, or the report leaves out what lets somebody read it.
         """
+        if "://" in overlay.picture and REDACTED in overlay.picture:
+            message = f"the report leaves out the secret part of the overlay picture's address: {overlay.picture}"
+            raise UsageError(message, "Download it, and write its path into the report, as overlay.picture.")
         file = OverlayFile.read(overlay.picture)
         if file.sha256 != overlay.sha256:
             message = f"the overlay picture {overlay.picture} has changed since the report was written"

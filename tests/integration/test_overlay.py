@@ -1,5 +1,6 @@
 """``--overlay`` in whole jobs: the same pictures however the film is cut; ``verify`` has a reference of its own."""
 
+import pickle
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -13,7 +14,9 @@ from codecfleet.jobs.batch.listed.specs import EntrySpecs
 from codecfleet.jobs.journal.header import asks_again, difference, header_of
 from codecfleet.jobs.plan.overlay import placed
 from codecfleet.jobs.plan.plan import Plan, plan_transcode
+from codecfleet.jobs.report.report import OverlayReport
 from codecfleet.jobs.request.spec import BatchSpec, TranscodeSpec
+from codecfleet.jobs.verify.overlay import OverlayReference
 from codecfleet.testing.clips import Clip, make_clip
 from tests.pngs import logo, write_png
 from tests.sweeps import swept
@@ -94,6 +97,23 @@ def test_workers_need_not_see_the_file(tmp_path: Path) -> None:
     assert work.run(WorkContext()).frames_out == len(CLIP.times)
     with pytest.raises(InputNotFound):
         verified(source, tmp_path / "output.mp4", report)
+
+
+def test_no_more_travels_than_the_file(tmp_path: Path) -> None:
+    """Its samples may take many times as much without PNG's own compression."""
+    grey = np.random.default_rng(7).integers(0, 256, (80, 100, 1), np.uint8)
+    source, overlay = make_clip(tmp_path / "source.mkv", CLIP), write_png(tmp_path / "grey.png", grey)
+    sent = planned(source, overlay=overlay).filters.overlay
+    assert sent is not None
+    assert overlay.stat().st_size <= len(pickle.dumps(sent)) <= overlay.stat().st_size + 1024
+
+
+def test_a_redacted_address_cannot_be_read() -> None:
+    """It says so, and what to do, in place of a store's refusal."""
+    for picture in ("s3://key:***@bucket/logo.png", "https://example.org/logo.png?X-Amz-Signature=***"):
+        told = OverlayReport(picture=picture, sha256="0" * 64, place=(0, 0), opacity_percent=100)
+        with pytest.raises(UsageError, match="leaves out the secret part"):
+            OverlayReference.of(told)
 
 
 def test_another_picture_is_another_job(tmp_path: Path) -> None:

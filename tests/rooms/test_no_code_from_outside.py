@@ -7,8 +7,8 @@ from pathlib import Path
 from .import_graph import PACKAGE, product_files
 
 OPENS_FILMS = f"{PACKAGE}.actors.media.opening"
-READS_MEMORY = frozenset({f"{PACKAGE}.jobs.plan.header_trial", f"{PACKAGE}.jobs.source.overlay_file"})
-"""A header that was just written into memory; a PNG's bytes, as a PNG."""
+READS_MEMORY = frozenset({f"{PACKAGE}.jobs.plan.header_trial"})
+"""A header that was just written into memory."""
 BETWEEN_OUR_PROCESSES = frozenset(
     {
         *("host.link", "host.serving", "process.calls", "process.wire", "process.worker_program"),

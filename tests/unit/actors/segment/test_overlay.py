@@ -1,6 +1,5 @@
 """A picture laid over others: each sample is what the documented formula says, in every format."""
 
-import zlib
 from fractions import Fraction
 from math import floor
 
@@ -14,11 +13,12 @@ from numpy.typing import NDArray
 
 from codecfleet.actors.media.values import Colour, VideoFormat
 from codecfleet.actors.segment.filtering import FilterChain, FilterSettings
-from codecfleet.actors.segment.overlay import Overlay
+from codecfleet.actors.segment.overlay import Overlay, blends_of, lay
 from codecfleet.actors.segment.overlay_colours import coded, takes_overlay
-from tests.pngs import logo
+from tests.pngs import logo, png
 
 FORMATS = ("yuv420p", "yuv422p", "yuv440p", "yuv444p", "yuv420p10le", "yuv422p10le", "gray", "gray10le", "yuv420p12le")
+DEEP = ("yuv410p", "yuv444p16le", "yuv420p16le", "gray16le")
 BT709, SMPTE170M, BT2020 = 1, 6, 9
 PQ, HLG = 16, 18
 
@@ -40,7 +40,7 @@ def overlay_of(samples: NDArray[np.uint8], place: tuple[int, int], opacity: int 
         y=place[1],
         opacity=opacity,
         sha256="0" * 64,
-        pixels=zlib.compress(samples.tobytes()),
+        png=png(samples),
     )
 
 
@@ -102,8 +102,64 @@ def test_each_sample_is_the_formulas(
     overlay = overlay_of(logo(5, 4), place, opacity)
     frame = noise(output)
     expected = due(frame, overlay, output)
-    overlay.lay(frame, output)
+    lay(blends_of(overlay, output), frame)
     assert all(map(np.array_equal, planes_of(frame), expected))
+
+
+def laid_in_int64(under: VideoFrame, overlay: Overlay, output: VideoFormat) -> list[NDArray[np.int64]]:
+    """Return the planes that the formula gives, worked out in 64 bits over whole planes."""
+    rgba = overlay.samples()
+    levels = coded(rgba[..., :3], output, under.format.components[0].bits)
+    where = slice(overlay.y, overlay.y + overlay.height), slice(overlay.x, overlay.x + overlay.width)
+    alpha = np.zeros((output.height, output.width), np.int64)
+    alpha[where] = rgba[..., 3].astype(np.int64) * overlay.opacity
+    found = []
+    for samples, own in zip(planes_of(under), levels, strict=False):
+        across, down = -(-output.width // samples.shape[1]), -(-output.height // samples.shape[0])
+        shown = samples.repeat(down, axis=0).repeat(across, axis=1)[: output.height, : output.width] * 25_500
+        shown[where] += alpha[where] * (own - shown[where] // 25_500)
+        starts = np.arange(0, output.height, down), np.arange(0, output.width, across)
+        ones = np.ones_like(shown)
+        sums, counts = (
+            np.add.reduceat(np.add.reduceat(each, starts[0], axis=0), starts[1], axis=1) for each in (shown, ones)
+        )
+        found.append((sums + 12_750 * counts) // (25_500 * counts))
+    return found
+
+
+@given(
+    st.sampled_from((*FORMATS, *DEEP)),
+    st.tuples(st.integers(100, 131), st.integers(160, 201)),
+    st.tuples(st.integers(0, 30), st.integers(0, 90)),
+    st.integers(1, 100),
+    st.sampled_from([0, 255, 128]),
+)
+def test_few_bits_and_bands_change_nothing(
+    pix_fmt: str, size: tuple[int, int], place: tuple[int, int], opacity: int, alpha: int
+) -> None:
+    """Samples are those of 64 bits, whatever part of the overlay is transparent, and the brightest ones too."""
+    output = format_of(pix_fmt, *size, range=2)
+    samples = np.full((70, 70, 4), 255, np.uint8)
+    samples[20:45, 5:50] = logo(45, 25)
+    samples[:9, :, 3] = samples[:, 61:, 3] = samples[60:, :, 3] = alpha
+    overlay, frame = overlay_of(samples, place, opacity), noise(output)
+    if opacity % 2:
+        for plane, component in zip(frame.planes, frame.format.components, strict=True):
+            kind = "u1" if component.bits == 8 else "<u2"
+            np.frombuffer(memoryview(plane), kind)[...] = (1 << component.bits) - 1
+    expected = laid_in_int64(frame, overlay, output)
+    lay(blends_of(overlay, output), frame)
+    assert all(map(np.array_equal, planes_of(frame), expected))
+
+
+@pytest.mark.parametrize(("pix_fmt", "most"), [("yuv420p", 12), ("yuv420p10le", 12), ("yuv420p16le", 16)])
+def test_what_is_kept_is_small(pix_fmt: str, most: int) -> None:
+    """Bytes for a sample of luma that is not transparent; none for others."""
+    samples = np.zeros((512, 512, 4), np.uint8)
+    samples[128:256, 64:320] = 128
+    kept = blends_of(overlay_of(samples, (0, 0)), format_of(pix_fmt, 1024, 512))
+    size_bytes = sum(each.nbytes for _, blend in kept for each in (blend.kept, blend.added, blend.divisor))
+    assert size_bytes <= most * 128 * 256 + 1024
 
 
 def test_nothing_changes_where_it_is_transparent() -> None:
@@ -112,7 +168,7 @@ def test_nothing_changes_where_it_is_transparent() -> None:
     samples[..., 3] = 0
     frame = noise(output)
     before = planes_of(frame)
-    overlay_of(samples, (3, 5)).lay(frame, output)
+    lay(blends_of(overlay_of(samples, (3, 5)), output), frame)
     assert all(map(np.array_equal, planes_of(frame), before))
 
 

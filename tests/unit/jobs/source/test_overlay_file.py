@@ -1,17 +1,26 @@
 """The file of an overlay picture: every kind of PNG with 8 bits, unchanged, and nothing else."""
 
+import os
+import struct
+import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
-from codecfleet.errors import InputNotFound, InputUnreadable
+from codecfleet.errors import InputNotFound, InputTooLarge, InputUnreadable
 from codecfleet.jobs.source.overlay_file import MOST_BYTES, OverlayFile
-from tests.pngs import logo, png
+from tests.pngs import logo, png, write_png
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+
+def with_first(name: bytes, body: bytes) -> bytes:
+    """Return a PNG of 23x13 with a chunk before its header."""
+    chunk = struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))
+    return png(logo())[:8] + chunk + png(logo())[8:]
 
 
 def read(path: Path, content: bytes) -> OverlayFile:
@@ -48,8 +57,12 @@ def test_a_palette_is_looked_up(tmp_path: Path) -> None:
         (png(logo().astype(np.uint16) * 257), "rgba64"),
         (b"\x89PNG\r\n\x1a\n" + bytes(MOST_BYTES), "larger than 1 MiB"),
         (b"", "not a PNG"),
+        # Of another size, where the header's would be.
+        (with_first(b"tEXt", struct.pack(">II", 16, 16)), "not a PNG"),
+        (with_first(b"CgBI", b"\x50\0\x20\x02"), "not a PNG"),
+        (with_first(b"IHDR", struct.pack(">IIBBBBB", 23, 12, 8, 6, 0, 0, 0)), "decoded"),
     ],
-    ids=["gif", "cut-off-header", "cut-off", "16-bits", "large", "empty"],
+    ids=["gif", "cut-off-header", "cut-off", "16-bits", "large", "empty", "text-first", "apples", "two-headers"],
 )
 def test_anything_else_is_one_line(tmp_path: Path, content: bytes, words: str) -> None:
     """What it is, and what to do."""
@@ -64,3 +77,18 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         OverlayFile.read(str(tmp_path / "no.png"))
     with pytest.raises(InputUnreadable):
         OverlayFile.read(str(tmp_path))
+
+
+def test_a_pipe_is_refused(tmp_path: Path) -> None:
+    """At once: one that is never written would be waited for without end."""
+    os.mkfifo(tmp_path / "pipe.png")
+    with pytest.raises(InputUnreadable, match="is a pipe or a device"):
+        OverlayFile.read(str(tmp_path / "pipe.png"))
+
+
+def test_large_pictures_are_refused_unread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By what the header states: the limit is that of a source's pictures."""
+    path = write_png(tmp_path / "a.png")
+    monkeypatch.setenv("CODECFLEET_MAX_PIXELS", str(23 * 13 - 1))
+    with pytest.raises(InputTooLarge, match=r"a\.png states pictures of 23x13; max_pixels allows 298"):
+        OverlayFile.read(str(path))

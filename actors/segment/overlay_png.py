@@ -1,0 +1,82 @@
+"""The PNG file of an overlay picture, in memory: its size, and its samples, decoded as a PNG and nothing else."""
+
+import struct
+from collections.abc import Iterator
+from typing import Any, Final
+
+import av.error
+import numpy as np
+from av.codec import CodecContext
+from av.packet import Packet
+from av.video.frame import VideoFrame
+from numpy.typing import NDArray
+
+from ...errors import InputUnreadable
+from .steps import Size
+
+AS_PNG: Final = "Save it as a PNG with 8 bits a channel; transparency is kept."
+_SIGNATURE: Final = b"\x89PNG\r\n\x1a\n"
+_HEADER_CHUNK: Final = slice(12, 16)
+_HEADER_BYTES: Final = 24
+_ALIGNED_SAMPLES: Final = 64
+"""FFmpeg counts the samples of a row up to a multiple of this."""
+
+
+def png_size(content: bytes, name: str) -> Size:
+    """Return (width, height), as the header says; nothing is decoded for it. ``name`` is for messages.
+
+    Raises:
+        InputUnreadable: it is not a PNG, which begins with its header.
+    """
+    if not content.startswith(_SIGNATURE) or content[_HEADER_CHUNK] != b"IHDR" or len(content) < _HEADER_BYTES:
+        raise InputUnreadable(f"the overlay picture {name} is not a PNG file", AS_PNG)
+    width, height = struct.unpack(">II", content[_HEADER_CHUNK.stop : _HEADER_BYTES])
+    return width, height
+
+
+def png_samples(content: bytes, name: str) -> NDArray[np.uint8]:
+    """Return its rows of R, G, B and alpha in 8 bits: (height, width, 4).
+
+    Raises:
+        InputUnreadable: it is damaged, not of the size that its header says, or has more than 8 bits a channel.
+    """
+    size = png_size(content, name)
+    try:
+        frame = next(_decoded(content, size))
+    except (av.error.FFmpegError, StopIteration, ValueError) as error:
+        message = f"the overlay picture {name} cannot be decoded: {getattr(error, 'strerror', None) or error}"
+        raise InputUnreadable(message, AS_PNG) from error
+    if (frame.width, frame.height) != size:
+        message = f"the overlay picture {name} says {size[0]}x{size[1]} and has {frame.width}x{frame.height}"
+        raise InputUnreadable(message, AS_PNG)
+    if (samples := _rgba(frame)) is None:
+        message = f"the overlay picture {name} is of a kind that is not taken here: {frame.format.name}"
+        raise InputUnreadable(message, AS_PNG)
+    return samples
+
+
+def _decoded(content: bytes, size: Size) -> Iterator[VideoFrame]:
+    """Yield the one picture; a larger one than ``size`` gets no memory."""
+    decoder = CodecContext.create("png", "r")
+    decoder.thread_count = 1
+    decoder.options = {"max_pixels": str((size[0] + _ALIGNED_SAMPLES) * size[1])}
+    yield from decoder.decode(Packet(content))
+    yield from decoder.decode(None)
+
+
+def _rgba(frame: VideoFrame) -> NDArray[np.uint8] | None:
+    """Return a picture's R, G, B and alpha, none of them converted; None where it has more than 8 bits."""
+    kind, plane = frame.format.name, frame.planes[0]
+    rows: NDArray[Any] = np.frombuffer(memoryview(plane), np.uint8).reshape(-1, plane.line_size)[: frame.height]
+    if kind == "pal8":
+        palette = np.frombuffer(memoryview(frame.planes[1]), "<u4")[:256]
+        colours = np.stack([palette >> shift & 255 for shift in (16, 8, 0, 24)], axis=1).astype(np.uint8)
+        return np.asarray(colours[rows[:, : frame.width]])
+    channels = {"rgba": (0, 1, 2, 3), "rgb24": (0, 1, 2), "gray": (0, 0, 0), "ya8": (0, 0, 0, 1)}.get(kind)
+    if channels is None:
+        return None
+    samples = rows[:, : frame.width * (max(channels) + 1)].reshape(frame.height, frame.width, -1)[..., channels]
+    if len(channels) == 3:  # noqa: PLR2004 - no alpha: it covers all
+        opaque = np.full((*samples.shape[:2], 1), 255, np.uint8)
+        samples = np.concatenate([samples, opaque], axis=2)
+    return np.asarray(samples)
