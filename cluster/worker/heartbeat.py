@@ -1,8 +1,11 @@
 """What a worker process reports: its identity, its heartbeat, the speed between two of them, when to replace it."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
+
+from ...errors import Cancelled, CodecfleetError, Retry
 
 MEDIA_LABEL = "segment "
 """The prefix of labels of work that counts video frames; audio tracks count their own."""
@@ -23,6 +26,30 @@ class Decoding(Enum):
     SOFTWARE = "software"
     DEVICE = "device"
     BOTH = "both"  #: mixed, so the speed says nothing about either
+
+
+class Ending(Enum):
+    """How a piece of work ended."""
+
+    DONE = "done"
+    CANCELLED = "cancelled"
+    FAILED = "failed"  #: the same work fails the same way anywhere
+    RETRY = "retry"  #: another try may succeed
+    RETRY_ELSEWHERE = "retry_elsewhere"  #: another try may succeed on another worker; this one ends
+
+
+_ENDINGS: Final = {
+    Retry.NEVER: Ending.FAILED,
+    Retry.ANYWHERE: Ending.RETRY,
+    Retry.ELSEWHERE: Ending.RETRY_ELSEWHERE,
+}
+
+
+def ending_of(error: CodecfleetError | None) -> Ending:
+    """Return how work ended that has this error, or none."""
+    if error is None:
+        return Ending.DONE
+    return Ending.CANCELLED if isinstance(error, Cancelled) else _ENDINGS[error.retry]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +74,7 @@ class Heartbeat:
     ``decoding`` counts its device's decoder sessions in use, ``encoding`` its open encoder sessions. ``refusals``
     counts encoder sessions that the driver refused for their number since the process started, ``refused_at`` how many
     were open at the last refusal. ``recycle_due`` says why the process should be replaced once idle, "" while it should
-    not.
+    not. ``ended`` counts the work that ended since the process started.
     """
 
     frames_done: int
@@ -57,6 +84,7 @@ class Heartbeat:
     encoding: int = 0
     refusals: int = 0
     refused_at: int = 0
+    ended: Mapping[Ending, int] = field(default_factory=dict)
 
     @property
     def decoded_by(self) -> Decoding:

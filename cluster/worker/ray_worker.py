@@ -10,6 +10,7 @@ import socket
 import sys
 import threading
 import time
+from collections import Counter
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -21,7 +22,7 @@ from ...actors.watchdog import process_watch
 from ...errors import Cancelled, CodecfleetError
 from ..ray.sigterm import sigterm_kills
 from .blobs import unpack
-from .heartbeat import Heartbeat, WorkerFacts, recycle
+from .heartbeat import Ending, Heartbeat, WorkerFacts, ending_of, recycle
 from .lone_runs import LoneRuns
 from .newest_term import NewestTerm
 from .outcome import Outcome, failed, located, unreadable
@@ -91,6 +92,7 @@ class RayWorker:
         self._pace = Pace(self._began_s)
         self._here = 0
         self._runs: set[str] = set()
+        self._ended: Counter[Ending] = Counter()
         self._is_ending = False
         process_watch().on_overdue(self._core.give_up)
         self._renewed_s = time.monotonic()
@@ -118,6 +120,7 @@ class RayWorker:
             self._runs.discard(run)
         if self._is_ending and isinstance(outcome.error, Cancelled):
             await self.watch()
+        self._ended[ending_of(outcome.error)] += 1
         if outcome.spoils_process:
             self._renew_process()
         return located(outcome, f"worker process {os.getpid()} on node {socket.gethostname()}")
@@ -202,7 +205,7 @@ class RayWorker:
         frames_done = self._core.frames_done + self._lone.frames_done
         lone = tuple(work for state in self._lone.states for work in state.running)
         if self._gpu is None:
-            return Heartbeat(frames_done, (*self._core.running(), *lone))
+            return Heartbeat(frames_done, (*self._core.running(), *lone), ended=dict(self._ended))
         self._look_for_help()
         use, second = self._gpu.use(), self._second.said
         pairs = ((use, second.use), (second.use, use))
@@ -216,6 +219,7 @@ class RayWorker:
             use.encoding + second.use.encoding,
             use.refusals + second.use.refusals,
             refused_at,
+            dict(self._ended),
         )
 
     async def watch(self) -> None:

@@ -12,7 +12,7 @@ from typing import Final
 from ...placement.model.inventory import DeviceState
 from ...probes.report.device_report import DeviceKind
 from ...probes.report.engines import Engine, MediaCodec
-from ...worker.heartbeat import Decoding
+from ...worker.heartbeat import Decoding, Ending
 from ..state.quarantine import Cause
 from ..state.stations import StationState
 
@@ -190,6 +190,13 @@ FRAMES: Final = Metric(
     "where nothing is encoded; `decoded_by` is what decodes for the worker",
     labels={**_ENGINE, "codec": (*_values(MediaCodec), SEVERAL, NONE), "decoded_by": _values(Decoding)},
 )
+WORK_ENDED: Final = Metric(
+    name="codecfleet_work_ended_total",
+    kind=MetricKind.COUNTER,
+    says="pieces of work (segments, sound tracks) that ended: `failed` as they would anywhere; `retry`: another try "
+    "may succeed; `retry_elsewhere`: on another worker, since this one ends",
+    labels={**_ENGINE, "ending": _values(Ending)},
+)
 WORKER_SECONDS: Final = Metric(
     name="codecfleet_worker_seconds_total",
     kind=MetricKind.COUNTER,
@@ -263,7 +270,7 @@ METRICS: Final = (
     *(NODES, DEVICES, WORKERS, SLOTS, SLOTS_IN_USE, SPEED),
     *(CLIENTS, JOBS, QUEUE_SEGMENTS, QUEUE_FRAMES, QUEUE_AGE),
     *(ENGINE_USE, GPU_MEMORY_USED, GPU_MEMORY, ENCODER_SESSIONS),
-    *(FRAMES, WORKER_SECONDS, SLOT_SECONDS),
+    *(FRAMES, WORK_ENDED, WORKER_SECONDS, SLOT_SECONDS),
     *(WORKERS_STARTED, WORKERS_LOST, WORK_LOST, NOT_RESERVED, DEVICE_FAULTS, QUARANTINES),
     *(JOB_WAIT, WORKER_START, PLACEMENT),
 )

@@ -17,6 +17,8 @@ from .table import FaultKind, LossCause, Sample
 GAUGES_S = 5.0
 """How often gauges are taken. Ray passes on what it has every 10 s."""
 
+_NOTHING_DONE = Heartbeat(0, ())
+
 
 class Tally:
     """Turns the events of the supervisor whose ``state`` this is into samples.
@@ -32,6 +34,8 @@ class Tally:
         self._quarantined: dict[str, float] | None = None
         """None until the first look: an earlier supervisor counted those that it finds."""
         self._codecs: dict[str, str] = {}
+        self._new: set[str] = set()
+        """Workers that started, and have not been heard of since; an adopted one's past is not counted again."""
 
     def hear(self, event: SupervisorEvent, now_s: float) -> Iterator[Sample]:
         """Yield what an event adds; to be called before the core takes it in, and read to its end."""
@@ -51,13 +55,20 @@ class Tally:
                 self._remember(client)
 
     def beat(self, worker: str, before: Heartbeat, after: Heartbeat) -> Iterator[Sample]:
-        """Yield the frames between two heartbeats of one process."""
+        """Yield the frames and the ended work between two heartbeats of one process; of a new one, since its start."""
         book = self._station(worker, StationState.READY)
-        frames = after.frames_done - before.frames_done
-        if book is not None and frames > 0:
+        if book is None:
+            return
+        before = _NOTHING_DONE if worker in self._new else before
+        self._new.discard(worker)
+        engine = book.station.engine
+        if (frames := after.frames_done - before.frames_done) > 0:
             codec = _codec_of(self._state.clients.at(worker)) or self._codecs.get(worker, table.NONE)
             decoded_by = (after if after.running else before).decoded_by.value
-            yield Sample(table.FRAMES, frames, (book.station.engine, codec, decoded_by))
+            yield Sample(table.FRAMES, frames, (engine, codec, decoded_by))
+        for ending, count in after.ended.items():
+            if (more := count - before.ended.get(ending, 0)) > 0:
+                yield Sample(table.WORK_ENDED, more, (engine, ending.value))
 
     def look(self, fps: Mapping[str, float], now_s: float) -> Iterator[Sample]:
         """Yield what time adds, and every gauge where that is due; ``fps`` are workers' speeds."""
@@ -70,6 +81,7 @@ class Tally:
             oldest_s = min(self._waiting_since_s.values(), default=now_s)
             yield Sample(table.QUEUE_AGE, now_s - oldest_s)
             self._codecs = {worker: codec for worker, codec in self._codecs.items() if self._state.is_live(worker)}
+            self._new = set(filter(self._state.is_live, self._new))
 
     def _station(self, worker: str, *states: StationState) -> StationBook | None:
         book = self._state.stations.get(station_of(worker))
@@ -77,6 +89,7 @@ class Tally:
 
     def _started(self, worker: str, now_s: float) -> Iterator[Sample]:
         if book := self._station(worker, StationState.STARTING):
+            self._new.add(worker)
             yield Sample(table.WORKERS_STARTED, 1, (book.station.engine,))
             yield Sample(table.WORKER_START, now_s - book.since_s, (book.station.engine,))
 

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codecfleet.cluster.worker.heartbeat import Decoding, Heartbeat, speed_between
+from codecfleet.cluster.worker.heartbeat import Decoding, Ending, Heartbeat, ending_of, speed_between
+from codecfleet.errors import Cancelled, CodecfleetError, Retry
 
 
 def heartbeat(frames: int, running: int, decoding: int = 0, job: str = "j") -> Heartbeat:
@@ -52,3 +53,15 @@ def test_sound_tells_no_rate() -> None:
     """Work that is not a segment counts other frames."""
     sound = Heartbeat(0, (("j", "audio 1"),))
     assert speed_between(sound, Heartbeat(10, sound.running), 1.0).job == ""
+
+
+@pytest.mark.parametrize(
+    ("retry", "ending"),
+    [(Retry.NEVER, Ending.FAILED), (Retry.ANYWHERE, Ending.RETRY), (Retry.ELSEWHERE, Ending.RETRY_ELSEWHERE)],
+)
+def test_failed_work_counts_by_where_another_try_may_succeed(retry: Retry, ending: Ending) -> None:
+    """Work ends as its error says; what was cancelled did not fail."""
+    error = type("Broken", (CodecfleetError,), {"retry": retry})("it failed")
+    assert ending_of(error) is ending
+    assert ending_of(Cancelled("enough")) is Ending.CANCELLED
+    assert ending_of(None) is Ending.DONE

@@ -255,6 +255,7 @@ def _reading(backend: FakeClusterBackend, clock: FakeClock) -> tuple[Heartbeats,
         feed=said.append,
         died=lambda worker, reason: pytest.fail(f"{worker}: {reason}"),
         note_speed=lambda _worker, _fps: None,
+        note_beats=lambda _worker, _before, _after: None,
         superseded=pytest.fail,
         clock=clock,
     )

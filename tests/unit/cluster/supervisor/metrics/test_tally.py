@@ -17,7 +17,7 @@ from codecfleet.cluster.supervisor.metrics.tally import GAUGES_S, Tally
 from codecfleet.cluster.supervisor.runner.runner import LOOK_S, TICK_S, SupervisorRunner
 from codecfleet.cluster.supervisor.state.messages import ClientReport, DeviceFault, JobReport, RayNode
 from codecfleet.cluster.supervisor.state.settings import SupervisorSettings
-from codecfleet.cluster.worker.heartbeat import Heartbeat
+from codecfleet.cluster.worker.heartbeat import Ending, Heartbeat
 from codecfleet.testing import FakeClock, FakeClusterBackend
 from codecfleet.testing.fake_clock import all_quiet
 
@@ -136,6 +136,22 @@ async def test_frames_are_told_by_codec(
     assert monitor.told[table.FRAMES.name].keys() == {("cpu", "h264", "software")}
 
 
+async def test_ended_work_is_told_by_its_ending(
+    runner: SupervisorRunner, backend: FakeClusterBackend, clock: FakeClock, monitor: Monitor
+) -> None:
+    """Work counts once, by how it ended, from a worker's start on."""
+    await runner.renew(report(1, 10))
+    await all_quiet()
+    (worker,) = (await runner.renew(report(2, 10))).slots["j"]
+    backend.heartbeats[worker] = Heartbeat(30, (), ended={Ending.DONE: 2})
+    await clock.advance(2.5)
+    backend.heartbeats[worker] = Heartbeat(30, (), ended={Ending.DONE: 5, Ending.RETRY: 1})
+    await clock.advance(5)
+    told = {labels: sum(values) for labels, values in monitor.told[table.WORK_ENDED.name].items()}
+    assert told == {("cpu", "done"): 5, ("cpu", "retry"): 1}
+    assert monitor.of(table.FRAMES, "cpu", "h264", "software") == 30
+
+
 async def test_a_death_is_told_with_the_work_it_cost(
     runner: SupervisorRunner, backend: FakeClusterBackend, clock: FakeClock, monitor: Monitor
 ) -> None:
@@ -206,6 +222,24 @@ async def test_a_defect_ends_the_metering_alone(
     assert Counter(record.message for record in caplog.records)["metrics are not measured any more"] == 1
     assert runner.status().nodes
     await runner.close("the test is over")
+
+
+async def test_an_adopted_workers_past_is_not_told_again(
+    runner: SupervisorRunner, backend: FakeClusterBackend, clock: FakeClock
+) -> None:
+    """What an earlier supervisor counted of a worker, its successor does not."""
+    worker = await at_work(runner, clock)
+    backend.heartbeats[worker] = Heartbeat(500, (), ended={Ending.DONE: 9})
+    later = Monitor()
+    core = Core(SETTINGS, Policy(), 1001, clock())
+    successor = SupervisorRunner(backend, core, SETTINGS, clock=clock, sleep=clock.sleep, take_samples=later.take)
+    await successor.open()
+    await clock.advance(2.5)
+    backend.heartbeats[worker] = Heartbeat(520, (), ended={Ending.DONE: 10})
+    await clock.advance(2.5)
+    assert later.of(table.FRAMES, "cpu", "none", "software") == 20
+    assert later.of(table.WORK_ENDED, "cpu", "done") == 1
+    await successor.close("the test is over")
 
 
 def test_a_sick_gpu_is_told(watched: Watched, monitor: Monitor) -> None:
