@@ -31,7 +31,17 @@ from .listed.specs import EntrySpecs
 from .results import BatchResult
 from .small_files import SmallFiles, may_be_whole
 from .store.ledger import BatchLedger
-from .store.schema import BatchEntry, EndedBadly, EntryAction, FileEnded, FileResult, FileStarted, PutBack, SegmentSpan
+from .store.schema import (
+    BatchEntry,
+    CopyNoted,
+    EndedBadly,
+    EntryAction,
+    FileEnded,
+    FileResult,
+    FileStarted,
+    PutBack,
+    SegmentSpan,
+)
 from .store.states import EntryEvent, after_error
 
 _LABEL: Final = re.compile(r"segment (\d+)")
@@ -86,6 +96,7 @@ class FileRun:
     _began_s: float = 0.0
     _is_started: bool = False
     _seen: SeenInput | None = None
+    _found: tuple[str | None, int | None] = (None, None)
     _spans: dict[int, SegmentSpan] = field(default_factory=dict)
     _stations: dict[int, str] = field(default_factory=dict)
 
@@ -139,8 +150,18 @@ class FileRun:
             return _Published(output, result, there or 0, None)
         may_replace = await in_thread(make_place, entry, root, output, overwrite=overwrite)
         await self._started(output)
-        size = await shielded(copy_whole, entry.source, joined(root, output), overwrite=may_replace)
+        await self._note_copy(output, (output, None if self._seen is None else self._seen.size_bytes))
+        try:
+            size = await shielded(copy_whole, entry.source, joined(root, output), overwrite=may_replace)
+        except CodecfleetError:
+            await self._note_copy(output, self._found)
+            raise
         return _Published(output, result, size, None)
+
+    async def _note_copy(self, output: str, found: tuple[str | None, int | None]) -> None:
+        """Note what of this batch's is found under a copy's name, where that is not the output's, which is noted."""
+        if output != self.entry.output:
+            await self.around.ledger.write(CopyNoted(entry=self.entry.entry, found=found))
 
     async def _started(self, output: str) -> None:
         """Note, once, that from here on what has its output's name may be this try's doing, and what has it now."""
@@ -150,6 +171,7 @@ class FileRun:
         if entry.was_in_flight:
             there = await in_thread(output_bytes, self.around.batch.output, output)
             found = None if there is None else (output, there)
+        self._found = found or (entry.published, entry.output_bytes)
         await self.around.ledger.write(FileStarted(entry=entry.entry, tries=entry.tries + 1, found=found))
         self._is_started = True
 

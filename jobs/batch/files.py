@@ -86,7 +86,7 @@ def make_place(entry: BatchEntry, root: str, output: str, *, overwrite: bool) ->
     """
     if is_local(root):
         _make_folder(local_path(root), output)
-    if overwrite or entry.was_in_flight:
+    if overwrite or (entry.was_in_flight and output == entry.output):
         return True
     there = output_bytes(root, output)
     if there is None:

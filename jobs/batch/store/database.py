@@ -18,7 +18,7 @@ from typing import Any, Final, Self
 from ....errors import OutputInUse, OutputUnwritable, StorageFailed, UsageError
 from ...join.owner import RENEWED_EVERY_S, Owner, in_use
 from . import schema
-from .schema import BatchEntry, Change, Content, EndedBadly, EntryAction, FileEnded, FileStarted, PutBack
+from .schema import BatchEntry, Change, Content, CopyNoted, EndedBadly, EntryAction, FileEnded, FileStarted, PutBack
 from .states import EntryEvent, EntryState, after, when_listed
 
 _ROWS_AT_ONCE: Final = 1000
@@ -207,6 +207,8 @@ class BatchDatabase:
                 values: dict[str, object] = {"state": after(state, EntryEvent.STARTED), "tries": change.tries}
                 values["was_in_flight"] = 0  # until it is stopped, or the next run finds that it was killed
                 values |= dict(zip(_FOUND, change.found, strict=True)) if change.found else {}
+            case CopyNoted():
+                values = {"state": state, **dict(zip(_FOUND, change.found, strict=True))}
             case PutBack():
                 values = {"state": after(state, EntryEvent.PUT_BACK), "tries": change.tries}
                 values |= {"was_in_flight": 1} if change.in_flight else {}

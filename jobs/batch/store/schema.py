@@ -157,6 +157,17 @@ class FileStarted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CopyNoted:
+    """What a try copies its input to next, under another name than its output's, and how many bytes that will have.
+
+    Or, where the copying has failed, what was noted before.
+    """
+
+    entry: int
+    found: tuple[str | None, int | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PutBack:
     """A try ended, and the entry waits again; ``in_flight`` where the try was stopped and may have published."""
 
@@ -197,4 +208,4 @@ class EndedBadly:
     next_step: str
 
 
-Change: TypeAlias = FileStarted | PutBack | FileEnded | EndedBadly
+Change: TypeAlias = FileStarted | CopyNoted | PutBack | FileEnded | EndedBadly

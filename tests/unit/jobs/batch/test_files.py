@@ -102,7 +102,11 @@ def test_only_what_the_batch_wrote_is_replaced(film: Path) -> None:
     with pytest.raises(OutputExists, match="did not write it"):
         make_place(entry, root, "film.mp4", overwrite=False)
     assert make_place(entry, root, "film.mp4", overwrite=True)
-    assert make_place(replace(entry, was_in_flight=True), root, "film.mp4", overwrite=False)
+    stopped = replace(entry, was_in_flight=True)
+    assert make_place(stopped, root, "film.mp4", overwrite=False)
+    (film.parent / "out/film.mkv").write_bytes(b"somebody else's")  # its copy would have this name
+    with pytest.raises(OutputExists, match="did not write it"):
+        make_place(stopped, root, "film.mkv", overwrite=False)
 
 
 def test_a_link_does_not_lead_out_of_the_root(film: Path) -> None:
