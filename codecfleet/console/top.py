@@ -29,7 +29,7 @@ _RANKS: Final = {state: rank for rank, state in enumerate((*BROKEN, *LIMITED))}
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ScreenRow:
     """A row's cells, and its style as rich names it, "" for none."""
 
     cells: tuple[str, ...]
@@ -41,7 +41,7 @@ class Table:
     """A table; ``columns`` are names, the first the table's own. On a narrow screen the last is cut short first."""
 
     columns: tuple[str, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[ScreenRow, ...]
 
 
 def screen_lines(status: "Status", *, width: int, height: int | None, colour: bool) -> list[str]:
@@ -85,9 +85,9 @@ def tables(status: "Status") -> list[Table]:
     jobs = sorted(status.jobs, key=lambda job: (not job.waits_for, -job.used_slots, -job.segments_left, job.job))
     devices = sorted(status.devices, key=_device_order)
     workers = sorted(_present(status), key=_worker_order)
-    log = [Row((f"{datetime.fromtimestamp(at_s, tz=UTC):%H:%M:%S}", line)) for at_s, line in reversed(status.log)]
+    log = [ScreenRow((f"{datetime.fromtimestamp(at_s, tz=UTC):%H:%M:%S}", line)) for at_s, line in reversed(status.log)]
     return [
-        Table(("quarantine",), tuple(Row((line,), "red") for line in status.quarantine)),
+        Table(("quarantine",), tuple(ScreenRow((line,), "red") for line in status.quarantine)),
         Table(("job", "slots", "left", "priority", "driver", "waits for"), tuple(map(_job, jobs))),
         Table(("device on", "state", "NVDEC", "NVENC", "memory GiB", "sessions", "what"), tuple(map(_device, devices))),
         Table(("worker", "state", "on", "slots", "fps", "works on"), tuple(map(_worker, workers))),
@@ -130,10 +130,10 @@ def _rank(state: str) -> int:
     return _RANKS.get(state, len(_RANKS))
 
 
-def _job(job: "JobStatus") -> Row:
+def _job(job: "JobStatus") -> ScreenRow:
     slots, name = f"{job.used_slots} of {job.granted_slots}", job.job.rpartition("/")[2]
     cells = (name, slots, str(job.segments_left), str(job.priority), job.client, job.waits_for)
-    return Row(cells, "yellow" if job.waits_for else "")
+    return ScreenRow(cells, "yellow" if job.waits_for else "")
 
 
 def _is_held_down(device: "DeviceStatus") -> bool:
@@ -145,7 +145,7 @@ def _device_order(device: "DeviceStatus") -> tuple[int, bool, int, str, str]:
     return _rank(device.state), not _is_held_down(device), -busiest, device.node, device.device
 
 
-def _device(device: "DeviceStatus") -> Row:
+def _device(device: "DeviceStatus") -> ScreenRow:
     total, used = device.memory.get("total_bytes"), device.memory.get("used_bytes")
     memory = "" if total is None or used is None else f"{used / GIB:.1f} of {total / GIB:.1f}"
     sessions = device.encoder_sessions.get("open")
@@ -153,7 +153,7 @@ def _device(device: "DeviceStatus") -> Row:
     what = "; ".join(filter(None, (device.name, device.reason, held_down)))
     engines = (_percent(device, "nvdec"), _percent(device, "nvenc"))
     cells = (device.node, device.state, *engines, memory, "" if sessions is None else str(sessions), what)
-    return Row(cells, _STYLES.get(device.state, "yellow" if held_down else ""))
+    return ScreenRow(cells, _STYLES.get(device.state, "yellow" if held_down else ""))
 
 
 def _percent(device: "DeviceStatus", engine: str) -> str:
@@ -165,16 +165,16 @@ def _worker_order(worker: "WorkerStatus") -> tuple[int, int, float, str]:
     return _rank(worker.state), -_used(worker), -(worker.fps or 0.0), worker.worker
 
 
-def _worker(worker: "WorkerStatus") -> Row:
+def _worker(worker: "WorkerStatus") -> ScreenRow:
     engine = {"cpu": "processor", "dla": "DLA"}.get(worker.kind) or worker.device or "GPU"
     jobs = ", ".join(f"{job.rpartition('/')[2]} {slots}" for job, slots in worker.leases.items())
     fps = "" if worker.fps is None else f"{worker.fps:.1f}"
     place = f"{worker.node}/{worker.worker.rpartition('/')[2]}"
     cells = (place, worker.state, engine, f"{_used(worker)} of {worker.slots}", fps)
-    return Row((*cells, "; ".join(filter(None, (jobs, worker.reason)))), _STYLES.get(worker.state, ""))
+    return ScreenRow((*cells, "; ".join(filter(None, (jobs, worker.reason)))), _STYLES.get(worker.state, ""))
 
 
-def _nodes(status: "Status") -> Iterator[Row]:
+def _nodes(status: "Status") -> Iterator[ScreenRow]:
     used, slots, fps = Counter[str](), Counter[str](), dict[str, float]()
     for worker in status.workers:
         place = worker.worker.rpartition("/")[0]
@@ -189,7 +189,9 @@ def _nodes(status: "Status") -> Iterator[Row]:
     for node in sorted(status.nodes, key=order):
         name, shown = f"{node.name} {node.node[:8]}", f"{used[node.node]} of {slots[node.node]}"
         offers = node.devices if node.probed else f"not probed yet; {node.devices}"
-        yield Row((name, node.state, shown, f"{fps.get(node.node, 0.0):.1f}", offers), _STYLES.get(node.state, ""))
+        yield ScreenRow(
+            (name, node.state, shown, f"{fps.get(node.node, 0.0):.1f}", offers), _STYLES.get(node.state, "")
+        )
 
 
 def _drawn(table: Table, room: int) -> "RichTable":

@@ -34,7 +34,7 @@ class LossCause(Enum):
     NODE = "node"  #: its node leaves, or is gone; where both go without a warning, the process mostly goes first
 
 
-class FaultKind(Enum):
+class FaultVerdict(Enum):
     """What drivers report of a device."""
 
     FAILED = "failed"  #: a session failed
@@ -42,14 +42,14 @@ class FaultKind(Enum):
     DOUBTFUL = "doubtful"  #: the file, or work beside it, may as well be the cause
 
 
-class JobPhase(Enum):
+class DemandPhase(Enum):
     """Whether a job has a slot."""
 
     WORKING = "working"
     WAITING = "waiting"
 
 
-class Owner(Enum):
+class SessionOwner(Enum):
     """Whose use of a device it is."""
 
     OURS = "ours"
@@ -77,7 +77,7 @@ class Metric:
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class MetricSample:
     """A gauge's value, what a counter grows by, or one observation of a histogram; ``labels`` in the metric's order."""
 
     metric: Metric
@@ -150,7 +150,7 @@ JOBS: Final = Metric(
     name="codecfleet_jobs",
     kind=MetricKind.GAUGE,
     says="jobs with a slot, and jobs that wait for their first or next",
-    labels={"phase": _values(JobPhase)},
+    labels={"phase": _values(DemandPhase)},
 )
 QUEUE_SEGMENTS: Final = Metric(
     name="codecfleet_queue_segments",
@@ -181,7 +181,7 @@ ENCODER_SESSIONS: Final = Metric(
     name="codecfleet_encoder_sessions",
     kind=MetricKind.GAUGE,
     says="open NVENC sessions",
-    labels={"owner": _values(Owner)},
+    labels={"owner": _values(SessionOwner)},
 )
 FRAMES: Final = Metric(
     name="codecfleet_frames_total",
@@ -238,7 +238,7 @@ DEVICE_FAULTS: Final = Metric(
     name="codecfleet_device_faults_total",
     kind=MetricKind.COUNTER,
     says="faults of devices that drivers reported; [few](supervisor.md#quarantine) lead to quarantine",
-    labels={"kind": _values(FaultKind)},
+    labels={"kind": _values(FaultVerdict)},
 )
 QUARANTINES: Final = Metric(
     name="codecfleet_quarantines_total",

@@ -12,7 +12,7 @@ from ..state.state import SupervisorState
 from ..state.stations import StationBook, StationState
 from . import table
 from .gauges import gauges_of, is_waiting, used_slots
-from .table import FaultKind, LossCause, Sample
+from .table import FaultVerdict, LossCause, MetricSample
 
 GAUGES_S = 5.0
 """How often gauges are taken. Ray passes on what it has every 10 s."""
@@ -20,7 +20,7 @@ GAUGES_S = 5.0
 _NOTHING_DONE = Heartbeat(0, ())
 
 
-class Tally:
+class MetricTally:
     """Turns the events of the supervisor whose ``state`` this is into samples.
 
     It keeps since when jobs wait, which quarantines it has counted, and what each worker encodes.
@@ -37,14 +37,14 @@ class Tally:
         self._new: set[str] = set()
         """Workers that started, and have not been heard of since; an adopted one's past is not counted again."""
 
-    def hear(self, event: SupervisorEvent, now_s: float) -> Iterator[Sample]:
+    def hear(self, event: SupervisorEvent, now_s: float) -> Iterator[MetricSample]:
         """Yield what an event adds; to be called before the core takes it in, and read to its end."""
         match event:
             case events.Started(worker):
                 yield from self._started(worker, now_s)
             case events.NotReserved(worker):
                 if book := self._station(worker, StationState.RESERVING):
-                    yield Sample(table.NOT_RESERVED, 1, (book.station.engine,))
+                    yield MetricSample(table.NOT_RESERVED, 1, (book.station.engine,))
             case events.Died(worker):
                 yield from self._lost(worker, self._cause_of_death(worker))
             case events.NodesSeen(nodes):
@@ -54,7 +54,7 @@ class Tally:
             case events.Departed(client):
                 self._remember(client)
 
-    def beat(self, worker: str, before: Heartbeat, after: Heartbeat) -> Iterator[Sample]:
+    def beat(self, worker: str, before: Heartbeat, after: Heartbeat) -> Iterator[MetricSample]:
         """Yield the frames and the ended work between two heartbeats of one process; of a new one, since its start."""
         book = self._station(worker, StationState.READY)
         if book is None:
@@ -65,12 +65,12 @@ class Tally:
         if (frames := after.frames_done - before.frames_done) > 0:
             codec = _codec_of(self._state.clients.at(worker)) or self._codecs.get(worker, table.NONE)
             decoded_by = (after if after.running else before).decoded_by.value
-            yield Sample(table.FRAMES, frames, (engine, codec, decoded_by))
+            yield MetricSample(table.FRAMES, frames, (engine, codec, decoded_by))
         for ending, count in after.ended.items():
             if (more := count - before.ended.get(ending, 0)) > 0:
-                yield Sample(table.WORK_ENDED, more, (engine, ending.value))
+                yield MetricSample(table.WORK_ENDED, more, (engine, ending.value))
 
-    def look(self, fps: Mapping[str, float], now_s: float) -> Iterator[Sample]:
+    def look(self, fps: Mapping[str, float], now_s: float) -> Iterator[MetricSample]:
         """Yield what time adds, and every gauge where that is due; ``fps`` are workers' speeds."""
         yield from self._waits(now_s)
         if now_s >= self._gauges_at_s:
@@ -79,7 +79,7 @@ class Tally:
             yield from self._quarantines()
             yield from gauges_of(self._state, fps)
             oldest_s = min(self._waiting_since_s.values(), default=now_s)
-            yield Sample(table.QUEUE_AGE, now_s - oldest_s)
+            yield MetricSample(table.QUEUE_AGE, now_s - oldest_s)
             self._codecs = {worker: codec for worker, codec in self._codecs.items() if self._state.is_live(worker)}
             self._new = set(filter(self._state.is_live, self._new))
 
@@ -87,11 +87,11 @@ class Tally:
         book = self._state.stations.get(station_of(worker))
         return book if book is not None and book.worker == worker and book.state in states else None
 
-    def _started(self, worker: str, now_s: float) -> Iterator[Sample]:
+    def _started(self, worker: str, now_s: float) -> Iterator[MetricSample]:
         if book := self._station(worker, StationState.STARTING):
             self._new.add(worker)
-            yield Sample(table.WORKERS_STARTED, 1, (book.station.engine,))
-            yield Sample(table.WORKER_START, now_s - book.since_s, (book.station.engine,))
+            yield MetricSample(table.WORKERS_STARTED, 1, (book.station.engine,))
+            yield MetricSample(table.WORKER_START, now_s - book.since_s, (book.station.engine,))
 
     def _cause_of_death(self, worker: str) -> LossCause:
         node = self._state.nodes.get(node_of(station_of(worker)))
@@ -99,14 +99,14 @@ class Tally:
             return LossCause.NODE
         return LossCause.START if self._station(worker, StationState.STARTING) else LossCause.DIED
 
-    def _lost(self, worker: str, cause: LossCause) -> Iterator[Sample]:
+    def _lost(self, worker: str, cause: LossCause) -> Iterator[MetricSample]:
         if book := self._station(worker, StationState.STARTING, StationState.READY):
             labels = (book.station.engine, cause.value)
-            yield Sample(table.WORKERS_LOST, 1, labels)
+            yield MetricSample(table.WORKERS_LOST, 1, labels)
             if pieces := used_slots(self._state, book):
-                yield Sample(table.WORK_LOST, pieces, labels)
+                yield MetricSample(table.WORK_LOST, pieces, labels)
 
-    def _nodes_seen(self, alive: set[str]) -> Iterator[Sample]:
+    def _nodes_seen(self, alive: set[str]) -> Iterator[MetricSample]:
         gone = {book.ray.node for book in self._state.nodes} - alive
         if not gone:
             return
@@ -114,13 +114,13 @@ class Tally:
             if node_of(station) in gone:
                 yield from self._lost(book.worker, LossCause.NODE)
 
-    def _renewed(self, report: ClientReport) -> Iterator[Sample]:
+    def _renewed(self, report: ClientReport) -> Iterator[MetricSample]:
         self._remember(report.client)
         before = self._state.clients.get(report.client)
         seen = 0 if before is None else before.faults_seen
         for fault in report.faults:
             if fault.number > seen:
-                yield Sample(table.DEVICE_FAULTS, 1, (_kind_of(fault).value,))
+                yield MetricSample(table.DEVICE_FAULTS, 1, (_kind_of(fault).value,))
         for worker in report.written_off:
             yield from self._lost(worker, LossCause.HUNG)
 
@@ -131,17 +131,17 @@ class Tally:
             for worker in job.held:
                 self._codecs[worker] = _codec_of((job,))
 
-    def _waits(self, now_s: float) -> Iterator[Sample]:
+    def _waits(self, now_s: float) -> Iterator[MetricSample]:
         jobs = self._state.clients.jobs_by_key
         since_s = {key: self._waiting_since_s.get(key, now_s) for key, job in jobs.items() if is_waiting(job)}
         for key in jobs.keys() - since_s.keys():
             # A job that got its slot between two looks has waited, too; one that an earlier supervisor served has not.
             is_new = key not in self._jobs and not self._state.is_recovering(now_s)
             if is_new or key in self._waiting_since_s:
-                yield Sample(table.JOB_WAIT, now_s - self._waiting_since_s.get(key, now_s))
+                yield MetricSample(table.JOB_WAIT, now_s - self._waiting_since_s.get(key, now_s))
         self._waiting_since_s, self._jobs = since_s, set(jobs)
 
-    def _times(self, now_s: float) -> Iterator[Sample]:
+    def _times(self, now_s: float) -> Iterator[MetricSample]:
         passed_s, self._looked_s = now_s - self._looked_s, now_s
         ready = [book for book in self._state.stations.values() if book.state is StationState.READY]
         for engine in table.WORKER_ENGINES:
@@ -149,22 +149,22 @@ class Tally:
             used = sum(used_slots(self._state, book) for book in books)
             for metric, count in ((table.WORKER_SECONDS, len(books)), (table.SLOT_SECONDS, used)):
                 if count and passed_s > 0:
-                    yield Sample(metric, count * passed_s, (engine,))
+                    yield MetricSample(metric, count * passed_s, (engine,))
 
-    def _quarantines(self) -> Iterator[Sample]:
+    def _quarantines(self) -> Iterator[MetricSample]:
         records = self._state.nodes.quarantines.records
         found = {key: record.quarantine for key, record in records.items() if record.quarantine is not None}
         before = self._quarantined
         self._quarantined = {key: quarantine.since_s for key, quarantine in found.items()}
         for key, quarantine in found.items():
             if before is not None and before.get(key) != quarantine.since_s:
-                yield Sample(table.QUARANTINES, 1, (quarantine.cause.value,))
+                yield MetricSample(table.QUARANTINES, 1, (quarantine.cause.value,))
 
 
-def _kind_of(fault: DeviceFault) -> FaultKind:
+def _kind_of(fault: DeviceFault) -> FaultVerdict:
     if fault.is_doubtful:
-        return FaultKind.DOUBTFUL
-    return FaultKind.WRONG if fault.is_wrong else FaultKind.FAILED
+        return FaultVerdict.DOUBTFUL
+    return FaultVerdict.WRONG if fault.is_wrong else FaultVerdict.FAILED
 
 
 def _codec_of(jobs: Iterable[JobBook]) -> str:

@@ -4,12 +4,12 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 
 from ...worker.heartbeat import Heartbeat
-from ..metrics.table import PLACEMENT, Sample
-from ..metrics.tally import Tally
+from ..metrics.table import PLACEMENT, MetricSample
+from ..metrics.tally import MetricTally
 from ..state.events import SupervisorEvent
 from ..state.state import SupervisorState
 
-TakeSamples = Callable[[tuple[Sample, ...]], None]
+TakeSamples = Callable[[tuple[MetricSample, ...]], None]
 
 _log = logging.getLogger("codecfleet.supervisor")
 
@@ -23,7 +23,7 @@ class Metering:
     def __init__(self, state: SupervisorState, take: TakeSamples | None, clock: Callable[[], float]) -> None:
         self._take = take
         self._clock = clock
-        self._tally = Tally(state, clock())
+        self._tally = MetricTally(state, clock())
 
     def hear(self, event: SupervisorEvent) -> None:
         """Measure an event that the core is about to take in."""
@@ -39,9 +39,9 @@ class Metering:
 
     def placed(self, took_s: float) -> None:
         """Measure a placement of everything."""
-        self._pass_on(lambda: (Sample(PLACEMENT, took_s),))
+        self._pass_on(lambda: (MetricSample(PLACEMENT, took_s),))
 
-    def _pass_on(self, measured: Callable[[], Iterable[Sample]]) -> None:
+    def _pass_on(self, measured: Callable[[], Iterable[MetricSample]]) -> None:
         if self._take is None:
             return
         try:

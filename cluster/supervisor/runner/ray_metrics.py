@@ -5,7 +5,7 @@ This module imports ray: import it only where the environment that Ray reads the
 
 from ray.util.metrics import Counter, Gauge, Histogram
 
-from ..metrics.table import METRICS, Metric, MetricKind, Sample
+from ..metrics.table import METRICS, Metric, MetricKind, MetricSample
 
 
 class RayMetrics:
@@ -14,7 +14,7 @@ class RayMetrics:
     def __init__(self) -> None:
         self._meters = {metric.name: _meter(metric) for metric in METRICS}
 
-    def take(self, samples: tuple[Sample, ...]) -> None:
+    def take(self, samples: tuple[MetricSample, ...]) -> None:
         """Pass samples on to Ray, which exports what it has every 10 s.
 
         Raises:

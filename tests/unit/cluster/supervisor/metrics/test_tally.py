@@ -12,8 +12,8 @@ from codecfleet.cluster.placement.model.demand import plain_demand
 from codecfleet.cluster.placement.model.policy import Policy
 from codecfleet.cluster.supervisor.core.core import Core
 from codecfleet.cluster.supervisor.metrics import table
-from codecfleet.cluster.supervisor.metrics.table import METRICS, Metric, MetricKind, Sample
-from codecfleet.cluster.supervisor.metrics.tally import GAUGES_S, Tally
+from codecfleet.cluster.supervisor.metrics.table import METRICS, Metric, MetricKind, MetricSample
+from codecfleet.cluster.supervisor.metrics.tally import GAUGES_S, MetricTally
 from codecfleet.cluster.supervisor.runner.runner import LOOK_S, TICK_S, SupervisorRunner
 from codecfleet.cluster.supervisor.state.messages import ClientReport, DeviceFault, JobReport, RayNode
 from codecfleet.cluster.supervisor.state.settings import SupervisorSettings
@@ -34,7 +34,7 @@ class Monitor:
     def __init__(self) -> None:
         self.told: dict[str, dict[tuple[str, ...], list[float]]] = defaultdict(lambda: defaultdict(list))
 
-    def take(self, samples: tuple[Sample, ...]) -> None:
+    def take(self, samples: tuple[MetricSample, ...]) -> None:
         """Take samples, with labels that the table has."""
         for sample in samples:
             assert set(sample.tags) == set(sample.metric.labels)
@@ -210,7 +210,7 @@ async def test_a_defect_ends_the_metering_alone(
 ) -> None:
     """What cannot take samples costs the supervisor nothing, and one line in its log."""
 
-    def refuse(_samples: tuple[Sample, ...]) -> None:
+    def refuse(_samples: tuple[MetricSample, ...]) -> None:
         message = "no agent"
         raise RuntimeError(message)
 
@@ -245,7 +245,7 @@ async def test_an_adopted_workers_past_is_not_told_again(
 def test_a_sick_gpu_is_told(watched: Watched, monitor: Monitor) -> None:
     """Devices count by state, a new quarantine by its cause, and one that an earlier supervisor counted not again."""
     state = watched.world.core.state
-    tally, restarted = Tally(state, watched.world.now_s), Monitor()
+    tally, restarted = MetricTally(state, watched.world.now_s), Monitor()
     monitor.take(tuple(tally.look({}, watched.world.now_s)))
     kind = watched.device.kind.value
     count = monitor.of(table.DEVICES, kind, "open")
@@ -257,11 +257,11 @@ def test_a_sick_gpu_is_told(watched: Watched, monitor: Monitor) -> None:
     assert monitor.of(table.DEVICES, kind, "open") == count - 1
     assert monitor.told[table.QUARANTINES.name] == {("poll",): [1]}
     assert monitor.of(table.GPU_MEMORY) > 100 << 30
-    restarted.take(tuple(Tally(state, watched.world.now_s).look({}, watched.world.now_s)))
+    restarted.take(tuple(MetricTally(state, watched.world.now_s).look({}, watched.world.now_s)))
     assert restarted.told[table.QUARANTINES.name] == {}
 
 
 def test_a_label_that_the_table_does_not_list_is_refused() -> None:
     """No name of a job, file, node or device becomes a series."""
     with pytest.raises(ValueError, match=r"codecfleet_nodes has no state 'film.mkv'"):
-        assert Sample(table.NODES, 1, ("film.mkv",)).tags
+        assert MetricSample(table.NODES, 1, ("film.mkv",)).tags
