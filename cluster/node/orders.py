@@ -23,7 +23,6 @@ from .registry import kept_nodes, registered
 PROGRAM: Final = "codecfleet.cluster.node.program"
 _KILLED_AFTER_S: Final = 10
 """How much later than it said a node is killed."""
-_SAID_BYTES: Final = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,13 +91,7 @@ def bring_node_up(node: PreparedNode, start: Callable[..., StartedProcess] = sta
         process = start(PROGRAM, node.arguments, node.variables, node.notice_s)
     except OSError as error:
         raise FleetUnavailable(f"the node did not start: {error}", "Check the limits on processes.") from None
-    try:
-        with process.end:
-            said = process.end.recv(_SAID_BYTES)
-    except BaseException:
-        process.kill()
-        raise
-    if not said:
+    if not (said := process.first_word()):
         raise FleetUnavailable(process.ended(), "Start it with --block to see all that Ray says.")
     return int(json.loads(said)["process"])
 

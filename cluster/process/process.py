@@ -18,7 +18,8 @@ WORKER: Final = "codecfleet.cluster.process.worker_program"
 """The program of a worker, which waits for its settings."""
 _END_S: Final = 5.0
 """How long a killed process may take to end: one that hangs in the kernel never does."""
-_SAID_BYTES: Final = 4096
+_LAST_LINE_BYTES: Final = 4096
+_FIRST_WORD_BYTES: Final = 1 << 16
 
 
 class StartedProcess(NamedTuple):
@@ -31,6 +32,15 @@ class StartedProcess(NamedTuple):
     """The process of the warm fleet to which this is only a connection; None where it was started for its caller."""
     note: str = ""
     """What a job's report is to say of it."""
+
+    def first_word(self) -> bytes:
+        """Wait for the first message of a program that goes on without us, and close the channel; empty if it ended."""
+        try:
+            with self.end:
+                return self.end.recv(_FIRST_WORD_BYTES)
+        except BaseException:
+            self.kill()
+            raise
 
 
 def start_program(program: str, *settings: object) -> StartedProcess:
@@ -86,5 +96,5 @@ def how_it_ended(code: int | None, last_line: str) -> str:
 
 def _last_line(said: int) -> str:
     size = os.fstat(said).st_size
-    lines = os.pread(said, _SAID_BYTES, max(0, size - _SAID_BYTES)).decode(errors="replace").split("\n")
+    lines = os.pread(said, _LAST_LINE_BYTES, max(0, size - _LAST_LINE_BYTES)).decode(errors="replace").split("\n")
     return next((line.strip() for line in reversed(lines) if line.strip()), "")

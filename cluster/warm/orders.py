@@ -15,7 +15,6 @@ from ..process.process import StartedProcess, start_program
 PROGRAM: Final = "codecfleet.cluster.warm.program"
 END_S: Final = 5.0
 """How long a fleet may take to end in good order, before it is killed."""
-_SAID_BYTES: Final = 1 << 16
 _HELP: Final = "`codecfleet doctor` tells what is wrong with this machine."
 
 
@@ -45,13 +44,7 @@ def bring_up(slots: int | None, idle_s: float, start: Callable[..., StartedProce
         process = start(PROGRAM, slots, idle_s)
     except OSError as error:
         raise FleetUnavailable(f"the warm fleet did not start: {error}", "Check the limits on processes.") from None
-    try:
-        with process.end:
-            said = process.end.recv(_SAID_BYTES)
-    except BaseException:
-        process.kill()
-        raise
-    if not said:
+    if not (said := process.first_word()):
         raise FleetUnavailable(f"the warm fleet did not start: {process.ended()}", _HELP)
     found = json.loads(said)
     return WarmFleet(found["process"], found["is_new"], Greeting(*found["greeting"]))
