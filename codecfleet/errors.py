@@ -154,7 +154,7 @@ class InputTooLarge(InputError):
 
 
 class InputDamaged(InputError):
-    """Decoding the source meets damage, and ``strict`` accepts none."""
+    """Decoding the source meets damage, and ``strict`` accepts none; or nothing that was asked for can be decoded."""
 
 
 class RequestError(CodecfleetError):

@@ -17,7 +17,7 @@ from ...actors.encode.software import reorder_depth
 from ...actors.media.av_stream import FieldOrder, add_side_data
 from ...actors.settle.software import codes_interlaced
 from ...actors.tracks.audio import EncodedTrack
-from ...errors import ProofFailed
+from ...errors import InputDamaged, ProofFailed
 from ..plan.plan import Plan
 from .side_tracks import SideTracks
 from .spool import SpooledSegment
@@ -68,12 +68,12 @@ class Gather:
         """Write what is left beside the video and close the file.
 
         Raises:
-            ProofFailed: no segment held a picture.
+            InputDamaged: no segment held a picture.
             StorageFailed: the output cannot be written.
         """
         if self._file is None:
-            message = f"no picture of {self._plan.spec.source} lies in the asked-for interval"
-            raise ProofFailed(message, "Check --start and --end.")
+            message = f"no picture of {self._plan.spec.source} that was asked for can be decoded"
+            raise InputDamaged(message, "Get the film again; or choose another --start and --end, if it is a part.")
         self._mux_sides(None)
         self.warnings = () if self._sides is None else self._sides.warnings
         joined = self._file.close()
