@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from math import ceil
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final, Literal, TypeAlias, TypeVar
@@ -22,7 +23,7 @@ from ..encode.pix_fmt import is_rgb
 from ..media.values import VideoFormat
 from .frame_rate import FrameRate
 from .overlay import Blend, Overlay, blends_of, lay
-from .steps import PictureSteps, Size, blacken, pad_arguments, turn_filters, workable_format
+from .steps import PictureSteps, Size, blacken, chroma_step, pad_arguments, turn_filters, workable_format
 from .tone import TABLE_FORMAT, ToneMap, cube
 
 ResultT = TypeVar("ResultT")
@@ -46,6 +47,8 @@ DENOISE: Final[Mapping[str, str]] = {
     "strong": "sigmaS=3:sigmaR=0.1",
 }
 """Options of FFmpeg's ``bilateral``, each for other noise: about 2, 4 and 8 steps of 255."""
+DENOISE_SAMPLE_BYTES: Final = 16
+"""The filter keeps four floats for each sample (vf_bilateral.c)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +107,15 @@ class FilterSettings:
         denoised = [f"denoised ({self.denoise})"] if self.denoise != "off" else []
         last = [each.words for each in (self.overlay, self.rate) if each is not None]
         return ", ".join([*(each.words for each in (self.steps, self.tone) if each is not None), *denoised, *last])
+
+    @property
+    def kept_bytes(self) -> int:
+        """What is kept in memory beside the pictures that pass through: denoising's values, an overlay's."""
+        output = self.output
+        across, down = chroma_step(output.pix_fmt)
+        samples = output.width * output.height * (1 + Fraction(2, across * down))
+        denoise = ceil(samples) * DENOISE_SAMPLE_BYTES if self.denoise != "off" else 0
+        return denoise + (0 if self.overlay is None else self.overlay.kept_bytes((across, down)))
 
     @property
     def size(self) -> Size:

@@ -54,6 +54,15 @@ class Overlay:
         opacity = "" if self.opacity == 100 else f", {self.opacity} % opaque"  # noqa: PLR2004 - all of it
         return f"overlaid with a picture of {self.width}x{self.height} at {self.x}:{self.y}{opacity}"
 
+    def kept_bytes(self, step: "Size") -> int:
+        """Return what laying it takes of memory where ``step`` samples of luma, across and down, share one of chroma.
+
+        Two numbers of 32 bits for each sample that it covers, and four bytes for each of its own pixels at first.
+        """
+        across, down = step
+        pixels, chroma = self.width * self.height, (self.width // across + 2) * (self.height // down + 2)
+        return 8 * (pixels + 2 * chroma) + 4 * pixels
+
     def samples(self) -> NDArray[np.uint8]:
         """Return its rows of R, G, B and alpha: (height, width, 4)."""
         return png_samples(self.png, self.sha256[:_DIGITS])

@@ -80,6 +80,7 @@ def demand_of(plan: Plan, job: str = "plan") -> Demand:
         needs_gpu=plan.spec.device == "gpu",
         has_filters=(source.width, source.height, source.pix_fmt) != (picture.width, picture.height, picture.pix_fmt)
         or plan.filters.needs_software,
+        filter_bytes=plan.filters.kept_bytes,
         frames_total=plan.frames,
         workers_max=plan.spec.workers,
         priority=plan.spec.priority,

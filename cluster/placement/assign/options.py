@@ -276,4 +276,5 @@ def _shape(demand: Demand) -> object:
         demand.about_frames,
         demand.longest_frames,
         demand.has_filters,
+        demand.filter_bytes,
     )

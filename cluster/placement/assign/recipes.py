@@ -221,7 +221,8 @@ class RecipeRequest:
 
     def _host_bytes(self, decode: Stage, encodes: list[Stage]) -> int:
         demand, memory = self.demand, self.rates.hardware.host
-        return session_bytes(memory, decode, encodes, demand.longest_frames, filters=demand.has_filters)
+        pictures_bytes = session_bytes(memory, decode, encodes, demand.longest_frames, filters=demand.has_filters)
+        return pictures_bytes + demand.filter_bytes
 
     def _device_bytes(self, stages: list[Stage]) -> int:
         memory = self.rates.hardware.memory

@@ -66,7 +66,8 @@ class Demand:
     ``segments`` are the frame counts of the segments that are not done yet. ``weight`` is its part in a fair share
     against other jobs of the same ``priority`` (higher goes first). ``frames_total`` is
     how long the whole job is, however much of it is left; 0 where that is not known.
-    ``workers_max`` bounds the segments in flight. ``has_filters`` says that frames are processed on the way.
+    ``workers_max`` bounds the segments in flight. ``has_filters`` says that frames are processed on the way,
+    and ``filter_bytes`` what that keeps in each segment's memory beside the pictures.
     ``software_decode`` says why no GPU may decode the input, "" where one may. ``needs_gpu`` keeps the job away from
     processors that no GPU decodes or encodes for. ``dlas`` is for jobs that run a network and encode nothing: the
     numbers of the DLAs, on each machine, that it may run on, () for any. None is a job without a network.
@@ -83,6 +84,7 @@ class Demand:
     needs_gpu: bool = False
     dlas: tuple[int, ...] | None = None
     has_filters: bool = False
+    filter_bytes: int = 0
     frames_total: int = 0
     priority: int = 0
     weight: Fraction = Fraction(1)

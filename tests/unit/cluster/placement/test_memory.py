@@ -65,6 +65,13 @@ def test_sessions_are_cut_down_to_what_fits(memory_gb: int, sessions: int) -> No
     assert _one(job, processor_of("n", "n", 16, memory_gb * GB))[0] == sessions
 
 
+def test_what_filters_keep_counts_for_each_session() -> None:
+    """The same memory has room for fewer sessions that denoise."""
+    job = demand(segments=16, width=3840, height=2160, renditions=(rendition(height=2160),))
+    machine = processor_of("n", "n", 16, 24 * GB)
+    assert _one(replace(job, has_filters=True, filter_bytes=GB), machine)[0] < _one(job, machine)[0] < 16
+
+
 def test_what_can_never_fit_is_refused_with_both_figures() -> None:
     """A job whose segment is larger than the only machine is refused, and says what it needs and what there is."""
     job = demand(width=15000, height=15000, renditions=(replace(rendition(), width=15000, height=15000),))
