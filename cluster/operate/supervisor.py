@@ -41,19 +41,30 @@ async def ask_supervisor(address: str, question: Callable[[Any], Awaitable[T]]) 
         import ray  # noqa: PLC0415 - never before it is needed
 
         try:
-            actor = await asyncio.to_thread(ray.get_actor, SUPERVISOR, NAMESPACE)
-        except ValueError:
-            return None
-        try:
-            return await asyncio.wait_for(question(actor), ANSWER_S)
-        except TimeoutError:
-            message = f"the supervisor has not answered for {ANSWER_S:g} s"
-            raise FleetUnavailable(message, "Look at `ray status` and at the node it runs on.") from None
+            try:
+                # Where the head is gone, Ray looks for it for a minute.
+                looked_up = asyncio.to_thread(ray.get_actor, SUPERVISOR, NAMESPACE)
+                actor = await in_time(looked_up, "the cluster's head", "Look at its node.")
+            except ValueError:
+                return None
+            return await in_time(question(actor), "the supervisor", "Look at `ray status` and at the node it runs on.")
         except ray.exceptions.RayError as error:
             message = f"the supervisor does not answer: {type(error).__name__}"
             raise FleetUnavailable(message, "Ray restarts it by itself: try again in a few seconds.") from error
     finally:
         await connection.close()
+
+
+async def in_time(answer: Awaitable[T], who: str, next_step: str, within_s: float = ANSWER_S) -> T:
+    """Return an answer that comes in time.
+
+    Raises:
+        FleetUnavailable: it does not.
+    """
+    try:
+        return await asyncio.wait_for(answer, within_s)
+    except TimeoutError:
+        raise FleetUnavailable(f"{who} has not answered for {within_s:g} s", next_step) from None
 
 
 async def read_status(address: str) -> Status | None:

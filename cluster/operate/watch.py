@@ -27,7 +27,7 @@ async def fleet_status(address: str | None) -> Status | None:
 async def watch_status(address: str | None, show: Callable[[Seen], None], every_s: float) -> None:
     """Show a fleet's status repeatedly over one connection, until cancelled.
 
-    A supervisor that does not answer is shown too: Ray restarts it, and a later call finds it.
+    A head or supervisor that does not answer is shown too: a later call may find it again.
 
     Raises:
         UsageError: no cluster is named, and no warm fleet is up.
