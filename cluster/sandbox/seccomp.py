@@ -8,7 +8,8 @@ import errno
 import os
 import platform
 import struct
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
 
 _CALLS: Final = {
     # Sockets. A pair of connected ones, on which our own processes speak, is another call.
@@ -29,20 +30,45 @@ _CALLS: Final = {
     "keyctl": (250, 219),
     # Other views of the machine.
     "mount": (165, 40),
+    "fsopen": (430, 430),
+    "open_tree": (428, 428),
     "unshare": (272, 97),
     "setns": (308, 268),
 }
 """The numbers of the calls that are refused, on x86_64 and aarch64."""
+_CLONE3: Final = 435
+"""It hides its flags from a filter: so it is missing here, and the C library uses clone, as on older kernels."""
 _ARCHITECTURES: Final = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 """The place of a machine's numbers, and its name in linux/audit.h."""
 _SECOND_ABI: Final = 1 << 30
 """Numbers from here on are those of x32."""
 
-_LOAD, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
+_LOAD, _EQUAL, _AT_LEAST, _HAS_BITS, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 """BPF: load a word, compare with a constant, end."""
 _NUMBER_OFFSET, _ARCHITECTURE_OFFSET = 0, 4
+_FIRST_ARGUMENT, _SECOND_ARGUMENT = 16, 24
+"""Where the lower halves are: both processors store them first."""
 _ALLOW: Final = 0x7FFF0000
 _REFUSE: Final = 0x00050000 | errno.EACCES
+_MISSING: Final = 0x00050000 | errno.ENOSYS
+
+
+class Refused(NamedTuple):
+    """A call that is refused with some arguments: the word at ``offset`` passes one of ``tests``, (kind, constant)."""
+
+    number: int
+    offset: int
+    tests: tuple[tuple[int, int], ...]
+
+
+_BY_ARGUMENT: Final[Mapping[str, tuple[tuple[int, int], int, tuple[tuple[int, int], ...]]]] = {
+    # CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET: in one of its own it would have all rights.
+    "clone": ((56, 220), _FIRST_ARGUMENT, ((_HAS_BITS, 0x7E020000),)),
+    # TIOCSTI, TIOCLINUX: they type into the terminal that a command was given.
+    "ioctl": ((16, 29), _SECOND_ARGUMENT, ((_EQUAL, 0x5412), (_EQUAL, 0x541C))),
+    # Of another process: one without CPU time left is killed.
+    "prlimit64": ((302, 261), _FIRST_ARGUMENT, ((_AT_LEAST, 1),)),
+}
 _SET_MODE_FILTER, _TSYNC = 1, 1
 _SECCOMP: Final = {"x86_64": 317, "aarch64": 277}
 
@@ -62,7 +88,10 @@ def refuse_calls() -> None:
     if machine not in _ARCHITECTURES:
         raise OSError(errno.ENOSYS, f"no table of calls for {machine}")
     place, architecture = _ARCHITECTURES[machine]
-    program = filter_program(architecture, sorted(numbers[place] for numbers in _CALLS.values()))
+    by_argument = [Refused(numbers[place], offset, tests) for numbers, offset, tests in _BY_ARGUMENT.values()]
+    program = filter_program(
+        architecture, sorted(numbers[place] for numbers in _CALLS.values()), by_argument, [_CLONE3]
+    )
     held = ctypes.create_string_buffer(program, len(program))
     described = struct.pack("@HP", len(program) // 8, ctypes.addressof(held))
     call = ctypes.CDLL(None, use_errno=True).syscall
@@ -71,17 +100,26 @@ def refuse_calls() -> None:
         raise OSError(ctypes.get_errno(), "the kernel takes no filter of calls")
 
 
-def filter_program(architecture: int, numbers: list[int]) -> bytes:
-    """Return a BPF program that refuses these calls, and all of other architectures."""
-    checks = [(_EQUAL, number) for number in numbers] + [(_AT_LEAST, _SECOND_ABI)]
-    refuse = len(checks)  # how far behind the first check the instruction that refuses is, less the one that allows
+def filter_program(
+    architecture: int, numbers: Sequence[int], by_argument: Sequence[Refused] = (), missing: Sequence[int] = ()
+) -> bytes:
+    """Return a BPF program that refuses these calls, and all of other architectures; ``missing`` are not there."""
+    # (kind, the ending to jump to if it is true, how many steps to pass over if not, constant)
+    checks = [(_EQUAL, _REFUSE, 0, number) for number in numbers] + [(_AT_LEAST, _REFUSE, 0, _SECOND_ABI)]
+    checks += [(_EQUAL, _MISSING, 0, number) for number in missing]
+    for number, offset, tests in by_argument:
+        checks += [(_EQUAL, 0, len(tests) + 2, number), (_LOAD, 0, 0, offset)]
+        checks += [*((kind, _REFUSE, 0, constant) for kind, constant in tests), (_LOAD, 0, 0, _NUMBER_OFFSET)]
+    ends = (_ALLOW, _REFUSE, _MISSING)
     steps = [
         (_LOAD, 0, 0, _ARCHITECTURE_OFFSET),
         (_EQUAL, 1, 0, architecture),
         (_RETURN, 0, 0, _REFUSE),
         (_LOAD, 0, 0, _NUMBER_OFFSET),
-        *((kind, refuse - place, 0, value) for place, (kind, value) in enumerate(checks)),
-        (_RETURN, 0, 0, _ALLOW),
-        (_RETURN, 0, 0, _REFUSE),
+        *(
+            (kind, len(checks) - place - 1 + ends.index(end) if end else 0, others, constant)
+            for place, (kind, end, others, constant) in enumerate(checks)
+        ),
+        *((_RETURN, 0, 0, end) for end in ends),
     ]
     return b"".join(struct.pack("=HBBI", *step) for step in steps)

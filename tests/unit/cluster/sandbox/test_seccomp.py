@@ -8,19 +8,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codecfleet.cluster.sandbox.seccomp import filter_program
+from codecfleet.cluster.sandbox.seccomp import Refused, filter_program
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 OURS, OTHERS = 0xC000003E, 0x40000003
 REFUSED = [41, 101, 425]
-ALLOW, REFUSE = 0x7FFF0000, 0x00050000 | errno.EACCES
-PROGRAM = filter_program(OURS, REFUSED)
+ALLOW, REFUSE, MISSING = 0x7FFF0000, 0x00050000 | errno.EACCES, 0x00050000 | errno.ENOSYS
+EQUAL, AT_LEAST, HAS_BITS = 0x15, 0x35, 0x45
+CLONE, IOCTL, PRLIMIT, CLONE3 = 56, 16, 302, 435
+BY_ARGUMENT = [
+    Refused(CLONE, 16, ((HAS_BITS, 0x7E020000),)),
+    Refused(IOCTL, 24, ((EQUAL, 0x5412), (EQUAL, 0x541C))),
+    Refused(PRLIMIT, 16, ((AT_LEAST, 1),)),
+]
+PROGRAM = filter_program(OURS, REFUSED, BY_ARGUMENT, [CLONE3])
+SPECIAL = (*REFUSED, CLONE, IOCTL, PRLIMIT, CLONE3)
 
 
-def answer(architecture: int, number: int) -> int:
-    """Run the program on a call, by the rules of linux/filter.h."""
+def answer(architecture: int, number: int, first: int = 0, second: int = 0) -> int:
+    """Run the program on a call with two arguments, by the rules of linux/filter.h."""
     steps: list[tuple[int, int, int, int]] = list(struct.iter_unpack("=HBBI", PROGRAM))
     word, place = 0, 0
     while True:
@@ -28,11 +36,13 @@ def answer(architecture: int, number: int) -> int:
         place += 1
         match code:
             case 0x20:
-                word = {0: number, 4: architecture}[value]
+                word = {0: number, 4: architecture, 16: first, 24: second}[value]
             case 0x15:
                 place += if_true if word == value else if_false
             case 0x35:
                 place += if_true if word >= value else if_false
+            case 0x45:
+                place += if_true if word & value else if_false
             case 0x06:
                 return value
             case _:
@@ -45,15 +55,38 @@ def test_named_calls_are_refused(number: int) -> None:
     assert answer(OURS, number) == answer(OTHERS, number) == answer(OURS, number | 1 << 30) == REFUSE
 
 
-@given(st.integers(0, (1 << 30) - 1).filter(lambda number: number not in REFUSED))
-def test_all_others_are_allowed(number: int) -> None:
+@pytest.mark.parametrize(
+    ("number", "refused", "allowed"),
+    [
+        (CLONE, [(0x10000011, 0), (0x40000000, 0), (0x00020011, 7)], [(0x01200011, 0), (0x003D0F00, 0x10000000)]),
+        (IOCTL, [(0, 0x5412), (2, 0x541C)], [(0, 0x5413), (0x5412, 0x5401)]),
+        (PRLIMIT, [(1, 0), (40_000, 7)], [(0, 7)]),
+    ],
+)
+def test_some_are_refused_by_an_argument(
+    number: int, refused: list[tuple[int, int]], allowed: list[tuple[int, int]]
+) -> None:
+    """Namespaces, the terminal and the limits of others are out of reach; processes, threads and own limits are not."""
+    assert {answer(OURS, number, *each) for each in refused} == {REFUSE}
+    assert {answer(OURS, number, *each) for each in allowed} == {ALLOW}
+
+
+def test_what_hides_its_flags_is_missing() -> None:
+    """The C library then calls what can be looked into."""
+    assert answer(OURS, CLONE3) == MISSING
+
+
+@given(st.integers(0, (1 << 30) - 1).filter(lambda number: number not in SPECIAL), *[st.integers(0, (1 << 32) - 1)] * 2)
+def test_all_others_are_allowed(number: int, first: int, second: int) -> None:
     """No other call is touched."""
-    assert answer(OURS, number) == ALLOW
-    assert answer(OTHERS, number) == REFUSE
+    assert answer(OURS, number, first, second) == ALLOW
+    assert answer(OTHERS, number, first, second) == REFUSE
 
 
 def test_the_program_is_well_formed() -> None:
     """It is made of whole instructions, and no jump leads out of it."""
     steps: Iterator[tuple[int, int, int, int]] = struct.iter_unpack("=HBBI", PROGRAM)
     count = len(PROGRAM) // 8
-    assert all(place + 1 + max(step[1], step[2]) < count for place, step in enumerate(steps) if step[0] in (0x15, 0x35))
+    assert all(
+        place + 1 + max(step[1], step[2]) < count for place, step in enumerate(steps) if step[0] in (0x15, 0x35, 0x45)
+    )
