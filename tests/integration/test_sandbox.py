@@ -17,7 +17,7 @@ pytestmark = [
 ]
 
 TAKEN_OVER = """
-import ctypes, fcntl, json, os, platform, pty, resource, signal, socket, subprocess, sys, termios
+import ctypes, fcntl, json, mmap, os, platform, pty, resource, signal, socket, subprocess, sys, termios
 from pathlib import Path
 _, terminal = pty.openpty()
 os.setsid()
@@ -32,6 +32,7 @@ def opened_by_ffmpeg(name, **given):
         return [packet.size for packet in container.demux()]
 
 NEW_USER, NEW_NETWORK = 1 << 28, 1 << 30
+UNUSED = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000  # MAP_NORESERVE
 
 def new_namespace(flags):
     number = {"x86_64": 56, "aarch64": 220}[platform.machine()]
@@ -73,6 +74,7 @@ TRIES = {
     "take its parent's CPU time": lambda: resource.prlimit(os.getppid(), resource.RLIMIT_CPU),
     "be root in a namespace": lambda: new_namespace(NEW_USER),
     "have a network of its own": lambda: new_namespace(NEW_USER | NEW_NETWORK),
+    "take more memory than twice what there is": lambda: mmap.mmap(-1, 9 << 30, flags=UNUSED),
     "type into the terminal": lambda: fcntl.ioctl(terminal, termios.TIOCSTI, b"x"),
 }
 worked = []
@@ -83,6 +85,7 @@ for name, attempt in TRIES.items():
         continue
     worked.append(name)
 MAY = {
+    "ask for memory and not use it, as encoders do": lambda: mmap.mmap(-1, 5 << 30, flags=UNUSED),
     "read the input": lambda: (folder / "in.mp4").read_bytes(),
     "decode it": lambda: opened_by_ffmpeg(folder / "in.mp4"),
     "write the output": lambda: (folder / "out" / "a").write_bytes(b"x"),
