@@ -67,7 +67,7 @@ class BatchDatabase:
     def __init__(self, path: Path, root: str, clock: Callable[[], float] = time.time) -> None:
         self.path = path
         self.run = 0
-        """The number of this run, from 1."""
+        """The number of this run, from 1; 0 before it has begun."""
         self._root = root
         self._clock = clock
         self._here = Owner.here()
@@ -82,6 +82,7 @@ class BatchDatabase:
             OutputInUse: another process owns it.
             UsageError: it is another batch's, another program's, or of another version.
             OutputUnwritable: it cannot be created or written.
+            StorageFailed: the disk is full, or fails.
         """
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -92,7 +93,7 @@ class BatchDatabase:
             self._connection.create_function("when_listed", 4, _when_listed, deterministic=True)
             with self._transaction() as connection:
                 self._create(connection)
-                self._begin_run(connection)
+                run = self._begin_run(connection)
         except (OSError, sqlite3.Error) as error:
             self._abandon()
             message = f"the batch's database {self.path} cannot be written: {error}"
@@ -100,6 +101,7 @@ class BatchDatabase:
         except BaseException:
             self._abandon()
             raise
+        self.run = run
         threading.Thread(target=self._renew, name="codecfleet-batch", daemon=True).start()
         return self
 
@@ -260,7 +262,8 @@ class BatchDatabase:
                     yield connection
                     connection.execute("COMMIT")
                 except BaseException:
-                    connection.execute("ROLLBACK")
+                    if connection.in_transaction:  # SQLite itself has ended it where the disk is full
+                        connection.execute("ROLLBACK")
                     raise
             except sqlite3.Error as error:
                 message = f"the batch's database {self.path} could not be written: {error}"
@@ -320,7 +323,7 @@ class BatchDatabase:
         if root != self._root:
             raise UsageError(f"{self.path} is that of the batch into {root}", "Choose another --database.")
 
-    def _begin_run(self, connection: sqlite3.Connection) -> None:
+    def _begin_run(self, connection: sqlite3.Connection) -> int:
         last = connection.execute("SELECT owner, ended_s, renewed_s FROM runs ORDER BY run DESC LIMIT 1").fetchone()
         now_s = self._clock()
         if last is not None and last[1] is None:
@@ -331,7 +334,7 @@ class BatchDatabase:
             "INSERT INTO runs (began_s, owner, renewed_s) VALUES (?, ?, ?) RETURNING run",
             (now_s, self._here.content.decode(), now_s),
         ).fetchone()
-        self.run = int(found[0])
+        return int(found[0])
 
     def _renew(self) -> None:
         while not self._closed.wait(RENEWED_EVERY_S):

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codecfleet.errors import OutputInUse, OutputUnwritable, UsageError
+from codecfleet.errors import OutputInUse, OutputUnwritable, StorageFailed, UsageError
 from codecfleet.jobs.batch.store import schema
 from codecfleet.jobs.batch.store.database import BatchDatabase, ListedEntry
 from codecfleet.jobs.batch.store.schema import (
@@ -282,6 +282,35 @@ def _last_first_page(log: bytes) -> bytes:
     frames = range(32, len(log) - page_bytes - 23, 24 + page_bytes)
     last = max(at for at in frames if int.from_bytes(log[at : at + 4]) == 1)
     return log[last + 24 : last + 24 + page_bytes]
+
+
+def test_a_full_disk_is_named_where_sqlite_has_ended_the_transaction(database: BatchDatabase) -> None:
+    """What SQLite does of itself then is not the error that is shown."""
+
+    def write() -> None:
+        with database._transaction() as connection:
+            connection.execute("ROLLBACK")
+            raise sqlite3.OperationalError("database or disk is full")
+
+    with pytest.raises(StorageFailed, match="database or disk is full"):
+        write()
+    assert database.entries(EntryState.WAITING, 1) == []
+
+
+def test_a_run_that_does_not_begin_has_no_number(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is not open is not closed either, so that the first error is the one that is shown."""
+    begin = BatchDatabase._begin_run
+
+    def undone(self: BatchDatabase, connection: sqlite3.Connection) -> int:
+        run = begin(self, connection)
+        connection.execute("ROLLBACK")
+        return run
+
+    monkeypatch.setattr(BatchDatabase, "_begin_run", undone)
+    database = BatchDatabase(path, ROOT)
+    with pytest.raises(StorageFailed, match="cannot commit"):
+        database.open()
+    assert database.run == 0
 
 
 def test_only_its_owner_may_read_it(path: Path, database: BatchDatabase) -> None:
