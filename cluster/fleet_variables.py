@@ -14,6 +14,7 @@ POLICY: Final = "CODECFLEET_POLICY"
 RAY: Final = "CODECFLEET_RAY"
 WARM: Final = "CODECFLEET_WARM"
 DEBUG: Final = "CODECFLEET_DEBUG"
+LOG: Final = "CODECFLEET_LOG"
 
 
 def idle_release_s(environment: Mapping[str, str]) -> float | None:

@@ -5,6 +5,9 @@ from typing import Final
 CONTROL: Final = "control"
 """The concurrency group of all of a worker's calls but work: its own thread and event loop always answer."""
 
+WORKER_PREFIX: Final = "codecfleet-worker "
+"""What stands before a worker's name where it is that of a Ray actor."""
+
 
 def node_of(station: str) -> str:
     """Return the node's id in a station's."""

@@ -86,6 +86,12 @@ def redacted(text: str) -> str:
     return _ADDRESS.sub(_without_secrets, text) if "://" in text else text
 
 
+def one_line(text: str) -> str:
+    """Return ``text`` on one line, redacted, control characters escaped: names and tags come from untrusted files."""
+    joined = " ".join(redacted(text).split())
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in joined)
+
+
 def _without_secrets(address: "re.Match[str]") -> str:
     return _SIGNATURE.sub(rf"\1{REDACTED}", _PASSWORD.sub(rf"\1:{REDACTED}@", address[0]))
 

@@ -4,7 +4,10 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from typing import Any
 
-from ..errors import Cancelled
+from ..cluster.logs.actions import LogAction
+from ..cluster.logs.entry import LogIds
+from ..cluster.logs.writing import log
+from ..errors import Cancelled, CodecfleetError
 from .report.channel import EventChannel
 from .report.events import Event
 from .report.report import Report
@@ -34,6 +37,15 @@ class Job:
     async def _run(self, run: "Callable[[EventChannel, Callable[[], bool]], Awaitable[Report]]") -> Report:
         try:
             return await run(self._channel, lambda: self._keeps)
+        except asyncio.CancelledError:
+            log(LogAction.JOB_CANCELLED, f"{self.spec.source} was cancelled", LogIds(job=self.id))
+            raise
+        except CodecfleetError as error:
+            log(LogAction.JOB_FAILED, f"{type(error).__name__}: {error}", LogIds(job=self.id))
+            raise
+        except Exception as error:
+            log(LogAction.DEFECT, f"{self.spec.source}: {type(error).__name__}: {error}", LogIds(job=self.id), error)
+            raise
         finally:
             await self._channel.close()
 

@@ -13,6 +13,8 @@ from types import FrameType
 from typing import IO, Final
 
 from ...errors import FleetUnavailable
+from ..logs.actions import LogAction
+from ..logs.writing import log
 from ..process.process import how_it_ended
 
 PROGRAM: Final = "codecfleet.cluster.node.ray_program"
@@ -40,6 +42,8 @@ class _Kept:
             self.kill()
             return
         self.is_told = True
+        time = f": what runs on it has {notice_s} s to finish" if notice_s else ""
+        log(LogAction.NODE_DRAINING, f"the node was told to end{time}")
         signal.alarm(notice_s + STOP_S)
         self.process.send_signal(signal.SIGTERM)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ...errors import FleetUnavailable
+from ..logs.entry import is_entry
 from .job_server import JobPhase, JobServer, RayJob
 
 _AGAIN_S: Final = 0.5
@@ -100,7 +101,7 @@ class Follower:
     def _show_all(self, lines: Iterator[str]) -> None:
         for line in lines:
             if not _RAYS.match(line):
-                self.show(line, line.startswith(_OURS))
+                self.show(line, line.startswith(_OURS) or is_entry(line))
 
 
 def exit_code_of(job: RayJob) -> int:

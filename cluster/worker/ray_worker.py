@@ -20,7 +20,12 @@ from ...actors.device.worker import WorkerCore
 from ...actors.media.kept_sources import KEPT
 from ...actors.watchdog import process_watch
 from ...errors import Cancelled, CodecfleetError
+from ..grouping import counted
+from ..logs.actions import LogAction
+from ..logs.entry import NO_IDS, LogIds
+from ..logs.writing import log
 from ..ray.sigterm import sigterm_kills
+from ..worker_names import WORKER_PREFIX
 from .blobs import unpack
 from .heartbeat import Ending, Heartbeat, WorkerFacts, ending_of, recycle
 from .lone_runs import LoneRuns
@@ -94,6 +99,9 @@ class RayWorker:
         self._runs: set[str] = set()
         self._ended: Counter[Ending] = Counter()
         self._is_ending = False
+        self._ids = NO_IDS
+        if fence_s is not None:
+            self._ids = self._begin_log()
         process_watch().on_overdue(self._core.give_up)
         self._renewed_s = time.monotonic()
         if fence_s is not None:
@@ -121,6 +129,8 @@ class RayWorker:
         if self._is_ending and isinstance(outcome.error, Cancelled):
             await self.watch()
         self._ended[ending_of(outcome.error)] += 1
+        if outcome.error is not None and not isinstance(outcome.error, Cancelled):
+            log(LogAction.WORK_FAILED, f"work {run}: {type(outcome.error).__name__}: {outcome.error}", self._ids)
         if outcome.spoils_process:
             self._renew_process()
         return located(outcome, f"worker process {os.getpid()} on node {socket.gethostname()}")
@@ -226,6 +236,17 @@ class RayWorker:
         """Never return: the caller learns of the process's death at once, also while no work runs."""
         await asyncio.Event().wait()
 
+    def _begin_log(self) -> LogIds:
+        """Begin the log of a cluster's worker, and return its ids."""
+        from ..logs.in_ray import begin_log_in_ray
+
+        begin_log_in_ray("worker")
+        ids = _own_ids(self._identity)
+        has = f"{counted(self._slots, 'slot')}{' on ' + self._identity if self._identity else ''}"
+        trouble = f"; its device is not used: {self._trouble}" if self._trouble else ""
+        log(LogAction.WORKER_STARTED, f"this process is a worker with {has}{trouble}", ids)
+        return ids
+
     def _renew_process(self) -> None:
         """End the process, because what broke in it stays broken; its station gets another.
 
@@ -235,14 +256,31 @@ class RayWorker:
         if self._is_ending:
             return
         self._is_ending = True
+        log(LogAction.WORKER_BROKEN, "what broke in this process stays broken: it ends", self._ids)
         self._core.close()
         asyncio.get_running_loop().call_later(ANSWER_S, os._exit, FENCED_CODE)
 
     def _fence(self, fence_s: float) -> None:
         while time.monotonic() - self._renewed_s < fence_s:
             time.sleep(min(1.0, fence_s / 4))
+        log(
+            LogAction.WORKER_FENCED,
+            f"no supervisor has renewed this worker for {fence_s:g} s: it ends itself",
+            self._ids,
+        )
         # At once, without clean-up: its work may already run elsewhere.
         os._exit(FENCED_CODE)
+
+
+def _own_ids(device: str) -> LogIds:
+    import ray
+
+    from ..probes.report.gpu_identity import on_node
+
+    context = ray.get_runtime_context()
+    name = (context.get_actor_name() or "").removeprefix(WORKER_PREFIX)
+    node = context.get_node_id()
+    return LogIds(node=node, device=on_node(node, device), worker=name)
 
 
 def _take_device(part: int, avoided: tuple[str, ...], *, counts_slices: bool) -> "TakenDevice":

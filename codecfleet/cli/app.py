@@ -8,8 +8,8 @@ import atexit
 import gc
 import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Annotated, Final, cast
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from typing import TYPE_CHECKING, Annotated, Final, TextIO, cast
 
 from ..console.output import ReaderGone
 from ..console.streams import drop_unwritten, install_streams
@@ -20,6 +20,8 @@ from .services import Commands, Request, Services
 
 if TYPE_CHECKING:
     import typer
+
+    from ..jobs.request.config import Settings
 
 
 SUMMARIES: Final = {
@@ -240,7 +242,9 @@ def run(arguments: Sequence[str], services: Services | None = None) -> int:
             if isinstance(request, int):
                 return request
             services = services or Services()
-            services.confine(request, configured.enter_context(_configured()))
+            settings = configured.enter_context(_configured())
+            services.confine(request, settings.sandbox)
+            configured.enter_context(_logged(settings.log, stderr))
             return request.run(services, stdout, stderr)
         except ReaderGone:
             return READER_GONE_CODE
@@ -251,10 +255,10 @@ def run(arguments: Sequence[str], services: Services | None = None) -> int:
 
 
 @contextmanager
-def _configured() -> Iterator[str]:
+def _configured() -> "Iterator[Settings]":
     """Put what the configuration sets for processes into the environment, as long as a command runs.
 
-    Yields what it says of ``sandbox``.
+    Yields what it sets.
 
     Raises:
         UsageError: the configuration makes no sense.
@@ -264,7 +268,17 @@ def _configured() -> Iterator[str]:
 
     config = load_config()
     with environment(config.variables()):
-        yield config.settings.sandbox
+        yield config.settings
+
+
+def _logged(style: str | None, stderr: TextIO) -> AbstractContextManager[None]:
+    """Have what a command logs written to stderr, where that is asked for."""
+    if style in (None, "off"):
+        return nullcontext()
+    from ..cluster.logs.entry import LogStyle
+    from ..cluster.logs.writing import logged_to
+
+    return logged_to(stderr, LogStyle(style), "command")
 
 
 def _confine(request: Request, mode: str) -> None:

@@ -4,8 +4,7 @@ import os
 from dataclasses import dataclass
 from typing import Final, TextIO
 
-from ..console.text import one_line
-from ..errors import Cancelled, CodecfleetError, redacted
+from ..errors import Cancelled, CodecfleetError, one_line, redacted
 
 READER_GONE_CODE: Final = 141
 """What a shell reports for a program that SIGPIPE ended."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TextIO
 
 from ..console.output import FrameCounter, Output, ReaderGone, strict_json
-from ..console.text import one_line
+from ..errors import one_line
 from .failures import failure_of, print_failure
 from .interrupts import Interrupts
 from .sandbox.files import FileUse

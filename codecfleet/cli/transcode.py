@@ -7,7 +7,8 @@ import time
 from dataclasses import dataclass, replace
 from typing import Annotated, Final, TextIO
 
-from ..console.live import JsonView, PlainView, RichView, View
+from ..cluster.logs.writing import is_logged
+from ..console.live import JsonView, PlainView, ProofView, RichView, View
 from ..console.output import Output, ReaderGone, is_terminal, json_line
 from ..errors import StorageFailed, UsageError
 from ..jobs.report.events import Event, Failed, JournalOpened, SegmentFinished, WorkKept
@@ -66,6 +67,8 @@ def make_view(request: Transcode, stdout: TextIO, stderr: TextIO) -> View:
         return JsonView(output, Output(stderr))
     if request.quiet:
         return View()
+    if is_logged():
+        return ProofView(output)
     if is_terminal(stderr):
         return RichView(output, stderr)
     return PlainView(output, Output(stderr))

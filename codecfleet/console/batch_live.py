@@ -7,10 +7,10 @@ import contextlib
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TextIO
 
-from ..errors import StorageFailed
+from ..errors import StorageFailed, one_line
 from .batch_text import progress_text, result_text, saved_text, summary_lines
 from .output import Output, ReaderGone, json_line
-from .text import clock_text, one_line
+from .text import clock_text
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -97,11 +97,24 @@ class JsonBatchView(BatchView):
                 self._stderr.line(f"codecfleet: warning: no more events are printed: {error.message}")
 
 
-class PlainBatchView(BatchView):
+class SummaryView(BatchView):
+    """The summary at the end."""
+
+    def __init__(self, stdout: Output) -> None:
+        self._stdout = stdout
+
+    def finish(self, progress: "BatchProgress") -> None:
+        """Print the summary on stdout."""
+        self.close()
+        for line in summary_lines(progress):
+            self._stdout.line(one_line_kept(line))
+
+
+class PlainBatchView(SummaryView):
     """Whole lines for logs and pipes: every file's end, where the batch stands every five seconds, and the summary."""
 
     def __init__(self, stdout: Output, stderr: Output) -> None:
-        self._stdout = stdout
+        super().__init__(stdout)
         self._stderr = stderr
         self._ticked_at_s = 0.0
 
@@ -120,12 +133,6 @@ class PlainBatchView(BatchView):
         """Print ``text`` on stderr; a closed stderr does not stop the batch."""
         with contextlib.suppress(ReaderGone):
             self._stderr.line(f"codecfleet: {one_line(text)}")
-
-    def finish(self, progress: "BatchProgress") -> None:
-        """Print the summary on stdout."""
-        self.close()
-        for line in summary_lines(progress):
-            self._stdout.line(one_line_kept(line))
 
 
 class RichBatchView(PlainBatchView):

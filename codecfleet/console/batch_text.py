@@ -2,7 +2,8 @@
 
 from typing import TYPE_CHECKING, Final
 
-from .text import bytes_text, clock_text, count_text, one_line
+from ..errors import one_line
+from .text import bytes_text, clock_text, count_text
 
 if TYPE_CHECKING:
     from ..jobs.batch.preview import Intended, Preview

@@ -7,7 +7,7 @@ import contextlib
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, TextIO
 
-from ..errors import StorageFailed
+from ..errors import StorageFailed, one_line
 from ..jobs.report.events import (
     Done,
     Event,
@@ -20,7 +20,7 @@ from ..jobs.report.events import (
 )
 from ..jobs.report.report import Report
 from .output import Output, ReaderGone, json_line
-from .text import one_line, pace_text, planned_text, proof_lines, restored_text, segment_text, stage_text
+from .text import pace_text, planned_text, proof_lines, restored_text, segment_text, stage_text
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -84,8 +84,8 @@ class JsonView(View):
                 self._stderr.line(f"codecfleet: warning: no more events are printed: {error.message}")
 
 
-class _PersonView(View):
-    """What people see: the plan and warnings as they come, and the proof at the end."""
+class ProofView(View):
+    """The proof at the end. Views for people also note the plan and warnings as they come."""
 
     def __init__(self, stdout: Output) -> None:
         self._stdout = stdout
@@ -93,6 +93,7 @@ class _PersonView(View):
         self._shown: set[str] = set()
 
     def show(self, event: Event) -> None:
+        """Note what people are to read while the job runs."""
         match event:
             case Planned():
                 self._plan = event
@@ -104,12 +105,13 @@ class _PersonView(View):
                 self.note(f"warning: {event.message} [{event.code}]", style="yellow")
 
     def finish(self, report: Report, report_path: str | None) -> None:
+        """Print the proof."""
         self.close()
         for line in proof_lines(report, report_path, frozenset(self._shown)):
             self._stdout.line(line)
 
 
-class PlainView(_PersonView):
+class PlainView(ProofView):
     """Whole lines for logs and pipes: every finished segment, and progress every five seconds of the job's time."""
 
     def __init__(self, stdout: Output, stderr: Output) -> None:
@@ -136,7 +138,7 @@ class PlainView(_PersonView):
             self._stderr.line(f"codecfleet: {one_line(text)}")
 
 
-class RichView(_PersonView):
+class RichView(ProofView):
     """A live bar on a terminal: the whole job, and one row per segment in flight."""
 
     def __init__(self, stdout: Output, stderr: TextIO) -> None:

@@ -3,7 +3,8 @@
 import time
 from typing import TYPE_CHECKING, Any
 
-from .text import clock_text, one_line
+from ..errors import one_line
+from .text import clock_text
 
 if TYPE_CHECKING:
     from ..cluster.submission.job_server import RayJob

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from typing import TYPE_CHECKING, Final
 
-from ..errors import redacted
+from ..errors import one_line
 
 if TYPE_CHECKING:
     from ..jobs.report.events import JournalOpened, Planned, Progress, SegmentFinished, StageStarted
@@ -26,12 +26,6 @@ _STAGES: Final = {
     "publish": "publishing",
 }
 """What people read of each stage."""
-
-
-def one_line(text: str) -> str:
-    """Return ``text`` on one line, redacted, control characters escaped: names and tags come from untrusted files."""
-    joined = " ".join(redacted(text).split())
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in joined)
 
 
 def bytes_text(size_bytes: int) -> str:

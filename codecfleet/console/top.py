@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from ..cluster.placement.model import DeviceState
 from ..cluster.supervisor.state import StationState
-from .text import one_line
+from ..errors import one_line
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable

@@ -12,6 +12,9 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from ...actors.media.location import local_path
+from ...cluster.logs.actions import LogAction
+from ...cluster.logs.entry import LogIds
+from ...cluster.logs.writing import log
 from ...errors import (
     CodecfleetError,
     DeadlineMissed,
@@ -121,7 +124,10 @@ class FileRun:
         except Exception as error:  # noqa: BLE001 - whatever it is ends this file, and no other
             return await self._failed(error), error
         await self.around.ledger.write(self._ended(published))
-        return self._result(published=published), None
+        result = self._result(published=published)
+        line = f"{result.output}: {published.result.value}, {published.output_bytes} bytes in {result.wall_s:.1f} s"
+        self._log(LogAction.FILE_DONE, line)
+        return result, None
 
     async def _published(self) -> "_Published":
         """Do what the entry asks for, or copy its input where the job says that this is better."""
@@ -295,8 +301,10 @@ class FileRun:
         tries = self.entry.tries + 1
         if after_error(error, tries) is EntryEvent.PUT_BACK:
             await self._put_back(tries, in_flight=False)
+            self._log(LogAction.FILE_RETRIED, f"try {tries} failed: {type(error).__name__}: {error}")
             return None
         result = self._result(error=error)
+        self._log(LogAction.FILE_FAILED, f"{result.error_class}: {result.message}")
         await self.around.ledger.write(
             EndedBadly(
                 entry=self.entry.entry,
@@ -310,6 +318,9 @@ class FileRun:
             )
         )
         return result
+
+    def _log(self, action: LogAction, line: str) -> None:
+        log(action, line, LogIds(file=self.entry.source))
 
     async def _put_back(self, tries: int, *, in_flight: bool) -> None:
         await self.around.ledger.write(PutBack(entry=self.entry.entry, tries=tries, in_flight=in_flight))

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from ...errors import redacted
 from .events import Event, Progress, StageStarted, Warned
+from .logged import log_event
 
 ResultT = TypeVar("ResultT")
 
@@ -76,7 +77,9 @@ class JobEvents:
     async def emit(self, kind: type[Event], **fields: Any) -> None:  # noqa: ANN401 - each event's own fields
         """Send an event, with addresses redacted."""
         shown = {name: redacted(value) if isinstance(value, str) else value for name, value in fields.items()}
-        await self._channel.send(kind(job=self._job, at_s=round(self.elapsed_s, 3), **shown))
+        event = kind(job=self._job, at_s=round(self.elapsed_s, 3), **shown)
+        log_event(event)
+        await self._channel.send(event)
 
     async def emit_waiting(self, reason: str) -> None:
         """Say why there is no worker, unless that was the last reason given."""

@@ -99,6 +99,14 @@ class _FleetOptions(Part):
         ),
         Option("", key="sandbox"),
     ] = "auto"
+    log: Annotated[
+        Literal["text", "json", "off"] | None,
+        Field(
+            description="How a cluster's supervisor and workers write their logs; with text or json a command writes "
+            "one too, to stderr instead of progress: docs/logs.md."
+        ),
+        Option("", default="text, and commands write none", key="log"),
+    ] = None
     debug: Annotated[
         bool, Field(description="Print the traceback before an error's line."), Option("", key="debug")
     ] = False
@@ -183,6 +191,7 @@ class Config:
             fleet_variables.POLICY: ("policy", self.settings.policy or ""),
             fleet_variables.RAY: ("ray", self.settings.ray),
             fleet_variables.WARM: ("warm", self.settings.warm),
+            fleet_variables.LOG: ("log", self.settings.log or ""),
             fleet_variables.DEBUG: ("debug", str(int(self.settings.debug))),
             **limit_variables(self.settings),
         }

@@ -13,8 +13,11 @@ from ...actors.segment.encoding import EncodedSegment, EncodeSegment
 from ...actors.tracks.audio import EncodedTrack
 from ...actors.tracks.loudness import Loudness
 from ...cluster.client.pool import Pool
+from ...cluster.logs.actions import LogAction
+from ...cluster.logs.entry import LogIds
+from ...cluster.logs.writing import log
 from ...cluster.placement.rates import usual_fps
-from ...errors import CodecfleetError, EncoderFailed, InputDamaged, SegmentFailed
+from ...errors import Cancelled, CodecfleetError, EncoderFailed, InputDamaged, SegmentFailed
 from ..board.board import Board
 from ..board.events import Finished, Lost, Run
 from ..board.ladder import Attempt, next_step
@@ -191,7 +194,14 @@ class TrackRun:
 
     async def _watched(self, run: Run, work: Work[EncodedSegment]) -> EncodedSegment:
         planned = self._plan.segments[run.segment : run.until + 1]
-        return await self._watch.submit(work, sum(segment.frames for segment in planned))
+        try:
+            return await self._watch.submit(work, sum(segment.frames for segment in planned))
+        except CodecfleetError as error:
+            if not isinstance(error, Cancelled):
+                line = f"try {run.attempt} of segment {run.segment} failed: {type(error).__name__}: {error.message}"
+                ids = LogIds(job=self._job, segment=run.segment, attempt=run.attempt, worker=error.where)
+                log(LogAction.SEGMENT_FAILED, line, ids)
+            raise
 
     def _segment_work(self, run: Run) -> EncodeSegment:
         work = self._plan.work(self._job, run.segment, run.until, run.entry_moves)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from .metric_table import metric_table
+from .metric_table import action_table, metric_table
 from .option_tables import command_table, config_table, key_table, preset_table, template
 
 REPOSITORY = Path(__file__).parents[2]
@@ -20,6 +20,7 @@ TABLES: dict[str, tuple[str, Callable[[], str]]] = {
     "configuration": ("docs/config.md", config_table),
     "presets": ("docs/presets.md", preset_table),
     "metrics": ("docs/metrics.md", metric_table),
+    "actions": ("docs/logs.md", action_table),
     **{f"codecfleet {name}": ("docs/cli.md", partial(command_table, name)) for name in COMMANDS},
 }
 

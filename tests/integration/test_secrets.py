@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from codecfleet.cli.app import run
+from codecfleet.cluster.logs.entry import is_entry
 
 from .attacks import ON_THREADS, QUICK, clip
 from .limit_jobs import film, spec_of
@@ -52,6 +53,27 @@ def test_a_transcode_shows_no_secret(view: list[str], address: str, tmp_path: Pa
     assert "X-Amz-Signature=***&part=1" in text
     assert run(["verify", *(view if view == ["--json"] else []), address, str(output)], ON_THREADS) == 0
     assert HIDDEN not in said()
+
+
+@pytest.mark.parametrize("style", ["text", "json"])
+def test_a_log_shows_no_secret(
+    style: str, address: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stderr has its entries instead of progress, for a job and a batch that end well or badly; stdout its answer."""
+    monkeypatch.setenv("CODECFLEET_LOG", style)
+    assert run(["transcode", *QUICK, address, str(tmp_path / "o.mp4")], ON_THREADS) == 0
+    out, err = capfd.readouterr()
+    assert "SHA-256" in out
+    assert all(map(is_entry, err.splitlines()))
+    assert "job.done" in err
+    listed = tmp_path / "films.txt"
+    listed.write_text(f"{address}\n{address.replace('/clip.mp4', '/none.mp4')}\n")
+    assert run(["batch", *QUICK, str(listed), "--output", str(tmp_path / "small")], ON_THREADS) == 3
+    batch = capfd.readouterr()
+    assert "1 of 2 done" in batch.out
+    assert re.search(r"file\.done.*me:\*\*\*@", batch.err)
+    assert re.search(r"file\.failed.*me:\*\*\*@", batch.err)
+    assert HIDDEN not in out + err + batch.out + batch.err
 
 
 @pytest.mark.parametrize("command", [["probe"], ["probe", "--json"], ["plan"], ["plan", "--json"]])

@@ -9,6 +9,8 @@ Ray.
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ...logs.actions import LogAction
+from ...logs.entry import LogIds
 from ...placement.model.demand import Demand
 from ...placement.model.inventory import Device, processor_name
 from ...placement.model.policy import Policy
@@ -119,12 +121,13 @@ class Core:
             self.state.is_settled = False
         effects = note_leaving(self.state, event, now_s)
         for book in came:
+            line = f"node {self.state.nodes.title(book.ray.node)} joined with {book.ray.cores} cores"
             effects += [
-                Note(f"node {self.state.nodes.title(book.ray.node)} joined with {book.ray.cores} cores"),
+                Note(LogAction.NODE_JOINED, line, book.ids),
                 Probe(book.ray.node),
             ]
         for book in went:
-            effects.append(Note(f"node {book.ray.name} is gone"))
+            effects.append(Note(LogAction.NODE_GONE, f"node {book.ray.name} is gone", book.ids))
             names = [name for name in self.state.stations if node_of(name) == book.ray.node]
             lost = [self.state.stations.pop(name) for name in names]
             # Processes may still live behind a broken network; their reservations must be released in any case.
@@ -137,7 +140,8 @@ class Core:
             return []
         book.report(self._planner.seen(event.node))
         self.state.touch(event.node.node)
-        effects: list[Effect] = [Note(f"node {self.state.nodes.title(book.ray.node)} was probed: {book.summary}")]
+        line = f"node {self.state.nodes.title(book.ray.node)} was probed: {book.summary}"
+        effects: list[Effect] = [Note(LogAction.NODE_PROBED, line, book.ids)]
         effects += take_trials(self.state, book, now_s)
         effects += see_devices(self.state, event.node.node, now_s)
         return effects + self._release_quarantined(event.node.node, now_s)
@@ -149,7 +153,8 @@ class Core:
         book.probing_since_s, book.has_answered = None, True
         self.state.touch(event.node)
         name = self.state.nodes.title(event.node)
-        effects: list[Effect] = [Note(f"node {name} gave no report, so its GPUs are left alone: {event.reason}")]
+        line = f"node {name} gave no report, so its GPUs are left alone: {event.reason}"
+        effects: list[Effect] = [Note(LogAction.NODE_UNPROBED, line, book.ids)]
         effects += miss_trials(self.state, book, f"its node gave no report: {event.reason}", now_s)
         # Its CPU is used unprobed, so a station on it may try again too.
         effects += self._release_quarantined(event.node, now_s, kinds=frozenset({DeviceKind.CPU}))
@@ -176,13 +181,14 @@ class Core:
             if book.station.kind in kinds:
                 book.to(StationState.EMPTY, now_s, "its node passed a probe")
                 book.deaths_in_a_row = 0
-                effects.append(Note(f"{self.state.named(book)} is back from quarantine"))
+                effects.append(self._note(LogAction.WORKER_TRUSTED, book, "is back from quarantine"))
         return effects
 
     def _asked(self, event: events.Asked, now_s: float) -> list[Effect]:
         book = self.state.nodes.find(event.node)
         if book is None:
-            return [Note(f"asked to {event.order.value} {event.node}, which is not a node of this cluster")]
+            line = f"asked to {event.order.value} {event.node}, which is not a node of this cluster"
+            return [Note(LogAction.NODE_ORDERED, line)]
         book.order = event.order
         self.state.touch(book.ray.node)
         effects: list[Effect] = []
@@ -193,7 +199,7 @@ class Core:
             effects.append(Remember({each.ray.node: each.order for each in self.state.nodes if each.has_order}))
         before = " before" if event.is_recalled else ""
         line = f"node {self.state.nodes.title(book.ray.node)}: {event.order.value}, as a user asked{before}"
-        return [*effects, Note(line)]
+        return [*effects, Note(LogAction.NODE_ORDERED, line, book.ids)]
 
     # Events of stations
 
@@ -220,7 +226,7 @@ class Core:
         # Other work fills the node. A worker of ours that shares its cores is better than none.
         has_any = any(each.could_transcode for each in self.state.stations.values())
         book.unreserved_next = book.station.is_processor and not has_any
-        return [Stop(event.worker), Note(f"{self.state.named(book)} was not reserved: {event.reason}")]
+        return [Stop(event.worker), self._note(LogAction.WORKER_UNRESERVED, book, f"was not reserved: {event.reason}")]
 
     def _started(self, event: events.Started, now_s: float) -> list[Effect]:
         book = self._of(event.worker, StationState.STARTING)
@@ -232,10 +238,10 @@ class Core:
         if book.is_holding and book.facts is not None:
             # It keeps that GPU for a while, so that Ray gives the next worker another.
             book.reason = book.facts.trouble or "the GPU that Ray gave it has no slice for it"
-            return [*effects, Note(f"{self.state.named(book)} gets no work: {book.reason}")]
+            return [*effects, self._note(LogAction.WORKER_UP, book, f"gets no work: {book.reason}")]
         took = f" on {event.facts.device}" if event.facts.device else ""
-        line = f"{self.state.named(book)} is up{took}: process {event.facts.pid}, {event.facts.slots} slots"
-        return [*effects, Note(line)]
+        what = f"is up{took}: process {event.facts.pid}, {event.facts.slots} slots"
+        return [*effects, self._note(LogAction.WORKER_UP, book, what)]
 
     def _check_device(self, book: StationBook, now_s: float) -> list[Effect]:
         """Compare a worker's device with the quarantines: they may have changed while it started."""
@@ -266,7 +272,7 @@ class Core:
             book.to(StationState.RESTING, now_s, event.reason)
             book.rest_until_s = now_s + RESTS_S[book.deaths_in_a_row - 1]
             self._wake(book, now_s)
-            return [*effects, Note(f"{self.state.named(book)} died and is replaced: {event.reason}")]
+            return [*effects, self._note(LogAction.WORKER_LOST, book, f"died and is replaced: {event.reason}")]
         return [*effects, *self._give_up(book, event.reason, now_s)]
 
     def _give_up(self, book: StationBook, reason: str, now_s: float) -> list[Effect]:
@@ -280,14 +286,14 @@ class Core:
             return quarantine(self.state, node, device, Blame(Cause.DEATHS, why, now_s))
         book.to(StationState.QUARANTINED, now_s, why)
         self._rest(book, now_s)
-        return [Note(f"{self.state.named(book)} is in quarantine: {book.reason}")]
+        return [self._note(LogAction.WORKER_QUARANTINED, book, f"is in quarantine: {book.reason}")]
 
     def _stopped(self, event: events.Stopped, now_s: float) -> list[Effect]:
         book = self._of(event.worker, StationState.LEAVING)
         if book is None:
             return []
         book.to(StationState.EMPTY, now_s)
-        return [Note(f"{self.state.named(book)} was given back")]
+        return [self._note(LogAction.WORKER_ENDED, book, "was given back")]
 
     def _found(self, event: events.Found, now_s: float) -> list[Effect]:
         effects: list[Effect] = []
@@ -302,7 +308,7 @@ class Core:
             book.to(StationState.READY, now_s, "adopted")
             book.occupy(worker.facts)
             book.reserved_cores = worker.facts.cores if worker.is_reserved else 0
-            effects.append(Note(f"{self.state.named(book)} was adopted: process {worker.facts.pid}"))
+            effects.append(self._note(LogAction.WORKER_ADOPTED, book, f"was adopted: process {worker.facts.pid}"))
         if event.workers:
             self.state.recovering_until_s = now_s + self.state.settings.recovery_s
             self.state.orphans_due_s = now_s + ORPHANS_S
@@ -335,7 +341,8 @@ class Core:
         client = self.state.clients.get(event.report.client)
         if client is None:
             return []
-        effects: list[Effect] = [Note(f"client {event.report.where} came")] if is_new else []
+        came = Note(LogAction.CLIENT_CAME, f"client {event.report.where} came", LogIds(client=client.client))
+        effects: list[Effect] = [came] if is_new else []
         for worker, reason in event.report.written_off.items():
             effects += self.take_in(events.Died(worker, reason), now_s)
         new = [fault for fault in event.report.faults if fault.number > client.faults_seen]
@@ -344,7 +351,10 @@ class Core:
 
     def _departed(self, event: events.Departed, _now_s: float) -> list[Effect]:
         book = self.state.clients.depart(event.client)
-        return [] if book is None else [*abandon(self.state, book), Note(f"client {book.where} left")]
+        if book is None:
+            return []
+        left = Note(LogAction.CLIENT_LEFT, f"client {book.where} left", LogIds(client=book.client))
+        return [*abandon(self.state, book), left]
 
     def _ticked(self, _event: events.Ticked, now_s: float) -> list[Effect]:
         # After a pause of this process (a stopped process, a stalled machine), silence is not the clients'.
@@ -399,7 +409,7 @@ class Core:
             return []
         book.recycle_due = event.reason
         self.state.touch(book.station.node)
-        return [Note(f"{self.state.named(book)} is replaced as soon as it is idle: {event.reason}")]
+        return [self._note(LogAction.WORKER_DUE, book, f"is replaced as soon as it is idle: {event.reason}")]
 
     def _ended(self, event: events.Ended, _now_s: float) -> list[Effect]:
         self.state.end = self.state.end or event.reason
@@ -407,7 +417,10 @@ class Core:
         stops = [Stop(book.worker) for book in books if book.state in IN_USE - {StationState.LEAVING}]
         self.state.stations.clear()
         self.state.plans = Plans()
-        return [Note(f"the end: {event.reason}"), *stops]
+        return [Note(LogAction.SUPERVISOR_ENDED, f"the end: {event.reason}"), *stops]
+
+    def _note(self, action: LogAction, book: StationBook, what: str) -> Note:
+        return Note(action, f"{self.state.named(book)} {what}", book.ids)
 
     def _of(self, worker: str, *states: StationState) -> StationBook | None:
         """Return the station of a worker that is its current process and in one of ``states``."""

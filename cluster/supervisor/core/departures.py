@@ -1,5 +1,7 @@
 """What ends with clients and nodes that go: their slots, and their work."""
 
+from ...logs.actions import LogAction
+from ...logs.entry import LogIds
 from ..state.clients import ClientBook
 from ..state.events import Abandon, AbandonOthers, Effect, NodesSeen, Note, Stop
 from ..state.state import SupervisorState
@@ -26,7 +28,8 @@ def expire_clients(state: SupervisorState, now_s: float) -> list[Effect]:
         state.clients.forget(book.client)
         state.is_settled = False
         effects += abandon(state, book)
-        effects.append(Note(f"client {book.where} sent no report for {expiry_s:g} s: its slots are released"))
+        line = f"client {book.where} sent no report for {expiry_s:g} s: its slots are released"
+        effects.append(Note(LogAction.CLIENT_LOST, line, LogIds(client=book.client)))
     return effects
 
 
@@ -47,7 +50,8 @@ def note_leaving(state: SupervisorState, event: NodesSeen, now_s: float) -> list
         ends_s = book.ray.leaves_utc_s
         if ends_s is not None and book.leaves_s is None:
             left_s = ends_s - event.utc_s
-            effects.append(Note(f"node {state.nodes.title(book.ray.node)} ends in {left_s:.0f} s, as Ray was told"))
+            line = f"node {state.nodes.title(book.ray.node)} ends in {left_s:.0f} s, as Ray was told"
+            effects.append(Note(LogAction.NODE_LEAVING, line, book.ids))
         book.leaves_s = None if ends_s is None else now_s + ends_s - event.utc_s
     return effects
 
@@ -60,7 +64,8 @@ def hand_back(state: SupervisorState, now_s: float) -> list[Effect]:
             continue
         for station in state.stations.values():
             if station.station.node == book.ray.node and station.state is StationState.READY:
+                line = f"{state.named(station)} is ended: its node ends"
                 station.to(StationState.LEAVING, now_s, "its node ends")
                 state.touch(book.ray.node)
-                effects += [Stop(station.worker), Note(f"{state.named(station)} is ended: its node ends")]
+                effects += [Stop(station.worker), Note(LogAction.WORKER_ENDED, line, station.ids)]
     return effects

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ...logs.actions import LogAction
 from ...placement.model.caps import SessionRefused, SessionsOpen, record_cap, record_open, relaxed
 from ...placement.model.inventory import Device
 from ...probes.gpus.live_health import DeviceHealth
@@ -18,7 +19,7 @@ from ..state.quarantine import Blame, Cause
 from ..state.state import SupervisorState
 from ..state.stations import StationBook, StationState
 from .planner import Planner
-from .quarantining import named, quarantine
+from .quarantining import device_ids, named, quarantine
 
 if TYPE_CHECKING:
     from ...probes.report.engines import Engine
@@ -67,7 +68,8 @@ def unsee_health(state: SupervisorState, event: HealthUnseen) -> list[Effect]:
         book.conditions = {name: unseen(condition) for name, condition in book.conditions.items()}
         state.touch(event.node)
     name = state.nodes.title(event.node)
-    return [Note(f"the GPUs of node {name} could not be polled: {event.reason}")] if is_news else []
+    line = f"the GPUs of node {name} could not be polled: {event.reason}"
+    return [Note(LogAction.NODE_UNPROBED, line, book.ids)] if is_news else []
 
 
 def forget_xids(book: NodeBook) -> bool:
@@ -124,7 +126,8 @@ def _heed_xids(
             state.touch(device.node)
     rules = [xid_rule(xid) for xid in dict.fromkeys(xids)]
     name = named(state, device)
-    return [Note(f"{name}: Xid {rule.xid}, {rule.name}: {rule.action.value}: {rule.reason}") for rule in rules]
+    lines = (f"{name}: Xid {rule.xid}, {rule.name}: {rule.action.value}: {rule.reason}" for rule in rules)
+    return [Note(LogAction.DEVICE_FAULTED, line, device_ids(device)) for line in lines]
 
 
 def _own_load(
@@ -189,7 +192,8 @@ def see_encoding(state: SupervisorState, event: Encoding, now_s: float) -> list[
         if cap is None
         else f"{whose} takes {cap.sessions} encoder sessions"
     )
-    return [Note(f"{device.name} of node {state.nodes.title(device.node)}: {takes}")]
+    line = f"{device.name} of node {state.nodes.title(device.node)}: {takes}"
+    return [Note(LogAction.DEVICE_LIMITED, line, device_ids(device))]
 
 
 def retry_caps(state: SupervisorState, now_s: float) -> None:

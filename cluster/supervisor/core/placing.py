@@ -3,13 +3,15 @@
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
+from ...logs.actions import LogAction
+from ...logs.entry import LogIds
 from ...placement.assign.standing import StandingPlacement
 from ...placement.model.caps import with_caps
 from ...placement.model.demand import Demand
 from ...placement.model.inventory import DeviceState, Inventory, Node
 from ...placement.model.placement import Lane, Placement, Refusal
 from ...probes.report.engines import Engine
-from ..state.clients import about
+from ..state.clients import about, job_of
 from ..state.events import Effect, Note
 from ..state.nodes import NodeBook, places_of
 from ..state.plans import Plans, Targets
@@ -65,7 +67,7 @@ def place_touched(
         return _place_touched(state, touched, now_s, may_settle=may_settle), []
     except Exception as error:  # noqa: BLE001 - a defect must cost a full placement alone
         state.basis = None
-        return None, [Note(f"defect: what stands cannot be kept: {type(error).__name__}: {error}")]
+        return None, [Note(LogAction.DEFECT, f"defect: what stands cannot be kept: {type(error).__name__}: {error}")]
 
 
 def _place_touched(
@@ -133,7 +135,10 @@ def _place_or_refuse(
             except Exception as error:  # noqa: BLE001 - as above
                 refused.append(Refusal(demand.job, f"it cannot be placed: {type(error).__name__}: {error}"))
         placement = planner.place(sound, inventory)
-        notes: list[Effect] = [Note(f"defect: job {refusal.job}: {refusal.reason}") for refusal in refused]
+        notes: list[Effect] = [
+            Note(LogAction.DEFECT, f"defect: job {refusal.job}: {refusal.reason}", LogIds(job=job_of(refusal.job)))
+            for refusal in refused
+        ]
         return None, Placement(placement.lanes, (*placement.refusals, *refused)), notes
 
 

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
+from ...logs.actions import LogAction
+from ...logs.entry import LogIds
 from ...placement.model.inventory import Device, DeviceState
 from ...probes.report.engines import Engine
 from ...worker_names import node_of, station_of
@@ -44,8 +46,9 @@ def quarantine(state: SupervisorState, book: NodeBook, device: Device, blame: Bl
         return []
     _recycle(state, device.device, _AWAY.format(blame.reason), lambda each: not each.is_holding)
     is_new = before.quarantine is None
-    lines = [Note(f"{named(state, device)} is in quarantine: {blame.reason}")] if is_new else []
-    return [*lines, *_changed(state, book, device.device, after)]
+    line = f"{named(state, device)} is in quarantine: {blame.reason}"
+    notes = [Note(LogAction.DEVICE_QUARANTINED, line, device_ids(device))] if is_new else []
+    return [*notes, *_changed(state, book, device.device, after)]
 
 
 def begin_trials(state: SupervisorState, now_s: float) -> list[Effect]:
@@ -123,7 +126,8 @@ def _take_doubt(state: SupervisorState, book: NodeBook, device: Device, doubt: D
     state.nodes.quarantines.records[book.key_of(device.device)] = kept
     if not reason:
         return []
-    return [Note(f"{named(state, device)} is tried: {reason}"), book.probe_again(doubt.at_s, from_scratch=False)]
+    tried = Note(LogAction.DEVICE_TRIED, f"{named(state, device)} is tried: {reason}", device_ids(device))
+    return [tried, book.probe_again(doubt.at_s, from_scratch=False)]
 
 
 def resolved(book: NodeBook, identity: str) -> str:
@@ -140,6 +144,11 @@ def named(state: SupervisorState, device: Device) -> str:
     return f"{device.name} ({device.device}) of node {state.nodes.title(device.node)}"
 
 
+def device_ids(device: Device) -> LogIds:
+    """Return a device's ids, for the log."""
+    return LogIds(node=device.node, device=device.device)
+
+
 def _may_be_tried(state: SupervisorState, book: NodeBook, device: Device, now_s: float) -> bool:
     """Return whether a device has rested, seems well, and is not used by the process any more that failed on it."""
     condition = book.conditions.get(device.device)
@@ -153,14 +162,14 @@ def _failed(state: SupervisorState, book: NodeBook, device: Device, reason: str,
     after = trial_failed(book.record_of(device.device), reason, now_s, state.settings.quarantine_s)
     rest_s = 0.0 if after.quarantine is None else after.quarantine.rest_until_s - now_s
     line = f"{named(state, device)} stays in quarantine, for {rest_s:.0f} s at least: {reason}"
-    return [Note(line), *_changed(state, book, device.device, after)]
+    return [Note(LogAction.DEVICE_QUARANTINED, line, device_ids(device)), *_changed(state, book, device.device, after)]
 
 
 def _passed(state: SupervisorState, book: NodeBook, device: Device, now_s: float) -> list[Effect]:
     _recycle(state, device.device, "its device may work again", lambda each: each.is_holding)
     line = f"{named(state, device)} is back from quarantine: it passed its trial"
     after = trial_passed(book.record_of(device.device), now_s)
-    return [Note(line), *_changed(state, book, device.device, after)]
+    return [Note(LogAction.DEVICE_TRUSTED, line, device_ids(device)), *_changed(state, book, device.device, after)]
 
 
 def _changed(state: SupervisorState, book: NodeBook, device: str, after: DeviceRecord) -> list[Effect]:
@@ -188,4 +197,5 @@ def recalled(state: SupervisorState, records: dict[str, DeviceRecord]) -> list[E
         for device in book.gpus:
             if (found := book.quarantine_of(device.device)) is not None:
                 _recycle(state, device.device, _AWAY.format(found.reason), lambda each: not each.is_holding)
-    return [Note(f"{len(records)} devices are in quarantine from before")] if records else []
+    line = f"{len(records)} devices are in quarantine from before"
+    return [Note(LogAction.DEVICE_QUARANTINED, line)] if records else []

@@ -5,11 +5,13 @@ settled. It keeps only what workers and clients would report to its successor.
 """
 
 import asyncio
-import logging
 import os
 import time
 from typing import Any
 
+from ...logs.actions import LogAction
+from ...logs.in_ray import begin_log_in_ray
+from ...logs.writing import log
 from ...placement.model.demand import Demand
 from ...placement.model.policy import Policy
 from ...placement.model.preview import PlacementPreview
@@ -27,8 +29,6 @@ SUPERVISOR = "codecfleet-supervisor"
 RETIRE_LOOK_S = 1.0
 FAILED_CODE = 75
 
-_log = logging.getLogger("codecfleet.supervisor")
-
 
 class SupervisorActor:
     """A cluster's supervisor. Any client may call any method at any time."""
@@ -45,7 +45,9 @@ class SupervisorActor:
         from .ray_backend import RayBackend, claim_term
         from .ray_metrics import RayMetrics
 
+        begin_log_in_ray("supervisor")
         term = await asyncio.to_thread(claim_term)
+        log(LogAction.SUPERVISOR_UP, f"supervisor of term {term} begins")
         core = Core(settings, policy, first_epoch(term), time.monotonic())
         backend = RayBackend(settings.fence_s, probe_ray_node, term)
         runner = SupervisorRunner(backend, core, settings, take_samples=RayMetrics().take)
@@ -80,7 +82,7 @@ class SupervisorActor:
 def _restart_if_failed(opening: "asyncio.Task[SupervisorRunner]") -> None:
     """End the process of a supervisor that cannot start: Ray starts the next one."""
     if not opening.cancelled() and opening.exception() is not None:
-        _log.error("the supervisor could not begin", exc_info=opening.exception())
+        log(LogAction.DEFECT, "the supervisor could not begin", error=opening.exception())
         os._exit(FAILED_CODE)
 
 

@@ -1,17 +1,16 @@
 """Whether a running supervisor is still the newest: it looks before each order, and once a second."""
 
 import asyncio
-import logging
 import time
 from collections.abc import Awaitable, Callable
 
+from ...logs.actions import LogAction
+from ...logs.writing import log
 from ..state.terms import Standing, Tenure, after_look
 from .backend import ClusterBackend
 
 AGAIN_S = 1.0
 LOOK_LIMIT_S = 5.0
-
-_log = logging.getLogger("codecfleet.supervisor")
 
 
 class Leading:
@@ -76,4 +75,5 @@ class Leading:
         was_over = self._tenure.is_over
         self._tenure = after_look(self._tenure, newest, self._clock(), self._limit_s)
         if self._tenure.is_over and not was_over:
-            _log.warning("this supervisor, of term %d, is %s: it ends", self._tenure.term, self.over)
+            line = f"this supervisor, of term {self._tenure.term}, is {self.over}: it ends"
+            log(LogAction.SUPERVISOR_REPLACED, line)

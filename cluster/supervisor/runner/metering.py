@@ -1,8 +1,9 @@
 """Passes what a supervisor counts and measures on to monitoring, whatever becomes of it there."""
 
-import logging
 from collections.abc import Callable, Iterable, Mapping
 
+from ...logs.actions import LogAction
+from ...logs.writing import log
 from ...worker.heartbeat import Heartbeat
 from ..metrics.table import PLACEMENT, MetricSample
 from ..metrics.tally import MetricTally
@@ -10,8 +11,6 @@ from ..state.events import SupervisorEvent
 from ..state.state import SupervisorState
 
 TakeSamples = Callable[[tuple[MetricSample, ...]], None]
-
-_log = logging.getLogger("codecfleet.supervisor")
 
 
 class Metering:
@@ -47,6 +46,6 @@ class Metering:
         try:
             if samples := tuple(measured()):
                 self._take(samples)
-        except Exception:  # noqa: BLE001 - a defect in what is only shown must not end the supervisor
-            _log.exception("metrics are not measured any more")
+        except Exception as error:  # noqa: BLE001 - a defect in what is only shown must not end the supervisor
+            log(LogAction.DEFECT, "metrics are not measured any more", error=error)
             self._take = None

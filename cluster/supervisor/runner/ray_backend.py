@@ -27,7 +27,7 @@ from ...ray.ray_internals import (
     keys_in_cluster,
 )
 from ...worker.heartbeat import WorkerFacts
-from ...worker_names import epoch_of, station_of
+from ...worker_names import WORKER_PREFIX, epoch_of, station_of
 from ..state.events import Order, Reserve, Start
 from ..state.kept import ORDERS_KEY, unpack_orders
 from ..state.messages import FoundWorker, RayNode
@@ -35,7 +35,6 @@ from ..state.stations import bundle_of
 from ..state.terms import TERMS_KEY, next_term
 from .ray_calls import Actor, ProbeNode, RayCalls, on_ray_node, share_of_gpu
 
-WORKER_PREFIX = "codecfleet-worker "
 BUNDLE_PREFIX = "codecfleet-bundle "
 GPU_PREFIX = "codecfleet-gpu "
 _NODE_LABEL = "ray.io/node-id"

@@ -6,6 +6,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 
+from ...grouping import counted
+from ...logs.actions import LogAction
+from ...logs.entry import LogIds
+from ...logs.writing import log
 from ...worker.newest_term import OldTerm
 from ..core.granting import grants_for
 from ..state.events import Departed, Renewed, SupervisorEvent
@@ -108,8 +112,20 @@ class Renewals:
         numbered = replace(grants, number=next(self._numbers))
         if book is not None:
             book.sent_number = numbered.number
+            self._say_leases(client, grants)
             self._sent[client] = grants
         return numbered
+
+    def _say_leases(self, client: str, grants: Grants) -> None:
+        """Log which jobs have their first slots, and which have lost their last or are over."""
+        before = {} if (sent := self._sent.get(client)) is None else sent.slots
+        had = {job for job, slots in before.items() if slots}
+        has = {job: slots for job, slots in grants.slots.items() if slots}
+        for job in sorted(has.keys() - had):
+            slots = counted(sum(has[job].values()), "slot")
+            log(LogAction.LEASE_GRANTED, f"job {job} got {slots}", LogIds(job=job, client=client))
+        for job in sorted(had - has.keys()):
+            log(LogAction.LEASE_ENDED, f"job {job} has no slot any more", LogIds(job=job, client=client))
 
     def _wake(self, client: str) -> None:
         """Let a waiting call of this client return."""

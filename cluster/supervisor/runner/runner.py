@@ -5,7 +5,6 @@ Everything runs on one event loop, in the cluster's supervisor actor or in a pro
 
 import asyncio
 import itertools
-import logging
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
@@ -14,6 +13,8 @@ from functools import partial
 from typing import Any
 
 from ...awake_clock import AwakeClock
+from ...logs.actions import LogAction
+from ...logs.writing import log
 from ...placement.model.demand import Demand
 from ...placement.model.preview import PlacementPreview
 from ...ray.ray_words import first_line
@@ -64,8 +65,6 @@ PROBE_WAIT_S = 10.0
 PROBE_LOOK_S = 0.1
 LOG_LINES = 1000
 _STILL_PROBING = PlacementPreview(unknown="the fleet's GPUs are still being probed", is_probing=True)
-
-_log = logging.getLogger("codecfleet.supervisor")
 
 
 class SupervisorRunner:
@@ -201,8 +200,7 @@ class SupervisorRunner:
         try:
             return decide(self._clock())
         except Exception as error:  # noqa: BLE001 - a defect of ours must not end the supervisor
-            _log.exception("a decision failed")
-            self._log.append((time.time(), f"defect: {first_line(error)}"))
+            self._say_defect("a decision failed", error)
             return []
 
     async def renew(self, report: ClientReport, wait_s: float = 0.0) -> Grants:
@@ -290,9 +288,9 @@ class SupervisorRunner:
     def _carry_out(self, effects: list[Effect]) -> None:
         for effect in effects:
             match effect:
-                case Note(line):
+                case Note(action, line, ids):
                     self._log.append((time.time(), line))
-                    _log.info("%s", line)
+                    log(action, line, ids)
                 case Probe():
                     self._spawn(self._probe(effect))
                 case Reserve():
@@ -315,8 +313,11 @@ class SupervisorRunner:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             # A defect: logged, and the supervisor continues.
-            _log.error("a supervisor task failed", exc_info=error)
-            self._log.append((time.time(), f"defect: {first_line(error)}"))
+            self._say_defect("a supervisor task failed", error)
+
+    def _say_defect(self, what: str, error: BaseException) -> None:
+        self._log.append((time.time(), f"defect: {first_line(error)}"))
+        log(LogAction.DEFECT, f"{what}: {first_line(error)}", error=error)
 
     async def _probe(self, effect: Probe) -> None:
         try:

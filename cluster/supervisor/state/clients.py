@@ -185,6 +185,11 @@ class Clients:
         return [book for book in self if now_s - book.seen_s > expiry_s]
 
 
+def job_of(key: str) -> str:
+    """Return a job's own name, as its client calls it."""
+    return key.partition("/")[2]
+
+
 def about(demand: Demand) -> Demand:
     """Return a demand with its remaining segments counted roughly, for comparisons alone.
 

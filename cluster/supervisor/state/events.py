@@ -6,6 +6,8 @@
 from dataclasses import dataclass, field
 from enum import Enum
 
+from ...logs.actions import LogAction
+from ...logs.entry import NO_IDS, LogIds
 from ...placement.model.inventory import Node
 from ...probes.gpus.live_health import DeviceHealth
 from ...worker.heartbeat import WorkerFacts
@@ -264,6 +266,8 @@ class KeepQuarantines(Effect):
 
 @dataclass(frozen=True, slots=True)
 class Note(Effect):
-    """Write a line to the event log."""
+    """Write an entry to the event log: what happened, in a line, and to what."""
 
+    action: LogAction
     line: str
+    ids: LogIds = NO_IDS

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
+from ...logs.entry import LogIds
 from ...placement.model.inventory import Device, DeviceState, Node, cordoned
 from ...probes.report.device_report import DeviceKind
 from ...probes.report.engines import Engine
@@ -54,6 +55,11 @@ class NodeBook:
     _known_for: tuple[RayNode, Node | None] | None = None
     _units: Units = NO_UNITS
     _stations: list[Station] = field(default_factory=list)
+
+    @property
+    def ids(self) -> LogIds:
+        """Its ids, for the log."""
+        return LogIds(node=self.ray.node)
 
     @property
     def has_order(self) -> bool:

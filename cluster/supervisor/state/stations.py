@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from enum import Enum
 
+from ...logs.entry import LogIds
 from ...placement.assign.networks import SESSIONS_PER_DLA
 from ...placement.model.inventory import Device, Node
 from ...probes.report.device_report import DeviceKind
@@ -167,6 +168,11 @@ class StationBook:
     def worker(self) -> str:
         """The name of its process: station and epoch."""
         return f"{self.station.station}:{self.epoch}"
+
+    @property
+    def ids(self) -> LogIds:
+        """The ids of its process, for the log."""
+        return LogIds(node=self.station.node, device=self.device, worker=self.worker)
 
     @property
     def borrows(self) -> bool:

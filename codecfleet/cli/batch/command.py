@@ -4,7 +4,8 @@ import asyncio
 from dataclasses import dataclass
 from typing import Annotated, Final, TextIO
 
-from ...console.batch_live import BatchView, JsonBatchView, PlainBatchView, RichBatchView
+from ...cluster.logs.writing import is_logged
+from ...console.batch_live import BatchView, JsonBatchView, PlainBatchView, RichBatchView, SummaryView
 from ...console.output import Output, ReaderGone, is_terminal
 from ...jobs.request.parts import BATCH, RULES
 from ...jobs.request.spec import BatchSpec
@@ -61,6 +62,8 @@ def _make_view(request: BatchCommand, stdout: TextIO, stderr: TextIO) -> BatchVi
         return JsonBatchView(output, Output(stderr))
     if request.quiet:
         return BatchView()
+    if is_logged():
+        return SummaryView(output)
     if is_terminal(stderr):
         return RichBatchView(output, stderr)
     return PlainBatchView(output, Output(stderr))

@@ -6,11 +6,13 @@ from typing import Annotated, Any, Final, TextIO
 
 import typer
 
+from ...cluster.logs.actions import LogAction
+from ...cluster.logs.writing import is_logged, log
 from ...cluster.node.labels import parse_labels, parse_zone
 from ...errors import UsageError
 from ...jobs.request.values import parse_count, parse_path
 from .. import cluster, supervisor
-from ..failures import failure_of, print_failure
+from ..failures import Failure, failure_of, print_failure
 from ..interrupts import Interrupts
 from ..params import JsonFlag, flag, usual_address_of
 from ..question import Question
@@ -53,25 +55,30 @@ class KeepNode:
             try:
                 node = services.prepare_node(self.asked)
             except BaseException as error:  # noqa: BLE001 - the outermost edge: every ending becomes a line and a code
-                failure = failure_of(error, interrupts.exit_code)
-                print_failure(failure, error, stderr)
-                return failure.exit_code
+                return _failed(failure_of(error, interrupts.exit_code), error, stderr)
         return _keep(node, stderr)
 
 
+def _failed(failure: Failure, error: BaseException, stderr: TextIO) -> int:
+    log(LogAction.NODE_FAILED, failure.message)
+    print_failure(failure, error, stderr)
+    return failure.exit_code
+
+
 def _keep(node: NodeLike, stderr: TextIO) -> int:
-    def say(line: str) -> None:
-        print(f"codecfleet: {line}", file=stderr, flush=True)
+    def say(action: LogAction, line: str) -> None:
+        if is_logged():
+            log(action, line)
+        else:
+            print(f"codecfleet: {line}", file=stderr, flush=True)
 
     for note in node.notes:
-        say(note)
+        say(LogAction.NODE_STARTING, note)
     try:
-        node.run(lambda: say("the node is up"))
+        node.run(lambda: say(LogAction.NODE_UP, "the node is up"))
     except Exception as error:  # noqa: BLE001 - as above
-        failure = failure_of(error)
-        print_failure(failure, error, stderr)
-        return failure.exit_code
-    say("the node is down")
+        return _failed(failure_of(error), error, stderr)
+    say(LogAction.NODE_DOWN, "the node is down")
     return 0
 
 

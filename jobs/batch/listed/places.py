@@ -3,6 +3,7 @@
 import glob
 import os
 import posixpath
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -44,6 +45,8 @@ VIDEO_SUFFIXES: Final = frozenset(
 )
 """Extensions under which folders, patterns and prefixes are searched for video."""
 _MAGIC: Final = frozenset("*?[")
+_PASSWORD: Final = re.compile(r"^[^/:@]*:[^/@]*@")
+"""What lets somebody in, at the beginning of an address: not part of a name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +117,7 @@ def _named(row: ManifestRow) -> Listed:
     """
     protocol, name = split_protocol(row.source)
     if protocol not in LOCAL_PROTOCOLS:
-        return Listed(row.source, InputName.of(row.source.partition("://")[2].lstrip("/")), row)
+        return Listed(row.source, InputName.of(_PASSWORD.sub("", row.source.partition("://")[2].lstrip("/"))), row)
     source = os.path.normpath(os.path.join(os.getcwd(), name))  # noqa: PTH109, PTH118 - see above
     try:
         size = os.stat(source).st_size  # noqa: PTH116 - see above

@@ -169,3 +169,15 @@ def test_a_clusters_nodes_have_state_and_labels(line: str, capsys: Captured) -> 
     assert run([*line.split(), "--json"], Machine().services()) == 0
     (node,) = json.loads(capsys.readouterr().out)["nodes"]
     assert (node["node"], node["ray"]) == ("gpu-1", LISTED.to_json())
+
+
+def test_a_nodes_log_has_the_asked_style(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For what collects a container's output: one entry a line, with time and action."""
+    monkeypatch.setenv("CODECFLEET_LOG", "json")
+    assert run(["node", "start", "--address", "head:6379", "--block"], Machine().services()) == 0
+    entries = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert [(each["action"], each["message"]) for each in entries] == [
+        ("node.starting", "this node joins head:6379"),
+        ("node.up", "the node is up"),
+        ("node.down", "the node is down"),
+    ]

@@ -12,7 +12,8 @@ from rich.text import Text
 
 from codecfleet.console.live import JsonView, PlainView, RichView
 from codecfleet.console.output import FrameCounter, Output, ReaderGone, json_line
-from codecfleet.console.text import bytes_text, clock_text, one_line, pace_text, planned_text, proof_lines
+from codecfleet.console.text import bytes_text, clock_text, pace_text, planned_text, proof_lines
+from codecfleet.errors import one_line
 from codecfleet.jobs.report.events import Planned, Progress, StageStarted, Warned
 from codecfleet.jobs.report.report import Warning_
 from codecfleet.testing.fleet.fake_fleet import sample_events, sample_report

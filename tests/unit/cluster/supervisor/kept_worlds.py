@@ -54,8 +54,8 @@ def see(world: World, *nodes: RayNode) -> None:
 
 def worker_at(world: World, name: str) -> str:
     """Return the worker on a node's processor; "" while it has none."""
-    book = world.core.state.stations[f"{name}/cpu#0"]
-    return book.worker if book.state is StationState.READY else ""
+    book = world.core.state.stations.get(f"{name}/cpu#0")
+    return "" if book is None or book.state is not StationState.READY else book.worker
 
 
 def targets_of(world: World) -> Targets:

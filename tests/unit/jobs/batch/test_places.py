@@ -59,6 +59,21 @@ def test_stdin_is_a_plain_list() -> None:
     assert [(each.source, each.name.path) for each in found] == [("s3://b/x/y.mkv", "b/x/y.mkv")]
 
 
+@pytest.mark.parametrize(
+    ("source", "path"),
+    [
+        ("https://me:secret@host/x.mkv", "host/x.mkv"),
+        ("ftp://:p@h/x.mkv", "h/x.mkv"),
+        ("s3://b/a:b@c.mkv", "b/a:b@c.mkv"),
+    ],
+)
+def test_names_have_no_password(source: str, path: str, tmp_path: Path) -> None:
+    """An output's folders can be read by others, and stand in logs and reports."""
+    listed = tmp_path / "films.txt"
+    listed.write_text(source, encoding="utf-8")
+    assert [(each.source, each.name.path) for each in list_inputs([str(listed)])] == [(source, path)]
+
+
 def test_a_prefix_of_a_store_is_listed_with_its_sizes() -> None:
     """Names count from the prefix; a pattern works there too, and one object stands for itself."""
     store = fsspec.filesystem("memory")

@@ -159,6 +159,7 @@ def test_every_key_has_a_variable(tmp_path: Path) -> None:
         "ray": "first",
         "warm": "never",
         "sandbox": "off",
+        "log": "json",
         "debug": "1",
         "max_pixels": "1000",
         "max_frame_rate": "100",
@@ -178,6 +179,7 @@ def test_every_key_has_a_variable(tmp_path: Path) -> None:
         "CODECFLEET_POLICY": "p.toml",
         "CODECFLEET_RAY": "first",
         "CODECFLEET_WARM": "never",
+        "CODECFLEET_LOG": "json",
         "CODECFLEET_DEBUG": "1",
         **{name: text for name, text in given.items() if name.startswith("CODECFLEET_MAX_")},
     }

@@ -1,11 +1,15 @@
 """The supervisor's runner on a cluster in memory: decisions are carried out, and results are fed back."""
 
 import asyncio
+import io
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 
 import pytest
 
+from codecfleet.cluster.logs.entry import LogStyle
+from codecfleet.cluster.logs.writing import logged_to
 from codecfleet.cluster.placement.model.demand import EncoderChoice, plain_demand
 from codecfleet.cluster.placement.model.policy import Policy
 from codecfleet.cluster.supervisor.core.core import Core
@@ -208,3 +212,26 @@ async def test_what_may_go_to_an_nvenc_waits_for_the_first_probe(make_runner: Ma
     await clock.advance(1)
     answer = await asked
     assert (answer.unknown, answer.is_probing, answer.encoder_kind) == ("", False, None)
+
+
+async def test_what_happens_is_logged_with_its_ids(make_runner: MakeRunner, clock: FakeClock) -> None:
+    """Each entry names its action and what it is about, as an operator looks for it."""
+    stream = io.StringIO()
+    with logged_to(stream, LogStyle.JSON, "supervisor"):
+        backend = two_nodes()
+        runner = await make_runner(backend)
+        held = (await settled(runner, report(1, 50))).slots["j"]
+        victim = min(held)
+        backend.kill(victim, "signal 9")
+        await all_quiet()
+        runner.depart("one")
+        backend.lose("b")
+        await clock.advance(LOOK_S)
+    said = [json.loads(line) for line in stream.getvalue().splitlines()]
+    found = {each["action"]: each for each in said}
+    assert [each["node"] for each in said if each["action"] == "node.joined"] == ["a", "b"]
+    assert (found["lease.granted"]["job"], found["lease.granted"]["message"]) == ("j", "job j got 4 slots")
+    lost = [each for each in said if each["action"] == "worker.lost" and "signal 9" in each["message"]]
+    assert [(each["worker"], each["node"]) for each in lost] == [(victim, victim[0])]
+    assert found["client.left"]["client"] == "one"
+    assert found["node.gone"]["node"] == "b"

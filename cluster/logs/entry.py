@@ -1,0 +1,107 @@
+"""A log entry: what happened, in a line and by its action, and to what; and how it is written."""
+
+import json
+import re
+import traceback
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from enum import Enum
+from typing import Any, Final, Self
+
+from ...errors import one_line, redacted
+from .actions import LEVELS, LogAction
+
+SCHEMA: Final = 1
+TRACE_MAX: Final = 8000
+"""Characters of a traceback, from its end."""
+
+
+class LogStyle(Enum):
+    """How entries are written; the values are those of ``CODECFLEET_LOG``."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogIds:
+    """What an entry is about; "" and None for what it does not concern.
+
+    ``job`` is the driver's name for it, ``segment`` its number, ``attempt`` the number of a try at it. ``node`` is
+    Ray's id, ``device`` the inventory's name, ``worker`` a station and the number of its process. ``client`` is a
+    driver. ``file`` is an input of a batch.
+    """
+
+    job: str = ""
+    segment: int | None = None
+    attempt: int | None = None
+    node: str = ""
+    device: str = ""
+    worker: str = ""
+    client: str = ""
+    file: str = ""
+
+    def known(self) -> dict[str, str | int]:
+        """Return those that are set, with addresses redacted."""
+        found = {name: value for name, value in asdict(self).items() if value not in ("", None)}
+        return {name: one_line(value) if isinstance(value, str) else value for name, value in found.items()}
+
+
+NO_IDS: Final = LogIds()
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    """An entry: one line for people without secrets or control characters, and ids of what it is about."""
+
+    action: LogAction
+    line: str
+    ids: dict[str, str | int]
+    trace: str = ""
+
+    @classmethod
+    def of(cls, action: LogAction, line: str, ids: LogIds = NO_IDS, error: BaseException | None = None) -> Self:
+        """Return an entry; ``error`` is a defect's, whose traceback it has."""
+        trace = "" if error is None else redacted("".join(traceback.format_exception(error)))
+        return cls(action, one_line(line), ids.known(), trace[-TRACE_MAX:])
+
+    def written(self, style: LogStyle, *, at_s: float, service: str, process: int) -> str:
+        """Return it as one line of text or JSON, without the line's end; text has a defect's traceback below.
+
+        Args:
+            style: how.
+            at_s: when it happened, in seconds of UTC.
+            service: what kind of process wrote it.
+            process: the process's id.
+        """
+        if style is LogStyle.TEXT:
+            ids = "".join(f" {name}={json.dumps(value)}" for name, value in self.ids.items())
+            below = "".join(f"\n  {line}" for line in self.trace.splitlines())
+            return f"{_utc(at_s)} {self._level} {self.action.word}: {self.line}{ids}{below}"
+        document: dict[str, Any] = {
+            "schema": SCHEMA,
+            "time": _utc(at_s),
+            "level": self._level,
+            "action": self.action.word,
+            "message": self.line,
+            "service": service,
+            "process": process,
+            **self.ids,
+        }
+        return json.dumps(document | ({"trace": self.trace} if self.trace else {}), separators=(",", ":"))
+
+    @property
+    def _level(self) -> str:
+        return LEVELS[self.action.level]
+
+
+_ENTRY: Final = re.compile(r'(\{"schema":\d+,"time":")?\d{4}-\d\d-\d\dT[\d:.]+Z("| (info|warning|error) )')
+
+
+def is_entry(line: str) -> bool:
+    """Return whether a line of a program's output is an entry, in either style."""
+    return _ENTRY.match(line) is not None
+
+
+def _utc(at_s: float) -> str:
+    return datetime.fromtimestamp(at_s, tz=UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

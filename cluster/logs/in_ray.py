@@ -1,0 +1,74 @@
+"""The logs of a cluster's supervisor and workers: files beside Ray's own, on their nodes.
+
+Not on stderr: Ray passes that on to the terminal of the driver that started the process.
+"""
+
+import logging
+import os
+from collections.abc import Mapping
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+from typing import Final
+
+from ..fleet_variables import LOG
+from .entry import LogStyle
+from .writing import EntryHandler, begin_log, is_logged
+
+OFF: Final = "off"
+FILE_BYTES_MAX: Final = 10_000_000
+FILES_MAX: Final = 3
+"""How many files there are of one process: the one that is written, and older ones."""
+
+
+def begin_log_in_ray(service: str) -> None:
+    """Write this Ray actor's entries as the node's environment says: as text, as JSON, or not at all.
+
+    A log that cannot be written stops nothing.
+    """
+    asked = os.environ.get(LOG, "")
+    if asked == OFF or is_logged():
+        return
+    try:
+        begin_log(file_handler(_ray_logs(), service, os.environ))
+    except Exception:
+        logging.getLogger(__name__).warning("no log is written", exc_info=True)
+
+
+def file_handler(folder: Path, service: str, environment: Mapping[str, str]) -> EntryHandler:
+    """Return what writes to this process's file in a folder.
+
+    Raises:
+        OSError: it cannot be opened.
+    """
+    style = LogStyle.JSON if environment.get(LOG) == LogStyle.JSON.value else LogStyle.TEXT
+    path = folder / f"codecfleet-{service}-{os.getpid()}.log"
+    file = _File(path, maxBytes=FILE_BYTES_MAX, backupCount=FILES_MAX - 1, encoding="utf-8")
+    return _FileHandler(file, style, service)
+
+
+class _FileHandler(EntryHandler):
+    def __init__(self, file: "_File", style: LogStyle, service: str) -> None:
+        super().__init__(lambda text: file.handle(logging.makeLogRecord({"msg": text})), style, service)
+        self._file = file
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+        super().close()
+
+
+class _File(RotatingFileHandler):
+    terminator = ""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
+        """Drop what cannot be written."""
+
+
+def _ray_logs() -> Path:
+    import ray
+
+    if not ray.is_initialized():
+        message = "this process is not one of Ray's"
+        raise RuntimeError(message)  # Ray would start one
+    context = ray.get_runtime_context()
+    return Path(context.get_temp_dir(), context.get_session_name(), "logs")
