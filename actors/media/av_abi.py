@@ -29,10 +29,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 import av
 import av.stream
+import numpy as np
+from av.subtitles.subtitle import BitmapSubtitle
 
 from ...errors import WorkError
 
 if TYPE_CHECKING:
+    from av.codec.context import CodecContext
     from av.stream import Stream
     from av.video.codeccontext import VideoCodecContext
     from av.video.frame import VideoFrame
@@ -43,6 +46,7 @@ _PYAV_MINORS: Final = ("18.1",)
 _MAJORS: Final = {"libavformat": 62, "libavcodec": 62, "libavutil": 60}
 _FIRST_FIELD_OFFSET_BYTES = 24  # PyObject header (16) and Cython's method table (8) precede the first C field
 _GET_BUFFER_OFFSET_BYTES = 408  # AVCodecContext.get_buffer2
+_PALETTE_BYTES = 1024  # AVPALETTE_SIZE
 _ADVICE = "Install the PyAV version that codecfleet's package metadata asks for."
 _NO_PTS: Final = -(1 << 63)  # AV_NOPTS_VALUE
 _MEDIA_TYPES: Final = ("video", "audio", "data", "subtitle", "attachment")
@@ -158,6 +162,20 @@ class FrameHead(Structure):
     ]
 
 
+class SubtitleRectangle(Structure):
+    """``AVSubtitleRect``, up to the last field used here."""
+
+    _fields_: ClassVar = [
+        ("x", c_int),
+        ("y", c_int),
+        ("width", c_int),
+        ("height", c_int),
+        ("colours", c_int),
+        ("data", c_void_p * 4),
+        ("line_size", c_int * 4),
+    ]
+
+
 GetBuffer = CFUNCTYPE(c_int, c_void_p, POINTER(FrameHead), c_int)
 """``AVCodecContext.get_buffer2``: (context, frame, flags) allocates a decoder's picture."""
 
@@ -188,6 +206,9 @@ def ffmpeg() -> ctypes.CDLL:
         ("av_packet_side_data_new", POINTER(SideData), [side_data_list, POINTER(c_int), c_int, c_size_t, c_int]),
         ("avcodec_get_class", c_void_p, []),
         ("avcodec_default_get_buffer2", c_int, [c_void_p, POINTER(FrameHead), c_int]),
+        ("avcodec_parameters_alloc", POINTER(Parameters), []),
+        ("avcodec_parameters_free", None, [POINTER(POINTER(Parameters))]),
+        ("avcodec_parameters_from_context", c_int, [POINTER(Parameters), c_void_p]),
         ("avcodec_parameters_copy", c_int, [POINTER(Parameters), POINTER(Parameters)]),
         ("avcodec_parameters_to_context", c_int, [c_void_p, POINTER(Parameters)]),
     ):
@@ -230,6 +251,42 @@ def configure_decoder(context: "VideoCodecContext", stream: "Stream") -> None:
         raise MemoryError
 
 
+def subtitle_canvas(context: "CodecContext") -> tuple[int, int]:
+    """Return the size (width, height) in which a subtitle decoder places its bitmaps so far; zeros where it has none.
+
+    ``MemoryError`` if there is none.
+    """
+    library = ffmpeg()
+    address = _context_address(context)
+    if not (parameters := library.avcodec_parameters_alloc()):
+        raise MemoryError
+    try:
+        if library.avcodec_parameters_from_context(parameters, address) < 0:
+            raise MemoryError
+        return parameters.contents.width, parameters.contents.height
+    finally:
+        library.avcodec_parameters_free(ctypes.byref(parameters))
+
+
+def subtitle_palette(bitmap: BitmapSubtitle) -> bytes:
+    """Return the colours of a decoded bitmap: 4 bytes each, blue, green, red and alpha; 1024 in all."""
+    ffmpeg()
+    # PyAV's subtitles have no method table: at the place of others' first C field they have the second one.
+    found = _copy_of(SubtitleRectangle, _pointer_in(bitmap, BitmapSubtitle))
+    if found is None or not _is_of(found, bitmap):
+        raise _unknown(BitmapSubtitle)
+    if (palette := _memory(found.data[1] or 0, _PALETTE_BYTES)) is None:
+        raise _unknown(BitmapSubtitle)
+    return palette
+
+
+def _is_of(found: SubtitleRectangle, bitmap: BitmapSubtitle) -> bool:
+    plane: Any = bitmap.planes[0]
+    stated = (bitmap.x, bitmap.y, bitmap.width, bitmap.height, bitmap.nb_colors, bitmap.width)
+    has = (found.x, found.y, found.width, found.height, found.colours, found.line_size[0])
+    return stated == has and found.data[0] == np.frombuffer(memoryview(plane), np.uint8).ctypes.data
+
+
 def frame_structure(frame: "VideoFrame") -> FrameHead:
     """Return the C structure behind a decoded picture; it lives as long as the picture."""
     _prove_pictures()
@@ -258,7 +315,7 @@ def _agrees(found: FrameHead, frame: "VideoFrame") -> bool:
     return (found.data[0], found.line_size[0], found.width, found.height) == stated
 
 
-def _context_address(context: "VideoCodecContext") -> int:
+def _context_address(context: "CodecContext") -> int:
     address = _pointer_in(context, av.CodecContext)
     if _pointer_at(address) != ffmpeg().avcodec_get_class():
         raise _unknown(av.CodecContext)

@@ -19,6 +19,7 @@ from ..encode.software import SoftwareEncoder
 from ..encode.threads import usable_cores, with_threads
 from ..media.timeline import is_increasing
 from ..surfaces.device_frame import TimedPicture
+from .burn import Burner
 from .decode_path import DecodePath, encode_paths
 from .filtering import FilterSettings
 from .frame_rate import CountedGrid
@@ -141,6 +142,8 @@ class _Run(Generic[PictureT]):
             neighbours=work.filters.has_memory,
             leads=work.numbers is not None and work.numbers[0] > 0,
         )
+        burn, output = work.filters.burn, work.filters.output
+        self._burner = None if burn is None else Burner(burn, output)
         self._began_ticks: int | None = None
         self._packets: list[EncodedPacket] = []
         self._encode_s = 0.0
@@ -155,7 +158,7 @@ class _Run(Generic[PictureT]):
         with closing(self._chain), self._open_encoder() as encoder:
             with closing(self._walk.results()) as frames:
                 for ticks, frame in self._paced(frames):
-                    self._encode(encoder, ticks, frame)
+                    self._encode(encoder, ticks, self._burnt(ticks, frame))
             self._drain(encoder)
             extradata = encoder.extradata
         self._check_count()
@@ -174,6 +177,13 @@ class _Run(Generic[PictureT]):
         for ticks, frame in frames:
             self._began_ticks = ticks if self._began_ticks is None else self._began_ticks
             yield ticks, frame
+
+    def _burnt(self, ticks: int, frame: Any) -> Any:  # noqa: ANN401 - on the host where anything is burnt in
+        """Return a picture with the subtitles that are on screen at its time in the output."""
+        if self._burner is None:
+            return frame
+        rate, tick_s = self._work.filters.rate, self._work.decode.time_base
+        return self._burner.burn((ticks if rate is None else rate.shown_at(ticks)) * tick_s, frame)
 
     def _open_encoder(self) -> EncoderSession[Any]:
         settings, device = self._work.encoder, self._context.device

@@ -1,4 +1,4 @@
-"""Between decoder and encoder: every filter but the frame rate, from deinterlacing to an overlay.
+"""Between decoder and encoder: every filter from deinterlacing to an overlay; frame rate and subtitles come after.
 
 Filters keep a frame's time. Filters with memory (deinterlacing) get ``WARM_UP_FRAMES`` from before a segment and
 ``LOOK_AHEAD_FRAMES`` from after it, so that a segment's frames are those of an unsegmented run.
@@ -6,12 +6,12 @@ Filters keep a frame's time. Filters with memory (deinterlacing) get ``WARM_UP_F
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import ceil
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final, Literal, TypeAlias, TypeVar
+from typing import Final, Literal, Self, TypeAlias, TypeVar
 
 import av.error
 import av.filter
@@ -21,6 +21,7 @@ from av.video.frame import VideoFrame
 from ...errors import StorageFailed, Unsupported
 from ..encode.pix_fmt import is_rgb
 from ..media.values import VideoFormat
+from .burn import BurntSubtitles
 from .frame_rate import FrameRate
 from .overlay import Blend, Overlay, blends_of, lay
 from .steps import PictureSteps, Size, blacken, chroma_step, pad_arguments, turn_filters, workable_format
@@ -67,7 +68,9 @@ class FilterSettings:
     denoise: Denoise = "off"
     overlay: Overlay | None = None
     rate: FrameRate | None = None
-    """At what rate pictures reach the encoder, after all else; None: each as it comes."""
+    """At what rate pictures reach the encoder; None: each as it comes."""
+    burn: BurntSubtitles | None = None
+    """What is burnt into pictures as they reach the encoder, after all else."""
 
     @property
     def has_memory(self) -> bool:
@@ -77,7 +80,7 @@ class FilterSettings:
     @property
     def needs_software(self) -> bool:
         """Whether something is done that no device does."""
-        return self.rate is not None or self.needs_graph
+        return self.rate is not None or self.burn is not None or self.needs_graph
 
     @property
     def needs_graph(self) -> bool:
@@ -92,21 +95,36 @@ class FilterSettings:
     @property
     def keeps_colours(self) -> bool:
         """Whether what a source says of its pictures' place and light still holds."""
-        return not self.has_steps and self.overlay is None
+        return not self.has_steps and self.overlay is None and self.burn is None
 
     @property
     def names(self) -> tuple[str, ...]:
         """What the encoder kind says of the steps."""
         denoise = (f"bilateral={DENOISE[self.denoise]}",) if self.denoise != "off" else ()
-        last = (each.name for each in (self.overlay, self.rate) if each is not None)
+        last = (each.name for each in (self.overlay, self.rate, self.burn) if each is not None)
         return (*(each.name for each in (self.steps, self.tone) if each is not None), *denoise, *last)
 
     @property
     def words(self) -> str:
         """The steps for a person; "" for none."""
         denoised = [f"denoised ({self.denoise})"] if self.denoise != "off" else []
-        last = [each.words for each in (self.overlay, self.rate) if each is not None]
+        last = [each.words for each in (self.overlay, self.rate, self.burn) if each is not None]
         return ", ".join([*(each.words for each in (self.steps, self.tone) if each is not None), *denoised, *last])
+
+    def during(
+        self, interval: tuple[int | None, int | None], numbers: tuple[int, int] | None, tick_s: Fraction
+    ) -> Self:
+        """Return the same for a segment, without subtitles that are not on screen in it.
+
+        ``interval`` is [start, end) in ticks; with a rate ``numbers`` are the first of its pictures and the first that
+        is not.
+        """
+        if self.burn is None:
+            return self
+        start, end = (None if each is None else each * tick_s for each in interval)
+        if self.rate is not None and numbers is not None:
+            start, end = (self.rate.shown_at(number) * tick_s for number in numbers)
+        return replace(self, burn=self.burn.during(start, end))
 
     @property
     def kept_bytes(self) -> int:

@@ -39,6 +39,10 @@ class FrameRate:
         """How many pictures the output has: those that are chosen before the end, one at least."""
         return max(1, self.following(self.end_ticks))
 
+    def shown_at(self, number: int) -> Fraction:
+        """Return when an output picture is shown, in ticks."""
+        return self.first_ticks + number * self.step_ticks
+
     def chosen_at(self, number: int) -> int:
         """Return the tick whose picture on screen an output picture shows."""
         return self.first_ticks + floor(number * self.step_ticks + self.lead_ticks)

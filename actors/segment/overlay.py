@@ -103,16 +103,26 @@ def blends_of(overlay: Overlay, output: VideoFormat) -> tuple[tuple[int, Blend],
     Raises:
         InputUnreadable: the overlay's file is not a PNG that can be decoded.
     """
+    return blends_for(overlay.samples(), (overlay.x, overlay.y), overlay.opacity, output)
+
+
+def blends_for(
+    samples: NDArray[np.uint8], place: "Size", opacity: int, output: VideoFormat
+) -> tuple[tuple[int, Blend], ...]:
+    """Return how pictures in ``output``'s format change under rows of R, G, B and alpha.
+
+    ``place`` is where their upper left corner lies, ``opacity`` is in percent.
+    """
     components = PixelFormat(output.pix_fmt).components
     bits, steps = components[0].bits, [(1, 1)]
     if len(components) >= 3:  # noqa: PLR2004 - it has chroma
         steps += [chroma_step(output.pix_fmt)] * 2
     size, found = (output.width, output.height), []
-    for place, pixels in _bands(overlay.samples(), (overlay.x, overlay.y)):
-        alpha = pixels[..., 3].astype(np.int64) * overlay.opacity
+    for corner, pixels in _bands(samples, place):
+        alpha = pixels[..., 3].astype(np.int64) * opacity
         planes = coded(pixels[..., :3], output, bits)
         for number, (levels, step) in enumerate(zip(planes, steps, strict=False)):
-            found.append((number, _compact(_blend(levels, alpha, place, step, size), bits)))
+            found.append((number, _compact(_blend(levels, alpha, corner, step, size), bits)))
     return tuple(found)
 
 

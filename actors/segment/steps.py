@@ -115,6 +115,18 @@ def turned_size(size: Size, turn: Turn) -> Size:
     return size if turn[0] else (size[1], size[0])
 
 
+def turned_box(box: Region, size: Size, turn: Turn) -> Region:
+    """Return where a rectangle, counted from the upper left corner of a picture of ``size``, lies after its turn."""
+    a, b, c, d = turn
+
+    def near(x: int, y: int, width: int, height: int) -> Size:
+        corners = [(x, y), (x + width, y + height)]
+        return min(a * x + c * y for x, y in corners), min(b * x + d * y for x, y in corners)
+
+    (left, top), zero = near(box.x, box.y, box.width, box.height), near(0, 0, *size)
+    return Region(*turned_size((box.width, box.height), turn), left - zero[0], top - zero[1])
+
+
 def combined(first: Turn, second: Turn) -> Turn:
     """Return the turn that is ``first`` followed by ``second``."""
     (a, b, c, d), (e, f, g, h) = first, second

@@ -12,6 +12,7 @@ from ...cluster.grouping import counted
 from ...errors import Unsupported
 from ..report.report import TrackReport, Warning_
 from ..request.spec import TranscodeSpec
+from ..source.burnt_track import burnt_track
 from ..source.tracks import Chapter, SourceDescription, Track, TrackKind
 from .containers import Container
 from .tags import held_language, kept_tags, lost_dispositions, needs_free_keys, unheld_tags
@@ -128,12 +129,12 @@ def plan_carry(
     ``encoded_index`` is the container's stream index; None takes it from ``spec.video_track``.
 
     Raises:
-        Unsupported: the audio asked for does not fit the container, or a selected audio track does not exist.
+        Unsupported: the audio asked for does not fit the container, or a selected track does not exist.
     """
     video = _encoded_track(source, spec, encoded_index)
     _check_audio(source, spec, container)
     timecode = _timecode(source, spec, video, container)
-    planner = _Planner(source, spec, container, timecode)
+    planner = _Planner(source, spec, container, timecode, burnt_track(source, spec.burn_subtitles))
     tracks = tuple(planner.fate(track) for track in source.tracks if track is not video)
     tags = tuple(kept_tags(source.tags, container).items()) if container.tags else ()
     chapters = source.chapters if container.chapters else ()
@@ -185,6 +186,7 @@ class _Planner:
     spec: TranscodeSpec
     container: Container
     timecode: str | None
+    burnt: Track | None
 
     def fate(self, track: Track) -> TrackPlan:
         decide = {TrackKind.AUDIO: self._audio, TrackKind.SUBTITLE: self._subtitle, TrackKind.DATA: self._data}
@@ -259,6 +261,8 @@ class _Planner:
         return None if track.audio is None or track.audio.channels == wanted else wanted
 
     def _subtitle(self, track: Track) -> TrackPlan:
+        if track is self.burnt:
+            return TrackPlan(track, Action.DROP, None, "it is burnt into the pictures", asked=True)
         if self.spec.subtitles == "none":
             return TrackPlan(track, Action.DROP, None, "no subtitles were asked for", asked=True)
         if track.codec in self.container.subtitle_codecs:

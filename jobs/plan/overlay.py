@@ -1,18 +1,25 @@
-"""The picture that is laid over the film's: where it lies, settled from the request and the output's pictures."""
+"""What is laid over the film's pictures, a picture or subtitles: where it lies, settled from request and output."""
 
+from fractions import Fraction
 from typing import TYPE_CHECKING, Final
 
 from ...actors.media.values import VideoFormat
+from ...actors.segment.burn import BurntSubtitles, Screen
 from ...actors.segment.overlay import Overlay
 from ...actors.segment.overlay_colours import takes_overlay
-from ...actors.segment.steps import Size
+from ...actors.segment.steps import PictureSteps, Region, Size, turned_box, turned_size
+from ...cluster.grouping import counted
 from ...errors import Unsupported
 from ..report.report import Warning_
 from ..request.spec import TranscodeSpec
+from ..source.burnt_track import BurntTrack, burnt_track, read_burnt
 from ..source.overlay_file import OverlayFile
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ..request.values import Corner
+    from ..source.source import SourceReading
 
 MARGIN_SHARE: Final = 40
 """A picture in a corner keeps this part of the film's width from both edges."""
@@ -27,12 +34,7 @@ def settle_overlay(output: VideoFormat, spec: TranscodeSpec) -> Overlay | None:
     """
     if spec.overlay is None:
         return None
-    if output.interlaced:
-        message = "the pictures are interlaced: --overlay would mix their fields"
-        raise Unsupported(message, "Add --deinterlace on.")
-    if not takes_overlay(output):
-        colours = f"{output.pix_fmt} by matrix {output.colour.matrix} of H.273"
-        raise Unsupported(f"--overlay cannot be laid on pictures in {colours}", "Use --pix-fmt yuv420p.")
+    _check_pictures(output, "--overlay")
     file = OverlayFile.read(spec.overlay)
     width, height = file.size
     x, y = placed(file.size, (output.width, output.height), spec.overlay_at)
@@ -50,6 +52,14 @@ def settle_overlay(output: VideoFormat, spec: TranscodeSpec) -> Overlay | None:
         sha256=file.sha256,
         png=file.content,
     )
+
+
+def _check_pictures(output: VideoFormat, flag: str) -> None:
+    if output.interlaced:
+        raise Unsupported(f"the pictures are interlaced: {flag} would mix their fields", "Add --deinterlace on.")
+    if not takes_overlay(output):
+        colours = f"{output.pix_fmt} by matrix {output.colour.matrix} of H.273"
+        raise Unsupported(f"{flag} cannot be laid on pictures in {colours}", "Use --pix-fmt yuv420p.")
 
 
 def placed(size: Size, outer: Size, at: "tuple[int, int] | Corner") -> tuple[int, int]:
@@ -70,3 +80,73 @@ def overlay_choices(overlay: Overlay | None) -> tuple[Warning_, ...]:
     if overlay is None:
         return ()
     return (Warning_(code="overlay", message=f"the pictures are {overlay.words}", checks=()),)
+
+
+def settle_burn(
+    reading: "SourceReading",
+    source: VideoFormat,
+    output: VideoFormat,
+    steps: PictureSteps | None,
+    spec: TranscodeSpec,
+) -> tuple[BurntSubtitles | None, tuple[Warning_, ...]]:
+    """Return what is burnt into pictures in ``output``'s format, None where nothing is, and what of it is lost.
+
+    It reads the whole track.
+
+    Raises:
+        InputError: the source cannot be read, or its subtitles are too large.
+        Unsupported: it has no such track of bitmaps, its clock is reset, or its pictures are interlaced or of colours
+            that subtitles cannot be coded in.
+    """
+    track = burnt_track(reading.tracks, spec.burn_subtitles)
+    if track is None:
+        return None, ()
+    _check_pictures(output, "--burn-subtitles")
+    if reading.index.shifts or reading.index.untimed:
+        message = f"the clock of {spec.source} is reset, or missing: when subtitles are shown is not known"
+        raise Unsupported(message, "Copy the film into mkv with FFmpeg first, or leave out --burn-subtitles.")
+    screen = screen_of(source, output, steps, square_samples=track.codec == "hdmv_pgs_subtitle")
+    found = read_burnt(spec.source, track, screen.source)
+    burnt = BurntSubtitles(
+        source_index=track.index, track=track.name, sha256=found.sha256, screen=screen, subtitles=found.subtitles
+    )
+    return burnt, tuple(_burn_losses(found, track.name))
+
+
+def _burn_losses(found: BurntTrack, name: str) -> "Iterator[Warning_]":
+    if found.failed:
+        message = f"{counted(found.failed, 'packet')} of {name} cannot be decoded: they are not burnt in"
+        yield Warning_(code="subtitle-damaged", message=message, checks=())
+    if not found.subtitles:
+        yield Warning_(code="subtitle-empty", message=f"{name} shows nothing: nothing is burnt in", checks=())
+
+
+def screen_of(source: VideoFormat, output: VideoFormat, steps: PictureSteps | None, *, square_samples: bool) -> Screen:
+    """Return where the whole of the source's picture lies in the output's; crop may leave part of it outside."""
+    whole, size = Region(source.width, source.height, 0, 0), (source.width, source.height)
+    scaled, place = (output.width, output.height), (0, 0)
+    if steps is not None:
+        size, scaled, place = (steps.crop.width, steps.crop.height), steps.scaled, steps.place
+        beyond = Region(*steps.size, -steps.crop.x, -steps.crop.y)
+        whole, size = turned_box(beyond, size, steps.turn), turned_size(size, steps.turn)
+    wide, high = Fraction(scaled[0], size[0]), Fraction(scaled[1], size[1])
+    return Screen(
+        left=place[0] + whole.x * wide,
+        top=place[1] + whole.y * high,
+        width=whole.width * wide,
+        height=whole.height * high,
+        source=(whole.width, whole.height),
+        shape=output.sample_aspect_ratio,
+        square_samples=square_samples,
+    )
+
+
+def burn_choices(burnt: BurntSubtitles | None) -> tuple[Warning_, ...]:
+    """Return what was asked for; ``verify`` burns the same into its reference, so no check may fail."""
+    if burnt is None:
+        return ()
+    return (
+        Warning_(
+            code="subtitles-burnt", message=f"the subtitles of {burnt.track} are burnt into the pictures", checks=()
+        ),
+    )

@@ -36,6 +36,7 @@ from .advice import advice
 from .borders import NO_BORDER, FoundPicture, find_picture
 from .header_trial import settle_header, settle_orientation, states_shape
 from .losses import picture_losses
+from .overlay import burn_choices, settle_burn
 from .pace import OutputClock, clock_warnings, keyframe_grid, output_clock, rate_choices, settle_rate
 from .picture import picture_choices, settle_picture
 from .steps import row_step, settle_framing, step_choices
@@ -156,6 +157,7 @@ class Plan:
     def work(self, job: str, segment: int, until: int, entry_moves: int) -> EncodeSegment:
         """Return the work of one segment, up to the end of ``until``, its entry moved back ``entry_moves`` times."""
         start, end = self.segments[segment], self.segments[until]
+        numbers = None if start.numbers is None or end.numbers is None else (start.numbers[0], end.numbers[1])
         decode = self._ranges.decode(start, entry_moves, until=end, warm_up_frames=self._warm_up_frames)
         return EncodeSegment(
             job=job,
@@ -164,9 +166,9 @@ class Plan:
             decode=decode,
             start_ticks=start.start_ticks,
             end_ticks=end.end_ticks,
-            filters=self.filters,
+            filters=self.filters.during((start.start_ticks, end.end_ticks), numbers, self.index.time_base),
             encoder=self.encoder,
-            numbers=None if start.numbers is None or end.numbers is None else (start.numbers[0], end.numbers[1]),
+            numbers=numbers,
             keyframes=self.grid,
             require_device=self.spec.device == "gpu",
         )
@@ -292,6 +294,7 @@ def plan_of(spec: TranscodeSpec, reading: SourceReading) -> Plan:
         cropped = find_picture(ranges, source_format, row_step=row_step(source_format, spec))
     framing = settle_framing(source_format, extras, spec, cropped.region)
     settled = settle_picture(source_format, spec, codec, framing)
+    burn, burn_losses = settle_burn(reading, source_format, settled.format, settled.steps, spec)
     filters = FilterSettings(
         settled.format,
         spec.deinterlace,
@@ -300,8 +303,9 @@ def plan_of(spec: TranscodeSpec, reading: SourceReading) -> Plan:
         denoise=spec.denoise,
         overlay=settled.overlay,
         rate=rate,
+        burn=burn,
     )
-    chosen = (*step_choices(settled.steps, framing, extras), *settled.choices, *rate_choices(rate))
+    chosen = (*step_choices(settled.steps, framing, extras), *settled.choices, *rate_choices(rate), *burn_choices(burn))
     picture, extras = settle_orientation(source_format, settled.format, framing.extras(extras), container)
     header = settle_header(picture, extras, container)
     carry = plan_carry(reading.tracks, spec, container, encoded_index=index.stream_index)
@@ -310,7 +314,7 @@ def plan_of(spec: TranscodeSpec, reading: SourceReading) -> Plan:
     keeps_dolby_vision = filters.keeps_colours and _keeps_dolby_vision(extras, codec, picture, container)
     software = replace(software, dolby_vision=keeps_dolby_vision, captions=rate is None, segments=len(ranges.segments))
     encoder = settle(software, picture, output_clock(index, rate).tick_s)
-    losses = (*carry.losses, *header.losses, *picture_losses(extras, encoder, container))
+    losses = (*carry.losses, *burn_losses, *header.losses, *picture_losses(extras, encoder, container))
     if spec.strict and losses:
         message = "; ".join(loss.message for loss in losses)
         raise WouldLose(message, "Leave out --strict to accept this, or choose another container or codec.")

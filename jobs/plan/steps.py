@@ -67,11 +67,14 @@ def settle_framing(
     _check_crop(source, crop, rows=row_step(source, spec))
     is_turned = spec.rotate is not None or spec.flip is not None
     turn = _turn(extras, spec) if is_turned else UPRIGHT
-    if (crop != whole or turn != UPRIGHT or spec.pad is not None or spec.overlay) and (what := _projection(extras)):
+    lays = spec.overlay is not None or spec.burn_subtitles is not None
+    if (crop != whole or turn != UPRIGHT or spec.pad is not None or lays) and (what := _projection(extras)):
         message = f"{what} cannot be cropped, padded, turned or overlaid: players would project them wrongly"
-        raise Unsupported(message, "Leave out --crop, --pad, --rotate, --flip and --overlay.")
-    if spec.overlay and not is_turned and _is_shown_turned(extras):
-        message = "the source states a rotation, which would turn the overlay too"
+        flags = "--crop, --pad, --rotate, --flip, --overlay and --burn-subtitles"
+        raise Unsupported(message, f"Leave out {flags}.")
+    if lays and not is_turned and _is_shown_turned(extras):
+        what = "the overlay" if spec.overlay is not None else "the subtitles"
+        message = f"the source states a rotation, which would turn {what} too"
         raise Unsupported(message, "Add --rotate 0: it is then carried out in the pictures.")
     if (turn[0] == 0 or turn[3] < 0) and source.interlaced and spec.deinterlace == "off":
         message = "the pictures are interlaced: turned, their fields would be torn or change places"

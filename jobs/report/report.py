@@ -111,6 +111,20 @@ class OverlayReport(BaseModel, frozen=True, extra="forbid"):
     opacity_percent: int
 
 
+class BurnReport(BaseModel, frozen=True, extra="forbid"):
+    """Which subtitles were burnt in, and where the whole of the source's picture lies in the output's."""
+
+    source_index: int
+    sha256: str
+    """Of all that the track shows: samples, places and times."""
+    screen: tuple[str, str, str, str]
+    """Left, top, width and height in samples of the output, as fractions; crop may leave part of it outside."""
+    source: tuple[int, int]
+    """The size of the source's picture, turned as the output is."""
+    shape: str
+    """The output's sample aspect ratio, as a fraction."""
+
+
 class TrackReport(BaseModel, frozen=True, extra="forbid"):
     """What became of one track of the source."""
 
@@ -210,7 +224,9 @@ class Report(BaseModel, frozen=True, extra="forbid"):
     tone: ToneReport | None = None
     """How HDR became SDR; None where colours stayed what they were."""
     overlay: OverlayReport | None = None
-    """What was laid over the pictures after all else; None: nothing."""
+    """What was laid over the pictures; None: nothing."""
+    burnt: BurnReport | None = None
+    """Which subtitles were burnt in after all else; None: none."""
     frame_rate: str | None = None
     """How many pictures a second were asked for, as a fraction; None: each picture of the source at its own time."""
     denoise: str = ""

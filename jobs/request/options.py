@@ -37,6 +37,7 @@ from .values import (
     parse_rate,
     parse_size,
     parse_time,
+    parse_track,
     refusal,
 )
 
@@ -112,6 +113,7 @@ CROP: Final = Kind("auto|W:H:X:Y", '`"auto"` or `"1920:800:0:140"`', partial(_wo
 PAD: Final = Kind("WxH|W:H", '`"1920x1080"` or `"16:9"`', partial(_words, "a picture size or shape", parse_pad))
 FPS: Final = Kind("N|N/D", '`25` or `"30000/1001"`', partial(_words, "a frame rate", parse_frame_rate))
 PLACE: Final = Kind("X,Y|CORNER", '`"20,30"` or `"top-left"`', partial(_words, "a place in a picture", parse_place))
+TRACK: Final = Kind("N|LANGUAGE", '`0` or `"eng"`', partial(_words, "a track's number or language", parse_track))
 GRID: Final = Kind("COLUMNSxROWS", '`"10x10"`', partial(_words, "a grid", parse_grid))
 LOUDNESS: Final = Kind("LUFS", "`-23` or `-16.5`", partial(_words, "a loudness", parse_loudness))
 NUMBERS: Final = Kind("M[,M,M]", "text", partial(_words, "text", parse_numbers))

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from .options import CROP, FPS, PAD, PLACE, SIZE, Option, as_written
+from .options import CROP, FPS, PAD, PLACE, SIZE, TRACK, Option, as_written
 from .parts import PATH, PICTURE, Part, Side
 from .values import FPS_MAX, FPS_MIN, SIDE_MAX, Corner
 
@@ -82,7 +82,25 @@ class _Overlay(Part):
     ] = 100
 
 
-class Picture(_Overlay, _Steps):
+class _Burn(Part):
+    burn_subtitles: Annotated[
+        int | str | None,
+        Field(
+            description="Burn this subtitle track of bitmaps into the pictures, by its number from 0 or the first of a "
+            "language: docs/filters.md."
+        ),
+        Option("--burn-subtitles", PICTURE, default="none", example='"eng"', kind=TRACK),
+        BeforeValidator(partial(as_written, TRACK)),
+    ] = None
+
+    @model_validator(mode="after")
+    def _check_burn(self) -> Self:
+        if isinstance(self.burn_subtitles, int) and self.burn_subtitles < 0:
+            raise ValueError(f"`burn_subtitles` counts from 0: {self.burn_subtitles}")
+        return self
+
+
+class Picture(_Burn, _Overlay, _Steps):
     """What becomes of each picture. ``scale`` is (width, height); width None keeps the display shape."""
 
     scale: Annotated[

@@ -44,9 +44,7 @@ FFMPEG: Final[Mapping[str, str]] = {
     "-pix_fmt": "--pix-fmt",
     **dict.fromkeys(("-vf", "-filter:v", "-filter_complex"), "an option of its own, such as --scale or --fps"),
     **dict.fromkeys(("-r", "-r:v"), "--fps"),
-    **dict.fromkeys(
-        ("--burn-subtitles", "--subtitle-burned"), "them into a lossless file with FFmpeg's filters, and take that"
-    ),
+    "--subtitle-burned": "--burn-subtitles",
     "-ss": "--start",
     "-to": "--end",
     "-t": "--end (a time, not a length)",

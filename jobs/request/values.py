@@ -34,6 +34,9 @@ TERM_MAX: Final = (1 << 31) - 1
 """FFmpeg's rationals have a numerator and a denominator of 32 bits (libavutil, rational.h)."""
 _GRID_MAX: Final = 1_000
 _COUNT = re.compile(r"[0-9]{1,18}")
+_LANGUAGE = re.compile(r"[A-Za-z]{2,8}(?:-[A-Za-z0-9]{1,8}){0,3}")
+"""As in BCP 47, in part."""
+_TRACK_MAX: Final = 65_535
 _LOUDNESS = re.compile(r"-[0-9]{1,2}(?:\.[0-9])?")
 LOUDNESS_MIN, LOUDNESS_MAX = -36, -5
 """In LUFS: what programmes are brought to lies well within."""
@@ -96,6 +99,16 @@ def parse_size(name: str, text: str) -> tuple[int | None, int]:
     if not all(side is None or 0 < side <= SIDE_MAX for side in sides):
         raise refusal(name, text, f"out of range (1 to {SIDE_MAX} a side)", "Write 1280x720 or 720p.")
     return sides
+
+
+def parse_track(name: str, text: str) -> int | str:
+    """Return the number of a track, counted from 0, or the language, such as ``eng``, that ``text`` names it by."""
+    if _COUNT.fullmatch(text) is not None and int(text) <= _TRACK_MAX:
+        return int(text)
+    if _LANGUAGE.fullmatch(text) is None:
+        how = "Write its number, from 0, or its language as the file states it: eng."
+        raise refusal(name, text, "neither a track's number nor a language", how)
+    return text.lower()
 
 
 def parse_crop(name: str, text: str) -> tuple[int, int, int, int] | Literal["auto"]:

@@ -6,6 +6,7 @@ from dataclasses import asdict, astuple
 from typing import Final
 
 from ...actors.device.interface import SESSIONS_OPENING
+from ...actors.segment.burn import BurntSubtitles
 from ...actors.segment.filtering import DENOISE
 from ...actors.segment.overlay import Overlay
 from ...actors.segment.steps import PictureSteps
@@ -18,6 +19,7 @@ from ..join.spool import SpooledSegment
 from ..plan.plan import Plan
 from ..report.report import (
     AttemptReport,
+    BurnReport,
     LoudnessReport,
     OverlayReport,
     PictureReport,
@@ -156,6 +158,7 @@ def make_report(
         denoise=DENOISE.get(plan.filters.denoise, ""),
         tone=None if plan.filters.tone is None else _tone(plan.filters.tone),
         overlay=None if plan.filters.overlay is None else _overlay(plan.spec.overlay or "", plan.filters.overlay),
+        burnt=None if plan.filters.burn is None else _burnt(plan.filters.burn),
         frame_rate=None if plan.filters.rate is None else str(plan.filters.rate.fps),
         timings_s=stages_s,
         fps=round(encoded / encode_s, 2) if encode_s else 0.0,
@@ -176,6 +179,17 @@ def _tone(tone: ToneMap) -> ToneReport:
 def _overlay(picture: str, overlay: Overlay) -> OverlayReport:
     return OverlayReport(
         picture=picture, sha256=overlay.sha256, place=(overlay.x, overlay.y), opacity_percent=overlay.opacity
+    )
+
+
+def _burnt(burn: BurntSubtitles) -> BurnReport:
+    screen = burn.screen
+    return BurnReport(
+        source_index=burn.source_index,
+        sha256=burn.sha256,
+        screen=(str(screen.left), str(screen.top), str(screen.width), str(screen.height)),
+        source=screen.source,
+        shape=str(screen.shape),
     )
 
 

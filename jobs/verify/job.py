@@ -63,8 +63,14 @@ class _Compared:
     """Of the largest picture of the source: what the output's pictures should be."""
     output_facts: Facts | None = None
 
-    def take(self, number: int, expected: tuple[int, VideoFrame] | None, frame: VideoFrame | None) -> None:
-        """Take frame ``number`` of both files, None where one of them has ended."""
+    def take(
+        self,
+        number: int,
+        expected: tuple[int, VideoFrame] | None,
+        frame: VideoFrame | None,
+        time_s: Fraction | None,
+    ) -> None:
+        """Take frame ``number`` of both files, None where one has ended; ``time_s`` is the source's, if known."""
         if frame is not None and number in self.digests_wanted:
             self.digests[number] = picture_digest(frame)
         if expected is not None:
@@ -72,7 +78,7 @@ class _Compared:
             size = expected[1].width, expected[1].height
             self.source_size = max(self.source_size, size, key=prod)
             if frame is not None:
-                wanted = expected[1] if self.steps is None else self.steps.picture(expected[1], frame)
+                wanted = expected[1] if self.steps is None else self.steps.picture(expected[1], frame, time_s)
                 self.comparison.add(wanted, frame)
 
 
@@ -117,11 +123,11 @@ def verify(
             output=output,
             video_track=video_track or (0 if report_ is None else report_.video_track),
             scan=scan_output(output),
-            steps=stepwise(report_),
+            steps=stepwise(source, report_),
             progress=progress,
             fps=None if report_ is None or report_.frame_rate is None else Fraction(report_.frame_rate),
         )
-        part = _select(source, pair.video_track, start_s, end_s, pair.fps)
+        part = _select(pair, start_s, end_s)
         compared = _compare(pair, part)
         chosen = part or _whole(compared.timeline, compared.time_base)
         alignment = Alignment(
@@ -191,11 +197,14 @@ def _read_report(report: str) -> Report:
         raise UsageError(message, "Name the file that --report wrote, of this version.") from None
 
 
-def _select(
-    source: str, video_track: int, start_s: Fraction | None, end_s: Fraction | None, fps: Fraction | None
-) -> ComparedPart | None:
-    """Return the part asked for, at its own times or at a rate, None for the whole; it costs a decode of its own."""
-    if start_s is None and end_s is None and fps is None:
+def _select(pair: "_Pair", start_s: Fraction | None, end_s: Fraction | None) -> ComparedPart | None:
+    """Return the part asked for, at its own times or at a rate; it costs a decode of its own.
+
+    None for the whole, where its pictures do not depend on their times, as with subtitles.
+    """
+    source, video_track, fps = pair.source, pair.video_track, pair.fps
+    is_timed = pair.steps is not None and pair.steps.burn is not None
+    if start_s is None and end_s is None and fps is None and not is_timed:
         return None
     timeline = read_timeline(source, video_track)
     with open_track(source, video_track) as track:
@@ -229,25 +238,25 @@ class _Pair:
 
 
 def _compare(pair: _Pair, part: ComparedPart | None) -> _Compared:
-    compared = _run(pair, part.order if part else None)
+    compared = _run(pair, part)
     if part is None and tuple(compared.emitted) != compared.timeline.order:
         # The track is more disordered than the window sorts; its order is known now.
-        compared = _run(pair, compared.timeline.order)
+        compared = _run(pair, _whole(compared.timeline, compared.time_base))
     return compared
 
 
-def _run(pair: _Pair, order: Sequence[int] | None) -> _Compared:
+def _run(pair: _Pair, part: ComparedPart | None) -> _Compared:
     # What was cropped or turned is another picture, however exactly it was coded; another rate has others.
     comparison = PictureComparison(identical=pair.steps is None and pair.fps is None)
     compared = _Compared(comparison=comparison, steps=pair.steps, digests_wanted=wanted_digests(pair.scan))
     with open_track(pair.source, pair.video_track) as reference, open_track(pair.output) as shown:
-        wanted = in_presentation_order(reference) if order is None else in_known_order(reference, order)
+        wanted = in_presentation_order(reference) if part is None else in_known_order(reference, part.order)
         with _ahead(wanted) as left, _ahead(iter(shown)) as right:
             for number, (expected, frame) in enumerate(zip_longest(left, right)):
                 if number == 0 and expected is not None and frame is not None:
                     compared.source_facts = video_facts(reference.stream, expected[1])
                     compared.output_facts = video_facts(shown.stream, frame)
-                compared.take(number, expected, frame)
+                compared.take(number, expected, frame, None if part is None else part.time_s(number))
                 if pair.progress is not None:
                     pair.progress(number + 1)
         compared.comparison.finish()

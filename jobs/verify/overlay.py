@@ -1,12 +1,13 @@
-"""The reference for pictures that another was laid over: the formula of docs/filters.md in floats, chroma in full.
+"""The reference for pictures that others, or subtitles, were laid over: docs/filters.md in floats, chroma in full.
 
 Segments blend integers in the film's own format; here each sample of chroma is spread, blended and averaged again.
 """
 
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
-from math import ceil
-from typing import Any, Final, Self, TypeAlias
+from math import ceil, floor
+from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
 import numpy as np
 from av.video.frame import VideoFrame
@@ -14,9 +15,14 @@ from av.video.reformatter import ColorRange
 from numpy.typing import NDArray
 
 from ...errors import REDACTED, UsageError
-from ..report.report import OverlayReport
+from ..report.report import BurnReport, OverlayReport
+from ..source.burnt_track import BurntTrack, read_burnt
 from ..source.overlay_file import OverlayFile
+from ..source.tracks import describe_tracks
 from .tone import LUMA_2020, to_pq
+
+if TYPE_CHECKING:
+    from ...actors.segment.burn import Subtitle
 
 _Samples: TypeAlias = NDArray[np.float64]
 
@@ -59,31 +65,98 @@ class OverlayReference:
 
     def planes(self, planes: list[NDArray[Any]], bits: int, output: VideoFrame) -> list[NDArray[Any]]:
         """Return planes of Y', Cb and Cr with the picture over them, in the colours that ``output`` states."""
-        height, width = planes[0].shape
-        levels, (x, y) = self._coded(bits, output), self.overlay.place
-        alpha = self._rgba[..., 3] * self.overlay.opacity_percent / 100
-        rows, columns = slice(y, y + alpha.shape[0]), slice(x, x + alpha.shape[1])
-        found = []
-        for plane, own in zip(planes, levels, strict=False):
-            across, down = ceil(width / plane.shape[1]), ceil(height / plane.shape[0])
-            spread = plane.astype(np.float64).repeat(down, axis=0).repeat(across, axis=1)[:height, :width]
-            spread[rows, columns] += alpha * (own - spread[rows, columns])
-            found.append(np.floor(_averaged(spread, across, down) + 0.5).astype(plane.dtype))
-        return found + planes[len(found) :]
+        rgba = self._rgba * np.array([1, 1, 1, self.overlay.opacity_percent / 100])
+        return _laid(planes, rgba, self.overlay.place, bits, output)
 
-    def _coded(self, bits: int, output: VideoFrame) -> list[_Samples]:
-        """Return the picture's Y', Cb and Cr; of grey output Y' alone."""
-        full = int(output.color_range) == int(ColorRange.JPEG)
-        steps = (1 << bits) - 1 if full else 219 << bits - 8
-        chroma_steps, black = ((1 << bits) - 1, 0) if full else (224 << bits - 8, 16 << bits - 8)
-        transfer = int(output.color_trc)
-        rgb = _in_hdr(self._rgba[..., :3], transfer) if transfer in (_PQ, _HLG) else self._rgba[..., :3]
-        weights = _LUMA.get(int(output.colorspace)) or _LUMA[_unstated_matrix(output)]
-        luma = rgb @ np.array(weights)
-        blue, red = ((rgb[..., at] - luma) / (2 * (1 - weights[at])) for at in (2, 0))
-        middle = 128 << bits - 8
-        coded = [black + steps * luma, middle + chroma_steps * blue, middle + chroma_steps * red]
-        return [np.minimum(each, (1 << bits) - 1) for each in coded[: len(output.format.components)]]
+
+@dataclass
+class BurnReference:
+    """Burns the subtitles of a track into pictures as a report says that it was done."""
+
+    track: BurntTrack
+    burnt: BurnReport
+    square_samples: bool
+    _shown: "tuple[Subtitle, _Samples] | None" = None
+
+    @classmethod
+    def of(cls, source: str, burnt: BurnReport) -> Self:
+        """Read the track.
+
+        Raises:
+            InputError: the source cannot be read.
+            UsageError: its subtitles are not what they were.
+        """
+        tracks = [each for each in describe_tracks(source).tracks if each.index == burnt.source_index]
+        found = read_burnt(source, tracks[0], burnt.source) if tracks else None
+        if found is None or found.sha256 != burnt.sha256:
+            message = f"the subtitles of {source} have changed since the report was written"
+            raise UsageError(message, "Put the source back that was used, or leave out --report.")
+        return cls(found, burnt, square_samples=tracks[0].codec == "hdmv_pgs_subtitle")
+
+    def planes(self, planes: list[NDArray[Any]], bits: int, output: VideoFrame, time_s: Fraction) -> list[NDArray[Any]]:
+        """Return planes of Y', Cb and Cr with what is on screen at a time over them."""
+        at = (each for each in self.track.subtitles if each.start_s <= time_s < each.end_s)
+        if (subtitle := next(at, None)) is None:
+            return planes
+        if self._shown is None or self._shown[0] is not subtitle:
+            self._shown = subtitle, self._scaled(subtitle, (output.width, output.height))
+        return _laid(planes, self._shown[1], (0, 0), bits, output)
+
+    def _scaled(self, subtitle: "Subtitle", size: tuple[int, int]) -> _Samples:
+        """Return R, G, B and alpha of pictures of ``size`` that show nothing but a subtitle."""
+        left, top, width, height = (float(Fraction(each)) for each in self.burnt.screen)
+        (across, down), shape = subtitle.canvas, float(Fraction(self.burnt.shape))
+        wide, high = width / across, height / down
+        if self.square_samples and subtitle.canvas != self.burnt.source:
+            smaller = min(wide * shape, high)
+            left, top = left + (width - across * smaller / shape) / 2, top + (height - down * smaller) / 2
+            wide, high = smaller / shape, smaller
+        samples = subtitle.samples() / 255
+        samples[..., :3] *= samples[..., 3:]
+        for axis, begin, scale, whole in (
+            (0, top + subtitle.y * high, high, size[1]),
+            (1, left + subtitle.x * wide, wide, size[0]),
+        ):
+            length = samples.shape[axis]
+            over = max(0, ceil(round(begin + length * scale - whole, 6)))
+            moved = begin - min(over, max(0, floor(round(begin, 6))))
+            moved += max(0, ceil(round(-moved, 6)))
+            middles = (np.arange(whole)[:, None] + 0.5 - moved) / scale - 0.5
+            parts = np.maximum(0, 1 - np.abs(np.arange(length)[None, :] - middles) / max(1, 1 / scale))
+            parts /= max(1, 1 / scale)
+            samples = np.moveaxis(np.tensordot(parts, samples, axes=(1, axis)), 0, axis)
+        samples[..., :3] /= np.maximum(samples[..., 3:], 1e-9)
+        return np.asarray(np.clip(samples, 0, 1))
+
+
+def _laid(
+    planes: list[NDArray[Any]], rgba: _Samples, place: tuple[int, int], bits: int, output: VideoFrame
+) -> list[NDArray[Any]]:
+    height, width = planes[0].shape
+    levels, alpha, (x, y) = _coded(rgba[..., :3], bits, output), rgba[..., 3], place
+    rows, columns = slice(y, y + alpha.shape[0]), slice(x, x + alpha.shape[1])
+    found = []
+    for plane, own in zip(planes, levels, strict=False):
+        across, down = ceil(width / plane.shape[1]), ceil(height / plane.shape[0])
+        spread = plane.astype(np.float64).repeat(down, axis=0).repeat(across, axis=1)[:height, :width]
+        spread[rows, columns] += alpha * (own - spread[rows, columns])
+        found.append(np.floor(_averaged(spread, across, down) + 0.5).astype(plane.dtype))
+    return found + planes[len(found) :]
+
+
+def _coded(rgb: _Samples, bits: int, output: VideoFrame) -> list[_Samples]:
+    """Return a picture's Y', Cb and Cr; of grey output Y' alone."""
+    full = int(output.color_range) == int(ColorRange.JPEG)
+    steps = (1 << bits) - 1 if full else 219 << bits - 8
+    chroma_steps, black = ((1 << bits) - 1, 0) if full else (224 << bits - 8, 16 << bits - 8)
+    transfer = int(output.color_trc)
+    rgb = _in_hdr(rgb, transfer) if transfer in (_PQ, _HLG) else rgb
+    weights = _LUMA.get(int(output.colorspace)) or _LUMA[_unstated_matrix(output)]
+    luma = rgb @ np.array(weights)
+    blue, red = ((rgb[..., at] - luma) / (2 * (1 - weights[at])) for at in (2, 0))
+    middle = 128 << bits - 8
+    coded = [black + steps * luma, middle + chroma_steps * blue, middle + chroma_steps * red]
+    return [np.minimum(each, (1 << bits) - 1) for each in coded[: len(output.format.components)]]
 
 
 def _unstated_matrix(output: VideoFrame) -> int:

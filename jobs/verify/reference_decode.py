@@ -355,6 +355,12 @@ class ComparedPart:
     zero_s: Fraction
     length_s: Fraction | None
 
+    def time_s(self, number: int) -> Fraction | None:
+        """Return when a frame is shown, on the source's clock; None behind the last."""
+        if number >= len(self.times):
+            return None
+        return self.zero_s + (self.times[number] - self.times[0]) * self.time_base
+
 
 def at_rate(
     timeline: Timeline,

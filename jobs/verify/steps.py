@@ -1,4 +1,4 @@
-"""The reference for pictures that were cropped, turned, tone mapped, padded, overlaid: the same done by other code.
+"""The reference for pictures that were cropped, turned, tone mapped, padded, overlaid: done by other code.
 
 The transcode's report names the steps; here they are numpy's, where segments use FFmpeg's filters.
 """
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ...actors.media.values import HdrStatic, VideoFormat
 from ..report.report import PictureReport, Report, ToneReport
-from .overlay import OverlayReference
+from .overlay import BurnReference, OverlayReference
 from .pictures import comparable_format, conformed
 from .tone import ToneReference
 
@@ -37,18 +37,26 @@ class Stepwise:
     tone: ToneReport | None
     denoise: str = ""
     overlay: OverlayReference | None = None
+    burn: BurnReference | None = None
     _reformatters: dict[tuple[int, int, str], VideoReformatter] = field(default_factory=dict)
 
     @cached_property
     def _reference(self) -> ToneReference | None:
         return None if self.tone is None else ToneReference(self.tone)
 
-    def picture(self, source: VideoFrame, output: VideoFrame) -> VideoFrame:
-        """Return what ``output`` should show of ``source``, in the format that they are compared in."""
+    def picture(self, source: VideoFrame, output: VideoFrame, time_s: Fraction | None) -> VideoFrame:
+        """Return what ``output`` should show of ``source``, in the format that they are compared in.
+
+        ``time_s`` is when, on the source's clock; with subtitles it must be known.
+        """
         under = self._under(source, output)
-        if self.overlay is None:
+        if self.overlay is None and self.burn is None:
             return under
-        planes = self.overlay.planes(planes_of(under), under.format.components[0].bits, output)
+        planes, bits = planes_of(under), under.format.components[0].bits
+        if self.overlay is not None:
+            planes = self.overlay.planes(planes, bits, output)
+        if self.burn is not None and time_s is not None:
+            planes = self.burn.planes(planes, bits, output, time_s)
         return frame_of(planes, under.format.name, output)
 
     def _under(self, source: VideoFrame, output: VideoFrame) -> VideoFrame:
@@ -113,17 +121,18 @@ class Stepwise:
         return replace(source, width=steps.padded[0], height=steps.padded[1], sample_aspect_ratio=shape)
 
 
-def stepwise(report: Report | None) -> Stepwise | None:
+def stepwise(source: str, report: Report | None) -> Stepwise | None:
     """Return what makes the reference of a job's pictures; None where they are the source's.
 
     Raises:
-        InputError: the overlay's file cannot be read.
-        UsageError: it is not what it was.
+        InputError: the overlay's file, or the source's subtitles, cannot be read.
+        UsageError: they are not what they were.
     """
-    if report is None or not (report.steps or report.tone or report.denoise or report.overlay):
+    if report is None or not (report.steps or report.tone or report.denoise or report.overlay or report.burnt):
         return None
     overlay = None if report.overlay is None else OverlayReference.of(report.overlay)
-    return Stepwise(report.steps, report.tone, report.denoise, overlay)
+    burn = None if report.burnt is None else BurnReference.of(source, report.burnt)
+    return Stepwise(report.steps, report.tone, report.denoise, overlay, burn)
 
 
 def denoised(frame: VideoFrame, options: str) -> VideoFrame:

@@ -4,17 +4,23 @@ import io
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import av
 import pytest
+from av.packet import Packet
 from av.stream import Stream
+from av.subtitles.subtitle import BitmapSubtitle
 from av.video.codeccontext import VideoCodecContext
 from av.video.frame import VideoFrame
 
 from codecfleet.actors.decode.picture_memory import forget_remains
 from codecfleet.actors.media import av_abi
 from codecfleet.errors import WorkError
+from tests.subtitle_tracks import bars, pgs_packet
+
+if TYPE_CHECKING:
+    from av.subtitles.codeccontext import SubtitleCodecContext
 
 
 @pytest.fixture(autouse=True)
@@ -43,6 +49,16 @@ def picture() -> VideoFrame:
     return av.VideoFrame(32, 16, "yuv420p")
 
 
+def bitmap() -> BitmapSubtitle:
+    """Return a subtitle's bitmap."""
+    context = cast("SubtitleCodecContext", av.CodecContext.create("pgssub", "r"))
+    packet = Packet(pgs_packet((64, 48), [(3, 5, bars(16, 8))]))
+    packet.pts, packet.time_base = 0, Fraction(1, 1000)
+    found = context.decode2(packet)
+    assert found is not None
+    return cast("BitmapSubtitle", found[0])
+
+
 def begin(context: VideoCodecContext) -> None:
     """Have a decoder begin every picture as black."""
     forget_remains(context)
@@ -53,6 +69,8 @@ READERS: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {
     "decoder": (decoder, begin),
     "parameters": (decoder, lambda context: av_abi.configure_decoder(context, stream())),
     "picture": (picture, av_abi.frame_structure),
+    "canvas": (decoder, av_abi.subtitle_canvas),
+    "subtitle": (bitmap, av_abi.subtitle_palette),
 }
 
 
@@ -68,6 +86,8 @@ def test_what_is_read_is_right() -> None:
     shown = picture()
     head = av_abi.frame_structure(shown)
     assert (head.width, head.height, head.line_size[0] >= 32) == (32, 16, True)
+    # BGRA; the first is transparent, the second white.
+    assert av_abi.subtitle_palette(bitmap())[3:8] == b"\0" + b"\xff" * 4
     made = stream()
     found, parameters = av_abi.structures(made)
     assert (found.index, parameters.width, parameters.height) == (0, 64, 48)
@@ -104,7 +124,7 @@ def test_another_ffmpeg_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         av_abi.structures(made)
 
 
-@pytest.mark.parametrize("read", [av_abi.structures, begin, av_abi.frame_structure])
+@pytest.mark.parametrize("read", [av_abi.structures, begin, av_abi.frame_structure, av_abi.subtitle_palette])
 def test_foreign_objects_are_refused(read: Callable[[Any], object]) -> None:
     """An object that is none of PyAV's is never looked into."""
     with pytest.raises(WorkError, match="does not know"):

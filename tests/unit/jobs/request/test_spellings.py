@@ -86,11 +86,7 @@ def test_ffmpegs_options_lead_to_options_that_exist() -> None:
         ("in.mkv out.mp4 -b:v:0 4M", "-b:v:0", "--bitrate"),
         ("in.mkv out.mp4 -ss 90", "-ss", "--start"),
         ("in.mkv out.mp4 -r 25", "-r", "--fps"),
-        (
-            "in.mkv out.mp4 --burn-subtitles auto",
-            "--burn-subtitles",
-            "them into a lossless file with FFmpeg's filters, and take that",
-        ),
+        ("in.mkv out.mp4 --subtitle-burned 1", "--subtitle-burned", "--burn-subtitles"),
         ("in.mkv out.mp4 --codec hevc", "", ""),
         ("in.mkv out.mp4 -nonsense", "", ""),
     ],

@@ -1,0 +1,257 @@
+"""Subtitles burnt into the pictures: which is on screen when, where it lies, and its samples there.
+
+docs/filters.md has the rules. A picture gets what is on screen at its own time, whatever segment it is in.
+"""
+
+import zlib
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from math import ceil, floor
+from typing import Any, Final, Self, TypeAlias
+
+import av.filter
+import numpy as np
+from av.video.frame import VideoFrame
+from numpy.typing import NDArray
+
+from ..media.values import VideoFormat
+from .overlay import Blend, blends_for, lay
+from .steps import Size
+
+_DIGITS: Final = 16
+_ONE: Final = 1 << 12
+"""The sum of a sample's weights; positions are rounded to as small a part of a sample."""
+_BYTE: Final = 255
+
+Samples: TypeAlias = NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Screen:
+    """Where the whole of the source's picture lies in the output's, in its samples; crop may leave part of it outside.
+
+    ``source`` is its size, turned as the output is, ``shape`` the output's sample aspect ratio. With ``square_samples``
+    a canvas of another size is laid in the middle, as large as fits, in its own shape; else it covers all.
+    """
+
+    left: Fraction
+    top: Fraction
+    width: Fraction
+    height: Fraction
+    source: Size
+    shape: Fraction
+    square_samples: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subtitle:
+    """What is shown from ``start_s`` to before ``end_s``, in seconds of the source's clock: a part of a canvas.
+
+    ``packed`` are its rows of R, G, B and alpha, compressed, and ``sha256`` is of them as they are.
+    """
+
+    start_s: Fraction
+    end_s: Fraction
+    canvas: Size
+    x: int
+    y: int
+    width: int
+    height: int
+    sha256: str
+    packed: bytes = field(repr=False)
+
+    @property
+    def content(self) -> tuple[object, ...]:
+        """What is shown, and where: equal for equal pictures."""
+        return self.canvas, self.x, self.y, self.width, self.height, self.sha256
+
+    def samples(self) -> Samples:
+        """Return its rows of R, G, B and alpha: (height, width, 4)."""
+        return np.frombuffer(zlib.decompress(self.packed), np.uint8).reshape(self.height, self.width, 4)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BurntSubtitles:
+    """A track's subtitles, in order and one at a time.
+
+    ``source_index`` and ``track`` are its place in the source and its name. ``sha256`` is of all of them, also where
+    these are a part.
+    """
+
+    source_index: int
+    track: str
+    sha256: str
+    screen: Screen
+    subtitles: tuple[Subtitle, ...] = field(repr=False)
+
+    @property
+    def name(self) -> str:
+        """What the encoder kind says of it, as one stable word."""
+        return f"burn={self.sha256[:_DIGITS]}"
+
+    @property
+    def words(self) -> str:
+        """What a person reads of it."""
+        return f"with the subtitles of {self.track} burnt in"
+
+    def during(self, start_s: Fraction | None, end_s: Fraction | None) -> Self:
+        """Return the same with those alone that are on screen in [start, end); None is unbounded."""
+        every = self.subtitles
+        first = 0 if start_s is None else bisect_right(every, start_s, key=_end)
+        last = len(every) if end_s is None else bisect_left(every, end_s, key=_start)
+        return replace(self, subtitles=every[first:last])
+
+    def at(self, time_s: Fraction) -> Subtitle | None:
+        """Return what is on screen at a time, None for nothing."""
+        place = bisect_right(self.subtitles, time_s, key=_start) - 1
+        found = self.subtitles[place] if place >= 0 else None
+        return found if found is not None and time_s < found.end_s else None
+
+
+def _start(subtitle: Subtitle) -> Fraction:
+    return subtitle.start_s
+
+
+def _end(subtitle: Subtitle) -> Fraction:
+    return subtitle.end_s
+
+
+class Burner:
+    """Burns subtitles into pictures of a format, which come in order. Used by one thread."""
+
+    def __init__(self, burnt: BurntSubtitles, output: VideoFormat) -> None:
+        self._burnt = burnt
+        self._output = output
+        self._shown: Subtitle | None = None
+        self._blends: Sequence[tuple[int, Blend]] = ()
+        self._graph: av.filter.Graph | None = None
+
+    def burn(self, time_s: Fraction, frame: VideoFrame) -> VideoFrame:
+        """Return a picture with what is on screen at its time: itself, untouched, or a copy."""
+        shown = self._burnt.at(time_s)
+        if shown is None:
+            return frame
+        if shown is not self._shown:
+            self._shown, self._blends = shown, self._worked_out(shown)
+        # The picture may be the decoder's still, or be shown again.
+        mine = self._copied(frame)
+        lay(self._blends, mine)
+        return mine
+
+    def _worked_out(self, shown: Subtitle) -> Sequence[tuple[int, Blend]]:
+        place, samples = laid_out(shown, self._burnt.screen, (self._output.width, self._output.height))
+        return blends_for(samples, place, 100, self._output)
+
+    def _copied(self, frame: VideoFrame) -> VideoFrame:
+        frame.pts, frame.time_base = 0, Fraction(1)
+        graph = self._graph = self._graph or _copier(frame)
+        graph.push(frame)
+        copied = graph.pull()
+        if not isinstance(copied, VideoFrame):
+            raise TypeError(copied)
+        return copied
+
+
+def _copier(frame: VideoFrame) -> av.filter.Graph:
+    graph = av.filter.Graph()
+    graph.threads = 1
+    described = (
+        f"video_size={frame.width}x{frame.height}:pix_fmt={frame.format.name}:time_base=1/1:pixel_aspect=1/1"
+        f":colorspace={int(frame.colorspace)}:range={int(frame.color_range)}"
+    )
+    graph.link_nodes(graph.add("buffer", described), graph.add("copy"), graph.add("buffersink")).configure()
+    return graph
+
+
+def laid_out(subtitle: Subtitle, screen: Screen, size: Size) -> tuple[Size, Samples]:
+    """Return where a subtitle lies in pictures of ``size``, and its samples there; what reaches outside is cut off."""
+    axes = [
+        _Axis.of(begin, length, scale, whole)
+        for (begin, scale), length, whole in zip(
+            placed(subtitle, screen, size), (subtitle.width, subtitle.height), size, strict=True
+        )
+    ]
+    across, down = axes
+    samples = subtitle.samples()
+    if not across.is_identity or not down.is_identity:
+        return (across.first, down.first), _scaled(samples, across, down)
+    rows, columns = (slice(axis.first - axis.begin, axis.end - axis.begin) for axis in (down, across))
+    return (across.first, down.first), samples[rows, columns]
+
+
+def placed(subtitle: Subtitle, screen: Screen, size: Size) -> tuple[tuple[Fraction, Fraction], ...]:
+    """Return where a subtitle begins in pictures of ``size``, across and down, and how much larger than there it is.
+
+    One that reaches outside is moved inside, by whole samples and as little as it takes.
+    """
+    wide, high = screen.width / subtitle.canvas[0], screen.height / subtitle.canvas[1]
+    if screen.square_samples and subtitle.canvas != screen.source:
+        high = min(wide * screen.shape, high)
+        wide = high / screen.shape
+    found = []
+    for begin, outer, scale, canvas, at, length, whole in (
+        (screen.left, screen.width, wide, subtitle.canvas[0], subtitle.x, subtitle.width, size[0]),
+        (screen.top, screen.height, high, subtitle.canvas[1], subtitle.y, subtitle.height, size[1]),
+    ):
+        first = begin + (outer - canvas * scale) / 2 + at * scale
+        beyond = max(0, ceil(first + length * scale - whole))
+        moved = first - min(beyond, max(0, floor(first)))
+        found.append((moved + max(0, ceil(-moved)), scale))
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Axis:
+    """How samples along one axis become those from ``first`` to before ``end`` of a picture.
+
+    ``taps`` are, for each of these, the places of the samples that it is made of, and ``weights`` their parts of
+    ``_ONE``; a place outside is transparent. ``begin`` is where the first sample lies, if they stay as they are.
+    """
+
+    first: int
+    end: int
+    begin: int
+    is_identity: bool
+    taps: NDArray[np.int64]
+    weights: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, begin: Fraction, length: int, scale: Fraction, whole: int) -> Self:
+        """Work out an axis of ``length`` samples, each ``scale`` samples of the picture long, from ``begin`` on."""
+        # A triangle as wide as two samples, of whichever are larger.
+        reach = max(Fraction(1), 1 / scale)
+        first = max(0, floor(begin + scale * (Fraction(1, 2) - reach) - Fraction(1, 2)) + 1)
+        end = min(whole, ceil(begin + scale * (length - Fraction(1, 2) + reach) - Fraction(1, 2)))
+        end = max(first, end)
+        middles = [floor(((2 * each + 1 - 2 * begin) / scale - 1) * _ONE / 2) for each in range(first, end)]
+        places = np.array(middles, np.int64)[:, None]
+        steps = np.arange(1 - ceil(reach), ceil(reach) + 1)[None, :]
+        taps = places // _ONE + steps
+        weights = np.maximum(0, floor(reach * _ONE) - np.abs(taps * _ONE - places))
+        sums = np.maximum(1, weights.sum(axis=1, keepdims=True))
+        weights = (2 * weights * _ONE + sums) // (2 * sums)
+        is_identity = scale == 1 and begin.denominator == 1
+        return cls(first, end, floor(begin), is_identity, taps, weights)
+
+
+def _scaled(samples: Samples, across: _Axis, down: _Axis) -> Samples:
+    """Return samples along both axes; colours count as much as they are opaque."""
+    alpha = samples[..., 3:].astype(np.int32)
+    weighed = np.concatenate([samples[..., :3] * alpha, _BYTE * alpha], axis=2)
+    weighed = _resampled(_resampled(weighed, down).swapaxes(0, 1), across).swapaxes(0, 1)
+    opacity = weighed[..., 3:]
+    colours = (2 * _BYTE * weighed[..., :3] + opacity) // np.maximum(1, 2 * opacity)
+    found = np.concatenate([np.minimum(colours, _BYTE), (opacity + _BYTE // 2) // _BYTE], axis=2)
+    return np.asarray(np.minimum(found, _BYTE), np.uint8)
+
+
+def _resampled(values: NDArray[Any], axis: _Axis) -> NDArray[np.int32]:
+    """Return rows of 16 bits made of others."""
+    found = np.full((len(axis.taps), *values.shape[1:]), _ONE // 2, np.int32)
+    for tap, weight in zip(axis.taps.T, axis.weights.T, strict=True):
+        inside = (tap >= 0) & (tap < len(values))
+        kept = np.where(inside, weight, 0).astype(np.int32)
+        found += values[np.clip(tap, 0, len(values) - 1)] * kept[:, None, None]
+    return np.asarray(np.minimum(found // _ONE, _BYTE * _BYTE), np.int32)

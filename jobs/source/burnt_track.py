@@ -1,0 +1,158 @@
+"""The subtitle track that is burnt into the pictures: which one it is, and what all of it shows, read once.
+
+Every segment must know what began long before it, so the whole track is read before any work.
+"""
+
+import hashlib
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import TYPE_CHECKING, Final, cast
+
+import av.error
+import numpy as np
+from av.stream import Discard
+
+from ...actors.media.opening import demux, open_source
+from ...actors.segment.burn import Subtitle
+from ...actors.tracks.bitmaps import BITMAP_CODECS, BitmapDecoder, Showing
+from ...errors import InputTooLarge, Unsupported
+from .tracks import SourceDescription, Track, TrackKind
+
+if TYPE_CHECKING:
+    from av.subtitles.stream import SubtitleStream
+
+    from ...actors.segment.steps import Size
+
+MOST_BYTES: Final = 128 << 20
+"""What a track's subtitles may take, compressed: those of a long film take some 20 MB."""
+_OBJECT_BYTES: Final = 512
+"""What each takes besides its samples."""
+_FAST: Final = 1
+NEVER_S: Final = Fraction(1 << 40)
+"""When what has no end ends."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BurntTrack:
+    """What a track shows, in order, one at a time, and how many packets could not be decoded.
+
+    ``sha256`` is of all of it, samples and times.
+    """
+
+    subtitles: tuple[Subtitle, ...]
+    sha256: str
+    failed: int
+
+
+def burnt_track(source: SourceDescription, asked: int | str | None) -> Track | None:
+    """Return the subtitle track that a number, counted from 0, or a language names; None where none was asked for.
+
+    Raises:
+        Unsupported: there is no such track, or it is not one of bitmaps.
+    """
+    if asked is None:
+        return None
+    tracks = source.of_kind(TrackKind.SUBTITLE)
+    if isinstance(asked, int):
+        track = tracks[asked] if asked < len(tracks) else None
+    else:
+        track = next((each for each in tracks if (each.language or "").lower() == asked.lower()), None)
+    if track is None:
+        number = asked if isinstance(asked, int) else f"in {asked}"
+        has = ", ".join(f"{n}: {each.codec} {each.language or ''}".rstrip() for n, each in enumerate(tracks)) or "none"
+        message = f"{source.url} has no subtitle track {number}; it has {has}"
+        raise Unsupported(message, "Count from 0, or name a language; `codecfleet probe` lists the tracks.")
+    if track.codec not in BITMAP_CODECS:
+        message = f"{track.name} cannot be burnt in: only bitmaps can (PGS, DVB and VobSub)"
+        raise Unsupported(message, "Burn text in with FFmpeg (-vf subtitles=FILE), losslessly, and take that file.")
+    return track
+
+
+def read_burnt(url: str, track: Track, size: "Size") -> BurntTrack:
+    """Read a track of bitmaps; ``size`` is that of the film's pictures.
+
+    Raises:
+        InputError: the source cannot be read.
+        InputTooLarge: its subtitles take more than ``MOST_BYTES``, or their canvas is too large.
+    """
+    with open_source(url) as container:
+        stream = cast("SubtitleStream", container.streams[track.index])
+        for each in container.streams:
+            each.discard = Discard.default if each is stream else Discard.all
+        decoder = BitmapDecoder(stream, size)
+
+        def showings() -> Iterator[Showing]:
+            # Where the container breaks, what came before is what there is.
+            with suppress(av.error.FFmpegError):
+                for packet in demux(container, stream):
+                    yield from decoder.decode(packet)
+
+        subtitles = in_order(_packed(showings(), track))
+    return BurntTrack(subtitles=subtitles, sha256=_digest(subtitles), failed=decoder.failed)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PackedShowing:
+    """What is shown from ``start_s`` on, with ``subtitle`` without times; None: nothing."""
+
+    start_s: Fraction
+    end_s: Fraction | None
+    subtitle: Subtitle | None
+
+
+def _packed(showings: Iterable[Showing], track: Track) -> Iterator[PackedShowing]:
+    total_bytes = 0
+    for showing in showings:
+        packed = _pack(showing)
+        total_bytes += _OBJECT_BYTES + (0 if packed.subtitle is None else len(packed.subtitle.packed))
+        if total_bytes > MOST_BYTES:
+            message = f"the subtitles of {track.name} take more than {MOST_BYTES >> 20} MiB"
+            raise InputTooLarge(message, "Leave out --burn-subtitles: they are held in memory for all segments.")
+        yield packed
+
+
+def _pack(showing: Showing) -> PackedShowing:
+    bitmap = showing.bitmap
+    if bitmap is None:
+        return PackedShowing(showing.start_s, showing.end_s, None)
+    height, width = bitmap.samples.shape[:2]
+    samples = np.ascontiguousarray(bitmap.samples).data
+    subtitle = Subtitle(
+        start_s=Fraction(0),
+        end_s=Fraction(0),
+        canvas=bitmap.canvas,
+        x=bitmap.x,
+        y=bitmap.y,
+        width=width,
+        height=height,
+        sha256=hashlib.sha256(samples).hexdigest(),
+        packed=zlib.compress(samples, _FAST),
+    )
+    return PackedShowing(showing.start_s, showing.end_s, subtitle)
+
+
+def in_order(showings: Iterable[PackedShowing]) -> tuple[Subtitle, ...]:
+    """Return what is on screen when: each until its own end or the next one's start; of several at once the last."""
+    ordered = sorted(showings, key=lambda each: each.start_s)
+    starts_s = [each.start_s for each in ordered]
+    found: list[Subtitle] = []
+    for showing, next_s in zip(ordered, [*starts_s[1:], NEVER_S], strict=False):
+        end_s = next_s if showing.end_s is None else min(showing.end_s, next_s)
+        if showing.subtitle is None or showing.start_s >= end_s:
+            continue
+        # DVB sends a page again and again.
+        is_again = found and (found[-1].end_s, found[-1].content) == (showing.start_s, showing.subtitle.content)
+        start_s = found.pop().start_s if is_again else showing.start_s
+        found.append(replace(showing.subtitle, start_s=start_s, end_s=end_s))
+    return tuple(found)
+
+
+def _digest(subtitles: Iterable[Subtitle]) -> str:
+    """Return a digest of times, places and samples."""
+    digest = hashlib.sha256()
+    for each in subtitles:
+        digest.update(f"{each.start_s} {each.end_s} {each.content}\n".encode())
+    return digest.hexdigest()

@@ -1,0 +1,193 @@
+"""``--burn-subtitles`` in whole jobs: the same pictures however the film is cut; ``verify`` has its own reference."""
+
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from codecfleet.errors import Unsupported, UsageError, WouldLose
+from codecfleet.jobs.journal.header import header_of
+from codecfleet.jobs.plan.plan import Plan, plan_transcode
+from codecfleet.jobs.request.spec import TranscodeSpec
+from codecfleet.testing.clips import Clip, make_clip
+from tests.subtitle_tracks import Cue, bars, pgs_packet, vobsub_packet, with_subtitles
+from tests.sweeps import swept
+
+from .limit_jobs import transcode as run
+from .test_exact import shown, transcode
+from .test_filters import CLIP as FROM_ZERO
+from .test_filters import PQ, TEN_BITS, verified
+from .test_resume import interrupted, the_same
+
+BEGIN_MS = 1000
+CLIP = replace(FROM_ZERO, times=tuple(time + BEGIN_MS for time in FROM_ZERO.times))
+CANVAS = (128, 96)
+CUES = (
+    Cue(Fraction(4, 5), pgs_packet(CANVAS, [(30, 4, bars(40, 10))])),
+    # Over three of the cuts.
+    Cue(Fraction(6, 5), pgs_packet(CANVAS, [(11, 61, bars(80, 21)), (4, 5, bars(15, 9))])),
+    Cue(Fraction(2301, 1000), pgs_packet(CANVAS, [])),
+    Cue(Fraction(2500, 1000), pgs_packet(CANVAS, [(90, 70, bars(38, 26))])),
+    Cue(Fraction(2501, 1000), pgs_packet(CANVAS, [(2, 40, bars(60, 20))])),
+)
+STEPS: dict[str, dict[str, object]] = {
+    "alone": {},
+    "all": {"crop": (96, 64, 16, 8), "rotate": "90", "scale": (None, 80), "pad": (160, 128), "overlay_at": "top-left"},
+    "scaled": {"scale": (None, 72)},
+    "part": {"start_s": Fraction(2, 5), "end_s": Fraction(9, 5), "flip": "h"},
+    "deinterlaced": {"deinterlace": "on"},
+    "fps": {"fps": Fraction(30)},
+    "grid": {"keyframe_interval_s": Fraction(1, 2)},
+}
+
+
+def film(folder: Path, clip: Clip = CLIP, cues: tuple[Cue, ...] = CUES) -> Path:
+    """Return a film with a PGS track in English, and another of nothing."""
+    begun = replace(clip, times=tuple(time + BEGIN_MS for time in FROM_ZERO.times))
+    plain = make_clip(folder / "plain.mp4", begun)
+    empty = (Cue(Fraction(1), pgs_packet(CANVAS, [])),)
+    return with_subtitles(plain, folder / "source.mkv", [("pgssub", "deu", empty), ("pgssub", "eng", cues)])
+
+
+def planned(source: Path, **options: object) -> Plan:
+    """Return the plan of a job."""
+    return plan_transcode(TranscodeSpec.model_validate({"source": str(source), "output": "out.mkv", **options}))
+
+
+@pytest.mark.parametrize(
+    ("clip", "name"),
+    swept([(CLIP, "alone"), *((CLIP, name) for name in STEPS if name != "alone"), (TEN_BITS, "alone")]),
+)
+def test_pictures_do_not_depend_on_the_cuts(tmp_path: Path, clip: Clip, name: str) -> None:
+    """One segment or five, one worker or three: the same pictures reach the encoder."""
+    source, found = film(tmp_path, clip), []
+    for segment_s in (Fraction(100), Fraction(12, 25)):
+        sums = set()
+        for workers in (1, 3):
+            output = tmp_path / f"{float(segment_s)}-{workers}.mp4"
+            options = {**STEPS[name], "pix_fmt": clip.pix_fmt[:7], "segment_s": segment_s, "workers": workers}
+            sums.add(transcode(source, output, burn_subtitles="eng", **options).proof.output_sha256)
+        assert len(sums) == 1
+        found.append(shown(output))
+    assert found[0] == found[1]
+
+
+def test_each_picture_has_what_is_on_screen_then(tmp_path: Path) -> None:
+    """From the picture at its start to the last before its end, whatever began or ended between two pictures."""
+    source = film(tmp_path)
+    transcode(source, tmp_path / "burnt.mkv", burn_subtitles=1)
+    transcode(source, tmp_path / "unburnt.mp4", subtitles="none")
+    burnt, plain = shown(tmp_path / "burnt.mkv"), shown(tmp_path / "unburnt.mp4")
+    changed = [one != other for one, other in zip(burnt, plain, strict=True)]
+    # The first begins before the film; 1.5 s is between the pictures at 1.48 and 1.52 s.
+    assert changed == [not 1.301 <= 0.04 * number < 1.5 for number in range(len(plain))]
+
+
+@pytest.mark.parametrize(
+    ("clip", "options"),
+    swept(
+        [
+            (CLIP, STEPS["all"]),
+            (CLIP, STEPS["alone"]),
+            (CLIP, STEPS["fps"]),
+            (CLIP, STEPS["part"]),
+            (PQ, {"codec": "hevc", "quality": 1}),
+            (PQ, {"tonemap": "bt2390", "pix_fmt": "yuv420p"}),
+            (TEN_BITS, {"codec": "hevc", "quality": 1}),
+        ]
+    ),
+)
+def test_verify_burns_the_same_into_its_reference(tmp_path: Path, clip: Clip, options: dict[str, object]) -> None:
+    """By other code: nothing is excused, and subtitles elsewhere, or none, are noticed."""
+    source, output = film(tmp_path, clip), tmp_path / "output.mkv"
+    report = transcode(source, output, burn_subtitles="eng", **options)
+    verdict = verified(source, output, report)
+    assert verdict.exact
+    assert verdict.pictures is not None
+    assert verdict.pictures.psnr_y_min_db > 32
+    assert report.burnt is not None
+    told = report.model_copy(update={"burnt": report.burnt.model_copy(update={"screen": ("9", "-9", "128", "96")})})
+    elsewhere = verified(source, output, told).pictures
+    assert elsewhere is not None
+    assert elsewhere.psnr_y_mean_db < verdict.pictures.psnr_y_mean_db - 6
+    film(tmp_path, clip, CUES[:2])
+    with pytest.raises(UsageError, match="have changed"):
+        verified(source, output, report)
+
+
+def test_the_track_is_not_carried_beside(tmp_path: Path) -> None:
+    """It is in the pictures; the others are carried as ever."""
+    report = transcode(film(tmp_path), tmp_path / "output.mkv", burn_subtitles="eng")
+    tracks = {track.source_index: track for track in report.tracks if track.kind == "subtitle"}
+    assert [tracks[index].action for index in sorted(tracks)] == ["copied", "dropped"]
+    assert tracks[2].reason == "it is burnt into the pictures"
+    assert report.warnings == ()
+    assert {choice.code for choice in report.choices} == {"subtitles-burnt", "subtitle-left-out"}
+
+
+def test_only_what_a_segment_shows_travels(tmp_path: Path) -> None:
+    """A segment has what began long before it, and nothing that is over or is yet to come."""
+    plan = planned(film(tmp_path), burn_subtitles="eng", segment_s=Fraction(12, 25))
+    sent = [plan.work("job", n, n, 0).filters.burn for n in range(len(plan.segments))]
+    begin = [plan.relative_s(segment.start_ticks) for segment in plan.segments]
+    shown_s = [[(float(each.start_s), float(each.end_s)) for each in burn.subtitles] for burn in sent if burn]
+    assert len(shown_s) == len(begin) >= 4
+    assert shown_s[1] == [(1.2, 2.301)]
+    assert begin[1] > Fraction(1, 5)
+    assert plan.filters.burn is not None
+    assert {burn.name for burn in sent if burn} == {plan.filters.burn.name}
+
+
+def test_an_interrupted_job_goes_on(tmp_path: Path) -> None:
+    """The bytes are those of a whole run; with other subtitles it is another job."""
+    source = film(tmp_path)
+    options = {"segment_s": Fraction(6, 25), "preset": 1, "burn_subtitles": "eng"}
+    spec, whole = (
+        TranscodeSpec.model_validate({"source": str(source), "output": str(tmp_path / name), **options})
+        for name in ("output.mkv", "whole.mkv")
+    )
+    interrupted(spec, after=3)
+    again = run(spec)
+    assert the_same(again, run(whole))
+    assert again.resumed is not None
+    assert again.resumed.restored >= 3
+    kinds = {header_of(plan_transcode(each)).encoder["kind"] for each in (spec, whole)}
+    film(tmp_path, cues=CUES[:3])
+    assert header_of(plan_transcode(spec)).encoder["kind"] not in kinds
+
+
+def test_vobsub_covers_the_picture(tmp_path: Path) -> None:
+    """Its canvas has the picture's shape of samples, whatever its size."""
+    plain = make_clip(tmp_path / "plain.mp4", replace(CLIP, width=160))
+    cues = [Cue(Fraction(6, 5), vobsub_packet(10, 60, bars(80, 20), Fraction(6, 5)))]
+    header = b"size: 128x96\npalette: 000000, ffffff, ff0000, 0000ff" + b", 000000" * 12 + b"\n"
+    source = with_subtitles(plain, tmp_path / "source.mkv", [("dvdsub", "eng", cues)], extradata=header)
+    report = transcode(source, tmp_path / "output.mkv", burn_subtitles=0, quality=5)
+    verdict = verified(source, tmp_path / "output.mkv", report)
+    assert verdict.exact
+    assert verdict.pictures is not None
+    assert verdict.pictures.psnr_y_min_db > 32
+
+
+def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
+    """No such track, on fields, in RGB: each in one line."""
+    source = film(tmp_path)
+    for options, words in (
+        ({"burn_subtitles": 2}, "no subtitle track 2"),
+        ({"burn_subtitles": "fra"}, "no subtitle track in fra"),
+        ({"burn_subtitles": 0, "codec": "hevc", "pix_fmt": "gbrp"}, "gbrp"),
+    ):
+        with pytest.raises(Unsupported, match=words):
+            planned(source, **options)
+    options = (*CLIP.options, ("x264-params", "interlaced=1"))
+    with pytest.raises(Unsupported, match="interlaced"):
+        planned(film(tmp_path, replace(CLIP, options=options)), burn_subtitles=0)
+
+
+def test_a_track_of_nothing_is_said(tmp_path: Path) -> None:
+    """A warning, and with ``--strict`` an error."""
+    source = film(tmp_path)
+    assert [warning.code for warning in planned(source, burn_subtitles="deu").warnings] == ["subtitle-empty"]
+    with pytest.raises(WouldLose, match="shows nothing"):
+        planned(source, burn_subtitles="deu", strict=True)
