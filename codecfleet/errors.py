@@ -8,6 +8,7 @@
     ├── WorkError        5: WorkerLost, DeadlineMissed, SegmentFailed, EncoderFailed, ProofFailed, StorageFailed,
     │   │                   FleetUnavailable
     │   ├── StorageFailed   ObjectStoreFull
+    │   ├── FleetUnavailable   VersionRefused
     │   ├── WorkerLost      WorkerOutOfMemory, WorkerBroken, ProcessKilled
     │   └── DeviceError     DeviceLost, DeviceMemory, SessionLimit, EngineBusy, EngineUnfit, EngineFailed, EngineHung
     └── Cancelled        130
@@ -57,6 +58,7 @@ __all__ = [
     "StorageFailed",
     "Unsupported",
     "UsageError",
+    "VersionRefused",
     "WorkError",
     "WorkerBroken",
     "WorkerLost",
@@ -311,6 +313,10 @@ class ObjectStoreFull(StorageFailed):
 
 class FleetUnavailable(WorkError):
     """There is no Ray to run on: it did not start, or did not answer."""
+
+
+class VersionRefused(FleetUnavailable):
+    """This program and what runs on the cluster are of releases that do not understand each other."""
 
 
 class Cancelled(CodecfleetError):

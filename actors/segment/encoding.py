@@ -10,9 +10,10 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import DeviceError, EncoderFailed, EngineFailed
+from ...errors import DeviceError, EncoderFailed, EngineFailed, EngineUnfit
 from ..decode.decoding import DecodeRange, PictureT
 from ..device.work import Work, WorkContext
+from ..encode.libraries import library_version
 from ..encode.session import EncodedPacket, EncoderSession
 from ..encode.settings import EncoderSettings
 from ..encode.software import SoftwareEncoder
@@ -68,7 +69,8 @@ class EncodeSegment(Work[EncodedSegment]):
 
     With a rate, ``numbers`` are the first of the pictures that it makes of them, and the first that it does not.
     ``keyframes`` is where keyframes lie; None leaves all but the first to the encoder. ``require_device`` always waits
-    for a device's decoder, if there is one. A software encoder may keep ``cores`` busy.
+    for a device's decoder, if there is one. A software encoder may keep ``cores`` busy. ``library`` is the version of
+    the encoder's library that writes the track, "" for any: another may give other bytes.
     """
 
     segment: int
@@ -81,6 +83,7 @@ class EncodeSegment(Work[EncodedSegment]):
     keyframes: KeyframeGrid | CountedGrid | None = None
     require_device: bool = False
     cores: int = 1
+    library: str = ""
 
     @property
     def may_wait(self) -> bool:
@@ -99,8 +102,10 @@ class EncodeSegment(Work[EncodedSegment]):
             InputError: the source cannot be read any more.
             EncoderFailed: the encoder or a filter refused a picture.
             DeviceError: the device is lost, hangs, or cannot encode; what it cannot decode, software does.
+            EngineUnfit: its encoder's library is of another version here.
             Cancelled: the work was cancelled.
         """
+        self._refuse_another_library(context)
         frames_done = context.frames_done
         faults: list[str] = []
 
@@ -121,6 +126,17 @@ class EncodeSegment(Work[EncodedSegment]):
                 paths, lambda path, fallback: _Run(self, context, path, fallback).result(), start_over
             )
         return replace(result, device_fault=faults[0]) if faults else result
+
+    def _refuse_another_library(self, context: WorkContext) -> None:
+        is_nvenc, device = self.encoder.nvenc is not None, context.device
+        if not self.library or (is_nvenc and device is None):
+            return
+        here = (
+            library_version(self.encoder.implementation) if device is None or not is_nvenc else device.encoder_package()
+        )
+        if here != self.library:
+            message = f"{self.encoder.implementation} is {here} here, and the track is encoded with {self.library}"
+            raise EngineUnfit(message, "Give every node the same packages: docs/upgrades.md.")
 
 
 class _Run(Generic[PictureT]):

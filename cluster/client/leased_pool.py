@@ -31,6 +31,7 @@ from ..placement.model.demand import PLAIN_FRAMES, Demand, plain_demand
 from ..placement.model.preview import PlacementPreview
 from ..ray.ray_failures import LossScope, classify, ran_out_of_memory
 from ..ray.ray_words import first_line
+from ..releases import OURS, PYAV
 from ..supervisor.runner.client import SupervisorClient
 from ..supervisor.state.messages import ClientReport, Grants, JobReport
 from ..supervisor.status.status import Status
@@ -190,7 +191,7 @@ class LeasedPool(Pool):
 
     async def _ask_preview(self, demand: Demand) -> PlacementPreview:
         try:
-            return await asyncio.wait_for(self._supervisor.preview(demand), ANSWER_S)
+            return await asyncio.wait_for(self._supervisor.preview(_ours(demand)), ANSWER_S)
         except Exception as error:  # noqa: BLE001 - the edge: the caller decides what a missing answer means
             return PlacementPreview(unknown=f"the supervisor does not answer: {first_line(error)}")
 
@@ -335,7 +336,7 @@ class LeasedPool(Pool):
         plain = {name: plain_demand(name, count, self._workers_max) for name, count in outstanding.items()}
         wanted = {name: self._reported(demand) for name, demand in self._demands.items()}
         wanted = {name: self._followed(demand) for name, demand in plain.items()} | wanted
-        demands = {name: _at_least(demand, outstanding.get(name, 0)) for name, demand in wanted.items()}
+        demands = {name: _ours(_at_least(demand, outstanding.get(name, 0))) for name, demand in wanted.items()}
         jobs = tuple(JobReport(demand, self._leases.held(name)) for name, demand in demands.items())
         where = f"{socket.gethostname()} process {os.getpid()}"
         return ClientReport(
@@ -347,6 +348,7 @@ class LeasedPool(Pool):
             acknowledged=self._lease_renewal.grants.number,
             faults=self._faults.recent,
             written_off=dict(self._workers.hung),
+            release=OURS,
         )
 
     def _accept_grants(self) -> None:
@@ -476,6 +478,11 @@ class LeasedPool(Pool):
 def _at_least(demand: Demand, pieces: int) -> Demand:
     """Return a demand for at least ``pieces`` slots: audio tracks and retries are not segments, yet need slots."""
     return replace(demand, segments=demand.segments + (PLAIN_FRAMES,) * (pieces - len(demand.segments)))
+
+
+def _ours(demand: Demand) -> Demand:
+    """Return a demand for workers that make the bytes which this program plans."""
+    return replace(demand, pyav=PYAV)
 
 
 async def _settled(ref: Awaitable[Any]) -> Any:  # noqa: ANN401 - whatever the actor's method returns

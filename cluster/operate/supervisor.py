@@ -9,6 +9,7 @@ from ...errors import FleetUnavailable, UsageError
 from ..ray.embedded import connect
 from ..ray.private_ray import NAMESPACE
 from ..supervisor.runner.actor import SUPERVISOR
+from ..supervisor.runner.client import refuse_others
 from ..supervisor.state.events import Order
 from ..supervisor.status.status import Status
 
@@ -35,6 +36,7 @@ async def ask_supervisor(address: str, question: Callable[[Any], Awaitable[T]]) 
 
     Raises:
         FleetUnavailable: the cluster or its supervisor does not answer.
+        VersionRefused: the supervisor is of a release that does not work with ours.
     """
     connection = await connect(address)
     try:
@@ -47,7 +49,8 @@ async def ask_supervisor(address: str, question: Callable[[Any], Awaitable[T]]) 
                 actor = await in_time(looked_up, "the cluster's head", "Look at its node.")
             except ValueError:
                 return None
-            return await in_time(question(actor), "the supervisor", "Look at `ray status` and at the node it runs on.")
+            answering = _answer(actor, question)
+            return await in_time(answering, "the supervisor", "Look at `ray status` and at the node it runs on.")
         except ray.exceptions.RayError as error:
             message = f"the supervisor does not answer: {type(error).__name__}"
             raise FleetUnavailable(message, "Ray restarts it by itself: try again in a few seconds.") from error
@@ -65,6 +68,11 @@ async def in_time(answer: Awaitable[T], who: str, next_step: str, within_s: floa
         return await asyncio.wait_for(answer, within_s)
     except TimeoutError:
         raise FleetUnavailable(f"{who} has not answered for {within_s:g} s", next_step) from None
+
+
+async def _answer(actor: Any, question: Callable[[Any], Awaitable[T]]) -> T:  # noqa: ANN401 - a handle of Ray's
+    await refuse_others(actor)
+    return await question(actor)
 
 
 async def read_status(address: str) -> Status | None:

@@ -58,6 +58,7 @@ def node_of_report(
         memory_bytes=report.host.memory_bytes,
         system_encoder_sessions_max=_system_cap((device.name for device in found), tables),
         shown=shown_by(report, cuda_visible),
+        pyav=report.host.packages.get("av", ""),
     )
 
 

@@ -1,12 +1,18 @@
-"""Packs work for a worker: pickled without its blobs, which are sent separately, once to each machine."""
+"""Packs work for a worker: pickled without its blobs, which are sent separately, once to each machine.
+
+Ahead of it stands the release that packs it: a worker may be of another one.
+"""
 
 import io
 import pickle
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import astuple, fields
+from typing import Any, Final
 
+from ...actors.by_name import reduced
 from ...actors.device.work import Blob, Work
-from ...errors import UsageError
+from ...errors import UsageError, VersionRefused
+from ..releases import OURS, UNNUMBERED, Release, apart
 
 
 class BlobCache:
@@ -25,7 +31,8 @@ class BlobCache:
         Raises:
             UsageError: it does not pickle.
         """
-        file = io.BytesIO()
+        file = io.BytesIO(_HEAD)
+        file.seek(len(_HEAD))
         packer = _Packer(file)
         try:
             packer.dump(work)
@@ -41,9 +48,21 @@ class BlobCache:
 
 
 def unpack(packed: bytes, contents: Sequence[bytes]) -> Work[Any]:
-    """Return the work, given its blobs' contents in order; errors of its classes are raised as they are."""
-    work: Work[Any] = _Unpacker(io.BytesIO(packed), contents).load()
+    """Return the work, given its blobs' contents in order; errors of its classes are raised as they are.
+
+    Raises:
+        VersionRefused: the client that packed it is of a release that does not work with this one.
+    """
+    file = io.BytesIO(packed)
+    said = pickle.load(file)  # noqa: S301 - from a client of ours
+    client = Release(*said[: len(fields(Release))]) if isinstance(said, tuple) else UNNUMBERED
+    if (refusal := apart(client, OURS, where="the worker")) is not None:
+        raise VersionRefused(*refusal)
+    work: Work[Any] = _Unpacker(file, contents).load()
     return work
+
+
+_HEAD: Final = pickle.dumps(astuple(OURS))
 
 
 class _Packer(pickle.Pickler):
@@ -52,6 +71,9 @@ class _Packer(pickle.Pickler):
     def __init__(self, file: io.BytesIO) -> None:
         super().__init__(file, protocol=pickle.HIGHEST_PROTOCOL)
         self.blobs: dict[str, Blob] = {}
+
+    def reducer_override(self, value: object) -> Any:
+        return reduced(value)
 
     def persistent_id(self, value: object) -> tuple[int, str] | None:
         if not isinstance(value, Blob):

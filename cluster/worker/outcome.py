@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeAlias, TypeVar
 
+from ...actors.by_name import Message
 from ...errors import CodecfleetError, InputNotFound, Retry, UsageError, WorkError
 
 ResultT = TypeVar("ResultT")
@@ -12,7 +13,7 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome(Generic[ResultT]):
+class Outcome(Message, Generic[ResultT]):
     """A result, or an error.
 
     Errors are sent as values: raised in an actor they would arrive wrapped, or be lost if they do not pickle.
@@ -45,8 +46,10 @@ def unreadable(error: Exception) -> Outcome[Any]:
     return failed(unreadable_work(error))
 
 
-def unreadable_work(error: Exception) -> UsageError:
-    """Return the error for work that could not be unpickled."""
+def unreadable_work(error: Exception) -> CodecfleetError:
+    """Return the error for work that could not be unpickled, or that this worker refuses."""
+    if isinstance(error, CodecfleetError):
+        return error
     message = f"the work cannot be unpickled on the worker: {type(error).__name__}: {error}"
     return UsageError(message, "Define its class in a module that is installed where the workers run.")
 

@@ -25,6 +25,7 @@ from ..logs.actions import LogAction
 from ..logs.entry import NO_IDS, LogIds
 from ..logs.writing import log
 from ..ray.sigterm import sigterm_kills
+from ..releases import OURS, PYAV
 from ..worker_names import WORKER_PREFIX
 from .blobs import unpack
 from .heartbeat import Ending, Heartbeat, WorkerFacts, ending_of, recycle
@@ -59,6 +60,7 @@ class RayWorker:
         term: the supervisor's that starts it; those of older ones are refused their orders.
         fence_s: end the process when it was not renewed for this long; None never does. A worker cut off from its
             supervisor would keep its device, and perhaps work against its own replacement.
+        _later: what a supervisor of a later release asks for beyond that; it does without.
     """
 
     def __init__(
@@ -74,6 +76,7 @@ class RayWorker:
         term: int = 0,
         fence_s: float | None = None,
         spawn_lone: Spawn | None = None,
+        **_later: object,
     ) -> None:
         sigterm_kills()
         self._slots = slots
@@ -204,7 +207,9 @@ class RayWorker:
         """Return this process's identity; the answer shows that our code is importable in it."""
         self._newest.admit(term)
         self._renewed_s = time.monotonic()
-        return WorkerFacts(os.getpid(), self._slots, self._identity, self._cores, self._trouble)
+        return WorkerFacts(
+            os.getpid(), self._slots, self._identity, self._cores, self._trouble, release=OURS, pyav=PYAV
+        )
 
     async def heartbeat(self, term: int = 0) -> Heartbeat:
         """Return its state. The caller owns this worker, so the call renews it."""

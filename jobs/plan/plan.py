@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from ...actors.decode.describe import StreamExtras
+from ...actors.encode.libraries import library_version
 from ...actors.encode.settings import Codec, EncoderSettings, RateControl
 from ...actors.media.values import VideoFormat
 from ...actors.segment.encoding import EncodeSegment
@@ -171,6 +172,7 @@ class Plan:
             numbers=numbers,
             keyframes=self.grid,
             require_device=self.spec.device == "gpu",
+            library=library_version(self.encoder.implementation) if self.encoder.nvenc is None else self.package,
         )
 
     @property

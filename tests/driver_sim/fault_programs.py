@@ -9,7 +9,6 @@ work of a ``WorkerCore``, and tells what became of each step; this process print
 import asyncio
 import json
 import os
-import pickle
 import select
 import sys
 import time
@@ -45,6 +44,7 @@ from codecfleet.cluster.probes.gpus.nvml_child import probe_nvml_in_child
 from codecfleet.cluster.probes.nvml.events import watch_events
 from codecfleet.cluster.probes.report.absence import Unavailable
 from codecfleet.cluster.worker import ray_worker
+from codecfleet.cluster.worker.blobs import BlobCache
 from codecfleet.errors import CodecfleetError
 from codecfleet.testing.clips import picture
 
@@ -261,7 +261,7 @@ def as_worker(steps: Callable[[], Generator[Step]], limit_s: float) -> None:
 async def _as_worker(steps: Callable[[], Generator[Step]]) -> None:
     ray_worker.ANSWER_S = BOTH_S
     worker = ray_worker.RayWorker(2)
-    pickled = (pickle.dumps(work(job="faults", label="work", steps=steps)) for work in (Sequence, Beside))
+    pickled = (BlobCache(bytes).pack(work(job="faults", label="work", steps=steps))[0] for work in (Sequence, Beside))
     tasks = [asyncio.create_task(worker.run(str(number), work)) for number, work in enumerate(pickled)]
     # Work that is not to blame has no outcome: the process ends first.
     for ended in asyncio.as_completed(tasks):

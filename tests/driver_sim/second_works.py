@@ -4,7 +4,6 @@ import asyncio
 import ctypes
 import json
 import os
-import pickle
 import signal
 import sys
 import threading
@@ -18,6 +17,7 @@ from codecfleet.actors.device.work import Work, WorkContext
 from codecfleet.actors.nvidia.gpu import Gpu
 from codecfleet.cluster.probes.gpus.visible_device import TakenDevice
 from codecfleet.cluster.worker import ray_worker, second_process
+from codecfleet.cluster.worker.blobs import BlobCache
 from codecfleet.errors import EngineUnfit
 from codecfleet.jobs.plan.plan import plan_transcode
 from codecfleet.jobs.request.spec import TranscodeSpec
@@ -75,17 +75,22 @@ class Seize(Work[None]):
         context.advance()
 
 
+def packed(work: Work[Any]) -> bytes:
+    """Return work as a client sends it."""
+    return BlobCache(bytes).pack(work)[0]
+
+
 async def _until(is_so: Callable[[], bool]) -> None:
     while not is_so():  # noqa: ASYNC110 - there is no event for it
         await asyncio.sleep(TICK_S)
 
 
-async def _filled(gate: str, packed: bytes) -> tuple[ray_worker.RayWorker, Any, list[asyncio.Task[Any]]]:
+async def _filled(gate: str, work: bytes) -> tuple[ray_worker.RayWorker, Any, list[asyncio.Task[Any]]]:
     """Return a worker whose first process is full, so that the second takes what comes then, and what fills it."""
     worker = ray_worker.RayWorker(32, takes_gpu=True)
-    first = await worker.run("first", packed)
+    first = await worker.run("first", work)
     held = [
-        asyncio.create_task(worker.run(f"hold {number}", pickle.dumps(Hold(job="j", label=f"{number}", gate=gate))))
+        asyncio.create_task(worker.run(f"hold {number}", packed(Hold(job="j", label=f"{number}", gate=gate))))
         for number in range(3)
     ]
     worker._second.start()  # no simulated GPU is fast enough to ask for it
@@ -96,9 +101,9 @@ async def _filled(gate: str, packed: bytes) -> tuple[ray_worker.RayWorker, Any, 
 async def _work(source: str, gate: str, answer: str) -> None:
     """Have both work; end in the way in which the worker does."""
     plan = plan_transcode(TranscodeSpec(source=source, output="out.mkv", force=True))
-    packed = pickle.dumps(Decode(job="j", label="decode", range_=plan.work("j", 0, 0, 0).decode))
-    worker, first, held = await _filled(gate, packed)
-    there = await asyncio.gather(*(worker.run(f"decode {number}", packed) for number in range(2)))
+    decode = packed(Decode(job="j", label="decode", range_=plan.work("j", 0, 0, 0).decode))
+    worker, first, held = await _filled(gate, decode)
+    there = await asyncio.gather(*(worker.run(f"decode {number}", decode) for number in range(2)))
     heartbeat = await worker.heartbeat()
     await asyncio.to_thread(Path(gate).touch)
     outcomes = [first, *there, *[await each for each in held]]
@@ -120,12 +125,12 @@ async def _seize(gate: str, told: str, end: Callable[[ray_worker.RayWorker], Cor
     """Have the second process hang with its interpreter, and let ``end`` see what comes of it."""
     here = await asyncio.to_thread(Path(gate).with_name, "open")
     await asyncio.to_thread(here.touch)
-    hold = pickle.dumps(Hold(job="j", label="open", gate=str(here)))
+    hold = packed(Hold(job="j", label="open", gate=str(here)))
     worker, _, held = await _filled(gate, hold)
     child = (await worker.run("there", hold)).result
     os.kill(child, signal.SIGINT)  # as a terminal sends it to all; who has work to end hears it from its worker
     if (await worker.run("there still", hold)).result == child:
-        held.append(asyncio.create_task(worker.run("seize", pickle.dumps(Seize(job="j", label="seize", told=told)))))
+        held.append(asyncio.create_task(worker.run("seize", packed(Seize(job="j", label="seize", told=told)))))
         await _until(Path(told).exists)
         await end(worker)
 

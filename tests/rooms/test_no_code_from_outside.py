@@ -11,11 +11,13 @@ READS_MEMORY = frozenset({f"{PACKAGE}.jobs.plan.header_trial"})
 """A header that was just written into memory."""
 BETWEEN_OUR_PROCESSES = frozenset(
     {
-        *("host.link", "host.serving", "process.calls", "process.wire", "process.worker_program"),
-        *("worker.blobs", "worker.outcome", "worker.second_process", "worker.second_program"),
+        *("actors.by_name", "cluster.host.link", "cluster.host.serving"),
+        *("cluster.process.calls", "cluster.process.wire", "cluster.process.worker_program"),
+        *("cluster.worker.blobs", "cluster.worker.outcome"),
+        *("cluster.worker.second_process", "cluster.worker.second_program"),
     }
 )
-"""Of ``cluster``: they unpickle work and results that processes of one user send each other; none reads a file."""
+"""They unpickle work and results that processes of one user send each other; none reads a file."""
 RUNS_CODE = frozenset(
     {
         *("pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib", "torch", "yaml", "runpy", "code"),
@@ -49,7 +51,7 @@ def calls(tree: ast.AST) -> Iterator[tuple[str, ast.Call]]:
 def test_only_channels_between_our_processes_unpickle(repository: Path) -> None:
     """Journals, results, caches and databases hold plain data: no module but the channels' can run what it reads."""
     loaders = {name for name, tree in trees(repository) if imported(tree) & RUNS_CODE}
-    assert loaders == {f"{PACKAGE}.cluster.{name}" for name in BETWEEN_OUR_PROCESSES}
+    assert loaders == {f"{PACKAGE}.{name}" for name in BETWEEN_OUR_PROCESSES}
 
 
 def test_nothing_is_evaluated(repository: Path) -> None:

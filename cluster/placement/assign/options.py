@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from ...probes.report.device_report import DeviceKind
 from ...probes.report.engines import Engine
+from ...releases import makes_alike
 from ..model.demand import Demand, EncoderChoice, EncoderKind, Rendition
 from ..model.inventory import DeviceState, Node
 from ..model.policy import Policy, PreemptibleUse
@@ -218,6 +219,8 @@ class Catalogue:
 
     def _recipes_of(self, demand: Demand, kinds: Kinds, site: Site) -> Recipes:
         host = site.host
+        if not makes_alike(demand.pyav, host.node.pyav):
+            return f"its node has PyAV {host.node.pyav}, and the job's bytes are made with {demand.pyav}"
         rates, policy, cores = self._rates, self._policy, host.cores or 0.0
         request = RecipeRequest(
             demand, kinds, site.device, rates, policy, host.processor, host.node.speed, host_cores=cores
@@ -261,6 +264,7 @@ def _device_key(site: Site) -> object:
         host.processor,
         host.node.speed,
         host.cores,
+        host.node.pyav,
     )
 
 
@@ -277,4 +281,5 @@ def _shape(demand: Demand) -> object:
         demand.longest_frames,
         demand.has_filters,
         demand.filter_bytes,
+        demand.pyav,
     )

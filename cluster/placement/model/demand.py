@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
 
+from ....actors.by_name import Message
 from ...probes.report.engines import CodecCase, Direction, Engine, MediaCodec
 
 PLAIN_FRAMES = 250
@@ -60,7 +61,7 @@ class Rendition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Demand:
+class Demand(Message):
     """What one job asks for.
 
     ``segments`` are the frame counts of the segments that are not done yet. ``weight`` is its part in a fair share
@@ -70,7 +71,8 @@ class Demand:
     and ``filter_bytes`` what that keeps in each segment's memory beside the pictures.
     ``software_decode`` says why no GPU may decode the input, "" where one may. ``needs_gpu`` keeps the job away from
     processors that no GPU decodes or encodes for. ``dlas`` is for jobs that run a network and encode nothing: the
-    numbers of the DLAs, on each machine, that it may run on, () for any. None is a job without a network.
+    numbers of the DLAs, on each machine, that it may run on, () for any. None is a job without a network. ``pyav`` is
+    the version with which its bytes are made, "" for any.
     """
 
     job: str
@@ -89,6 +91,7 @@ class Demand:
     priority: int = 0
     weight: Fraction = Fraction(1)
     workers_max: int | None = None
+    pyav: str = ""
 
     @property
     def chooses_encoder(self) -> bool:

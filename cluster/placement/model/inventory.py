@@ -85,7 +85,8 @@ class Node:
     """One machine, its processor among its devices. ``system_encoder_sessions_max`` caps all its GPUs together.
 
     ``dlas`` are for jobs that run networks; nothing of a transcode is placed on them. ``shown`` are its GPUs by all
-    their names, and which of them Ray was shown; None where NVML was not asked.
+    their names, and which of them Ray was shown; None where NVML was not asked. ``pyav`` is the version that is
+    installed, "" where it is not known.
     """
 
     node: str
@@ -99,6 +100,7 @@ class Node:
     shown: ShownGpus | None = None
     state: DeviceState = DeviceState.OPEN
     state_reason: str = ""
+    pyav: str = ""
 
 
 def cordoned(device: Device, reason: str) -> Device:

@@ -7,6 +7,7 @@ from math import ceil
 
 from ...placement.model.placement import Lane, Route
 from ...probes.report.device_report import DeviceKind
+from ...releases import makes_alike
 from ..state.clients import JobBook
 from ..state.nodes import Place
 from ..state.plans import Targets
@@ -132,6 +133,11 @@ def cores_for(book: StationBook, slots: Mapping[str, int], lanes: Sequence[Lane]
     return ceil(need)
 
 
+def _makes_its_bytes(book: StationBook, job: JobBook) -> bool:
+    """Return whether a worker makes the bytes that a job's other workers make."""
+    return book.facts is None or makes_alike(job.demand.pyav, book.facts.pyav)
+
+
 def promise(
     job: JobBook,
     wanted: Mapping[str, int],
@@ -146,7 +152,7 @@ def promise(
     promised = {}
     for name, most in wanted.items():
         book = stations.get(name)
-        if book is None or book.state is not StationState.READY:
+        if book is None or book.state is not StationState.READY or not _makes_its_bytes(book, job):
             continue
         taken = sum(other.occupies(book.worker) for other in jobs_at(book.worker) if other.key != job.key)
         slots = min(most, book.ready_slots - taken)

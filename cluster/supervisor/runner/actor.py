@@ -7,6 +7,7 @@ settled. It keeps only what workers and clients would report to its successor.
 import asyncio
 import os
 import time
+from dataclasses import astuple
 from typing import Any
 
 from ...logs.actions import LogAction
@@ -16,7 +17,9 @@ from ...placement.model.demand import Demand
 from ...placement.model.policy import Policy
 from ...placement.model.preview import PlacementPreview
 from ...ray.sigterm import sigterm_kills
+from ...releases import OURS
 from ..core.core import Core
+from ..core.granting import refused
 from ..state.events import Order
 from ..state.messages import ClientReport, Grants
 from ..state.settings import SupervisorSettings
@@ -55,8 +58,14 @@ class SupervisorActor:
         self._retiring = asyncio.create_task(_retire_when_idle(runner, settings.retire_s))
         return runner
 
+    async def release(self) -> tuple[Any, ...]:
+        """Return the fields of our release, as values that any other can read."""
+        return astuple(OURS)
+
     async def renew(self, report: ClientReport, wait_s: float) -> Grants:
         """Take a client's report; return its grants as soon as they change, or after ``wait_s``."""
+        if (refusal := refused(report)) is not None:
+            return refusal
         return await (await self._runner()).renew(report, wait_s)
 
     async def depart(self, client: str) -> None:

@@ -2,11 +2,14 @@
 
 import asyncio
 from abc import ABC, abstractmethod
+from dataclasses import fields
 from typing import Any, ClassVar
 
+from ....errors import VersionRefused
 from ...placement.model.demand import Demand
 from ...placement.model.policy import Policy
 from ...placement.model.preview import PlacementPreview
+from ...releases import OURS, UNNUMBERED, Release, apart
 from ...shipping.serving import ServedFiles, serve_files
 from ..state.messages import ClientReport, Grants
 from ..state.settings import SupervisorSettings
@@ -121,8 +124,13 @@ class ActorClient(SupervisorClient):
         self._starting_files = asyncio.Lock()
 
     async def open(self) -> None:
-        """Find the supervisor, or create one."""
+        """Find the supervisor, or create one.
+
+        Raises:
+            VersionRefused: it is of a release that does not work with ours.
+        """
         self._actor = await asyncio.to_thread(find_or_make_supervisor, self._settings, self._policy)
+        await refuse_others(self._actor)
 
     async def renew(self, report: ClientReport, wait_s: float) -> Grants:
         grants: Grants = await self._actor.renew.remote(report, wait_s)
@@ -155,6 +163,23 @@ class ActorClient(SupervisorClient):
     async def close(self) -> None:
         """Leave it running: others use it too. The reader of files ends."""
         self._files = None
+
+
+async def refuse_others(supervisor: Any) -> None:
+    """Call a cluster's supervisor, and return if it is of a release that works with ours.
+
+    Raises:
+        VersionRefused: it is not.
+    """
+    try:
+        ask = supervisor.release
+    except AttributeError:
+        found = UNNUMBERED
+    else:
+        said = await ask.remote()
+        found = Release(*said[: len(fields(Release))])
+    if (refusal := apart(OURS, found)) is not None:
+        raise VersionRefused(*refusal)
 
 
 def find_or_make_supervisor(settings: SupervisorSettings, policy: Policy) -> Any:

@@ -33,7 +33,7 @@ from ..state.kept import ORDERS_KEY, unpack_orders
 from ..state.messages import FoundWorker, RayNode
 from ..state.stations import bundle_of
 from ..state.terms import TERMS_KEY, next_term
-from .ray_calls import Actor, ProbeNode, RayCalls, on_ray_node, share_of_gpu
+from .ray_calls import Actor, ProbeNode, RayCalls, on_ray_node, share_of_gpu, understood
 
 BUNDLE_PREFIX = "codecfleet-bundle "
 GPU_PREFIX = "codecfleet-gpu "
@@ -88,7 +88,7 @@ class RayBackend(RayCalls):
     async def _adopt(self, worker: str, reserved: frozenset[str]) -> FoundWorker | None:
         try:
             self._actors[worker] = await asyncio.to_thread(worker_handle, worker)
-            facts = await asyncio.wait_for(self._call(worker, "facts", self._term), ADOPT_LIMIT_S)
+            facts = understood(await asyncio.wait_for(self._call(worker, "facts", self._term), ADOPT_LIMIT_S))
         except Exception:  # noqa: BLE001 - it is dead or unresponsive; its clients learn of it
             if await self.newest_term() <= self._term:
                 await self._kill(worker)

@@ -9,10 +9,13 @@ from typing import Any, Protocol, TypeAlias
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from ....actors.by_name import unpacked
+from ....errors import VersionRefused
 from ...placement.model.inventory import Node
 from ...probes.gpus.live_health import DeviceHealth
 from ...probes.report.absence import Maybe
 from ...ray.ray_words import first_line
+from ...releases import OURS
 from ...survey.health_agent import HealthAgent
 from ...worker.heartbeat import Heartbeat, WorkerFacts
 from ...worker.ray_worker import RayWorker
@@ -45,6 +48,18 @@ class ProbeNode(Protocol):
 def share_of_gpu(gpus: float, sharers: int) -> float:
     """Return one worker's part of a shared GPU reservation; Ray counts ten-thousandths."""
     return gpus if sharers == 1 else int(gpus / sharers * 10_000) / 10_000
+
+
+def understood(facts: WorkerFacts) -> WorkerFacts:
+    """Return the facts of a worker whose release works with ours.
+
+    Raises:
+        VersionRefused: its node has another.
+    """
+    if not OURS.understands(facts.release):
+        message = f"its node has {facts.release}, and the supervisor is {OURS}: they do not understand each other"
+        raise VersionRefused(message, "Give every node the same release: docs/upgrades.md.")
+    return facts
 
 
 class RayCalls(ClusterBackend):
@@ -80,7 +95,7 @@ class RayCalls(ClusterBackend):
             if node not in self._agents:
                 make = ray.remote(**_AGENT)(HealthAgent).options(scheduling_strategy=self.strategy(node)).remote
                 self._agents[node] = await asyncio.to_thread(make)
-            found: Maybe[tuple[DeviceHealth, ...]] = await self._agents[node].poll.remote(pids)
+            found: Maybe[tuple[DeviceHealth, ...]] = unpacked(await self._agents[node].poll.remote(pids))
         except BaseException:  # an agent that hangs or is gone is replaced
             await asyncio.shield(self.stop_polling(node))
             raise
@@ -127,4 +142,4 @@ class RayCalls(ClusterBackend):
         )
         self._actors[order.worker] = actor
         facts: WorkerFacts = await self._call(order.worker, "facts", self._term)
-        return facts
+        return understood(facts)

@@ -1,10 +1,11 @@
 """What a supervisor keeps for its successor, as bytes: users' orders for nodes, and devices in quarantine.
 
+The successor may be of another release: it leaves out what it does not know, and what is missing has its default.
+
 Clocks differ from process to process, so times are kept in UTC, by the age they have at that moment.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, Final
 
 import msgpack
@@ -32,7 +33,10 @@ def pack_orders(orders: Mapping[str, Order]) -> bytes:
 
 def unpack_orders(packed: bytes | None) -> dict[str, Order]:
     """Return orders, by node; none from None."""
-    return {} if packed is None else {node: Order(order) for node, order in msgpack.unpackb(packed).items()}
+    kept = {} if packed is None else msgpack.unpackb(packed)
+    known = {order.value for order in Order}
+    # An order that this release does not know keeps work off the node too.
+    return {node: Order(order) if order in known else Order.CORDON for node, order in kept.items()}
 
 
 def pack_quarantines(records: Mapping[str, DeviceRecord], utc_offset_s: float) -> bytes:
@@ -64,8 +68,13 @@ def unpack_quarantines(packed: bytes | None, utc_offset_s: float) -> dict[str, D
 
 
 def _unpacked(values: dict[str, Any], utc_offset_s: float) -> DeviceRecord:
-    times = values.pop("times")
-    cause, engines = Cause(values.pop("cause")), frozenset(map(Engine, values.pop("engines")))
-    found = Quarantine(cause=cause, engines=engines, **values)
-    since_s, rest_until_s = found.since_s - utc_offset_s, found.rest_until_s - utc_offset_s
-    return DeviceRecord(quarantine=replace(found, since_s=since_s, rest_until_s=rest_until_s), times=times)
+    causes, engines = {cause.value: cause for cause in Cause}, {engine.value: engine for engine in Engine}
+    found = Quarantine(
+        cause=causes.get(values["cause"], Cause.POLL),
+        reason=values["reason"],
+        since_s=values["since_s"] - utc_offset_s,
+        rest_until_s=values["rest_until_s"] - utc_offset_s,
+        until_uncordon=values.get("until_uncordon", False),
+        engines=frozenset(engines[name] for name in values.get("engines", ()) if name in engines),
+    )
+    return DeviceRecord(quarantine=found, times=values.get("times", 1))

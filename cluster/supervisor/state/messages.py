@@ -1,14 +1,18 @@
 """Messages between clients and the supervisor, and the cluster's facts: frozen, picklable values.
 
+A message may come from a client of another release: what it lacks has its default, and what is unknown is left out.
+
 Clients send no changes: each repeatedly reports what it wants and holds, and receives what it may use. A lost message
 costs a second, and a restarted supervisor learns everything from the next round.
 """
 
 from dataclasses import dataclass, field, replace
 
+from ....actors.by_name import Message
 from ...placement.model.demand import Demand
 from ...placement.model.inventory import Device, Node, dlas_of, processor_of
 from ...probes.report.gpu_identity import ShownGpus
+from ...releases import UNNUMBERED, Release
 from ...worker.heartbeat import WorkerFacts
 
 
@@ -36,13 +40,13 @@ class DeviceFault:
 
 
 @dataclass(frozen=True, slots=True)
-class ClientReport:
+class ClientReport(Message):
     """A client's report; ``sequence`` grows with each, so that late ones are recognised.
 
     ``client`` is unique; ``where`` names its host and process for people. ``proven`` are workers that completed work
     for it, so their earlier deaths were not a crash loop. ``acknowledged`` is the number of the newest grants it
     received. ``faults`` are repeated for a while, and counted once. ``written_off`` are workers in which its work hung:
-    {worker: reason}.
+    {worker: reason}. ``release`` is the client's.
     """
 
     client: str
@@ -53,10 +57,11 @@ class ClientReport:
     acknowledged: int = 0
     faults: tuple[DeviceFault, ...] = ()
     written_off: dict[str, str] = field(default_factory=dict)
+    release: Release = UNNUMBERED
 
 
 @dataclass(frozen=True, slots=True)
-class Grants:
+class Grants(Message):
     """What a client may use until the next grants.
 
     ``slots`` maps each job to {worker: slots}; ``number`` grows with every answer, across supervisors. ``dead`` are

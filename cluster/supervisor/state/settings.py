@@ -3,12 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from ....actors.by_name import Message
 from ...fleet_variables import idle_release_s, policy_file
 from ...placement.model.policy import Policy, load_policy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SupervisorSettings:
+class SupervisorSettings(Message):
     """The supervisor's timeouts, with a cluster's defaults.
 
     Attributes:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from ....actors.by_name import Message
 from ...probes.report.device_report import DeviceKind
 from ..core.granting import why_not
 from ..state.clients import JobBook
@@ -57,7 +58,7 @@ class JobStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Status:
+class Status(Message):
     """The full status. ``log`` are (seconds since the epoch, line), oldest first; ``pid`` is the supervisor's."""
 
     pid: int

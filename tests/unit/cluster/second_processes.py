@@ -16,6 +16,7 @@ from codecfleet.actors.device.interface import SessionCounts
 from codecfleet.actors.device.work import Work, WorkContext
 from codecfleet.actors.device.worker import WorkerCore
 from codecfleet.actors.nvidia.gpu import Gpu, OpenedGpu
+from codecfleet.cluster.worker.blobs import BlobCache
 from codecfleet.cluster.worker.second_process import (
     Child,
     Ready,
@@ -190,7 +191,7 @@ class Second:
 
     def outcome(self, work: Work[Any], run: str = "run") -> Any:
         """Run work there and return its outcome."""
-        return self.process.submit(run, pickle.dumps(work), ()).result(PATIENCE_S)
+        return self.process.submit(run, BlobCache(bytes).pack(work)[0], ()).result(PATIENCE_S)
 
 
 def _until(is_so: Callable[[], bool]) -> None:

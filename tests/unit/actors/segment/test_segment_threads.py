@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 
 from codecfleet.actors.device.work import WorkContext
+from codecfleet.actors.encode.libraries import library_version
 from codecfleet.actors.encode.session import EncodedPacket
-from codecfleet.actors.encode.settings import EncoderSettings
+from codecfleet.actors.encode.settings import Codec, EncoderSettings
 from codecfleet.actors.encode.software import SoftwareEncoder
 from codecfleet.actors.segment import encoding
+from codecfleet.errors import EngineUnfit
 from codecfleet.jobs.plan.plan import plan_transcode
 from codecfleet.jobs.request.spec import TranscodeSpec
 from codecfleet.testing.clips import Clip, constant_times, make_clip
@@ -67,3 +69,13 @@ def test_what_an_encoder_holds_to_the_end_is_progress_when_it_comes(
     assert seen == sorted(seen)
     assert set(seen) == set(range(25)), "no step is longer than a picture"
     assert before_the_end[-1] < 18, "most of the last pictures count once they have come"
+
+
+def test_another_version_of_the_encoder_does_not_help(tmp_path: Path) -> None:
+    """A segment is not encoded by a library that may give other bytes than its track's."""
+    clip = make_clip(tmp_path / "clip.mkv", Clip(times=constant_times(2), width=64, height=48))
+    spec = TranscodeSpec(source=str(clip), output=str(tmp_path / "out.mp4"), codec=Codec.H264)
+    work = plan_transcode(spec).work("job", 0, 0, 0)
+    assert work.library == library_version("libx264")
+    with pytest.raises(EngineUnfit, match="the track is encoded with core 1 r1"):
+        replace(work, library="core 1 r1").run(WorkContext())

@@ -8,9 +8,10 @@ import pytest
 from codecfleet.cluster.worker.ray_worker import FENCED_CODE
 
 PROGRAM = """
-import asyncio, pickle
+import asyncio
 from codecfleet.actors.device.work import Work
 from codecfleet.cluster.worker import ray_worker
+from codecfleet.cluster.worker.blobs import BlobCache
 from codecfleet.errors import DeviceLost
 
 class Breaks(Work):
@@ -19,7 +20,7 @@ class Breaks(Work):
 
 async def main():
     worker = ray_worker.RayWorker(2)
-    outcome = await worker.run("run", pickle.dumps(Breaks(job="j", label="a")))
+    outcome = await worker.run("run", BlobCache(bytes).pack(Breaks(job="j", label="a"))[0])
     print(type(outcome.error).__name__, flush=True)
     {then}
 

@@ -1,7 +1,6 @@
 """Processes in which work runs alone, here in threads."""
 
 import asyncio
-import pickle
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -9,6 +8,7 @@ from typing import Any
 import pytest
 
 from codecfleet.actors.device.work import Constraints, Work
+from codecfleet.cluster.worker.blobs import BlobCache
 from codecfleet.cluster.worker.lone_runs import IDLE_S, LONE_MAX, LoneRuns
 from codecfleet.cluster.worker.second_process import Child
 from codecfleet.errors import Cancelled, CodecfleetError, DeviceLost, ProcessKilled, WorkerLost
@@ -34,7 +34,7 @@ class Bench:
     async def run(self, work: Work[Any], run: str = "run", constraints: Constraints = ALONE) -> Any:
         """Run work and return its outcome."""
         async with asyncio.timeout(PATIENCE_S):
-            return await self.lone.run(run, pickle.dumps(work), (), constraints)
+            return await self.lone.run(run, BlobCache(bytes).pack(work)[0], (), constraints)
 
 
 def count(label: str = "a", frames: int = 7) -> works.Count:
@@ -127,7 +127,7 @@ def test_a_process_that_does_not_start_is_a_lost_worker() -> None:
         raise OSError("no more processes")
 
     lone = LoneRuns("", refuses, lambda _: False)
-    outcome = asyncio.run(lone.run("run", pickle.dumps(count()), (), ALONE))
+    outcome = asyncio.run(lone.run("run", BlobCache(bytes).pack(count())[0], (), ALONE))
     assert type(outcome.error) is WorkerLost
     assert "no more processes" in str(outcome.error)
 

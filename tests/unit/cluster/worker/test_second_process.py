@@ -1,13 +1,13 @@
 """A worker's second process: what it runs, what it says, and how it ends; here it is a thread."""
 
 import asyncio
-import pickle
 import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from codecfleet.cluster.worker.blobs import BlobCache
 from codecfleet.cluster.worker.ray_worker import RayWorker
 from codecfleet.cluster.worker.second_process import (
     ALONE_FPS,
@@ -60,7 +60,7 @@ def test_it_is_started_once_and_runs_work(second: Second) -> None:
 def test_errors_come_back_as_values(second: Second, work: Any, kind: type[Exception], *, spoils: bool) -> None:
     """Whatever goes wrong is an outcome, which says whether the process is spoilt; the next work runs all the same."""
     process = second.ready()
-    packed = work if isinstance(work, bytes) else pickle.dumps(work)
+    packed = work if isinstance(work, bytes) else BlobCache(bytes).pack(work)[0]
     outcome = process.submit("run", packed, ()).result(PATIENCE_S)
     assert type(outcome.error) is kind
     assert outcome.spoils_process is spoils
@@ -70,7 +70,7 @@ def test_errors_come_back_as_values(second: Second, work: Any, kind: type[Except
 def test_it_says_what_it_does(second: Second) -> None:
     """Now and then, so that a worker's caller is answered at once."""
     process = second.ready()
-    ended = process.submit("run", pickle.dumps(Wait(job="j", label="a")), ())
+    ended = process.submit("run", BlobCache(bytes).pack(Wait(job="j", label="a"))[0], ())
     GATES["a runs"].wait(PATIENCE_S)
     second.ticks.release()
     _until(lambda: process.said.running == (("j", "a"),))
@@ -83,8 +83,8 @@ def test_it_says_what_it_does(second: Second) -> None:
 def test_work_is_cancelled_there(second: Second, cancel: Callable[[SecondProcess], None]) -> None:
     """One run, or every run of a client; others go on."""
     process = second.ready()
-    mine = process.submit("me:1", pickle.dumps(Wait(job="j", label="a")), ())
-    others = process.submit("you:1", pickle.dumps(Wait(job="k", label="b")), ())
+    mine = process.submit("me:1", BlobCache(bytes).pack(Wait(job="j", label="a"))[0], ())
+    others = process.submit("you:1", BlobCache(bytes).pack(Wait(job="k", label="b"))[0], ())
     for label in "ab":
         assert GATES[f"{label} runs"].wait(PATIENCE_S)
     cancel(process)
@@ -107,7 +107,7 @@ def test_frames_never_become_fewer() -> None:
     process = second.ready()
     second.ticks.release()
     assert gpu.looks.wait(PATIENCE_S)
-    ended = process.submit("run", pickle.dumps(Count(job="j", label="a", upto=7)), ())
+    ended = process.submit("run", BlobCache(bytes).pack(Count(job="j", label="a", upto=7))[0], ())
     threading.Event().wait(0.1)  # long enough for the end to overtake the report, if it could
     gpu.goes_on.set()
     assert ended.result(PATIENCE_S).result == 7
@@ -125,7 +125,7 @@ def test_work_that_was_cancelled_before_there_was_a_second_one_is_not_begun_ther
     async def overtaken() -> Any:
         await worker.cancel("run")
         worker._second, worker._here = second.ready(), 1
-        return await worker.run("run", pickle.dumps(Count(job="j", label="a", upto=1)))
+        return await worker.run("run", BlobCache(bytes).pack(Count(job="j", label="a", upto=1))[0])
 
     assert isinstance(asyncio.run(overtaken()).error, Cancelled)
 

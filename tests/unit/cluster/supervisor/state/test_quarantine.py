@@ -2,12 +2,14 @@
 
 from dataclasses import replace
 
+import msgpack
 import pytest
 
 from codecfleet.cluster.placement.model.inventory import Device, DeviceState
 from codecfleet.cluster.probes.report.device_report import DeviceKind
 from codecfleet.cluster.probes.report.engines import CodecCase, Direction, Engine, How, MediaCodec, Trial
-from codecfleet.cluster.supervisor.state.kept import pack_quarantines, unpack_quarantines
+from codecfleet.cluster.supervisor.state.events import Order
+from codecfleet.cluster.supervisor.state.kept import pack_quarantines, unpack_orders, unpack_quarantines
 from codecfleet.cluster.supervisor.state.quarantine import (
     CLEAN,
     FAULT_KEPT_S,
@@ -165,3 +167,13 @@ def test_a_successor_reads_what_was_kept() -> None:
     moved = replace(record.quarantine, since_s=40.0, rest_until_s=70.0)
     assert read == DeviceRecord(quarantine=moved, times=1)
     assert unpack_quarantines(None, 0.0) == {}
+
+
+def test_a_successor_of_another_release_reads_what_was_kept() -> None:
+    """Of what it does not know, a device stays in quarantine whatever the cause, and a node without work."""
+    kept = {"cause": "boredom", "reason": "it is bored", "since_s": 1100.0, "rest_until_s": 1130.0, "moods": 3}
+    (read,) = unpack_quarantines(msgpack.packb({"GPU-a": {**kept, "engines": ["nvdec", "warp"]}}), 1060.0).values()
+    assert read.quarantine is not None
+    assert (read.quarantine.since_s, read.quarantine.rest_until_s, read.times) == (40.0, 70.0, 1)
+    assert read.quarantine.engines == {Engine.NVDEC}
+    assert unpack_orders(msgpack.packb({"a": "drain", "b": "paint"})) == {"a": Order.DRAIN, "b": Order.CORDON}

@@ -1,0 +1,81 @@
+"""A cluster whose nodes have two versions of PyAV: no job gets workers of both, for they make other bytes."""
+
+from dataclasses import replace
+
+from codecfleet.cluster.placement.model.inventory import processor_of
+from codecfleet.cluster.supervisor.state.events import Effect, Probed, Start, Started
+from codecfleet.cluster.supervisor.state.messages import JobReport
+from codecfleet.cluster.worker.heartbeat import WorkerFacts
+from codecfleet.cluster.worker_names import node_of, station_of
+
+from ..core_worlds import World, node, total, wants
+
+OLD, NEW = "18.1.0", "18.2.0"
+
+
+class Mixed(World):
+    """Nodes a and b, of two cores each; ``has`` is the version of PyAV on each."""
+
+    def __init__(self, **has: str) -> None:
+        self.has = has
+        super().__init__(*(node(name) for name in has))
+
+    def carry_out(self, effect: Effect) -> None:
+        """Have a worker tell the version of its node."""
+        if isinstance(effect, Start):
+            facts = WorkerFacts(7, effect.slots, pyav=self.has[effect.station.node])
+            self._decide(Started(effect.worker, facts))
+        else:
+            super().carry_out(effect)
+
+    def probe(self) -> None:
+        """Have the probes of both nodes report."""
+        self.feed(*(Probed(replace(processor_of(name, name, 2), pyav=pyav)) for name, pyav in self.has.items()))
+
+    def slots(self, pieces: int, pyav: str) -> dict[str, int]:
+        """Return how many slots a job with that version gets on each node, once workers have started."""
+        demand = wants("j", pieces).demand
+        report = JobReport(replace(demand, pyav=pyav))
+        self.report("me", report)
+        found: dict[str, int] = {}
+        for worker, slots in self.say("me", report).slots["j"].items():
+            found[node_of(station_of(worker))] = found.get(node_of(station_of(worker)), 0) + slots
+        return found
+
+
+def test_a_job_gets_the_workers_that_make_its_bytes() -> None:
+    """Those of its own version, on as many nodes as have it."""
+    world = Mixed(a=OLD, b=NEW)
+    world.probe()
+    assert world.slots(4, OLD) == {"a": 2}
+    assert Mixed(a=OLD, b=OLD).slots(4, OLD) == {"a": 2, "b": 2}
+
+
+def test_a_worker_says_what_its_node_has_before_a_probe_does() -> None:
+    """A node that was not probed yet may be planned with, but none of its slots is granted."""
+    world = Mixed(a=OLD, b=NEW)
+    assert world.slots(4, OLD) == {"a": 2}
+
+
+def test_a_job_that_no_node_can_go_on_with_is_told_why() -> None:
+    """It waits, as for any other worker."""
+    world = Mixed(a=NEW, b=NEW)
+    world.probe()
+    world.report("me", JobReport(replace(wants("j", 4).demand, pyav=OLD)))
+    grants = world.say("me", JobReport(replace(wants("j", 4).demand, pyav=OLD)))
+    assert total(grants, "j") == 0
+    assert f"its node has PyAV {NEW}, and the job's bytes are made with {OLD}" in grants.waiting["j"]
+
+
+def test_jobs_of_two_versions_run_beside_each_other() -> None:
+    """Each on its own nodes."""
+    world = Mixed(a=OLD, b=NEW)
+    world.probe()
+    jobs = {pyav: JobReport(replace(wants(f"j{pyav}", 4).demand, pyav=pyav)) for pyav in (OLD, NEW)}
+    for pyav, job in jobs.items():
+        world.report(pyav, job)
+    for pyav, job in jobs.items():
+        world.report(pyav, job)
+        assert {node_of(station_of(worker)) for worker in world.say(pyav, job).slots[f"j{pyav}"]} == {
+            name for name, has in world.has.items() if has == pyav
+        }
