@@ -5,11 +5,12 @@ from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush, heapreplace
 from math import log
 
+from ..model.placement import Route
 from .ledger import Host, Ledger
 from .options import PlacementOption
 
-_HostsKey = tuple[int, int, float, bool, int, float, int]
-_OwnKey = tuple[int, int, float, float, int, int]
+_HostsKey = tuple[int, int, float, bool, int, float, bool, int]
+_OwnKey = tuple[int, int, float, float, bool, int, int]
 
 _STEP = log(1.25)
 _NO_GAIN = -1_000_000
@@ -23,7 +24,8 @@ def option_key(option: PlacementOption, ledger: Ledger) -> _HostsKey:
     Nodes of last resort come last. Then the largest gain in frames a second, in steps of a quarter: rates are no more
     exact than that. Then the least loaded; then hosts without a GPU, so that GPUs stay free for what only they do; then
     the host with the fewest open GPU sessions; then a whole GPU before a share of one, whose engines others may be
-    using; then the inventory's order, so that few GPUs of a host are opened where cores are short.
+    using; then a GPU that decodes for the cores before the cores alone, since those are slower, if by less than a step;
+    then the inventory's order, so that few GPUs of a host are opened where cores are short.
     """
     return _among_hosts(_on_host(option, 0, *_step_and_load(option, ledger)), option.site.host)
 
@@ -38,14 +40,14 @@ def _step_and_load(option: PlacementOption, ledger: Ledger) -> tuple[int, float]
 
 def _on_host(option: PlacementOption, index: int, step: int, load: float) -> _OwnKey:
     """Return the part of the key in which options of one host differ, and an option's index."""
-    site, _, rank = option
-    return (rank, -step, load, -site.device.share, site.order, index)
+    site, recipe, rank = option
+    return (rank, -step, load, -site.device.share, recipe.route is Route.CPU, site.order, index)
 
 
 def _among_hosts(key: _OwnKey, host: Host) -> _HostsKey:
-    rank, step, load, share, order, _ = key
+    rank, step, load, share, is_cpu, order, _ = key
     load = load if load != _HOSTS else round(host.load, 9)
-    return (rank, step, load, host.has_gpu, host.device_sessions, share, order)
+    return (rank, step, load, host.has_gpu, host.device_sessions, share, is_cpu, order)
 
 
 @dataclass(slots=True)

@@ -102,6 +102,11 @@ class Node:
     state_reason: str = ""
     pyav: str = ""
 
+    @property
+    def cores(self) -> int:
+        """How many cores its processor has for work."""
+        return sum(device.engines.get(Engine.CPU, 0) for device in self.devices)
+
 
 def cordoned(device: Device, reason: str) -> Device:
     """Return a device that gets no new work for a reason, unless it had one before."""

@@ -1,10 +1,11 @@
 """The grants that clients are sent: which slots they may use, and why they have none."""
 
 from collections.abc import Callable, Iterable
+from math import floor
 
 from ...placement.assign.networks import no_dla_for
 from ...placement.model.demand import Demand
-from ...placement.model.inventory import DeviceState, Inventory
+from ...placement.model.inventory import DeviceState, Inventory, processor_name
 from ...placement.model.placement import Placement
 from ...probes.report.device_report import DeviceKind
 from ...releases import OURS, apart
@@ -37,6 +38,7 @@ def grants_for(state: SupervisorState, client: str, now_s: float) -> Grants:
             promised = {worker: slots for worker, slots in job.held.items() if state.is_live(worker)}
         else:
             promised = promise(job, state.plan_of(job.key).slots, state.stations, state.clients.at)
+            _put_off(state, job, promised)
         state.clients.promise(job, promised)
     return Grants(
         slots={name: dict(job.promised) for name, job in book.jobs.items()},
@@ -50,6 +52,46 @@ def grants_for(state: SupervisorState, client: str, now_s: float) -> Grants:
         unrecoverable=never,
         what_next=what_next,
     )
+
+
+def _put_off(state: SupervisorState, job: JobBook, promised: dict[str, int]) -> None:
+    """Take back new slots whose cores sessions still use that were placed elsewhere since, until those end.
+
+    So sessions do not share cores while work moves between a processor's workers and those of GPUs beside it.
+    """
+    rooms: dict[str, float] = {}
+    for worker in sorted(promised):
+        more, book = promised[worker] - job.occupies(worker), state.stations[station_of(worker)]
+        if more > 0 and (cores := _cores_of_slot(state, job, book)) > 0:
+            node = book.station.node
+            room = rooms[node] if node in rooms else _room_cores(state, node)
+            fits = min(more, max(0, floor(room / cores + _EXACT)))
+            rooms[node] = room - fits * cores
+            promised[worker] -= more - fits
+            if not promised[worker]:
+                del promised[worker]
+
+
+def _room_cores(state: SupervisorState, node: str) -> float:
+    """Return how many of a node's cores no session uses: of all, or of those that sessions are placed on if more."""
+    placed = used = 0.0
+    for book in state.stations_at([node]):
+        for key, slots in state.targets.get(book.station.station, {}).items():
+            if (job := state.clients.job(key)) is not None:
+                placed += slots * _cores_of_slot(state, job, book)
+        for job in state.clients.at(book.worker) if book.state is StationState.READY else ():
+            used += job.occupies(book.worker) * _cores_of_slot(state, job, book)
+    return max(placed, state.cores_of(node)) - used
+
+
+def _cores_of_slot(state: SupervisorState, job: JobBook, book: StationBook) -> float:
+    """Return how many cores a session of a job keeps: as placed; where it is not any more, one if it encodes there."""
+    device = processor_name(book.station.node) if book.station.is_processor else book.device
+    lanes = state.plan_of(job.key).lanes_at.get(book.station.node, ())
+    lane = next((lane for lane in lanes if lane.device == device), None)
+    if lane is not None:
+        return lane.cores / lane.sessions
+    return float(any(each.kind is None or not each.kind.is_nvenc for each in job.demand.renditions))
 
 
 def _dead(state: SupervisorState, book: ClientBook) -> frozenset[str]:
@@ -140,6 +182,8 @@ def _why_never(state: SupervisorState, now_s: float) -> tuple[str, str]:
     return (died, _FIND_THE_CAUSE) if died else ("", "")
 
 
+_EXACT = 1e-6
+"""Cores are sums of parts: a smaller difference is none."""
 _ADD_A_NODE = "Start a worker node with CPUs, or run without an address."
 _FIND_THE_CAUSE = "Look for what ends the processes (memory, a broken codec, a missing package), then try again."
 _OPEN_ANOTHER = "Open a new fleet."

@@ -10,7 +10,6 @@ from ...placement.model.caps import with_caps
 from ...placement.model.demand import Demand
 from ...placement.model.inventory import DeviceState, Inventory, Node
 from ...placement.model.placement import Lane, Placement, Refusal
-from ...probes.report.engines import Engine
 from ..state.clients import about, job_of
 from ..state.events import Effect, Note
 from ..state.nodes import NodeBook, places_of
@@ -143,9 +142,7 @@ def _place_or_refuse(
 
 
 def _capacity(node: Node) -> int:
-    if node.state is not DeviceState.OPEN:
-        return 0
-    return sum(device.engines.get(Engine.CPU, 0) for device in node.devices)
+    return node.cores if node.state is DeviceState.OPEN else 0
 
 
 def _shared(inventory: Inventory) -> frozenset[str]:

@@ -83,6 +83,14 @@ def test_a_software_job_leaves_gpus_alone_where_it_can() -> None:
     assert _routes(placement) == {"b/cpu": Route.CPU}
 
 
+def test_a_gpu_that_is_worth_it_decodes_however_little_it_gains() -> None:
+    """Rates that differ by less than they are exact to do not choose: what a host lists first does not either."""
+    machine = node("n", "H200", cores=16)
+    for devices in (machine.devices, machine.devices[::-1]):
+        (lane,) = _place(demand(encoder=SOFTWARE), inventory(replace(machine, devices=devices))).lanes
+        assert lane.route is Route.HYBRID
+
+
 def test_the_policy_says_what_decoding_on_a_gpu_must_gain() -> None:
     """A GPU is not taken for decoding alone where that gains less than asked for."""
     placement = _place(demand(encoder=SOFTWARE), inventory(node("n", "H200")), Policy(hybrid_gain=0.5))

@@ -56,9 +56,22 @@ def test_processors_work_until_the_gpus_worker_is_there() -> None:
     assert stations(first.slots["j"]) == {"a/cpu#0"}
     assert [start.station.station for start in world.starting] == ["a/gpu#0"]
     world.finish_start()
+    world.say("one", either(100))  # what the processor had for it is given back
     then = world.say("one", either(100))
     assert "a/gpu#0" in stations(then.slots["j"])
     assert total(then, "j") >= total(first, "j")
+
+
+def test_a_gpus_worker_takes_over_core_by_core() -> None:
+    """Its sessions begin as those of the processor end, so that no two share a core."""
+    world = SlowGpuWorld()
+    job = replace(either(100), demand=wants("j", 100).demand)
+    ((worker, slots),) = world.say("one", job).slots["j"].items()
+    world.finish_start()
+    for left in range(slots, -1, -1):
+        then = world.say("one", replace(job, held={worker: left}))
+        assert worker not in then.slots["j"]
+        assert total(then, "j") == slots - left
 
 
 @pytest.mark.parametrize("job", [nvenc("j", 10), JobReport(replace(either(10).demand, needs_gpu=True))])
