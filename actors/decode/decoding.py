@@ -9,6 +9,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from fractions import Fraction
 from functools import partial
 from itertools import islice
@@ -26,9 +27,12 @@ from av.video.stream import VideoStream
 
 from ...errors import InputUnreadable
 from ..media.av_abi import configure_decoder
+from ..media.av_stream import decoder_mark
+from ..media.fragments import FilePart
 from ..media.kept_sources import KEPT, OpenSource
+from ..media.location import is_local
 from ..media.opening import demux
-from ..media.seeking import AccessPoint, packets_from
+from ..media.seeking import AccessPoint, first_packets, packets_from
 from ..media.stores import Shipment
 from ..media.timeline import REORDER_FRAMES, RepairedTime, TimeShift, TimestampRepair
 from .picture_memory import can_allocate, forget_remains, is_incomplete
@@ -67,7 +71,8 @@ class DecodeRange:
     where it did not count. At most ``held_frames`` pictures are held to put them in order. ``version`` is what the
     source must still be (``version_anywhere``), None for anything. ``shipment`` is how a machine that does not see a
     local source reads it, None where none does so. ``span_bytes`` is where in the file the packets begin and end, None
-    where that is not known. Larger pictures than ``max_pixels`` count as damage.
+    where that is not known; ``part`` is how much of a fragmented file is enough. Larger pictures than ``max_pixels``
+    count as damage.
     """
 
     source: str
@@ -86,6 +91,7 @@ class DecodeRange:
     version: Hashable | None = None
     shipment: Shipment | None = None
     span_bytes: tuple[int, int] | None = None
+    part: FilePart | None = None
     max_pixels: int = (1 << 31) - 1
 
 
@@ -195,24 +201,21 @@ def decode_range(
         InputError: the source cannot be opened, or has no such track.
         DeviceError: a device's decoder does not decode this, or its pictures are in doubt.
     """
-    entry = range_.entry
-    packets: Iterator[tuple[int, VideoPacket]] | None
-    for is_fresh in (True,) if entry is None else (False, True):
+    for way in _ways(range_):
         kept = KEPT.borrow(
             range_.source,
             range_.stream_index,
-            afresh=is_fresh,
+            afresh=way is _Way.COUNT or range_.entry is None,
             expected=range_.version,
             shipment=range_.shipment,
+            part=range_.part if way is _Way.PART else None,
         )
         with kept as source:
             source.wanted.span_bytes = range_.span_bytes
             track = open_track(source.container, range_)
-            demuxed = partial(_demux, source, track.stream)
-            if entry is None or is_fresh:
-                packets = islice(enumerate(demuxed()), entry.packet if entry else 0, None)
-            elif (packets := packets_from(entry, source.container, track.stream, demuxed)) is None:
-                continue  # seeking does not lead there: count packets from the beginning
+            packets = _packets(source, track.stream, range_.entry, counted=way is _Way.COUNT)
+            if packets is None:
+                continue
             yield from _in_time(decoder.decode(track, _counted(packets, range_, tally), tally), range_, tally)
             return
 
@@ -304,6 +307,39 @@ def _tallied(
             tally.damaged_packets.add(number if shown is None else shown)
             tally.note_damage(number if coded is None else coded)
         yield shown, frame
+
+
+class _Way(Enum):
+    """How the packets of a range are found."""
+
+    PART = auto()  #: in a part of the file, if that is proven to have them
+    SEEK = auto()  #: by seeking to the entry, if that leads there
+    COUNT = auto()  #: from the first packet on
+
+
+def _ways(range_: DecodeRange) -> Iterator[_Way]:
+    """Yield the ways to try, one after the other; the last always leads there."""
+    if range_.part is not None and (range_.shipment is not None or not is_local(range_.source)):
+        yield _Way.PART
+    if range_.entry is not None:
+        yield _Way.SEEK
+    yield _Way.COUNT
+
+
+def _packets(
+    source: OpenSource, stream: VideoStream, entry: AccessPoint | None, *, counted: bool
+) -> "Iterator[tuple[int, VideoPacket]] | None":
+    """Return the numbered packets from ``entry`` on; None where seeking, or the part, does not lead there."""
+    demuxed = partial(_demux, source, stream)
+    if counted:
+        return islice(enumerate(demuxed()), entry.packet if entry else 0, None)
+    part = source.wanted.part
+    if part is not None and decoder_mark(stream) != part.mark:
+        return None
+    if entry is None:
+        return first_packets(demuxed(), None if part is None else part.first)
+    source.lead_to(entry)
+    return packets_from(entry, source.container, stream, demuxed)
 
 
 def _demux(source: OpenSource, stream: VideoStream) -> "Iterator[VideoPacket]":

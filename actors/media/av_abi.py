@@ -49,6 +49,7 @@ _GET_BUFFER_OFFSET_BYTES = 408  # AVCodecContext.get_buffer2
 _PALETTE_BYTES = 1024  # AVPALETTE_SIZE
 _ADVICE = "Install the PyAV version that codecfleet's package metadata asks for."
 _NO_PTS: Final = -(1 << 63)  # AV_NOPTS_VALUE
+_KEYFRAME_ENTRY: Final = 1  # AVINDEX_KEYFRAME
 _MEDIA_TYPES: Final = ("video", "audio", "data", "subtitle", "attachment")
 """Names of ``AVMediaType``, in its order."""
 
@@ -204,6 +205,7 @@ def ffmpeg() -> ctypes.CDLL:
         ("av_channel_layout_from_string", c_int, [layout, c_char_p]),
         ("av_channel_layout_uninit", None, [layout]),
         ("av_packet_side_data_new", POINTER(SideData), [side_data_list, POINTER(c_int), c_int, c_size_t, c_int]),
+        ("av_add_index_entry", c_int, [c_void_p, c_int64, c_int64, c_int, c_int, c_int]),
         ("avcodec_get_class", c_void_p, []),
         ("avcodec_default_get_buffer2", c_int, [c_void_p, POINTER(FrameHead), c_int]),
         ("avcodec_parameters_alloc", POINTER(Parameters), []),
@@ -285,6 +287,13 @@ def _is_of(found: SubtitleRectangle, bitmap: BitmapSubtitle) -> bool:
     stated = (bitmap.x, bitmap.y, bitmap.width, bitmap.height, bitmap.nb_colors, bitmap.width)
     has = (found.x, found.y, found.width, found.height, found.colours, found.line_size[0])
     return stated == has and found.data[0] == np.frombuffer(memoryview(plane), np.uint8).ctypes.data
+
+
+def add_to_index(stream: "Stream", *, ticks: int, pos_bytes: int) -> None:
+    """Have a demuxer know where it finds the keyframe of a time; ``MemoryError`` if there is none."""
+    head = ctypes.addressof(structures(stream)[0])
+    if ffmpeg().av_add_index_entry(head, pos_bytes, ticks, 0, 0, _KEYFRAME_ENTRY) < 0:
+        raise MemoryError
 
 
 def frame_structure(frame: "VideoFrame") -> FrameHead:

@@ -8,6 +8,7 @@ FFmpeg's allocator and freed with the container.
 """
 
 import ctypes
+import hashlib
 from contextlib import suppress
 from ctypes import POINTER, byref, c_int
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 _INPUT_PADDING_BYTES = 64  # AV_INPUT_BUFFER_PADDING_SIZE: bitstream readers of FFmpeg may read that far past the end
 _EXTRADATA_LIMIT_BYTES = 1 << 28
+_MARK_BYTES = 16
 _COLOUR_FIELDS = ("range", "primaries", "transfer", "matrix", "chroma_location")
 
 
@@ -67,6 +69,17 @@ def extradata(stream: "Stream") -> bytes:
     """Return the stream's codec configuration (avcC, hvcC, av1C, Annex B parameter sets ...); b"" if it has none."""
     parameters = structures(stream)[1]
     return ctypes.string_at(parameters.extradata, parameters.extradata_size) if parameters.extradata else b""
+
+
+def decoder_mark(stream: "Stream") -> bytes:
+    """Return a digest of all that a container states about a stream to its decoder, but for rates, which it guesses."""
+    stated = Parameters.from_buffer_copy(structures(stream)[1])
+    stated.extradata, stated.side_data = None, None
+    stated.bit_rate, stated.frame_rate = 0, Rational(0, 0)
+    digest = hashlib.blake2b(bytes(stated), digest_size=_MARK_BYTES)
+    for data in (extradata(stream), repr(side_data(stream)).encode()):
+        digest.update(len(data).to_bytes(8) + data)
+    return digest.digest()
 
 
 def set_extradata(stream: "Stream", data: bytes) -> None:

@@ -16,9 +16,12 @@ from typing import Final, TypeAlias
 from av.container import InputContainer
 
 from ..limits import NO_LIMITS
+from .av_abi import add_to_index
+from .fragments import FilePart
 from .location import is_local
 from .opening import open_source
-from .remote_file import OpeningReads, WantedBytes
+from .remote_file import KnownBytes, WantedBytes
+from .seeking import AccessPoint
 from .stores import Shipment, place_of
 
 KEPT_FORMATS: Final = ("mov", "matroska")
@@ -39,6 +42,7 @@ class OpenSource:
     entries: int
     wanted: WantedBytes
     """What of a remote one is read on and on; its user says where that ends."""
+    is_remote: bool
     _stack: ExitStack
     idle_since_s: float = 0
     is_spoiled: bool = False
@@ -53,6 +57,12 @@ class OpenSource:
         is_usable = self.key is not None and not self.is_spoiled
         return is_usable and self.entries == index_entries(self.container, self.track)
 
+    def lead_to(self, entry: AccessPoint) -> None:
+        """Have a remote one's demuxer know where ``entry`` is: without cues it would read all that lies before."""
+        if self.is_remote:
+            for ticks, pos_bytes in entry.indexed:
+                add_to_index(self.container.streams[self.track], ticks=ticks, pos_bytes=pos_bytes)
+
     def close(self) -> None:
         """Close it."""
         self.is_closed = True
@@ -61,9 +71,9 @@ class OpenSource:
 
 @dataclass(slots=True)
 class _Opening:
-    """What opening a source has read, for others that open it at the same time or soon after."""
+    """What is here of a source, for others that open it at the same time or soon after."""
 
-    reads: OpeningReads = field(default_factory=dict)
+    known: KnownBytes = field(default_factory=KnownBytes)
     lock: threading.Lock = field(default_factory=threading.Lock)
     last_s: float = math.inf
 
@@ -88,11 +98,12 @@ class KeptSources:
         afresh: bool = False,
         expected: Hashable | None = None,
         shipment: Shipment | None = None,
+        part: FilePart | None = None,
     ) -> Iterator[OpenSource]:
         """Hold a source exclusively, kept or newly opened, to read the stream of index ``track``.
 
         ``afresh`` opens it now, to read it from its beginning. ``expected`` is its ``version_anywhere``, None for any;
-        ``shipment`` how to read it where it does not lie here.
+        ``shipment`` how to read it where it does not lie here. Of a remote one only ``part`` is shown, and not kept.
 
         Raises:
             InputError: it cannot be opened, or is another version than expected.
@@ -100,7 +111,9 @@ class KeptSources:
         self.close_idle()
         source, version = place_of(source, expected, shipment)
         key = None if version is None else (source, track, version)
-        opened = (None if afresh or key is None else self._take(key)) or self._open(source, track, key)
+        part = None if is_local(source) else part
+        opened = None if afresh or key is None or part is not None else self._take(key)
+        opened = opened or self._open(source, track, key, part)
         try:
             yield opened
         except GeneratorExit:
@@ -121,15 +134,17 @@ class KeptSources:
         for each in closing:
             each.close()
 
-    def _open(self, source: str, track: int, key: _Key | None) -> OpenSource:
+    def _open(self, source: str, track: int, key: _Key | None, part: FilePart | None) -> OpenSource:
+        wanted = WantedBytes(needs_duration=False, part=part, span_bytes=None if part is None else part.span_bytes)
         if key is None or is_local(source):
-            return _open(source, track, key, {})
+            return _open(source, track, key, wanted)
         with self._lock:
             opening = self._openings.setdefault(key, _Opening())
         # One at a time: what the first reads, such as an index of megabytes, the next ones have already.
         with opening.lock:
             opening.last_s = self._clock()
-            return _open(source, track, key, opening.reads)
+            wanted.known = opening.known
+            return _open(source, track, key, wanted)
 
     def _take(self, key: _Key) -> OpenSource | None:
         with self._lock:
@@ -151,13 +166,13 @@ class KeptSources:
             each.close()
 
 
-def _open(source: str, track: int, key: _Key | None, reads: OpeningReads) -> OpenSource:
+def _open(source: str, track: int, key: _Key | None, wanted: WantedBytes) -> OpenSource:
     with ExitStack() as stack:
-        wanted = WantedBytes(opening=reads, needs_duration=False)
         container = stack.enter_context(open_source(source, wanted, limits=NO_LIMITS))
-        is_known = container.format.name.split(",")[0] in KEPT_FORMATS
+        is_known = wanted.part is None and container.format.name.split(",")[0] in KEPT_FORMATS
         entries = index_entries(container, track)
-        return OpenSource(container, track, key if is_known else None, entries, wanted, stack.pop_all())
+        kept = key if is_known else None
+        return OpenSource(container, track, kept, entries, wanted, not is_local(source), stack.pop_all())
 
 
 def index_entries(container: InputContainer, track: int) -> int:

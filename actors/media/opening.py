@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from io import FileIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import av
 import av.container
@@ -21,6 +21,7 @@ import av.error
 from ...errors import InputNotFound, InputRefused, InputTooLarge, InputUnreadable
 from ..limits import InputLimits
 from .av_stream import extradata
+from .fragments import FragmentWatch, SplicedFile
 from .location import is_local, local_path
 from .remote_file import RemoteFile, WantedBytes
 from .storage_retry import reason
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from av.packet import Packet
     from av.stream import Stream
     from av.video.stream import VideoStream
+
+    _File: TypeAlias = "_LocalFile | RemoteFile | SplicedFile"
 
 
 FORMATS = (
@@ -62,12 +65,18 @@ _REMOTE_BUFFER_BYTES = 1 << 20
 
 @contextmanager
 def open_source(
-    url: str, wanted: WantedBytes | None = None, *, limits: InputLimits | None = None, undecoded: bool = False
+    url: str,
+    wanted: WantedBytes | None = None,
+    *,
+    limits: InputLimits | None = None,
+    undecoded: bool = False,
+    watch: FragmentWatch | None = None,
 ) -> Iterator[av.container.InputContainer]:
     """Open a path or URL for demuxing; ``wanted`` says how a remote one is read, ``limits`` what it may have.
 
     Without ``limits`` those of the environment count. ``undecoded`` opens a local one for its packets' presentation
-    times alone: no picture is decoded to find out more, which for a small file takes longer than all else.
+    times alone: no picture is decoded to find out more, which for a small file takes longer than all else. ``watch``
+    sees what opening reads.
 
     Raises:
         InputNotFound: there is nothing at ``url``.
@@ -78,10 +87,10 @@ def open_source(
     """
     limits = InputLimits.of(os.environ) if limits is None else limits
     if is_local(url):
-        with _open_local(local_path(url), limits, _UNDECODED if undecoded else {}) as container:
+        with _open_local(local_path(url), limits, _UNDECODED if undecoded else {}, watch) as container:
             yield container
     else:
-        with _open_remote(url, wanted or WantedBytes(), limits) as container:
+        with _open_remote(url, wanted or WantedBytes(), limits, watch) as container:
             yield container
 
 
@@ -101,12 +110,16 @@ def demux(container: av.container.InputContainer, *streams: "Stream") -> "Iterat
 
 
 @contextmanager
-def _open_local(path: Path, limits: InputLimits, options: Mapping[str, str]) -> Iterator[av.container.InputContainer]:
+def _open_local(
+    path: Path, limits: InputLimits, options: Mapping[str, str], watch: FragmentWatch | None
+) -> Iterator[av.container.InputContainer]:
     with _opened(path) as file:
         try:
+            file.watch = watch
             container = _open(str(path), file, _LOCAL_BUFFER_BYTES, limits, options)
         except (av.error.FFmpegError, ValueError) as error:
             _refuse(str(path), os.pread(file.fileno(), _HEAD_BYTES, 0), error)
+        file.watch = None
         try:
             yield container
         finally:
@@ -163,18 +176,22 @@ class _LocalFile(FileIO):
     def __init__(self, path: Path) -> None:
         super().__init__(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK))
         self._path = path
+        self.watch: FragmentWatch | None = None
         # FFmpeg looks at its ending; "file:" keeps it from reading a protocol into a name such as "concat:a|b".
         self.name = f"file:{path}"
 
     def read(self, size: int | None = -1, /) -> bytes:
         try:
-            return super().read(size) or b""
+            data = super().read(size) or b""
         except OSError as error:
             raise _unreadable(self._path, error) from None
+        if self.watch is not None:
+            self.watch.see(self.tell() - len(data), data)
+        return data
 
 
 def _open(
-    name: str, file: "_LocalFile | RemoteFile", buffer_bytes: int, limits: InputLimits, options: Mapping[str, str]
+    name: str, file: "_File", buffer_bytes: int, limits: InputLimits, options: Mapping[str, str]
 ) -> av.container.InputContainer:
     """Return the container of an open file, within ``limits``; ``options`` are more of FFmpeg's."""
     container = _demuxed(name, file, buffer_bytes, limits, options)
@@ -197,7 +214,7 @@ def _open(
 
 
 def _demuxed(
-    name: str, file: "_LocalFile | RemoteFile", buffer_bytes: int, limits: InputLimits, options: Mapping[str, str]
+    name: str, file: "_File", buffer_bytes: int, limits: InputLimits, options: Mapping[str, str]
 ) -> av.container.InputContainer:
     try:
         return av.open(
@@ -253,18 +270,22 @@ def _empty(name: str) -> InputUnreadable:
 
 
 @contextmanager
-def _open_remote(url: str, wanted: WantedBytes, limits: InputLimits) -> Iterator[av.container.InputContainer]:
+def _open_remote(
+    url: str, wanted: WantedBytes, limits: InputLimits, watch: FragmentWatch | None
+) -> Iterator[av.container.InputContainer]:
     with RemoteFile(url, wanted) as stream:
         head = stream.read(_HEAD_BYTES)
         if not head:
             raise _empty(url)
         stream.seek(0)
+        stream.watch = watch
         try:
             options = {} if wanted.needs_duration else _NO_DURATION
-            container = _open(url, stream, _REMOTE_BUFFER_BYTES, limits, options)
+            shown = stream if wanted.part is None else SplicedFile(stream, wanted.part)
+            container = _open(url, shown, _REMOTE_BUFFER_BYTES, limits, options)
         except (av.error.FFmpegError, ValueError) as error:
             _refuse(url, head, error)
-        stream.forget_opening()
+        stream.end_opening()
         try:
             yield container
         finally:

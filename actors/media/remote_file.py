@@ -3,23 +3,30 @@
 import errno
 import os
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from io import BytesIO
 from typing import Any, Final, Self, TypeAlias, TypeVar
 
 from ...errors import InputNotFound, InputUnreadable, StorageFailed
+from .fragments import FilePart, FragmentWatch
 from .shared_blocks import MOST_AT_ONCE, SharedBlocks
 from .storage_retry import is_busy, reason, status_of, try_again
 from .stores import open_store
 
 FIRST_BYTES: Final = 32 << 10
 """What is asked for where reading starts at a new place: an index or a table, perhaps, of which little is needed."""
+_PAST_BYTES: Final = 4 << 10
+"""What is asked for past the end of what is wanted: some demuxers look at what follows a packet."""
 MOST_BYTES: Final = 2 << 20
 """What one request asks for at most."""
 _MOST_HELD_BYTES: Final = 4 << 20
 """Seeking in Matroska reads the same place twice, and the next segment begins where one has ended."""
+_MOST_OF_PART_BYTES: Final = 16 << 20
+"""The same of a part, which is looked through for its fragments' tables before it is read."""
+_WATCHED_BYTES: Final = 32 << 10
+"""What a read has at most while it is watched how far FFmpeg looks: as little as of a local file."""
 NEAR_BYTES: Final = 1 << 20
 """A step ahead of less goes on reading: FFmpeg skips packets of tracks that are not wanted."""
 SEARCH_NEAR_BYTES: Final = 256 << 10
@@ -33,20 +40,34 @@ _NOT_THERE: Final = (404, 410)
 ResultT = TypeVar("ResultT")
 OpeningReads: TypeAlias = dict[tuple[int, int], bytes]
 """What opening one version of a remote source read: bytes by (offset, requested length)."""
+_Part: TypeAlias = tuple[int, bytes]
+"""What was read at a position."""
+
+
+@dataclass(slots=True)
+class KnownBytes:
+    """What of one version of a remote source is here: what opening it reads, and what was read last before a close.
+
+    Threads may share it: ``last`` is replaced whole.
+    """
+
+    opening: OpeningReads = field(default_factory=dict)
+    last: tuple[_Part, ...] = ()
 
 
 @dataclass(slots=True)
 class WantedBytes:
     """What is wanted of a remote source.
 
-    ``opening`` caches what opening this version of it reads. ``span_bytes`` is where in the file reading will begin and
+    ``known`` is what is here of this version of it. ``span_bytes`` is where in the file reading will begin and
     end, of which as much is asked for at once as will be needed; None where that is not known. ``needs_duration`` is
-    whether the container's own duration is asked for.
+    whether the container's own duration is asked for. A demuxer is shown only a ``part``, None for the whole file.
     """
 
-    opening: OpeningReads = field(default_factory=dict)
+    known: KnownBytes = field(default_factory=KnownBytes)
     span_bytes: tuple[int, int] | None = None
     needs_duration: bool = True
+    part: FilePart | None = None
 
 
 class RemoteFile:
@@ -63,35 +84,43 @@ class RemoteFile:
 
     def __init__(self, url: str, wanted: WantedBytes) -> None:
         self._url = url
+        self.watch: FragmentWatch | None = None
+        """Sees what is read."""
         self._failed = False
         self._stream = _opened(url)
         self._blocks = SharedBlocks.find(url)
         self._position = 0
-        self._ahead = _Ahead()
+        most_held_bytes = _MOST_HELD_BYTES if wanted.part is None else _MOST_OF_PART_BYTES
+        self._ahead = _Ahead(wanted.known.last, most_held_bytes)
         self._wanted = wanted
-        self._opening: OpeningReads | None = wanted.opening
+        self._opening: OpeningReads | None = wanted.known.opening
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._wanted.known.last = self._ahead.parts
         with suppress(Exception):  # a store's file may fail to close
             self._stream.close()
         if self._blocks is not None:
             self._blocks.close()
 
-    def forget_opening(self) -> None:
-        """Read everything that follows from the store."""
-        self._opening = None
+    def end_opening(self) -> None:
+        """Read everything that follows from the store, unwatched."""
+        self._opening = self.watch = None
 
     def read(self, size: int) -> bytes:
         """Return up to ``size`` bytes, nothing at the end of the file. Raises StorageFailed."""
         if self._failed:
             return b""
+        if self.watch is not None:
+            size = min(size, _WATCHED_BYTES)
         known = None if self._opening is None else self._opening.get((self._position, size))
         data = self._tried(lambda: self._read(size)) if known is None else known
         if self._opening is not None and len(self._opening) < _MOST_OPENING_READS:
             self._opening[self._position, size] = data
+        if self.watch is not None:
+            self.watch.see(self._position, data)
         self._position += len(data)
         return data
 
@@ -120,7 +149,8 @@ class RemoteFile:
             self._ahead.note(self._position, data)
             return data
         asked = self._ahead.next_bytes(self._position, self._wanted.span_bytes, goes_on=goes_on)
-        self._ahead.note(self._position, self._fetched(self._position, asked))
+        missing = min(asked, self._ahead.missing_bytes(self._position, asked))
+        self._ahead.note(self._position, self._fetched(self._position, missing))
         return self._ahead.held(self._position, size)
 
     def _is_within(self) -> bool:
@@ -164,10 +194,16 @@ def _whole(stream: Any) -> BytesIO:  # noqa: ANN401 - fsspec has no types
 class _Ahead:
     """What was read last, with what the same requests brought beyond it, and how much to ask for next."""
 
-    def __init__(self) -> None:
-        self._parts: deque[tuple[int, bytes]] = deque()
+    def __init__(self, parts: Iterable[_Part], most_bytes: int) -> None:
+        self._parts = deque(parts)
+        self._most_bytes = most_bytes
         self._run_bytes = 0
         """How much was read on and on."""
+
+    @property
+    def parts(self) -> tuple[_Part, ...]:
+        """What is here, the last that was read at the end."""
+        return tuple(self._parts)
 
     def held(self, position: int, size: int) -> bytes:
         """Return what is here of ``size`` bytes from ``position``."""
@@ -175,6 +211,10 @@ class _Ahead:
             if begin <= position < begin + len(data):
                 return data[position - begin : position - begin + size]
         return b""
+
+    def missing_bytes(self, position: int, size: int) -> int:
+        """Return how much of ``size`` bytes from ``position``, of which the first is not here, comes before what is."""
+        return min((begin - position for begin, _ in self._parts if begin > position), default=size)
 
     def goes_on(self, position: int, near_bytes: int) -> bool:
         """Return whether reading at ``position`` goes on where it has ended, or so near after that."""
@@ -198,13 +238,13 @@ class _Ahead:
             return min(grown, max(begin - position, FIRST_BYTES))
         if position < end:
             return min(end - position, grown)
-        return FIRST_BYTES
+        return min(max(position - end, _PAST_BYTES), MOST_BYTES)
 
     def note(self, position: int, data: bytes) -> None:
         """Hold what was read at ``position``, and as much of what was read before as there is room for."""
         self._parts.append((position, data))
         self._run_bytes += len(data)
-        while len(self._parts) > 1 and sum(len(part) for _, part in self._parts) > _MOST_HELD_BYTES:
+        while len(self._parts) > 1 and sum(len(part) for _, part in self._parts) > self._most_bytes:
             self._parts.popleft()
 
 

@@ -26,7 +26,8 @@ class AccessPoint:
 
     Its position and times identify it (two packets may share a PTS, and an edit list may read one sample twice).
     ``is_unique`` is False where another packet of the track looks the same: then it is found by counting only.
-    ``is_discarded`` is whether an edit list hides it: a seek may arrive through another edit.
+    ``is_discarded`` is whether an edit list hides it: a seek may arrive through another edit. ``indexed`` is what
+    Matroska's demuxer, having read that far, has in its index for it and for the next one: (ticks, cluster's position).
     """
 
     packet: int
@@ -35,6 +36,7 @@ class AccessPoint:
     dts: int | None
     is_unique: bool = True
     is_discarded: bool = False
+    indexed: tuple[tuple[int, int], ...] = ()
 
     @property
     def seek_ticks(self) -> int | None:
@@ -85,6 +87,16 @@ def packets_from(
         if packet.dts is not None and entry.dts is not None and packet.dts > entry.dts:
             return None
     return None
+
+
+def first_packets(
+    packets: "Iterator[Packet[VideoStream]]", expected: AccessPoint | None
+) -> "Iterator[tuple[int, Packet[VideoStream]]] | None":
+    """Return a track's packets, numbered; None where the first is not the ``expected`` one."""
+    first = next(packets, None)
+    if first is None or (expected is not None and not _is_same(first, expected)):
+        return None
+    return enumerate(chain([first], packets))
 
 
 def _at_place(

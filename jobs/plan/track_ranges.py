@@ -113,6 +113,7 @@ class TrackRanges:
             untimed=index.untimed,
             held_frames=index.held_frames,
             span_bytes=index.span_bytes(entry, last_packet),
+            part=index.part(entry, last_packet),
             max_pixels=index.max_pixels,
         )
 

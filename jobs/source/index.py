@@ -16,12 +16,16 @@ from numpy.typing import NDArray
 
 from ...actors.bitstream.access_points import RandomAccess
 from ...actors.limits import InputLimits
+from ...actors.media.fragments import FilePart, Fragments
 from ...actors.media.seeking import AccessPoint
 from ...actors.media.timeline import MOST_HELD_FRAMES, REORDER_FRAMES, TimeShift, nominal_ticks, whole_ticks
 from ...actors.media.values import PictureSize
 
 MISSING = np.iinfo(np.int64).min
 """A timestamp the container does not give."""
+
+_NO_TIME = 1 << 62
+"""A timestamp that nothing is presented at: times are less (``indexer.py``)."""
 
 KEY, DISCARD, CORRUPT = 1, 2, 4
 
@@ -40,7 +44,9 @@ class TrackIndex:
     kind of random access point they are; where a codec has no such notion, a flagged packet counts as an IDR.
     ``has_whole_pictures`` says that every packet is known to show one whole picture. ``sizes`` has what the headers of
     access points say of their pictures' size, by packet, where the codec's are read. ``max_pixels`` are those that one
-    picture may have.
+    picture may have. ``clusters`` has, of Matroska, the demuxer's own index once all is read: a row of the source's own
+    ticks and the position of the cluster for each keyframe, sorted. ``fragments`` are those of an mp4 that has some,
+    None where a worker may just open it.
     """
 
     source: str
@@ -59,6 +65,8 @@ class TrackIndex:
     tick_divisor: int = 1
     sizes: Mapping[int, PictureSize] = field(default_factory=dict)
     max_pixels: int = InputLimits().max_pixels
+    clusters: NDArray[np.int64] = field(default_factory=lambda: np.empty((0, 2), np.int64))
+    fragments: Fragments | None = None
 
     @property
     def packets(self) -> int:
@@ -168,7 +176,20 @@ class TrackIndex:
             dts=None if dts == MISSING else dts,
             is_unique=not bool(self._repeated[packet]),
             is_discarded=not bool(self.presented[packet]),
+            indexed=() if pts == MISSING else self._in_clusters(pts // self.tick_divisor - shift, packet),
         )
+
+    def _in_clusters(self, ticks: int, packet: int) -> tuple[tuple[int, int], ...]:
+        """Return the entry of Matroska's index for the keyframe of a time, and the next one.
+
+        Where there is no next one its demuxer would read to the end to find one, so there is one that no seek leads to.
+        """
+        place = int(np.searchsorted(self.clusters[:, 0], ticks))
+        found = [(int(at), int(cluster)) for at, cluster in self.clusters[place : place + 2]]
+        if not found or found[0][0] != ticks or found[0][1] >= self.pos_bytes[packet]:
+            return ()
+        own, following = found if len(found) > 1 else (found[0], (_NO_TIME, found[0][1]))
+        return own, following
 
     @cached_property
     def _repeated(self) -> NDArray[np.bool_]:
@@ -264,6 +285,13 @@ class TrackIndex:
         if not placed.any():
             return None
         return int(begins[placed].min()), int((begins + self.sizes_bytes[span])[placed].max())
+
+    def part(self, entry: AccessPoint | None, last_packet: int | None) -> FilePart | None:
+        """Return how much of a fragmented file the packets ``entry`` to ``last_packet`` take; None for all of it."""
+        span_bytes = self.span_bytes(entry, last_packet)
+        if self.fragments is None or span_bytes is None:
+            return None
+        return self.fragments.part(span_bytes, self.access_point(0) if entry is None else entry)
 
     def expected_from(self, entry: AccessPoint | None, last_packet: int | None) -> Sequence[int]:
         """Return the sorted times of the pictures that decoding from ``entry`` through ``last_packet`` should give."""

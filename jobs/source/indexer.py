@@ -16,6 +16,7 @@ from ...actors.bitstream.access_points import RandomAccess, random_access_kind
 from ...actors.bitstream.picture_sizes import PictureSizes
 from ...actors.decode.describe import nominal_frame_rate
 from ...actors.limits import InputLimits
+from ...actors.media.fragments import Fragments
 from ...actors.media.timeline import LONGEST_GAP_S, RESET_S, TimeShift, nominal_ticks, tick_divisor, whole_ticks
 from ...errors import InputUnreadable, NoVideoTrack
 from .index import CORRUPT, DISCARD, KEY, MISSING, TrackIndex
@@ -60,12 +61,15 @@ def video_stream(container: InputContainer, source: str, track: int) -> VideoStr
 class TrackIndexer:
     """Sees every packet of one video track, in demux order, and makes the index of them. Used once."""
 
-    def __init__(self, source: str, source_bytes: int, stream: VideoStream, limits: InputLimits) -> None:
+    def __init__(
+        self, source: str, source_bytes: int, stream: VideoStream, limits: InputLimits, fragments: Fragments | None
+    ) -> None:
         context = stream.codec_context
         self._source = source
         self._stream = stream
         self._limits = limits
         self._source_bytes = source_bytes
+        self._fragments = fragments
         self._pixels = stream.width * stream.height
         # The codec's own rate first: a raw bitstream's container only knows a default. As the track begins: where
         # parameters change in mid-stream, FFmpeg's guess does too.
@@ -157,7 +161,15 @@ class TrackIndexer:
             tick_divisor=divisor,
             sizes=self._sizes,
             max_pixels=self._limits.max_pixels,
+            clusters=_clusters(stream),
+            fragments=self._fragments,
         )
+
+
+def _clusters(stream: VideoStream) -> NDArray[np.int64]:
+    """Return Matroska's index as its demuxer has it by now: (ticks, position) of each keyframe; else nothing."""
+    entries = stream.index_entries if stream.container.format.name.startswith("matroska") else ()
+    return np.array([(each.timestamp, each.pos) for each in entries], np.int64).reshape(-1, 2)
 
 
 def _farthest(times: NDArray[np.int64]) -> int:

@@ -14,6 +14,8 @@ from av.stream import Discard
 
 from ...actors.decode.describe import StreamExtras, describe_extras, describe_video
 from ...actors.limits import InputLimits
+from ...actors.media.av_stream import decoder_mark
+from ...actors.media.fragments import FragmentWatch
 from ...actors.media.location import is_local, local_path
 from ...actors.media.opening import demux, no_file, open_source
 from ...actors.media.stores import changed_meanwhile, source_version, version_anywhere
@@ -153,19 +155,30 @@ def read_source(source: str, track: int = 0) -> SourceReading:
         NoVideoTrack: it has no such video track.
     """
     limits = InputLimits.of(os.environ)
-    with open_source(source, limits=limits) as container:
+    watch = FragmentWatch()
+    with open_source(source, limits=limits, watch=watch) as container:
         stream = video_stream(container, source, track)
-        return _Pass(source, container, stream, limits).read()
+        is_boxed = container.format.name.startswith("mov")
+        fragments = watch.fragments(container.size, decoder_mark(stream)) if is_boxed else None
+        indexer = TrackIndexer(source, container.size, stream, limits, fragments)
+        return _Pass(source, container, stream, limits, indexer).read()
 
 
 class _Pass:
     """The pass over a source's packets. Used once."""
 
-    def __init__(self, source: str, container: "InputContainer", stream: "VideoStream", limits: InputLimits) -> None:
+    def __init__(
+        self,
+        source: str,
+        container: "InputContainer",
+        stream: "VideoStream",
+        limits: InputLimits,
+        indexer: TrackIndexer,
+    ) -> None:
         self._source = source
         self._container = container
         self._stream = stream
-        self._indexer = TrackIndexer(source, container.size, stream, limits)
+        self._indexer = indexer
         self._limits = limits
         self._first = _FirstPicture(stream)
         self._starts = TrackStarts(container, stream)

@@ -1,0 +1,65 @@
+"""Which part of a file a range takes."""
+
+import struct
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from ..seeking import AccessPoint
+
+if TYPE_CHECKING:
+    from array import array
+
+LONG: Final = 1
+"""What a box states instead of its length where one of 64 bits follows."""
+FILLER_BYTES: Final = 16
+"""The length of the head of a box with a length of 64 bits (ISO/IEC 14496-12, 4.2)."""
+
+
+@dataclass(frozen=True, slots=True)
+class FilePart:
+    """What a demuxer is shown of a file: not what lies in ``skipped_bytes``, nor from ``end_bytes`` on, None for all.
+
+    The track's first packet there, or where reading begins, must be ``first``, and its ``decoder_mark`` be ``mark``.
+    """
+
+    skipped_bytes: tuple[int, int]
+    end_bytes: int | None
+    first: AccessPoint
+    mark: bytes
+
+    @property
+    def span_bytes(self) -> tuple[int, int] | None:
+        """Where what follows the head begins and ends; None where that is the end of the file."""
+        return None if self.end_bytes is None else (self.skipped_bytes[1], self.end_bytes)
+
+    @property
+    def filler(self) -> bytes:
+        """The head of the box that stands for what is skipped; b"" where nothing is."""
+        begin, end = self.skipped_bytes
+        return struct.pack(">I4sQ", LONG, b"skip", end - begin) if end > begin else b""
+
+
+@dataclass(frozen=True, slots=True)
+class Fragments:
+    """Where the fragments of a file begin, ascending; ``head_bytes`` is how far FFmpeg read to know its tracks."""
+
+    starts_bytes: "array[int]"
+    head_bytes: int
+    mark: bytes
+
+    def part(self, span_bytes: tuple[int, int], first: AccessPoint) -> FilePart | None:
+        """Return the part with the head and the packets of ``span_bytes``; None where that is the whole file."""
+        starts = self.starts_bytes
+        head = bisect_left(starts, self.head_bytes)
+        if head == len(starts):
+            return None
+        begin = max(bisect_right(starts, span_bytes[0]) - 1, head)
+        end = max(bisect_left(starts, span_bytes[1]), head)
+        skipped = starts[head], starts[begin]
+        if skipped[1] - skipped[0] < FILLER_BYTES:
+            skipped = starts[head], starts[head]
+        end_bytes = starts[end] if end < len(starts) else None
+        return (
+            None if skipped[0] == skipped[1] and end_bytes is None else FilePart(skipped, end_bytes, first, self.mark)
+        )

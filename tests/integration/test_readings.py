@@ -1,0 +1,186 @@
+"""A source that is read from a store, in parts, gives the pictures of one that lies here; and little of it is read."""
+
+import secrets
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import av
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+
+from codecfleet.actors.decode.decoding import (
+    SOFTWARE,
+    DecodeRange,
+    DecodeTally,
+    OpenTrack,
+    PictureDecoder,
+    decode_range,
+    picture_hash,
+)
+from codecfleet.actors.decode.describe import frame_side_data
+from codecfleet.actors.media import kept_sources
+from codecfleet.actors.media.kept_sources import KEPT
+from codecfleet.actors.media.opening import open_source
+from codecfleet.errors import CodecfleetError
+from codecfleet.jobs.plan.track_ranges import TrackRanges
+from codecfleet.jobs.source.source import SourceReading, read_source
+from codecfleet.testing.clips import Clip, constant_times, make_clip
+
+FRAGMENTED = "frag_keyframe+empty_moov+default_base_moof"
+CONTAINERS: dict[str, dict[str, str]] = {
+    "plain.mp4": {},
+    "fragmented.mp4": {"movflags": FRAGMENTED},
+    "no-mfra.mp4": {"movflags": f"{FRAGMENTED}+skip_trailer"},
+    "half-fragmented.mp4": {"movflags": "frag_keyframe"},
+    "each-frame.mp4": {"movflags": "frag_every_frame+empty_moov"},
+    "dash.mp4": {"movflags": f"{FRAGMENTED}+dash"},
+    "sidx.mp4": {"movflags": f"{FRAGMENTED}+dash+global_sidx"},
+    "negative-offsets.mp4": {"movflags": f"{FRAGMENTED}+negative_cts_offsets"},
+    "in.mov": {"movflags": "frag_keyframe+empty_moov"},
+    "timeless.mp4": {"movflags": FRAGMENTED},
+    "cues.mkv": {},
+    "no-cues.mkv": {"live": "1"},
+    "short-clusters.mkv": {"live": "1", "cluster_time_limit": "90"},
+    "no-cues.webm": {"live": "1"},
+    "broadcast.ts": {},
+}
+IN_PARTS = {
+    "fragmented.mp4",
+    "no-mfra.mp4",
+    "half-fragmented.mp4",
+    "each-frame.mp4",
+    "dash.mp4",
+    "negative-offsets.mp4",
+    "in.mov",
+}
+TIMELESS = "timeless"
+"""Its fragments do not say when they begin: what is shown in part would begin at 0."""
+GOP = "keyint=12:min-keyint=12:scenecut=0:bframes=3:b-adapt=0:b-pyramid=normal:open-gop=1"
+CLIP = Clip(times=constant_times(240), options=(("x264-params", GOP), ("crf", "4")), width=320, height=240)
+VP9 = Clip(times=CLIP.times, encoder="libvpx-vp9", options=(("deadline", "realtime"), ("g", "12")))
+SEGMENT_S = Fraction(1)
+
+
+class Reading(NamedTuple):
+    """What a worker was given of each segment, and how often it opened a part, and the whole file."""
+
+    pictures: list[Any]
+    parts: int
+    wholes: int
+
+
+class Packets(PictureDecoder[Any]):
+    """Decodes nothing; remembers the packets it is given."""
+
+    name = "packets"
+
+    def __init__(self) -> None:
+        self.seen: list[object] = []
+
+    def decode(self, track: OpenTrack, packets: Iterator[tuple[int, Any]], tally: DecodeTally) -> Iterator[Any]:
+        """Yield nothing."""
+        del track, tally
+        for number, packet in packets:
+            facts = packet.pts, packet.duration, packet.pos, packet.is_keyframe, packet.is_discard, packet.is_corrupt
+            self.seen.append((number, facts, bytes(packet)))
+        yield from ()
+
+
+@pytest.fixture(scope="module")
+def clips(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with what the films are made of."""
+    folder = tmp_path_factory.mktemp("clips")
+    make_clip(folder / "h264.mkv", CLIP)
+    make_clip(folder / "vp9.mkv", VP9)
+    return folder
+
+
+def film(clips: Path, path: Path) -> Path:
+    """Put a clip of ten seconds into a container."""
+    clip = clips / ("vp9.mkv" if path.suffix == ".webm" else "h264.mkv")
+    options = CONTAINERS[path.name]
+    with av.open(str(clip)) as source, av.open(str(path), "w", options=options) as output:
+        track = output.add_stream_from_template(source.streams.video[0])
+        for packet in source.demux(source.streams.video[0]):
+            if packet.size:
+                packet.stream = track
+                output.mux(packet)
+    if path.stem == TIMELESS:
+        path.write_bytes(path.read_bytes().replace(b"tfdt", b"free"))
+    return path
+
+
+def in_memory(path: Path) -> str:
+    """Put a file into a store; return its address."""
+    name = f"{secrets.token_hex(4)}{path.suffix}"
+    MemoryFileSystem().pipe_file(f"/{name}", path.read_bytes())
+    return f"memory://{name}"
+
+
+def read(url: str, reading: SourceReading, monkeypatch: pytest.MonkeyPatch, segment_s: Fraction = SEGMENT_S) -> Reading:
+    """Read each segment of a source at ``url`` by itself, its packets and its pictures."""
+    opened: Counter[bool] = Counter()
+
+    def counted(url: str, wanted: Any, **options: Any) -> Any:
+        opened[wanted.part is not None] += 1
+        return open_source(url, wanted, **options)
+
+    monkeypatch.setattr(kept_sources, "open_source", counted)
+    ranges = TrackRanges.cut(reading.index, start_s=None, end_s=None, segment_s=segment_s)
+    found = []
+    for segment in ranges.segments:
+        KEPT.close_idle(0)
+        range_ = replace(ranges.decode(segment, 0), source=url)
+        packets = Packets()
+        assert list(decode_range(range_, DecodeTally(), packets)) == []
+        found.append((packets.seen, pictures_of(range_)))
+    KEPT.close_idle(0)
+    return Reading(found, opened[True], opened[False])
+
+
+def pictures_of(range_: DecodeRange) -> list[object]:
+    """Return what can be told of a range's pictures, and what decoding it counted."""
+    tally = DecodeTally()
+    with closing(decode_range(range_, tally, SOFTWARE)) as decoded:
+        found: list[object] = [(picture_hash(ticks, frame), frame_side_data(frame)) for ticks, frame in decoded]
+    return [*found, replace(tally, decode_s=0)]
+
+
+@pytest.mark.parametrize("name", CONTAINERS)
+def test_a_segment_from_a_store_has_the_packets_and_pictures_of_one_from_here(
+    name: str, clips: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever its container, and whether a worker is shown all of it or a part."""
+    path = film(clips, tmp_path / name)
+    url = in_memory(path)
+    here, there = read_source(str(path)), read_source(url)
+    assert (here.picture, here.index.packets) == (there.picture, there.index.packets)
+    near, far = read(str(path), here, monkeypatch), read(url, there, monkeypatch)
+    assert near.parts == 0
+    assert (far.wholes == 0) is (name in IN_PARTS)
+    assert far.pictures == near.pictures
+    assert read(url, here, monkeypatch).pictures == near.pictures
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_all_footage_gives_the_same_packets_and_pictures(shared_media: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every file of a container of which a worker is shown a part, or led to a place, and transport streams."""
+    tried: Counter[str] = Counter()
+    for path in sorted(shared_media.iterdir()):
+        if path.suffix not in (".mp4", ".mov", ".mkv", ".webm", ".ts"):
+            continue
+        try:
+            reading = read_source(str(path))
+            near = read(str(path), reading, monkeypatch)
+        except CodecfleetError:
+            continue
+        far = read(in_memory(path), reading, monkeypatch)
+        assert far.pictures == near.pictures, path.name
+        tried[path.suffix] += 1
+    assert min(tried.values()) > 1
