@@ -30,7 +30,13 @@ class TomlFile:
 
 
 def read_toml(
-    kind: str, path: str | PathLike[str], *, missing: str, wrong: str, parse_float: Callable[[str], Any] = float
+    kind: str,
+    path: str | PathLike[str],
+    *,
+    missing: str,
+    wrong: str,
+    parse_float: Callable[[str], Any] = float,
+    text: str | None = None,
 ) -> TomlFile:
     """Return the content of a TOML file.
 
@@ -40,12 +46,13 @@ def read_toml(
         missing: the next step where it cannot be read.
         wrong: the next step where it is not TOML.
         parse_float: converts numbers with a point; ``str`` keeps every digit.
+        text: what it has, where it lies on another machine.
 
     Raises:
         UsageError: it cannot be read, or is not TOML.
     """
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = Path(path).read_text(encoding="utf-8") if text is None else text
         return TomlFile(Path(path), text, tomllib.loads(text, parse_float=parse_float))
     except OSError as error:
         raise UsageError(f"the {kind} {path} cannot be read: {error.strerror}", missing) from None

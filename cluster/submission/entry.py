@@ -2,8 +2,8 @@
 
 import secrets
 import shlex
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from ...errors import UsageError, redacted
@@ -25,11 +25,13 @@ class Entry:
         arguments: ours, from the command's name on.
         folder: the folder that relative names count from, where the node that runs the job has it.
         python: the cluster's Python.
+        variables: of the environment that it has besides the cluster's; not secret, as the command is not.
     """
 
     arguments: tuple[str, ...]
     folder: str
     python: str
+    variables: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def shell_line(self) -> str:
@@ -37,7 +39,9 @@ class Entry:
 
         The folder is not searched for modules (``-P``): it may be a checkout of something else.
         """
-        command = shlex.join([self.python, "-P", "-u", "-m", "codecfleet", *self.arguments])
+        variables = [f"{name}={value}" for name, value in self.variables.items()]
+        program = [*(("env", *variables) if variables else ()), self.python, "-P", "-u", "-m", "codecfleet"]
+        command = shlex.join([*program, *self.arguments])
         return f"cd {shlex.quote(self.folder)} 2>/dev/null; exec {command}"
 
     @property

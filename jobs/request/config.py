@@ -7,7 +7,7 @@ value came from. Only the command line reads it by itself.
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal, localcontext
 from enum import StrEnum
 from fractions import Fraction
@@ -23,7 +23,7 @@ from .layers import Layer, SpecT, spec_of
 from .limits import LimitOptions, limit_variables
 from .options import FLAG, Option, build, options_of
 from .parts import VIDEO, Journaling, Part, RunOptions, Segmenting, Strict, WaitOptions
-from .places import CONFIG_VARIABLE, config_path, presets_folder
+from .places import CONFIG_VARIABLE, SENT_VARIABLE, SentFiles, config_path, presets_folder
 from .presets import PRESETS, PresetChoice, preset_named
 from .spec_file import KEYS, SpecFile
 from .spellings import name_for
@@ -153,6 +153,7 @@ class Config:
         path: the file, if it is there; None for a user without a home.
         is_there: whether it is, and may be read.
         own_presets: the folder of the user's own presets, if it is there; None for a user without a home.
+        sent: files that count instead of those of the same name here.
     """
 
     settings: Settings
@@ -160,6 +161,7 @@ class Config:
     path: Path | None
     is_there: bool
     own_presets: Path | None
+    sent: SentFiles = field(default_factory=SentFiles)
 
     def origin(self, field: str) -> ValueOrigin:
         """Return where a field's value came from."""
@@ -231,11 +233,16 @@ class Config:
             asked_by, chosen = self.spell("preset"), self.settings.preset
         chosen = chosen or PresetChoice()
         if chosen.name is not None:
-            yield SpecFile.read(preset_named(chosen.name, self.own_presets, asked_by).path).layer
+            yield self._preset(chosen.name, asked_by).layer
         if spec_file is not None:
-            yield SpecFile.read(spec_file).layer
+            yield SpecFile.read(spec_file, self.sent.specs.get(spec_file)).layer
         if chosen.speed is not None:
             yield Layer({"preset": chosen.speed}, lambda _: asked_by)
+
+    def _preset(self, name: str, asked_by: str) -> SpecFile:
+        if name in self.sent.presets:
+            return SpecFile.read(f"{name}.toml", self.sent.presets[name])
+        return SpecFile.read(preset_named(name, self.own_presets, asked_by).path)
 
 
 def load_config(environment: Mapping[str, str] = os.environ) -> Config:
@@ -257,7 +264,7 @@ def load_config(environment: Mapping[str, str] = os.environ) -> Config:
     settings = build(
         Settings, values, lambda field: origins.get(field, ValueOrigin()).spelled(OPTIONS[field].key), _HELP
     )
-    return Config(settings, origins, path, is_there, presets_folder(environment))
+    return Config(settings, origins, path, is_there, presets_folder(environment), SentFiles.of(environment))
 
 
 def _in_file(path: Path) -> Iterator[tuple[str, Any, ValueOrigin]]:
@@ -271,8 +278,9 @@ def _in_file(path: Path) -> Iterator[tuple[str, Any, ValueOrigin]]:
 
 def _in_environment(environment: Mapping[str, str]) -> Iterator[tuple[str, Any, ValueOrigin]]:
     keys = {_variable(key): key for key in _FIELDS}
+    known = *keys, CONFIG_VARIABLE, SENT_VARIABLE
     for name in sorted(environment):
-        if name.startswith(PREFIX) and name not in (*keys, CONFIG_VARIABLE) and not _BY_KUBERNETES.fullmatch(name):
+        if name.startswith(PREFIX) and name not in known and not _BY_KUBERNETES.fullmatch(name):
             key = name.removeprefix(PREFIX).lower()
             raise _unknown(f"there is no variable {name}", key, [*_FIELDS, "config"], _variable)
     if _CLUSTER_VARIABLE in environment:

@@ -1,12 +1,64 @@
-"""Where a user's own files lie: the configuration, and presets."""
+"""Where a user's own files lie: the configuration, and presets; and those that came with a submitted command."""
 
+import json
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, Self
+
+from ...errors import UsageError
 
 CONFIG_VARIABLE: Final = "CODECFLEET_CONFIG"
 """Names another file than ``config.toml`` in the user's folder."""
+SENT_VARIABLE: Final = "CODECFLEET_SENT"
+"""Has the files that `codecfleet submit` has sent along with a command."""
+SENT_BYTES_MAX: Final = 32 << 10
+"""How large they are at most, as they are sent: one argument of a program is 128 KiB at most on Linux."""
+
+
+@dataclass(frozen=True, slots=True)
+class SentFiles:
+    """The texts of files that lie where a command was typed: spec files by path, presets by name."""
+
+    specs: Mapping[str, str] = field(default_factory=dict)
+    presets: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str]) -> Self:
+        """Return what the environment has.
+
+        Raises:
+            UsageError: it is not what ``variables`` gives.
+        """
+        try:
+            return cls(**_texts(json.loads(environment.get(SENT_VARIABLE, "{}"))))
+        except (ValueError, TypeError, RecursionError):
+            message = f"{SENT_VARIABLE} is not what codecfleet submit sends"
+            raise UsageError(message, "It is set for submitted commands alone; remove it.") from None
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """What has the environment of the command say it.
+
+        Raises:
+            UsageError: that is more than may be sent.
+        """
+        if not self.specs and not self.presets:
+            return {}
+        text = json.dumps({"specs": dict(self.specs), "presets": dict(self.presets)})
+        if len(text) > SENT_BYTES_MAX:
+            message = f"the spec file and the presets have {len(text)} bytes; {SENT_BYTES_MAX} at most can be sent"
+            raise UsageError(message, "Leave out comments, or give the options themselves.")
+        return {SENT_VARIABLE: text}
+
+
+def _texts(found: Any) -> dict[str, dict[str, str]]:  # noqa: ANN401 - what JSON has
+    """Return a mapping of mappings of texts; raise ``TypeError`` or ``ValueError`` where it is something else."""
+    files = {str(kind): dict(texts) for kind, texts in dict(found).items()}
+    if not all(isinstance(text, str) for texts in files.values() for text in texts.values()):
+        raise TypeError
+    return files
 
 
 def config_path(environment: Mapping[str, str]) -> Path | None:

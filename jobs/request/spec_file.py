@@ -47,11 +47,16 @@ class SpecFile:
     fields: dict[str, Any]
 
     @classmethod
-    def read(cls, path: str | PathLike[str]) -> Self:
-        """Read a file; raises ``UsageError`` as ``load_spec`` does."""
+    def read(cls, path: str | PathLike[str], text: str | None = None) -> Self:
+        """Read a file, or the ``text`` of one that lies elsewhere; raises ``UsageError`` as ``load_spec`` does."""
         # A float would round times and rates; as text they reach the same parsers as the command line's.
         file = read_toml(
-            "spec", path, missing="Check the path.", wrong='Text stands in quotes: start = "1:30".', parse_float=str
+            "spec",
+            path,
+            missing="Check the path.",
+            wrong='Text stands in quotes: start = "1:30".',
+            parse_float=str,
+            text=text,
         )
         options = options_of(TranscodeSpec)
         fields = {}

@@ -1,6 +1,7 @@
 """A source that is read from a store, in parts, gives the pictures of one that lies here; and little of it is read."""
 
 import secrets
+import zlib
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
@@ -87,7 +88,7 @@ class Packets(PictureDecoder[Any]):
         del track, tally
         for number, packet in packets:
             facts = packet.pts, packet.duration, packet.pos, packet.is_keyframe, packet.is_discard, packet.is_corrupt
-            self.seen.append((number, facts, bytes(packet)))
+            self.seen.append((number, facts, zlib.crc32(bytes(packet))))
         yield from ()
 
 
@@ -180,7 +181,9 @@ def test_all_footage_gives_the_same_packets_and_pictures(shared_media: Path, mon
             near = read(str(path), reading, monkeypatch)
         except CodecfleetError:
             continue
-        far = read(in_memory(path), reading, monkeypatch)
+        url = in_memory(path)
+        far = read(url, reading, monkeypatch)
+        MemoryFileSystem().rm(url)
         assert far.pictures == near.pictures, path.name
         tried[path.suffix] += 1
     assert min(tried.values()) > 1

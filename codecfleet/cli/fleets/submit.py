@@ -1,5 +1,7 @@
 """The command ``submit``: another command of ours as a Ray job."""
 
+import os
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +17,9 @@ from ..services import Commands, Services
 from .following import Following, attach_step, interruptible
 
 if TYPE_CHECKING:
+    from ...cluster.submission.entry import Entry
     from ...cluster.submission.job_server import JobServer
+    from ...jobs.request.places import SentFiles
 
 _SUBMITTABLE: Final = ("transcode", "resume", "batch", "infer", "stills", "verify")
 
@@ -46,32 +50,58 @@ class Submit:
         Raises:
             UsageError: the command makes no sense; nothing was submitted.
         """
-        from ...cluster.submission.entry import refuse_secrets
+        from ...cluster.submission.entry import Entry, refuse_secrets
 
         refuse_secrets(self.arguments)
         checked = services.check(self.arguments)
         if isinstance(checked, int):
             return checked  # it asked for help
+        sent = _sent_files(self.arguments)
+        refuse_secrets([*sent.specs.values(), *sent.presets.values()])
+        entry = Entry(self.arguments, str(Path.cwd()), self.python, sent.variables)
         return interruptible(
             services,
             stderr,
-            lambda interrupts: self._submit(services.job_server(self.address), interrupts, stdout, stderr),
+            lambda interrupts: self._submit(services.job_server(self.address), entry, interrupts, stdout, stderr),
         )
 
-    def _submit(self, server: "JobServer", interrupts: Interrupts, stdout: TextIO, stderr: TextIO) -> int:
-        from ...cluster.submission.entry import Entry, new_job_id
+    def _submit(
+        self, server: "JobServer", entry: "Entry", interrupts: Interrupts, stdout: TextIO, stderr: TextIO
+    ) -> int:
+        from ...cluster.submission.entry import new_job_id
         from ...cluster.submission.package import copied_package
 
         job_id = new_job_id()
         # An interruption from here on may come after the job has reached the cluster.
         interrupts.next_step = attach_step(job_id, server.address)
         with copied_package() if self.ships else nullcontext() as package:
-            server.submit(job_id, Entry(self.arguments, str(Path.cwd()), self.python), package)
+            server.submit(job_id, entry, package)
         if not self.waits:
             Output(stdout).line(job_id)
             return 0
         Output(stderr).line(f"codecfleet: job {job_id}. {interrupts.next_step}")
         return Following(job_id=job_id, address=server.address).follow(server, interrupts, stdout, stderr)
+
+
+def _sent_files(arguments: Sequence[str]) -> "SentFiles":
+    """Return the spec files and the user's own presets that a command asks for, which was checked."""
+    from ...jobs.request.places import SentFiles, presets_folder
+    from ...jobs.request.presets import find_presets
+
+    presets = find_presets(presets_folder(os.environ))
+    named = [presets[name] for name in _values_of("--preset", arguments) if name in presets]
+    paths = [path for path in _values_of("--spec", arguments) if Path(path).is_file()]
+    specs = {path: Path(path).read_text(encoding="utf-8") for path in paths}
+    return SentFiles(specs, {each.name: each.text for each in named if each.is_own})
+
+
+def _values_of(option: str, arguments: Sequence[str]) -> Iterator[str]:
+    """Yield each value that an option is given."""
+    for argument, following in zip(arguments, (*arguments[1:], ""), strict=True):
+        if argument == option:
+            yield following
+        elif argument.startswith(f"{option}="):
+            yield argument.partition("=")[2]
 
 
 def _submit(

@@ -1,12 +1,15 @@
 """The commands about Ray jobs against a fake job server: what is submitted, shown, and returned."""
 
 import json
+import shlex
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from codecfleet.cli.app import run
+from codecfleet.cli.app import parse, run
 from codecfleet.cli.services import Answer, Services
 from codecfleet.cluster.submission.job_server import JobPhase, RayJob
 from codecfleet.console.ray_job_text import job_json, job_rows
@@ -99,6 +102,67 @@ def test_nonsense_is_refused_before_anything_is_sent(line: str, named: str, caps
     said = capsys.readouterr().err
     assert named in said
     assert said.count("\n") == 1
+
+
+@pytest.fixture
+def own_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A spec file in the folder that one is in, and a preset of the user's own; return the preset's folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    presets = tmp_path / "codecfleet" / "presets"
+    presets.mkdir(parents=True)
+    (presets / "mine.toml").write_text('# what I like: "quotes" and $HOME\ncodec = "hevc"\nquality = 21\n')
+    (tmp_path / "film.toml").write_text("quality = 30\n")
+    return presets
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "--preset mine",
+        "--spec film.toml",
+        "--spec=film.toml --preset mine --preset 6",
+        "--preset web-h264",
+        "--preset mine --quality 18",
+    ],
+)
+def test_a_spec_file_and_a_preset_of_ones_own_go_with_the_command(
+    options: str, own_files: Path, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """A cluster that has neither makes the same of the command as this machine; ours are not sent."""
+    server, words = FakeJobServer(), ["transcode", "/a.mkv", "/b.mp4", *options.split()]
+    here = parse(words)
+    assert run(["submit", "--address", "http://head:8265", *words], services(server)) == 0
+    (entry,) = server.submitted.values()
+    assert ("mine" in str(entry.variables)) is ("mine" in options)
+    far = tmp_path_factory.mktemp("far")
+    monkeypatch.chdir(far)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(far))
+    assert own_files.parents[1] != far
+    script = shlex.join([sys.executable, "-c", "import json, os; print(json.dumps(dict(os.environ)))"])
+    line = entry.shell_line.replace("python3 -P", f"{script} -P")
+    sent = json.loads(subprocess.run(["sh", "-c", line], capture_output=True, check=True).stdout)
+    for name in entry.variables:
+        monkeypatch.setenv(name, sent[name])
+    assert parse(list(entry.arguments)) == here
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("quality = 21\n# s3://key:secret@bucket/a", "password"),
+        (f"quality = 21\n# {'long ' * 8000}", "32768 at most can be sent"),
+        ("quality = 'no'", "mine.toml:1"),
+    ],
+)
+def test_files_that_must_not_travel_are_refused(text: str, named: str, own_files: Path, capsys: Captured) -> None:
+    """A secret in one, more than a command line holds, or nonsense: one line, and nothing is submitted."""
+    (own_files / "mine.toml").write_text(text)
+    server = FakeJobServer()
+    line = "submit --address http://h transcode a.mkv b.mp4 --preset mine"
+    assert run(line.split(), services(server)) == 2
+    assert server.submitted == {}
+    assert named in capsys.readouterr().err
 
 
 def test_help_of_a_submitted_command_is_shown_here(capsys: Captured) -> None:

@@ -114,6 +114,10 @@ def test_a_mistake_in_the_file_is_named(text: str, named: str, tmp_path: Path) -
         ("CODECFLEET_STRICT", "yes", "CODECFLEET_STRICT 'yes'"),
         ("CODECFLEET_IDLE_S", "-1", "CODECFLEET_IDLE_S '-1'"),
         ("CODECFLEET_CONFIG", "/missing.toml", r"/missing\.toml cannot be read"),
+        ("CODECFLEET_SENT", "{", "CODECFLEET_SENT is not what codecfleet submit sends"),
+        ("CODECFLEET_SENT", '{"specs": {"a.toml": 1}}', "CODECFLEET_SENT is not"),
+        ("CODECFLEET_SENT", '{"other": {}}', "CODECFLEET_SENT is not"),
+        ("CODECFLEET_SENT", "[" * 10_000, "CODECFLEET_SENT is not"),
     ],
 )
 def test_a_mistake_in_the_environment_is_named(name: str, value: str, named: str, tmp_path: Path) -> None:
