@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 from pydantic import BaseModel
 
+from ..actors.tracing import send_spans
 from ..cluster.client.pool import Pool
 from ..errors import Cancelled, UsageError
+from .board.threads import in_thread
 from .job import Job
 from .report.channel import EventChannel
 from .report.report import Report
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
 SpecT = TypeVar("SpecT", bound=BaseModel)
 JOBS_AT_ONCE = 4
 """Jobs under way at the same time; more wait their turn, so that open files and memory stay bounded."""
+SPANS_LIMIT_S = 2.0
+"""How long a fleet's end may wait for a collector of traces."""
 
 
 class Fleet:
@@ -94,6 +98,7 @@ class Fleet:
         for task in self._stills:
             task.cancel()
         await asyncio.gather(*self._stills, return_exceptions=True)
+        await in_thread(send_spans, SPANS_LIMIT_S)
         if self._pool is not None:
             await self._pool.aclose()
 

@@ -1,5 +1,7 @@
 """Encoding one segment: walk its pictures, filter, encode, and count what went in and out."""
 
+import os
+import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
@@ -20,6 +22,7 @@ from ..encode.software import SoftwareEncoder
 from ..encode.threads import usable_cores, with_threads
 from ..media.timeline import is_increasing
 from ..surfaces.device_frame import TimedPicture
+from ..tracing import span
 from .burn import Burner
 from .decode_path import DecodePath, encode_paths
 from .filtering import FilterSettings
@@ -70,7 +73,8 @@ class EncodeSegment(Work[EncodedSegment]):
     With a rate, ``numbers`` are the first of the pictures that it makes of them, and the first that it does not.
     ``keyframes`` is where keyframes lie; None leaves all but the first to the encoder. ``require_device`` always waits
     for a device's decoder, if there is one. A software encoder may keep ``cores`` busy. ``library`` is the version of
-    the encoder's library that writes the track, "" for any: another may give other bytes.
+    the encoder's library that writes the track, "" for any: another may give other bytes. ``traceparent`` is its span's
+    parent, "" for none.
     """
 
     segment: int
@@ -84,6 +88,7 @@ class EncodeSegment(Work[EncodedSegment]):
     require_device: bool = False
     cores: int = 1
     library: str = ""
+    traceparent: str = ""
 
     @property
     def may_wait(self) -> bool:
@@ -105,6 +110,15 @@ class EncodeSegment(Work[EncodedSegment]):
             EngineUnfit: its encoder's library is of another version here.
             Cancelled: the work was cancelled.
         """
+        if not self.traceparent:
+            return self._run(context)
+        codec = self.encoder.codec.value
+        with span("encode work", self.traceparent, job=self.job, segment=self.segment, codec=codec) as traced:
+            result = self._run(context)
+            traced.note(**segment_facts(result), host=socket.gethostname(), process=os.getpid())
+            return result
+
+    def _run(self, context: WorkContext) -> EncodedSegment:
         self._refuse_another_library(context)
         frames_done = context.frames_done
         faults: list[str] = []
@@ -137,6 +151,11 @@ class EncodeSegment(Work[EncodedSegment]):
         if here != self.library:
             message = f"{self.encoder.implementation} is {here} here, and the track is encoded with {self.library}"
             raise EngineUnfit(message, "Give every node the same packages: docs/upgrades.md.")
+
+
+def segment_facts(result: EncodedSegment) -> dict[str, str | int]:
+    """Return what is told of a segment in traces: its frames, and what decoded them."""
+    return {"frames": result.frames_out, "decoded_by": result.tally.decoded_by}
 
 
 class _Run(Generic[PictureT]):

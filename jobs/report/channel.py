@@ -5,6 +5,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Coroutine
 from typing import Any, TypeVar
 
+from ...actors.tracing import span
 from ...errors import redacted
 from .events import Event, Progress, StageStarted, Warned
 from .logged import log_event
@@ -67,6 +68,8 @@ class JobEvents:
         self._channel = channel
         self._began = time.monotonic()
         self.stages_s: dict[str, float] = {}
+        self.traceparent = ""
+        """The job's span, of which its stages are parts; "" for none."""
         self._waits_for = ""
 
     @property
@@ -96,6 +99,7 @@ class JobEvents:
             if isinstance(work, Coroutine):
                 work.close()
             raise
-        result = await work
+        with span(stage, self.traceparent, job=self._job):
+            result = await work
         self.stages_s[stage] = round(time.monotonic() - began, 4)
         return result

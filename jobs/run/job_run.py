@@ -1,12 +1,14 @@
 """The running of one job, from a spec to a published file: plan, encoder, track, proof, and the file in its place."""
 
 import asyncio
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 
 from ...actors.decode.decoding import SOFTWARE
 from ...actors.media.shared_blocks import HeldBlocks
+from ...actors.tracing import PARENT, span
 from ...cluster.client.pool import Pool
 from ...errors import (
     DeviceError,
@@ -80,6 +82,15 @@ class JobRun:
             CodecfleetError: the job failed.
             asyncio.CancelledError: it was cancelled.
         """
+        spec = self._spec
+        parent = os.environ.get(PARENT, "")
+        with span("job", parent, job=self._job, source=spec.source, output=spec.output) as traced:
+            self._events.traceparent = traced.traceparent
+            report = await self._run_to_end()
+            traced.note(frames=report.frames, segments=len(report.segments), encoder=report.encoder_kind)
+            return report
+
+    async def _run_to_end(self) -> Report:
         taken = await in_thread(self._taken)
         try:
             await shielded(self._work.open)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -9,7 +10,8 @@ from typing import TypeVar
 
 from ...actors.decode.decoding import SOFTWARE
 from ...actors.device.work import Work
-from ...actors.segment.encoding import EncodedSegment, EncodeSegment
+from ...actors.segment.encoding import EncodedSegment, EncodeSegment, segment_facts
+from ...actors.tracing import TraceSpan, span
 from ...actors.tracks.audio import EncodedTrack
 from ...actors.tracks.loudness import Loudness
 from ...cluster.client.pool import Pool
@@ -192,7 +194,31 @@ class TrackRun:
             await shielded(self._files.journal.begun, run.segment)
         return await self._watched(run, self._segment_work(run))
 
-    async def _watched(self, run: Run, work: Work[EncodedSegment]) -> EncodedSegment:
+    async def _watched(self, run: Run, work: EncodeSegment) -> EncodedSegment:
+        with self._traced(run) as traced:
+            try:
+                result = await self._submitted(run, replace(work, traceparent=traced.traceparent))
+            except CodecfleetError as error:
+                traced.note(worker=error.where)
+                raise
+            traced.note(**segment_facts(result))
+            return result
+
+    def _traced(self, run: Run) -> AbstractContextManager[TraceSpan]:
+        """Return the span of a try at a segment."""
+        encoder = self._plan.encoder
+        return span(
+            "segment",
+            self._events.traceparent,
+            job=self._job,
+            segment=run.segment,
+            attempt=run.attempt,
+            is_second=run.is_second,
+            codec=encoder.codec.value,
+            encoder=encoder.implementation,
+        )
+
+    async def _submitted(self, run: Run, work: EncodeSegment) -> EncodedSegment:
         planned = self._plan.segments[run.segment : run.until + 1]
         try:
             return await self._watch.submit(work, sum(segment.frames for segment in planned))

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ...actors.media.location import is_local, local_path
+from ...actors.tracing import is_traced
 from ...errors import Unsupported
 from .files import FileUse, UsesFiles
 
@@ -49,6 +50,8 @@ def _refusal(files: FileUse) -> str:
         return "it reads or writes a store"
     if not files.starts_workers:
         return ""
+    if files.may_send_traces and is_traced(os.environ):
+        return "it sends traces to a collector"
     from ...cluster.fleet_variables import may_use_warm_fleet
     from ...cluster.host.warm import is_any_warm
     from ...cluster.probes.nvml import can_load_nvml

@@ -17,6 +17,7 @@ class FileUse:
         address: the cluster that it names.
         may_use_gpu: whether its work may run on a GPU.
         needs_temporary: whether its workers keep files in TMPDIR.
+        may_send_traces: whether it sends traces where a collector is named.
     """
 
     reads: tuple[str, ...]
@@ -25,6 +26,7 @@ class FileUse:
     address: str | None = None
     may_use_gpu: bool = True
     needs_temporary: bool = False
+    may_send_traces: bool = False
 
     @classmethod
     def of_job(cls, spec: TranscodeSpec, address: str | None, *more_writes: str | None) -> Self:
@@ -37,6 +39,7 @@ class FileUse:
             address=address,
             may_use_gpu=spec.device != "cpu",
             needs_temporary=spec.tonemap is not None,
+            may_send_traces=True,
         )
 
 

@@ -1,12 +1,13 @@
 """Which commands are confined to their files, and what becomes of those that are not."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from codecfleet import TranscodeSpec
 from codecfleet.cli.app import parse
-from codecfleet.cli.sandbox.command import confine_command
+from codecfleet.cli.sandbox.command import _refusal, confine_command
 from codecfleet.cli.sandbox.files import FileUse, UsesFiles
 from codecfleet.cluster.sandbox.confine import program_folders
 from codecfleet.errors import Unsupported
@@ -83,6 +84,17 @@ def test_what_cannot_be_confined(files: FileUse | None, reason: str) -> None:
     with pytest.raises(Unsupported, match=reason) as caught:
         confine_command(Asked(), "required")
     assert caught.value.exit_code == 4
+
+
+def test_a_job_that_sends_traces_is_not_confined(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has to connect; where nothing would send them it stays as it was."""
+    files = FileUse(reads=("a.mkv",), starts_workers=True, may_use_gpu=False, may_send_traces=True)
+    monkeypatch.setattr("codecfleet.cli.sandbox.command.is_traced", lambda environment: "OTEL" in environment)
+    monkeypatch.setenv("OTEL", "1")
+    assert _refusal(files) == "it sends traces to a collector"
+    assert _refusal(replace(files, may_send_traces=False)) == ""
+    monkeypatch.delenv("OTEL")
+    assert _refusal(files) == ""
 
 
 def test_no_folder_of_the_user_s_is_a_program_s(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

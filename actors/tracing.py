@@ -1,0 +1,167 @@
+"""Spans of OpenTelemetry, where the environment names a collector: docs/traces.md.
+
+A span's parent is a W3C traceparent, plain text that travels in work as any other value. Nothing of OpenTelemetry is
+imported where no collector is named; then spans are not there, and cost nothing.
+"""
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from ..errors import CodecfleetError, one_line
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span as RecordedSpan
+    from opentelemetry.trace import Tracer
+
+Value: TypeAlias = str | int | float | bool
+
+PARENT: Final = "TRACEPARENT"
+"""The variable by which a program is given the span that it belongs to."""
+_COLLECTORS: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+_OFTEN_MS: Final = 200
+"""How often spans are sent: a worker is ended soon after its last work."""
+_EXPORTER: Final = "opentelemetry-exporter-otlp-proto-http"
+_PREFIX: Final = "codecfleet."
+
+
+def names_collector(environment: Mapping[str, str]) -> bool:
+    """Return whether OpenTelemetry's own variables ask for traces."""
+    is_off = environment.get("OTEL_SDK_DISABLED", "").lower() == "true"
+    exporter = environment.get("OTEL_TRACES_EXPORTER", "").strip() or "otlp"
+    return exporter == "otlp" and not is_off and any(environment.get(name) for name in _COLLECTORS)
+
+
+def is_traced(environment: Mapping[str, str]) -> bool:
+    """Return whether spans are sent: they are asked for, and what sends them is installed."""
+    if not names_collector(environment):
+        return False
+    from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415 - as OpenTelemetry itself
+
+    try:
+        return bool(version(_EXPORTER))
+    except PackageNotFoundError:
+        return False
+
+
+class TraceSpan:
+    """A span, or none. ``traceparent`` makes another one its child; "" where there is none."""
+
+    def __init__(self, recorded: "RecordedSpan | None" = None, traceparent: str = "") -> None:
+        self._recorded = recorded
+        self.traceparent = traceparent
+
+    def note(self, **attributes: Value) -> None:
+        """Add attributes; their names get ``codecfleet.`` in front, texts are redacted, empty ones left out."""
+        if self._recorded is not None:
+            self._recorded.set_attributes(_named(attributes))
+
+    def end(self, error: BaseException | None = None) -> None:
+        """End it; ``error`` is what ended what it stands for."""
+        if self._recorded is None:
+            return
+        self.note(outcome=_outcome(error))
+        if isinstance(error, Exception):
+            from opentelemetry.trace import Status, StatusCode  # noqa: PLC0415 - only where a span is recorded
+
+            self._recorded.set_status(Status(StatusCode.ERROR, one_line(str(error))))
+        self._recorded.end()
+
+
+NO_SPAN: Final = TraceSpan()
+
+
+class Tracing:
+    """Begins spans with a tracer of OpenTelemetry's; ``send`` has those sent that have ended."""
+
+    def __init__(self, tracer: "Tracer", send: Callable[[], object] = bool) -> None:
+        self._tracer = tracer
+        self.send = send
+
+    def begin(self, name: str, parent: str, attributes: Mapping[str, Value]) -> TraceSpan:
+        """Begin a span below ``parent``, a traceparent; "" begins a trace."""
+        from opentelemetry.trace.propagation.tracecontext import (  # noqa: PLC0415 - as above
+            TraceContextTextMapPropagator,
+        )
+
+        carrier = TraceContextTextMapPropagator()
+        above = carrier.extract({"traceparent": parent}, _nothing())
+        recorded = self._tracer.start_span(name, above, attributes=_named(attributes))
+        context = recorded.get_span_context()
+        traceparent = f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
+        return TraceSpan(recorded, traceparent)
+
+
+@cache
+def tracing() -> Tracing | None:
+    """Return what begins this process's spans; None where none are wanted, or OpenTelemetry is not installed."""
+    return _opened() if is_traced(os.environ) else None
+
+
+@contextmanager
+def span(name: str, parent: str, **attributes: Value) -> Iterator[TraceSpan]:
+    """Have a span around the block, below ``parent``, where spans are wanted."""
+    if (found := tracing()) is None:
+        yield NO_SPAN
+        return
+    begun = found.begin(name, parent, attributes)
+    try:
+        yield begun
+    except BaseException as error:
+        begun.end(error)
+        raise
+    begun.end()
+
+
+def send_spans(limit_s: float) -> None:
+    """Send the spans that have ended, for ``limit_s`` at most: a collector out of reach must hold nothing up."""
+    if (found := tracing()) is not None:
+        sending = threading.Thread(target=found.send, name="codecfleet-spans", daemon=True)
+        sending.start()
+        sending.join(limit_s)
+
+
+def _opened() -> Tracing:
+    # OpenTelemetry takes a part of a second to load.
+    from opentelemetry import trace  # noqa: PLC0415
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415
+    from opentelemetry.sdk.resources import Resource  # noqa: PLC0415
+    from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
+
+    provider = trace.get_tracer_provider()
+    if not isinstance(provider, TracerProvider):  # the program has none of its own
+        logging.getLogger("opentelemetry").addHandler(logging.NullHandler())  # a terminal shows progress
+        described = os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
+        is_named = "OTEL_SERVICE_NAME" in os.environ or "service.name=" in described
+        resource = Resource.create({} if is_named else {"service.name": "codecfleet"})
+        provider = TracerProvider(resource=resource, shutdown_on_exit=False)
+        often_ms = None if "OTEL_BSP_SCHEDULE_DELAY" in os.environ else _OFTEN_MS
+        provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(), schedule_delay_millis=often_ms))
+    return Tracing(provider.get_tracer("codecfleet"), provider.force_flush)
+
+
+def _nothing() -> Any:  # noqa: ANN401 - OpenTelemetry's context
+    from opentelemetry.context import Context  # noqa: PLC0415 - as above
+
+    return Context()
+
+
+def _named(attributes: Mapping[str, Value]) -> dict[str, Value]:
+    return {
+        _PREFIX + name: one_line(value) if isinstance(value, str) else value
+        for name, value in attributes.items()
+        if value != ""
+    }
+
+
+def _outcome(error: BaseException | None) -> str:
+    if error is None:
+        return "done"
+    if not isinstance(error, Exception):
+        return "cancelled"
+    return type(error).__name__ if isinstance(error, CodecfleetError) else f"defect: {type(error).__name__}"

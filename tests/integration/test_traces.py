@@ -1,0 +1,179 @@
+"""Traces of real jobs, as a collector gets them: one tree, also where a worker dies."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from codecfleet import Fleet, TranscodeSpec
+from codecfleet.actors import tracing
+from codecfleet.errors import InputNotFound
+from codecfleet.testing import FaultyPool, LocalPool
+from codecfleet.testing.clips import Clip, constant_times, make_clip
+
+from .trace_collector import Seen, collector
+
+TRACE, CALLER = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+PARENT = f"00-{TRACE}-{CALLER}-01"
+STAGES = ["index", "plan", "startup", "encode", "gather", "proof", "publish"]
+
+
+@pytest.fixture
+def exported(monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemorySpanExporter]:
+    """The spans that this process has ended."""
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    found = tracing.Tracing(provider.get_tracer("codecfleet"))
+    monkeypatch.setattr(tracing, "tracing", lambda: found)
+    yield exporter
+    provider.shutdown()
+
+
+@pytest.fixture
+def film(tmp_path: Path) -> Path:
+    """Fifty small pictures with two access points."""
+    clip = Clip(times=constant_times(50), keyframes=frozenset({0, 25}), options=(("preset", "ultrafast"),))
+    return make_clip(tmp_path / "film.mp4", clip)
+
+
+def seen(exporter: InMemorySpanExporter) -> list[Seen]:
+    """Return the spans as a collector would get them."""
+    return [
+        Seen(
+            f"{each.context.trace_id:032x}",
+            f"{each.context.span_id:016x}",
+            "" if each.parent is None else f"{each.parent.span_id:016x}",
+            each.name,
+            "",
+            dict(each.attributes or {}),
+        )
+        for each in exporter.get_finished_spans()
+    ]
+
+
+def check_tree(spans: list[Seen], caller: str = "") -> Seen:
+    """Check that spans are one tree, whose root is the job's span, below ``caller``; return that."""
+    (job,) = (each for each in spans if each.name == "job")
+    assert job.parent == caller
+    assert {each.trace for each in spans} == {job.trace}
+    above = {each.span: each.name for each in spans}
+    parents = {"segment": "job", "encode work": "segment", **dict.fromkeys(STAGES, "job")}
+    assert all(above[each.parent] == parents[each.name] for each in spans if each is not job)
+    return job
+
+
+async def test_a_job_is_one_tree(film: Path, exported: InMemorySpanExporter, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Below the span of its caller: its stages, a try for each segment, and what the worker did in it."""
+    monkeypatch.setenv("TRACEPARENT", PARENT)
+    async with Fleet(pool=LocalPool(slots=2)) as fleet:
+        spec = TranscodeSpec(source=str(film), output=str(film.with_name("o.mp4")), preset=1, segment_s=1)
+        report = await (await fleet.transcode(spec))
+    spans = seen(exported)
+    job = check_tree(spans, CALLER)
+    assert job.trace == TRACE
+    assert (job.of("frames"), job.of("outcome"), job.of("source")) == (50, "done", str(film))
+    assert [each.name for each in spans if each.name in STAGES] == STAGES
+    for name in ("segment", "encode work"):
+        tries = sorted((each for each in spans if each.name == name), key=lambda each: each.of("segment"))
+        assert [each.of("segment") for each in tries] == [each.segment for each in report.segments] == [0, 1]
+        assert [(each.of("frames"), each.of("decoded_by"), each.of("codec")) for each in tries] == [
+            (25, "software", "h264")
+        ] * 2
+    assert all(each.of("process") == os.getpid() for each in spans if each.name == "encode work")
+
+
+async def test_a_try_whose_worker_died_is_beside_the_next(film: Path, exported: InMemorySpanExporter) -> None:
+    """Both are parts of the job; the first one's outcome is the error, and where it was."""
+    async with Fleet(pool=FaultyPool(LocalPool(slots=2), kills=[("segment 1", 1)])) as fleet:
+        spec = TranscodeSpec(source=str(film), output=str(film.with_name("o.mp4")), preset=1, segment_s=1)
+        await (await fleet.transcode(spec))
+    spans = seen(exported)
+    check_tree(spans)
+    tries = [each for each in spans if each.name == "segment" and each.of("segment") == 1]
+    assert [(each.of("attempt"), each.of("outcome")) for each in tries] == [(1, "WorkerLost"), (2, "done")]
+    assert [each.parent for each in spans if each.name == "encode work" and each.of("segment") == 1] == [tries[1].span]
+
+
+async def test_a_failed_job_says_why_and_shows_no_secret(exported: InMemorySpanExporter, tmp_path: Path) -> None:
+    """The error's class is the outcome, and addresses are redacted."""
+    source = "memory://me:Hidden0Value@host/none.mp4"
+    async with Fleet(pool=LocalPool(slots=2)) as fleet:
+        job = await fleet.transcode(TranscodeSpec(source=source, output=str(tmp_path / "o.mp4")))
+        with pytest.raises(InputNotFound):
+            await job
+    spans = exported.get_finished_spans()
+    assert {each.name for each in spans} == {"job", "index"}
+    assert {(each.attributes or {})["codecfleet.outcome"] for each in spans} == {"InputNotFound"}
+    assert {each.status.status_code.name for each in spans} == {"ERROR"}
+    assert "Hidden0Value" not in "".join(each.to_json() for each in spans)
+
+
+@pytest.mark.parametrize(
+    ("environment", "asked"),
+    [
+        ({}, False),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4318"}, True),
+        ({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://c:4318/v1/traces", "OTEL_TRACES_EXPORTER": "otlp"}, True),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4318", "OTEL_TRACES_EXPORTER": "none"}, False),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4318", "OTEL_SDK_DISABLED": "true"}, False),
+        ({"OTEL_SERVICE_NAME": "films"}, False),
+    ],
+)
+def test_traces_are_asked_for_by_the_standard_variables(environment: Mapping[str, str], asked: bool) -> None:  # noqa: FBT001 - a parameter
+    """Where a collector is named, and nothing switches them off."""
+    assert tracing.names_collector(environment) == asked
+
+
+def traced_transcode(film: Path, address: str, **more: str) -> "subprocess.Popen[str]":
+    """Start a command that sends its traces to a collector."""
+    named = {"OTEL_EXPORTER_OTLP_ENDPOINT": address, "TRACEPARENT": PARENT, "OTEL_EXPORTER_OTLP_TIMEOUT": "5"}
+    env = {**os.environ, **named, "PYTHONPATH": os.pathsep.join(sys.path), **more}
+    command = (sys.executable, "-m", "codecfleet", "transcode", str(film), str(film.with_name("out.mp4")))
+    options = ("--preset", "4", "--segment-seconds", "2", "--device", "cpu")
+    return subprocess.Popen([*command, *options], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def workers_of(process: "subprocess.Popen[str]") -> list[psutil.Process]:
+    """Return a command's worker processes."""
+    found = []
+    for each in psutil.Process(process.pid).children(recursive=True):
+        with suppress(psutil.Error):
+            found += [each] if any("worker_program" in word for word in each.cmdline()) else []
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_try_that_lost_its_worker_is_in_the_tree(tmp_path: Path) -> None:
+    """A command's spans arrive from its own process and from its workers; the killed one's try, and the next."""
+    pytest.importorskip("opentelemetry.exporter.otlp.proto.http.trace_exporter")
+    keys = frozenset(range(0, 600, 50))
+    film = make_clip(tmp_path / "film.mp4", Clip(times=constant_times(600), width=640, height=360, keyframes=keys))
+    with collector() as (address, spans):
+        process = traced_transcode(film, address)
+        assert process.stderr is not None
+        for line in process.stderr:
+            if "segment 0 finished" in line or "segment 1 finished" in line:
+                break
+        for worker in workers_of(process):
+            worker.kill()
+        out, err = process.communicate(timeout=240)
+    assert process.returncode == 0, err
+    assert "every frame is there once" in out
+    check_tree(spans, CALLER)
+    tries = [each for each in spans if each.name == "segment"]
+    lost = [each for each in tries if each.of("outcome") == "WorkerLost"]
+    assert lost
+    assert all(each.of("worker") for each in lost)
+    done = {(each.of("segment"), each.of("attempt")) for each in tries if each.of("outcome") == "done"}
+    assert {(each.of("segment"), each.of("attempt") + 1) for each in lost} <= done
+    assert {each.service for each in spans} == {"codecfleet"}
