@@ -1,14 +1,53 @@
 """What happened in a job, for people and for machines."""
 
 from fractions import Fraction
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Final, Literal, Self, TypeAlias
 
-from pydantic import AfterValidator, BaseModel
+from pydantic import AfterValidator, BaseModel, Field, model_validator
 
 from ...errors import redacted
+from ..request.values import FPS_MAX, FPS_MIN
 
 ShownName: TypeAlias = Annotated[str, AfterValidator(redacted)]
 """A path or address as it is shown: without its secrets."""
+_SIDE_MAX: Final = 1 << 20
+"""More than any codec has."""
+_Side: TypeAlias = Annotated[int, Field(ge=1, le=_SIDE_MAX)]
+_Place: TypeAlias = Annotated[int, Field(ge=0, le=_SIDE_MAX)]
+_Unit: TypeAlias = Annotated[int, Field(ge=-1, le=1)]
+
+
+def _number(text: str) -> str:
+    try:
+        Fraction(text)
+    except ZeroDivisionError:
+        raise ValueError("not a number") from None
+    return text
+
+
+def _span(text: str) -> str:
+    if Fraction(_number(text)) < 0:
+        raise ValueError("less than 0")
+    return text
+
+
+def _ratio(text: str) -> str:
+    if not Fraction(_span(text)):
+        raise ValueError("not more than 0")
+    return text
+
+
+def _rate(text: str) -> str:
+    if not FPS_MIN <= Fraction(_number(text)) <= FPS_MAX:
+        raise ValueError("not a frame rate that can be asked for")
+    return text
+
+
+_Number: TypeAlias = Annotated[str, AfterValidator(_number)]
+"""A fraction; a span is not less than 0, a ratio more."""
+_Span: TypeAlias = Annotated[str, AfterValidator(_span)]
+_Ratio: TypeAlias = Annotated[str, AfterValidator(_ratio)]
+_Rate: TypeAlias = Annotated[str, AfterValidator(_rate)]
 
 
 class Warning_(BaseModel, frozen=True, extra="forbid"):  # noqa: N801 - "Warning" is a builtin
@@ -81,13 +120,23 @@ class PictureReport(BaseModel, frozen=True, extra="forbid"):
     scaled to ``scaled`` and laid on a black picture of size ``padded`` with its upper left corner at ``place``.
     """
 
-    size: tuple[int, int]
-    crop: tuple[int, int, int, int]
-    turn: tuple[int, int, int, int]
+    size: tuple[_Side, _Side]
+    crop: tuple[_Side, _Side, _Place, _Place]
+    turn: tuple[_Unit, _Unit, _Unit, _Unit]
     """a, b, c, d: the sample at (x, y) went to (a x + c y, b x + d y), y downwards, as by a display matrix."""
-    scaled: tuple[int, int]
-    padded: tuple[int, int]
-    place: tuple[int, int]
+    scaled: tuple[_Side, _Side]
+    padded: tuple[_Side, _Side]
+    place: tuple[_Place, _Place]
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        """Refuse what turns nothing, and what lies outside of what it is a part of."""
+        a, b, c, d = self.turn
+        inner = [(self.crop[:2], self.crop[2:], self.size), (self.scaled, self.place, self.padded)]
+        sides = [side for part, place, whole in inner for side in zip(part, place, whole, strict=True)]
+        if abs(a * d - b * c) != 1 or a * b or any(part + place > whole for part, place, whole in sides):
+            raise ValueError("steps that do not fit together")
+        return self
 
 
 class ToneReport(BaseModel, frozen=True, extra="forbid"):
@@ -96,7 +145,7 @@ class ToneReport(BaseModel, frozen=True, extra="forbid"):
     operator: Literal["bt2390", "hable"]
     transfer: Literal["pq", "hlg"]
     """How the source codes light."""
-    peak_cd: str
+    peak_cd: _Ratio
     """The brightest light that is told apart, in cd/m², as a fraction."""
 
 
@@ -106,7 +155,7 @@ class OverlayReport(BaseModel, frozen=True, extra="forbid"):
     picture: ShownName
     sha256: str
     """Of the picture's file."""
-    place: tuple[int, int]
+    place: tuple[_Place, _Place]
     """Where its upper left corner lies, in samples of the output."""
     opacity_percent: int
 
@@ -117,11 +166,11 @@ class BurnReport(BaseModel, frozen=True, extra="forbid"):
     source_index: int
     sha256: str
     """Of all that the track shows: samples, places and times."""
-    screen: tuple[str, str, str, str]
+    screen: tuple[_Number, _Number, _Number, _Number]
     """Left, top, width and height in samples of the output, as fractions; crop may leave part of it outside."""
-    source: tuple[int, int]
+    source: tuple[_Side, _Side]
     """The size of the source's picture, turned as the output is."""
-    shape: str
+    shape: _Ratio
     """The output's sample aspect ratio, as a fraction."""
 
 
@@ -188,11 +237,11 @@ class Report(BaseModel, frozen=True, extra="forbid"):
     output: ShownName
     container: str
     codec: str
-    start_s: str | None = None
+    start_s: _Span | None = None
     """Where the part that was asked for begins, after the source's first picture; None: with that picture."""
-    end_s: str | None = None
+    end_s: _Span | None = None
     """Where it ends; None: with the source."""
-    video_track: int = 0
+    video_track: int = Field(default=0, ge=0)
     encoder_kind: str
     """Implementation, version and every option: what the output's bytes depend on besides the source."""
     width: int
@@ -227,9 +276,9 @@ class Report(BaseModel, frozen=True, extra="forbid"):
     """What was laid over the pictures; None: nothing."""
     burnt: BurnReport | None = None
     """Which subtitles were burnt in after all else; None: none."""
-    frame_rate: str | None = None
+    frame_rate: _Rate | None = None
     """How many pictures a second were asked for, as a fraction; None: each picture of the source at its own time."""
-    denoise: str = ""
+    denoise: str = Field(default="", pattern=r"^(sigmaS=[0-9.]+:sigmaR=[0-9.]+)?$")
     """Options of FFmpeg's ``bilateral``, with which pictures were denoised after all but the border; "" where not."""
     gpu_refusal: str = ""
     """Why no GPU worked for the job; empty where one did, where there is none, or none was to."""

@@ -64,7 +64,15 @@ class OverlayReference:
         return self.file.samples() / 255
 
     def planes(self, planes: list[NDArray[Any]], bits: int, output: VideoFrame) -> list[NDArray[Any]]:
-        """Return planes of Y', Cb and Cr with the picture over them, in the colours that ``output`` states."""
+        """Return planes of Y', Cb and Cr with the picture over them, in the colours that ``output`` states.
+
+        Raises:
+            UsageError: it reaches outside.
+        """
+        (height, width), (x, y) = planes[0].shape, self.overlay.place
+        if y + self._rgba.shape[0] > height or x + self._rgba.shape[1] > width:
+            message = f"the report has an overlay that reaches outside the output's {width}x{height}"
+            raise UsageError(message, "Name the report of this output.")
         rgba = self._rgba * np.array([1, 1, 1, self.overlay.opacity_percent / 100])
         return _laid(planes, rgba, self.overlay.place, bits, output)
 

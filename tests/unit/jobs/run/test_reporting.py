@@ -5,6 +5,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from codecfleet.actors.device.interface import SESSIONS_OPENING
 from codecfleet.actors.device.work import WorkContext
@@ -148,6 +149,35 @@ def test_the_report_reads_back(plan: Plan, encoded: EncodedSegment) -> None:
         del segment["decoded_by"], segment["fallback"]
     old = Report.model_validate(document)
     assert {(each.decoded_by, each.fallback) for each in old.segments} == {SOFTWARE}
+
+
+STEPS: dict[str, object] = {
+    "size": [64, 48],
+    "crop": [32, 24, 8, 8],
+    "turn": [0, 1, -1, 0],
+    "scaled": [24, 32],
+    "padded": [40, 40],
+} | {"place": [8, 4]}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        *({"frame_rate": text} for text in ("", "x", "0", "-25", "1/0", "nan", "1e9")),
+        *({"start_s": text} for text in ("soon", "1/0", "-1")),
+        *({"steps": STEPS | each} for each in ({"size": [0, 48]}, {"crop": [64, 48, 8, 8]}, {"turn": [0, 0, 0, 0]})),
+        *({"steps": STEPS | {"turn": turn}} for turn in ([1, 1, -1, 1], [2, 0, 0, 2])),
+        {"steps": STEPS | {"padded": [24, 31]}},
+        {"denoise": "sigmaS=1:planes=99999"},
+        {"video_track": -1},
+    ],
+)
+def test_a_report_that_makes_no_sense_is_none(plan: Plan, encoded: EncodedSegment, changed: dict[str, object]) -> None:
+    """What follows a report, verify, need not expect figures that no job writes."""
+    document = report_of(plan, spooled(encoded, SOFTWARE)).model_dump(mode="json")
+    assert Report.model_validate(document | {"steps": STEPS, "frame_rate": "30000/1001"})
+    with pytest.raises(ValidationError):
+        Report.model_validate(document | changed)
 
 
 def test_a_job_of_one_segment_speaks_of_no_seams(plan: Plan, encoded: EncodedSegment) -> None:
