@@ -4,6 +4,7 @@ import json
 import os
 import select
 import signal
+import socket
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -65,20 +66,41 @@ def prepare_node(survey: Callable[[], Offer], options: NodeOptions) -> PreparedN
 
     Raises:
         UsageError: the options make no sense, or the cluster would be open to strangers.
-        FleetUnavailable: the token cannot be written, or the head does not let us in.
+        FleetUnavailable: the token cannot be written, another program listens on the head's port, or the head does not
+            let us in.
     """
     notes = []
     if check_options(options, os.environ):
         notes.append(f"a new token for the cluster is in {make_token(os.environ)}; every other node needs a copy")
     if not options.is_open and close_to_others(os.environ):
         notes.append(f"{token_file(os.environ)} was readable by others, and is no longer")
-    if not options.is_head:
+    if options.is_head:
+        check_port(options.port)
+    else:
         check_joinable(options.address)
     offer = survey()
     joins = "begins a cluster" if options.is_head else f"joins {options.address}"
     notes.append(f"this node {joins} with {offer_words(offer)}")
     arguments = tuple(ray_arguments(offer, options))
     return PreparedNode(arguments, ray_variables(offer, options), options.notice_s, tuple(notes))
+
+
+def check_port(port: int) -> None:
+    """Check that a head can listen on a port: Ray itself finds out after a minute, and does not say so.
+
+    Raises:
+        FleetUnavailable: it cannot.
+    """
+    with socket.socket() as tried:
+        # A port whose last connections have just ended is free.
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            tried.bind(("", port))
+            tried.listen()
+        except OSError as error:
+            message = f"no head can listen on port {port}: {error.strerror}"
+            step = "Give another --port, or end what uses this one; `codecfleet node stop` ends your nodes."
+            raise FleetUnavailable(message, step) from None
 
 
 def bring_node_up(node: PreparedNode, start: Callable[..., StartedProcess] = start_program) -> int:

@@ -157,7 +157,7 @@ class OverlayReport(BaseModel, frozen=True, extra="forbid"):
     """Of the picture's file."""
     place: tuple[_Place, _Place]
     """Where its upper left corner lies, in samples of the output."""
-    opacity_percent: int
+    opacity_percent: Annotated[int, Field(ge=0, le=100)]
 
 
 class BurnReport(BaseModel, frozen=True, extra="forbid"):
