@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from ...errors import StorageFailed, redacted
-from .store.database import open_to_read
+from .store.file import open_to_read
 from .store.states import EntryState
 
 _BINS: Final = 60

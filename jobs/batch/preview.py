@@ -15,7 +15,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Final
 
-from ...errors import CodecfleetError
+from ...errors import CodecfleetError, StorageFailed
 from ..board.threads import in_thread, shielded
 from ..plan.plan import plan_transcode
 from ..report.report import Report
@@ -25,7 +25,8 @@ from .listed.intake import Intake
 from .listed.places import list_inputs
 from .listed.specs import EntrySpecs
 from .run import database_path
-from .store.database import BatchDatabase, open_to_read
+from .store.database import BatchDatabase
+from .store.file import application_of, open_to_read
 from .store.schema import BatchEntry, EntryAction
 from .store.states import EntryEvent, EntryState
 
@@ -203,13 +204,21 @@ def part_of(spec: TranscodeSpec, duration_s: Fraction) -> TranscodeSpec:
 
 
 def _copy(real: Path, copy: Path) -> None:
-    """Copy a batch's database, if there is one, and let its last run count as ended: this one only looks."""
+    """Copy a batch's database, if there is one, and let its last run count as ended: this one only looks.
+
+    Raises:
+        UsageError: it is another program's.
+        StorageFailed: it cannot be read.
+    """
     if not real.exists():
         return
-    with (
-        closing(open_to_read(real)) as source,
-        closing(sqlite3.connect(copy)) as new,
-    ):
-        source.backup(new)
-        new.execute("UPDATE runs SET ended_s = began_s WHERE ended_s IS NULL")
-        new.commit()
+    try:
+        if application_of(real) is None:
+            return  # empty, as after a run on a full disk
+        with closing(open_to_read(real)) as source, closing(sqlite3.connect(copy)) as new:
+            source.backup(new)
+            new.execute("UPDATE runs SET ended_s = began_s WHERE ended_s IS NULL")
+            new.commit()
+    except sqlite3.Error as error:
+        message = f"the batch's database {real} cannot be read: {error}"
+        raise StorageFailed(message, "Choose another --database, or check that the disk is there.") from None

@@ -9,7 +9,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import astuple, dataclass
 from itertools import islice
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import Any, Final, Self
 from ....errors import OutputInUse, OutputUnwritable, StorageFailed, UsageError
 from ...join.owner import RENEWED_EVERY_S, Owner, in_use
 from . import schema
+from .file import application_in, application_of, not_a_batchs
 from .schema import BatchEntry, Change, Content, CopyNoted, EndedBadly, EntryAction, FileEnded, FileStarted, PutBack
 from .states import EntryEvent, EntryState, after, when_listed
 
@@ -282,28 +283,11 @@ class BatchDatabase:
         with suppress(FileExistsError):
             os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
             return
-        # Another's log must not be written into its file, which who may only read never does. A log may hold all the
-        # tables, and only under the locks are they whole. Without one not even the locks are touched, since that makes
-        # files appear.
-        how = "mode=ro" if self._has_log() else "mode=ro&immutable=1"
-        with closing(sqlite3.connect(f"{self.path.absolute().as_uri()}?{how}", uri=True, timeout=30)) as connection:
-            if _application(connection) not in (None, schema.APPLICATION_ID):
-                raise self._is_not_ours()
-
-    def _has_log(self) -> bool:
-        """Return whether changes lie beside the file that are not in it yet."""
-        file = self.path.resolve()
-        try:
-            return file.with_name(f"{file.name}-wal").stat().st_size > 0
-        except FileNotFoundError:
-            return False
-
-    def _is_not_ours(self) -> UsageError:
-        return UsageError(f"{self.path} is not a batch's database", "Choose another --database.")
+        application_of(self.path)
 
     def _create(self, connection: sqlite3.Connection) -> None:
         """Write the tables into a new file, or make sure that an old one is this batch's."""
-        application = _application(connection)
+        application = application_in(connection)
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         if application is None:
             connection.execute(f"PRAGMA application_id = {schema.APPLICATION_ID}")
@@ -313,7 +297,7 @@ class BatchDatabase:
             connection.execute("INSERT INTO batch VALUES ('root', ?)", (self._root,))
             return
         if application != schema.APPLICATION_ID:
-            raise self._is_not_ours()
+            raise not_a_batchs(self.path)
         if version != schema.SCHEMA_VERSION:
             message = (
                 f"{self.path} is of schema {version}, and this version of codecfleet writes {schema.SCHEMA_VERSION}"
@@ -346,23 +330,6 @@ class BatchDatabase:
             if self._connection is not None:
                 self._connection.close()
                 self._connection = None
-
-
-def _application(connection: sqlite3.Connection) -> int | None:
-    """Return the number of the program that a file belongs to, 0 where it says none; None for an empty file."""
-    (application,) = connection.execute("PRAGMA application_id").fetchone()
-    (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    return int(application) if application or tables else None
-
-
-def open_to_read(path: Path) -> sqlite3.Connection:
-    """Open a batch's database for questions only.
-
-    Not as ``mode=ro``: the last one to close a database removes the files of its log, if it may write.
-    """
-    connection = sqlite3.connect(f"{path.as_uri()}?mode=rw", uri=True)
-    connection.execute("PRAGMA query_only = ON")
-    return connection
 
 
 def _add(connection: sqlite3.Connection, chunk: list[ListedEntry]) -> None:

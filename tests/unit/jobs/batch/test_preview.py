@@ -1,6 +1,8 @@
 """Dry runs: what would be done, on a copy of the database, and an estimate from samples."""
 
 import asyncio
+import sqlite3
+from contextlib import closing
 from fractions import Fraction
 from pathlib import Path
 
@@ -8,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codecfleet.errors import InputUnreadable, UsageError
+from codecfleet.errors import InputUnreadable, StorageFailed, UsageError
 from codecfleet.jobs.batch.listed.specs import EntrySpecs
 from codecfleet.jobs.batch.preview import (
     Estimate,
@@ -77,6 +79,34 @@ def test_nothing_is_written(tmp_path: Path) -> None:
     ]
     assert preview == Preview(counts={Intent.ENCODE: 1, Intent.COPY: 1}, left_out=0, estimate=None)
     assert [path.name for path in tmp_path.iterdir()] == ["in"]
+
+
+@pytest.mark.parametrize(("content", "error"), [(b"text, which no database is", StorageFailed), (None, UsageError)])
+def test_what_is_not_a_batchs_database_is_refused(
+    tmp_path: Path, content: bytes | None, error: type[Exception]
+) -> None:
+    """In one line, and nothing appears beside it."""
+    (tmp_path / "a.mkv").write_bytes(b"a")
+    database = tmp_path / "other.sqlite"
+    if content is None:
+        with closing(sqlite3.connect(database)) as other:
+            other.execute("PRAGMA journal_mode = WAL")
+            other.execute("CREATE TABLE runs (a)")
+    else:
+        database.write_bytes(content)
+    before = database.read_bytes()
+    with pytest.raises(error, match="other"):
+        looked(BatchSpec(inputs=tmp_path / "a.mkv", output=tmp_path / "out", database=database))
+    assert database.read_bytes() == before
+    assert {path.name for path in tmp_path.iterdir()} == {"a.mkv", "other.sqlite"}
+
+
+def test_an_empty_database_is_that_of_a_batch_to_come(tmp_path: Path) -> None:
+    """So is one that had no room for its tables."""
+    (tmp_path / "a.mkv").write_bytes(b"a")
+    (tmp_path / "empty.sqlite").touch()
+    shown, _ = looked(BatchSpec(inputs=tmp_path / "a.mkv", output=tmp_path / "out", database=tmp_path / "empty.sqlite"))
+    assert [each.intent for each in shown] == [Intent.ENCODE]
 
 
 def test_a_running_batch_may_be_looked_at(tmp_path: Path) -> None:
