@@ -163,6 +163,7 @@ def test_software_restarts_what_nvenc_cannot_finish(clip: Path, in_software: str
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)  # workers that die five times, twice: 160 s on busy cores
 def test_the_only_gpu_is_lost(clip: Path, tmp_path: Path) -> None:
     """A job that requires the GPU ends soon with the reason; any other job restarts in software."""
     lost = [Fault(function="cuvidDecodePicture", action=Action.LOSE, call=20)]
