@@ -156,8 +156,8 @@ def workers_of(process: "subprocess.Popen[str]") -> list[psutil.Process]:
 def test_a_try_that_lost_its_worker_is_in_the_tree(tmp_path: Path) -> None:
     """A command's spans arrive from its own process and from its workers; the killed one's try, and the next."""
     pytest.importorskip("opentelemetry.exporter.otlp.proto.http.trace_exporter")
-    keys = frozenset(range(0, 600, 50))
-    film = make_clip(tmp_path / "film.mp4", Clip(times=constant_times(600), width=640, height=360, keyframes=keys))
+    keys = frozenset(range(0, 400, 50))
+    film = make_clip(tmp_path / "film.mp4", Clip(times=constant_times(400), width=320, height=240, keyframes=keys))
     with collector() as (address, spans):
         process = traced_transcode(film, address)
         assert process.stderr is not None
