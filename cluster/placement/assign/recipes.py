@@ -5,19 +5,29 @@ session is with the host to itself, and what it takes of engines, cores, encoder
 share their recipes.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 
 from ...probes.gpus.hardware import MIB
 from ...probes.report.device_report import DeviceKind
 from ...probes.report.engines import CodecCase, Engine
-from ..measurements import core_fps_beside
+from ..measurements import beside, core_fps_beside
 from ..memory import frame_bytes, session_bytes
 from ..model.demand import Demand, EncoderKind
 from ..model.inventory import Device
 from ..model.placement import Route
 from ..model.policy import Policy
-from ..rates import Curve, Rates, Stage, curve_of, decode_stage, encode_stage, read_curve, software_fps
+from ..rates import (
+    Curve,
+    Rates,
+    Stage,
+    curve_of,
+    decode_stage,
+    encode_stage,
+    measured_core_fps,
+    read_curve,
+    software_fps,
+)
 
 Kinds = tuple[EncoderKind, ...]
 _ROUTES = {
@@ -103,14 +113,21 @@ class RecipeRequest:
         if not usable:
             return decoding or "nothing is known of how fast its engines are"
         is_hybrid = usable[0].route is Route.HYBRID and not self.demand.needs_gpu
-        if is_hybrid and (refusal := self._hybrid_refusal(usable[0].fps, 1 / self._software_s())):
+        if is_hybrid and (refusal := self._hybrid_refusal()):
             return refusal
         return tuple(sorted(usable, key=lambda recipe: -recipe.fps))
 
-    def _hybrid_refusal(self, fps: float, software_fps_: float) -> str:
-        """Return why decoding alone is not worth a GPU; "" where it is."""
+    def _hybrid_refusal(self) -> str:
+        """Return why decoding alone is not worth a GPU; "" where it is.
+
+        It is taken for what the documented rates promise, and kept until it was measured to be slower than the cores
+        alone: what is measured of those meanwhile does not send work to and fro.
+        """
+        is_measured = all(self._is_measured_beside(stage) for stage in self._encode_stages())
+        by_rates = self if is_measured else replace(self, rates=replace(self.rates, measured={}))
+        fps, software_fps_ = by_rates.hybrid_and_software_fps()
         gain = fps / software_fps_ - 1
-        if gain <= 0 or gain < self.policy.hybrid_gain:
+        if gain <= 0 or (gain < self.policy.hybrid_gain and not is_measured):
             return f"with its NVDEC a session would be {max(gain, 0):.0%} faster, which is not worth a GPU"
         # A session has a core to itself, so this is what a frame takes of one less.
         saved_s = self.demand.about_frames * (1 / software_fps_ - 1 / fps) / max(self.host_cores, 1)
@@ -118,6 +135,13 @@ class RecipeRequest:
             start_s = self.policy.gpu_start_s
             return f"its NVDEC would save the job {saved_s:.1f} s, and its worker takes {start_s:g} s to start"
         return ""
+
+    def hybrid_and_software_fps(self) -> tuple[float, float]:
+        """Return the frames a second of a session that NVDEC decodes, and of one that its core decodes too."""
+        return self._recipe(Engine.NVDEC).fps, 1 / self._software_s()
+
+    def _is_measured_beside(self, stage: Stage) -> bool:
+        return measured_core_fps(self.rates, beside(self.processor, self.device.name), stage) > 0
 
     def _on_processor(self) -> Recipes:
         if Engine.CPU not in self.policy.engines:
@@ -209,8 +233,11 @@ class RecipeRequest:
 
     def _software_s(self) -> float:
         """Return what a core takes for a frame that it decodes and encodes."""
-        stages = [encode_stage(*track) for track in zip(self.demand.renditions, self.kinds, strict=True)]
-        return sum(self._core_s(stage) for stage in (decode_stage(self.demand, Engine.CPU), *stages))
+        stages = (decode_stage(self.demand, Engine.CPU), *self._encode_stages())
+        return sum(self._core_s(stage) for stage in stages)
+
+    def _encode_stages(self) -> list[Stage]:
+        return [encode_stage(*track) for track in zip(self.demand.renditions, self.kinds, strict=True)]
 
     def _core_s(self, stage: Stage, *, beside_gpu: bool = False) -> float:
         if beside_gpu:

@@ -53,8 +53,8 @@ class Policy(Message, BaseModel):
     """The most sessions on one GPU or slice, whatever its engines could take."""
     memory_reserve: Annotated[float, Field(ge=0, lt=1)] = 0.1
     """The part of a device's and of a host's memory that is left alone."""
-    hybrid_gain: Annotated[float, Field(ge=0)] = 0.0
-    """How much faster a session must be for a GPU to be taken for decoding alone: 0.1 asks for a tenth."""
+    hybrid_gain: Annotated[float, Field(ge=0)] = 0.1
+    """How much faster a session must be for a GPU to be taken for decoding alone: rates are no more exact."""
     gpu_start_s: Annotated[float, Field(ge=0)] = 4.0
     """How long it takes until a GPU's worker decodes. A job for which a GPU only decodes must save more than that."""
     weight_most: Annotated[int, Field(ge=1)] = 100

@@ -1,7 +1,7 @@
 """The grants that clients are sent: which slots they may use, and why they have none."""
 
 from collections.abc import Callable, Iterable
-from math import floor
+from math import ceil
 
 from ...placement.assign.networks import no_dla_for
 from ...placement.model.demand import Demand
@@ -55,33 +55,26 @@ def grants_for(state: SupervisorState, client: str, now_s: float) -> Grants:
 
 
 def _put_off(state: SupervisorState, job: JobBook, promised: dict[str, int]) -> None:
-    """Take back new slots whose cores sessions still use that were placed elsewhere since, until those end.
+    """Take back new slots whose cores the job's sessions still use that are placed elsewhere on the node now.
 
-    So sessions do not share cores while work moves between a processor's workers and those of GPUs beside it.
+    So its sessions do not share cores while work moves between a processor's workers and those of GPUs beside it.
     """
-    rooms: dict[str, float] = {}
-    for worker in sorted(promised):
+    leaving: dict[str, float] = {}
+    for worker in {*job.held, *job.promised, *job.revoked}:
+        left = job.occupies(worker) - promised.get(worker, 0)
+        if left > 0 and state.is_live(worker):
+            book = state.stations[station_of(worker)]
+            cores = left * _cores_of_slot(state, job, book)
+            leaving[book.station.node] = leaving.get(book.station.node, 0.0) + cores
+    for worker in sorted(promised) if leaving else ():
         more, book = promised[worker] - job.occupies(worker), state.stations[station_of(worker)]
-        if more > 0 and (cores := _cores_of_slot(state, job, book)) > 0:
-            node = book.station.node
-            room = rooms[node] if node in rooms else _room_cores(state, node)
-            fits = min(more, max(0, floor(room / cores + _EXACT)))
-            rooms[node] = room - fits * cores
-            promised[worker] -= more - fits
+        cores = _cores_of_slot(state, job, book)
+        if more > 0 and cores > 0 and (in_use := leaving.get(book.station.node, 0.0)) > 0:
+            put_off = min(more, ceil(in_use / cores - _EXACT))
+            leaving[book.station.node] = in_use - put_off * cores
+            promised[worker] -= put_off
             if not promised[worker]:
                 del promised[worker]
-
-
-def _room_cores(state: SupervisorState, node: str) -> float:
-    """Return how many of a node's cores no session uses: of all, or of those that sessions are placed on if more."""
-    placed = used = 0.0
-    for book in state.stations_at([node]):
-        for key, slots in state.targets.get(book.station.station, {}).items():
-            if (job := state.clients.job(key)) is not None:
-                placed += slots * _cores_of_slot(state, job, book)
-        for job in state.clients.at(book.worker) if book.state is StationState.READY else ():
-            used += job.occupies(book.worker) * _cores_of_slot(state, job, book)
-    return max(placed, state.cores_of(node)) - used
 
 
 def _cores_of_slot(state: SupervisorState, job: JobBook, book: StationBook) -> float:

@@ -123,11 +123,6 @@ class SupervisorState:
         """Return the stations of nodes that were there at the last conclusions."""
         return [] if self.basis is None else [book for node in nodes for book in self.basis.stations.get(node, ())]
 
-    def cores_of(self, node: str) -> int:
-        """Return how many cores of a node the last conclusions could place work on."""
-        known = None if self.basis is None else self.basis.nodes.get(node)
-        return 0 if known is None else known.cores
-
     def jobs_at(self, nodes: Iterable[str]) -> list[JobBook]:
         """Return the jobs that are placed on nodes."""
         return [job for key in self.plans.at(nodes) if (job := self.clients.job(key)) is not None]

@@ -37,7 +37,7 @@ DECODE = Stage(CodecCase(MediaCodec.H264, Direction.DECODE), 1920, 1080, Engine.
 
 def placed(rates: Rates, wanted: Demand = SOFTWARE) -> Placement:
     """Place a job on a machine with an H200 and 16 cores."""
-    return place([wanted], inventory(MACHINE), rates, Policy())
+    return place([wanted], inventory(MACHINE), rates, Policy(hybrid_gain=0.01))
 
 
 def hybrid(rates: Rates, sessions: int, fps: float) -> Rates:
@@ -62,6 +62,12 @@ def all_in_software_fps(rates: Rates, sessions: int) -> float:
 def test_a_hybrid_is_chosen_until_it_is_measured() -> None:
     """By documented rates, cores that do not decode give more."""
     assert {lane.route for lane in placed(START).lanes} == {Route.HYBRID}
+
+
+@given(fps=st.floats(0.5, 2000.0), sessions=st.integers(1, 16))
+def test_what_the_cores_alone_give_sends_no_work_away(fps: float, sessions: int) -> None:
+    """A GPU is chosen by documented rates until it was measured itself: there is nothing to compare with before."""
+    assert Route.HYBRID in {lane.route for lane in placed(software(START, sessions, fps)).lanes}
 
 
 @given(part=st.floats(0.05, 0.99), sessions=st.integers(1, 16))

@@ -19,6 +19,10 @@ RATES = start_rates()
 SOFTWARE = EncoderChoice.SOFTWARE
 
 
+EAGER = Policy(hybrid_gain=0)
+"""Any gain is worth a GPU's decoding."""
+
+
 def _place(wanted: Demand, machines: Inventory, policy: Policy | None = None) -> Placement:
     return place([wanted], machines, RATES, policy or Policy())
 
@@ -50,7 +54,7 @@ def test_a_gpu_with_both_engines_keeps_the_pictures() -> None:
 
 def test_a_gpu_without_an_encoder_decodes_for_its_hosts_cores() -> None:
     """H200 has no NVENC: its NVDEC decodes, the cores encode, and none of them is left idle."""
-    placement = _place(demand(segments=100), inventory(node("n", "H200", cores=16)))
+    placement = _place(demand(segments=100), inventory(node("n", "H200", cores=16)), EAGER)
     assert _routes(placement) == {"n/gpu0": Route.HYBRID}
     assert _sessions(placement) == {"n/gpu0": 16}
 
@@ -72,7 +76,7 @@ def test_what_only_software_decodes_is_uploaded_to_the_encoder() -> None:
 
 def test_few_gpus_are_opened_where_cores_are_short() -> None:
     """Eight GPUs that decode for the same cores are opened one by one, not all for a session each."""
-    placement = _place(demand(segments=10), inventory(node("n", *["H200"] * 8, cores=64)))
+    placement = _place(demand(segments=10), inventory(node("n", *["H200"] * 8, cores=64)), EAGER)
     assert _sessions(placement) == {"n/gpu0": 10}
 
 
@@ -87,7 +91,7 @@ def test_a_gpu_that_is_worth_it_decodes_however_little_it_gains() -> None:
     """Rates that differ by less than they are exact to do not choose: what a host lists first does not either."""
     machine = node("n", "H200", cores=16)
     for devices in (machine.devices, machine.devices[::-1]):
-        (lane,) = _place(demand(encoder=SOFTWARE), inventory(replace(machine, devices=devices))).lanes
+        (lane,) = _place(demand(encoder=SOFTWARE), inventory(replace(machine, devices=devices)), EAGER).lanes
         assert lane.route is Route.HYBRID
 
 
@@ -280,16 +284,16 @@ def test_a_short_job_does_not_wait_for_a_gpu_to_start() -> None:
     h200 = inventory(node("n", "H200"))
     routes = []
     for frames in (240, 1 << 12, 1 << 20):
-        placement = _place(demand(encoder=SOFTWARE, frames_total=frames), h200)
+        placement = _place(demand(encoder=SOFTWARE, frames_total=frames), h200, EAGER)
         routes.append({lane.route for lane in placement.lanes})
     assert routes[0] == {Route.CPU}
     assert Route.HYBRID in routes[-1]
     assert routes == sorted(routes, key=lambda found: Route.HYBRID in found)
     require_device = _place(demand(encoder=SOFTWARE, frames_total=240, needs_gpu=True), h200)
     assert {lane.route for lane in require_device.lanes} == {Route.HYBRID}
-    never_waits = _place(demand(encoder=SOFTWARE, frames_total=240), h200, Policy(gpu_start_s=0))
+    never_waits = _place(demand(encoder=SOFTWARE, frames_total=240), h200, Policy(gpu_start_s=0, hybrid_gain=0))
     assert Route.HYBRID in {lane.route for lane in never_waits.lanes}
-    (reason,) = {refusal.reason for refusal in _place(demand(encoder=SOFTWARE, frames_total=240), h200).refusals}
+    (reason,) = {refusal.reason for refusal in _place(demand(encoder=SOFTWARE, frames_total=240), h200, EAGER).refusals}
     assert "its worker takes 4 s to start" in reason
 
 

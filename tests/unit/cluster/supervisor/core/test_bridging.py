@@ -65,7 +65,9 @@ def test_processors_work_until_the_gpus_worker_is_there() -> None:
 def test_a_gpus_worker_takes_over_core_by_core() -> None:
     """Its sessions begin as those of the processor end, so that no two share a core."""
     world = SlowGpuWorld()
-    job = replace(either(100), demand=wants("j", 100).demand)
+    (small,) = either(100).demand.renditions
+    one = replace(either(100).demand, width=1920, height=1080, renditions=(replace(small, width=640, height=360),))
+    job = replace(either(100), demand=one)
     ((worker, slots),) = world.say("one", job).slots["j"].items()
     world.finish_start()
     for left in range(slots, -1, -1):
