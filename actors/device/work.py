@@ -6,6 +6,7 @@ media.
 
 import hashlib
 import threading
+import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Generic, Self, TypeVar
@@ -24,6 +25,7 @@ ResultT = TypeVar("ResultT")
 class WorkContext:
     """What running work may use: its worker's GPU, if any, and reports of progress, where cancellation is noticed."""
 
+    began_s: float = field(default_factory=time.monotonic)
     frames_done: int = 0
     frames_redone: int = 0
     device: "WorkerDevice | None" = None

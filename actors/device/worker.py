@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from ...errors import Cancelled, CodecfleetError, WorkerLost, WorkerOutOfMemory, WorkError
 from .interface import WorkerDevice
+from .pieces import EndedPieces, Piece, PieceEnding, piece_ending
 from .work import Work, WorkContext
 
 ResultT = TypeVar("ResultT")
@@ -39,6 +40,7 @@ class WorkerCore:
         self._given_up: CodecfleetError | None = None
         self._cancelled_early: dict[str, None] = {}
         self._frames_finished = 0
+        self._ended = EndedPieces()
 
     def submit(self, run: str, work: Work[ResultT]) -> Future[ResultT]:
         """Start ``work`` in the next free thread.
@@ -113,6 +115,12 @@ class WorkerCore:
         with self._lock:
             return tuple((work.job, work.label) for work, _ in self._running.values())
 
+    def pieces(self) -> tuple[Piece, ...]:
+        """Return what has just ended, and what runs, each in order."""
+        with self._lock:
+            running = [_piece(run, work, context) for run, (work, context) in self._running.items()]
+            return (*self._ended.recent(), *running)
+
     @property
     def frames_done(self) -> int:
         """All frames worked on so far, by ended and running work; only grows."""
@@ -145,20 +153,17 @@ class WorkerCore:
                 awaited.set_result(ran.result())
 
     def _run(self, run: str, work: Work[ResultT]) -> ResultT:
-        context = self._enter(run, work)
+        context, ending = self._enter(run, work), PieceEnding.DONE
         try:
-            return work.run(context)
-        except CodecfleetError:
+            return _ran(work, context)
+        except CodecfleetError as error:
+            ending = piece_ending(error)
             raise
-        except MemoryError as error:
-            message = f"{work.label} found no memory left in its worker, process {os.getpid()}"
-            raise WorkerOutOfMemory(message, "Give it more, or run fewer at a time with --workers N.") from error
-        except BaseException as error:
-            raise _as_work_error(work, error) from error
         finally:
             with self._lock:
                 self._frames_finished += context.frames_worked
                 del self._running[run]
+                self._ended.add(_piece(run, work, context), ending)
 
     def _enter(self, run: str, work: Work[ResultT]) -> WorkContext:
         context = WorkContext(device=self._device)
@@ -176,6 +181,22 @@ def _cancel(ran: "weakref.ref[Future[Any]]", _: Future[Any]) -> None:
     future = ran()
     if future is not None:
         future.cancel()
+
+
+def _piece(run: str, work: Work[Any], context: WorkContext) -> Piece:
+    return Piece(run, work.job, work.label, context.began_s)
+
+
+def _ran(work: Work[ResultT], context: WorkContext) -> ResultT:
+    try:
+        return work.run(context)
+    except CodecfleetError:
+        raise
+    except MemoryError as error:
+        message = f"{work.label} found no memory left in its worker, process {os.getpid()}"
+        raise WorkerOutOfMemory(message, "Give it more, or run fewer at a time with --workers N.") from error
+    except BaseException as error:
+        raise _as_work_error(work, error) from error
 
 
 def _as_work_error(work: Work[ResultT], error: BaseException) -> WorkError:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable
 
     from ..ray.embedded import Connection
+    from ..supervisor.status.history import History
     from ..supervisor.status.status import Status
     from ..survey.known_gpus import KnownGpus
     from .leased_pool import LeasedPool
@@ -139,6 +140,9 @@ class ConnectedPool(Pool):
 
     async def status(self) -> "Status | None":
         return await self._started().status()
+
+    async def history(self, stations: tuple[str, ...]) -> "History":
+        return await self._started().history(stations)
 
     def set_demand(self, demand: Demand) -> None:
         self._started().set_demand(demand)

@@ -34,6 +34,7 @@ from ..ray.ray_words import first_line
 from ..releases import OURS, PYAV
 from ..supervisor.runner.client import SupervisorClient
 from ..supervisor.state.messages import ClientReport, Grants, JobReport
+from ..supervisor.status.history import History
 from ..supervisor.status.status import Status
 from ..worker.blobs import BlobCache
 from ..worker.outcome import Outcome
@@ -197,6 +198,9 @@ class LeasedPool(Pool):
 
     async def status(self) -> Status | None:
         return self._supervisor.status()
+
+    async def history(self, stations: tuple[str, ...]) -> History:
+        return self._supervisor.history(stations)
 
     def set_demand(self, demand: Demand) -> None:
         limits = [limit for limit in (demand.workers_max, self._workers_max) if limit is not None]

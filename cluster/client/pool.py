@@ -14,6 +14,7 @@ from ...actors.device.work import Work
 from ..placement.model.demand import Demand
 from ..placement.model.inventory import Inventory
 from ..placement.model.preview import PlacementPreview
+from ..supervisor.status.history import History
 
 if TYPE_CHECKING:
     from ..supervisor.status.status import Status
@@ -70,6 +71,11 @@ class Pool(ABC):
     async def status(self) -> "Status | None":
         """Return the status of the supervisor in this process; None where there is none."""
         return None
+
+    async def history(self, stations: tuple[str, ...]) -> History:
+        """Return what stations did, as the supervisor in this process knows it; nothing where there is none."""
+        del stations
+        return History()
 
     def set_demand(self, demand: Demand) -> None:  # noqa: B027 - a pool without shares ignores demands
         """Set what a job wants from now on, so that it gets its share. Jobs without a demand run too."""

@@ -21,13 +21,14 @@ from ..process.process import StartedProcess
 from ..ray.embedded import Connection, connect
 from ..ray.ray_environment import named_cluster
 from .probe import list_cluster, probe_cluster, survey_cluster
-from .supervisor import order_node, read_status
+from .supervisor import order_node, read_history, read_status
 
 Ask: TypeAlias = Callable[..., Awaitable[Any]]
 """Takes the name of a question and its arguments but the address."""
 
 QUESTIONS: Final[Mapping[str, Callable[..., Awaitable[object]]]] = {
     "status": read_status,
+    "history": read_history,
     "order": order_node,
     "probe": probe_cluster,
     "nodes": list_cluster,

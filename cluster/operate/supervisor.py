@@ -3,6 +3,7 @@
 import asyncio
 import os
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, TypeVar
 
 from ...errors import FleetUnavailable, UsageError
@@ -11,6 +12,7 @@ from ..ray.private_ray import NAMESPACE
 from ..supervisor.runner.actor import SUPERVISOR
 from ..supervisor.runner.client import refuse_others
 from ..supervisor.state.events import Order
+from ..supervisor.status.history import History
 from ..supervisor.status.status import Status
 
 T = TypeVar("T")
@@ -78,6 +80,19 @@ async def _answer(actor: Any, question: Callable[[Any], Awaitable[T]]) -> T:  # 
 async def read_status(address: str) -> Status | None:
     """Return a cluster's status; None if it has no supervisor, because no job used it lately."""
     return await ask_supervisor(address, lambda actor: actor.status.remote())
+
+
+async def read_history(address: str, stations: tuple[str, ...]) -> History | None:
+    """Return what these stations of a cluster did lately; None if it has no supervisor."""
+    return await ask_supervisor(address, partial(_history, stations=stations))
+
+
+async def _history(actor: Any, *, stations: tuple[str, ...]) -> History:  # noqa: ANN401 - Ray's handle
+    ask = getattr(actor, "history", None)  # the release before has none
+    if ask is None:
+        return History()
+    found: History = await ask.remote(stations)
+    return found
 
 
 async def order_node(address: str, order: Order, node: str) -> None:

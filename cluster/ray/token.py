@@ -29,14 +29,19 @@ def token_file(around: Mapping[str, str]) -> Path:
     return Path(named) if named else Path(around.get("HOME") or Path.home()) / ".ray" / "auth_token"
 
 
+def read_token(around: Mapping[str, str]) -> str:
+    """Return the token that Ray would find; "" where there is none."""
+    if given := around.get(TOKEN, "").strip():
+        return given
+    try:
+        return token_file(around).read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""
+
+
 def has_token(around: Mapping[str, str]) -> bool:
     """Return whether Ray would find a token."""
-    if around.get(TOKEN, "").strip():
-        return True
-    try:
-        return bool(token_file(around).read_bytes().strip())
-    except OSError:
-        return False
+    return bool(read_token(around))
 
 
 def sign_in(around: Mapping[str, str]) -> dict[str, str]:

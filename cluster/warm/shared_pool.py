@@ -9,6 +9,7 @@ from ...errors import Cancelled, UsageError
 from ..client.pool import Pool
 from ..placement.model.demand import Demand
 from ..placement.model.preview import PlacementPreview
+from ..supervisor.status.history import History
 from ..supervisor.status.status import Status
 
 ResultT = TypeVar("ResultT")
@@ -51,6 +52,9 @@ class SharedPool(Pool):
 
     async def status(self) -> Status | None:
         return await self._pool.status()
+
+    async def history(self, stations: tuple[str, ...]) -> History:
+        return await self._pool.history(stations)
 
     def set_demand(self, demand: Demand) -> None:
         if not self._is_closed:

@@ -6,6 +6,7 @@ from enum import Enum
 from typing import Final
 
 from ...actors.by_name import Message
+from ...actors.device.pieces import ToldPiece
 from ...errors import Cancelled, CodecfleetError, Retry
 from ..releases import UNNUMBERED, Release
 
@@ -78,7 +79,8 @@ class Heartbeat(Message):
     ``decoding`` counts its device's decoder sessions in use, ``encoding`` its open encoder sessions. ``refusals``
     counts encoder sessions that the driver refused for their number since the process started, ``refused_at`` how many
     were open at the last refusal. ``recycle_due`` says why the process should be replaced once idle, "" while it should
-    not. ``ended`` counts the work that ended since the process started.
+    not. ``ended`` counts the work that ended since the process started. ``pieces`` are the running work and what ended
+    in the last seconds, as ``ToldPiece`` says.
     """
 
     frames_done: int
@@ -89,6 +91,7 @@ class Heartbeat(Message):
     refusals: int = 0
     refused_at: int = 0
     ended: Mapping[Ending, int] = field(default_factory=dict)
+    pieces: tuple[ToldPiece, ...] = ()
 
     @property
     def decoded_by(self) -> Decoding:

@@ -15,6 +15,7 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from ...actors.device.pieces import RECENT_S, ToldPiece
 from ...actors.device.work import UNCONSTRAINED, Constraints
 from ...actors.device.worker import WorkerCore
 from ...actors.media.kept_sources import KEPT
@@ -220,7 +221,9 @@ class RayWorker:
         frames_done = self._core.frames_done + self._lone.frames_done
         lone = tuple(work for state in self._lone.states for work in state.running)
         if self._gpu is None:
-            return Heartbeat(frames_done, (*self._core.running(), *lone), ended=dict(self._ended))
+            return Heartbeat(
+                frames_done, (*self._core.running(), *lone), ended=dict(self._ended), pieces=self._pieces()
+            )
         self._look_for_help()
         use, second = self._gpu.use(), self._second.said
         pairs = ((use, second.use), (second.use, use))
@@ -235,7 +238,15 @@ class RayWorker:
             use.refusals + second.use.refusals,
             refused_at,
             dict(self._ended),
+            self._pieces(),
         )
+
+    def _pieces(self) -> tuple[ToldPiece, ...]:
+        """Return what runs here and what has just ended, in all processes."""
+        now_s = self._renewed_s
+        others = chain(self._second.said.pieces, *(state.pieces for state in self._lone.states))
+        recent = (piece for piece in others if piece.ended_s is None or piece.ended_s >= now_s - RECENT_S)
+        return tuple(piece.told(now_s) for piece in (*self._core.pieces(), *recent))
 
     async def watch(self) -> None:
         """Never return: the caller learns of the process's death at once, also while no work runs."""

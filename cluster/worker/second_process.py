@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from ...actors.device.interface import SessionCounts
+from ...actors.device.pieces import Piece
 from .outcome import Outcome, unpacked
 
 ALONE_MAX: Final = 5
@@ -63,12 +64,13 @@ class CancelAll(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SecondState:
-    """The second process's state: all frames done, (job, label) of its work, its frames by job, its sessions."""
+    """The second process's state: all frames done, (job, label) of its work, frames by job, sessions, recent pieces."""
 
     frames_done: int = 0
     running: tuple[tuple[str, str], ...] = ()
     progress: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     use: SessionCounts = field(default_factory=SessionCounts)
+    pieces: tuple[Piece, ...] = ()
 
 
 class Ready(NamedTuple):

@@ -133,7 +133,7 @@ class _Answers:
         running = core.running()
         progress = {job: core.progress(job) for job, _ in running}
         KEPT.close_idle()
-        return SecondState(core.frames_done, running, progress, self._use())
+        return SecondState(core.frames_done, running, progress, self._use(), core.pieces())
 
 
 def main(descriptor: str, slots: str, first: str, role: str) -> None:

@@ -45,6 +45,7 @@ SUMMARIES: Final = {
     "devices": "List the devices, with their engines, memory and use.",
     "status": "Show who uses a cluster: leases, sessions, queue, quarantine, frames a second, recent events.",
     "top": "Show a running fleet on one screen, again every second: jobs, devices, workers, nodes; broken ones first.",
+    "dashboard": "Show a running fleet on a web page of this machine: jobs, a timeline, devices, health. Read-only.",
     "drain": "Give NODE no new work, and release its workers when theirs is done.",
     "cordon": "Give NODE no new work; its workers are released once they have been idle for a while.",
     "uncordon": "Give NODE work again, after cordon or drain.",
@@ -97,10 +98,11 @@ def _commands(name: str) -> Commands:
             from .fleets import submit as cli_submit
 
             commands = cli_submit.COMMANDS
-        case "up" | "down":
+        case "up" | "down" | "dashboard":
+            from .fleets import dashboard as cli_dashboard
             from .fleets import warm as cli_warm
 
-            commands = cli_warm.COMMANDS
+            commands = {**cli_warm.COMMANDS, **cli_dashboard.COMMANDS}
         case "doctor" | "nodes" | "devices":
             from . import cluster as cli_cluster
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ..cluster.node.listed import ListedNode
     from ..cluster.node.offer import Offer
     from ..cluster.node.orders import PreparedNode
+    from ..cluster.operate.desk import Ask
     from ..cluster.operate.watch import Seen
     from ..cluster.placement.model import Inventory
     from ..cluster.probes.node import NodeReport, SilentNode
@@ -301,6 +302,12 @@ async def _watch(address: str | None, show: "Callable[[Seen], None]", every_s: f
     await watch_status(address, show, every_s)
 
 
+def _open_desk(address: str | None) -> "AbstractAsyncContextManager[Ask]":
+    from ..cluster.operate.desk import fleet_desk
+
+    return fleet_desk(address)
+
+
 def _order(address: str | None, order: str, node: str) -> Answer:
     import asyncio
 
@@ -416,6 +423,8 @@ class Services:
     """Returns the status of the cluster at an address, None for the environment's or the warm fleet."""
     watch: "Callable[[str | None, Callable[[Seen], None], float], Awaitable[None]]" = _watch
     """Shows a fleet's status repeatedly: address, show, seconds between."""
+    open_desk: "Callable[[str | None], AbstractAsyncContextManager[Ask]]" = _open_desk
+    """Opens the connection over which a fleet's status and history are asked for: address, as for ``status``."""
     order: Callable[[str | None, str, str], Answer] = _order
     """Asks a cluster's supervisor to cordon, drain or uncordon a node: address, order, node."""
     up: Callable[[int | None, int], Answer] = _up

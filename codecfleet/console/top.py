@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from ..cluster.placement.model import DeviceState
@@ -63,36 +64,56 @@ def screen_lines(status: "Status", *, width: int, height: int | None, colour: bo
     return _rendered(head, parts, width, colour=colour)[:height]
 
 
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """A fleet in figures: slots and ``fps`` (of the source) are those of ready workers."""
+
+    used: int
+    slots: int
+    fps: float
+    sessions: int
+    segments_left: int
+    waiting: int
+
+
+def sums_of(status: "Status") -> Sums:
+    """Return a fleet's sums."""
+    ready = [worker for worker in status.workers if worker.state == StationState.READY.value]
+    return Sums(
+        used=sum(map(_used, ready)),
+        slots=sum(worker.slots for worker in ready),
+        fps=sum(worker.fps or 0.0 for worker in ready),
+        sessions=sum(device.encoder_sessions.get("open") or 0 for device in status.devices),
+        segments_left=sum(job.segments_left for job in status.jobs),
+        waiting=sum(bool(job.waits_for) for job in status.jobs),
+    )
+
+
 def heading(status: "Status") -> list[str]:
     """Return the lines above the tables: where the supervisor is, and sums."""
-    ready = [worker for worker in status.workers if worker.state == StationState.READY.value]
-    used, slots = sum(map(_used, ready)), sum(worker.slots for worker in ready)
-    fps = sum(worker.fps or 0.0 for worker in ready)
-    sessions = sum(device.encoder_sessions.get("open") or 0 for device in status.devices)
-    left, waiting = sum(job.segments_left for job in status.jobs), sum(bool(job.waits_for) for job in status.jobs)
-    workers = _counted(worker.state for worker in _present(status))
+    sums, workers = sums_of(status), counted(worker.state for worker in present_workers(status))
     return [
         f"supervisor  process {status.pid} on {one_line(status.host)}",
-        f"nodes       {_counted(node.state for node in status.nodes)}",
-        f"devices     {_counted(device.state for device in status.devices)}; encoder sessions: {sessions}",
-        f"workers     {workers}; {used} of {slots} slots in use, {fps:.1f} fps",
-        f"jobs        {len(status.jobs)}, {waiting} waiting; segments left: {left}",
+        f"nodes       {counted(node.state for node in status.nodes)}",
+        f"devices     {counted(device.state for device in status.devices)}; encoder sessions: {sums.sessions}",
+        f"workers     {workers}; {sums.used} of {sums.slots} slots in use, {sums.fps:.1f} fps",
+        f"jobs        {len(status.jobs)}, {sums.waiting} waiting; segments left: {sums.segments_left}",
     ]
 
 
-def tables(status: "Status") -> list[Table]:
-    """Return all tables with all their rows, in the order in which they are shown."""
+def tables(status: "Status", most: int | None = None) -> list[Table]:
+    """Return all tables, in the order in which they are shown, with the first ``most`` of their rows or all."""
     jobs = sorted(status.jobs, key=lambda job: (not job.waits_for, -job.used_slots, -job.segments_left, job.job))
     devices = sorted(status.devices, key=_device_order)
-    workers = sorted(_present(status), key=_worker_order)
-    log = [ScreenRow((f"{datetime.fromtimestamp(at_s, tz=UTC):%H:%M:%S}", line)) for at_s, line in reversed(status.log)]
+    workers = sorted(present_workers(status), key=worker_order)
+    device_columns = ("device on", "state", "NVDEC", "NVENC", "memory GiB", "sessions", "what")
     return [
-        Table(("quarantine",), tuple(ScreenRow((line,), "red") for line in status.quarantine)),
-        Table(("job", "slots", "left", "priority", "driver", "waits for"), tuple(map(_job, jobs))),
-        Table(("device on", "state", "NVDEC", "NVENC", "memory GiB", "sessions", "what"), tuple(map(_device, devices))),
-        Table(("worker", "state", "on", "slots", "fps", "works on"), tuple(map(_worker, workers))),
-        Table(("node", "state", "slots", "fps", "offers"), tuple(_nodes(status))),
-        Table(("event", ""), tuple(log)),
+        Table(("quarantine",), tuple(ScreenRow((line,), "red") for line in status.quarantine[:most])),
+        Table(("job", "slots", "left", "priority", "driver", "waits for"), tuple(map(_job, jobs[:most]))),
+        Table(device_columns, tuple(map(_device, devices[:most]))),
+        Table(("worker", "state", "on", "slots", "fps", "works on"), tuple(map(_worker, workers[:most]))),
+        Table(("node", "state", "slots", "fps", "offers"), tuple(islice(_nodes(status), most))),
+        Table(("event", ""), tuple(map(_event, status.log[::-1][:most]))),
     ]
 
 
@@ -111,14 +132,15 @@ def shared_rows(wanted: Sequence[int], rows: int) -> list[int]:
     return shares
 
 
-def _counted(states: Iterable[str]) -> str:
+def counted(states: Iterable[str]) -> str:
     """Return such as "300: 298 open, 2 draining"."""
     counts = Counter(states)
     parts = [f"{count} {state}" for state, count in sorted(counts.items(), key=lambda each: (-each[1], each[0]))]
     return f"{counts.total()}{': ' * bool(parts)}{', '.join(parts)}"
 
 
-def _present(status: "Status") -> "list[WorkerStatus]":
+def present_workers(status: "Status") -> "list[WorkerStatus]":
+    """Return the stations that are not empty."""
     return [worker for worker in status.workers if worker.state != StationState.EMPTY.value]
 
 
@@ -128,6 +150,11 @@ def _used(worker: "WorkerStatus") -> int:
 
 def _rank(state: str) -> int:
     return _RANKS.get(state, len(_RANKS))
+
+
+def _event(event: tuple[float, str]) -> ScreenRow:
+    at_s, line = event
+    return ScreenRow((f"{datetime.fromtimestamp(at_s, tz=UTC):%H:%M:%S}", line))
 
 
 def _job(job: "JobStatus") -> ScreenRow:
@@ -161,7 +188,8 @@ def _percent(device: "DeviceStatus", engine: str) -> str:
     return "" if percent is None else f"{percent} %"
 
 
-def _worker_order(worker: "WorkerStatus") -> tuple[int, int, float, str]:
+def worker_order(worker: "WorkerStatus") -> tuple[int, int, float, str]:
+    """Return what sorts stations: broken ones first, then those with most work, then the fastest."""
     return _rank(worker.state), -_used(worker), -(worker.fps or 0.0), worker.worker
 
 

@@ -13,7 +13,20 @@ from .option_tables import command_table, config_table, key_table, preset_table,
 
 REPOSITORY = Path(__file__).parents[2]
 COMMANDS = ["transcode", "batch", "resume", "jobs", "probe", "plan", "verify", "stills", "infer", "doctor", "nodes"]
-COMMANDS += ["presets", "config", "devices", "status", "top", "drain", "cordon", "uncordon", "submit", "up", "down"]
+COMMANDS += [
+    "presets",
+    "config",
+    "devices",
+    "status",
+    "top",
+    "dashboard",
+    "drain",
+    "cordon",
+    "uncordon",
+    "submit",
+    "up",
+    "down",
+]
 COMMANDS += ["node start", "node stop", "node list", "node drain", "node env"]
 TABLES: dict[str, tuple[str, Callable[[], str]]] = {
     "keys": ("docs/config.md", key_table),

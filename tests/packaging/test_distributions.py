@@ -29,8 +29,9 @@ def _contents(wheel: Path) -> dict[str, bytes]:
 
 
 def test_wheel_holds_every_module_and_config_and_nothing_else(wheel: Path, checkout: Path) -> None:
-    """A module that is in a folder is in the wheel, and so are the configs and the typing marker; no test is."""
-    assert set(_contents(wheel)) == _modules(checkout) | _configs(checkout) | {"codecfleet/py.typed"}
+    """A module in a folder is in the wheel, and so are configs, typing marker and the dashboard's page; no test is."""
+    others = {"codecfleet/py.typed", "codecfleet/dashboard/page.html"}
+    assert set(_contents(wheel)) == _modules(checkout) | _configs(checkout) | others
 
 
 def test_wheel_holds_each_file_once_and_no_link(wheel: Path) -> None:

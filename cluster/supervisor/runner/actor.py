@@ -24,6 +24,7 @@ from ..state.events import Order
 from ..state.messages import ClientReport, Grants
 from ..state.settings import SupervisorSettings
 from ..state.terms import first_epoch
+from ..status.history import History
 from ..status.status import Status
 from .runner import SupervisorRunner
 
@@ -83,6 +84,10 @@ class SupervisorActor:
     async def status(self) -> Status:
         """Return the full status."""
         return (await self._runner()).status()
+
+    async def history(self, stations: tuple[str, ...]) -> History:
+        """Return what these stations did lately, and how fast all were."""
+        return (await self._runner()).history(stations)
 
     async def _runner(self) -> SupervisorRunner:
         return await asyncio.shield(self._opening)

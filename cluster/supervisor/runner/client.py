@@ -13,6 +13,7 @@ from ...releases import OURS, UNNUMBERED, Release, apart
 from ...shipping.serving import ServedFiles, serve_files
 from ..state.messages import ClientReport, Grants
 from ..state.settings import SupervisorSettings
+from ..status.history import History
 from ..status.status import Status
 from .actor import SUPERVISOR, SupervisorActor
 from .runner import SupervisorRunner
@@ -51,6 +52,11 @@ class SupervisorClient(ABC):
     def status(self) -> Status | None:
         """Return the status of a supervisor in this process; None where it is elsewhere."""
         return None
+
+    def history(self, stations: tuple[str, ...]) -> History:
+        """Return what stations did, as a supervisor in this process knows it; nothing where it is elsewhere."""
+        del stations
+        return History()
 
     async def serve_files(self, client: str) -> str:
         """Return where workers on other machines read files of this one, for the connection of that name; "" for none.
@@ -105,6 +111,9 @@ class LocalClient(SupervisorClient):
 
     def status(self) -> Status | None:
         return self._runner.status()
+
+    def history(self, stations: tuple[str, ...]) -> History:
+        return self._runner.history(stations)
 
     async def close(self) -> None:
         """End it, and all its workers."""

@@ -7,7 +7,7 @@ import asyncio
 import itertools
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -18,6 +18,7 @@ from ...logs.writing import log
 from ...placement.model.demand import Demand
 from ...placement.model.preview import PlacementPreview
 from ...ray.ray_words import first_line
+from ...worker.heartbeat import Heartbeat
 from ..core.core import Core
 from ..state import events
 from ..state.events import (
@@ -39,6 +40,7 @@ from ..state.messages import ClientReport, Grants
 from ..state.settings import SupervisorSettings
 from ..state.stations import IN_USE, StationState
 from ..state.terms import term_of
+from ..status.history import History, HistoryBook
 from ..status.status import Status, status_of
 from .backend import ClusterBackend
 from .heartbeats import Heartbeats
@@ -101,13 +103,14 @@ class SupervisorRunner:
             backend, core.state, settings, feed=self.feed, spawn=self._spawn, clock=clock, sleep=sleep
         )
         self._metering = Metering(core.state, take_samples, clock)
+        self._history = HistoryBook()
         self._heartbeats = Heartbeats(
             backend,
             settings.ping_limit_s,
             feed=self.feed,
             died=self._report_death,
             note_speed=self._polling.note_speed,
-            note_beats=self._metering.beat,
+            note_beats=self._note_beats,
             superseded=self.leading.superseded,
             clock=clock,
         )
@@ -272,6 +275,14 @@ class SupervisorRunner:
         """Return the full status."""
         return status_of(self._core.state, dict(self._heartbeats.fps), tuple(self._log), self._clock())
 
+    def history(self, stations: Iterable[str]) -> History:
+        """Return what these stations did lately, and how fast all were."""
+        return self._history.told(stations, self._core.state.is_live, self._clock())
+
+    def _note_beats(self, worker: str, before: Heartbeat, after: Heartbeat) -> None:
+        self._metering.beat(worker, before, after)
+        self._history.beat(worker, after.pieces, self._clock())
+
     def handle(self, worker: str) -> Any:
         """Return the handle by which clients call a worker."""
         return self._backend.handle(worker)
@@ -403,6 +414,7 @@ class SupervisorRunner:
                 self._idle_since_s = self._clock()
             if self._clock() >= heartbeat_at_s and not self.leading.over:
                 heartbeat_at_s = self._clock() + HEARTBEAT_S
+                self._history.look(sum(self._heartbeats.fps.values()), self._clock())
                 for book in list(self._core.state.stations.values()):
                     if book.state is StationState.READY:
                         self._spawn(self._heartbeats.read(book.worker))

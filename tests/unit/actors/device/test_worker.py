@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from codecfleet.actors.device.pieces import PieceEnding
 from codecfleet.actors.device.work import Work, WorkContext
 from codecfleet.actors.device.worker import WorkerCore
 from codecfleet.errors import Cancelled, EngineHung, InputDamaged, WorkerLost, WorkError
@@ -239,4 +240,24 @@ def test_work_without_a_thread_is_refused_and_never_begins() -> None:
     assert isinstance(failed.exception(0), WorkerLost)
     assert core.submit("2", works.Count(job="j", label="later", frames=1)).result(10) == 1
     assert not refused.reached.is_set()
+    core.close()
+
+
+def test_pieces_tell_when_work_began_and_how_it_ended() -> None:
+    """What runs has no end; what has ended is told for a while, with its ending, in order."""
+    core, gate = WorkerCore(2), Gate(job="j", label="segment 1")
+    future = core.submit("c:1", gate)
+    assert gate.reached.wait(10)
+    (piece,) = core.pieces()
+    assert (piece.run, piece.job, piece.label, piece.ended_s, piece.ending) == ("c:1", "j", "segment 1", None, None)
+    damaged = works.RaiseError(job="j", label="segment 2", error=InputDamaged("no", "Give another."))
+    with pytest.raises(InputDamaged):
+        core.submit("c:2", damaged).result(10)
+    core.cancel("c:1")
+    gate.opened.set()
+    with pytest.raises(Cancelled):
+        future.result(10)
+    told = [(each.run, each.ending) for each in core.pieces()]
+    assert told == [("c:2", PieceEnding.FAILED), ("c:1", PieceEnding.CANCELLED)]
+    assert all(each.ended_s is not None and each.ended_s >= each.began_s for each in core.pieces())
     core.close()

@@ -163,6 +163,27 @@ async def test_the_end_is_noticed_without_a_death(make_runner: MakeRunner, clock
     assert (await runner.renew(report(2, 50, dict(held)))).unrecoverable == "Ray itself ended"
 
 
+async def test_history_tells_what_workers_did(make_runner: MakeRunner, clock: FakeClock) -> None:
+    """What heartbeats tell of a station's work is kept with its age; when the worker dies its work is lost."""
+    backend = two_nodes()
+    runner = await make_runner(backend)
+    worker = min((await settled(runner, report(1, 50))).slots["j"])
+    station = worker.rpartition(":")[0]
+    done, runs = ("c:1", "j", "segment 1", -4.0, -1.0, "done"), ("c:2", "j", "segment 2", -1.0, None, "")
+    backend.heartbeats[worker] = Heartbeat(0, (("j", "segment 2"),), pieces=(done, runs))
+    await clock.advance(2.5)
+    found = runner.history((station, "unknown/cpu#0"))
+    assert [(each.label, each.ending) for each in found.pieces[station]] == [
+        ("segment 1", "done"),
+        ("segment 2", "running"),
+    ]
+    assert list(found.pieces) == [station]
+    assert found.speeds
+    backend.kill(worker)
+    await all_quiet()
+    assert [each.ending for each in runner.history((station,)).pieces[station]] == ["done", "lost"]
+
+
 async def test_status_tells_who_uses_what(make_runner: MakeRunner, clock: FakeClock) -> None:
     """Nodes, workers with their leases and speed, jobs with their share, and the log: as values and as lines."""
     backend = two_nodes()

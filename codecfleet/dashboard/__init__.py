@@ -1,0 +1,1 @@
+"""``codecfleet dashboard``: a fleet on one web page that is only read."""

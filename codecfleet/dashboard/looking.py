@@ -1,0 +1,106 @@
+"""Looks at a fleet for those who have the page open: once a second for all of them, and not at all for none."""
+
+import asyncio
+import json
+import time
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, suppress
+from typing import TYPE_CHECKING, Any, Final
+
+from ..cluster.supervisor.status import History, Status
+from ..errors import CodecfleetError, FleetUnavailable, UsageError
+from .document import chosen_stations, document
+
+if TYPE_CHECKING:
+    from ..cluster.operate.desk import Ask
+    from ..cluster.operate.watch import Seen
+
+EVERY_S: Final = 1.0
+"""How long after one look the next may begin."""
+FRESH_S: Final = 3.0
+"""What is older is not shown at once: a newer look is waited for."""
+WAIT_S: Final = 5.0
+"""How long that may take; then the old one is shown, with its age."""
+AGAIN_S: Final = 5.0
+"""How long after a lost connection another is tried."""
+_NOT_YET: Final = FleetUnavailable("the fleet has not answered yet", "Wait a moment.")
+
+
+class Looking:
+    """The newest look at a fleet, which ``open_desk`` reaches; ``clock`` returns monotonic seconds."""
+
+    def __init__(
+        self,
+        open_desk: "Callable[[], AbstractAsyncContextManager[Ask]]",
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Any] = asyncio.sleep,
+    ) -> None:
+        self._open_desk = open_desk
+        self._clock = clock
+        self._sleep = sleep
+        self._wanted = asyncio.Event()
+        self._looked = asyncio.Event()
+        self._looked_s = 0.0
+        self._number = 0
+        self._stations: tuple[str, ...] = ()
+        self._content = _encoded(_NOT_YET, History(), ())
+        self.reached = asyncio.Event()
+        """Set once the fleet could be asked."""
+
+    async def data(self) -> bytes:
+        """Return the newest look as JSON, with its number and its age in seconds; an old one is not taken at once."""
+        self._wanted.set()
+        if not self._number or self._clock() - self._looked_s > FRESH_S:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._looked.wait(), WAIT_S)
+        age_s = round(self._clock() - self._looked_s, 1) if self._number else 0.0
+        head = json.dumps({"look": self._number, "age_s": age_s}).encode()
+        return head[:-1] + b', "document": ' + self._content + b"}"
+
+    async def run(self) -> None:
+        """Look as long as somebody wants to see it; a fleet that is lost is shown as that, and tried again.
+
+        Raises:
+            CodecfleetError: it could not be asked at the very beginning.
+        """
+        while True:
+            try:
+                async with self._open_desk() as ask:
+                    self.reached.set()
+                    while True:
+                        await self._wanted.wait()
+                        self._wanted.clear()
+                        await self._look(ask)
+                        await self._sleep(EVERY_S)
+            except (FleetUnavailable, UsageError) as error:
+                if not self.reached.is_set():
+                    raise
+                self._take(_as_unavailable(error), History())
+            await self._sleep(AGAIN_S)
+
+    async def _look(self, ask: "Ask") -> None:
+        try:
+            seen: Seen = await ask("status")
+            stations = chosen_stations(seen, self._stations)
+            found = await ask("history", stations) if isinstance(seen, Status) else None
+        except FleetUnavailable as error:
+            self._take(error, History())
+            return
+        self._stations = stations
+        self._take(seen, found or History())
+
+    def _take(self, seen: "Seen", history: History) -> None:
+        self._content = _encoded(seen, history, self._stations)
+        self._number += 1
+        self._looked_s = self._clock()
+        self._looked.set()
+        self._looked = asyncio.Event()
+
+
+def _as_unavailable(error: CodecfleetError) -> FleetUnavailable:
+    return error if isinstance(error, FleetUnavailable) else FleetUnavailable(error.message, error.next_step)
+
+
+def _encoded(seen: "Seen", history: History, stations: tuple[str, ...]) -> bytes:
+    return json.dumps(document(seen, history, stations), separators=(",", ":"), allow_nan=False).encode()

@@ -1,0 +1,131 @@
+"""Listens, and serves the page and its data: the shell around ``answers``."""
+
+import asyncio
+import ipaddress
+import socket
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import replace
+from http import HTTPStatus
+from typing import Final
+
+from ..errors import UsageError
+from .answers import BadRequest, Gate, WebAnswer, answer_to, packed, parsed, refusal
+from .looking import Looking
+from .page import load_page
+
+HEAD_MAX: Final = 16 * 1024
+"""The most bytes of a request's head; a body is never read."""
+HEAD_S: Final = 10.0
+"""How long a request may take to come."""
+SEND_S: Final = 30.0
+"""How long an answer may take to be taken."""
+CONNECTIONS_MAX: Final = 64
+"""The most connections at a time; others are turned away."""
+_NEXT_STEP: Final = (
+    "Copy the head's ~/.ray/auth_token here, or set RAY_AUTH_TOKEN; or let it listen at 127.0.0.1, and forward the "
+    "port with ssh -L."
+)
+
+
+def listening_socket(host: str, port: int) -> socket.socket:
+    """Return a socket that is bound there, and does not listen yet; port 0 is a free one.
+
+    Raises:
+        UsageError: the host is not this machine's, or the port is taken or forbidden.
+    """
+    try:
+        family, kind, _, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        bound = socket.socket(family, kind)
+    except OSError as error:
+        raise UsageError(f"--host {host} is not an address: {error.strerror}", "Give one of this machine's.") from None
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(where)
+    except OSError as error:
+        bound.close()
+        message = f"the dashboard cannot listen at {host}, port {port}: {error.strerror}"
+        raise UsageError(message, "Give another --port, or 0 for a free one, and an address of this machine.") from None
+    return bound
+
+
+def gate_for(bound: socket.socket, token: str, *, asks_token: bool) -> Gate:
+    """Return who may see what is served there: anywhere but on loopback, who has the cluster's token.
+
+    Args:
+        bound: where it is to listen.
+        token: the cluster's; "" where there is none.
+        asks_token: whether it is asked for on loopback too.
+
+    Raises:
+        UsageError: it is to be asked for, and there is none.
+    """
+    address = str(bound.getsockname()[0]).partition("%")[0]
+    if not asks_token and ipaddress.ip_address(address).is_loopback:
+        return Gate()
+    if not token:
+        why = "--ask-token" if asks_token else f"{address} is not this machine alone, so the dashboard"
+        raise UsageError(f"{why} asks for the cluster's token, and there is none", _NEXT_STEP)
+    return Gate(token)
+
+
+def url_of(bound: socket.socket) -> str:
+    """Return what to open in a browser; 0.0.0.0 is this machine under any of its names."""
+    host, port, *_ = bound.getsockname()
+    if ipaddress.ip_address(host.partition("%")[0]).is_unspecified:
+        host = socket.gethostname()
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}/"
+
+
+async def serve(bound: socket.socket, gate: Gate, looking: Looking, on_ready: Callable[[], object]) -> None:
+    """Serve until cancelled; ``on_ready`` is called once the fleet was reached and pages are answered.
+
+    Raises:
+        CodecfleetError: the fleet cannot be reached.
+    """
+    look, reached = asyncio.ensure_future(looking.run()), asyncio.ensure_future(looking.reached.wait())
+    try:
+        await asyncio.wait({look, reached}, return_when=asyncio.FIRST_COMPLETED)
+        if look.done():
+            look.result()
+        server = await asyncio.start_server(_Connections(gate, looking.data).serve, sock=bound, limit=HEAD_MAX)
+        try:
+            on_ready()
+            await look
+        finally:
+            server.close()
+    finally:
+        for task in (look, reached):
+            task.cancel()
+        await asyncio.gather(look, reached, return_exceptions=True)
+
+
+class _Connections:
+    def __init__(self, gate: Gate, data: Callable[[], Awaitable[bytes]]) -> None:
+        self._gate = gate
+        self._data = data
+        self._open = 0
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer one request, and close the connection."""
+        self._open += 1
+        try:
+            with suppress(OSError, TimeoutError, asyncio.IncompleteReadError):  # who asked is gone, or takes nothing
+                answer, method = await self._answer(reader)
+                writer.write(packed(answer, with_body=method != "HEAD"))
+                await asyncio.wait_for(writer.drain(), SEND_S)
+        finally:
+            self._open -= 1
+            writer.close()
+
+    async def _answer(self, reader: asyncio.StreamReader) -> tuple[WebAnswer, str]:
+        if self._open > CONNECTIONS_MAX:
+            return refusal(HTTPStatus.SERVICE_UNAVAILABLE, {"Retry-After": "5"}), ""
+        try:
+            request = parsed((await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), HEAD_S))[:-4])
+        except asyncio.LimitOverrunError:
+            return refusal(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE), ""
+        except BadRequest:
+            return refusal(HTTPStatus.BAD_REQUEST), ""
+        answer = answer_to(request, self._gate, load_page())
+        return replace(answer, body=await self._data()) if answer.wants_data else answer, request.method

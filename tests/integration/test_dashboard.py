@@ -1,0 +1,172 @@
+"""The dashboard in a real browser, and beside a fleet that works."""
+
+import asyncio
+import json
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from codecfleet.dashboard.answers import Gate
+from codecfleet.dashboard.looking import Looking
+from codecfleet.dashboard.server import listening_socket, serve
+
+from ..chromium import Tab, open_tab
+from ..unit.dashboard.hostile_fleet import ATTACK, FakeFleet, hostile_status
+from .limit_jobs import film
+from .test_warm_fleet import command, places, up
+
+__all__ = ["film", "places"]
+
+TOKEN = "s3cret-token"  # noqa: S105 - a test's own
+SHOWN = "!document.getElementById('main').hidden"
+TEXT = "document.body.innerText"
+
+
+@contextmanager
+def served(token: str = "") -> Iterator[tuple[str, FakeFleet]]:
+    """Serve a hostile fleet from another thread; yields the page's address, and the fleet."""
+    fleet = FakeFleet(hostile_status())
+    bound, ready = listening_socket("127.0.0.1", 0), threading.Event()
+    loop = asyncio.new_event_loop()
+    serving = loop.create_task(serve(bound, Gate(token), Looking(fleet.desk), ready.set))
+
+    def run() -> None:
+        with suppress(asyncio.CancelledError):
+            loop.run_until_complete(serving)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        assert ready.wait(60)
+        yield f"http://127.0.0.1:{bound.getsockname()[1]}/", fleet
+    finally:
+        loop.call_soon_threadsafe(serving.cancel)
+        thread.join()
+        bound.close()
+        loop.close()
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    """Wait until something is so."""
+    until_s = time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < until_s
+        time.sleep(0.05)
+
+
+def is_clean(tab: Tab, url: str) -> None:
+    """Check that nothing but the dashboard was asked for anything, and that the browser complains of nothing."""
+    assert tab.said == []
+    assert {each for each in tab.asked if not each.startswith("data:")} == {url, f"{url}fleet.json"}
+
+
+@pytest.mark.slow
+def test_hostile_names_are_text_in_a_browser() -> None:
+    """Names that are scripts are shown as they are written, at each width within the page, and nothing is loaded."""
+    with served() as (url, _), open_tab() as tab:
+        for width in (1280, 400):
+            tab.size(width, 900)
+            tab.open(url)
+            tab.until(SHOWN)
+            assert ATTACK in tab.value(TEXT)
+            assert tab.value("document.querySelectorAll('img, script').length") == 1
+            assert tab.value("document.documentElement.scrollWidth") <= width
+        assert tab.value("document.querySelectorAll('#timeline g.bar').length") > 500
+        is_clean(tab, url)
+
+
+@pytest.mark.slow
+def test_nothing_jumps_while_it_is_watched() -> None:
+    """From look to look every heading stays where it is, and what is open stays open."""
+    places_of = "JSON.stringify([...document.querySelectorAll('h2, details')].map((each) => each.offsetTop))"
+    with served() as (url, fleet), open_tab() as tab:
+        tab.size(1280, 900)
+        tab.open(url)
+        tab.until(SHOWN)
+        tab.value("document.querySelector('summary').focus()")
+        tab.press("Enter")
+        tab.until("document.querySelectorAll('details[open] tbody tr').length === 20")
+        before, looks = tab.value(places_of), len(fleet.asked)
+        wait_until(lambda: len(fleet.asked) >= looks + 4)
+        assert tab.value("document.querySelectorAll('details[open] tbody tr').length") == 20
+        assert tab.value("document.activeElement.tagName") == "SUMMARY"
+        assert tab.value(places_of) == before
+        is_clean(tab, url)
+
+
+@pytest.mark.slow
+def test_a_browser_is_asked_for_the_token() -> None:
+    """Without it the page shows nothing of the fleet; a wrong one is refused; the right one stays in this tab alone."""
+    with served(TOKEN) as (url, _), open_tab() as tab:
+        tab.open(url)
+        tab.until("!document.getElementById('ask').hidden")
+        assert "script" not in tab.value(TEXT)
+        for typed, then in (("wrong", "This is not the cluster's token."), (TOKEN, "slots in use")):
+            tab.value(f"document.getElementById('token').value = {json.dumps(typed)}")
+            tab.value("document.querySelector('#ask button').click()")
+            tab.until(f"document.body.innerText.includes({json.dumps(then)})")
+        assert tab.value("document.getElementById('ask').hidden")
+        assert tab.value("location.href + document.cookie + JSON.stringify(localStorage)") == f"{url}{{}}"
+        tab.open(url)
+        tab.until(SHOWN)
+        assert all("401" in line for line in tab.said), "the browser tells of the two refusals"
+        assert all(TOKEN not in each for each in tab.asked)
+
+
+@pytest.mark.slow
+def test_the_page_says_when_it_is_old() -> None:
+    """When the dashboard ends, what is shown is called old, with the reason."""
+    with open_tab() as tab:
+        with served() as (url, _):
+            tab.open(url)
+            tab.until(SHOWN)
+            assert tab.value("document.getElementById('age').textContent") == "live"
+        tab.until("document.getElementById('trouble').textContent.includes('does not answer')")
+        assert "What is below is old." in tab.value(TEXT)
+        tab.until("document.getElementById('age').textContent.startsWith('STALE')")
+        assert tab.value("document.body.classList.contains('stale')")
+
+
+def fleet_at(url: str) -> dict[str, Any]:
+    """Return what a dashboard tells of its fleet; {} while there is none."""
+    with urllib.request.urlopen(f"{url}fleet.json", timeout=30) as answer:  # noqa: S310 - our own server
+        found: dict[str, Any] = json.load(answer)["document"]["fleet"] or {}
+    return found
+
+
+@pytest.mark.slow
+def test_it_shows_a_warm_fleet_at_work(film: Path, tmp_path: Path, places: Mapping[str, str]) -> None:
+    """The segments that a job of another program has run are on the timeline; Ctrl-C ends it, and leaves nothing."""
+    up(places, "--workers", "2")
+    words = [sys.executable, "-m", "codecfleet", "dashboard", "--port", "0"]
+    with subprocess.Popen(words, env={**places}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as shown:
+        assert shown.stdout is not None
+        assert shown.stderr is not None
+        try:
+            found = re.search(r"http://\S+", shown.stdout.readline())
+            assert found is not None
+            done = command(places, "transcode", film, tmp_path / "out.mp4", "--segment-seconds", "2")
+            assert done.returncode == 0, done.stderr
+            wait_until(
+                lambda: {"segment 0", "segment 1"} <= {label for label, ending in pieces(found[0]) if ending == "done"}
+            )
+        finally:
+            shown.send_signal(signal.SIGINT)
+        assert shown.wait(30) == 0
+        assert shown.stderr.read() == ""
+
+
+def pieces(url: str) -> list[tuple[str, str]]:
+    """Return label and ending of all pieces of work on the timeline."""
+    rows = fleet_at(url).get("timeline", [])
+    return [(label, ending) for row in rows for _, _, _, _, label, ending in row["pieces"]]

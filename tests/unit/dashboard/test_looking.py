@@ -1,0 +1,141 @@
+"""Looking at a fleet for those who have the page open."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import pytest
+
+from codecfleet.dashboard.looking import AGAIN_S, EVERY_S, FRESH_S, Looking
+from codecfleet.errors import FleetUnavailable, UsageError
+
+from ..cli.large_fleet import large_fleet
+from .hostile_fleet import FakeFleet
+
+GONE = FleetUnavailable("the supervisor does not answer", "Wait.")
+
+
+class Time:
+    """A clock that runs only while somebody sleeps, for as long as ``step`` lets it."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+        self.slept: list[float] = []
+        self._steps = asyncio.Event()
+
+    def clock(self) -> float:
+        """Return the time."""
+        return self.now_s
+
+    async def sleep(self, seconds: float) -> None:
+        """Sleep until the next step."""
+        self.slept.append(seconds)
+        await self._steps.wait()
+        self.now_s += seconds
+
+    async def step(self) -> None:
+        """Let the sleeper wake up, and act."""
+        steps, self._steps = self._steps, asyncio.Event()
+        steps.set()
+        await turns()
+
+
+async def turns() -> None:
+    """Let all that can run do so."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+@asynccontextmanager
+async def looking_at(fleet: FakeFleet) -> AsyncIterator[tuple[Callable[[], Awaitable[dict[str, Any]]], Time]]:
+    """Look at a fleet; yields a way to ask for the newest look, and the time."""
+    time = Time()
+    looking = Looking(fleet.desk, clock=time.clock, sleep=time.sleep)
+    running = asyncio.create_task(looking.run())
+
+    async def data() -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(await looking.data())
+        return found
+
+    try:
+        await turns()
+        yield data, time
+    finally:
+        running.cancel()
+        with suppress(asyncio.CancelledError):
+            await running
+
+
+async def test_a_fleet_is_left_alone_while_no_page_is_open() -> None:
+    """Without a page that is open, the fleet is asked nothing."""
+    fleet = FakeFleet(large_fleet(3, 3))
+    async with looking_at(fleet) as (data, time):
+        assert fleet.asked == []
+        assert (await data())["look"] == 1
+        await time.step()
+        assert fleet.asked == ["status", "history"]
+
+
+async def test_many_pages_share_one_look() -> None:
+    """However many pages ask, a look is taken at most once in ``EVERY_S``, and what is fresh is answered at once."""
+    fleet = FakeFleet(large_fleet(3, 3))
+    async with looking_at(fleet) as (data, time):
+        found = await asyncio.gather(*(data() for _ in range(50)))
+        assert {each["look"] for each in found} == {1}
+        assert time.slept == [EVERY_S]
+        assert (await data())["look"] == 1
+        await time.step()
+        assert (await data())["age_s"] in {0.0, EVERY_S}
+        assert fleet.asked == ["status", "history"] * 2
+
+
+async def test_old_news_is_not_shown_where_newer_can_be_had() -> None:
+    """A page that is opened after a while sees how things stand now."""
+    fleet = FakeFleet(large_fleet(3, 3))
+    async with looking_at(fleet) as (data, time):
+        await data()
+        await time.step()
+        time.now_s += FRESH_S + 1
+        fleet.seen = None
+        found = await data()
+        assert (found["look"], found["age_s"], found["document"]["fleet"]) == (2, 0.0, None)
+
+
+async def test_a_supervisor_that_does_not_answer_is_told_and_asked_again() -> None:
+    """The page says why it sees nothing, and what it sees afterwards, over the same connection."""
+    fleet = FakeFleet(GONE)
+    async with looking_at(fleet) as (data, time):
+        assert (await data())["document"]["trouble"] == str(GONE)
+        fleet.seen = large_fleet(3, 3)
+        await time.step()
+        time.now_s += FRESH_S + 1
+        assert (await data())["document"]["trouble"] == ""
+        assert fleet.opened == 1
+
+
+@pytest.mark.parametrize("lost", [GONE, UsageError("no cluster is named, and no warm fleet is up", "Bring one up.")])
+async def test_a_lost_fleet_is_looked_for_again(lost: Exception) -> None:
+    """When the connection breaks the page says so, and the fleet that comes back is shown."""
+    fleet = FakeFleet(large_fleet(3, 3))
+    async with looking_at(fleet) as (data, time):
+        await data()
+        fleet.lost = lost
+        time.now_s += FRESH_S + 1
+        await time.step()
+        assert (await data())["document"]["trouble"] == str(lost)
+        assert time.slept[-1] == AGAIN_S
+        fleet.lost = None
+        await time.step()
+        time.now_s += FRESH_S + 1
+        assert (await data())["document"]["fleet"] is not None
+        assert fleet.opened == 2
+
+
+async def test_a_fleet_that_was_never_reached_is_an_error() -> None:
+    """What cannot be looked at from the beginning on is not served at all."""
+    fleet = FakeFleet(large_fleet(3, 3))
+    fleet.lost = GONE
+    with pytest.raises(FleetUnavailable, match="does not answer"):
+        await Looking(fleet.desk).run()

@@ -1,0 +1,142 @@
+"""The dashboard's socket: what goes over it, and who may listen where."""
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+import pytest
+
+from codecfleet.dashboard.answers import Gate
+from codecfleet.dashboard.looking import Looking
+from codecfleet.dashboard.server import CONNECTIONS_MAX, HEAD_MAX, gate_for, listening_socket, serve, url_of
+from codecfleet.errors import FleetUnavailable, UsageError
+
+from .hostile_fleet import FakeFleet, hostile_status
+
+TOKEN = "s3cret-token"  # noqa: S105 - a test's own
+
+
+@asynccontextmanager
+async def served(gate: Gate | None = None) -> AsyncIterator[int]:
+    """Serve a hostile fleet on a free port, which is yielded."""
+    bound = listening_socket("127.0.0.1", 0)
+    ready = asyncio.Event()
+    running = asyncio.create_task(serve(bound, gate or Gate(), Looking(FakeFleet(hostile_status()).desk), ready.set))
+    try:
+        await ready.wait()
+        yield bound.getsockname()[1]
+    finally:
+        running.cancel()
+        with suppress(asyncio.CancelledError):
+            await running
+        bound.close()
+
+
+async def sent(port: int, head: str, host: str = "localhost") -> tuple[int, dict[str, str], bytes]:
+    """Send a request's head, and return the answer's status, headers and body."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(f"{head}\r\nHost: {host}:{port}\r\n\r\n".encode())
+    answer = await reader.read()
+    writer.close()
+    top, _, body = answer.partition(b"\r\n\r\n")
+    line, *fields = top.decode().split("\r\n")
+    return int(line.split()[1]), dict(each.split(": ", 1) for each in fields), body
+
+
+async def test_page_and_data() -> None:
+    """The page comes with its policy, the data as JSON, whole and without a trace of markup being trusted."""
+    async with served() as port:
+        status, headers, page = await sent(port, "GET / HTTP/1.1")
+        assert (status, headers["Content-Type"]) == (200, "text/html; charset=utf-8")
+        assert headers["Content-Security-Policy"].startswith("default-src 'none'")
+        assert int(headers["Content-Length"]) == len(page)
+        status, headers, body = await sent(port, "GET /fleet.json HTTP/1.0")
+        assert (status, headers["Content-Type"], headers["Connection"]) == (200, "application/json", "close")
+        assert json.loads(body)["document"]["fleet"]["sums"]["jobs"] == 60
+
+
+async def test_head_has_headers_alone() -> None:
+    """HEAD tells the length of what GET sends."""
+    async with served() as port:
+        status, headers, body = await sent(port, "HEAD / HTTP/1.1")
+        assert (status, body) == (200, b"")
+        assert int(headers["Content-Length"]) > 1000
+
+
+async def test_the_token_is_asked_for() -> None:
+    """Over the socket as in the rules: missing and wrong are 401, right is 200; the page is there before."""
+    async with served(Gate(TOKEN)) as port:
+        assert (await sent(port, "GET / HTTP/1.1", "fleet.example"))[0] == 200
+        assert (await sent(port, "GET /fleet.json HTTP/1.1"))[0] == 401
+        assert (await sent(port, "GET /fleet.json HTTP/1.1\r\nAuthorization: Bearer wrong"))[0] == 401
+        right = await sent(port, f"GET /fleet.json HTTP/1.1\r\nAuthorization: Bearer {TOKEN}", "fleet.example")
+        assert right[0] == 200
+        assert TOKEN.encode() not in right[2]
+
+
+async def test_what_is_wrong_is_refused() -> None:
+    """A foreign host, another method, no such path, nonsense, and a head without end are each told by their status."""
+    async with served() as port:
+        assert (await sent(port, "GET / HTTP/1.1", "evil.example"))[0] == 421
+        assert (await sent(port, "POST /fleet.json HTTP/1.1\r\nContent-Length: 0"))[0] == 405
+        assert (await sent(port, "GET /etc/passwd HTTP/1.1"))[0] == 404
+        assert (await sent(port, "nonsense"))[0] == 400
+        assert (await sent(port, f"GET / HTTP/1.1\r\nX: {'x' * HEAD_MAX}"))[0] == 431
+
+
+async def test_a_client_that_hangs_up_harms_no_other() -> None:
+    """Connections that say nothing, or half of something, end, and the next is answered."""
+    async with served() as port:
+        for beginning in (b"", b"GET / HT", b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"):
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(beginning)
+            writer.close()
+        assert (await sent(port, "GET / HTTP/1.1"))[0] == 200
+
+
+async def test_connections_are_bounded() -> None:
+    """Beyond ``CONNECTIONS_MAX`` others are turned away at once."""
+    async with served() as port:
+        waiting = [await asyncio.open_connection("127.0.0.1", port) for _ in range(CONNECTIONS_MAX)]
+        while (answer := (await sent(port, "GET / HTTP/1.1"))[0]) == 200:
+            pass  # the server has not taken all of them yet
+        assert answer == 503
+        for _, writer in waiting:
+            writer.close()
+
+
+async def test_a_fleet_out_of_reach_is_not_served() -> None:
+    """The error of the fleet ends it before anything is answered."""
+    fleet = FakeFleet(None)
+    fleet.lost = FleetUnavailable("no Ray answers at head:1", "Check.")
+    with listening_socket("127.0.0.1", 0) as bound, pytest.raises(FleetUnavailable, match="no Ray answers"):
+        await serve(bound, Gate(), Looking(fleet.desk), lambda: pytest.fail("it is not ready"))
+
+
+def test_elsewhere_than_on_loopback_the_token_is_asked_for() -> None:
+    """On loopback there is none unless it is wished; on every other address it is asked for, or nothing starts."""
+    with listening_socket("127.0.0.1", 0) as bound:
+        assert gate_for(bound, TOKEN, asks_token=False) == Gate()
+        assert gate_for(bound, TOKEN, asks_token=True) == Gate(TOKEN)
+        with pytest.raises(UsageError, match="--ask-token asks for the cluster's token, and there is none"):
+            gate_for(bound, "", asks_token=True)
+    with listening_socket("0.0.0.0", 0) as bound:  # noqa: S104 - it is what is refused
+        assert gate_for(bound, TOKEN, asks_token=False) == Gate(TOKEN)
+        assert url_of(bound) == f"http://{socket.gethostname()}:{bound.getsockname()[1]}/"
+        with pytest.raises(UsageError, match=r"0\.0\.0\.0 is not this machine alone"):
+            gate_for(bound, "", asks_token=False)
+
+
+def test_a_port_that_is_taken_is_one_line() -> None:
+    """A taken port and a host that is not here are usage errors which say what to give."""
+    with listening_socket("127.0.0.1", 0) as taken:
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(UsageError, match=f"cannot listen at 127.0.0.1, port {port}: Address already in use"):
+            listening_socket("127.0.0.1", port)
+    with pytest.raises(UsageError, match=r"cannot listen at 192\.0\.2\.1"):
+        listening_socket("192.0.2.1", 0)
+    with pytest.raises(UsageError, match="is not an address"):
+        listening_socket("no host at all", 0)
