@@ -4,21 +4,27 @@
 """
 
 import argparse
+import os
 import resource
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
+from itertools import cycle, islice
 
 from bench.large_fleet import CORES, large_fleet
 from bench.machine import describe_run, described_lines
+from bench.processes import read_memory
 from bench.table import number, save_results, table_lines
 
-from codecfleet.cluster.placement.model.demand import plain_demand
+from codecfleet.actors.by_name import packed, unpacked
+from codecfleet.cluster.placement.model.demand import PLAIN_FRAMES, plain_demand
 from codecfleet.cluster.placement.model.inventory import Node
 from codecfleet.cluster.placement.model.policy import Policy
 from codecfleet.cluster.probes.report.device_report import DeviceKind
+from codecfleet.cluster.releases import OURS
 from codecfleet.cluster.supervisor.core.core import Core
 from codecfleet.cluster.supervisor.core.granting import grants_for
 from codecfleet.cluster.supervisor.core.placing import SETTLE_S
@@ -26,10 +32,13 @@ from codecfleet.cluster.supervisor.state import events
 from codecfleet.cluster.supervisor.state.messages import ClientReport, Grants, JobReport, RayNode
 from codecfleet.cluster.supervisor.state.settings import SupervisorSettings
 from codecfleet.cluster.supervisor.state.stations import StationBook
-from codecfleet.cluster.worker.heartbeat import WorkerFacts
+from codecfleet.cluster.supervisor.status.status import Status, status_of
+from codecfleet.cluster.worker.heartbeat import Heartbeat, WorkerFacts, speed_between
 
 TICK_S = 0.25
 SEGMENTS = 20
+SEGMENTS_TIMED = 1000
+BEATS = 1000
 SOME = 20
 """How many clients and ticks a figure is the mean of."""
 
@@ -47,6 +56,8 @@ class World:
             for index, device in enumerate(each for each in node.devices if each.kind is not DeviceKind.CPU)
         }
         self.sequence = 0
+        self.may_settle = True
+        """Whether all may be placed again at once, as the runner has it between its rests."""
         self.listed: dict[str, RayNode] = {}
 
     def join(self) -> None:
@@ -75,7 +86,7 @@ class World:
         """Have the core take in events and conclude once, as its runner does; and all that follows."""
         while happened:
             effects = [effect for event in happened for effect in self.core.take_in(event, self.now_s)]
-            effects += self.core.conclude(self.now_s)
+            effects += self.core.conclude(self.now_s, may_settle=self.may_settle)
             happened = [answer for effect in effects if (answer := self._answer(effect)) is not None]
 
     def _answer(self, effect: events.Effect) -> events.SupervisorEvent | None:
@@ -94,6 +105,22 @@ class World:
     def grants(self, client: str) -> Grants:
         """Return what a client is sent."""
         return grants_for(self.core.state, client, self.now_s)
+
+    def serve(self, report: ClientReport) -> Grants:
+        """Do for one report all that the supervisor's process does with it but Ray's part: bytes in, bytes out."""
+        self.feed([events.Renewed(unpacked(packed(report)))])
+        grants: Grants = unpacked(packed(self.grants(report.client)))
+        return grants
+
+    def finish(self, client: str, said: dict[str, JobReport], segments: int) -> None:
+        """Have segments of a client end one by one, its jobs' in turn, each with a report of its own."""
+        self.may_settle = False
+        for job in islice(cycle(tuple(said)), segments):
+            left = said[job].demand.segments[1:] or (PLAIN_FRAMES,) * SEGMENTS
+            said[job] = replace(said[job], demand=replace(said[job].demand, segments=left))
+            self.sequence += 1
+            self.serve(ClientReport(client, client, self.sequence, tuple(said.values()), release=OURS))
+        self.may_settle = True
 
     def tick(self) -> None:
         """Let a tick pass."""
@@ -140,13 +167,17 @@ def main() -> int:
     document = describe_run(None)
     for line in described_lines(document):
         print(line)
-    rows = _measured(World(large_fleet(options.nodes, options.devices)), options.clients, options.jobs)
+    world, sizes = World(large_fleet(options.nodes, options.devices)), Sizes()
+    rows = _measured(world, options.clients, options.jobs, sizes)
+    rows |= _of_segments(world, options.jobs) | _of_looking(world, sizes)
     peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
     document |= {"nodes": options.nodes, "clients": options.clients, "jobs_each": options.jobs}
-    document |= {"cpu_s": rows, "peak_mib": peak_mib}
+    document |= {"cpu_s": rows, "peak_mib": peak_mib, "sizes": sizes.found}
     print(f"\n{options.nodes} nodes x {options.devices} GPUs, {options.clients} clients x {options.jobs} jobs.\n")
     print("\n".join(table_lines(("CPU seconds for", "each"), [[name, number(row, 4)] for name, row in rows.items()])))
     print(f"\npeak memory: {peak_mib} MiB")
+    for name, value in sizes.found.items():
+        print(f"{name}: {value:.1f}")
     if options.save:
         print(f"\nsaved: {save_results(options.save, document)}")
     return 0
@@ -163,7 +194,64 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _measured(world: World, clients: int, jobs: int) -> dict[str, float]:
+class Sizes:
+    """What this process holds, and how large messages are, by name."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, float] = {}
+        self._held_kib = _held_kib()
+
+    def grown(self, name: str, count: int) -> None:
+        """Note by how many KiB the process has grown since the last note, for each of ``count``."""
+        held_kib = _held_kib()
+        self.found[f"KiB for each {name}"] = round((held_kib - self._held_kib) / count, 1)
+        self._held_kib = held_kib
+
+    def message(self, name: str, value: object) -> None:
+        """Note the size of a message."""
+        self.found[f"KiB of {name}"] = round(len(packed(value)) / 1024, 1)
+
+
+def _held_kib() -> float:
+    memory = read_memory(os.getpid())
+    return 0.0 if memory is None else memory.total_bytes / 1024
+
+
+def _of_segments(world: World, jobs: int) -> dict[str, float]:
+    """Return what 1,000 segments take that end one by one, of drivers with one job and with many."""
+    found = {}
+    for count in (1, jobs):
+        client = f"late client of {count}"
+        said = {f"job-{job:03d}": JobReport(plain_demand(f"job-{job:03d}", SEGMENTS)) for job in range(count)}
+        came_s = _timed(partial(world.serve, world.report(client, tuple(said.values())).report))
+        name = f"of a driver with {count} job" + "s" * (count > 1)
+        found[f"the jobs {name} come beside all others, and are placed"] = came_s
+        found[f"{SEGMENTS_TIMED} segments end, {name}"] = _timed(partial(world.finish, client, said, SEGMENTS_TIMED))
+        world.settle()
+    return found
+
+
+def _of_looking(world: World, sizes: Sizes) -> dict[str, float]:
+    """Return what heartbeats and a status take, without Ray's part."""
+    beat = Heartbeat(7, tuple((f"job-{number}", f"segment {number}") for number in range(8)), 8)
+
+    def beats() -> None:
+        before = beat
+        for frames in range(BEATS):
+            after: Heartbeat = unpacked(packed(replace(beat, frames_done=frames)))
+            speed_between(before, after, 2.0)
+            before = after
+
+    def status() -> Status:
+        found: Status = unpacked(packed(status_of(world.core.state, {}, (), world.now_s)))
+        return found
+
+    sizes.message("a status", status())
+    sizes.message("a heartbeat", beat)
+    return {f"{BEATS} heartbeats": _timed(beats), "a status": _timed(status)}
+
+
+def _measured(world: World, clients: int, jobs: int, sizes: Sizes) -> dict[str, float]:
     wants = {
         f"client-{index:03d}": tuple(JobReport(plain_demand(f"job-{job:03d}", SEGMENTS)) for job in range(jobs))
         for index in range(clients)
@@ -177,11 +265,12 @@ def _measured(world: World, clients: int, jobs: int) -> dict[str, float]:
             world.feed([world.report(client, said)])
 
     for_some = len(some)
-    rows = {
-        "all nodes join and are probed": _timed(world.join),
-        "all jobs come, and their workers start": _timed(
-            lambda: world.feed([world.report(client, said) for client, said in wants.items()])
-        ),
+    rows = {"all nodes join and are probed": _timed(world.join)}
+    sizes.grown("node", len(world.nodes))
+    come = partial(world.feed, [world.report(client, said) for client, said in wants.items()])
+    rows["all jobs come, and their workers start"] = _timed(come)
+    sizes.grown("job", clients * jobs)
+    rows |= {
         "grants for a client": _timed(lambda: [world.grants(client) for client in some]) / for_some,
         "a report of work that has begun": _timed(say_all) / for_some,
         "a report that repeats the last one": _timed(say_all) / for_some,

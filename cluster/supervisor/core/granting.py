@@ -132,11 +132,11 @@ def _why_broken(state: SupervisorState, job: JobBook, now_s: float) -> str:
     """Say why a job gets no GPU or DLA that it needs: all are quarantined, or none came; else ""."""
     dlas = job.demand.dlas
     if dlas is not None:
-        books = [book for book in state.stations.values() if book.station.dla is not None]
-        return _why_all_rest([book for book in books if not dlas or book.station.dla in dlas], "DLA's worker process")
+        books = (book for book in state.stations.values() if book.station.dla is not None)
+        return _why_all_rest((book for book in books if not dlas or book.station.dla in dlas), "DLA's worker process")
     if not job.demand.needs_devices:
         return ""
-    gpus = [book for book in state.stations.values() if book.station.takes_gpu]
+    gpus = (book for book in state.stations.values() if book.station.takes_gpu)
     resting = _why_all_rest(gpus, "GPU's worker process") or _why_all_away(state)
     return resting or _why_stranded(state, job, now_s)
 
@@ -155,10 +155,14 @@ def _why_all_away(state: SupervisorState) -> str:
     return "" if failed is None else f"every GPU is in quarantine: {failed.reason}"
 
 
-def _why_all_rest(books: list[StationBook], whose: str) -> str:
-    if not books or any(book.state is not StationState.QUARANTINED for book in books):
-        return ""
-    return f"every {whose} died {DEATHS_IN_A_ROW_MAX} times in a row: {_cause_of(books[0].reason)}"
+def _why_all_rest(books: Iterable[StationBook], whose: str) -> str:
+    """Say why all of some stations rest; "" where one does not, behind which none is looked at."""
+    reason: str | None = None
+    for book in books:
+        if book.state is not StationState.QUARANTINED:
+            return ""
+        reason = book.reason if reason is None else reason
+    return "" if reason is None else f"every {whose} died {DEATHS_IN_A_ROW_MAX} times in a row: {_cause_of(reason)}"
 
 
 def _cause_of(reason: str) -> str:
@@ -170,7 +174,7 @@ def _why_never(state: SupervisorState, now_s: float) -> tuple[str, str]:
     has_processor = any(node.ray.cores for node in state.nodes)
     if not has_processor and now_s - state.processor_seen_s > state.settings.node_wait_s:
         return "the Ray cluster has no node with a CPU", _ADD_A_NODE
-    processors = [book for book in state.stations.values() if book.station.is_processor]
+    processors = (book for book in state.stations.values() if book.station.is_processor)
     died = _why_all_rest(processors, "worker process")
     return (died, _FIND_THE_CAUSE) if died else ("", "")
 

@@ -1,5 +1,6 @@
 """The nodes of a cluster: alive or not, probed or not, open for work or not."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
@@ -233,6 +234,7 @@ class Nodes:
 
     def __init__(self) -> None:
         self._books: dict[str, NodeBook] = {}
+        self._named: Counter[str] = Counter()
         self.quarantines = Quarantines()
 
     def __iter__(self) -> Iterator[NodeBook]:
@@ -250,8 +252,7 @@ class Nodes:
         book = self._books.get(node)
         if book is None:
             return node
-        alone = sum(other.ray.name == book.ray.name for other in self) == 1
-        return book.ray.name if alone else f"{book.ray.name}[{node[:8]}]"
+        return book.ray.name if self._named[book.ray.name] == 1 else f"{book.ray.name}[{node[:8]}]"
 
     def find(self, wanted: str) -> NodeBook | None:
         """Return the node that a user names by id, id prefix, host name or title; None if none or several match."""
@@ -279,4 +280,5 @@ class Nodes:
             if self._books[name].ray != ray:
                 changed.add(name)
             self._books[name].ray = ray
+        self._named = Counter(book.ray.name for book in self)
         return came, went, changed

@@ -2,7 +2,7 @@
 
 import os
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -79,8 +79,12 @@ def status_of(
     state: SupervisorState, fps: Mapping[str, float], log: tuple[tuple[float, str], ...], now_s: float
 ) -> Status:
     """Return the status, in a fixed order."""
-    jobs = state.clients.jobs()
-    workers = tuple(_worker(state, book, jobs, fps, now_s) for _, book in sorted(state.stations.items()))
+    leases: dict[str, dict[str, int]] = {}
+    for job in state.clients.jobs():
+        for worker, held in job.held.items():
+            if held:
+                leases.setdefault(worker, {})[job.key] = held
+    workers = tuple(_worker(state, book, leases, fps, now_s) for _, book in sorted(state.stations.items()))
     devices = tuple(
         device_status(state.nodes.title(node.ray.node), device, node, now_s)
         for node in state.nodes
@@ -119,7 +123,11 @@ def _resting(device: DeviceStatus) -> str:
 
 
 def _worker(
-    state: SupervisorState, book: StationBook, jobs: Sequence[JobBook], fps: Mapping[str, float], now_s: float
+    state: SupervisorState,
+    book: StationBook,
+    leases: Mapping[str, dict[str, int]],
+    fps: Mapping[str, float],
+    now_s: float,
 ) -> WorkerStatus:
     return WorkerStatus(
         worker=book.station.station,
@@ -131,7 +139,7 @@ def _worker(
         pid=None if book.facts is None else book.facts.pid,
         device=book.device,
         slots=book.ready_slots or book.station.slots,
-        leases={job.key: job.held[book.worker] for job in jobs if job.held.get(book.worker)},
+        leases=leases.get(book.worker, {}),
         fps=fps.get(book.worker) if book.facts is not None else None,
     )
 

@@ -1,0 +1,88 @@
+"""Pieces of work that do nothing, on a cluster, as a program: what Ray and the client take of each.
+
+It gets its workers up and says so. Then it does each phase that it is told of by a line on stdin, and prints what it
+took as JSON.
+"""
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from codecfleet.actors.device.work import Work
+from codecfleet.cluster.client.connected_pool import ConnectedPool
+from codecfleet.cluster.client.pool import Pool
+from codecfleet.cluster.placement.model.demand import plain_demand
+from codecfleet.testing import works
+
+JOB = "job"
+SECONDS_IDLE = 20.0
+CALLS_AT_ONCE = 16
+MIB = 1 << 20
+
+
+def _empty(label: str) -> Work[Any]:
+    return works.Count(job=JOB, label=label)
+
+
+def _full(label: str) -> Work[Any]:
+    return works.MakeArray(job=JOB, label=label, length=MIB)
+
+
+async def _work(pool: Pool, pieces: int, make: Callable[[str], Work[Any]]) -> None:
+    """Have as many pieces done as there are, one for each slot at a time, as a job's board does."""
+    left = iter(range(pieces))
+    pool.set_demand(plain_demand(JOB, pieces))
+
+    async def lane() -> None:
+        for number in left:
+            await pool.submit(make(f"piece {number}"))
+
+    await asyncio.gather(*(lane() for _ in range(pool.slots)))
+    pool.clear_demand(JOB)
+
+
+async def _call(pool: Pool, calls: int) -> None:
+    """Call workers for their progress, as the supervisor does for their heartbeats."""
+    pool.set_demand(plain_demand(JOB, 1))
+    running = asyncio.create_task(pool.submit(works.Dwell(job=JOB, label="it runs", seconds=3600.0)))
+    await pool.more_slots(JOB, 0)
+    while not await pool.progress(JOB):  # noqa: ASYNC110 - there is no event for it
+        await asyncio.sleep(0.1)
+    for _ in range(calls // CALLS_AT_ONCE):
+        await asyncio.gather(*(pool.progress(JOB) for _ in range(CALLS_AT_ONCE)))
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    pool.clear_demand(JOB)
+
+
+async def _do(pool: Pool, phase: str, count: int) -> None:
+    match phase:
+        case "empty":
+            await _work(pool, count, _empty)
+        case "full":
+            await _work(pool, count, _full)
+        case "call":
+            await _call(pool, count)
+        case _:
+            await asyncio.sleep(SECONDS_IDLE)
+
+
+async def _main() -> None:
+    async with ConnectedPool(None, None) as pool:
+        began_s = time.monotonic()
+        await _work(pool, 1, _empty)
+        first_s = time.monotonic() - began_s
+        await _work(pool, 4 * pool.slots, _empty)
+        print(json.dumps({"first_piece_s": round(first_s, 2), "slots": pool.slots}), flush=True)
+        while line := (await asyncio.to_thread(sys.stdin.readline)).split():
+            began_s, cpu_s = time.monotonic(), time.process_time()
+            await _do(pool, line[0], int(line[1]))
+            took = {"wall_s": time.monotonic() - began_s, "driver": time.process_time() - cpu_s}
+            print(json.dumps(took), flush=True)
+
+
+if __name__ == "__main__":
+    asyncio.run(_main())

@@ -1,0 +1,123 @@
+"""Measure what Ray and the client take of each piece of work: CPU of driver, supervisor, workers, raylets and GCS.
+
+``python benchmarks/ray_overhead.py``; README.md beside this file says what each number means.
+"""
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import IO, TYPE_CHECKING, Any
+
+from bench.empty_job import SECONDS_IDLE
+from bench.failures import CommandFailed
+from bench.local_cluster import local_cluster
+from bench.machine import describe_run, described_lines
+from bench.processes import ProcessTree, command_line
+from bench.program import run_in_folder
+from bench.table import number, save_results, table_lines
+
+if TYPE_CHECKING:
+    import subprocess
+
+KINDS = {
+    "supervisor": "ray::SupervisorActor",
+    "workers": "ray::RayWorker",
+    "raylets": "/raylet",
+    "GCS": "/gcs_server",
+}
+"""What is in the command line of each kind of process."""
+SIDES = ("driver", *KINDS)
+SETTLE_S = 3.0
+"""Ray counts what has ended a moment later."""
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One row: what one of it is called, what the driver is told to do, and how often."""
+
+    name: str
+    order: str
+    count: int
+
+
+def main() -> int:
+    """Run what the command line asks for; return the exit code."""
+    options = _parser().parse_args()
+    return run_in_folder(lambda _folder: _measure(options), None)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("--workers", type=int, default=2, metavar="N", help="nodes of one CPU, a worker each (default: 2)")
+    add("--pieces", type=int, default=2000, metavar="N", help="of work that does nothing (default: 2000)")
+    add("--results", type=int, default=500, metavar="N", help="pieces whose result has 1 MiB (default: 500)")
+    add("--calls", type=int, default=4000, metavar="N", help="small calls of a worker (default: 4000)")
+    add("--save", metavar="NAME", help="also write benchmarks/results/NAME.json")
+    return parser
+
+
+def _measure(options: argparse.Namespace) -> None:
+    document = describe_run(None)
+    for line in described_lines(document):
+        print(line)
+    idle = Phase("a second without work", "idle", round(SECONDS_IDLE))
+    phases = (
+        Phase("a piece of work", "empty", options.pieces),
+        Phase("one with a result of 1 MiB", "full", options.results),
+        Phase("a small call of a worker", "call", options.calls),
+    )
+    os.environ["CODECFLEET_IDLE_S"] = "3600"  # the workers stay
+    with local_cluster([1] * options.workers) as cluster, cluster.program("empty_job") as job:
+        began: dict[str, Any] = json.loads(_line(job.stdout))
+        resting = _phase(job, idle, {})
+        took = {idle.name: resting, **{phase.name: _phase(job, phase, resting) for phase in phases}}
+    document |= {"workers": options.workers, **began, "cpu_ms_each": took}
+    print(f"\n{options.workers} workers; the first piece took {began['first_piece_s']} s from a cluster without any.\n")
+    rows = [[name, *(number(row[side], 3) for side in SIDES), number(row["per_s"], 0)] for name, row in took.items()]
+    print("\n".join(table_lines(("CPU milliseconds for", *SIDES, "each s"), rows)))
+    if options.save:
+        print(f"\nsaved: {save_results(options.save, document)}")
+
+
+def _phase(job: "subprocess.Popen[str]", phase: Phase, resting: Mapping[str, float]) -> dict[str, float]:
+    """Return the CPU milliseconds of each side for one, less those of a second at rest, and how many a second had."""
+    before, began_s = _cpu_s(), time.monotonic()
+    if job.stdin is not None:
+        job.stdin.write(f"{phase.order} {phase.count}\n")
+        job.stdin.flush()
+    told: dict[str, float] = json.loads(_line(job.stdout))
+    time.sleep(SETTLE_S)
+    after: dict[str, float] = _cpu_s() | {"driver": told["driver"]}
+    rest_s = {"driver": told["wall_s"], **dict.fromkeys(KINDS, time.monotonic() - began_s)}
+    took_ms = {
+        side: 1000 * (after[side] - before.get(side, 0.0)) - resting.get(side, 0.0) * rest_s[side] for side in SIDES
+    }
+    each = {side: max(0.0, ms) / phase.count for side, ms in took_ms.items()}
+    return {**{side: round(ms, 4) for side, ms in each.items()}, "per_s": round(phase.count / told["wall_s"], 1)}
+
+
+def _line(output: IO[str] | None) -> str:
+    line = "" if output is None else output.readline()
+    if not line:
+        raise CommandFailed("the job ended without an answer")
+    return line
+
+
+def _cpu_s() -> dict[str, float]:
+    """Return the CPU seconds of each kind of the cluster's processes so far: all are below this one."""
+    found: dict[str, float] = dict.fromkeys(KINDS, 0.0)
+    for process in ProcessTree(os.getpid()).look():
+        program = command_line(process.pid).split(" ", 1)[0]
+        for kind, name in KINDS.items():
+            if name in program:
+                found[kind] += process.cpu_s
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())
