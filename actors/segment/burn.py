@@ -24,6 +24,8 @@ _DIGITS: Final = 16
 _ONE: Final = 1 << 12
 """The sum of a sample's weights; positions are rounded to as small a part of a sample."""
 _BYTE: Final = 255
+OWN_BYTES, LAID_BYTES = 48, 60
+"""Of memory, measured in 1080p: subtitles of a whole 720p took 158 MiB, of 2160p 410 MiB, unscaled 48 MiB."""
 
 Samples: TypeAlias = NDArray[np.uint8]
 
@@ -95,6 +97,16 @@ class BurntSubtitles:
     def words(self) -> str:
         """What a person reads of it."""
         return f"with the subtitles of {self.track} burnt in"
+
+    @property
+    def kept_bytes(self) -> int:
+        """What burning the largest takes of memory: for each of its own samples, and for each that it becomes."""
+        largest = max(self.subtitles, key=lambda each: each.width * each.height, default=None)
+        if largest is None:
+            return 0
+        pixels, canvas = largest.width * largest.height, largest.canvas[0] * largest.canvas[1]
+        screen = self.screen.width * self.screen.height
+        return OWN_BYTES * pixels + ceil(LAID_BYTES * pixels * screen / canvas)
 
     def during(self, start_s: Fraction | None, end_s: Fraction | None) -> Self:
         """Return the same with those alone that are on screen in [start, end); None is unbounded."""

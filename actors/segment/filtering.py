@@ -128,12 +128,13 @@ class FilterSettings:
 
     @property
     def kept_bytes(self) -> int:
-        """What is kept in memory beside the pictures that pass through: denoising's values, an overlay's."""
+        """What is in memory beside the pictures that pass through: denoising's values, an overlay's, a subtitle's."""
         output = self.output
         across, down = chroma_step(output.pix_fmt)
         samples = output.width * output.height * (1 + Fraction(2, across * down))
         denoise = ceil(samples) * DENOISE_SAMPLE_BYTES if self.denoise != "off" else 0
-        return denoise + (0 if self.overlay is None else self.overlay.kept_bytes((across, down)))
+        overlay = 0 if self.overlay is None else self.overlay.kept_bytes((across, down))
+        return denoise + overlay + (0 if self.burn is None else self.burn.kept_bytes)
 
     @property
     def size(self) -> Size:

@@ -1,7 +1,9 @@
 """Subtitles in pictures: when each is on screen, where it lies, and what its samples become there."""
 
 import itertools
+import tracemalloc
 import zlib
+from dataclasses import replace
 from fractions import Fraction
 from math import ceil
 
@@ -14,6 +16,7 @@ from numpy.typing import NDArray
 
 from codecfleet.actors.media.values import Colour, VideoFormat
 from codecfleet.actors.segment.burn import Burner, BurntSubtitles, Screen, Subtitle, laid_out, placed
+from codecfleet.actors.segment.filtering import FilterSettings
 
 SIZE = (64, 48)
 OUTPUT = VideoFormat(width=64, height=48, pix_fmt="yuv420p", frame_rate=Fraction(25), colour=Colour(matrix=1))
@@ -200,3 +203,19 @@ def test_every_format(pix_fmt: str) -> None:
     luma = found.planes[0]
     samples = np.frombuffer(memoryview(luma), "<u2" if "10" in pix_fmt else "u1").reshape(luma.height, -1)
     assert (samples[:6, :8] == (940 if "10" in pix_fmt else 235)).all()
+
+
+@pytest.mark.parametrize("canvas", [(480, 270), (320, 180), (960, 540)])
+def test_what_burning_takes_is_what_placement_counts(canvas: tuple[int, int]) -> None:
+    """No more than is said beforehand, nor less than a quarter of it, unscaled, larger and smaller."""
+    output = replace(OUTPUT, width=480, height=270)
+    track = burnt(subtitle_of(ink(*canvas), canvas=canvas), screen=screen_of((480, 270)))
+    settings, picture = FilterSettings(output, burn=track), VideoFrame(480, 270, "yuv420p")
+    tracemalloc.start()
+    try:
+        Burner(track, output).burn(Fraction(0), picture)
+        (_, peak_bytes) = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert settings.kept_bytes / 4 < peak_bytes < settings.kept_bytes
+    assert FilterSettings(output, burn=burnt()).kept_bytes == 0
