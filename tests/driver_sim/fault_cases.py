@@ -34,8 +34,8 @@ class Case:
         )
 
 
-def told_by(folder: Path, cases: list[Case]) -> list[dict[str, Any]]:
-    """Run all cases in forks of one process; return what each told."""
+def told_by(folder: Path, cases: list[Case], *, limit_s: float = 110) -> list[dict[str, Any]]:
+    """Run all cases in forks of one process, in ``limit_s``; return what each told."""
     film = make_clip(folder / "film.mp4", Clip(times=constant_times(26), options=(("x264-params", "keyint=8"),)))
     described = []
     for number, case in enumerate(cases):
@@ -63,7 +63,7 @@ def told_by(folder: Path, cases: list[Case]) -> list[dict[str, Any]]:
         cwd=REPOSITORY,
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=limit_s,
         check=False,
     )
     assert done.returncode == 0, done.stderr
