@@ -150,6 +150,8 @@ def with_subtitles(
             stream = after.add_data_stream(decoder)
             stream.metadata["language"] = language
             stream.time_base = tick_s
+            if decoder == "subrip":
+                stream.codec_context.subtitle_header = b"[Script Info]\n"  # its encoder, which is not used, wants one
             if extradata:
                 # Opened first: FFmpeg's encoders, which are not used, begin with one of their own.
                 stream.codec_context.open()

@@ -1,6 +1,7 @@
 """The commands ``probe`` and ``verify``."""
 
 import json
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Final
@@ -39,18 +40,19 @@ def _probe(source: SourceArgument, *, as_json: JsonFlag = False) -> Question:
 
 
 def _verify(request: VerifyRequest, *, as_json: JsonFlag = False) -> Question:
-    read = (request.source, request.output, request.report_path, _overlay_of(request.report_path))
+    read = (request.source, request.output, request.report_path, *_named_in(request.report_path))
     files = FileUse(reads=tuple(each for each in read if each is not None))
     return Question(ask=lambda services, progress: services.verify(request, progress), as_json=as_json, files=files)
 
 
-def _overlay_of(report_path: str | None) -> str | None:
-    """Return the picture that a report says was laid over the others, None for none; a bad report is told of later."""
+def _named_in(report_path: str | None) -> Iterator[str]:
+    """Yield the files that a report says were used, a picture and a font; a bad report is told of later."""
     if report_path is None:
-        return None
-    with suppress(OSError, ValueError, TypeError, KeyError):
-        return str(json.loads(Path(report_path).read_bytes())["overlay"]["picture"])
-    return None
+        return
+    with suppress(OSError, ValueError, TypeError, AttributeError):
+        report = json.loads(Path(report_path).read_bytes())
+        named = ((report.get("overlay") or {}).get("picture"), (report.get("burnt") or {}).get("font"))
+        yield from (str(each) for each in named if each is not None)
 
 
 COMMANDS: Final[Commands] = {

@@ -106,7 +106,7 @@ def _plan(
     if fleet is not None and address is not None:
         raise UsageError("--fleet and --address exclude each other", "Leave one of them out.")
     on = PlanOn(fleet=fleet, address=address, policy=policy)
-    read = (spec.source, spec.overlay, policy, fleet)
+    read = (spec.source, spec.overlay, spec.subtitle_font, policy, fleet)
     files = FileUse(reads=tuple(each for each in read if each is not None), starts_workers=True, address=address)
     return Question(ask=lambda services, _progress: services.plan(spec, on), as_json=as_json, files=files)
 

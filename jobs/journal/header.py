@@ -13,6 +13,7 @@ from ...actors.media.stores import source_version
 from ..plan.plan import Plan
 from ..request.options import options_of
 from ..request.spec import JobOptions, TranscodeSpec
+from ..source.burnt_track import font_sha256
 from ..source.index import TrackIndex
 from ..source.overlay_file import OverlayFile
 from .records import JobHeader, packed, unpacked
@@ -31,6 +32,7 @@ _WORDS: Final = {
     "input_version": "the input has changed since, or is another",
     "input_index": "the input's packets are others",
     "overlay": "the overlay picture has changed",
+    "font": "the font of the subtitles has changed",
     "cuts": "the input is cut elsewhere",
     "kind": "the encoder was {} and is {}",
     "settings": "the encoder's settings or its pictures are others",
@@ -46,7 +48,7 @@ def header_of(plan: Plan) -> JobHeader:
         "input_version": _version_of(spec.source),
         "input_index": _index_digest(plan.index),
         "spec": {name: value for name, value in spec.model_dump(mode="json").items() if name not in _NEITHER},
-        "overlay": overlay_sha256(spec),
+        **read_beside(spec),
         "cuts": [[each.start_ticks, each.end_ticks] for each in plan.segments],
     }
     pictures = repr((plan.source_format, plan.filters, plan.encoder, plan.container.name))
@@ -64,13 +66,15 @@ def _own_version() -> str:
         return "0+checkout"
 
 
-def overlay_sha256(spec: JobOptions) -> str | None:
-    """Return the SHA-256 of the picture that is laid over the film's, None where none is.
+def read_beside(spec: JobOptions) -> dict[str, str | None]:
+    """Return the SHA-256 of the picture that is laid over the film's, None where none is; and of a font, if any.
 
     Raises:
-        InputError: it cannot be read.
+        InputError: they cannot be read.
     """
-    return None if spec.overlay is None else OverlayFile.read(spec.overlay).sha256
+    overlay = None if spec.overlay is None else OverlayFile.read(spec.overlay).sha256
+    font = font_sha256(spec.subtitle_font)
+    return {"overlay": overlay} | ({} if font is None else {"font": font})
 
 
 def spec_of(header: JobHeader) -> TranscodeSpec:
@@ -104,7 +108,7 @@ def asks_again(found: JobHeader, spec: TranscodeSpec) -> bool:
     """Return whether a request is that of ``found``, and its source is what it was; no plan is needed to know that."""
     wanted = spec.model_dump(mode="json")
     before, now = ({n: v for n, v in each.items() if n not in BESIDE_BYTES} for each in (found.spec, wanted))
-    stated = {"codecfleet": _own_version(), "input_version": _version_of(spec.source), "overlay": overlay_sha256(spec)}
+    stated = {"codecfleet": _own_version(), "input_version": _version_of(spec.source), **read_beside(spec)}
     return before == now and all(found.job.get(name) == value for name, value in stated.items())
 
 

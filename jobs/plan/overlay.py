@@ -12,6 +12,7 @@ from ...cluster.grouping import counted
 from ...errors import Unsupported
 from ..report.report import Warning_
 from ..request.spec import TranscodeSpec
+from ..source.burnt_text import TEXT_CODECS
 from ..source.burnt_track import BurntTrack, burnt_track, read_burnt
 from ..source.overlay_file import OverlayFile
 
@@ -95,8 +96,8 @@ def settle_burn(
 
     Raises:
         InputError: the source cannot be read, or its subtitles are too large.
-        Unsupported: it has no such track of bitmaps, its clock is reset, or its pictures are interlaced or of colours
-            that subtitles cannot be coded in.
+        Unsupported: it has no such track, its clock is reset, or its pictures are interlaced or of colours that
+            subtitles cannot be coded in; or its text cannot be set.
     """
     track = burnt_track(reading.tracks, spec.burn_subtitles)
     if track is None:
@@ -105,8 +106,11 @@ def settle_burn(
     if reading.index.shifts or reading.index.untimed:
         message = f"the clock of {spec.source} is reset, or missing: when subtitles are shown is not known"
         raise Unsupported(message, "Copy the film into mkv with FFmpeg first, or leave out --burn-subtitles.")
+    if track.codec in TEXT_CODECS:
+        # Text is set in the output's own picture, with its border.
+        source, steps = output, None
     screen = screen_of(source, output, steps, square_samples=track.codec == "hdmv_pgs_subtitle")
-    found = read_burnt(spec.source, track, screen.source)
+    found = read_burnt(spec.source, track, screen.source, screen.shape, spec.subtitle_font)
     burnt = BurntSubtitles(
         source_index=track.index, track=track.name, sha256=found.sha256, screen=screen, subtitles=found.subtitles
     )

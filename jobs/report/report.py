@@ -172,6 +172,8 @@ class BurnReport(BaseModel, frozen=True, extra="forbid"):
     """The size of the source's picture, turned as the output is."""
     shape: _Ratio
     """The output's sample aspect ratio, as a fraction."""
+    font: ShownName | None = None
+    """The file in which text was to be set; None where none was named."""
 
 
 class TrackReport(BaseModel, frozen=True, extra="forbid"):

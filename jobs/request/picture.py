@@ -86,11 +86,18 @@ class _Burn(Part):
     burn_subtitles: Annotated[
         int | str | None,
         Field(
-            description="Burn this subtitle track of bitmaps into the pictures, by its number from 0 or the first of a "
-            "language: docs/filters.md."
+            description="Burn this subtitle track into the pictures, by its number from 0 or the first of a language: "
+            "docs/filters.md."
         ),
         Option("--burn-subtitles", PICTURE, default="none", example='"eng"', kind=TRACK),
         BeforeValidator(partial(as_written, TRACK)),
+    ] = None
+
+    subtitle_font: Annotated[
+        str | None,
+        Field(min_length=1, description="The TrueType or OpenType file in which --burn-subtitles sets text."),
+        Option("--subtitle-font", PICTURE, default="none", example='"DejaVuSans.ttf"', metavar="FONT.ttf"),
+        PATH,
     ] = None
 
     @model_validator(mode="after")

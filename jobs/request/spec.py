@@ -82,6 +82,11 @@ class JobOptions(
 ):
     """What a job is asked for, whatever its files are."""
 
+    def _beside(self) -> dict[str, str | None]:
+        """Return the files that it reads beside its source, with local paths made absolute."""
+        named = {"overlay": self.overlay, "subtitle_font": self.subtitle_font}
+        return {field: None if place is None else absolute(place) for field, place in named.items()}
+
 
 class TranscodeSpec(JobOptions, _Files):
     """One input to one output. docs/config.md lists the fields, with their defaults.
@@ -98,9 +103,8 @@ class TranscodeSpec(JobOptions, _Files):
     def resolved(self) -> Self:
         """Return the same with local paths made absolute: workers may run in another folder."""
         work = None if self.work is None else absolute(self.work)
-        overlay = None if self.overlay is None else absolute(self.overlay)
-        places = {"source": absolute(self.source), "output": absolute(self.output), "work": work, "overlay": overlay}
-        return self.model_copy(update=places)
+        places = {"source": absolute(self.source), "output": absolute(self.output), "work": work}
+        return self.model_copy(update=places | self._beside())
 
 
 def _listed(inputs: object) -> object:
@@ -143,5 +147,4 @@ class BatchSpec(BatchRules, JobOptions, _BatchFiles):
     def resolved(self) -> Self:
         """Return the same with local paths made absolute."""
         places = {"output": absolute(self.output), "work": None if self.work is None else absolute(self.work)}
-        places["overlay"] = None if self.overlay is None else absolute(self.overlay)
-        return self.model_copy(update=places)
+        return self.model_copy(update=places | self._beside())

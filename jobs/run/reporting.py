@@ -158,7 +158,7 @@ def make_report(
         denoise=DENOISE.get(plan.filters.denoise, ""),
         tone=None if plan.filters.tone is None else _tone(plan.filters.tone),
         overlay=None if plan.filters.overlay is None else _overlay(plan.spec.overlay or "", plan.filters.overlay),
-        burnt=None if plan.filters.burn is None else _burnt(plan.filters.burn),
+        burnt=None if plan.filters.burn is None else _burnt(plan.filters.burn, plan.spec.subtitle_font),
         frame_rate=None if plan.filters.rate is None else str(plan.filters.rate.fps),
         timings_s=stages_s,
         fps=round(encoded / encode_s, 2) if encode_s else 0.0,
@@ -182,7 +182,7 @@ def _overlay(picture: str, overlay: Overlay) -> OverlayReport:
     )
 
 
-def _burnt(burn: BurntSubtitles) -> BurnReport:
+def _burnt(burn: BurntSubtitles, font: str | None) -> BurnReport:
     screen = burn.screen
     return BurnReport(
         source_index=burn.source_index,
@@ -190,6 +190,7 @@ def _burnt(burn: BurntSubtitles) -> BurnReport:
         screen=(str(screen.left), str(screen.top), str(screen.width), str(screen.height)),
         source=screen.source,
         shape=str(screen.shape),
+        font=font,
     )
 
 

@@ -18,16 +18,22 @@ from av.stream import Discard
 from ...actors.media.opening import demux, open_source
 from ...actors.segment.burn import Subtitle
 from ...actors.tracks.bitmaps import BITMAP_CODECS, BitmapDecoder, Showing
-from ...errors import InputTooLarge, Unsupported
+from ...actors.tracks.rendered_text import TextRenderer
+from ...errors import InputTooLarge, Unsupported, redacted
+from .burnt_text import TEXT_CODECS, read_cues, text_showings
+from .overlay_file import content_of
 from .tracks import SourceDescription, Track, TrackKind
 
 if TYPE_CHECKING:
+    from av.container import InputContainer
     from av.subtitles.stream import SubtitleStream
 
     from ...actors.segment.steps import Size
 
 MOST_BYTES: Final = 128 << 20
 """What a track's subtitles may take, compressed: those of a long film take some 20 MB."""
+MOST_FONT_BYTES: Final = 64 << 20
+"""The largest fonts, of Chinese, Japanese and Korean, take some 20 MB."""
 _OBJECT_BYTES: Final = 512
 """What each takes besides its samples."""
 _FAST: Final = 1
@@ -51,7 +57,7 @@ def burnt_track(source: SourceDescription, asked: int | str | None) -> Track | N
     """Return the subtitle track that a number, counted from 0, or a language names; None where none was asked for.
 
     Raises:
-        Unsupported: there is no such track, or it is not one of bitmaps.
+        Unsupported: there is no such track, or it is neither one of bitmaps nor of plain text.
     """
     if asked is None:
         return None
@@ -65,33 +71,62 @@ def burnt_track(source: SourceDescription, asked: int | str | None) -> Track | N
         has = ", ".join(f"{n}: {each.codec} {each.language or ''}".rstrip() for n, each in enumerate(tracks)) or "none"
         message = f"{source.url} has no subtitle track {number}; it has {has}"
         raise Unsupported(message, "Count from 0, or name a language; `codecfleet probe` lists the tracks.")
-    if track.codec not in BITMAP_CODECS:
-        message = f"{track.name} cannot be burnt in: only bitmaps can (PGS, DVB and VobSub)"
-        raise Unsupported(message, "Burn text in with FFmpeg (-vf subtitles=FILE), losslessly, and take that file.")
+    if track.codec not in BITMAP_CODECS | TEXT_CODECS:
+        message = f"{track.name} cannot be burnt in: bitmaps can (PGS, DVB, VobSub), and plain text (SubRip and others)"
+        raise Unsupported(message, "Burn it in with FFmpeg (-vf subtitles=FILE), losslessly, and take that file.")
     return track
 
 
-def read_burnt(url: str, track: Track, size: "Size") -> BurntTrack:
-    """Read a track of bitmaps; ``size`` is that of the film's pictures.
+def read_burnt(url: str, track: Track, size: "Size", shape: Fraction, font: str | None) -> BurntTrack:
+    """Read a whole track. ``size`` is that of the picture that its canvas covers, ``shape`` that of its samples.
+
+    Text is set in the file ``font``, in square samples.
 
     Raises:
-        InputError: the source cannot be read.
+        InputError: the source or the font cannot be read.
         InputTooLarge: its subtitles take more than ``MOST_BYTES``, or their canvas is too large.
+        Unsupported: text has no font, letters that the font lacks, or such as cannot be set one by one.
     """
     with open_source(url) as container:
         stream = cast("SubtitleStream", container.streams[track.index])
         for each in container.streams:
             each.discard = Discard.default if each is stream else Discard.all
-        decoder = BitmapDecoder(stream, size)
+        if track.codec in TEXT_CODECS:
+            renderer = _renderer(track, (max(1, round(size[0] * shape)), size[1]), font)
+            cues = read_cues(container, stream, track.codec or "")
+            subtitles, failed = in_order(_packed(text_showings(cues, renderer), track)), 0
+        else:
+            decoder = BitmapDecoder(stream, size)
+            subtitles = in_order(_packed(_bitmap_showings(container, stream, decoder), track))
+            failed = decoder.failed
+    return BurntTrack(subtitles=subtitles, sha256=_digest(subtitles), failed=failed)
 
-        def showings() -> Iterator[Showing]:
-            # Where the container breaks, what came before is what there is.
-            with suppress(av.error.FFmpegError):
-                for packet in demux(container, stream):
-                    yield from decoder.decode(packet)
 
-        subtitles = in_order(_packed(showings(), track))
-    return BurntTrack(subtitles=subtitles, sha256=_digest(subtitles), failed=decoder.failed)
+def _renderer(track: Track, canvas: "Size", font: str | None) -> TextRenderer:
+    if font is None:
+        message = f"{track.name} is text, and needs a font that is the same wherever the job runs"
+        raise Unsupported(message, "Name a font file: --subtitle-font FONT.ttf")
+    return TextRenderer(content_of(font, "font", "--subtitle-font", MOST_FONT_BYTES), redacted(font), canvas)
+
+
+def font_sha256(font: str | None) -> str | None:
+    """Return the SHA-256 of a font file, None for none.
+
+    Raises:
+        InputError: it cannot be read.
+    """
+    if font is None:
+        return None
+    return hashlib.sha256(content_of(font, "font", "--subtitle-font", MOST_FONT_BYTES)).hexdigest()
+
+
+def _bitmap_showings(
+    container: "InputContainer", stream: "SubtitleStream", decoder: BitmapDecoder
+) -> Iterator[Showing]:
+    # Where the container breaks, what came before is what there is.
+    with suppress(av.error.FFmpegError):
+        for packet in demux(container, stream):
+            yield from decoder.decode(packet)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -42,18 +42,7 @@ class OverlayFile:
             InputUnreadable: it may not be read, is not a regular file, is larger than ``MOST_BYTES``, or not a PNG.
         """
         name = redacted(place)
-        try:
-            content = _content(place)
-        except FileNotFoundError:
-            raise InputNotFound(f"there is no overlay picture {name}", "Check the path of --overlay.") from None
-        except InputUnreadable:
-            raise
-        except Exception as error:  # noqa: BLE001 - every store raises errors of its own
-            message = f"the overlay picture {name} cannot be read: {getattr(error, 'strerror', None) or error}"
-            raise InputUnreadable(message, "Check the path of --overlay, and who may read it.") from None
-        if len(content) > MOST_BYTES:
-            message = f"the overlay picture {name} is larger than {MOST_BYTES >> 20} MiB"
-            raise InputUnreadable(message, "Make it smaller: it travels with every segment.")
+        content = content_of(place, "overlay picture", "--overlay", MOST_BYTES)
         width, height = png_size(content, name)
         InputLimits.of(os.environ).check_size(f"the overlay picture {name}", width, height)
         return cls(name, content)
@@ -77,10 +66,33 @@ class OverlayFile:
         return png_samples(self.content, self.name)
 
 
-def _content(place: str) -> bytes:
+def content_of(place: str, what: str, flag: str, most_bytes: int) -> bytes:
+    """Return the bytes of a small file, a path or an fsspec URL; ``what`` it is and its ``flag`` are for messages.
+
+    Raises:
+        InputNotFound: there is nothing.
+        InputUnreadable: it may not be read, is not a regular file, or is larger than ``most_bytes``.
+    """
+    name = redacted(place)
+    try:
+        content = _content(place, most_bytes + 1)
+    except FileNotFoundError:
+        raise InputNotFound(f"there is no {what} {name}", f"Check the path of {flag}.") from None
+    except InputUnreadable:
+        raise
+    except Exception as error:  # noqa: BLE001 - every store raises errors of its own
+        message = f"the {what} {name} cannot be read: {getattr(error, 'strerror', None) or error}"
+        raise InputUnreadable(message, f"Check the path of {flag}, and who may read it.") from None
+    if len(content) > most_bytes:
+        message = f"the {what} {name} is larger than {most_bytes >> 20} MiB"
+        raise InputUnreadable(message, f"Give a smaller one with {flag}.")
+    return content
+
+
+def _content(place: str, most_bytes: int) -> bytes:
     if is_local(place):
         with BufferedReader(open_regular(local_path(place))) as stream:
-            return stream.read(MOST_BYTES + 1)
+            return stream.read(most_bytes)
     store, path = open_store(place)
-    content: bytes = try_again(lambda: store.cat_file(path, start=0, end=MOST_BYTES + 1))
+    content: bytes = try_again(lambda: store.cat_file(path, start=0, end=most_bytes))
     return content

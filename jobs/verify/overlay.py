@@ -91,14 +91,16 @@ class BurnReference:
         """Read the track.
 
         Raises:
-            InputError: the source cannot be read.
+            InputError: the source or the font cannot be read.
             UsageError: its subtitles are not what they were.
         """
         tracks = [each for each in describe_tracks(source).tracks if each.index == burnt.source_index]
-        found = read_burnt(source, tracks[0], burnt.source) if tracks else None
+        shape, font = Fraction(burnt.shape), burnt.font
+        found = read_burnt(source, tracks[0], burnt.source, shape, font) if tracks else None
         if found is None or found.sha256 != burnt.sha256:
-            message = f"the subtitles of {source} have changed since the report was written"
-            raise UsageError(message, "Put the source back that was used, or leave out --report.")
+            what = f"the subtitles of {source} have changed"
+            message = f"{what if font is None else f'{what}, or the font {font} has,'} since the report was written"
+            raise UsageError(message, "Put back what was used, or leave out --report.")
         return cls(found, burnt, square_samples=tracks[0].codec == "hdmv_pgs_subtitle")
 
     def planes(self, planes: list[NDArray[Any]], bits: int, output: VideoFrame, time_s: Fraction) -> list[NDArray[Any]]:

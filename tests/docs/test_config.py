@@ -69,6 +69,7 @@ def test_every_key_reaches_its_field(tmp_path: Path) -> None:
     overlay_at = "20,30"
     overlay_opacity = 60
     burn_subtitles = "eng"
+    subtitle_font = "font.ttf"
     deinterlace = "auto"
     start = "1:30"
     end = 120.1
@@ -105,8 +106,8 @@ def test_every_key_reaches_its_field(tmp_path: Path) -> None:
         "--codec hevc --bitrate 4M --maxrate 6M --bufsize 8M --keyframe-interval 2 --preset 7 --encoder-option "
         "tune=film --encoder-option bf=3 --encoder-option x265-params=a=1:b=2 --crop auto --rotate 90 --flip v --pad "
         "1920x1080 --scale 720p --tonemap bt2390 --pix-fmt yuv420p10le --denoise medium --deinterlace auto "
-        "--fps 30000/1001 --overlay logo.png --overlay-at 20,30 --overlay-opacity 60 --burn-subtitles ENG --start 1:30 "
-        "--end 120.1 "
+        "--fps 30000/1001 --overlay logo.png --overlay-at 20,30 --overlay-opacity 60 --burn-subtitles ENG "
+        "--subtitle-font font.ttf --start 1:30 --end 120.1 "
         "--video-track 1 --audio-track 2 --audio-track 0 --audio opus --subtitles none --segment-seconds 2.5 "
         "--workers 3 --wait-seconds 90 --deadline-seconds 45 --deadline-factor 6 --second-runs 10 --ship --priority 5 "
         "--weight 2 --device cpu --encoder software --fragmented --overwrite --strict --force --keep-evidence "

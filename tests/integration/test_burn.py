@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from codecfleet.errors import Unsupported, UsageError, WouldLose
-from codecfleet.jobs.journal.header import header_of
+from codecfleet.errors import InputNotFound, Unsupported, UsageError, WouldLose
+from codecfleet.jobs.journal.header import asks_again, difference, header_of
 from codecfleet.jobs.plan.plan import Plan, plan_transcode
 from codecfleet.jobs.request.spec import TranscodeSpec
 from codecfleet.testing.clips import Clip, make_clip
+from tests.fonts import a_font
 from tests.subtitle_tracks import Cue, bars, pgs_packet, vobsub_packet, with_subtitles
 from tests.sweeps import swept
 
@@ -191,3 +192,63 @@ def test_a_track_of_nothing_is_said(tmp_path: Path) -> None:
     assert [warning.code for warning in planned(source, burn_subtitles="deu").warnings] == ["subtitle-empty"]
     with pytest.raises(WouldLose, match="shows nothing"):
         planned(source, burn_subtitles="deu", strict=True)
+
+
+def text_film(folder: Path) -> Path:
+    """Return a film with a SubRip track: cues of which two are on screen at once."""
+    cues = (
+        Cue(Fraction(6, 5), b"Hello", Fraction(1)),
+        Cue(Fraction(7, 5), b"World", Fraction(1, 5)),
+        Cue(Fraction(5, 2), b"<i>Good</i> bye", Fraction(9)),
+    )
+    plain = make_clip(folder / "plain.mp4", CLIP)
+    return with_subtitles(plain, folder / "source.mkv", [("subrip", "eng", cues)])
+
+
+def font(folder: Path) -> str:
+    """Return the path of a font."""
+    path = folder / "font.ttf"
+    path.write_bytes(a_font())
+    return str(path)
+
+
+@pytest.mark.parametrize("name", swept(["all", "alone", "scaled", "fps"]))
+def test_text_does_not_depend_on_the_cuts(tmp_path: Path, name: str) -> None:
+    """It is set once, before any work: the same pictures for any segments, and ``verify`` sets it again."""
+    source, found = text_film(tmp_path), []
+    options = {**STEPS[name], "burn_subtitles": "eng", "subtitle_font": font(tmp_path)}
+    for segment_s in (Fraction(100), Fraction(12, 25)):
+        output = tmp_path / f"{float(segment_s)}.mkv"
+        report = transcode(source, output, segment_s=segment_s, **options)
+        found.append(shown(output))
+        assert verified(source, output, report).exact
+    assert found[0] == found[1]
+    transcode(source, tmp_path / "unburnt.mkv", **STEPS[name])
+    assert sum(one != other for one, other in zip(found[0], shown(tmp_path / "unburnt.mkv"), strict=True)) > 20
+
+
+def test_another_font_is_another_job(tmp_path: Path) -> None:
+    """An unfinished job does not go on with it, and ``verify`` says what has changed."""
+    source, place = text_film(tmp_path), font(tmp_path)
+    options = {"source": str(source), "output": str(tmp_path / "out.mkv"), "burn_subtitles": 0, "subtitle_font": place}
+    spec = TranscodeSpec.model_validate(options)
+    before = header_of(plan_transcode(spec))
+    report = transcode(source, tmp_path / "burnt.mkv", burn_subtitles=0, subtitle_font=place)
+    assert asks_again(before, spec)
+    Path(place).write_bytes(a_font() + b"\0")
+    assert not asks_again(before, spec)
+    assert difference(before, header_of(plan_transcode(spec))) == "the font of the subtitles has changed"
+    assert verified(source, tmp_path / "burnt.mkv", report).exact
+    told = report.model_copy(update={"burnt": report.burnt and report.burnt.model_copy(update={"sha256": "0" * 64})})
+    with pytest.raises(UsageError, match="or the font"):
+        verified(source, tmp_path / "burnt.mkv", told)
+
+
+def test_text_needs_a_font(tmp_path: Path) -> None:
+    """It says which option names one; a font without its letters is refused before the work."""
+    source = text_film(tmp_path)
+    with pytest.raises(Unsupported, match="needs a font") as caught:
+        planned(source, burn_subtitles=0)
+    assert "--subtitle-font" in caught.value.next_step
+    with pytest.raises(InputNotFound):
+        planned(source, burn_subtitles=0, subtitle_font=str(tmp_path / "none.ttf"))

@@ -33,7 +33,7 @@ class FileUse:
         """Return the files of a job that makes one output, and of what else it writes."""
         written = (spec.output, None if spec.no_journal else spec.work, spec.keep_evidence, *more_writes)
         return cls(
-            reads=(spec.source, *((spec.overlay,) if spec.overlay is not None else ())),
+            reads=tuple(each for each in (spec.source, spec.overlay, spec.subtitle_font) if each is not None),
             writes=tuple(each for each in written if each is not None),
             starts_workers=True,
             address=address,

@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from ....errors import UsageError
-from ...journal.header import BESIDE_BYTES, overlay_sha256
+from ...journal.header import BESIDE_BYTES, read_beside
 from ...request.layers import left_by
 from ...request.options import build, options_of
 from ...request.spec import BatchSpec, JobOptions, TranscodeSpec
@@ -45,13 +45,12 @@ class EntrySpecs:
 
         Raises:
             UsageError: as ``spec``.
-            InputError: its overlay picture cannot be read.
+            InputError: its overlay picture, or its font, cannot be read.
         """
         spec = self.spec(overrides, _NOTHING, _NOTHING)
         fields = spec.model_dump(mode="json", exclude_defaults=True)
         stated = {name: value for name, value in fields.items() if name not in _BESIDE_OUTPUT}
-        if spec.overlay is not None:
-            stated["overlay"] = overlay_sha256(spec)
+        stated |= {name: digest for name, digest in read_beside(spec).items() if digest is not None}
         return hashlib.sha256(json.dumps(stated, sort_keys=True).encode()).hexdigest()
 
 

@@ -18,7 +18,7 @@ from codecfleet.jobs.source.tracks import SourceDescription, Track, TrackKind, d
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 from tests.subtitle_tracks import Cue, bars, pgs_packet, with_subtitles
 
-PGS, TEXT = "hdmv_pgs_subtitle", "subrip"
+PGS, STYLED = "hdmv_pgs_subtitle", "ass"
 
 
 def source_of(*tracks: tuple[str, str | None]) -> SourceDescription:
@@ -57,12 +57,12 @@ def test_a_track_is_named_by_number_or_language() -> None:
 
 
 def test_what_cannot_be_burnt_in_is_refused() -> None:
-    """No such track, with those that there are; and text."""
-    source = source_of((PGS, "eng"), (TEXT, None))
+    """No such track, with those that there are; and text with styles."""
+    source = source_of((PGS, "eng"), (STYLED, None))
     for asked in (2, "fra"):
-        with pytest.raises(Unsupported, match=r"it has 0: hdmv_pgs_subtitle eng, 1: subrip"):
+        with pytest.raises(Unsupported, match=r"it has 0: hdmv_pgs_subtitle eng, 1: ass"):
             burnt_track(source, asked)
-    with pytest.raises(Unsupported, match="only bitmaps"):
+    with pytest.raises(Unsupported, match="cannot be burnt in"):
         burnt_track(source, 1)
     with pytest.raises(Unsupported, match="it has none"):
         burnt_track(source_of(), 0)
@@ -113,16 +113,16 @@ def test_a_track_is_read_whole(tmp_path: Path) -> None:
     source = film_with(tmp_path, cues)
     track = burnt_track(source, "eng")
     assert track is not None
-    found = read_burnt(source.url, track, (128, 96))
+    found = read_burnt(source.url, track, (128, 96), Fraction(1), None)
     assert [(each.start_s, each.end_s) for each in found.subtitles] == [
         (Fraction(1, 5), Fraction(3, 2)),
         (Fraction(9, 5), NEVER_S),
     ]
     assert found.failed <= 1
-    again = read_burnt(source.url, track, (128, 96))
+    again = read_burnt(source.url, track, (128, 96), Fraction(1), None)
     assert again.sha256 == found.sha256
     other = film_with(tmp_path, cues[:2])
-    assert read_burnt(other.url, track, (128, 96)).sha256 != found.sha256
+    assert read_burnt(other.url, track, (128, 96), Fraction(1), None).sha256 != found.sha256
 
 
 def test_a_track_takes_no_more_than_its_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,10 +132,10 @@ def test_a_track_takes_no_more_than_its_share(tmp_path: Path, monkeypatch: pytes
     )
     track = burnt_track(source, 0)
     assert track is not None
-    assert len(read_burnt(source.url, track, (128, 96)).subtitles) == 90
+    assert len(read_burnt(source.url, track, (128, 96), Fraction(1), None).subtitles) == 90
     monkeypatch.setattr(module, "MOST_BYTES", 40_000)
     with pytest.raises(InputTooLarge, match="take more than"):
-        read_burnt(source.url, track, (128, 96))
+        read_burnt(source.url, track, (128, 96), Fraction(1), None)
 
 
 def test_very_many_subtitles() -> None:

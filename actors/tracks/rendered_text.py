@@ -1,0 +1,159 @@
+"""Text subtitles as bitmaps: white letters with a black edge, of one font, at the bottom of a canvas.
+
+The font is the one that is given, never one that a machine happens to have, and letters are set by FreeType's whole
+numbers (Pillow's basic layout): the same text, font and version of Pillow give the same samples everywhere.
+"""
+
+import unicodedata
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from io import BytesIO
+from math import ceil
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import InputUnreadable, Unsupported
+from .bitmaps import Bitmap, Size, trimmed
+
+LINES_PER_HEIGHT: Final = 18
+"""Letters are as high as this part of the canvas, or of a canvas of 16:9 of its width, whichever is less."""
+_EDGE_SHARE: Final = 14
+"""The black edge is this part of the letters' size wide."""
+_WIDEST: Final = 90
+"""Lines are broken at this part of the canvas, in percent."""
+_NO_CHARACTER: Final = "\U0010ffff"
+_FORMAT: Final = "Cf"
+_MARKS: Final = frozenset({"Mn", "Mc", "Me"})
+_RIGHT_TO_LEFT: Final = frozenset({"R", "AL", "AN"})
+_NAMED: Final = 12
+"""How many characters a message names."""
+
+
+class TextRenderer:
+    """Sets lines in a font, on canvases of one size. Used by one thread.
+
+    Args:
+        font: the bytes of a font file, TrueType or OpenType.
+        name: the file's, for messages.
+        canvas: the size of the canvas in samples, which are square.
+
+    Raises:
+        InputUnreadable: FreeType cannot read the font.
+        Unsupported: Pillow is not installed.
+    """
+
+    def __init__(self, font: bytes, name: str, canvas: Size) -> None:
+        try:
+            from PIL import Image, ImageDraw, ImageFont  # noqa: PLC0415 - installed with the extra alone
+        except ImportError:
+            message = "text subtitles are rendered by Pillow, which is not installed"
+            raise Unsupported(message, "pip install 'codecfleet[subtitles]'") from None
+        self._image, self._draw = Image.new, ImageDraw.Draw
+        self._name, self._canvas = name, canvas
+        em = max(4, min(canvas[1], canvas[0] * 9 // 16) // LINES_PER_HEIGHT)
+        try:
+            self._font = ImageFont.truetype(BytesIO(font), em, layout_engine=ImageFont.Layout.BASIC)
+        except (OSError, ValueError) as error:
+            message = f"{name} is not a font that can be read: {error}"
+            raise InputUnreadable(message, "Give a TrueType or OpenType file: --subtitle-font FONT.ttf") from None
+        self._edge = max(1, em // _EDGE_SHARE)
+        self._above, self._below = self._font.getmetrics()
+        self._margin = em
+
+    def check(self, texts: Iterable[str]) -> None:
+        """Make sure that the font has every letter, and that each stands for itself.
+
+        Raises:
+            InputUnreadable: the font is damaged.
+            Unsupported: a letter is missing, must be shaped with its neighbours, or is set from right to left.
+        """
+        letters = sorted({letter for text in texts for letter in text if not letter.isspace()})
+        shaped = [letter for letter in letters if _is_shaped(letter)]
+        if shaped:
+            message = f"the text has letters that must be shaped, or set from right to left: {_named(shaped)}"
+            raise Unsupported(message, "Burn it in with FFmpeg (-vf subtitles=FILE), losslessly, and take that file.")
+        none = self._glyph(_NO_CHARACTER)
+        missing = [letter for letter in letters if self._glyph(letter) == none]
+        if missing:
+            message = f"the font {self._name} lacks {_named(missing)}"
+            raise Unsupported(message, "Give a font that has them: --subtitle-font FONT.ttf")
+
+    def _glyph(self, letter: str) -> tuple[object, ...]:
+        try:
+            mask: Any = self._font.getmask(letter)
+        except OSError as error:
+            message = f"the font {self._name} is damaged at {_named([letter])}: {error}"
+            raise InputUnreadable(message, "Give another one: --subtitle-font FONT.ttf") from None
+        return mask.size, bytes(mask), self._font.getlength(letter)
+
+    def bitmap(self, lines: Sequence[str]) -> Bitmap | None:
+        """Return what shows these lines; None where they are blank. Where they do not fit, the first ones stay."""
+        width, height = self._canvas
+        step = self._above + self._below
+        broken = [part for line in lines for part in self._broken(line)][: max(1, (height - self._margin) // step)]
+        lengths = [int(self._font.getlength(line)) for line in broken]
+        # Letters may reach over their own width.
+        block = max(lengths, default=0) + 4 * self._margin, step * len(broken) + 2 * self._edge
+        fill, edge = self._image("L", block), self._image("L", block)
+        for number, (line, length) in enumerate(zip(broken, lengths, strict=True)):
+            place = (block[0] - length) // 2, self._edge + step * number
+            self._draw(fill).text(place, line, fill=255, font=self._font)
+            self._draw(edge).text(place, line, fill=255, font=self._font, stroke_width=self._edge)
+        left, top = (width - block[0]) // 2, height - self._margin - step * len(broken) - self._edge
+        return trimmed(self._canvas, left, top, _inked(np.asarray(fill), np.asarray(edge)))
+
+    def _broken(self, line: str) -> Iterator[str]:
+        """Yield a line in parts that are not too wide: at spaces, else anywhere."""
+        most, part = self._canvas[0] * _WIDEST // 100, ""
+        for word in line.split():
+            longer = f"{part} {word}" if part else word
+            if self._font.getlength(longer) <= most:
+                part = longer
+                continue
+            if part:
+                yield part
+            part = word
+            while self._font.getlength(part) > most and len(part) > 1:
+                fits = self._fitting(part, most)
+                yield part[:fits]
+                part = part[fits:]
+        if part:
+            yield part
+
+    def _fitting(self, word: str, most: int) -> int:
+        """Return how many of a word's letters fit, one at least."""
+        return max(
+            1, bisect_right(range(1, len(word)), most, key=lambda count: ceil(self._font.getlength(word[:count])))
+        )
+
+
+def plain_lines(text: str) -> tuple[str, ...]:
+    """Return a cue's lines as they are set: composed, without what only controls others, and without blank ones."""
+    composed = unicodedata.normalize("NFC", text)
+    kept = (
+        "".join(letter for letter in line if not _is_unseen(letter)) for line in composed.replace("\t", " ").split("\n")
+    )
+    return tuple(line for each in kept if (line := " ".join(each.split())))
+
+
+def _is_unseen(letter: str) -> bool:
+    category = unicodedata.category(letter)
+    return category == _FORMAT or (category == "Cc" and not letter.isspace()) or "\ufe00" <= letter <= "\ufe0f"
+
+
+def _is_shaped(letter: str) -> bool:
+    return unicodedata.category(letter) in _MARKS or unicodedata.bidirectional(letter) in _RIGHT_TO_LEFT
+
+
+def _named(letters: Sequence[str]) -> str:
+    named = ", ".join(f"{letter} (U+{ord(letter):04X})" for letter in letters[:_NAMED])
+    return f"{named} and {len(letters) - _NAMED} more" if len(letters) > _NAMED else named
+
+
+def _inked(fill: NDArray[np.uint8], edge: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Return R, G, B and alpha of white letters over their black edge."""
+    alpha = np.maximum(edge, fill).astype(np.int32)
+    white = 255 * fill.astype(np.int32) // np.maximum(1, alpha)
+    return np.stack([white, white, white, alpha], axis=2).astype(np.uint8)
