@@ -23,6 +23,7 @@ from codecfleet.dashboard.server import listening_socket, serve
 from ..chromium import Tab, open_tab
 from ..unit.dashboard.hostile_fleet import ATTACK, FakeFleet, hostile_status
 from .limit_jobs import film
+from .ray_cluster import ray_cluster
 from .test_warm_fleet import command, places, up
 
 __all__ = ["film", "places"]
@@ -144,26 +145,44 @@ def fleet_at(url: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.slow
-def test_it_shows_a_warm_fleet_at_work(film: Path, tmp_path: Path, places: Mapping[str, str]) -> None:
-    """The segments that a job of another program has run are on the timeline; Ctrl-C ends it, and leaves nothing."""
-    up(places, "--workers", "2")
-    words = [sys.executable, "-m", "codecfleet", "dashboard", "--port", "0"]
-    with subprocess.Popen(words, env={**places}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as shown:
+@contextmanager
+def running(shown: "subprocess.Popen[str]") -> Iterator[str]:
+    """Yield the address of a started dashboard's page; Ctrl-C ends it in silence, with exit code 0."""
+    with shown:
         assert shown.stdout is not None
         assert shown.stderr is not None
         try:
             found = re.search(r"http://\S+", shown.stdout.readline())
             assert found is not None
-            done = command(places, "transcode", film, tmp_path / "out.mp4", "--segment-seconds", "2")
-            assert done.returncode == 0, done.stderr
-            wait_until(
-                lambda: {"segment 0", "segment 1"} <= {label for label, ending in pieces(found[0]) if ending == "done"}
-            )
+            yield found[0]
         finally:
             shown.send_signal(signal.SIGINT)
         assert shown.wait(30) == 0
         assert shown.stderr.read() == ""
+
+
+@pytest.mark.slow
+def test_it_shows_a_warm_fleet_at_work(film: Path, tmp_path: Path, places: Mapping[str, str]) -> None:
+    """The segments that a job of another program has run are on the timeline."""
+    up(places, "--workers", "2")
+    words = [sys.executable, "-m", "codecfleet", "dashboard", "--port", "0"]
+    pipe = subprocess.PIPE
+    with running(subprocess.Popen(words, env={**places}, stdout=pipe, stderr=pipe, text=True)) as url:
+        done = command(places, "transcode", film, tmp_path / "out.mp4", "--segment-seconds", "2")
+        assert done.returncode == 0, done.stderr
+        wait_until(lambda: {("segment 0", "done"), ("segment 1", "done")} <= set(pieces(url)))
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_it_shows_a_cluster_at_work(film: Path, tmp_path: Path) -> None:
+    """It waits for a supervisor, which the first job starts, and shows the job's segments."""
+    with ray_cluster(2) as cluster, running(cluster.start("dashboard", "--port", "0")) as url:
+        assert fleet_at(url) == {}
+        done = cluster.run("transcode", str(film), str(tmp_path / "out.mp4"), "--segment-seconds", "2")
+        assert done.returncode == 0, done.stderr
+        wait_until(lambda: {("segment 0", "done"), ("segment 1", "done")} <= set(pieces(url)))
 
 
 def pieces(url: str) -> list[tuple[str, str]]:
