@@ -15,7 +15,7 @@ from ..console.output import ReaderGone
 from ..console.streams import drop_unwritten, install_streams
 from ..errors import UsageError
 from .failures import READER_GONE_CODE, failure_of, print_failure
-from .interrupts import end_at_once_on_signals, ignore_signals
+from .interrupts import Ending, end_at_once_on_signals
 from .services import Commands, Request, Services
 
 if TYPE_CHECKING:
@@ -68,11 +68,7 @@ def _commands(name: str) -> Commands:
     commands: Commands
     match name:
         case "transcode" | "batch" | "resume" | "jobs":
-            from . import batch as cli_batch
-            from . import transcode as cli_transcode
-            from . import unfinished as cli_unfinished
-
-            commands = {**cli_transcode.COMMANDS, **cli_batch.COMMANDS, **cli_unfinished.COMMANDS}
+            commands = _commands_of_jobs(name)
         case "plan":
             from . import plan as cli_plan
 
@@ -112,6 +108,17 @@ def _commands(name: str) -> Commands:
 
             commands = cli_supervisor.COMMANDS
     return commands
+
+
+def _commands_of_jobs(name: str) -> Commands:
+    if name == "transcode":
+        from . import transcode as cli_transcode
+
+        return cli_transcode.COMMANDS
+    from . import batch as cli_batch
+    from . import unfinished as cli_unfinished
+
+    return {**cli_batch.COMMANDS, **cli_unfinished.COMMANDS}
 
 
 def program(named: Collection[str] = tuple(SUMMARIES)) -> "typer.Typer":
@@ -294,8 +301,10 @@ def main() -> int:
     """Run ``sys.argv`` and return the exit code."""
     gc.set_threshold(10_000)  # imports make much that stays: searching it for garbage takes a twentieth of a start
     install_streams()
-    atexit.register(ignore_signals)  # first, so that it runs last
+    ending = Ending()
+    atexit.register(ending)  # first, so that it runs last
     code = run(sys.argv[1:], Services(confine=_confine))
     end_at_once_on_signals(code)
     drop_unwritten()
+    ending.exit_code = code
     return code

@@ -6,16 +6,16 @@ import secrets
 import tempfile
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from fsspec.core import split_protocol
-from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
-
-from ...actors.media.location import is_local, local_path
+from ...actors.media.location import is_local, local_path, split_protocol
 from ...actors.media.storage_retry import is_busy, try_again
 from ...actors.media.stores import open_store
 from ...errors import CodecfleetError, OutputExists, OutputUnwritable, RequestError, StorageFailed, UsageError
 from .spool import storage_error
+
+if TYPE_CHECKING:
+    from fsspec.spec import AbstractFileSystem
 
 WORK_SUFFIX: Final = ".codecfleet"
 """What names of folders with unfinished work end in."""
@@ -160,11 +160,13 @@ def _check_remote(source: str, output: str, *, overwrite: bool) -> None:
         raise _refused(output, error) from None
 
 
-def _begin_and_discard(store: AbstractFileSystem, path: str) -> None:
+def _begin_and_discard(store: "AbstractFileSystem", path: str) -> None:
     """Begin an upload beside ``path`` and discard it: a bucket that is missing or takes nothing is known before work.
 
     Only object stores are tried: of them, nothing is ever seen of an upload that was not completed.
     """
+    from fsspec.spec import AbstractBufferedFile
+
     trial = f"{path}.{secrets.token_hex(4)}.trial"
     file = None
     try:

@@ -12,8 +12,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Any, Final
 
-from fsspec.core import split_protocol
-
+from ...actors.media.location import split_protocol
 from ...actors.media.stores import open_store
 from ...actors.media.whole_file import sync_folder
 from ...errors import StorageFailed

@@ -16,7 +16,7 @@ Ratio = Annotated[Fraction, PlainSerializer(str, return_type=str, when_used="jso
 
 
 class _Value(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True, defer_build=True)
 
 
 class Oddity(_Value):

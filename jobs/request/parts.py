@@ -23,7 +23,8 @@ BATCH: Final = "The batch"
 class Part(BaseModel):
     """Some options. Times are in seconds as ``Fraction``, rates in bit/s."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    # A model's validators are built when it is first used: most that are imported are parts of others.
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     @model_validator(mode="before")
     @classmethod

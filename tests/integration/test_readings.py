@@ -123,7 +123,7 @@ def in_memory(path: Path) -> str:
     return f"memory://{name}"
 
 
-def read(url: str, reading: SourceReading, monkeypatch: pytest.MonkeyPatch, segment_s: Fraction = SEGMENT_S) -> Reading:
+def read(url: str, reading: SourceReading, monkeypatch: pytest.MonkeyPatch, *, decoded: bool = True) -> Reading:
     """Read each segment of a source at ``url`` by itself, its packets and its pictures."""
     opened: Counter[bool] = Counter()
 
@@ -132,14 +132,14 @@ def read(url: str, reading: SourceReading, monkeypatch: pytest.MonkeyPatch, segm
         return open_source(url, wanted, **options)
 
     monkeypatch.setattr(kept_sources, "open_source", counted)
-    ranges = TrackRanges.cut(reading.index, start_s=None, end_s=None, segment_s=segment_s)
+    ranges = TrackRanges.cut(reading.index, start_s=None, end_s=None, segment_s=SEGMENT_S)
     found = []
     for segment in ranges.segments:
         KEPT.close_idle(0)
         range_ = replace(ranges.decode(segment, 0), source=url)
         packets = Packets()
         assert list(decode_range(range_, DecodeTally(), packets)) == []
-        found.append((packets.seen, pictures_of(range_)))
+        found.append((packets.seen, pictures_of(range_) if decoded else ()))
     KEPT.close_idle(0)
     return Reading(found, opened[True], opened[False])
 
@@ -171,18 +171,19 @@ def test_a_segment_from_a_store_has_the_packets_and_pictures_of_one_from_here(
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_all_footage_gives_the_same_packets_and_pictures(shared_media: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every file of a container of which a worker is shown a part, or led to a place, and transport streams."""
+    """Every file of a container that is read elsewhere in another way; pictures only where the way differs."""
     tried: Counter[str] = Counter()
     for path in sorted(shared_media.iterdir()):
         if path.suffix not in (".mp4", ".mov", ".mkv", ".webm", ".ts"):
             continue
         try:
             reading = read_source(str(path))
-            near = read(str(path), reading, monkeypatch)
+            decoded = path.suffix in (".mkv", ".webm") or reading.index.fragments is not None
+            near = read(str(path), reading, monkeypatch, decoded=decoded)
         except CodecfleetError:
             continue
         url = in_memory(path)
-        far = read(url, reading, monkeypatch)
+        far = read(url, reading, monkeypatch, decoded=decoded)
         MemoryFileSystem().rm(url)
         assert far.pictures == near.pictures, path.name
         tried[path.suffix] += 1

@@ -18,6 +18,9 @@ IMPORTS = {
     "import codecfleet": NOT_AT_FIRST | {"typer", "rich", "codecfleet.actors", "codecfleet.cluster", "codecfleet.jobs"},
     "from codecfleet import Fleet": {"ray", "av", "numpy", "fsspec", DEVICES} | NVIDIA,
     "from codecfleet import TranscodeSpec": {"ray", "av", "numpy", "fsspec", DEVICES} | NVIDIA,
+    # A job whose files lie here.
+    "import codecfleet.cli.transcode, codecfleet.jobs.run.job_run": {"ray", "fsspec", "codecfleet.cli.batch", DEVICES}
+    | NVIDIA,
     # A fleet's host, and its own worker.
     "import codecfleet.cluster.host.running, codecfleet.cluster.client.leased_pool": {"ray", "av", "numpy", DEVICES}
     | NVIDIA,

@@ -7,25 +7,36 @@ import sys
 import pytest
 
 PROGRAM = """
-import os, sys
+import atexit, os, sys
 from codecfleet.cli import app
 
-class AtTheEnd:
-    def __init__(self):
-        self.send = os.kill, os.getpid(), int(sys.argv.pop())
-
+class Kept:
     def __del__(self):
-        kill, pid, number = self.send
-        kill(pid, number)
+        print("taken apart")
 
-last = AtTheEnd()
-sys.exit(app.main() + 7)
+kept = Kept()
+number = int(sys.argv.pop())
+code = app.main()
+atexit.register(os.kill, os.getpid(), number)
+sys.exit(code)
 """
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_at_the_very_end_changes_no_exit_code(number: signal.Signals) -> None:
-    """When Python has put its handlers away, the kernel's own would kill the process."""
-    command = [sys.executable, "-c", PROGRAM, "--version", str(int(number))]
-    done = subprocess.run(command, stdout=subprocess.DEVNULL, check=False)
-    assert done.returncode == 7
+    """What the program has come to stands."""
+    done = ended(["--versions", str(int(number))])
+    assert (done.returncode, done.stdout) == (2, "")
+
+
+def test_what_was_imported_is_not_taken_apart() -> None:
+    """A program that has ended is over, with all that it has printed."""
+    done = ended(["--version", "0"])
+    assert done.returncode == 0
+    assert done.stdout.startswith("codecfleet ")
+    assert "taken apart" not in done.stdout
+
+
+def ended(arguments: list[str]) -> "subprocess.CompletedProcess[str]":
+    """Run the program; the last argument is the signal that comes as it ends."""
+    return subprocess.run([sys.executable, "-c", PROGRAM, *arguments], capture_output=True, text=True, check=False)
