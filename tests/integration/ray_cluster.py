@@ -94,8 +94,9 @@ class RayCluster:
         finally:
             self._kill_what_has(env)
             node.wait()
+            until_s = time.monotonic() + JOIN_S
             while self._has_node(name):
-                assert time.monotonic() < until_s + JOIN_S, "the node did not leave in time"
+                assert time.monotonic() < until_s, "the node did not leave in time"
 
     def _has_node(self, name: str) -> bool:
         return self.python(NODE, name).split()[0] == "True"
