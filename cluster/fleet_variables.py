@@ -11,6 +11,7 @@ from ..errors import UsageError
 
 IDLE: Final = "CODECFLEET_IDLE_S"
 POLICY: Final = "CODECFLEET_POLICY"
+AUTOSCALE: Final = "CODECFLEET_AUTOSCALE"
 RAY: Final = "CODECFLEET_RAY"
 WARM: Final = "CODECFLEET_WARM"
 DEBUG: Final = "CODECFLEET_DEBUG"
@@ -37,6 +38,11 @@ def idle_release_s(environment: Mapping[str, str]) -> float | None:
 def policy_file(environment: Mapping[str, str]) -> str:
     """Return the path of a cluster's policy; "" where it is not set."""
     return environment.get(POLICY, "")
+
+
+def autoscale_file(environment: Mapping[str, str]) -> str:
+    """Return the path of a cluster's autoscaling file; "" where it is not set."""
+    return environment.get(AUTOSCALE, "")
 
 
 def is_ray_first(environment: Mapping[str, str]) -> bool:

@@ -60,7 +60,15 @@ def read_toml(
         raise UsageError(f"the {kind} {path} is not valid TOML: {error}", wrong) from None
 
 
-def load_model(kind: str, path: str | Path, model: type[ModelT], *, missing: str, wrong: str) -> ModelT:
+def load_model(
+    kind: str,
+    path: str | Path,
+    model: type[ModelT],
+    *,
+    missing: str,
+    wrong: str,
+    parse_float: Callable[[str], Any] = float,
+) -> ModelT:
     """Return the value that a TOML file describes.
 
     Args:
@@ -69,11 +77,12 @@ def load_model(kind: str, path: str | Path, model: type[ModelT], *, missing: str
         model: its keys, values and defaults.
         missing: the next step where it cannot be read.
         wrong: the next step for every other error.
+        parse_float: as in ``read_toml``.
 
     Raises:
         UsageError: it cannot be read, is not TOML, or has an invalid key or value.
     """
-    file = read_toml(kind, path, missing=missing, wrong=wrong)
+    file = read_toml(kind, path, missing=missing, wrong=wrong, parse_float=parse_float)
     try:
         return model.model_validate(file.tables)
     except ValidationError as error:

@@ -4,8 +4,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from ..placement.labels import DECODES, ENCODES, PREFIX, RESERVED
 from ..placement.model.inventory import DeviceState
-from .labels import DECODES, ENCODES, PREFIX, RESERVED
 
 _HEAD: Final = "node:__internal_head__"
 """The resource by which Ray marks the head (Ray 2.60)."""

@@ -4,22 +4,16 @@ It is a function of what the probes found. There are no tokens for NVENC or NVDE
 counts sessions itself, and a token that is never booked would be free for ever.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from ..placement.build import node_of_report
-from ..placement.model.inventory import Device, Node
-from ..probes.report.device_report import DeviceKind
-from ..probes.report.engines import Direction, Engine
+from ..placement.labels import labels_of
 from ..probes.report.gpu_identity import ShownGpus, on_node
-from .labels import DECODES, ENCODES, PREFIX, is_label_value
 
 if TYPE_CHECKING:
     from ..probes.node.report import NodeReport
-
-KIND, ARCHITECTURE, DLAS = f"{PREFIX}kind", f"{PREFIX}architecture", f"{PREFIX}dlas"
-_VERBS: Final = {Direction.ENCODE: ENCODES, Direction.DECODE: DECODES}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +59,7 @@ def offer_of(
         cpus=report.host.cores if cpus is None else cpus,
         gpus=len(parts),
         cuda_visible=None if is_counted_right else ",".join(part.visible for part in parts),
-        labels={**dict(_labels(node, offered)), **(labels or {})},
+        labels={**dict(labels_of(node, offered)), **(labels or {})},
         zone=zone,
     )
 
@@ -73,23 +67,3 @@ def offer_of(
 def _counts_right(shown: ShownGpus) -> bool:
     """Return whether Ray, which goes by NVML or CUDA_VISIBLE_DEVICES, counts the devices that the container has."""
     return shown.for_ray is None and (shown.cuda is not None or shown.given == shown.gpus)
-
-
-def _labels(node: Node, offered: Collection[str]) -> Iterator[tuple[str, str]]:
-    gpus = [device for device in node.devices if device.kind is not DeviceKind.CPU and device.device in offered]
-    found = sorted({case for gpu in gpus for case in _codecs(gpu)})
-    engines = {engine for _, engine in found}
-    yield KIND, next((kind.value for kind in (Engine.NVENC, Engine.NVDEC) if kind.value in engines), Engine.CPU.value)
-    architectures = {gpu.architecture.lower() for gpu in gpus}
-    if len(architectures) == 1 and is_label_value(name := architectures.pop()) and name:
-        yield ARCHITECTURE, name
-    yield from found
-    if node.dlas:
-        yield DLAS, str(len(node.dlas))
-
-
-def _codecs(gpu: Device) -> Iterator[tuple[str, str]]:
-    """Yield a label for each codec that an engine of a GPU was found to do."""
-    for trial in gpu.trials:
-        if trial.works and trial.engine in (Engine.NVENC, Engine.NVDEC) and gpu.engine_count(trial.engine):
-            yield f"{_VERBS[trial.case.direction]}{trial.case.codec.value}", trial.engine.value

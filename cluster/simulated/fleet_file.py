@@ -78,21 +78,26 @@ class DeviceEntry(Strict):
     xids: tuple[int, ...] = ()
 
 
-class NodeEntry(Strict):
-    """``count`` machines that are alike; ``{n}`` in the name is counted from ``first``."""
+class MachineEntry(Strict):
+    """What a machine has."""
 
-    name: str
-    count: Count = 1
-    first: int = 1
     cores: Annotated[int, Field(ge=1)]
     memory_gib: Gibibytes
     processor: str = "processor"
     speed: Annotated[float, Field(gt=0)] = 1.0
     driver: str = ""
     preemptible: bool = False
-    cordoned: str = ""
     tegra: str = ""
     devices: tuple[DeviceEntry, ...] = ()
+
+
+class NodeEntry(MachineEntry):
+    """``count`` machines that are alike; ``{n}`` in the name is counted from ``first``."""
+
+    name: str
+    count: Count = 1
+    first: int = 1
+    cordoned: str = ""
 
 
 class FleetDocument(Strict):
@@ -122,7 +127,7 @@ def load_fleet(path: str | Path, hardware: Hardware | None = None) -> SimulatedF
     place = built_in[str(path)] if str(path) in built_in and not Path(path).is_file() else Path(path)
     missing = f"Give a file, or one of {', '.join(built_in)}."
     document = load_model("fleet", place, FleetDocument, missing=missing, wrong=_HELP)
-    resolver = _Resolver(str(path), document.name, hardware or load_hardware())
+    resolver = _Resolver(f"the fleet {path}", document.name, hardware or load_hardware())
     nodes = tuple(node for entry in document.nodes for node in resolver.nodes(entry))
     name, count = Counter(node.name for node in nodes).most_common(1)[0]
     if count > 1:
@@ -131,11 +136,21 @@ def load_fleet(path: str | Path, hardware: Hardware | None = None) -> SimulatedF
     return SimulatedFleet(name=document.name, description=document.description, source=document.source, nodes=nodes)
 
 
+def resolved_machine(name: str, machine: MachineEntry, *, where: str, hardware: Hardware) -> SimulatedNode:
+    """Return a machine of that name, with what its table leaves out; ``where`` begins the message of an error.
+
+    Raises:
+        UsageError: it names a model or a MIG profile that ``hardware`` does not have.
+    """
+    fields = machine.model_dump(include=set(MachineEntry.model_fields))
+    return next(_Resolver(where, name, hardware).nodes(NodeEntry.model_validate({"name": name, **fields})))
+
+
 class _Resolver:
     """Fills in what a file leaves out. Devices of a kind share one tuple of trials."""
 
-    def __init__(self, path: str, fleet: str, hardware: Hardware) -> None:
-        self._path = path
+    def __init__(self, where: str, fleet: str, hardware: Hardware) -> None:
+        self._where = where
         self._fleet = fleet
         self._hardware = hardware
         self._trials: dict[object, tuple[Trial, ...]] = {}
@@ -159,7 +174,7 @@ class _Resolver:
     def _device(self, entry: DeviceEntry, node: str, index: int, tegra: str) -> SimulatedDevice:
         model = self._hardware.gpus.get(entry.model)
         if model is None:
-            message = f"the fleet {self._path}: no GPU model is called {entry.model}"
+            message = f"{self._where}: no GPU model is called {entry.model}"
             raise UsageError(message, f"Known are {', '.join(self._hardware.gpus)}.")
         name = entry.name or model.names[0]
         engines = {**model.engines, **(entry.engines or {})}
@@ -168,7 +183,7 @@ class _Resolver:
         architecture = self._hardware.architectures[model.architecture]
         vgpu_types = self._hardware.vgpu_types_of(name, mig_enabled=entry.mig is not None)
         parts = _Parts(
-            where=f"the fleet {self._path}: {entry.model}",
+            where=f"{self._where}: {entry.model}",
             uuid=uuid,
             memory_mib=model.memory_mib,
             profiles=self._hardware.mig.get(model.mig, {}),

@@ -24,9 +24,13 @@ _UNTRIED: Final = "the GPU's abilities come from tables of its model; codecfleet
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanOn:
-    """Where a plan is placed, a simulated fleet, a cluster or this machine, and by which policy file."""
+    """Where a plan is placed, a simulated fleet, a cluster or this machine, and by which policy file.
+
+    ``autoscale`` is a file of groups of nodes: then it is placed on those that would be started for it.
+    """
 
     fleet: str | None = None
+    autoscale: str | None = None
     address: str | None = None
     policy: str | None = None
 
@@ -49,11 +53,33 @@ def place_on(plan: "Plan", on: PlanOn, survey: Callable[[str], "Inventory"]) -> 
         fleet = load_fleet(on.fleet)
         where = f"the simulated fleet {fleet.name} (figures: {fleet.source})"
         return _placed(plan, inventory_of_fleet(fleet), policy, where)
+    if on.autoscale is not None:
+        return _placed_on_new_nodes(plan, on.autoscale, policy)
     if on.address is not None:
         return _placed(plan, survey(on.address), policy, f"the cluster at {on.address}")
     found = _this_machine()
     has_gpu = any(device.kind is not DeviceKind.CPU for node in found.nodes for device in node.devices)
     return _placed(plan, found, policy, "this machine", _UNTRIED if has_gpu else "")
+
+
+def _placed_on_new_nodes(plan: "Plan", file: str, policy: "Policy") -> "PlacedPlan":
+    from ..cluster.autoscale.choosing import choose
+    from ..cluster.autoscale.config import load_autoscale, nodes_of
+    from ..cluster.autoscale.speeds import Speeds
+    from ..cluster.placement.assign import place
+    from ..cluster.placement.model import Inventory
+    from ..cluster.placement.rates import start_rates
+    from ..jobs.plan.placing import demand_of
+
+    config, rates = load_autoscale(file), start_rates()
+    speeds = Speeds(config, lambda demands, inventory: place(demands, inventory, rates, policy))
+    choice = choose(config, speeds, demand_of(plan), (), nodes=(), last=None, now_s=0.0)
+    sizes = [(group, choice.decision.size(group.name)) for group in config.groups]
+    nodes = tuple(node for group, size in sizes for node in nodes_of(group, size.wanted))
+    reasons = [f"{group.name}: {size.reason}" for group, size in sizes if size.wanted]
+    cost = f"about {choice.forecast.cost:.2f} for the job, with the nodes' start and their idle time at the end"
+    note = "; ".join([*reasons, *([cost] if nodes else []), *filter(None, [choice.forecast.reason])])
+    return _placed(plan, Inventory(nodes), policy, f"the nodes that {file} has started for it", note)
 
 
 def _this_machine() -> "Inventory":
@@ -97,16 +123,26 @@ def _plan(
             RUN,
         ),
     ] = None,
+    autoscale: Annotated[
+        str | None,
+        named(
+            "--autoscale",
+            "FILE.toml",
+            "Show which nodes of this autoscaling file would be started for it, and why: docs/autoscaling.md.",
+            RUN,
+        ),
+    ] = None,
     policy: Annotated[
         str | None,
         named("--policy", "FILE.toml", "Place by this policy: docs/placement.md. Default: configs/policy.toml.", RUN),
     ] = None,
     as_json: JsonFlag = False,
 ) -> Question:
-    if fleet is not None and address is not None:
-        raise UsageError("--fleet and --address exclude each other", "Leave one of them out.")
-    on = PlanOn(fleet=fleet, address=address, policy=policy)
-    read = (spec.source, spec.overlay, spec.subtitle_font, policy, fleet)
+    given = {"--fleet": fleet, "--address": address, "--autoscale": autoscale}
+    if len(both := [name for name, value in given.items() if value is not None]) > 1:
+        raise UsageError(f"{both[0]} and {both[1]} exclude each other", "Leave one of them out.")
+    on = PlanOn(fleet=fleet, autoscale=autoscale, address=address, policy=policy)
+    read = (spec.source, spec.overlay, spec.subtitle_font, policy, fleet, autoscale)
     files = FileUse(reads=tuple(each for each in read if each is not None), starts_workers=True, address=address)
     return Question(ask=lambda services, _progress: services.plan(spec, on), as_json=as_json, files=files)
 

@@ -173,7 +173,7 @@ def _plan(spec: "TranscodeSpec", on: "PlanOn") -> Answer:
     plan = plan_transcode(spec)
     placed = place_on(plan, on, _survey)
     plan = replace(plan, expected=placed.expected)
-    elsewhere = on.fleet is not None or on.address is not None
+    elsewhere = any(each is not None for each in (on.fleet, on.autoscale, on.address))
     lines = placed.lines() if elsewhere else [placed.summary()]
     return Answer([*plan.lines(), *lines], {**plan.to_json(), "placement": placed.to_json()})
 

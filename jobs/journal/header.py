@@ -21,7 +21,7 @@ from .records import JobHeader, packed, unpacked
 _NEITHER: Final = frozenset(
     {"source", "output", "encoder", "device", "workers", "priority", "weight", "work", "no_journal", "restart"}
     | {"overwrite", "strict", "force", "keep_evidence", "wait_s", "deadline_s", "deadline_factor", "second_runs"}
-    | {"if_smaller", "ship"}
+    | {"if_smaller", "ship", "finish_within_s"}
 )
 """Fields of a spec on which no byte depends; or, as the input and the encoder, stated in full beside them."""
 BESIDE_BYTES: Final = _NEITHER - {"source", "output", "encoder", "device"}

@@ -85,6 +85,7 @@ def demand_of(plan: Plan, job: str = "plan") -> Demand:
         workers_max=plan.spec.workers,
         priority=plan.spec.priority,
         weight=Fraction(plan.spec.weight),
+        finish_within_s=plan.spec.finish_within_s,
     )
 
 

@@ -69,6 +69,15 @@ class _FleetOptions(Part):
         ),
         Option("", default="configs/policy.toml", key="policy"),
     ] = None
+    autoscale: Annotated[
+        str | None,
+        Field(
+            min_length=1,
+            description="Autoscaling file of a cluster, read by the driver that starts its supervisor: "
+            "docs/autoscaling.md.",
+        ),
+        Option("", default="the cluster has the nodes that it has", key="autoscale"),
+    ] = None
     idle_s: Annotated[
         Fraction,
         Field(
@@ -191,6 +200,7 @@ class Config:
         values = {
             fleet_variables.IDLE: ("idle_s", str(float(self.settings.idle_s))),
             fleet_variables.POLICY: ("policy", self.settings.policy or ""),
+            fleet_variables.AUTOSCALE: ("autoscale", self.settings.autoscale or ""),
             fleet_variables.RAY: ("ray", self.settings.ray),
             fleet_variables.WARM: ("warm", self.settings.warm),
             fleet_variables.LOG: ("log", self.settings.log or ""),

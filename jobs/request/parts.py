@@ -284,6 +284,15 @@ class MachineOptions(Part):
         Field(ge=1, le=100, description="1 to 100: the job's part in a fair share among jobs of its priority."),
         Option("--weight", RUN),
     ] = 1
+    finish_within_s: Annotated[
+        Fraction | None,
+        Field(
+            gt=0,
+            description="Have a cluster that grows by itself start the nodes that the job needs to end by then, as far "
+            "as its limits allow: docs/autoscaling.md.",
+        ),
+        Option("--finish-within-seconds", RUN, default="as the cluster's owner says", example="900", metavar="S"),
+    ] = None
     device: Annotated[
         Literal["auto", "cpu", "gpu"],
         Field(description="GPUs: where they are faster, never, or required: docs/fleet.md."),

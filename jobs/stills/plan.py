@@ -115,6 +115,7 @@ class StillsPlan:
             workers_max=spec.workers,
             priority=spec.priority,
             weight=Fraction(spec.weight),
+            finish_within_s=spec.finish_within_s,
         )
 
     def measuring(self, job: str, run: Run) -> MeasureSegment:

@@ -101,6 +101,7 @@ def test_every_key_reaches_its_field(tmp_path: Path) -> None:
     audio_bitrate = "128k"
     audio_channels = "mono"
     loudness = -16.5
+    finish_within_seconds = 900
     """
     line = (
         "--codec hevc --bitrate 4M --maxrate 6M --bufsize 8M --keyframe-interval 2 --preset 7 --encoder-option "
@@ -112,7 +113,7 @@ def test_every_key_reaches_its_field(tmp_path: Path) -> None:
         "--workers 3 --wait-seconds 90 --deadline-seconds 45 --deadline-factor 6 --second-runs 10 --ship --priority 5 "
         "--weight 2 --device cpu --encoder software --fragmented --overwrite --strict --force --keep-evidence "
         "evidence --work /work --no-journal --restart --audio-bitrate 128k --audio-channels mono --if-smaller "
-        "--loudness -16.5"
+        "--loudness -16.5 --finish-within-seconds 900"
     )
     spec = load(tmp_path, text)
     assert spec == cli_spec(*line.split())

@@ -67,7 +67,8 @@ class Demand(Message):
     ``segments`` are the frame counts of the segments that are not done yet. ``weight`` is its part in a fair share
     against other jobs of the same ``priority`` (higher goes first). ``frames_total`` is
     how long the whole job is, however much of it is left; 0 where that is not known.
-    ``workers_max`` bounds the segments in flight. ``has_filters`` says that frames are processed on the way,
+    ``workers_max`` bounds the segments in flight. ``finish_within_s`` is how long it may take at most, from when it is
+    first heard of; None where its user does not say. ``has_filters`` says that frames are processed on the way,
     and ``filter_bytes`` what that keeps in each segment's memory beside the pictures.
     ``software_decode`` says why no GPU may decode the input, "" where one may. ``needs_gpu`` keeps the job away from
     processors that no GPU decodes or encodes for. ``dlas`` is for jobs that run a network and encode nothing: the
@@ -92,6 +93,7 @@ class Demand(Message):
     weight: Fraction = Fraction(1)
     workers_max: int | None = None
     pyav: str = ""
+    finish_within_s: Fraction | None = None
 
     @property
     def chooses_encoder(self) -> bool:

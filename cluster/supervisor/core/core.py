@@ -24,6 +24,7 @@ from ..state.quarantine import Blame, Cause, back_off_s
 from ..state.settings import SupervisorSettings
 from ..state.state import SupervisorState
 from ..state.stations import DEATHS_IN_A_ROW_MAX, IN_USE, StationBook, StationState, unseen_station
+from .autoscaling import autoscaler_of
 from .departures import ORPHANS_S, abandon, drop_orphans, expire_clients, hand_back, note_leaving
 from .health import forget_xids, retry_caps, see_devices, see_encoding, see_health, unsee_health
 from .planner import Planner
@@ -44,7 +45,7 @@ OVERSLEPT_S = 2.0
 """A longer gap between ticks means that this process stood still, not that clients were silent."""
 _QUIET = (
     *(events.Ticked, events.Renewed, events.NodesSeen, events.Measured, events.RecycleDue, events.Encoding),
-    *(events.HealthSeen, events.HealthUnseen),
+    *(events.HealthSeen, events.HealthUnseen, events.Resized),
 )
 """Frequent events that mostly change nothing; their handlers unsettle the state, or touch a node, when they do."""
 _LOCAL = (events.Reserved, events.NotReserved, events.Started, events.Died, events.Stopped)
@@ -60,6 +61,7 @@ class Core:
     def __init__(self, settings: SupervisorSettings, policy: Policy, first_epoch: int, now_s: float) -> None:
         self._planner = Planner(policy)
         self.state = SupervisorState(settings, first_epoch, now_s, now_s, now_s)
+        self._autoscaler = autoscaler_of(self.state, self._planner.place)
         self._handlers: dict[type[SupervisorEvent], Callable[..., list[Effect]]] = {
             events.NodesSeen: self._nodes_seen,
             events.Probed: self._probed,
@@ -79,6 +81,7 @@ class Core:
             events.Encoding: lambda event, now_s: see_encoding(self.state, event, now_s),
             events.HealthSeen: lambda event, now_s: see_health(self.state, self._planner, event, now_s),
             events.HealthUnseen: lambda event, _now_s: unsee_health(self.state, event),
+            events.Resized: self._resized,
             events.QuarantinesRecalled: lambda event, _now_s: recalled(self.state, event.records),
             events.Ended: self._ended,
         }
@@ -108,7 +111,7 @@ class Core:
 
     def preview(self, demand: Demand, *, nodes_may_join: bool) -> PlacementPreview:
         """Return where a demand would be placed beside current work."""
-        return preview(self.state, self._planner, demand, nodes_may_join=nodes_may_join)
+        return preview(self.state, self._planner, demand, self._autoscaler, nodes_may_join=nodes_may_join)
 
     # Events of nodes
 
@@ -132,7 +135,12 @@ class Core:
             lost = [self.state.stations.pop(name) for name in names]
             # Processes may still live behind a broken network; their reservations must be released in any case.
             effects += [Stop(each.worker) for each in lost if each.state in IN_USE]
-        return effects
+        return effects if self._autoscaler is None else [*effects, *self._autoscaler.consider(self.state, now_s)]
+
+    def _resized(self, event: events.Resized, _now_s: float) -> list[Effect]:
+        before, self.state.scaling.trouble = self.state.scaling.trouble, event.trouble
+        is_new = event.trouble and event.trouble != before
+        return [Note(LogAction.NODES_REFUSED, f"no node can be asked for or ended: {event.trouble}")] if is_new else []
 
     def _probed(self, event: events.Probed, now_s: float) -> list[Effect]:
         book = self.state.nodes.get(event.node.node)

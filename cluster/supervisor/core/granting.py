@@ -99,6 +99,8 @@ def _leaving(state: SupervisorState, book: ClientBook) -> dict[str, float]:
 
 def why_not(state: SupervisorState, job: JobBook) -> str:
     """Say why a job has no slots."""
+    if (expected := state.scaling.expected()) and state.scaling.may_serve(job.key) and not job.held:
+        return f"nodes are to come: {expected}"
     if job.key in state.stranded:
         return state.stranded[job.key].reason
     plan = state.plan_of(job.key)
@@ -125,6 +127,8 @@ def _why_refused(state: SupervisorState, job: JobBook) -> str:
 
 def _why_too_large(state: SupervisorState, job: JobBook) -> str:
     """Say why a job never can, whatever ends: no machine has the memory for one segment."""
+    if state.scaling.may_serve(job.key):
+        return ""
     return next((refusal.reason for refusal in state.plan_of(job.key).refusals if refusal.is_too_large), "")
 
 
@@ -171,7 +175,7 @@ def _cause_of(reason: str) -> str:
 
 def _why_never(state: SupervisorState, now_s: float) -> tuple[str, str]:
     """Say why no worker will ever come, and what to do about it; "" while one may."""
-    has_processor = any(node.ray.cores for node in state.nodes)
+    has_processor = any(node.ray.cores for node in state.nodes) or state.may_grow
     if not has_processor and now_s - state.processor_seen_s > state.settings.node_wait_s:
         return "the Ray cluster has no node with a CPU", _ADD_A_NODE
     processors = (book for book in state.stations.values() if book.station.is_processor)
@@ -213,7 +217,12 @@ def _why_stranded(state: SupervisorState, job: JobBook, now_s: float) -> str:
     """Say why a job has waited long enough for devices, "" while some may still come."""
     found = state.stranded.get(job.key)
     is_known = all(node.is_known for node in state.nodes)
-    if found is None or not is_known or now_s - found.since_s < state.settings.device_wait_s:
+    if (
+        found is None
+        or not is_known
+        or state.scaling.may_serve(job.key)
+        or now_s - found.since_s < state.settings.device_wait_s
+    ):
         return ""
     return f"no GPU came for it within {state.settings.device_wait_s:g} s: {found.reason}"
 

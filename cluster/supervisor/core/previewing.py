@@ -1,7 +1,7 @@
 """Where a demand would be placed beside current work, as far as the supervisor knows the machines."""
 
 from dataclasses import replace
-from math import inf
+from math import inf, isinf
 
 from ...placement.assign.prediction import predict
 from ...placement.model.caps import with_caps
@@ -10,12 +10,22 @@ from ...placement.model.inventory import Inventory
 from ...placement.model.preview import PlacementPreview, preview_of
 from ..state.state import SupervisorState
 from ..state.stations import StationState
+from .autoscaling import Autoscaler
 from .effective import effective_nodes, without_late_gpus
 from .planner import Planner
 
 
-def preview(state: SupervisorState, planner: Planner, demand: Demand, *, nodes_may_join: bool) -> PlacementPreview:
-    """Return where a demand would be placed."""
+def preview(
+    state: SupervisorState,
+    planner: Planner,
+    demand: Demand,
+    autoscaler: Autoscaler | None = None,
+    *,
+    nodes_may_join: bool,
+) -> PlacementPreview:
+    """Return where a demand would be placed; on a cluster that grows, on nodes that may still have to come."""
+    if autoscaler is not None and demand.chooses_encoder and state.may_grow:
+        return _grown(state, autoscaler, demand)
     others = [job.demand for job in state.clients.jobs()]
     inventory = with_caps(Inventory(tuple(effective_nodes(state.nodes, state.stations))), state.caps)
     idle = None if nodes_may_join else Inventory(tuple(node.node for node in state.nodes))
@@ -26,6 +36,18 @@ def preview(state: SupervisorState, planner: Planner, demand: Demand, *, nodes_m
         nvenc_s = state.settings.gpu_start_s + _wall_s(demand, others, inventory, planner)
         found = found if nvenc_s < soft_s else replace(found, encoder_kind=None)
     return _with_reason(found, demand, _why_unlisted(state))
+
+
+def _grown(state: SupervisorState, autoscaler: Autoscaler, demand: Demand) -> PlacementPreview:
+    choice = autoscaler.choose(state, demand, state.ticked_s)
+    kinds = (each.kind for each in choice.demand.renditions)
+    kind = next((kind for kind in kinds if kind is not None and kind.is_nvenc), None)
+    is_able = not isinf(choice.forecast.late_s)
+    return PlacementPreview(
+        encoder_kind=kind if is_able else None,
+        takes_gpu=is_able and kind is not None,
+        gpu_refusal="" if is_able else choice.forecast.reason,
+    )
 
 
 def _wall_s(demand: Demand, others: list[Demand], inventory: Inventory, planner: Planner) -> float:

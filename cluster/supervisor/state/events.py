@@ -6,6 +6,7 @@
 from dataclasses import dataclass, field
 from enum import Enum
 
+from ...autoscale.values import WantedNodes
 from ...logs.actions import LogAction
 from ...logs.entry import NO_IDS, LogIds
 from ...placement.model.inventory import Node
@@ -200,6 +201,13 @@ class Ended(SupervisorEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class Resized(SupervisorEvent):
+    """An order of ``Resize`` was carried out; ``trouble`` says why it could not be, "" where it was."""
+
+    trouble: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Probe(Effect):
     """Probe a node; Probed or ProbeFailed follows. ``again`` bypasses caches."""
 
@@ -248,6 +256,17 @@ class AbandonOthers(_WorkerEffect):
     """Have a worker cancel what it runs for any client but these: their clients died while no supervisor ran."""
 
     clients: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Resize(Effect):
+    """Have Ray's autoscaler keep these numbers of nodes, and end nodes that run nothing; Resized follows.
+
+    ``ended`` are named again until they are gone. The order is repeated though nothing has changed: one may get lost.
+    """
+
+    wanted: tuple[WantedNodes, ...]
+    ended: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

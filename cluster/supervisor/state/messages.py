@@ -92,7 +92,7 @@ class RayNode:
     ``devices`` are the GPUs known before any probe, ``shown`` their names, ``dlas`` the number of DLAs. ``unlisted``
     says why ``gpus`` may not count them all, "" where it does. ``preemptible`` nodes may be taken away at any moment.
     ``memory_bytes`` is what workers may use: the object store is not in it. ``leaves_utc_s`` is when the notice of a
-    ``draining`` node ends, None where Ray names no time.
+    ``draining`` node ends, None where Ray names no time. ``labels`` are those that Ray has of it.
     """
 
     node: str
@@ -108,6 +108,7 @@ class RayNode:
     dlas: int = 0
     memory_bytes: int | None = None
     unlisted: str = ""
+    labels: dict[str, str] = field(default_factory=dict)
 
     @property
     def knows_its_gpus(self) -> bool:

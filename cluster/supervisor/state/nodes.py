@@ -37,12 +37,15 @@ class NodeBook:
     ``conditions`` are those of its GPUs, by device. ``lost`` says what drains it all, "" for nothing. ``unseen_polls``
     counts failed polls in a row, ``unseen_reason`` the last one's. ``unmatched`` are devices that only the last probe
     or only the last poll listed. ``quarantines`` are those of the cluster's devices. ``leaves_s`` is when the
-    node ends, if it does.
+    node ends, if it does. ``surplus`` says why the autoscaler keeps new work away, and ``given_up`` why it ends the
+    node; "" where it does not.
     """
 
     ray: RayNode
     quarantines: Quarantines = field(default_factory=Quarantines)
     probed: Node | None = None
+    surplus: str = ""
+    given_up: str = ""
     order: Order = Order.UNCORDON
     probing_since_s: float | None = None
     has_answered: bool = False
@@ -103,7 +106,10 @@ class NodeBook:
     @property
     def state(self) -> DeviceState:
         """Whether it takes new work; Ray's own drain counts."""
-        return DeviceState.DRAINING if self.ray.draining or self.lost else ORDERED_STATES[self.order]
+        if self.ray.draining or self.lost or self.given_up:
+            return DeviceState.DRAINING
+        is_surplus = self.surplus and self.order is Order.UNCORDON
+        return DeviceState.CORDONED if is_surplus else ORDERED_STATES[self.order]
 
     @property
     def gpus(self) -> tuple[Device, ...]:
@@ -147,7 +153,7 @@ class NodeBook:
         """
         known = self.probed or self.ray.unprobed()
         reason = "" if self.state is DeviceState.OPEN else f"node {self.ray.name} is {self.state.value}"
-        reason = self.lost or reason
+        reason = self.lost or self.given_up or (self.surplus if self.state is DeviceState.CORDONED else "") or reason
         devices = [
             replace(device, engines={**device.engines, Engine.CPU: self.ray.cores})
             for device in known.devices

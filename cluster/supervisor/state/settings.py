@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from ....actors.by_name import Message
-from ...fleet_variables import idle_release_s, policy_file
+from ...autoscale.config import AutoscaleConfig, load_autoscale
+from ...fleet_variables import autoscale_file, idle_release_s, policy_file
 from ...placement.model.policy import Policy, load_policy
 
 
@@ -28,6 +29,7 @@ class SupervisorSettings(Message):
         retire_s: a supervisor without clients and workers ends itself after this long.
         bridges: until the workers of a job's GPUs have started, it may use processors instead.
         gpu_start_s: how long a GPU's worker takes to start while none is there; who chooses an NVENC waits for it.
+        autoscale: the groups of nodes that come and go with the work; None for a cluster that others resize.
     """
 
     idle_release_s: float | None = 30.0
@@ -45,6 +47,7 @@ class SupervisorSettings(Message):
     retire_s: float = 600.0
     bridges: bool = False
     gpu_start_s: float = 0.0
+    autoscale: AutoscaleConfig | None = None
 
 
 def settings_from(environment: Mapping[str, str]) -> SupervisorSettings:
@@ -53,8 +56,10 @@ def settings_from(environment: Mapping[str, str]) -> SupervisorSettings:
     Raises:
         UsageError: a variable makes no sense.
     """
-    settings, idle_s = SupervisorSettings(), idle_release_s(environment)
-    return settings if idle_s is None else replace(settings, idle_release_s=idle_s)
+    settings, idle_s, autoscale = SupervisorSettings(), idle_release_s(environment), autoscale_file(environment)
+    if idle_s is not None:
+        settings = replace(settings, idle_release_s=idle_s)
+    return replace(settings, autoscale=load_autoscale(autoscale)) if autoscale else settings
 
 
 def policy_from(environment: Mapping[str, str]) -> Policy:

@@ -12,6 +12,7 @@ from ...worker_names import station_of
 from .clients import Clients, JobBook
 from .nodes import Nodes
 from .plans import JobPlan, Plans
+from .scaling import Scaling
 from .settings import SupervisorSettings
 from .stations import IN_USE, StationBook, StationState
 
@@ -81,6 +82,7 @@ class SupervisorState:
     stranded: dict[str, Stranded] = field(default_factory=dict)
     basis: Basis | None = None
     caps: KnownCaps = field(default_factory=KnownCaps)
+    scaling: Scaling = field(default_factory=Scaling)
     capacity_slots: int = 0
     orphans_due_s: float | None = None
     is_settled: bool = False
@@ -94,8 +96,15 @@ class SupervisorState:
 
     @property
     def is_idle(self) -> bool:
-        """Whether there is no client and no reservation."""
-        return not len(self.clients) and not any(book.state in IN_USE for book in self.stations.values())
+        """Whether there is no client, no reservation, and no node that it asked for."""
+        if len(self.clients) or self.scaling.holds_nodes:
+            return False
+        return not any(book.state in IN_USE for book in self.stations.values())
+
+    @property
+    def may_grow(self) -> bool:
+        """Whether nodes may come because the supervisor asks for them."""
+        return self.settings.autoscale is not None and not self.scaling.trouble
 
     @property
     def targets(self) -> dict[str, dict[str, int]]:

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from textwrap import wrap
 
 from .device_status import DeviceStatus
-from .status import JobStatus, Status, WorkerStatus
+from .status import AutoscalingStatus, JobStatus, Status, WorkerStatus
 
 STATUS_SCHEMA = 1
 """The version of the JSON document."""
@@ -40,11 +40,33 @@ def status_lines(status: Status) -> Iterator[str]:
     for job in status.jobs:
         yield from _job(job)
     yield ""
+    if status.autoscaling is not None:
+        yield from _autoscaling(status.autoscaling)
+        yield ""
     yield f"quarantine  {len(status.quarantine) or 'none'}"
     yield from (f"  {line}" for line in status.quarantine)
     yield ""
     yield "events"
     yield from (f"  {datetime.fromtimestamp(at_s, tz=UTC):%H:%M:%S}  {line}" for at_s, line in status.log[-LOG_LINES:])
+
+
+def _autoscaling(scaling: AutoscalingStatus) -> Iterator[str]:
+    most = "" if scaling.price_per_hour_max is None else f" of at most {scaling.price_per_hour_max}"
+    wanted = sum(group.wanted for group in scaling.groups)
+    yield f"autoscaling {_several(wanted, 'node')} wanted, {scaling.price_per_hour}{most} an hour"
+    if scaling.trouble:
+        yield from _indented(f"not done: {scaling.trouble}")
+    for group in scaling.groups:
+        count = f"{group.there} of {group.wanted}, {group.nodes_max} at most"
+        yield from wrap(
+            f"{group.group:<24} {count}; {group.reason}", WIDTH, initial_indent="  ", subsequent_indent="    "
+        )
+    for line in scaling.late:
+        yield from _indented(f"late: {line.rpartition('/')[2]}")
+
+
+def _indented(text: str) -> list[str]:
+    return wrap(text, WIDTH, initial_indent="    ", subsequent_indent="      ")
 
 
 def _device(device: DeviceStatus) -> Iterator[str]:

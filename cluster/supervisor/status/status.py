@@ -58,8 +58,38 @@ class JobStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GroupStatus:
+    """A group of nodes that come and go: how many are there and wanted, of how many at most, and why."""
+
+    group: str
+    there: int
+    wanted: int
+    nodes_max: int
+    price_per_hour: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AutoscalingStatus:
+    """How a cluster grows and shrinks; prices are exact decimals.
+
+    ``price_per_hour`` is that of all nodes that are wanted. ``late`` says which jobs will be late and why. ``trouble``
+    says why Ray takes no orders, "" where it does.
+    """
+
+    groups: tuple[GroupStatus, ...]
+    price_per_hour: str
+    price_per_hour_max: str | None
+    late: tuple[str, ...]
+    trouble: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Status(Message):
-    """The full status. ``log`` are (seconds since the epoch, line), oldest first; ``pid`` is the supervisor's."""
+    """The full status. ``log`` are (seconds since the epoch, line), oldest first; ``pid`` is the supervisor's.
+
+    ``autoscaling`` is None for a cluster that does not grow by itself.
+    """
 
     pid: int
     host: str
@@ -69,6 +99,7 @@ class Status(Message):
     jobs: tuple[JobStatus, ...]
     quarantine: tuple[str, ...]
     log: tuple[tuple[float, str], ...]
+    autoscaling: AutoscalingStatus | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON values."""
@@ -102,7 +133,33 @@ def status_of(
             *(f"{worker.worker}: {worker.reason}" for worker in workers if worker.state == "quarantined"),
             *(_resting(device) for device in devices if device.quarantine),
         ),
+        autoscaling=_autoscaling(state),
         log=log,
+    )
+
+
+def _autoscaling(state: SupervisorState) -> AutoscalingStatus | None:
+    config, decision = state.settings.autoscale, state.scaling.decision
+    if config is None:
+        return None
+    sizes = {group.name: decision.size(group.name) for group in config.groups}
+    groups = tuple(
+        GroupStatus(
+            group=group.name,
+            there=sizes[group.name].there,
+            wanted=sizes[group.name].wanted,
+            nodes_max=group.nodes_max,
+            price_per_hour=str(group.price_per_hour),
+            reason=sizes[group.name].reason,
+        )
+        for group in config.groups
+    )
+    return AutoscalingStatus(
+        groups=groups,
+        price_per_hour=str(sum(sizes[group.name].wanted * group.price_per_hour for group in config.groups)),
+        price_per_hour_max=None if config.price_per_hour_max is None else str(config.price_per_hour_max),
+        late=tuple(f"{each.job}: {each.reason}" for each in decision.forecasts if each.reason),
+        trouble=state.scaling.trouble,
     )
 
 

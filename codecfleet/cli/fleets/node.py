@@ -8,7 +8,7 @@ import typer
 
 from ...cluster.logs.actions import LogAction
 from ...cluster.logs.writing import is_logged, log
-from ...cluster.node.labels import parse_labels, parse_zone
+from ...cluster.placement.labels import parse_labels, parse_zone
 from ...errors import UsageError
 from ...jobs.request.values import parse_count, parse_path
 from .. import cluster, supervisor

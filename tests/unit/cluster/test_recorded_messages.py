@@ -44,4 +44,7 @@ def _missing(sent: Any, found: Any, at: str = "") -> list[str]:
     if isinstance(sent, dict) and isinstance(found, dict):
         both = sent.keys() & found.keys()
         return [line for name in both for line in _missing(sent[name], found[name], f"{at}.{name}")]
+    if isinstance(sent, list) and isinstance(found, list) and len(sent) == len(found):
+        pairs = enumerate(zip(sent, found, strict=True))
+        return [line for number, (one, other) in pairs for line in _missing(one, other, f"{at}[{number}]")]
     return [] if sent == found else [f"{at}: {sent} was sent, {found} arrived"]

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codecfleet.cluster.doctor.inventory_lines import device_units
-from codecfleet.cluster.node.labels import is_label_value
 from codecfleet.cluster.node.offer import Offer, offer_of
 from codecfleet.cluster.placement.build import shown_by
+from codecfleet.cluster.placement.labels import is_label_value
 from codecfleet.cluster.probes.node.container import probe_container
 from codecfleet.cluster.probes.node.report import NodeReport
 from codecfleet.cluster.simulated.fleet_file import built_in_fleets, load_fleet

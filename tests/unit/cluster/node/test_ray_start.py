@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from codecfleet import UsageError
-from codecfleet.cluster.node.labels import parse_labels, parse_zone
 from codecfleet.cluster.node.offer import Offer
 from codecfleet.cluster.node.ray_start import (
     NodeOptions,
@@ -18,6 +17,7 @@ from codecfleet.cluster.node.ray_start import (
     ray_arguments,
     ray_variables,
 )
+from codecfleet.cluster.placement.labels import parse_labels, parse_zone
 
 OFFER = Offer(cpus=16, gpus=2, cuda_visible="MIG-a,MIG-b", labels={"codecfleet/kind": "nvdec", "team": "a"}, zone="z1")
 HEAD, WORKER = NodeOptions(), NodeOptions(address="10.0.0.1:6379")

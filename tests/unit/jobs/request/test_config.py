@@ -148,6 +148,7 @@ def test_every_key_has_a_variable(tmp_path: Path) -> None:
         "workers": "4",
         "priority": "5",
         "weight": "2",
+        "finish_within_s": "900",
         "device": "gpu",
         "encoder": "software",
         "keep_evidence": "kept",
@@ -159,6 +160,7 @@ def test_every_key_has_a_variable(tmp_path: Path) -> None:
         "no_journal": "true",
         "address": "head:1",
         "policy": "p.toml",
+        "autoscale": "a.toml",
         "idle_s": "7",
         "ray": "first",
         "warm": "never",
@@ -181,6 +183,7 @@ def test_every_key_has_a_variable(tmp_path: Path) -> None:
     assert config.variables() == {
         "CODECFLEET_IDLE_S": "7.0",
         "CODECFLEET_POLICY": "p.toml",
+        "CODECFLEET_AUTOSCALE": "a.toml",
         "CODECFLEET_RAY": "first",
         "CODECFLEET_WARM": "never",
         "CODECFLEET_LOG": "json",

@@ -1,10 +1,13 @@
 """Labels of a node in Ray's syntax, which is that of Kubernetes ("Labels and Selectors", Syntax and character set)."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
 from ...errors import UsageError
+from ..probes.report.device_report import DeviceKind
+from ..probes.report.engines import Direction, Engine
+from .model.inventory import Device, Node
 
 _NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 _PREFIX: Final = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
@@ -13,6 +16,8 @@ PREFIX, RESERVED = "codecfleet/", "ray.io/"
 """How our own labels begin, and Ray's."""
 ENCODES, DECODES = f"{PREFIX}encodes-", f"{PREFIX}decodes-"
 """How a label begins for each codec that a GPU of the node encodes, or decodes."""
+KIND, ARCHITECTURE, DLAS = f"{PREFIX}kind", f"{PREFIX}architecture", f"{PREFIX}dlas"
+_VERBS: Final = {Direction.ENCODE: ENCODES, Direction.DECODE: DECODES}
 _SYNTAX: Final = (
     "Write KEY=VALUE; both are letters, digits, `-`, `_` and `.`, 63 at most; KEY may begin with a domain and /."
 )
@@ -54,3 +59,24 @@ def _label(text: str) -> tuple[str, str]:
     if key.startswith(RESERVED):
         raise UsageError(f"--label {text!r}: labels of {RESERVED} are Ray's own", "Use --zone for the zone.")
     return key, value
+
+
+def labels_of(node: Node, offered: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Yield the labels of what a node can do; ``offered`` are those of its devices that work may use."""
+    gpus = [device for device in node.devices if device.kind is not DeviceKind.CPU and device.device in offered]
+    found = sorted({case for gpu in gpus for case in _codecs(gpu)})
+    engines = {engine for _, engine in found}
+    yield KIND, next((kind.value for kind in (Engine.NVENC, Engine.NVDEC) if kind.value in engines), Engine.CPU.value)
+    architectures = {gpu.architecture.lower() for gpu in gpus}
+    if len(architectures) == 1 and is_label_value(name := architectures.pop()) and name:
+        yield ARCHITECTURE, name
+    yield from found
+    if node.dlas:
+        yield DLAS, str(len(node.dlas))
+
+
+def _codecs(gpu: Device) -> Iterator[tuple[str, str]]:
+    """Yield a label for each codec that an engine of a GPU was found to do."""
+    for trial in gpu.trials:
+        if trial.works and trial.engine in (Engine.NVENC, Engine.NVDEC) and gpu.engine_count(trial.engine):
+            yield f"{_VERBS[trial.case.direction]}{trial.case.codec.value}", trial.engine.value

@@ -1,0 +1,296 @@
+"""A cluster that does not exist, whose work comes over a day and whose nodes the autoscaler asks for and ends.
+
+Only the nodes are made up: which there are to be is what ``cluster/autoscale`` decides, and a real supervisor with it.
+A node is paid for from the moment it is asked for. A segment takes as long as on a node whose sessions are all busy.
+"""
+
+import heapq
+import time
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count, pairwise
+from typing import Final
+
+from codecfleet.cluster.autoscale.config import AutoscaleConfig, Group
+from codecfleet.cluster.autoscale.deciding import decide
+from codecfleet.cluster.autoscale.values import Decision, NodeSeen, Work
+
+ROUNDING: Final = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of work: source frames a second that a node of each group gives it, and the segments that it runs at once.
+
+    A group that is not named cannot do it.
+    """
+
+    fps: Mapping[str, float]
+    sessions: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A job that comes: ``within_s`` is how long its user gives it, None where only the configuration says."""
+
+    at_s: float
+    kind: str
+    segments: int
+    segment_frames: int
+    within_s: float | None = None
+
+
+@dataclass(slots=True)
+class _Job:
+    number: int
+    arrival: Arrival
+    waiting: int
+    running: int = 0
+    done_s: float | None = None
+
+    @property
+    def left(self) -> int:
+        return self.waiting + self.running
+
+
+@dataclass(slots=True)
+class _Node:
+    name: str
+    group: Group
+    asked_s: float
+    ready_s: float
+    running: dict[str, int] = field(default_factory=dict)
+    """Segments by kind."""
+    load: float = 0.0
+    idle_since_s: float | None = None
+    rests: bool = False
+
+    @property
+    def is_busy(self) -> bool:
+        return any(self.running.values())
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    node: _Node
+    job: _Job
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A group was to have more nodes, or fewer."""
+
+    at_s: float
+    group: str
+    is_more: bool
+
+
+@dataclass(slots=True)
+class Day:
+    """What came of it. ``cost`` is what the nodes cost; ``counts`` are (time, nodes asked for by group) after changes.
+
+    ``broken`` names each rule that was broken: limits, and nodes that were ended with work.
+    """
+
+    cost: float = 0.0
+    finished: dict[int, float] = field(default_factory=dict)
+    late: dict[int, float] = field(default_factory=dict)
+    turns: list[Turn] = field(default_factory=list)
+    counts: list[tuple[float, dict[str, int]]] = field(default_factory=list)
+    broken: list[str] = field(default_factory=list)
+    starts: int = 0
+    most: int = 0
+    looks: int = 0
+    decide_s: float = 0.0
+    ended_s: float = 0.0
+
+    def changes_of_direction(self, group: str, hour_s: float = 3600.0) -> int:
+        """Return how often a group changed between more and fewer within any hour, at the most."""
+        own = [turn for turn in self.turns if turn.group == group]
+        changes = [now.at_s for before, now in pairwise(own) if before.is_more != now.is_more]
+        return max((sum(at_s <= other < at_s + hour_s for other in changes) for at_s in changes), default=0)
+
+
+class Cluster:
+    """Runs arrivals to their end, and until no node is left that may go."""
+
+    def __init__(self, config: AutoscaleConfig, kinds: Mapping[str, Kind], look_s: float = 10.0) -> None:
+        self._config = config
+        self._kinds = kinds
+        self._look_s = look_s
+        self._nodes_min = sum(group.nodes_min for group in config.groups)
+        self._groups = {group.name: group for group in config.groups}
+        self._nodes: dict[str, _Node] = {}
+        self._jobs: dict[int, _Job] = {}
+        self._queues: dict[str, deque[_Job]] = {kind: deque() for kind in kinds}
+        self._names = count()
+        self._decision: Decision | None = None
+        self._order = count()
+        self._events: list[tuple[float, int, str, object]] = []
+        self.day = Day()
+
+    def run(self, arrivals: Iterable[Arrival], until_s: float) -> Day:
+        """Play everything; what has not ended by ``until_s`` does not end."""
+        for number, arrival in enumerate(sorted(arrivals, key=lambda each: each.at_s)):
+            self._at(arrival.at_s, "arrive", _Job(number, arrival, arrival.segments))
+        self._at(0.0, "look", None)
+        while self._events:
+            now_s, _, what, subject = heapq.heappop(self._events)
+            if now_s > until_s:
+                break
+            self._play(now_s, what, subject)
+            self.day.ended_s = now_s
+        for node in self._nodes.values():
+            self._pay(node, self.day.ended_s)
+        return self.day
+
+    def _at(self, at_s: float, what: str, subject: object) -> None:
+        heapq.heappush(self._events, (at_s, next(self._order), what, subject))
+
+    def _play(self, now_s: float, what: str, subject: object) -> None:
+        if what == "look":
+            self._look(now_s)
+        elif what == "arrive" and isinstance(subject, _Job):
+            self._jobs[subject.number] = subject
+            self._queues[subject.arrival.kind].append(subject)
+            for node in self._nodes.values():
+                self._fill(node, now_s)
+        elif what == "ready" and isinstance(subject, _Node):
+            if subject.name in self._nodes:
+                subject.idle_since_s = now_s
+                self._fill(subject, now_s)
+        elif isinstance(subject, _Run):
+            self._end_segment(subject.node, subject.job, now_s)
+
+    def _fill(self, node: _Node, now_s: float) -> None:
+        """Give a node what waits, the job that is due first before others, until it is full."""
+        if node.ready_s > now_s or node.rests:
+            return
+        while (job := self._next_for(node)) is not None:
+            kind = self._kinds[job.arrival.kind]
+            sessions, fps = kind.sessions[node.group.name], kind.fps[node.group.name]
+            job.waiting, job.running = job.waiting - 1, job.running + 1
+            if not job.waiting:
+                self._queues[job.arrival.kind].remove(job)
+            node.running[job.arrival.kind] = node.running.get(job.arrival.kind, 0) + 1
+            node.load += 1 / sessions
+            node.idle_since_s = None
+            self._at(now_s + job.arrival.segment_frames * sessions / fps, "segment", _Run(node, job))
+
+    def _next_for(self, node: _Node) -> _Job | None:
+        """Return the job that is due first, if a segment of it fits: a small one does not keep a large one waiting."""
+        name = node.group.name
+        heads = [self._queues[kind][0] for kind, each in self._kinds.items() if self._queues[kind] and name in each.fps]
+        job = min(heads, key=lambda job: (self._due_s(job), job.number), default=None)
+        if job is None or node.load + 1 / self._kinds[job.arrival.kind].sessions[name] > 1 + ROUNDING:
+            return None
+        return job
+
+    def _due_s(self, job: _Job) -> float:
+        within_s = job.arrival.within_s
+        return job.arrival.at_s + (self._config.finish_within_s if within_s is None else within_s)
+
+    def _end_segment(self, node: _Node, job: _Job, now_s: float) -> None:
+        if node.name not in self._nodes:
+            self.day.broken.append(f"{node.name} was ended with work at {now_s:.0f} s")
+            return
+        job.running -= 1
+        node.running[job.arrival.kind] -= 1
+        node.load -= 1 / self._kinds[job.arrival.kind].sessions[node.group.name]
+        if not job.left:
+            del self._jobs[job.number]
+            self.day.finished[job.number] = now_s
+            self.day.late[job.number] = max(0.0, now_s - self._due_s(job))
+        self._fill(node, now_s)
+        if not node.is_busy:
+            node.idle_since_s, node.load = now_s, 0.0
+
+    def _look(self, now_s: float) -> None:
+        self.day.looks += 1
+        seen = [
+            NodeSeen(
+                node=node.name,
+                group=node.group.name,
+                leases=sum(node.running.values()),
+                idle_since_s=node.idle_since_s,
+            )
+            for node in self._nodes.values()
+            if node.ready_s <= now_s
+        ]
+        work = [self._work(job) for job in self._jobs.values()]
+        before, began_s = self._decision, time.perf_counter()
+        self._decision = decide(self._config, work, seen, before, now_s)
+        self.day.decide_s += time.perf_counter() - began_s
+        self._obey(before or Decision(), self._decision, now_s)
+        if self._events or self._jobs or len(self._nodes) > self._nodes_min:
+            self._at(now_s + self._look_s, "look", None)
+
+    def _work(self, job: _Job) -> Work:
+        arrival, kind = job.arrival, self._kinds[job.arrival.kind]
+        return Work(
+            job=f"{job.number:06d}",
+            frames=job.waiting * arrival.segment_frames + job.running * arrival.segment_frames // 2,
+            at_once=job.left,
+            waiting=job.waiting,
+            longest_frames=arrival.segment_frames,
+            due_s=self._due_s(job),
+            is_promised=arrival.within_s is not None,
+            fps=kind.fps,
+            sessions=kind.sessions,
+        )
+
+    def _obey(self, before: Decision, decision: Decision, now_s: float) -> None:
+        for order in decision.drain:
+            node = self._nodes.pop(order.node)
+            if node.is_busy:
+                self.day.broken.append(f"{node.name} was to end with work at {now_s:.0f} s")
+            self._pay(node, now_s)
+        resting = {order.node for order in decision.rest}
+        for node in self._nodes.values():
+            was_resting, node.rests = node.rests, node.name in resting
+            if was_resting and not node.rests:
+                self._fill(node, now_s)
+        for size in decision.sizes:
+            self._resize(self._groups[size.group], size.wanted, now_s)
+            if size.wanted != (wanted := before.size(size.group).wanted):
+                self.day.turns.append(Turn(now_s, size.group, size.wanted > wanted))
+        self._check(decision, now_s)
+
+    def _resize(self, group: Group, wanted: int, now_s: float) -> None:
+        own = [node for node in self._nodes.values() if node.group is group]
+        for node in [node for node in own if node.ready_s > now_s][: max(0, len(own) - wanted)]:
+            self._pay(self._nodes.pop(node.name), now_s)
+        for _ in range(wanted - len(own)):
+            node = _Node(f"{group.name}-{next(self._names)}", group, now_s, now_s + group.start_s)
+            self._nodes[node.name] = node
+            self.day.starts += 1
+            self._at(node.ready_s, "ready", node)
+
+    def _pay(self, node: _Node, now_s: float) -> None:
+        self.day.cost += node.group.price_per_s * (now_s - node.asked_s)
+
+    def _check(self, decision: Decision, now_s: float) -> None:
+        counts = {size.group: size.wanted for size in decision.sizes}
+        if not self.day.counts or self.day.counts[-1][1] != counts:
+            self.day.counts.append((now_s, counts))
+        self.day.most = max(self.day.most, len(self._nodes))
+        price = sum(node.group.price_per_hour for node in self._nodes.values())
+        limit = self._config.price_per_hour_max
+        if len(self._nodes) > self._config.nodes_max or (limit is not None and price > limit):
+            self.day.broken.append(f"the limits of all groups at {now_s:.0f} s")
+        for group in self._config.groups:
+            own = sum(node.group is group for node in self._nodes.values())
+            if not group.nodes_min <= own <= group.nodes_max:
+                self.day.broken.append(f"{own} nodes of {group.name} at {now_s:.0f} s")
+
+
+def least_cost(config: AutoscaleConfig, kinds: Mapping[str, Kind], arrivals: Sequence[Arrival]) -> float:
+    """Return what no cluster of these groups can stay below: each frame done where it costs least, on a full node.
+
+    A node gives a kind of work no more than its ``fps``, and is paid for as long as it works. Starts, idle time and
+    times by which work is due only add to that.
+    """
+    prices = {group.name: group.price_per_s for group in config.groups}
+    frame = {name: min(prices[group] / fps for group, fps in kind.fps.items()) for name, kind in kinds.items()}
+    return sum(each.segments * each.segment_frames * frame[each.kind] for each in arrivals)

@@ -1,0 +1,245 @@
+"""Which nodes give work the capacity that it needs in time, at the least cost: arithmetic over frames and node-seconds.
+
+Work is served in the order in which it is due. What it needs is taken where a frame costs least: from nodes that are
+there, as far as earlier work leaves them time; or from new ones, whose start, and idle time before they are given up,
+are paid for too. A job never gets more nodes than its segments can fill.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import ceil, inf
+from typing import Final
+
+from .config import AutoscaleConfig, Group
+from .values import Work
+
+AIM: Final = 0.9
+"""New nodes are counted so that work takes this part of the time it has; those that are there may take all of it. So a
+job that falls behind a little wants no other nodes."""
+CATCH_UP_S: Final = 60.0
+"""Work that cannot be done in time is to be done so long after its first new node could have done a segment."""
+DEAR: Final = 2.0
+"""For work that promises no time no nodes come with which it would cost more than this many times the least."""
+LEAST_FRAMES: Final = 1e-6
+
+
+@dataclass(slots=True, kw_only=True)
+class Pool:
+    """The nodes of a group while capacity is planned.
+
+    ``there`` take work now, ``coming`` from ``coming_at_s`` on, and ``new`` from ``new_at_s`` on. ``room`` says how
+    many more may be asked for; where ``is_closed``, none, because those that were asked for did not come. ``used_s``
+    are the node-seconds that earlier work takes; ``needed`` nodes would do.
+    """
+
+    group: Group
+    there: int
+    coming: int
+    coming_at_s: float
+    new_at_s: float
+    room: int
+    is_closed: bool = False
+    new: int = 0
+    used_s: float = 0.0
+    needed: int = 0
+
+    def spare_s(self, now_s: float, due_s: float) -> float:
+        """Return the node-seconds that earlier work leaves until then."""
+        until = self.there * (due_s - now_s) + self.coming * max(0.0, due_s - self.coming_at_s)
+        return max(0.0, until + self.new * max(0.0, due_s - self.new_at_s) - self.used_s)
+
+
+@dataclass(slots=True)
+class Share:
+    """What one job takes of a group: frames, and the new nodes that they need."""
+
+    group: str
+    frames: float = 0.0
+    new: int = 0
+
+
+@dataclass(slots=True)
+class Served:
+    """What one job gets. ``left_frames`` find no capacity until ``until_s``, later than it is due where it is late."""
+
+    work: Work
+    until_s: float
+    left_frames: float = 0.0
+    shares: dict[str, Share] = field(default_factory=dict)
+    cost: float = 0.0
+
+    def late_s(self, now_s: float) -> float:
+        """Return by how much it is late; infinite where nothing can do it."""
+        done = self.work.frames - self.left_frames
+        if done <= LEAST_FRAMES:
+            return inf
+        takes_s = (self.until_s - now_s) * self.work.frames / done
+        return max(0.0, now_s + takes_s - self.work.due_s)
+
+
+@dataclass(frozen=True, slots=True)
+class _Offer:
+    """Capacity for some of a job's frames. ``new`` is the number of nodes that would have to come for it."""
+
+    pool: Pool
+    frames: float
+    cost: float
+    new: int = 0
+
+    @property
+    def frame_cost(self) -> float:
+        """What a frame costs there."""
+        return self.cost / self.frames
+
+
+@dataclass(slots=True)
+class Purse:
+    """What may still be asked for, of all groups together."""
+
+    nodes: int
+    price_per_hour: float
+
+    def most(self, group: Group) -> int:
+        """Return how many nodes of a group it buys."""
+        price = float(group.price_per_hour)
+        return max(0, self.nodes if price <= 0 else int(min(self.nodes, self.price_per_hour / price + LEAST_FRAMES)))
+
+    def spend(self, group: Group, nodes: int) -> None:
+        """Take nodes of a group out of it."""
+        self.nodes -= nodes
+        self.price_per_hour -= nodes * float(group.price_per_hour)
+
+
+def plan_capacity(
+    config: AutoscaleConfig, work: Sequence[Work], pools: Sequence[Pool], purse: Purse, now_s: float
+) -> list[Served]:
+    """Return what each job gets, in the order in which they are due; ``pools`` and ``purse`` then hold the sums."""
+    planner = _Planner(config, pools, purse, now_s)
+    return [planner.serve(each) for each in sorted(work, key=lambda each: (each.due_s, each.job)) if each.frames > 0]
+
+
+@dataclass(slots=True)
+class _Planner:
+    config: AutoscaleConfig
+    pools: Sequence[Pool]
+    purse: Purse
+    now_s: float
+    dear: frozenset[str] = frozenset()
+    """Groups that get no new nodes for the job that is served."""
+
+    def serve(self, work: Work) -> Served:
+        """Give a job what it needs to be done in time; where that cannot be had, what it needs soon after."""
+        pools = [pool for pool in self.pools if work.fps.get(pool.group.name, 0.0) > 0]
+        self.dear = self._dear(work, pools)
+        if not pools:
+            return Served(work, work.due_s, float(work.frames))
+        late_s = self._late_s(work, pools)
+        served = Served(work, work.due_s, float(work.frames))
+        for until_s in (work.due_s, late_s) if self._frames_in_time(work, pools) >= work.frames else (late_s,):
+            served.until_s = until_s
+            while served.left_frames > LEAST_FRAMES and (offers := self._offers(served, pools)):
+                self._take(served, min(offers, key=lambda offer: offer.frame_cost))
+            if served.left_frames <= LEAST_FRAMES:
+                break
+        return served
+
+    def _dear(self, work: Work, pools: Sequence[Pool]) -> frozenset[str]:
+        """Return the groups that cost too much to have new nodes for a job that promises no time.
+
+        A group that gets no more nodes, though its limits would allow them, does not count as the least.
+        """
+        cost = {pool.group.name: self._cost_alone(work, pool.group) for pool in pools}
+        least = min((cost[pool.group.name] for pool in pools if not pool.is_closed), default=inf)
+        return frozenset() if work.is_promised else frozenset(name for name in cost if cost[name] > DEAR * least)
+
+    def _cost_alone(self, work: Work, group: Group) -> float:
+        """Return what a job costs with a group's nodes for itself, in the time that jobs have."""
+        work_s = work.frames / work.fps[group.name]
+        nodes = ceil(work_s / (AIM * self.config.finish_within_s))
+        return group.price_per_s * (work_s + nodes * (group.start_s + self.config.idle_s))
+
+    def _frames_in_time(self, work: Work, pools: Sequence[Pool]) -> float:
+        """Return how many of a job's frames could be done by the time it is due; never too few."""
+        return sum(self._most_s(work, pool) * work.fps[pool.group.name] for pool in pools)
+
+    def _most_s(self, work: Work, pool: Pool) -> float:
+        window_s = max(0.0, work.due_s - self.now_s)
+        if work.waiting and window_s < work.longest_s(pool.group.name):
+            return 0.0
+        fresh_s = self._room(pool) * self._fresh_s(work, pool, work.due_s)
+        there_s = self._usable(work, pool.group.name, window_s) * pool.spare_s(self.now_s, work.due_s)
+        return min(work.nodes_most(pool.group.name) * window_s, there_s + fresh_s)
+
+    @staticmethod
+    def _usable(work: Work, group: str, window_s: float) -> float:
+        """Return the part of a time that whole segments fill on nodes that are there: they run something now.
+
+        On average a session is free again after half a segment.
+        """
+        longest_s = work.longest_s(group)
+        if not work.waiting or longest_s <= 0 or window_s <= 0:
+            return 1.0
+        return max(0.0, (window_s - longest_s / 2) // longest_s) * longest_s / window_s
+
+    def _fresh_s(self, work: Work, pool: Pool, until_s: float) -> float:
+        """Return for how long a new node can work for a job until then: for as many whole segments as it has time."""
+        aim_s = self.now_s + (until_s - self.now_s) * AIM - pool.new_at_s
+        longest_s = work.longest_s(pool.group.name)
+        return max(0.0, aim_s // longest_s * longest_s) if longest_s > 0 else max(0.0, aim_s)
+
+    def _late_s(self, work: Work, pools: Sequence[Pool]) -> float:
+        """Return until when a job is to be done that cannot be done in time."""
+        soonest_s = min(pool.new_at_s + work.longest_s(pool.group.name) for pool in pools)
+        grace_s = CATCH_UP_S if work.is_promised else self.config.finish_within_s / 4
+        return max(work.due_s, self.now_s + (soonest_s - self.now_s) / AIM + grace_s)
+
+    def _room(self, pool: Pool) -> int:
+        return 0 if pool.group.name in self.dear else min(pool.room, self.purse.most(pool.group))
+
+    def _offers(self, served: Served, pools: Sequence[Pool]) -> list[_Offer]:
+        offers = [each for pool in pools for each in (self._there(served, pool), self._fresh(served, pool))]
+        return [offer for offer in offers if offer is not None and offer.frames > LEAST_FRAMES]
+
+    def _there(self, served: Served, pool: Pool) -> _Offer | None:
+        """Return what nodes of a group that are there, or were asked for, can still do of a job."""
+        name, fps = pool.group.name, served.work.fps[pool.group.name]
+        window_s = served.until_s - self.now_s
+        if served.work.waiting and window_s < served.work.longest_s(name):
+            return None
+        taken_s = served.shares[name].frames / fps if name in served.shares else 0.0
+        usable = self._usable(served.work, name, window_s)
+        spare_s = usable * min(pool.spare_s(self.now_s, served.until_s), served.work.nodes_most(name) * window_s)
+        spare_s -= taken_s
+        frames = min(served.left_frames, spare_s * fps)
+        return _Offer(pool, frames, pool.group.price_per_s * frames / fps)
+
+    def _fresh(self, served: Served, pool: Pool) -> _Offer | None:
+        """Return what new nodes of a group can do of a job, and what they cost with their start and their idle time."""
+        name, fps = pool.group.name, served.work.fps[pool.group.name]
+        aim_s = self._fresh_s(served.work, pool, served.until_s)
+        asked = served.shares[name].new if name in served.shares else 0
+        most = min(self._room(pool), served.work.new_most(name) - asked)
+        if most <= 0 or aim_s <= 0:
+            return None
+        nodes = min(most, max(1, ceil(served.left_frames / (fps * aim_s) - LEAST_FRAMES)))
+        frames = min(served.left_frames, nodes * fps * aim_s)
+        paid_s = nodes * (pool.group.start_s + self.config.idle_s) + frames / fps
+        return _Offer(pool, frames, pool.group.price_per_s * paid_s, nodes)
+
+    def _take(self, served: Served, offer: _Offer) -> None:
+        pool, name = offer.pool, offer.pool.group.name
+        share = served.shares.setdefault(name, Share(name))
+        share.frames += offer.frames
+        share.new += offer.new
+        served.left_frames -= offer.frames
+        served.cost += offer.cost
+        pool.new += offer.new
+        pool.room -= offer.new
+        self.purse.spend(pool.group, offer.new)
+        pool.used_s += offer.frames / served.work.fps[name]
+        window_s = served.until_s - self.now_s
+        pool.needed = max(pool.needed, min(_all(pool), ceil(pool.used_s / window_s - LEAST_FRAMES)), 1)
+
+
+def _all(pool: Pool) -> int:
+    return pool.there + pool.coming + pool.new

@@ -1,0 +1,201 @@
+"""What a cluster's owner says of its groups of nodes, and what may be spent: frozen values, read from TOML.
+
+docs/autoscaling.md explains every key; ``configs/autoscale.toml`` is an annotated example.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from pathlib import Path
+from typing import Annotated, Final
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from ...errors import UsageError
+from ..placement.build import inventory_of_fleet
+from ..placement.labels import ARCHITECTURE, DECODES, DLAS, ENCODES, RESERVED, labels_of, parse_labels
+from ..placement.model.inventory import Node
+from ..probes.gpus.hardware import Hardware, load_hardware
+from ..probes.report.device_report import DeviceKind
+from ..simulated.devices import SimulatedFleet, SimulatedNode
+from ..simulated.fleet_file import MachineEntry, resolved_machine
+from ..toml_file import load_model
+
+_KIND: Final = "autoscaling file"
+_HELP: Final = "docs/autoscaling.md lists the keys of an autoscaling file and their values."
+_FOUND: Final = (ENCODES, DECODES, ARCHITECTURE, DLAS)
+"""How labels begin that a node has only where its probes found something."""
+
+Seconds = Annotated[float, Field(ge=0, le=7 * 86_400)]
+Nodes = Annotated[int, Field(ge=0, le=10_000)]
+Price = Annotated[Decimal, Field(ge=0, le=1_000_000)]
+
+
+class _GroupEntry(MachineEntry):
+    """A group's table: its own keys, and those of a machine in a fleet file."""
+
+    name: Annotated[str, Field(min_length=1)]
+    labels: Annotated[dict[str, str], Field(min_length=1)]
+    processor: str = "x86_64"
+    nodes_min: Nodes = 0
+    nodes_max: Nodes
+    price_per_hour: Price
+    start_s: Seconds = 120.0
+
+
+class _Document(BaseModel):
+    """A whole file."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    finish_within_s: Annotated[float, Field(ge=60, le=7 * 86_400)] = 1800.0
+    idle_s: Annotated[float, Field(ge=10, le=86_400)] = 300.0
+    turn_s: Annotated[float, Field(ge=10, le=86_400)] = 300.0
+    nodes_max: Nodes = 1000
+    price_per_hour_max: Price | None = None
+    groups: Annotated[tuple[_GroupEntry, ...], Field(min_length=1)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Nodes that are alike. ``node`` is what one has, ``labels`` select them, ``resources`` are what one offers to Ray.
+
+    ``price_per_hour`` is exact; ``start_s`` is how long it takes from asking for a node until it takes work.
+    """
+
+    name: str
+    labels: Mapping[str, str]
+    resources: Mapping[str, float]
+    node: Node
+    nodes_max: int
+    price_per_hour: Decimal
+    nodes_min: int = 0
+    start_s: float = 120.0
+
+    @property
+    def price_per_s(self) -> float:
+        """Return the price of a second, to rank by."""
+        return float(self.price_per_hour) / 3600
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AutoscaleConfig:
+    """Groups and limits.
+
+    A job that states no time is to be done within ``finish_within_s``. A node that was idle for ``idle_s`` may end; a
+    group grows and shrinks in turn no faster than every ``turn_s``. ``nodes_max`` and ``price_per_hour_max`` hold for
+    all groups together; None sets none.
+    """
+
+    groups: tuple[Group, ...]
+    finish_within_s: float = 1800.0
+    idle_s: float = 300.0
+    turn_s: float = 300.0
+    nodes_max: int = 1000
+    price_per_hour_max: Decimal | None = None
+
+    def group_of(self, labels: Mapping[str, str]) -> Group | None:
+        """Return the group of a node with these labels, None for a node of none."""
+        return next((group for group in self.groups if group.labels.items() <= labels.items()), None)
+
+
+def nodes_of(group: Group, count: int) -> tuple[Node, ...]:
+    """Return ``count`` nodes of a group, each with devices of its own."""
+    return tuple(_numbered(group.node, f"{group.name}-{number}") for number in range(1, count + 1))
+
+
+def _numbered(node: Node, name: str) -> Node:
+    devices = (replace(each, device=each.device.replace(node.node, name, 1), node=name) for each in node.devices)
+    apart = tuple(
+        each if each.kind is DeviceKind.CPU else replace(each, device=f"{name}/{each.device}") for each in devices
+    )
+    return replace(node, node=name, name=name, devices=apart)
+
+
+def load_autoscale(path: str | Path, hardware: Hardware | None = None) -> AutoscaleConfig:
+    """Return what an autoscaling file says.
+
+    Raises:
+        UsageError: it cannot be read, is not TOML, has a key or value that makes no sense, or describes groups that
+            cannot be told apart, or that claim what their machines cannot do.
+    """
+    file = load_model(_KIND, path, _Document, missing="Check the path.", wrong=_HELP, parse_float=str)
+    tables = hardware or load_hardware()
+    groups = tuple(_group(entry, f"the {_KIND} {path}: group {entry.name}", tables) for entry in file.groups)
+    _check_apart(groups, path)
+    _check_limits(groups, file, path)
+    return AutoscaleConfig(
+        groups=groups,
+        finish_within_s=file.finish_within_s,
+        idle_s=file.idle_s,
+        turn_s=file.turn_s,
+        nodes_max=file.nodes_max,
+        price_per_hour_max=file.price_per_hour_max,
+    )
+
+
+def _group(entry: _GroupEntry, where: str, hardware: Hardware) -> Group:
+    machine = resolved_machine(entry.name, entry, where=where, hardware=hardware)
+    fleet = SimulatedFleet(name=entry.name, description="", source="", nodes=(machine,))
+    (node,) = inventory_of_fleet(fleet, hardware).nodes
+    _check_labels(entry.labels, node, where)
+    if entry.nodes_min > entry.nodes_max:
+        raise UsageError(f"{where} has nodes_min {entry.nodes_min} above nodes_max {entry.nodes_max}", _HELP)
+    if machine.devices[:-1] and not entry.driver:
+        raise UsageError(
+            f"{where} has GPUs and no driver", 'Write the branch that its image has, as in driver = "580".'
+        )
+    return Group(
+        name=entry.name,
+        labels=entry.labels,
+        resources=dict(_resources(machine)),
+        node=node,
+        nodes_max=entry.nodes_max,
+        price_per_hour=entry.price_per_hour,
+        nodes_min=entry.nodes_min,
+        start_s=entry.start_s,
+    )
+
+
+def _resources(machine: SimulatedNode) -> Iterator[tuple[str, float]]:
+    """Yield what a machine offers to Ray: its cores, and a GPU for each GPU, slice or vGPU."""
+    yield "CPU", float(machine.cores)
+    gpus = [device for device in machine.devices if device.kind is not DeviceKind.CPU]
+    count = sum(len(device.slices) if device.mig_enabled else 1 for device in gpus)
+    if count:
+        yield "GPU", float(count)
+
+
+def _check_labels(labels: Mapping[str, str], node: Node, where: str) -> None:
+    """Refuse labels that Ray would not take, and ours where a node of the group would have others."""
+    ours = dict(labels_of(node, {device.device for device in node.devices}))
+    for key, value in labels.items():
+        if not key.startswith(RESERVED):
+            parse_labels([f"{key}={value}"])
+        if ours.get(key, "" if key.startswith(_FOUND) else value) != value:
+            has = f"has {ours[key]}" if key in ours else "has none"
+            raise UsageError(f"{where}: its label {key} is {value}, and such a machine {has}", _HELP)
+
+
+def _check_apart(groups: tuple[Group, ...], path: str | Path) -> None:
+    """Refuse two groups of which a node of one could count as the other's."""
+    names = [group.name for group in groups]
+    for number, group in enumerate(groups):
+        if names.index(group.name) < number:
+            raise UsageError(f"the {_KIND} {path} has two groups called {group.name}", "Give each a name of its own.")
+        for other in groups[:number]:
+            shared = group.labels.keys() & other.labels.keys()
+            if all(group.labels[key] == other.labels[key] for key in shared):
+                message = f"the {_KIND} {path}: a node of {other.name} could count as one of {group.name}"
+                raise UsageError(message, "Give both groups one label with different values, on their nodes too.")
+
+
+def _check_limits(groups: tuple[Group, ...], file: _Document, path: str | Path) -> None:
+    """Refuse groups whose least numbers of nodes are above the limits for all."""
+    least = sum(group.nodes_min for group in groups)
+    price = sum(group.nodes_min * group.price_per_hour for group in groups)
+    what = f"the {_KIND} {path}: the groups' nodes_min"
+    if least > file.nodes_max:
+        raise UsageError(f"{what} are {least} in all, and nodes_max is {file.nodes_max}", _HELP)
+    if file.price_per_hour_max is not None and price > file.price_per_hour_max:
+        raise UsageError(f"{what} cost {price} an hour, and price_per_hour_max is {file.price_per_hour_max}", _HELP)

@@ -1,0 +1,89 @@
+"""Why a group has the nodes that it has: one line of plain words each."""
+
+from collections.abc import Iterable, Sequence
+from math import isinf
+
+from ..grouping import counted
+from .capacity import Pool, Served
+from .config import AutoscaleConfig
+from .values import Forecast, NodeSeen, Work
+
+MILLION = 1_000_000
+LATE_S = 1.0
+
+
+def duration(seconds: float) -> str:
+    """Return a time for people: ``40 s``, ``25 min``, ``3.5 h``."""
+    if seconds < 120:  # noqa: PLR2004 - two minutes read better in seconds
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"  # noqa: PLR2004 - as above
+
+
+def why_more(config: AutoscaleConfig, pool: Pool, served: Sequence[Served], now_s: float) -> str:
+    """Say for what a group is to get new nodes, and why it and not another group; "" where it is to get none."""
+    name = pool.group.name
+    takers = [each for each in served if name in each.shares and each.shares[name].new]
+    if not takers:
+        return ""
+    largest = max(takers, key=lambda each: each.shares[name].frames)
+    until = duration(max(0.0, largest.until_s - now_s))
+    jobs = counted(len(takers), "job")
+    return f"{pool.new} more for {jobs}, to end within {until}: {'; '.join(_prices(config, largest.work, name))}"
+
+
+def _prices(config: AutoscaleConfig, work: Work, name: str) -> Iterable[str]:
+    """Yield what a million frames of a job cost in each group, the chosen one first, or why it cannot do them."""
+    for group in sorted(config.groups, key=lambda each: each.name != name):
+        fps = work.fps.get(group.name, 0.0)
+        if fps > 0:
+            cost = f"{group.price_per_s * MILLION / fps:.2f}"
+            yield f"a million frames cost {cost} on {name}" if group.name == name else f"{cost} on {group.name}"
+        else:
+            yield f"{group.name} cannot: {work.refusals.get(group.name, 'it has no device for it')}"
+
+
+def why_same(config: AutoscaleConfig, pool: Pool, here: Sequence[NodeSeen], now_s: float) -> str:
+    """Say why a group stays as it is."""
+    if pool.coming:
+        return f"{counted(pool.coming, 'node')} to come"
+    if not here:
+        return "nothing to do for it"
+    idle = [node.idle_since_s for node in here if not node.leases and node.idle_since_s is not None]
+    if not idle:
+        return "all at work"
+    if len(here) <= pool.group.nodes_min:
+        return (
+            f"{counted(pool.group.nodes_min, 'node')} always stay" if pool.group.nodes_min > 1 else "one always stays"
+        )
+    if len(here) - len(idle) < pool.needed:
+        return f"{len(idle)} idle, {counted(pool.needed, 'node')} needed"
+    left_s = max(0.0, min(idle) + config.idle_s - now_s)
+    return f"{len(idle)} idle, the first may end in {duration(left_s)}"
+
+
+def why_idle(idle_s: float) -> str:
+    """Say why a node ends."""
+    return f"it had nothing to do for {duration(idle_s)}"
+
+
+def why_surplus(useful: int) -> str:
+    """Say why a node gets no new work."""
+    return f"what is left fills {counted(useful, 'node')}"
+
+
+def why_closed(left_s: float) -> str:
+    """Say why a group gets no more nodes."""
+    return f"nodes that were asked for did not come; no more are asked for within {duration(left_s)}"
+
+
+def forecast_of(served: Served, now_s: float) -> Forecast:
+    """Return when a job should be done, and why that is late where it is."""
+    late_s, work = served.late_s(now_s), served.work
+    if isinf(late_s):
+        why = next(iter(work.refusals.values()), "the limits leave no node for it")
+        return Forecast(work.job, late_s, f"no group can do it now: {why}", served.cost)
+    if late_s < LATE_S:
+        return Forecast(work.job, 0.0, "", served.cost)
+    asked = "asked for" if work.is_promised else "aimed at"
+    limit = "the limits allow no more nodes" if served.left_frames else "nodes cannot start sooner"
+    return Forecast(work.job, late_s, f"about {duration(late_s)} later than {asked}: {limit}", served.cost)

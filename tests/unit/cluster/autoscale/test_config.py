@@ -1,0 +1,85 @@
+"""What an autoscaling file may say, and what is refused."""
+
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from codecfleet.cluster.autoscale.config import load_autoscale, nodes_of
+from codecfleet.errors import UsageError
+
+GROUP = """
+[[groups]]
+name = "{name}"
+labels = {{ "codecfleet/group" = "{name}" }}
+nodes_max = 4
+price_per_hour = 0.1000000000000000055
+cores = 8
+memory_gib = 32
+"""
+
+
+def load(folder: Path, text: str) -> object:
+    """Return what a file with this text says."""
+    file = folder / "autoscale.toml"
+    file.write_text(text, encoding="utf-8")
+    return load_autoscale(file)
+
+
+def test_example_describes_the_groups_of_the_launcher(repository: Path) -> None:
+    """The example is valid; prices are exact, and each group offers Ray its cores and a GPU for each device."""
+    config = load_autoscale(repository / "configs" / "autoscale.toml")
+    assert [group.name for group in config.groups] == ["cpu", "g6", "g6e", "g5", "p5"]
+    assert config.groups[1].resources == {"CPU": 8.0, "GPU": 1.0}
+    assert config.groups[4].resources == {"CPU": 192.0, "GPU": 8.0}
+    assert config.groups[0].price_per_hour == Decimal("1.428")
+    found = config.group_of({"codecfleet/group": "g6", "codecfleet/kind": "nvenc"})
+    assert found is config.groups[1]
+    assert config.group_of({"codecfleet/kind": "nvenc"}) is None
+
+
+def test_prices_are_exact(tmp_path: Path) -> None:
+    """A price keeps every digit that was written."""
+    config = load(tmp_path, GROUP.format(name="a"))
+    assert getattr(config, "groups")[0].price_per_hour == Decimal("0.1000000000000000055")  # noqa: B009
+
+
+def test_nodes_of_a_group_share_no_device(repository: Path) -> None:
+    """Several nodes of a group have devices with names of their own, so that a plan can be placed on them."""
+    group = load_autoscale(repository / "configs" / "autoscale.toml").groups[4]
+    devices = [device.device for node in nodes_of(group, 3) for device in node.devices]
+    assert len(set(devices)) == len(devices) == 27
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("colour = 1\n" + GROUP.format(name="a"), "colour: extra inputs are not permitted"),
+        (GROUP.format(name="a") + "gpus = 1\n", "groups.0.gpus: extra inputs are not permitted"),
+        ("", "groups: field required"),
+        (GROUP.format(name="a") + GROUP.format(name="a"), "two groups called a"),
+        (GROUP.format(name="a") + "nodes_min = 5\n", "nodes_min 5 above nodes_max 4"),
+        ("nodes_max = 1\n" + GROUP.format(name="a") + "nodes_min = 2\n", "nodes_min are 2 in all, and nodes_max is 1"),
+        (
+            "price_per_hour_max = 0.15\n" + GROUP.format(name="a") + "nodes_min = 2\n",
+            "and price_per_hour_max is 0.15",
+        ),
+        (GROUP.format(name="a") + '[[groups.devices]]\nmodel = "L4"\n', "group a has GPUs and no driver"),
+        (GROUP.format(name="a") + 'driver = "580"\n[[groups.devices]]\nmodel = "L5"\n', "no GPU model is called L5"),
+        (GROUP.format(name="a").replace("codecfleet/group", "codecfleet/kind"), "label codecfleet/kind is a"),
+        (
+            GROUP.format(name="a").replace('"codecfleet/group" = "a"', '"codecfleet/encodes-av1" = "nvenc"'),
+            "its label codecfleet/encodes-av1 is nvenc, and such a machine has none",
+        ),
+        (
+            GROUP.format(name="a") + GROUP.format(name="b").replace('"codecfleet/group"', '"other"'),
+            "a node of a could count as one of b",
+        ),
+        (GROUP.format(name="a").replace('= "a" }', '= "a b" }'), "is not a label"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    """Unknown keys, groups that cannot be told apart, impossible limits and untrue labels are errors in one line."""
+    with pytest.raises(UsageError) as refused:
+        load(tmp_path, text)
+    assert message in str(refused.value).lower() or message in str(refused.value)

@@ -1,0 +1,190 @@
+"""How many nodes of each group are wanted, which end, and why."""
+
+from math import inf
+
+from codecfleet.cluster.autoscale.deciding import decide
+from codecfleet.cluster.autoscale.values import Decision
+
+from .groups import config, group, node, work
+
+
+def wanted(decision: Decision) -> dict[str, int]:
+    """Return how many nodes of each group are wanted."""
+    return {size.group: size.wanted for size in decision.sizes}
+
+
+def test_cheapest_group_that_ends_in_time_is_chosen() -> None:
+    """New nodes come of the group on which a frame costs least, as many as end the work in time."""
+    groups = config(group("a", "1.00"), group("b", "3.00"))
+    found = decide(groups, [work(a=50.0, b=100.0)], [], None, 0.0)
+    # 90,000 frames at 50 a second are 1,800 s of a node; 90 % of 1,000 s less 100 s of start are 800 s.
+    assert wanted(found) == {"a": 3, "b": 0}
+    assert found.size("a").reason == (
+        "3 more for 1 job, to end within 17 min: a million frames cost 5.56 on a; 8.33 on b"
+    )
+
+
+def test_dear_group_is_taken_where_the_cheap_one_starts_too_late() -> None:
+    """A group whose nodes cannot start in time is passed over for work with a time that was asked for."""
+    groups = config(group("a", "1.00", start_s=600.0), group("b", "9.00", start_s=60.0))
+    found = decide(groups, [work(a=50.0, b=100.0, due_s=500.0, frames=30_000, is_promised=True)], [], None, 0.0)
+    assert wanted(found) == {"a": 0, "b": 1}
+
+
+def test_mix_of_groups_where_the_cheap_one_is_at_its_limit() -> None:
+    """What the cheapest group's limit leaves undone goes to the next one, for work with a promised time."""
+    groups = config(group("a", "1.00", nodes_max=2), group("b", "3.00"))
+    found = decide(groups, [work(a=50.0, b=100.0, frames=100_000, is_promised=True)], [], None, 0.0)
+    assert wanted(found) == {"a": 2, "b": 1}
+
+
+def test_work_without_a_time_never_takes_a_dear_group() -> None:
+    """Without a time that was asked for, work waits rather than cost more than twice the least."""
+    groups = config(group("a", "1.00", nodes_max=2), group("b", "9.00"))
+    found = decide(groups, [work(a=50.0, b=100.0, frames=900_000)], [], None, 0.0)
+    assert wanted(found) == {"a": 2, "b": 0}
+    assert found.forecasts[0].late_s > 0
+    assert "the limits allow no more nodes" in found.forecasts[0].reason
+
+
+def test_group_that_cannot_do_the_work_is_not_asked() -> None:
+    """Work that no group can do asks for nothing, and the forecast says why."""
+    found = decide(config(group("a")), [work(b=5.0)], [], None, 0.0)
+    assert wanted(found) == {"a": 0}
+    assert found.forecasts[0].late_s == inf
+
+
+def test_few_segments_get_few_nodes() -> None:
+    """A job never gets more nodes than its segments can fill, however late it is."""
+    found = decide(config(group("a")), [work(a=1.0, at_once=12, is_promised=True)], [], None, 0.0)
+    assert wanted(found) == {"a": 2}
+
+
+def test_nodes_that_are_there_are_used_first() -> None:
+    """Nodes that are there, or are to come, count: the same work asks for them once."""
+    groups, jobs = config(group("a")), [work(a=50.0)]
+    first = decide(groups, jobs, [], None, 0.0)
+    again = decide(groups, jobs, [], first, 10.0)
+    assert wanted(first) == wanted(again) == {"a": 3}
+    there = decide(groups, jobs, [node(f"n{number}") for number in range(3)], again, 100.0)
+    assert wanted(there) == {"a": 3}
+    assert there.size("a").reason == "all at work"
+
+
+def test_limits_of_all_groups_hold() -> None:
+    """Neither the number nor the price of all nodes together goes above its limit."""
+    jobs = [work(a=50.0, b=50.0, frames=9_000_000, is_promised=True)]
+    many = decide(config(group("a"), group("b"), nodes_max=7), jobs, [], None, 0.0)
+    assert sum(wanted(many).values()) == 7
+    cheap = decide(config(group("a", "1.10"), group("b", "2.00"), price="5.00"), jobs, [], None, 0.0)
+    assert wanted(cheap) == {"a": 4, "b": 0}
+
+
+def test_nodes_that_leave_take_their_place_in_the_limits() -> None:
+    """A node that still ends counts against the group's limit: Ray would refuse all of the order."""
+    jobs = [work(a=50.0, frames=9_000_000)]
+    found = decide(config(group("a", nodes_max=4)), jobs, [node("n", leaves=True)], None, 0.0)
+    assert wanted(found) == {"a": 3}
+
+
+def test_least_number_is_always_wanted() -> None:
+    """``nodes_min`` nodes are wanted without work, and again when one is lost."""
+    groups = config(group("a", nodes_min=2))
+    first = decide(groups, [], [], None, 0.0)
+    lost = decide(groups, [], [node("n", idle_since_s=100.0)], first, 1000.0)
+    assert wanted(first) == wanted(lost) == {"a": 2}
+    assert lost.drain == ()
+
+
+def test_idle_node_ends_after_its_time() -> None:
+    """A node ends once it was idle for ``idle_s``, and not before."""
+    groups = config(group("a"))
+    before = decide(groups, [], [node("n", idle_since_s=0.0)], None, 299.0)
+    after = decide(groups, [], [node("n", idle_since_s=0.0)], before, 300.0)
+    assert (before.drain, wanted(before)) == ((), {"a": 1})
+    assert [order.node for order in after.drain] == ["n"]
+    assert wanted(after) == {"a": 0}
+
+
+def test_node_at_work_is_never_ended() -> None:
+    """A node with a lease stays, whatever else is idle and however little is left."""
+    found = decide(config(group("a")), [], [node("busy"), node("idle", idle_since_s=0.0)], None, 5000.0)
+    assert [order.node for order in found.drain] == ["idle"]
+
+
+def test_idle_node_stays_while_work_needs_it() -> None:
+    """A node that was idle for long is kept where the work that is left needs as many."""
+    found = decide(config(group("a")), [work(a=50.0, due_s=6000.0)], [node("n", idle_since_s=0.0)], None, 5000.0)
+    assert found.drain == ()
+
+
+def test_group_that_shrank_does_not_grow_at_once() -> None:
+    """Between fewer and more nodes of a group lie ``turn_s``, and the reason says so."""
+    groups = config(group("a"))
+    shrunk = decide(groups, [], [node("n", idle_since_s=0.0)], None, 400.0)
+    jobs = [work(a=50.0, due_s=1500.0)]
+    early = decide(groups, jobs, [], shrunk, 500.0)
+    later = decide(groups, jobs, [], early, 600.0)
+    assert wanted(early) == {"a": 0}
+    assert "not before 100 s from now, because it shrank lately" in early.size("a").reason
+    assert wanted(later)["a"] > 0
+
+
+def test_group_that_grew_does_not_shrink_at_once() -> None:
+    """Between more and fewer nodes of a group lie ``turn_s`` too."""
+    groups = config(group("a"), idle_s=50.0)
+    grown = decide(groups, [work(a=50.0)], [], None, 0.0)
+    idle = [node(f"n{number}", idle_since_s=100.0) for number in range(3)]
+    early = decide(groups, [], idle, grown, 199.0)
+    later = decide(groups, [], idle, early, 200.0)
+    assert early.drain == ()
+    assert len(later.drain) == 3
+
+
+def test_nodes_that_do_not_come_close_their_group() -> None:
+    """Where nodes of a group do not come, it is closed for a while, and another one takes the work."""
+    groups, jobs = config(group("a", "1.00"), group("b", "9.00")), [work(a=50.0, b=100.0, due_s=3000.0)]
+    last = decide(groups, jobs, [], None, 0.0)
+    for now_s in range(10, 371, 10):
+        last = decide(groups, jobs, [], last, float(now_s))
+        assert wanted(last) == {"a": 1, "b": 0}
+    closed = decide(groups, jobs, [], last, 380.0)
+    assert wanted(closed) == {"a": 0, "b": 1}
+    assert "did not come" in closed.size("a").reason
+
+
+def test_what_was_to_come_is_called_off() -> None:
+    """Nodes that are still to come are not wanted any more once the work has gone."""
+    groups = config(group("a"))
+    grown = decide(groups, [work(a=50.0)], [], None, 0.0)
+    assert wanted(decide(groups, [], [], grown, 200.0)) == {"a": 0}
+
+
+def test_few_segments_do_not_keep_many_nodes_up() -> None:
+    """Where segments could fill fewer nodes than there are for a while, the others get no new work, and end idle."""
+    groups = config(group("a"))
+    nodes = [node(f"n{number}") for number in range(4)]
+    small = [work(a=50.0, frames=1000, at_once=10, due_s=9000.0)]
+    first = decide(groups, small, nodes, None, 1000.0)
+    later = decide(groups, small, nodes, first, 1300.0)
+    assert first.rest == ()
+    assert [order.node for order in later.rest] == ["n0", "n1", "n2"]
+    idle = [node("n0", idle_since_s=1305.0), *nodes[1:]]
+    ended = decide(groups, small, idle, later, 1310.0)
+    assert [order.node for order in ended.drain] == ["n0"]
+    busy = decide(groups, [work(a=50.0, due_s=9000.0)], nodes, later, 1310.0)
+    assert busy.rest == ()
+
+
+def test_late_job_gets_what_helps_it() -> None:
+    """A job that cannot end in time gets the nodes that end it soon after they can start, and says how late it is."""
+    jobs = [work(a=50.0, due_s=10.0, is_promised=True)]
+    found = decide(config(group("a", nodes_max=100)), jobs, [], None, 0.0)
+    assert wanted(found) == {"a": 30}
+    assert "later than asked for: nodes cannot start sooner" in found.forecasts[0].reason
+
+
+def test_free_nodes_are_preferred() -> None:
+    """A group that costs nothing is taken first."""
+    found = decide(config(group("a", "1.00"), group("own", "0")), [work(a=50.0, own=5.0, frames=1000)], [], None, 0.0)
+    assert wanted(found) == {"a": 0, "own": 1}

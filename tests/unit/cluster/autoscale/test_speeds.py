@@ -1,0 +1,104 @@
+"""How fast a group's nodes count for a job, and which encoder is chosen for one."""
+
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from codecfleet.cluster.autoscale.choosing import choose
+from codecfleet.cluster.autoscale.config import AutoscaleConfig, load_autoscale
+from codecfleet.cluster.autoscale.speeds import Speeds
+from codecfleet.cluster.placement.assign import place
+from codecfleet.cluster.placement.model import Demand, EncoderChoice, Inventory, Placement, Policy, Rendition
+from codecfleet.cluster.placement.rates import start_rates
+from codecfleet.cluster.probes.report import CodecCase, Direction, MediaCodec
+
+
+@pytest.fixture(name="config")
+def _config(repository: Path) -> AutoscaleConfig:
+    return load_autoscale(repository / "configs" / "autoscale.toml")
+
+
+class Placer:
+    """Places at documented rates, and counts how often."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._rates = start_rates()
+
+    def place(self, demands: object, inventory: Inventory) -> Placement:
+        """Place demands."""
+        self.count += 1
+        assert isinstance(demands, tuple)
+        return place(demands, inventory, self._rates, Policy())
+
+
+def film(segments: int = 400, *, encoder: EncoderChoice = EncoderChoice.SOFTWARE) -> Demand:
+    """Return a job from H.264 to HEVC in 1080p."""
+    track = Rendition(case=CodecCase(MediaCodec.HEVC, Direction.ENCODE), width=1920, height=1080, software="libx265")
+    return Demand(
+        job="film",
+        segments=(250,) * segments,
+        decode=CodecCase(MediaCodec.H264, Direction.DECODE),
+        width=1920,
+        height=1080,
+        renditions=(track,),
+        encoder=encoder,
+    )
+
+
+def test_gpu_that_cannot_encode_counts_as_its_cores(config: AutoscaleConfig) -> None:
+    """Eight H100, which have no NVENC, give a software job what 192 cores encode, and an NVENC job nothing."""
+    speeds = Speeds(config, Placer().place)
+    soft = speeds.work_of(film(), 0.0, 0.0)
+    assert 5 < soft.fps["p5"] / soft.fps["cpu"] < 7
+    encoded = speeds.work_of(speeds.settled(film(encoder=EncoderChoice.NVENC), 0.0), 0.0, 0.0)
+    assert "p5" not in encoded.fps
+    assert "has no NVENC" in encoded.refusals["p5"]
+    assert encoded.fps["g6e"] > encoded.fps["g6"] > soft.fps["cpu"]
+
+
+def test_speed_is_asked_for_once_a_minute(config: AutoscaleConfig) -> None:
+    """Jobs of a kind share what is known of the groups for a minute: a thousand jobs cost one placement each."""
+    placer = Placer()
+    speeds = Speeds(config, placer.place)
+    for number in range(100):
+        speeds.work_of(replace(film(number + 1), job=f"film {number}", priority=number), 0.0, 30.0)
+    assert placer.count == len(config.groups)
+    speeds.work_of(film(), 0.0, 90.0)
+    assert placer.count == 2 * len(config.groups)
+
+
+def test_time_that_a_user_gives_counts(config: AutoscaleConfig) -> None:
+    """A job is due within its own time from when it was first heard of, else within the configuration's."""
+    speeds = Speeds(config, Placer().place)
+    own = speeds.work_of(replace(film(), finish_within_s=Fraction(600)), 100.0, 150.0)
+    assert (own.due_s, own.is_promised) == (700.0, True)
+    assert speeds.work_of(film(), 100.0, 150.0).due_s == 100.0 + config.finish_within_s
+
+
+def test_segment_that_runs_is_half_done(config: AutoscaleConfig) -> None:
+    """Of 400 segments of which 100 run, 300 wait, and an eighth of the frames counts as done."""
+    found = Speeds(config, Placer().place).work_of(film(400), 0.0, 0.0, running=100)
+    assert (found.frames, found.waiting, found.at_once) == (87_500, 300, 400)
+
+
+def test_cheapest_encoder_in_time_is_chosen(config: AutoscaleConfig) -> None:
+    """A job that leaves its encoder open gets the NVENC of the cheapest group, with one node of it."""
+    speeds = Speeds(config, Placer().place)
+    wanted = film(4000, encoder=EncoderChoice.AUTO)
+    found = choose(config, speeds, wanted, (), nodes=(), last=None, now_s=0.0)
+    kind = found.demand.renditions[0].kind
+    assert kind is not None
+    assert (kind.implementation, kind.architecture, kind.driver_branch) == ("nvenc", "ada", "580")
+    assert [size.group for size in found.decision.sizes if size.wanted] == ["g6"]
+
+
+def test_software_is_chosen_where_gpus_come_too_late(config: AutoscaleConfig) -> None:
+    """With less time than a GPU's node needs to start, software is chosen: it is the least late."""
+    speeds = Speeds(config, Placer().place)
+    wanted = replace(film(40, encoder=EncoderChoice.AUTO), finish_within_s=Fraction(260))
+    found = choose(config, speeds, wanted, (), nodes=(), last=None, now_s=0.0)
+    assert found.demand.encoder is EncoderChoice.SOFTWARE
+    assert [size.group for size in found.decision.sizes if size.wanted] == ["cpu"]

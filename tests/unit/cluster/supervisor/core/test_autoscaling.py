@@ -1,0 +1,222 @@
+"""A supervisor that has its cluster grow and shrink: its orders, what it keeps work away from, and how jobs wait."""
+
+from dataclasses import replace
+from decimal import Decimal
+
+from codecfleet.cluster.autoscale.config import AutoscaleConfig, Group
+from codecfleet.cluster.placement.model.demand import Demand, EncoderChoice, EncoderKind
+from codecfleet.cluster.placement.model.inventory import DeviceState
+from codecfleet.cluster.supervisor.core.granting import grants_for
+from codecfleet.cluster.supervisor.state.events import Asked, Effect, NodesSeen, Order, Probed, Resize, Resized
+from codecfleet.cluster.supervisor.state.messages import JobReport, RayNode
+from codecfleet.cluster.supervisor.state.settings import SupervisorSettings
+from codecfleet.cluster.supervisor.status.lines import status_lines
+from codecfleet.cluster.supervisor.status.status import status_of
+
+from ..core_worlds import World, gpu_node, node, nvenc, wants
+
+LABELS = {"codecfleet/group": "cpu"}
+HEAD = node("head", cores=0)
+
+
+def _group(name: str, ray: RayNode, price: str = "1.00") -> Group:
+    return Group(
+        name=name,
+        labels={"codecfleet/group": name},
+        resources={"CPU": float(ray.cores)},
+        node=ray.unprobed(),
+        nodes_max=4,
+        price_per_hour=Decimal(price),
+        start_s=60.0,
+    )
+
+
+def _worker(name: str) -> RayNode:
+    return replace(node(name, cores=4), labels=LABELS)
+
+
+class Growing(World):
+    """A world whose cluster has an autoscaler; ``orders`` are those that Ray was given."""
+
+    def __init__(self, *nodes: RayNode, groups: tuple[Group, ...] = ()) -> None:
+        self.orders: list[Resize] = []
+        groups = groups or (_group("cpu", node("cpu", cores=4)),)
+        autoscale = AutoscaleConfig(groups=groups, idle_s=60.0, turn_s=60.0)
+        super().__init__(*nodes, settings=SupervisorSettings(idle_release_s=30, autoscale=autoscale))
+
+    def carry_out(self, effect: Effect) -> None:
+        """Note an order, and carry out the rest."""
+        if isinstance(effect, Resize):
+            self.orders.append(effect)
+        super().carry_out(effect)
+
+    def look(self, *nodes: RayNode, seconds: float = 1.0) -> Resize:
+        """See these nodes once a second; return the last order."""
+        for _ in range(int(seconds)):
+            self.wait(1.0)
+            self.feed(NodesSeen(nodes))
+        return self.orders[-1]
+
+
+def _count(order: Resize, group: str = "cpu") -> int:
+    return next(each.count for each in order.wanted if each.group == group)
+
+
+def test_nothing_is_wanted_without_work() -> None:
+    """An idle cluster asks for no node, and says so once and again, since an order may get lost."""
+    world = Growing(HEAD)
+    assert _count(world.look(HEAD)) == 0
+    before = len(world.orders)
+    world.look(HEAD, seconds=21)
+    assert len(world.orders) == before + 2
+
+
+def test_work_brings_nodes_and_their_end_follows() -> None:
+    """Nodes come for a job, stay while it runs, and are ended once they are idle and their workers are gone."""
+    world = Growing(HEAD)
+    world.report("c", wants("job", 400))
+    order = world.look(HEAD)
+    assert _count(order) > 0
+    assert order.wanted[0].labels == LABELS
+    grants = grants_for(world.core.state, "c", world.now_s)
+    assert grants.waiting["job"] == f"nodes are to come: {_count(order)} of cpu"
+    nodes = tuple(_worker(f"w{number}") for number in range(_count(order)))
+    for _ in range(100):
+        world.report("c", wants("job", 400))
+        order = world.look(HEAD, *nodes)
+    assert order.ended == ()
+    assert all(book.state is DeviceState.OPEN for book in world.core.state.nodes)
+    world.report("c")
+    for _ in range(59):
+        world.report("c")
+        order = world.look(HEAD, *nodes)
+    assert order.ended == ()
+    order = world.look(HEAD, *nodes, seconds=5)
+    assert (_count(order), order.ended) == (0, tuple(sorted(each.node for each in nodes)))
+    assert not world.core.state.is_idle
+    world.look(HEAD, seconds=15)
+    assert world.core.state.is_idle
+
+
+def test_node_that_is_given_up_ends_after_its_workers() -> None:
+    """A node is named for its end only once no worker and no reservation is left on it; until then it counts."""
+    world = Growing(HEAD, _worker("w"))
+    world.report("c", wants("job", 8))
+    world.look(HEAD, _worker("w"), seconds=5)
+    book = world.core.state.nodes.get("w")
+    assert book is not None
+    book.given_up = "it had nothing to do"
+    assert book.state is DeviceState.DRAINING
+    world.report("c", wants("job", 8, {next(iter(world.core.state.stations.values())).worker: 2}))
+    order = world.look(HEAD, _worker("w"))
+    assert order.ended == ()
+    world.report("c")
+    assert world.look(HEAD, _worker("w"), seconds=3).ended == ("w",)
+
+
+def test_no_order_is_above_a_groups_limit() -> None:
+    """Nodes that are too many, or that end, are counted once: an order above a limit would be refused whole."""
+    nodes = tuple(_worker(f"w{number}") for number in range(4))
+    world = Growing(HEAD, *nodes)
+    for second in range(200):
+        world.report("c", *([wants("job", 400)] if second < 50 else [wants("job", 1)] if second < 150 else []))
+        world.look(HEAD, *nodes)
+    assert all(_count(order) + len(order.ended) <= 4 for order in world.orders)
+    assert any(order.ended for order in world.orders)
+
+
+def test_nodes_of_no_group_are_left_alone() -> None:
+    """A node without a group's labels is neither counted nor ended, however long it is idle."""
+    plain = node("plain", cores=4)
+    world = Growing(HEAD, plain)
+    order = world.look(HEAD, plain, seconds=200)
+    assert (order.ended, _count(order)) == ((), 0)
+
+
+def test_node_that_a_user_cordoned_takes_its_place() -> None:
+    """A cordoned node does no work, but Ray counts it: it is asked for beside those that are needed."""
+    world = Growing(HEAD, _worker("w"))
+    world.feed(Asked(Order.CORDON, "w"))
+    assert _count(world.look(HEAD, _worker("w"), seconds=200)) == 1
+    assert world.orders[-1].ended == ()
+
+
+def test_without_an_autoscaler_no_node_is_given_up() -> None:
+    """Where Ray takes no orders, idle nodes stay, and a job hears after the usual time that no node comes."""
+    world = Growing(HEAD, _worker("w"))
+    world.feed(Resized("Ray has no autoscaler"))
+    assert world.look(HEAD, _worker("w"), seconds=300).ended == ()
+    lines = list(status_lines(status_of(world.core.state, {}, (), world.now_s)))
+    assert "    not done: Ray has no autoscaler" in lines
+    world.report("c", wants("job", 4))
+    world.look(HEAD, seconds=40)
+    world.report("c", wants("job", 4))
+    assert grants_for(world.core.state, "c", world.now_s).unrecoverable == "the Ray cluster has no node with a CPU"
+
+
+def test_jobs_wait_for_nodes_that_may_come() -> None:
+    """On a cluster without any node with a CPU jobs wait while it may grow."""
+    world = Growing(HEAD)
+    for _ in range(60):
+        world.report("c", wants("job", 4))
+        world.look(HEAD)
+    assert grants_for(world.core.state, "c", world.now_s).unrecoverable == ""
+
+
+def test_status_says_what_is_wanted_and_why() -> None:
+    """Status has each group's nodes, the price of what is wanted, and the reason."""
+    world = Growing(HEAD)
+    world.report("c", wants("job", 4))
+    world.look(HEAD)
+    status = status_of(world.core.state, {}, (), world.now_s)
+    assert status.autoscaling is not None
+    assert status.autoscaling.price_per_hour == "1.00"
+    assert status.to_json()["autoscaling"]["groups"][0]["wanted"] == 1
+    text = "\n".join(status_lines(status))
+    assert "autoscaling 1 node wanted, 1.00 an hour" in text
+    assert "0 of 1, 4 at most; 1 more for 1 job" in text
+
+
+def _mixed() -> Growing:
+    ray, probed = gpu_node("gpu", "GPU-1")
+    gpu = replace(_group("gpu", ray), node=probed)
+    return Growing(HEAD, groups=(_group("cpu", node("cpu", cores=4)), gpu))
+
+
+def _asks(job: str) -> Demand:
+    return nvenc(job, 400).demand
+
+
+def test_encoder_of_nodes_that_may_come_is_previewed() -> None:
+    """At no nodes a job that leaves its encoder open is told the one that costs least among all that could come."""
+    world = _mixed()
+    wanted = replace(_asks("job"), encoder=EncoderChoice.AUTO)
+    renditions = tuple(replace(each, kind=None) for each in wanted.renditions)
+    found = world.core.preview(replace(wanted, renditions=renditions), nodes_may_join=True)
+    assert found.encoder_kind == EncoderKind("nvenc", "ada", "580")
+    assert found.takes_gpu
+
+
+def test_first_probed_node_says_what_a_group_is() -> None:
+    """A node that came with another driver than its group's description changes which encoder jobs are told."""
+    world = _mixed()
+    ray, probed = gpu_node("g", "GPU-9")
+    ray = replace(ray, labels={"codecfleet/group": "gpu"})
+    newer = replace(probed, devices=tuple(replace(each, driver_branch="590") for each in probed.devices))
+    world.look(HEAD, ray)
+    world.feed(Probed(newer))
+    world.look(HEAD, ray)
+    wanted = _asks("job")
+    renditions = tuple(replace(each, kind=None) for each in wanted.renditions)
+    found = world.core.preview(replace(wanted, renditions=renditions), nodes_may_join=True)
+    assert found.encoder_kind == EncoderKind("nvenc", "ada", "590")
+
+
+def test_job_for_gpus_waits_while_one_may_come() -> None:
+    """A job that only GPUs can serve is not given up while a group has them."""
+    world = _mixed()
+    for _ in range(60):
+        world.report("c", JobReport(_asks("job")))
+        order = world.look(HEAD)
+    assert _count(order, "gpu") == 1
+    assert grants_for(world.core.state, "c", world.now_s).broken == {}
