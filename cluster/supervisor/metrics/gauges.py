@@ -26,6 +26,7 @@ def gauges_of(state: SupervisorState, fps: Mapping[str, float]) -> Iterator[Metr
     nodes = [book.node for book in state.nodes]
     devices = [device for node in nodes for device in node.devices if device.kind is not DeviceKind.CPU]
     yield from _counted(table.NODES, ((node.state.value,) for node in nodes))
+    yield MetricSample(table.NODES_WANTED, sum(size.wanted for size in state.scaling.decision.sizes))
     yield from _counted(table.DEVICES, ((device.kind.value, device.state.value) for device in devices))
     yield from _workers(state, fps)
     yield from _queue(state)

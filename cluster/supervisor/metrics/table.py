@@ -112,6 +112,11 @@ NODES: Final = Metric(
     says="nodes of the cluster",
     labels={"state": _values(state for state in DeviceState if state is not DeviceState.QUARANTINED)},
 )
+NODES_WANTED: Final = Metric(
+    name="codecfleet_nodes_wanted",
+    kind=MetricKind.GAUGE,
+    says="nodes of all groups that [autoscaling](autoscaling.md) wants, also those that are there; 0 without it",
+)
 DEVICES: Final = Metric(
     name="codecfleet_devices",
     kind=MetricKind.GAUGE,
@@ -267,7 +272,7 @@ PLACEMENT: Final = Metric(
 )
 
 METRICS: Final = (
-    *(NODES, DEVICES, WORKERS, SLOTS, SLOTS_IN_USE, SPEED),
+    *(NODES, NODES_WANTED, DEVICES, WORKERS, SLOTS, SLOTS_IN_USE, SPEED),
     *(CLIENTS, JOBS, QUEUE_SEGMENTS, QUEUE_FRAMES, QUEUE_AGE),
     *(ENGINE_USE, GPU_MEMORY_USED, GPU_MEMORY, ENCODER_SESSIONS),
     *(FRAMES, WORK_ENDED, WORKER_SECONDS, SLOT_SECONDS),

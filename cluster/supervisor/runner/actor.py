@@ -46,8 +46,8 @@ class SupervisorActor:
     async def _open(self, settings: SupervisorSettings, policy: Policy) -> SupervisorRunner:
         # Imported here: this module must be importable without Ray.
         from ...survey.ray_probe import probe_ray_node
+        from ..metrics.ray_metrics import RayMetrics
         from .ray_backend import RayBackend, claim_term
-        from .ray_metrics import RayMetrics
 
         begin_log_in_ray("supervisor")
         term = await asyncio.to_thread(claim_term)
@@ -56,7 +56,7 @@ class SupervisorActor:
         backend = RayBackend(settings.fence_s, probe_ray_node, term)
         runner = SupervisorRunner(backend, core, settings, take_samples=RayMetrics().take)
         await runner.open()
-        self._retiring = asyncio.create_task(_retire_when_idle(runner, settings.retire_s))
+        self._retiring = asyncio.create_task(_retire_when_idle(runner, settings))
         return runner
 
     async def release(self) -> tuple[Any, ...]:
@@ -100,15 +100,17 @@ def _restart_if_failed(opening: "asyncio.Task[SupervisorRunner]") -> None:
         os._exit(FAILED_CODE)
 
 
-async def _retire_when_idle(runner: SupervisorRunner, retire_s: float) -> None:
+async def _retire_when_idle(runner: SupervisorRunner, settings: SupervisorSettings) -> None:
     import ray
 
     here = ray.get_runtime_context().get_node_id()
-    while runner.idle_s < retire_s or not await runner.leading.leads():
+    while runner.idle_s < settings.retire_s or not await runner.leading.leads():
         if runner.leading.over or runner.is_left(here):
             # Not by Ray's kill: for Ray its successor is the same actor. A node that drains is not given it, and waits
             # for all that runs there.
             os._exit(FAILED_CODE)
         await asyncio.sleep(RETIRE_LOOK_S)
+    if settings.autoscale is not None:
+        await runner.resizing.withdraw()
     me: Any = ray.get_runtime_context().current_actor
     ray.kill(me)

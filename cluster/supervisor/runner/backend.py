@@ -10,7 +10,7 @@ from ...placement.model.inventory import Node
 from ...probes.gpus.live_health import DeviceHealth
 from ...probes.report.absence import Maybe
 from ...worker.heartbeat import Heartbeat, WorkerFacts
-from ..state.events import Reserve, Start
+from ..state.events import Reserve, Resize, Start
 from ..state.messages import FoundWorker, RayNode
 
 HERE: Final = "here"
@@ -100,6 +100,13 @@ class ClusterBackend(ABC):
     @abstractmethod
     def send(self, content: bytes) -> Any:
         """Store bytes where every worker can fetch them; return a reference for calls of workers."""
+
+    async def resize(self, order: Resize) -> None:  # noqa: B027 - one machine stays one
+        """Have these numbers of nodes come, and end these nodes. Idempotent: an order may be repeated.
+
+        Raises:
+            FleetUnavailable: what gives nodes does not, or cannot.
+        """
 
     @abstractmethod
     async def keep(self, key: str, value: bytes) -> None:

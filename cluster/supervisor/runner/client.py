@@ -207,8 +207,12 @@ def find_or_make_supervisor(settings: SupervisorSettings, policy: Policy) -> Any
         "max_task_retries": 0,
         "max_concurrency": CALLS_AT_ONCE,
     }
+    if settings.autoscale is not None:
+        options["resources"] = ON_HEAD
     return ray.remote(SupervisorActor).options(**options).remote(settings, policy)
 
 
+ON_HEAD = {"node:__internal_head__": 0.001}
+"""What Ray's head alone has. Ray ends no node that runs an actor, not even one without CPUs."""
 CALLS_AT_ONCE = 10_000
 """Every client keeps one call waiting for changes."""

@@ -28,11 +28,12 @@ from ...ray.ray_internals import (
 )
 from ...worker.heartbeat import WorkerFacts
 from ...worker_names import WORKER_PREFIX, epoch_of, station_of
-from ..state.events import Order, Reserve, Start
+from ..state.events import Order, Reserve, Resize, Start
 from ..state.kept import ORDERS_KEY, unpack_orders
 from ..state.messages import FoundWorker, RayNode
 from ..state.stations import bundle_of
 from ..state.terms import TERMS_KEY, next_term
+from .ray_autoscaler import AutoscalerOfRay, RayAutoscaler
 from .ray_calls import Actor, ProbeNode, RayCalls, on_ray_node, share_of_gpu, understood
 
 BUNDLE_PREFIX = "codecfleet-bundle "
@@ -65,6 +66,7 @@ class RayBackend(RayCalls):
         self._probe = probe
         self._bundles: dict[str, PlacementGroup] = {}
         self._shared = _GpuBundles()
+        self._autoscaler = RayAutoscaler(AutoscalerOfRay())
         self._sizes: dict[str, tuple[int, float]] = {}
 
     async def look(self) -> tuple[RayNode, ...]:
@@ -156,6 +158,14 @@ class RayBackend(RayCalls):
             await asyncio.to_thread(remove_placement_group, group)
         await self._shared.give_back(worker, {*self._sizes, *self._actors})
 
+    async def resize(self, order: Resize) -> None:
+        """Ask Ray's autoscaler for nodes.
+
+        Raises:
+            FleetUnavailable: it does not, or cannot, give what is wanted.
+        """
+        await asyncio.to_thread(self._autoscaler.resize, order)
+
     async def keep(self, key: str, value: bytes) -> None:
         await asyncio.to_thread(keep_in_cluster, key, value)
 
@@ -202,6 +212,7 @@ def live_nodes() -> tuple[RayNode, ...]:
             draining=node["NodeID"] in draining,
             leaves_utc_s=_end_of_notice(draining.get(node["NodeID"], 0)),
             memory_bytes=int(node["Resources"].get("memory", 0)) or None,
+            labels=dict(node.get("Labels") or {}),
         )
         for node in ray.nodes()
         if node["Alive"]

@@ -20,6 +20,7 @@ from ...placement.model.preview import PlacementPreview
 from ...ray.ray_words import first_line
 from ...worker.heartbeat import Heartbeat
 from ..core.core import Core
+from ..metrics.metering import Metering, TakeSamples
 from ..state import events
 from ..state.events import (
     Abandon,
@@ -31,6 +32,7 @@ from ..state.events import (
     Probe,
     Remember,
     Reserve,
+    Resize,
     Start,
     Stop,
     SupervisorEvent,
@@ -45,9 +47,9 @@ from ..status.status import Status, status_of
 from .backend import ClusterBackend
 from .heartbeats import Heartbeats
 from .leading import Leading
-from .metering import Metering, TakeSamples
 from .polling import Polling
 from .renewals import Renewals
+from .resizing import Resizing
 
 TICK_S = 0.25
 GAP_MAX_S = 5.0
@@ -98,6 +100,7 @@ class SupervisorRunner:
         self._recovering = False
         self._keeping = asyncio.Lock()
         self.leading = Leading(backend, term_of(core.state.epoch), settings.fence_s, clock=clock, sleep=sleep)
+        self.resizing = Resizing(backend, self.leading, self.feed)
         self._renewals = Renewals(core.state, self.leading, feed=self.feed, clock=clock)
         self._polling = Polling(
             backend, core.state, settings, feed=self.feed, spawn=self._spawn, clock=clock, sleep=sleep
@@ -312,6 +315,8 @@ class SupervisorRunner:
                     self._spawn(self._stop(effect), "stop")
                 case Abandon() | AbandonOthers():
                     self._spawn(self._abandon(effect))
+                case Resize():
+                    self._spawn(self.resizing.resize(effect))
                 case Remember() | KeepQuarantines():
                     self._spawn(self._keep(*pack_kept(effect, self._utc_offset_s())))
 

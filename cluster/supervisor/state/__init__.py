@@ -1,7 +1,7 @@
 """The supervisor's state."""
 
-from .events import Order, Reserve, Start
+from .events import Order, Reserve, Resize, Start
 from .messages import FoundWorker, RayNode
 from .stations import StationState, has_device
 
-__all__ = ["FoundWorker", "Order", "RayNode", "Reserve", "Start", "StationState", "has_device"]
+__all__ = ["FoundWorker", "Order", "RayNode", "Reserve", "Resize", "Start", "StationState", "has_device"]

@@ -5,12 +5,14 @@ import itertools
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ...cluster.autoscale.values import WantedNodes
 from ...cluster.placement.model import Node
 from ...cluster.probes.gpus import DeviceHealth
 from ...cluster.probes.report import Maybe
 from ...cluster.supervisor.runner import ClusterBackend
-from ...cluster.supervisor.state import FoundWorker, RayNode, Reserve, Start
+from ...cluster.supervisor.state import FoundWorker, RayNode, Reserve, Resize, Start
 from ...cluster.worker.heartbeat import Heartbeat, WorkerFacts
+from ...errors import FleetUnavailable
 from .fake_worker import FakeWorker
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ class FakeClusterBackend(ClusterBackend):
         self._why: dict[str, str] = {}
         self._handles: dict[str, FakeWorker] = {}
         self._pids = itertools.count(1000)
+        self._numbers = itertools.count(1)
         self._kept: dict[str, bytes] = {}
         self.heartbeats: dict[str, Heartbeat] = {}
         self.renewed: list[str] = []
@@ -43,6 +46,9 @@ class FakeClusterBackend(ClusterBackend):
         self.polling_stopped: set[str] = set()
         self.ended = ""
         self.term: int | Exception = 0
+        self.offers: dict[str, int] | None = None
+        """How many nodes of each group may be asked for; None where nothing gives nodes."""
+        self.resized: list[Resize] = []
         self.may_probe = asyncio.Event()
         """Clear it to let probes take until it is set again."""
         self.may_probe.set()
@@ -163,6 +169,29 @@ class FakeClusterBackend(ClusterBackend):
     def send(self, content: bytes) -> bytes:
         """Return the bytes: workers are in this process."""
         return content
+
+    async def resize(self, order: Resize) -> None:
+        """Have nodes join at once, and nodes without a reservation leave; if ``offers`` are too few, none joins.
+
+        Raises:
+            FleetUnavailable: they are too few, or there are none.
+        """
+        self.resized.append(order)
+        if self.offers is None:
+            raise FleetUnavailable("this cluster has no autoscaler")
+        for node in set(order.ended) & (self._nodes.keys() - {node for node, _ in self._bundles.values()}):
+            self.lose(node)
+        if any(group.count > self.offers.get(group.group, 0) for group in order.wanted):
+            raise FleetUnavailable("as many nodes as are wanted cannot be given, so none is")
+        for group in order.wanted:
+            there = sum(group.labels.items() <= node.labels.items() for node in self._nodes.values())
+            for _ in range(group.count - there):
+                self.join(self._new_node(group))
+
+    def _new_node(self, group: WantedNodes) -> RayNode:
+        name = f"{group.group}-{next(self._numbers)}"
+        cores, gpus = (int(group.resources.get(kind, 0)) for kind in ("CPU", "GPU"))
+        return RayNode(node=name, name=name, cores=cores, free_cores=cores, gpus=gpus, labels=dict(group.labels))
 
     async def keep(self, key: str, value: bytes) -> None:
         self._kept[key] = value

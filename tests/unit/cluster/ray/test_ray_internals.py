@@ -191,7 +191,7 @@ def test_an_attribute_of_another_shape_is_noticed(
 
 
 def test_calls_that_ray_does_not_know_are_not_made(ray: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the internals nothing is said of nodes, the environment speaks, and settings are not read again."""
+    """Without the internals nothing is said of nodes, none is ended, and nothing is read again."""
     del ray
     monkeypatch.setitem(sys.modules, "ray._raylet", ModuleType("ray._raylet"))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-1")
@@ -199,3 +199,5 @@ def test_calls_that_ray_does_not_know_are_not_made(ray: SimpleNamespace, monkeyp
     assert not ray_internals.draining_nodes()
     assert ray_internals.cuda_visible_to_node() == "GPU-1"
     assert not ray_internals.reread_environment()
+    assert ray_internals.autoscaler_report() is None
+    assert not ray_internals.end_idle_node("node", "it is idle")

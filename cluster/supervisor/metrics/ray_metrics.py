@@ -5,7 +5,7 @@ This module imports ray: import it only where the environment that Ray reads the
 
 from ray.util.metrics import Counter, Gauge, Histogram
 
-from ..metrics.table import METRICS, Metric, MetricKind, MetricSample
+from .table import METRICS, Metric, MetricKind, MetricSample
 
 
 class RayMetrics:

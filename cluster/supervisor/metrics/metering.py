@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterable, Mapping
 from ...logs.actions import LogAction
 from ...logs.writing import log
 from ...worker.heartbeat import Heartbeat
-from ..metrics.table import PLACEMENT, MetricSample
-from ..metrics.tally import MetricTally
 from ..state.events import SupervisorEvent
 from ..state.state import SupervisorState
+from .table import PLACEMENT, MetricSample
+from .tally import MetricTally
 
 TakeSamples = Callable[[tuple[MetricSample, ...]], None]
 

@@ -1,0 +1,117 @@
+"""Asks Ray's autoscaler for nodes of each group, and gives it back those that have nothing to do.
+
+``request_resources`` says how many nodes there should be; that stands until it is replaced, also beyond the
+supervisor's life. docs/autoscaling.md has what was measured.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Final, Protocol
+
+from ....errors import FleetUnavailable
+from ...autoscale.values import WantedNodes
+from ...ray.ray_internals import Asked, AutoscalerReport, autoscaler_report, end_idle_node
+from ..state.events import Resize
+
+REASON: Final = "codecfleet has no work for it"
+SILENT_S: Final = 60.0
+"""Ray's autoscaler looks every 5 s; after this long without a look it is taken to have ended."""
+
+
+class AutoscalerCalls(Protocol):
+    """What can be asked of an autoscaler; every call may block."""
+
+    def knows_labels(self) -> bool:
+        """Return whether there is one that tells groups by their labels."""
+        ...
+
+    def report(self) -> AutoscalerReport | None:
+        """Return how it stands; None where that cannot be known."""
+        ...
+
+    def ask(self, wanted: Iterable[WantedNodes]) -> None:
+        """Have it keep these nodes, and no others, whatever it was asked for before."""
+        ...
+
+    def end(self, node: str) -> None:
+        """End a node, unless something runs on it."""
+        ...
+
+
+class AutoscalerOfRay(AutoscalerCalls):
+    """The autoscaler of the Ray to which this process is connected."""
+
+    def knows_labels(self) -> bool:
+        """Return whether Ray's second autoscaler is switched on; the first one ignores labels."""
+        from ray.autoscaler.v2.utils import is_autoscaler_v2
+
+        return is_autoscaler_v2()
+
+    def report(self) -> AutoscalerReport | None:
+        """Return what Ray says of it."""
+        return autoscaler_report()
+
+    def ask(self, wanted: Iterable[WantedNodes]) -> None:
+        """Replace what was requested on this cluster."""
+        from ray.autoscaler.sdk import request_resources
+
+        nodes = [group for group in wanted for _ in range(group.count)]
+        bundles, labels = [dict(node.resources) for node in nodes], [dict(node.labels) for node in nodes]
+        request_resources(bundles=bundles, bundle_label_selectors=labels)
+
+    def end(self, node: str) -> None:
+        """End a node that Ray finds idle."""
+        end_idle_node(node, REASON)
+
+
+class RayAutoscaler:
+    """Carries orders out by ``calls``; ``clock`` returns monotonic seconds."""
+
+    def __init__(self, calls: AutoscalerCalls, clock: Callable[[], float] = time.monotonic) -> None:
+        self._calls = calls
+        self._clock = clock
+        self._asked: Asked = Counter()
+        self._looks = 0
+        self._looked_s = clock()
+
+    def resize(self, order: Resize) -> None:
+        """Ask for what an order says, unless that was asked last, and end the nodes that it names.
+
+        Raises:
+            FleetUnavailable: there is no such autoscaler; it does not look; or it refuses what it was asked for.
+        """
+        if not self._calls.knows_labels():
+            raise FleetUnavailable("this Ray has no autoscaler that knows labels", _START_IT)
+        wanted, report = asked_by(order.wanted), self._calls.report()
+        standing = self._asked if report is None else report.asked
+        if standing != wanted:
+            self._calls.ask(order.wanted)
+        self._asked = wanted
+        for node in order.ended:  # after the request without them, so that none comes in their place
+            self._calls.end(node)
+        if report is not None:
+            self._check(report, is_heard=standing == wanted)
+
+    def _check(self, report: AutoscalerReport, *, is_heard: bool) -> None:
+        now_s = self._clock()
+        if report.looks != self._looks:
+            self._looks, self._looked_s = report.looks, now_s
+        if now_s - self._looked_s > SILENT_S:
+            raise FleetUnavailable(f"Ray's autoscaler has not looked at the cluster for {SILENT_S:g} s", _LOOK_AT_IT)
+        if is_heard and report.is_refused:
+            raise FleetUnavailable(_REFUSED, _LIMITS)
+
+
+def asked_by(wanted: Iterable[WantedNodes]) -> Asked:
+    """Return what is asked of Ray for these nodes: a bundle that fills one, for each."""
+    asked: Asked = Counter()
+    for group in wanted:
+        asked[frozenset(group.resources.items()), frozenset(group.labels.items())] += group.count
+    return +asked
+
+
+_START_IT: Final = "Start the head with RAY_enable_autoscaler_v2=1 and a list of node types."
+_LOOK_AT_IT: Final = "Look into monitor.log of the head: Ray does not start it again, so restart the head."
+_REFUSED: Final = "Ray's autoscaler cannot give as many nodes as are wanted, so it gives none"
+_LIMITS: Final = "Compare labels, resources and nodes_max of the groups with the node types that Ray was given."

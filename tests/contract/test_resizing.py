@@ -1,0 +1,25 @@
+"""What asking a cluster for nodes promises: of the cluster in memory, and of Ray's second autoscaler."""
+
+import pytest
+
+from codecfleet.testing import FakeClusterBackend
+from tests.integration.autoscaled_cluster import autoscaled_cluster
+
+from . import resizing
+
+
+async def test_the_cluster_in_memory_keeps_the_promises() -> None:
+    """Nodes come as they are wanted, end as they are named, stay while in use; too many are refused, all of them."""
+    backend = FakeClusterBackend(())
+    backend.offers = {resizing.GROUP: resizing.MOST}
+    await resizing.check(backend)
+    assert await backend.look() == ()
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_rays_autoscaler_keeps_the_promises() -> None:
+    """The same, with nodes that its fake provider starts on this machine."""
+    with autoscaled_cluster({resizing.GROUP: resizing.MOST}) as cluster:
+        assert cluster.program(resizing.__file__) == resizing.KEPT
