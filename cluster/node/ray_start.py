@@ -8,6 +8,7 @@ from ipaddress import ip_address
 from typing import Final
 
 from ...errors import UsageError
+from ..placement.labels import ARCHITECTURE, DECODES, DLAS, ENCODES, KIND
 from ..probes.gpus.visible_device import CUDA_VARIABLE
 from ..ray.token import MODE, TOKEN, TOKEN_PATH, asks_for_token, has_token
 from .listed import counted_units, label_words
@@ -24,6 +25,8 @@ _OURS: Final = (
     *("--dashboard-host", "--dashboard-port", "--temp-dir", "--ray-client-server-port"),
 )
 """Options of ``ray start`` that are set here."""
+_FOUND: Final = (KIND, ARCHITECTURE, DLAS, ENCODES, DECODES)
+_LABELS: Final = "RAY_OVERRIDE_LABELS"
 _ZONE: Final = "RAY_NODE_ZONE"
 """Ray makes its label ray.io/availability-zone of it."""
 
@@ -113,14 +116,31 @@ def ray_variables(offer: Offer, options: NodeOptions) -> dict[str, str]:
     }
 
 
-def exports(offer: Offer) -> dict[str, str]:
-    """Return the variables that give a ``ray start`` which others run the same values: they win over its options."""
+def exports(offer: Offer, environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that give a ``ray start`` which others run the same values: they win over its options.
+
+    Labels that ``environment`` states stay, such as those of a cluster launcher's, but for those that probes decide on.
+
+    Raises:
+        UsageError: they cannot be read.
+    """
+    stated = {key: value for key, value in _stated(environment).items() if not key.startswith(_FOUND)}
     return {
         "RAY_OVERRIDE_RESOURCES": json.dumps({"CPU": offer.cpus, "GPU": offer.gpus}),
-        "RAY_OVERRIDE_LABELS": json.dumps(dict(offer.labels)),
+        _LABELS: json.dumps({**stated, **offer.labels}),
         "RAY_START_HOOK": NO_CLIENT_PORT,
         **_names(offer),
     }
+
+
+def _stated(environment: Mapping[str, str]) -> dict[str, str]:
+    try:
+        found = json.loads(environment.get(_LABELS) or "{}")
+    except ValueError:
+        found = None
+    if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
+        raise UsageError(f"{_LABELS} is not a JSON object of labels", "Correct it, or leave it unset.")
+    return found
 
 
 def export_lines(variables: Mapping[str, str]) -> list[str]:

@@ -381,7 +381,7 @@ def _stop_nodes() -> Answer:
 def _node_env(asked: NodeRequest) -> Answer:
     from ..cluster.node.ray_start import export_lines, exports
 
-    variables = exports(_offer(asked))
+    variables = exports(_offer(asked), os.environ)
     return Answer(export_lines(variables), {"schema": 1, "variables": variables})
 
 

@@ -4,16 +4,20 @@ import json
 import re
 import shlex
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
 
 from codecfleet.cli.app import parse
+from codecfleet.cluster.autoscale.config import load_autoscale
 
 Manifest = dict[str, Any]
 Render = Callable[[str], list[Manifest]]
-LAYERS = ("base", "jobs", "overlays/cpu", "overlays/fault-tolerant", "overlays/one-off")
+LAYERS = ("base", "jobs", *(f"overlays/{each}" for each in ("autoscaled", "cpu", "fault-tolerant", "one-off")))
+GROUP = "codecfleet/group"
+VOLUMES = {"configMap", "emptyDir", "persistentVolumeClaim"}
 DECODES = {f"codecfleet/decodes-{codec}": "nvdec" for codec in ("h264", "hevc", "vp9")}
 
 
@@ -141,10 +145,10 @@ def test_the_autoscaler_sees_what_each_group_has(rendered: Render) -> None:
     ada = {"codecfleet/kind": "nvenc", "codecfleet/architecture": "ada", "codecfleet/decodes-av1": "nvdec"}
     assert seen == {
         "headgroup": ({"CPU": 0, "GPU": None}, {}),
-        "cpu": ({"CPU": 8, "GPU": None}, {"codecfleet/kind": "cpu"}),
-        "l4": ({"CPU": 7, "GPU": 1}, {**ada, **DECODES, **encodes}),
-        "h200": ({"CPU": 22, "GPU": 1}, hopper),
-        "h200-slice": ({"CPU": 3, "GPU": 1}, hopper),
+        "cpu": ({"CPU": 8, "GPU": None}, {GROUP: "cpu", "codecfleet/kind": "cpu"}),
+        "l4": ({"CPU": 7, "GPU": 1}, {GROUP: "l4", **ada, **DECODES, **encodes}),
+        "h200": ({"CPU": 22, "GPU": 1}, {GROUP: "h200", **hopper}),
+        "h200-slice": ({"CPU": 3, "GPU": 1}, {GROUP: "h200-slice", **hopper}),
     }
     assert {name for name, each in types.items() if each["min_workers"]} == {"cpu"}
     assert max(types, key=lambda name: types[name].get("priority", 0)) == "cpu"
@@ -182,7 +186,7 @@ def test_pods_are_confined(layer: str, rendered: Render) -> None:
         assert spec["securityContext"]["runAsUser"] == 1000
         assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
         assert not {"hostNetwork", "hostPID", "hostIPC"} & set(spec)
-        assert all(set(volume) - {"name"} <= {"emptyDir", "persistentVolumeClaim"} for volume in spec["volumes"])
+        assert all(set(volume) - {"name"} <= VOLUMES for volume in spec["volumes"])
         for container in spec["containers"]:
             _check_confined(container["securityContext"])
             assert "tmp" in {mount["name"] for mount in container["volumeMounts"]}
@@ -282,3 +286,28 @@ def test_the_layers_differ_as_they_say(rendered: Render) -> None:
     (job,) = of_kind(one_off, "RayJob")
     assert job["spec"]["rayClusterSpec"] == base
     assert job["spec"]["shutdownAfterJobFinishes"] is True
+
+
+def test_the_autoscaled_layer_has_no_workers_until_they_are_asked_for(rendered: Render, deploy: Path) -> None:
+    """What codecfleet is told of each group is what Ray's autoscaler gives, and never more nodes than that."""
+    manifests = rendered("overlays/autoscaled")
+    (cluster,) = clusters(manifests)
+    config = load_autoscale(deploy / "kubernetes" / "overlays" / "autoscaled" / "autoscale.toml")
+    workers = {name: each for name, each in derived(cluster).items() if name != "headgroup"}
+    assert all(each["min_workers"] == 0 for each in workers.values())
+    assert {group.name: (group.labels, group.resources, group.nodes_max) for group in config.groups} == {
+        name: (
+            {GROUP: each["labels"][GROUP]},
+            {kind: each["resources"][kind] for kind in ("CPU", "GPU") if kind in each["resources"]},
+            each["max_workers"],
+        )
+        for name, each in workers.items()
+    }
+    (stored,) = of_kind(manifests, "ConfigMap")
+    (container,) = cluster["headGroupSpec"]["template"]["spec"]["containers"]
+    (variable,) = container["env"]
+    folder, _, file = variable["value"].rpartition("/")
+    assert (variable["name"], list(stored["data"])) == ("CODECFLEET_AUTOSCALE", [file])
+    assert {"name": "autoscale", "mountPath": folder} in container["volumeMounts"]
+    volumes = cluster["headGroupSpec"]["template"]["spec"]["volumes"]
+    assert {"name": "autoscale", "configMap": {"name": stored["metadata"]["name"]}} in volumes

@@ -40,7 +40,7 @@ def check(folder: Path, group: str, said: Mapping[str, Any]) -> None:
     cpus, gpus = int(said["resources"]["CPU"]), int(said["resources"].get("GPU", 0))
     offer = offer_on(folder, group, cpus=cpus, gpus=gpus)
     assert (offer.cpus, offer.gpus) == (cpus, gpus)
-    assert main_labels(offer.labels) == said["labels"]
+    assert {"codecfleet/group": group, **main_labels(offer.labels)} == said["labels"]
 
 
 @pytest.mark.parametrize("group", ["cpu", "l4", "h200", "h200-slice"])

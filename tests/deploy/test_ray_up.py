@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 import yaml
 
+from codecfleet.cluster.autoscale.config import load_autoscale
+
 
 @pytest.fixture(scope="module")
 def written(deploy: Path) -> dict[str, Any]:
@@ -60,3 +62,16 @@ def test_the_launcher_is_careful(prepared: dict[str, Any]) -> None:
     assert all(
         node["ImageId"].startswith("ami-") and node["MetadataOptions"]["HttpTokens"] == "required" for node in nodes
     )
+
+
+def test_codecfleet_asks_for_what_the_types_are(prepared: dict[str, Any], repository: Path) -> None:
+    """The groups of configs/autoscale.toml are its types, with their labels, resources and limits."""
+    config = load_autoscale(repository / "configs" / "autoscale.toml")
+    types = {name: each for name, each in prepared["available_node_types"].items() if name != "head"}
+    assert {group.name for group in config.groups} == set(types)
+    for group in config.groups:
+        asked = types[group.name]
+        assert group.labels.items() <= asked["labels"].items()
+        assert group.resources == asked["resources"]
+        assert group.nodes_max <= asked["max_workers"]
+    assert config.nodes_max <= prepared["max_workers"]

@@ -109,16 +109,16 @@ def test_a_shell_reads_the_exports_as_they_are_meant() -> None:
     """The lines set the variables that a `ray start` of others reads, whatever is in them."""
     offer = Offer(cpus=8, gpus=1, cuda_visible="GPU-a", labels={"team": "it's"}, zone="z 1")
     script = "\n".join(
-        [*export_lines(exports(offer)), 'printf "%s\\n" "$RAY_OVERRIDE_RESOURCES" "$RAY_OVERRIDE_LABELS"']
+        [*export_lines(exports(offer, {})), 'printf "%s\\n" "$RAY_OVERRIDE_RESOURCES" "$RAY_OVERRIDE_LABELS"']
     )
     resources, labels = subprocess.run(
         ["sh", "-c", script], capture_output=True, text=True, check=True
     ).stdout.splitlines()
     assert json.loads(resources) == {"CPU": 8, "GPU": 1}
     assert json.loads(labels) == {"team": "it's"}
-    assert exports(offer)["CUDA_VISIBLE_DEVICES"] == "GPU-a"
-    assert exports(offer)["RAY_NODE_ZONE"] == "z 1"
-    assert "CUDA_VISIBLE_DEVICES" not in exports(Offer(cpus=1))
+    assert exports(offer, {})["CUDA_VISIBLE_DEVICES"] == "GPU-a"
+    assert exports(offer, {})["RAY_NODE_ZONE"] == "z 1"
+    assert "CUDA_VISIBLE_DEVICES" not in exports(Offer(cpus=1), {})
 
 
 def test_an_offer_is_one_line() -> None:
@@ -144,3 +144,14 @@ def test_labels_and_zones() -> None:
     assert parse_zone("eu-1a") == "eu-1a"
     with pytest.raises(UsageError, match="zone"):
         parse_zone("rack 3")
+
+
+def test_labels_that_a_launcher_states_stay_but_for_those_that_are_probed() -> None:
+    """Its groups are told by them; what it takes a machine to have is not what the machine has."""
+    stated = {"codecfleet/group": "g6", "team": "video", "codecfleet/kind": "nvenc", "codecfleet/encodes-av1": "nvenc"}
+    offer = Offer(cpus=1, labels={"codecfleet/kind": "cpu", "team": "ours"})
+    found = json.loads(exports(offer, {"RAY_OVERRIDE_LABELS": json.dumps(stated)})["RAY_OVERRIDE_LABELS"])
+    assert found == {"codecfleet/group": "g6", "team": "ours", "codecfleet/kind": "cpu"}
+    for wrong in ("g6", "[1]", '{"a": 1}'):
+        with pytest.raises(UsageError, match="RAY_OVERRIDE_LABELS is not a JSON object of labels"):
+            exports(offer, {"RAY_OVERRIDE_LABELS": wrong})
