@@ -56,6 +56,13 @@ class SessionOwner(Enum):
     OTHERS = "others"
 
 
+class NodeUse(Enum):
+    """Whether a node does anything for its price."""
+
+    BUSY = "busy"  #: work runs on it
+    IDLE = "idle"  #: none does: it starts, waits, or ends
+
+
 SEVERAL = "several"
 """The codec of work of several codecs in one worker."""
 NONE = "none"
@@ -214,6 +221,13 @@ SLOT_SECONDS: Final = Metric(
     says="time of slots in use",
     labels=_ENGINE,
 )
+COST: Final = Metric(
+    name="codecfleet_cost_total",
+    kind=MetricKind.COUNTER,
+    says="what nodes of groups with a [price](autoscaling.md) have cost while they were in the cluster, in the prices' "
+    "currency; `busy` while work ran on them",
+    labels={"use": _values(NodeUse)},
+)
 WORKERS_STARTED: Final = Metric(
     name="codecfleet_workers_started_total",
     kind=MetricKind.COUNTER,
@@ -275,7 +289,7 @@ METRICS: Final = (
     *(NODES, NODES_WANTED, DEVICES, WORKERS, SLOTS, SLOTS_IN_USE, SPEED),
     *(CLIENTS, JOBS, QUEUE_SEGMENTS, QUEUE_FRAMES, QUEUE_AGE),
     *(ENGINE_USE, GPU_MEMORY_USED, GPU_MEMORY, ENCODER_SESSIONS),
-    *(FRAMES, WORK_ENDED, WORKER_SECONDS, SLOT_SECONDS),
+    *(FRAMES, WORK_ENDED, WORKER_SECONDS, SLOT_SECONDS, COST),
     *(WORKERS_STARTED, WORKERS_LOST, WORK_LOST, NOT_RESERVED, DEVICE_FAULTS, QUARANTINES),
     *(JOB_WAIT, WORKER_START, PLACEMENT),
 )

@@ -12,7 +12,7 @@ from ..state.state import SupervisorState
 from ..state.stations import StationBook, StationState
 from . import table
 from .gauges import gauges_of, is_waiting, used_slots
-from .table import FaultVerdict, LossCause, MetricSample
+from .table import FaultVerdict, LossCause, MetricSample, NodeUse
 
 GAUGES_S = 5.0
 """How often gauges are taken. Ray passes on what it has every 10 s."""
@@ -144,12 +144,27 @@ class MetricTally:
     def _times(self, now_s: float) -> Iterator[MetricSample]:
         passed_s, self._looked_s = now_s - self._looked_s, now_s
         ready = [book for book in self._state.stations.values() if book.state is StationState.READY]
+        yield from self._costs(ready, passed_s)
         for engine in table.WORKER_ENGINES:
             books = [book for book in ready if book.station.engine == engine]
             used = sum(used_slots(self._state, book) for book in books)
             for metric, count in ((table.WORKER_SECONDS, len(books)), (table.SLOT_SECONDS, used)):
                 if count and passed_s > 0:
                     yield MetricSample(metric, count * passed_s, (engine,))
+
+    def _costs(self, ready: list[StationBook], passed_s: float) -> Iterator[MetricSample]:
+        """Yield what the nodes that are there have cost, each as a whole: a price is a node's."""
+        if (config := self._state.settings.autoscale) is None:
+            return
+        busy = {book.station.node for book in ready if used_slots(self._state, book)}
+        costs = dict.fromkeys(NodeUse, 0.0)
+        for node in self._state.nodes:
+            if (group := config.group_of(node.ray.labels)) is not None:
+                use = NodeUse.BUSY if node.ray.node in busy else NodeUse.IDLE
+                costs[use] += group.price_per_s * passed_s
+        for use, cost in costs.items():
+            if cost > 0:
+                yield MetricSample(table.COST, cost, (use.value,))
 
     def _quarantines(self) -> Iterator[MetricSample]:
         records = self._state.nodes.quarantines.records
