@@ -10,7 +10,7 @@ from ...actors.device.work import Work
 from ...errors import Cancelled
 from ..process.calls import Calls
 from ..process.process import StartedProcess
-from ..process.wire import Channel, Message, MessageKind
+from ..process.wire import Channel, MessageKind, WireMessage
 from ..worker.blobs import BlobCache
 from ..worker.outcome import Outcome
 from ..worker.packed_work import base_fields
@@ -101,7 +101,7 @@ class HostLink:
         ended = await asyncio.to_thread(self._process.ended)
         self._end(self._lost or ended)
 
-    def _take(self, message: Message) -> None:
+    def _take(self, message: WireMessage) -> None:
         if message.kind is MessageKind.STATE:
             self.state = pickle.loads(message.parts[0])  # noqa: S301 - from our own host
         else:

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from ...actors.device.work import Blob
 from ..client.pool import Pool
 from ..process.calls import outcome_of, send_answer
-from ..process.wire import Channel, Message, MessageKind
+from ..process.wire import Channel, MessageKind, WireMessage
 from ..worker.outcome import Buffer
 from ..worker.packed_work import packed_work
 
@@ -75,7 +75,7 @@ class PoolServer:
         await asyncio.wait({flushing, writing}, return_when=asyncio.FIRST_COMPLETED)
         flushing.cancel()
 
-    def _take(self, message: Message) -> None:
+    def _take(self, message: WireMessage) -> None:
         match message.kind:
             case MessageKind.ASK:
                 self._begin(message, partial(self._ask, message.parts[0]))
@@ -88,7 +88,7 @@ class PoolServer:
             case MessageKind.CANCEL if message.number in self._tasks:
                 self._tasks[message.number].cancel()
 
-    def _begin(self, message: Message, call: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+    def _begin(self, message: WireMessage, call: Callable[[], Coroutine[Any, Any, Any]]) -> None:
         number = message.number
         task = self._tasks[number] = asyncio.create_task(self._answer(number, call), name=message.kind.value)
         task.add_done_callback(lambda _: self._tasks.pop(number))

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from ...errors import CodecfleetError, WorkError
 from ..worker.outcome import Buffer, Outcome, failed, packed, unpacked
-from .wire import Channel, Message, MessageKind
+from .wire import Channel, MessageKind, WireMessage
 
 _REPORT: Final = "Please report it, with the input and the options."
 
@@ -46,7 +46,7 @@ class Calls:
         finally:
             del self._awaited[number]
 
-    def take(self, message: Message) -> None:
+    def take(self, message: WireMessage) -> None:
         """Take an answer; large arrays in it are read-only."""
         content, *buffers = message.parts
         if (answer := self._awaited.get(message.number)) is not None and not answer.done():

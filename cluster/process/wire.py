@@ -37,7 +37,7 @@ class MessageKind(Enum):
     STATE = "state"  #: what the pool's synchronous methods return, pickled; also shows that the host is alive
 
 
-class Message(NamedTuple):
+class WireMessage(NamedTuple):
     """One message."""
 
     kind: MessageKind
@@ -79,12 +79,12 @@ class Channel:
         """Wait until everything is sent."""
         await self._outbox.join()
 
-    async def read(self) -> Message | None:
+    async def read(self) -> WireMessage | None:
         """Return the next message; None once the other side is gone."""
         try:
             (size,) = _LENGTH.unpack(await self._exactly(_LENGTH.size))
             kind, number, sizes = msgpack.unpackb(await self._exactly(size))
-            return Message(MessageKind(kind), number, [await self._exactly(size) for size in sizes])
+            return WireMessage(MessageKind(kind), number, [await self._exactly(size) for size in sizes])
         except (EOFError, OSError):
             return None
 

@@ -22,7 +22,7 @@ from ..parent_death import end_with
 from ..sandbox.confine import harden
 from ..worker.ray_worker import RayWorker
 from .calls import outcome_of, send_answer
-from .wire import Channel, Message, MessageKind
+from .wire import Channel, MessageKind, WireMessage
 
 _USUAL_WORK: Final = "codecfleet.actors.segment.encoding"
 """What most work is."""
@@ -48,7 +48,7 @@ class WorkerServer:
             self._take(message)
         writing.cancel()
 
-    def _take(self, message: Message) -> None:
+    def _take(self, message: WireMessage) -> None:
         number = message.number
         if message.kind is MessageKind.CANCEL and number in self._tasks:
             self._tasks[number].cancel()

@@ -53,7 +53,7 @@ _REFUSE: Final = 0x00050000 | errno.EACCES
 _MISSING: Final = 0x00050000 | errno.ENOSYS
 
 
-class Refused(NamedTuple):
+class RefusedCall(NamedTuple):
     """A call that is refused with some arguments: the word at ``offset`` passes one of ``tests``, (kind, constant)."""
 
     number: int
@@ -88,7 +88,7 @@ def refuse_calls() -> None:
     if machine not in _ARCHITECTURES:
         raise OSError(errno.ENOSYS, f"no table of calls for {machine}")
     place, architecture = _ARCHITECTURES[machine]
-    by_argument = [Refused(numbers[place], offset, tests) for numbers, offset, tests in _BY_ARGUMENT.values()]
+    by_argument = [RefusedCall(numbers[place], offset, tests) for numbers, offset, tests in _BY_ARGUMENT.values()]
     program = filter_program(
         architecture, sorted(numbers[place] for numbers in _CALLS.values()), by_argument, [_CLONE3]
     )
@@ -101,7 +101,7 @@ def refuse_calls() -> None:
 
 
 def filter_program(
-    architecture: int, numbers: Sequence[int], by_argument: Sequence[Refused] = (), missing: Sequence[int] = ()
+    architecture: int, numbers: Sequence[int], by_argument: Sequence[RefusedCall] = (), missing: Sequence[int] = ()
 ) -> bytes:
     """Return a BPF program that refuses these calls, and all of other architectures; ``missing`` are not there."""
     # (kind, the ending to jump to if it is true, how many steps to pass over if not, constant)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codecfleet.cluster.sandbox.seccomp import Refused, filter_program
+from codecfleet.cluster.sandbox.seccomp import RefusedCall, filter_program
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,9 +19,9 @@ ALLOW, REFUSE, MISSING = 0x7FFF0000, 0x00050000 | errno.EACCES, 0x00050000 | err
 EQUAL, AT_LEAST, HAS_BITS = 0x15, 0x35, 0x45
 CLONE, IOCTL, PRLIMIT, CLONE3 = 56, 16, 302, 435
 BY_ARGUMENT = [
-    Refused(CLONE, 16, ((HAS_BITS, 0x7E020000),)),
-    Refused(IOCTL, 24, ((EQUAL, 0x5412), (EQUAL, 0x541C))),
-    Refused(PRLIMIT, 16, ((AT_LEAST, 1),)),
+    RefusedCall(CLONE, 16, ((HAS_BITS, 0x7E020000),)),
+    RefusedCall(IOCTL, 24, ((EQUAL, 0x5412), (EQUAL, 0x541C))),
+    RefusedCall(PRLIMIT, 16, ((AT_LEAST, 1),)),
 ]
 PROGRAM = filter_program(OURS, REFUSED, BY_ARGUMENT, [CLONE3])
 SPECIAL = (*REFUSED, CLONE, IOCTL, PRLIMIT, CLONE3)
