@@ -79,7 +79,7 @@ async def _make_film_mp4() -> None:
 
 
 @pytest.mark.ray
-@pytest.mark.usefixtures("private_ray")
+@pytest.mark.usefixtures("private_ray", "own_log")
 @pytest.mark.parametrize("block", PYTHON, ids=lambda block: block.name)
 def test_shown_python_runs(block: Block, films: Path) -> None:
     """A Python block, as it stands, runs in a folder that has the files it names."""
