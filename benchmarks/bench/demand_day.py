@@ -14,7 +14,7 @@ from typing import Final
 
 from codecfleet.cluster.autoscale.config import AutoscaleConfig, Group
 from codecfleet.cluster.autoscale.deciding import decide
-from codecfleet.cluster.autoscale.values import Decision, NodeSeen, Work
+from codecfleet.cluster.autoscale.values import Decision, JobWork, NodeSeen
 
 ROUNDING: Final = 1e-9
 
@@ -226,9 +226,9 @@ class Cluster:
         if self._events or self._jobs or len(self._nodes) > self._nodes_min:
             self._at(now_s + self._look_s, "look", None)
 
-    def _work(self, job: _Job) -> Work:
+    def _work(self, job: _Job) -> JobWork:
         arrival, kind = job.arrival, self._kinds[job.arrival.kind]
-        return Work(
+        return JobWork(
             job=f"{job.number:06d}",
             frames=job.waiting * arrival.segment_frames + job.running * arrival.segment_frames // 2,
             at_once=job.left,

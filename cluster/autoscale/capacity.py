@@ -11,7 +11,7 @@ from math import ceil, inf
 from typing import Final
 
 from .config import AutoscaleConfig, Group
-from .values import Work
+from .values import JobWork
 
 AIM: Final = 0.9
 """New nodes are counted so that work takes this part of the time it has; those that are there may take all of it. So a
@@ -24,7 +24,7 @@ LEAST_FRAMES: Final = 1e-6
 
 
 @dataclass(slots=True, kw_only=True)
-class Pool:
+class NodePool:
     """The nodes of a group while capacity is planned.
 
     ``there`` take work now, ``coming`` from ``coming_at_s`` on, and ``new`` from ``new_at_s`` on. ``room`` says how
@@ -62,7 +62,7 @@ class Share:
 class Served:
     """What one job gets. ``left_frames`` find no capacity until ``until_s``, later than it is due where it is late."""
 
-    work: Work
+    work: JobWork
     until_s: float
     left_frames: float = 0.0
     shares: dict[str, Share] = field(default_factory=dict)
@@ -81,7 +81,7 @@ class Served:
 class _Offer:
     """Capacity for some of a job's frames. ``new`` is the number of nodes that would have to come for it."""
 
-    pool: Pool
+    pool: NodePool
     frames: float
     cost: float
     new: int = 0
@@ -111,7 +111,7 @@ class Purse:
 
 
 def plan_capacity(
-    config: AutoscaleConfig, work: Sequence[Work], pools: Sequence[Pool], purse: Purse, now_s: float
+    config: AutoscaleConfig, work: Sequence[JobWork], pools: Sequence[NodePool], purse: Purse, now_s: float
 ) -> list[Served]:
     """Return what each job gets, in the order in which they are due; ``pools`` and ``purse`` then hold the sums."""
     planner = _Planner(config, pools, purse, now_s)
@@ -121,13 +121,13 @@ def plan_capacity(
 @dataclass(slots=True)
 class _Planner:
     config: AutoscaleConfig
-    pools: Sequence[Pool]
+    pools: Sequence[NodePool]
     purse: Purse
     now_s: float
     dear: frozenset[str] = frozenset()
     """Groups that get no new nodes for the job that is served."""
 
-    def serve(self, work: Work) -> Served:
+    def serve(self, work: JobWork) -> Served:
         """Give a job what it needs to be done in time; where that cannot be had, what it needs soon after."""
         pools = [pool for pool in self.pools if work.fps.get(pool.group.name, 0.0) > 0]
         self.dear = self._dear(work, pools)
@@ -143,7 +143,7 @@ class _Planner:
                 break
         return served
 
-    def _dear(self, work: Work, pools: Sequence[Pool]) -> frozenset[str]:
+    def _dear(self, work: JobWork, pools: Sequence[NodePool]) -> frozenset[str]:
         """Return the groups that cost too much to have new nodes for a job that promises no time.
 
         A group that gets no more nodes, though its limits would allow them, does not count as the least.
@@ -152,17 +152,17 @@ class _Planner:
         least = min((cost[pool.group.name] for pool in pools if not pool.is_closed), default=inf)
         return frozenset() if work.is_promised else frozenset(name for name in cost if cost[name] > DEAR * least)
 
-    def _cost_alone(self, work: Work, group: Group) -> float:
+    def _cost_alone(self, work: JobWork, group: Group) -> float:
         """Return what a job costs with a group's nodes for itself, in the time that jobs have."""
         work_s = work.frames / work.fps[group.name]
         nodes = ceil(work_s / (AIM * self.config.finish_within_s))
         return group.price_per_s * (work_s + nodes * (group.start_s + self.config.idle_s))
 
-    def _frames_in_time(self, work: Work, pools: Sequence[Pool]) -> float:
+    def _frames_in_time(self, work: JobWork, pools: Sequence[NodePool]) -> float:
         """Return how many of a job's frames could be done by the time it is due; never too few."""
         return sum(self._most_s(work, pool) * work.fps[pool.group.name] for pool in pools)
 
-    def _most_s(self, work: Work, pool: Pool) -> float:
+    def _most_s(self, work: JobWork, pool: NodePool) -> float:
         window_s = max(0.0, work.due_s - self.now_s)
         if work.waiting and window_s < work.longest_s(pool.group.name):
             return 0.0
@@ -171,7 +171,7 @@ class _Planner:
         return min(work.nodes_most(pool.group.name) * window_s, there_s + fresh_s)
 
     @staticmethod
-    def _usable(work: Work, group: str, window_s: float) -> float:
+    def _usable(work: JobWork, group: str, window_s: float) -> float:
         """Return the part of a time that whole segments fill on nodes that are there: they run something now.
 
         On average a session is free again after half a segment.
@@ -181,26 +181,26 @@ class _Planner:
             return 1.0
         return max(0.0, (window_s - longest_s / 2) // longest_s) * longest_s / window_s
 
-    def _fresh_s(self, work: Work, pool: Pool, until_s: float) -> float:
+    def _fresh_s(self, work: JobWork, pool: NodePool, until_s: float) -> float:
         """Return for how long a new node can work for a job until then: for as many whole segments as it has time."""
         aim_s = self.now_s + (until_s - self.now_s) * AIM - pool.new_at_s
         longest_s = work.longest_s(pool.group.name)
         return max(0.0, aim_s // longest_s * longest_s) if longest_s > 0 else max(0.0, aim_s)
 
-    def _late_s(self, work: Work, pools: Sequence[Pool]) -> float:
+    def _late_s(self, work: JobWork, pools: Sequence[NodePool]) -> float:
         """Return until when a job is to be done that cannot be done in time."""
         soonest_s = min(pool.new_at_s + work.longest_s(pool.group.name) for pool in pools)
         grace_s = CATCH_UP_S if work.is_promised else self.config.finish_within_s / 4
         return max(work.due_s, self.now_s + (soonest_s - self.now_s) / AIM + grace_s)
 
-    def _room(self, pool: Pool) -> int:
+    def _room(self, pool: NodePool) -> int:
         return 0 if pool.group.name in self.dear else min(pool.room, self.purse.most(pool.group))
 
-    def _offers(self, served: Served, pools: Sequence[Pool]) -> list[_Offer]:
+    def _offers(self, served: Served, pools: Sequence[NodePool]) -> list[_Offer]:
         offers = [each for pool in pools for each in (self._there(served, pool), self._fresh(served, pool))]
         return [offer for offer in offers if offer is not None and offer.frames > LEAST_FRAMES]
 
-    def _there(self, served: Served, pool: Pool) -> _Offer | None:
+    def _there(self, served: Served, pool: NodePool) -> _Offer | None:
         """Return what nodes of a group that are there, or were asked for, can still do of a job."""
         name, fps = pool.group.name, served.work.fps[pool.group.name]
         window_s = served.until_s - self.now_s
@@ -213,7 +213,7 @@ class _Planner:
         frames = min(served.left_frames, spare_s * fps)
         return _Offer(pool, frames, pool.group.price_per_s * frames / fps)
 
-    def _fresh(self, served: Served, pool: Pool) -> _Offer | None:
+    def _fresh(self, served: Served, pool: NodePool) -> _Offer | None:
         """Return what new nodes of a group can do of a job, and what they cost with their start and their idle time."""
         name, fps = pool.group.name, served.work.fps[pool.group.name]
         aim_s = self._fresh_s(served.work, pool, served.until_s)
@@ -241,5 +241,5 @@ class _Planner:
         pool.needed = max(pool.needed, min(_all(pool), ceil(pool.used_s / window_s - LEAST_FRAMES)), 1)
 
 
-def _all(pool: Pool) -> int:
+def _all(pool: NodePool) -> int:
     return pool.there + pool.coming + pool.new

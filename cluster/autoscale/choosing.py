@@ -7,7 +7,7 @@ from ..placement.model.demand import Demand
 from .config import AutoscaleConfig
 from .deciding import decide
 from .speeds import Speeds
-from .values import Decision, Forecast, NodeSeen, Work
+from .values import Decision, Forecast, JobWork, NodeSeen
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ def choose(
     config: AutoscaleConfig,
     speeds: Speeds,
     demand: Demand,
-    others: Sequence[Work],
+    others: Sequence[JobWork],
     *,
     nodes: Sequence[NodeSeen],
     last: Decision | None,

@@ -9,15 +9,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 
-from .capacity import LEAST_FRAMES, Pool, plan_capacity
+from .capacity import LEAST_FRAMES, NodePool, plan_capacity
 from .config import AutoscaleConfig, Group
 from .reasons import duration, forecast_of, why_closed, why_idle, why_more, why_same, why_surplus
 from .seeing import SeenGroup, passed, pools_of, see_group
-from .values import Decision, GroupSize, NodeOrder, NodeSeen, Work
+from .values import Decision, GroupSize, JobWork, NodeOrder, NodeSeen
 
 
 def decide(
-    config: AutoscaleConfig, work: Sequence[Work], nodes: Sequence[NodeSeen], last: Decision | None, now_s: float
+    config: AutoscaleConfig, work: Sequence[JobWork], nodes: Sequence[NodeSeen], last: Decision | None, now_s: float
 ) -> Decision:
     """Return how many nodes of each group there should be, which get no new work and which end, each with its reason.
 
@@ -46,7 +46,7 @@ def decide(
     )
 
 
-def _useful(group: Group, work: Sequence[Work]) -> int:
+def _useful(group: Group, work: Sequence[JobWork]) -> int:
     """Return how many nodes of a group all segments that are left could fill."""
     able = [each for each in work if each.fps.get(group.name, 0.0) > 0]
     return ceil(sum(each.at_once / each.sessions[group.name] for each in able) - LEAST_FRAMES)
@@ -58,7 +58,7 @@ class _Turn:
 
     config: AutoscaleConfig
     seen: SeenGroup
-    pool: Pool
+    pool: NodePool
     useful: int
     resting: frozenset[str]
     now_s: float

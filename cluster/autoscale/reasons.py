@@ -4,9 +4,9 @@ from collections.abc import Iterable, Sequence
 from math import isinf
 
 from ..grouping import counted
-from .capacity import Pool, Served
+from .capacity import NodePool, Served
 from .config import AutoscaleConfig
-from .values import Forecast, NodeSeen, Work
+from .values import Forecast, JobWork, NodeSeen
 
 MILLION = 1_000_000
 LATE_S = 1.0
@@ -19,7 +19,7 @@ def duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"  # noqa: PLR2004 - as above
 
 
-def why_more(config: AutoscaleConfig, pool: Pool, served: Sequence[Served], now_s: float) -> str:
+def why_more(config: AutoscaleConfig, pool: NodePool, served: Sequence[Served], now_s: float) -> str:
     """Say for what a group is to get new nodes, and why it and not another group; "" where it is to get none."""
     name = pool.group.name
     takers = [each for each in served if name in each.shares and each.shares[name].new]
@@ -31,7 +31,7 @@ def why_more(config: AutoscaleConfig, pool: Pool, served: Sequence[Served], now_
     return f"{pool.new} more for {jobs}, to end within {until}: {'; '.join(_prices(config, largest.work, name))}"
 
 
-def _prices(config: AutoscaleConfig, work: Work, name: str) -> Iterable[str]:
+def _prices(config: AutoscaleConfig, work: JobWork, name: str) -> Iterable[str]:
     """Yield what a million frames of a job cost in each group, the chosen one first, or why it cannot do them."""
     for group in sorted(config.groups, key=lambda each: each.name != name):
         fps = work.fps.get(group.name, 0.0)
@@ -42,7 +42,7 @@ def _prices(config: AutoscaleConfig, work: Work, name: str) -> Iterable[str]:
             yield f"{group.name} cannot: {work.refusals.get(group.name, 'it has no device for it')}"
 
 
-def why_same(config: AutoscaleConfig, pool: Pool, here: Sequence[NodeSeen], now_s: float) -> str:
+def why_same(config: AutoscaleConfig, pool: NodePool, here: Sequence[NodeSeen], now_s: float) -> str:
     """Say why a group stays as it is."""
     if pool.coming:
         return f"{counted(pool.coming, 'node')} to come"

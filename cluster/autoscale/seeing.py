@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Final
 
-from .capacity import Pool, Purse
+from .capacity import NodePool, Purse
 from .config import AutoscaleConfig, Group
 from .values import GroupSize, NodeSeen
 
@@ -57,7 +57,7 @@ def passed(at_s: float | None, wait_s: float) -> float:
     return -inf if at_s is None else at_s + wait_s
 
 
-def pools_of(config: AutoscaleConfig, seen: Sequence[SeenGroup], now_s: float) -> tuple[list[Pool], Purse]:
+def pools_of(config: AutoscaleConfig, seen: Sequence[SeenGroup], now_s: float) -> tuple[list[NodePool], Purse]:
     """Return each group as capacity, the least numbers of nodes included, and what else may be asked for."""
     price = sum(each.held * float(each.group.price_per_hour) for each in seen)
     most = inf if config.price_per_hour_max is None else float(config.price_per_hour_max)
@@ -65,13 +65,13 @@ def pools_of(config: AutoscaleConfig, seen: Sequence[SeenGroup], now_s: float) -
     return [_pool(config, each, purse, now_s) for each in seen], purse
 
 
-def _pool(config: AutoscaleConfig, seen: SeenGroup, purse: Purse, now_s: float) -> Pool:
+def _pool(config: AutoscaleConfig, seen: SeenGroup, purse: Purse, now_s: float) -> NodePool:
     group, before = seen.group, seen.before
     room = max(0, group.nodes_max - seen.held)
     least = min(max(0, group.nodes_min - len(seen.here) - seen.coming), room, purse.most(group))
     purse.spend(group, least)
     is_closed = before.closed_until_s is not None and now_s < before.closed_until_s
-    return Pool(
+    return NodePool(
         group=group,
         there=len(seen.here),
         coming=seen.coming + least,

@@ -16,7 +16,7 @@ from ..placement.model.placement import Placement
 from ..probes.report.device_report import DeviceKind
 from ..probes.report.engines import Engine
 from .config import AutoscaleConfig
-from .values import Work
+from .values import JobWork
 
 FILLING: Final = 1024
 """More segments than any one machine has sessions for."""
@@ -87,7 +87,7 @@ class Speeds:
         able = [(group, speeds[group.name].fps) for group in self._config.groups if speeds[group.name].fps > 0]
         return min((group.price_per_s / fps for group, fps in able), default=inf)
 
-    def work_of(self, demand: Demand, since_s: float, now_s: float, running: int = 0) -> Work:
+    def work_of(self, demand: Demand, since_s: float, now_s: float, running: int = 0) -> JobWork:
         """Return what a job has left to do; its encoder is settled, and it was first seen at ``since_s``.
 
         ``running`` of its segments run.
@@ -97,7 +97,7 @@ class Speeds:
         within_s = self._config.finish_within_s if promised_s is None else float(promised_s)
         count, frames = len(demand.segments), sum(demand.segments)
         at_once, running = min(count, demand.workers_max or count), min(running, count)
-        return Work(
+        return JobWork(
             job=demand.job,
             frames=frames - frames * running // max(1, 2 * count),
             at_once=at_once,

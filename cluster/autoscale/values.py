@@ -6,7 +6,7 @@ from math import ceil
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
+class JobWork:
     """What one job has left to do: ``frames`` in segments, of which ``at_once`` may run at a time.
 
     ``waiting`` of these run nowhere yet: only for them more nodes may be of use. A segment that runs is half done.

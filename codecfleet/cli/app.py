@@ -15,7 +15,7 @@ from ..console.output import ReaderGone
 from ..console.streams import drop_unwritten, install_streams
 from ..errors import UsageError
 from .failures import READER_GONE_CODE, failure_of, print_failure
-from .interrupts import Ending, end_at_once_on_signals
+from .interrupts import FastEnd, end_at_once_on_signals
 from .services import Commands, Request, Services
 
 if TYPE_CHECKING:
@@ -301,7 +301,7 @@ def main() -> int:
     """Run ``sys.argv`` and return the exit code."""
     gc.set_threshold(10_000)  # imports make much that stays: searching it for garbage takes a twentieth of a start
     install_streams()
-    ending = Ending()
+    ending = FastEnd()
     atexit.register(ending)  # first, so that it runs last
     code = run(sys.argv[1:], Services(confine=_confine))
     end_at_once_on_signals(code)

@@ -8,7 +8,7 @@ from ...autoscale.choosing import Choice, choose
 from ...autoscale.config import AutoscaleConfig
 from ...autoscale.deciding import decide
 from ...autoscale.speeds import Place, Speeds
-from ...autoscale.values import Decision, NodeSeen, WantedNodes, Work
+from ...autoscale.values import Decision, JobWork, NodeSeen, WantedNodes
 from ...grouping import counted
 from ...logs.actions import LogAction
 from ...placement.model.demand import Demand
@@ -49,13 +49,13 @@ class Autoscaler:
             effects.append(order)
         return effects
 
-    def work(self, state: SupervisorState, now_s: float) -> list[Work]:
+    def work(self, state: SupervisorState, now_s: float) -> list[JobWork]:
         """Return what all jobs have left to do, but those that run networks."""
         jobs = [job for job in state.clients.jobs() if job.demand.segments and job.demand.dlas is None]
         state.scaling.since_s = {job.key: state.scaling.since_s.get(job.key, now_s) for job in jobs}
         return [self._work_of(job, state.scaling.since_s[job.key], now_s) for job in jobs]
 
-    def _work_of(self, job: JobBook, since_s: float, now_s: float) -> Work:
+    def _work_of(self, job: JobBook, since_s: float, now_s: float) -> JobWork:
         settled = self.speeds.settled(job.demand, now_s)
         return self.speeds.work_of(settled, since_s, now_s, sum(job.held.values()))
 

@@ -3,7 +3,7 @@
 from decimal import Decimal
 
 from codecfleet.cluster.autoscale.config import AutoscaleConfig, Group
-from codecfleet.cluster.autoscale.values import NodeSeen, Work
+from codecfleet.cluster.autoscale.values import JobWork, NodeSeen
 from codecfleet.cluster.placement.model import processor_of
 
 
@@ -51,9 +51,9 @@ def work(
     sessions: int = 10,
     segment_frames: int = 100,
     **fps: float,
-) -> Work:
+) -> JobWork:
     """Return work of which a node of each group that is named does as many frames a second."""
-    return Work(
+    return JobWork(
         job=job,
         frames=frames,
         at_once=at_once,

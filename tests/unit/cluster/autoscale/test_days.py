@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from codecfleet.cluster.autoscale.config import AutoscaleConfig, Group
 from codecfleet.cluster.autoscale.deciding import decide
-from codecfleet.cluster.autoscale.values import Work
+from codecfleet.cluster.autoscale.values import JobWork
 
 from .groups import config, group
 
@@ -61,7 +61,7 @@ def arrivals(most: int) -> st.SearchStrategy[list[Arrival]]:
 def _cost_alone(groups: AutoscaleConfig, arrival: Arrival) -> float:
     """Return what a job costs on a cluster of its own, with every wait that a node may add."""
     kind = KINDS[arrival.kind]
-    work = Work(
+    work = JobWork(
         job="job",
         frames=arrival.segments * arrival.segment_frames,
         at_once=arrival.segments,
