@@ -29,10 +29,14 @@ def want(count: int, *ended: str) -> Resize:
     return Resize((WantedNodes(GROUP, LABELS, {"CPU": 1.0}, count),), ended)
 
 
-async def check(backend: ClusterBackend) -> None:
-    """Hold a backend against all promises; at the end no node is left."""
+async def check(backend: ClusterBackend, is_coming: Callable[[], bool] = lambda: False) -> None:
+    """Hold a backend against all promises; at the end no node is left.
+
+    ``is_coming`` says whether a node is still being started. One that ends meanwhile has failed to start, and is
+    replaced.
+    """
     await backend.resize(want(2))
-    both = await _until(backend, lambda nodes: len(nodes) == 2)
+    both = await _until(backend, lambda nodes: len(nodes) == 2 and not is_coming())
     assert all(node.cores == 1 and node.free_cores == 1 for node in both)
     await backend.resize(want(2))
     kept, spare = sorted(node.node for node in both)
@@ -65,7 +69,8 @@ async def _more_than_there_can_be(backend: ClusterBackend, node: str) -> None:
             break
         assert time.monotonic() < until_s, "it was not refused"
         await asyncio.sleep(REPEAT_S)
-    assert [each.node for each in await _group(backend)] == [node]
+    left = await _group(backend)
+    assert [each.node for each in left] == [node], left
 
 
 async def _end(backend: ClusterBackend, node: str) -> None:
@@ -96,11 +101,16 @@ async def _never_probed(node: str, *, again: bool, called: str = "") -> Node:
 
 def _check_ray() -> None:
     import ray
+    from ray.autoscaler.v2.sdk import get_cluster_status
 
     from codecfleet.cluster.supervisor.runner.ray_backend import RayBackend
 
+    def is_coming() -> bool:
+        status = get_cluster_status(ray.get_runtime_context().gcs_address)
+        return bool(status.pending_launches or status.pending_nodes)
+
     ray.init(log_to_driver=False, logging_level="CRITICAL", namespace="codecfleet")
-    asyncio.run(check(RayBackend(60.0, _never_probed)))
+    asyncio.run(check(RayBackend(60.0, _never_probed), is_coming))
     sys.stdout.write(KEPT)
 
 
