@@ -111,7 +111,7 @@ def test_jobs_that_race_for_one_name(film: Path) -> None:
 
 @pytest.mark.parametrize("events", [0, 1, 3, 9])
 def test_a_cancelled_job_leaves_nothing(events: int, film: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Cancelled at its start, in its plan or in the middle, a job ends as cancelled, in silence, in an empty folder."""
+    """Cancelled at its start, in its plan or in the middle, a job leaves an empty folder, and one line in its log."""
     out = film.parents[1] / "out"
 
     async def run() -> None:
@@ -131,7 +131,7 @@ def test_a_cancelled_job_leaves_nothing(events: int, film: Path, caplog: pytest.
 
     asyncio.run(run())
     assert list(out.iterdir()) == []
-    assert caplog.records == []
+    assert [record for record in caplog.records if record.name != "codecfleet"] == []
 
 
 class SlowStore(MemoryFileSystem):  # type: ignore[misc] # fsspec publishes no types

@@ -29,15 +29,15 @@ def tree():
 
 def listening_of(process):
     try:
-        return {c.laddr.ip for c in process.net_connections() if c.status == psutil.CONN_LISTEN}
+        return {c.laddr for c in process.net_connections() if c.status == psutil.CONN_LISTEN}
     except psutil.NoSuchProcess:
         return set()
 
 def listening(processes):
-    return sorted(set().union(*(listening_of(process) for process in processes)))
+    return sorted({place.ip for process in processes for place in listening_of(process)})
 
 def served(processes):
-    ports = {c.laddr.port for p in processes for c in p.net_connections() if c.status == psutil.CONN_LISTEN}
+    ports = {place.port for process in processes for place in listening_of(process)}
     return [port for port in ports if answers(port)]
 
 def answers(port):

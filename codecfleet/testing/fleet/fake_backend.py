@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+_OFFER = "Set `offers` to what there is of each group."
+
+
 class FakeClusterBackend(ClusterBackend):
     """Nodes, reservations and workers that exist in this object alone; several supervisors may act on it in turn.
 
@@ -178,11 +181,11 @@ class FakeClusterBackend(ClusterBackend):
         """
         self.resized.append(order)
         if self.offers is None:
-            raise FleetUnavailable("this cluster has no autoscaler")
+            raise FleetUnavailable("this cluster has no autoscaler", _OFFER)
         for node in set(order.ended) & (self._nodes.keys() - {node for node, _ in self._bundles.values()}):
             self.lose(node)
         if any(group.count > self.offers.get(group.group, 0) for group in order.wanted):
-            raise FleetUnavailable("as many nodes as are wanted cannot be given, so none is")
+            raise FleetUnavailable("as many nodes as are wanted cannot be given, so none is", _OFFER)
         for group in order.wanted:
             there = sum(group.labels.items() <= node.labels.items() for node in self._nodes.values())
             for _ in range(group.count - there):

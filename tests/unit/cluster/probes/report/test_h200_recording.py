@@ -89,7 +89,7 @@ def test_nothing_is_to_be_repaired(report: NodeReport) -> None:
 
 
 def test_where_its_work_would_go(report: NodeReport) -> None:
-    """With all engines allowed, NVDEC decodes for the host's own cores; AV1 is decoded by the cores too."""
+    """Where any gain counts, NVDEC decodes for the host's own cores; AV1 is decoded by the cores too."""
     for codec, route in ((MediaCodec.H264, Route.HYBRID), (MediaCodec.AV1, Route.CPU)):
         rendition = Rendition(
             case=CodecCase(MediaCodec.HEVC, Direction.ENCODE), width=1920, height=1080, software="libx265", preset="5"
@@ -103,5 +103,5 @@ def test_where_its_work_would_go(report: NodeReport) -> None:
             renditions=(rendition,),
             encoder=EncoderChoice.AUTO,
         )
-        placement = place([demand], Inventory((node_of_report(report),)), start_rates(), Policy())
+        placement = place([demand], Inventory((node_of_report(report),)), start_rates(), Policy(hybrid_gain=0))
         assert {lane.route for lane in placement.lanes} == {route}, placement
