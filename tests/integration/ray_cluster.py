@@ -15,7 +15,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -146,6 +146,18 @@ class RayCluster:
         assert answered.returncode == 0, answered.stderr
         found: dict[str, Any] = json.loads(answered.stdout)["supervisor"]
         return found
+
+    def status_once(self, holds: Callable[[dict[str, Any]], bool], patience_s: float) -> dict[str, Any]:
+        """Look at the supervisor again and again until ``holds`` does; return what it said then."""
+        until_s = time.monotonic() + patience_s
+        while time.monotonic() < until_s:
+            answered = self.run("status", "--json")
+            # A supervisor that is being restarted does not answer for a moment.
+            found = json.loads(answered.stdout)["supervisor"] if answered.returncode == 0 else None
+            if found is not None and holds(found):
+                return dict(found)
+            time.sleep(1)  # each look starts a program
+        raise AssertionError(f"not within {patience_s} s; last seen: {answered.stdout} {answered.stderr}")
 
     def python(self, program: str, *arguments: str, timeout_s: float = 60) -> str:
         """Run a Python program against the cluster; return what it prints."""

@@ -4,8 +4,6 @@ import json
 import os
 import signal
 import subprocess
-import time
-from collections.abc import Callable
 from contextlib import ExitStack, closing
 from pathlib import Path
 from shutil import copytree, ignore_patterns
@@ -80,18 +78,6 @@ def point(link: Path, folder: Path) -> None:
     fresh.replace(link)
 
 
-def until(cluster: RayCluster, holds: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-    """Look at the supervisor until ``holds`` does; one that is being restarted does not answer for a moment."""
-    until_s = time.monotonic() + PATIENCE_S
-    while time.monotonic() < until_s:
-        answered = cluster.run("status", "--json")
-        found = json.loads(answered.stdout)["supervisor"] if answered.returncode == 0 else None
-        if found is not None and holds(found):
-            return dict(found)
-        time.sleep(1)
-    pytest.fail(f"not within {PATIENCE_S} s; last seen: {answered.stdout} {answered.stderr}")
-
-
 def up(status: dict[str, Any]) -> list[str]:
     """Return the stations whose workers are up."""
     return [each["worker"] for each in status["workers"] if each["state"] == "ready"]
@@ -133,7 +119,9 @@ class Nodes:
         node = self.ids[name]
         drained = self._cluster.run("drain", node)
         assert drained.returncode == 0, drained.stderr
-        until(self._cluster, lambda status: not any(station.startswith(node) for station in up(status)))
+        self._cluster.status_once(
+            lambda status: not any(station.startswith(node) for station in up(status)), PATIENCE_S
+        )
         self._running[name].close()
         self.start(name, code)
 
@@ -158,14 +146,16 @@ def test_an_upgrade_under_load_loses_nothing(repository: Path, film: Path, tmp_p
         for name in "ab":
             nodes.start(name, older)
         batch = start_batch(films, tmp_path / "loud", {**cluster.env, "PYTHONPATH": str(older)})
-        until(cluster, lambda status: len(up(status)) == len("ab"))
+        cluster.status_once(lambda status: len(up(status)) == len("ab"), PATIENCE_S)
         for name in "ab":
             nodes.upgrade(name, newer)
-            until(cluster, lambda status: len(up(status)) == len("ab"))
+            cluster.status_once(lambda status: len(up(status)) == len("ab"), PATIENCE_S)
         point(head, newer)
-        before = until(cluster, lambda status: bool(up(status)))
+        before = cluster.status_once(lambda status: bool(up(status)), PATIENCE_S)
         os.kill(before["pid"], signal.SIGKILL)
-        after = until(cluster, lambda status: status["pid"] != before["pid"] and len(up(status)) == len("ab"))
+        after = cluster.status_once(
+            lambda status: status["pid"] != before["pid"] and len(up(status)) == len("ab"), PATIENCE_S
+        )
         assert cluster.python(SPEAKS).split() == [str(PROTOCOL + 1), str(OLDEST), NEWER]
         assert batch.poll() is None, "the batch was over too soon for an upgrade under load"
         assert sum("was adopted" in line for _, line in after["log"]) == len("ab")

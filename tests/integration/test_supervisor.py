@@ -1,10 +1,8 @@
 """What a cluster's users can count on: fair shares, a supervisor that may die, reservations that are given back."""
 
-import json
 import os
 import signal
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,19 +32,6 @@ def cluster() -> Iterator[RayCluster]:
         yield running
 
 
-def until(cluster: RayCluster, holds: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-    """Look at the supervisor again and again until ``holds`` does; return what it said then."""
-    until_s = time.monotonic() + PATIENCE_S
-    while time.monotonic() < until_s:
-        answered = cluster.run("status", "--json")
-        # A supervisor that is being restarted does not answer for a moment.
-        found = json.loads(answered.stdout)["supervisor"] if answered.returncode == 0 else None
-        if found is not None and holds(found):
-            return dict(found)
-        time.sleep(1)  # each look starts a program
-    pytest.fail(f"not within {PATIENCE_S} s; last seen: {answered.stdout} {answered.stderr}")
-
-
 def ready(status: dict[str, Any]) -> dict[str, int]:
     """Return the process of each worker that is up."""
     return {worker["worker"]: worker["pid"] for worker in status["workers"] if worker["state"] == "ready"}
@@ -72,10 +57,10 @@ def test_two_drivers_share_and_survive_the_supervisor(cluster: RayCluster, film:
         cluster.start("transcode", str(film), str(outputs[0]), *common),
         cluster.start("transcode", str(film), str(outputs[1]), "--end", "5", *common),
     ]
-    both = until(cluster, lambda status: shares(status) == [2, 2] and len(ready(status)) == 2)
+    both = cluster.status_once(lambda status: shares(status) == [2, 2] and len(ready(status)) == 2, PATIENCE_S)
     workers = ready(both)
     os.kill(both["pid"], signal.SIGKILL)
-    after = until(cluster, lambda status: status["pid"] != both["pid"] and len(ready(status)) == 2)
+    after = cluster.status_once(lambda status: status["pid"] != both["pid"] and len(ready(status)) == 2, PATIENCE_S)
     assert ready(after) == workers
     assert any("was adopted" in line for _, line in after["log"])
     for driver in drivers:
@@ -85,7 +70,7 @@ def test_two_drivers_share_and_survive_the_supervisor(cluster: RayCluster, film:
     for output, options in zip(outputs, [(), ("--end", "5")], strict=True):
         verified = cluster.run("verify", str(film), str(output), *options)
         assert verified.returncode == 0, verified.stdout
-    until(cluster, lambda status: not ready(status))
+    cluster.status_once(lambda status: not ready(status), PATIENCE_S)
     assert given_back(cluster)
 
 
@@ -96,11 +81,11 @@ def test_nodes_may_be_drained_and_may_die(cluster: RayCluster, film: Path, tmp_p
     driver = cluster.start(
         "transcode", str(film), str(output), "--segment-seconds", "0.5", "--scale", "960x540", "--quiet"
     )
-    busy = until(cluster, lambda status: len(ready(status)) == 3)
+    busy = cluster.status_once(lambda status: len(ready(status)) == 3, PATIENCE_S)
     drained = next(node["node"] for node in busy["nodes"] if node["devices"].startswith("2") and node["node"] != doomed)
     assert cluster.run("drain", drained).returncode == 0
     os.kill(busy["pid"], signal.SIGKILL)
-    until(cluster, lambda status: not any(name.startswith(drained) for name in ready(status)))
+    cluster.status_once(lambda status: not any(name.startswith(drained) for name in ready(status)), PATIENCE_S)
     cluster.kill_node(doomed)
     _, said = driver.communicate(timeout=PATIENCE_S)
     assert driver.returncode == 0, said
