@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from .ray_cluster import ray_cluster
-from .test_supervisor import PATIENCE_S, ready, until
+from .test_supervisor import PATIENCE_S, ready
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -50,12 +50,12 @@ def test_an_old_supervisor_that_wakes_touches_nothing(film: Path, tmp_path: Path
         doomed = cluster.add_node(0)
         old = int(cluster.python(ELSEWHERE, doomed).split()[-1])
         driver = cluster.start("transcode", str(film), str(output), *common)
-        before = until(cluster, lambda status: len(ready(status)) == 1 and bool(status["jobs"]))
+        before = cluster.status_once(lambda status: len(ready(status)) == 1 and bool(status["jobs"]), PATIENCE_S)
         assert before["pid"] == old
         cluster.stop_node(doomed)
         while psutil.Process(old).status() != psutil.STATUS_STOPPED:  # the signal was sent, and takes a moment
             time.sleep(0.01)
-        after = until(cluster, lambda status: status["pid"] != old and len(ready(status)) == 1)
+        after = cluster.status_once(lambda status: status["pid"] != old and len(ready(status)) == 1, PATIENCE_S)
         assert ready(after) == ready(before)
         _wakes_and_ends(old)
         _, said = driver.communicate(timeout=PATIENCE_S)
