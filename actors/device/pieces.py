@@ -2,6 +2,7 @@
 
 import time
 from collections import deque
+from collections.abc import Iterable
 from enum import Enum
 from typing import Final, NamedTuple, TypeAlias
 
@@ -11,6 +12,10 @@ RECENT_S: Final = 5.0
 """How long an ended piece is still told of: heartbeats come every 2 s, and one may be lost."""
 ENDED_KEPT: Final = 256
 """Of pieces that are shorter than that allows, only the newest are told of."""
+KEPT_S: Final = 900.0
+"""How far back a supervisor that takes over is told: as far as it keeps what it hears."""
+TELLINGS: Final = 2
+"""How many heartbeats in a row tell it all: one may be lost."""
 
 ToldPiece: TypeAlias = tuple[str, str, str, float, float | None, str]
 """A piece as other processes are told of it, in plain values, which every release reads: run, job, label, begin, end.
@@ -73,3 +78,41 @@ class EndedPieces:
         """Return those that ended within ``RECENT_S`` before now, oldest first."""
         since_s = (time.monotonic() if now_s is None else now_s) - RECENT_S
         return tuple(piece for piece in self._pieces if piece.ended_s is not None and piece.ended_s >= since_s)
+
+
+class KeptPieces:
+    """What all processes of a worker ran: a supervisor is told what is new, its successor all that is kept.
+
+    At most ``ENDED_KEPT`` ended pieces are kept. Each is told by its run, so hearing of it again changes nothing. Not
+    thread-safe.
+    """
+
+    def __init__(self) -> None:
+        self._ended: dict[str, Piece] = {}
+        self._term: int | None = None
+        self._tellings = 0
+
+    def note(self, pieces: Iterable[Piece]) -> None:
+        """Keep those that have ended: while no supervisor asks, their processes name them for ``RECENT_S`` only."""
+        self._ended |= {piece.run: piece for piece in pieces if piece.ended_s is not None}
+        if len(self._ended) > ENDED_KEPT:
+            newest = sorted(self._ended.values(), key=lambda piece: piece.ended_s or 0.0)[-ENDED_KEPT:]
+            self._ended = {piece.run: piece for piece in newest}
+
+    def told(self, pieces: Iterable[Piece], term: int, now_s: float) -> tuple[ToldPiece, ...]:
+        """Return what the supervisor of ``term`` is told ``now_s``.
+
+        Args:
+            pieces: what all processes say of themselves: what runs, and what has ended lately.
+            term: a new one is another supervisor's, which knows nothing.
+            now_s: on the clock of the pieces.
+        """
+        said = tuple(pieces)
+        self.note(said)
+        self._tellings = self._tellings + 1 if term == self._term else 1
+        self._term = term
+        named = {piece.run: piece for piece in said if piece.ended_s is None or piece.ended_s >= now_s - RECENT_S}
+        if self._tellings <= TELLINGS:
+            since_s = now_s - KEPT_S
+            named = {run: piece for run, piece in self._ended.items() if (piece.ended_s or 0.0) >= since_s} | named
+        return tuple(piece.told(now_s) for piece in named.values())

@@ -15,7 +15,7 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from ...actors.device.pieces import RECENT_S, ToldPiece
+from ...actors.device.pieces import KeptPieces, Piece
 from ...actors.device.work import UNCONSTRAINED, Constraints
 from ...actors.device.worker import WorkerCore
 from ...actors.media.kept_sources import KEPT
@@ -102,6 +102,7 @@ class RayWorker:
         self._here = 0
         self._runs: set[str] = set()
         self._ended: Counter[Ending] = Counter()
+        self._kept = KeptPieces()
         self._is_ending = False
         self._ids = NO_IDS
         if fence_s is not None:
@@ -130,6 +131,7 @@ class RayWorker:
                 outcome = await self._run_here(run, packed_work, blobs)
         finally:
             self._runs.discard(run)
+            self._kept.note(self._pieces())
         if self._is_ending and isinstance(outcome.error, Cancelled):
             await self.watch()
         self._ended[ending_of(outcome.error)] += 1
@@ -220,10 +222,9 @@ class RayWorker:
         self._lone.look(self._renewed_s)
         frames_done = self._core.frames_done + self._lone.frames_done
         lone = tuple(work for state in self._lone.states for work in state.running)
+        pieces = self._kept.told(self._pieces(), term, self._renewed_s)
         if self._gpu is None:
-            return Heartbeat(
-                frames_done, (*self._core.running(), *lone), ended=dict(self._ended), pieces=self._pieces()
-            )
+            return Heartbeat(frames_done, (*self._core.running(), *lone), ended=dict(self._ended), pieces=pieces)
         self._look_for_help()
         use, second = self._gpu.use(), self._second.said
         pairs = ((use, second.use), (second.use, use))
@@ -238,15 +239,13 @@ class RayWorker:
             use.refusals + second.use.refusals,
             refused_at,
             dict(self._ended),
-            self._pieces(),
+            pieces,
         )
 
-    def _pieces(self) -> tuple[ToldPiece, ...]:
-        """Return what runs here and what has just ended, in all processes."""
-        now_s = self._renewed_s
-        others = chain(self._second.said.pieces, *(state.pieces for state in self._lone.states))
-        recent = (piece for piece in others if piece.ended_s is None or piece.ended_s >= now_s - RECENT_S)
-        return tuple(piece.told(now_s) for piece in (*self._core.pieces(), *recent))
+    def _pieces(self) -> tuple[Piece, ...]:
+        """Return what runs here, and what has ended lately, in all processes."""
+        lone = chain.from_iterable(state.pieces for state in self._lone.states)
+        return (*self._core.pieces(), *self._second.said.pieces, *lone)
 
     async def watch(self) -> None:
         """Never return: the caller learns of the process's death at once, also while no work runs."""

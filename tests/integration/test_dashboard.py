@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import re
 import signal
 import subprocess
@@ -16,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from codecfleet.actors.device.pieces import RECENT_S
 from codecfleet.dashboard.answers import Gate
 from codecfleet.dashboard.looking import Looking
 from codecfleet.dashboard.server import listening_socket, serve
@@ -29,6 +31,7 @@ from .test_warm_fleet import command, places, up
 __all__ = ["film", "places"]
 
 TOKEN = "s3cret-token"  # noqa: S105 - a test's own
+PATIENCE_S = 90
 SHOWN = "!document.getElementById('main').hidden"
 TEXT = "document.body.innerText"
 
@@ -177,15 +180,26 @@ def test_it_shows_a_warm_fleet_at_work(film: Path, tmp_path: Path, places: Mappi
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_it_shows_a_cluster_at_work(film: Path, tmp_path: Path) -> None:
-    """It waits for a supervisor, which the first job starts, and shows the job's segments."""
-    with ray_cluster(2) as cluster, running(cluster.start("dashboard", "--port", "0")) as url:
+    """It waits for a supervisor, which the first job starts, and shows its segments; a successor shows them too."""
+    kept = {"CODECFLEET_IDLE_S": "300"}  # no worker is given back meanwhile
+    with ray_cluster(2, env=kept) as cluster, running(cluster.start("dashboard", "--port", "0")) as url:
         assert fleet_at(url) == {}
         done = cluster.run("transcode", str(film), str(tmp_path / "out.mp4"), "--segment-seconds", "2")
         assert done.returncode == 0, done.stderr
         wait_until(lambda: {("segment 0", "done"), ("segment 1", "done")} <= set(pieces(url)))
+        wait_until(lambda: all(ended_s > RECENT_S for ended_s in ages_s(url)))
+        shown, dead = sorted(pieces(url)), cluster.status()["pid"]
+        os.kill(dead, signal.SIGKILL)
+        cluster.status_once(lambda status: status["pid"] != dead, PATIENCE_S)
+        wait_until(lambda: sorted(pieces(url)) == shown)
 
 
 def pieces(url: str) -> list[tuple[str, str]]:
     """Return label and ending of all pieces of work on the timeline."""
     rows = fleet_at(url).get("timeline", [])
     return [(label, ending) for row in rows for _, _, _, _, label, ending in row["pieces"]]
+
+
+def ages_s(url: str) -> list[float]:
+    """Return how long ago each piece of work on the timeline ended."""
+    return [piece[2] or 0.0 for row in fleet_at(url).get("timeline", []) for piece in row["pieces"]]

@@ -4,8 +4,9 @@ import asyncio
 import time
 from typing import TYPE_CHECKING
 
-from codecfleet.actors.device.pieces import RECENT_S, EndedPieces, Piece, PieceEnding
+from codecfleet.actors.device.pieces import ENDED_KEPT, KEPT_S, RECENT_S, EndedPieces, KeptPieces, Piece, PieceEnding
 from codecfleet.actors.device.work import Constraints
+from codecfleet.cluster.supervisor.status.history import HistoryBook
 from codecfleet.cluster.worker.blobs import BlobCache
 from codecfleet.cluster.worker.ray_worker import RayWorker
 from codecfleet.testing.fleet.fake_worker import in_thread
@@ -40,3 +41,58 @@ def test_what_ended_long_ago_is_not_told() -> None:
     ended.add(Piece("c:1", "j", "segment 1", 0.0), PieceEnding.DONE)
     assert [piece.run for piece in ended.recent()] == ["c:1"]
     assert [piece.run for piece in ended.recent(time.monotonic() + RECENT_S + 1)] == []
+
+
+def ended(run: int, ended_s: float) -> Piece:
+    """Return a piece that ended then, after a second."""
+    return Piece(f"c:{run}", "j", f"segment {run}", ended_s - 1, ended_s, PieceEnding.DONE)
+
+
+def test_a_supervisor_that_takes_over_is_told_all_that_is_kept() -> None:
+    """Its first two heartbeats have what ran while none asked, and what ended before; later ones only what is new."""
+    kept, runs = KeptPieces(), Piece("c:3", "j", "segment 3", 40.0)
+    kept.note([ended(1, 10.0)])
+    kept.told([ended(2, 20.0)], 1, 21.0)
+    for now_s in (50.0, 52.0):
+        told = kept.told([runs], 2, now_s)
+        assert [(run, begins_s, ends_s) for run, _, _, begins_s, ends_s, _ in told] == [
+            ("c:1", 9.0 - now_s, 10.0 - now_s),
+            ("c:2", 19.0 - now_s, 20.0 - now_s),
+            ("c:3", 40.0 - now_s, None),
+        ]
+    assert [run for run, *_ in kept.told([ended(2, 20.0), runs], 2, 54.0)] == ["c:3"]
+
+
+def test_the_successors_timeline_is_its_predecessors() -> None:
+    """Two supervisors that heard one after the other of the same work show the same pieces, each once."""
+    kept, first, second = KeptPieces(), HistoryBook(), HistoryBook()
+    for number in range(5):
+        now_s = 10.0 + 2 * number
+        first.beat("n/cpu#0:1", kept.told([ended(number, now_s - 0.5)], 1, now_s), now_s)
+    for now_s in (20.0, 22.0):
+        second.beat("n/cpu#0:1", kept.told([], 2, now_s), now_s)
+    shown = [book.told(("n/cpu#0",), lambda _: True, 22.0).pieces for book in (first, second)]
+    assert shown[0] == shown[1]
+    assert len(shown[0]["n/cpu#0"]) == 5
+
+
+def test_what_is_kept_for_a_successor_is_bounded() -> None:
+    """The newest pieces are kept, and none is told that ended longer ago than a supervisor would keep it."""
+    kept = KeptPieces()
+    for number in range(2 * ENDED_KEPT):
+        kept.note([ended(number, float(number)), ended(max(0, number - 300), max(0.0, number - 300.0))])
+    last_s = 2.0 * ENDED_KEPT - 1
+    assert [run for run, *_ in kept.told([], 1, last_s)] == [f"c:{n}" for n in range(ENDED_KEPT, 2 * ENDED_KEPT)]
+    assert [run for run, *_ in kept.told([], 2, last_s + KEPT_S)] == [f"c:{2 * ENDED_KEPT - 1}"]
+
+
+def test_a_worker_tells_a_new_supervisor_what_it_ran_before() -> None:
+    """Each new term is told again what ended before it began; a third heartbeat of one term is small."""
+
+    async def beats() -> list[int]:
+        worker = RayWorker(1)
+        await worker.run("c:1", BlobCache(bytes).pack(Count(job="j", label="segment 1", frames=3))[0])
+        worker._kept.note([ended(2, time.monotonic() - 60.0)])
+        return [len((await worker.heartbeat(term)).pieces) for term in (1, 1, 1, 2)]
+
+    assert asyncio.run(beats()) == [2, 2, 1, 2]
