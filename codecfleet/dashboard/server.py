@@ -77,8 +77,12 @@ def url_of(bound: socket.socket) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{port}/"
 
 
-async def serve(bound: socket.socket, gate: Gate, looking: Looking, on_ready: Callable[[], object]) -> None:
+async def serve(
+    bound: socket.socket, gate: Gate, looking: Looking, on_ready: Callable[[], object], *, send_s: float = SEND_S
+) -> None:
     """Serve until cancelled; ``on_ready`` is called once the fleet was reached and pages are answered.
+
+    An answer that is not taken within ``send_s`` is given up, and its connection ended.
 
     Raises:
         CodecfleetError: the fleet cannot be reached.
@@ -88,7 +92,7 @@ async def serve(bound: socket.socket, gate: Gate, looking: Looking, on_ready: Ca
         await asyncio.wait({look, reached}, return_when=asyncio.FIRST_COMPLETED)
         if look.done():
             look.result()
-        server = await asyncio.start_server(_Connections(gate, looking.data).serve, sock=bound, limit=HEAD_MAX)
+        server = await asyncio.start_server(_Connections(gate, looking.data, send_s).serve, sock=bound, limit=HEAD_MAX)
         try:
             on_ready()
             await look
@@ -101,9 +105,10 @@ async def serve(bound: socket.socket, gate: Gate, looking: Looking, on_ready: Ca
 
 
 class _Connections:
-    def __init__(self, gate: Gate, data: Callable[[], Awaitable[bytes]]) -> None:
+    def __init__(self, gate: Gate, data: Callable[[], Awaitable[bytes]], send_s: float) -> None:
         self._gate = gate
         self._data = data
+        self._send_s = send_s
         self._open = 0
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -113,10 +118,12 @@ class _Connections:
             with suppress(OSError, TimeoutError, asyncio.IncompleteReadError):  # who asked is gone, or takes nothing
                 answer, method = await self._answer(reader)
                 writer.write(packed(answer, with_body=method != "HEAD"))
-                await asyncio.wait_for(writer.drain(), SEND_S)
+                await asyncio.wait_for(writer.drain(), self._send_s)
+                writer.close()
+                await asyncio.wait_for(writer.wait_closed(), self._send_s)
         finally:
             self._open -= 1
-            writer.close()
+            writer.transport.abort()  # what is not taken by now would keep the connection and the answer for ever
 
     async def _answer(self, reader: asyncio.StreamReader) -> tuple[WebAnswer, str]:
         if self._open > CONNECTIONS_MAX:

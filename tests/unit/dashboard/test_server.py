@@ -10,7 +10,7 @@ import pytest
 
 from codecfleet.dashboard.answers import Gate
 from codecfleet.dashboard.looking import Looking
-from codecfleet.dashboard.server import CONNECTIONS_MAX, HEAD_MAX, gate_for, listening_socket, serve, url_of
+from codecfleet.dashboard.server import CONNECTIONS_MAX, HEAD_MAX, SEND_S, gate_for, listening_socket, serve, url_of
 from codecfleet.errors import FleetUnavailable, UsageError
 
 from .hostile_fleet import FakeFleet, hostile_status
@@ -18,12 +18,21 @@ from .hostile_fleet import FakeFleet, hostile_status
 TOKEN = "s3cret-token"  # noqa: S105 - a test's own
 
 
+class LookingAtMuch(Looking):
+    """Its answer is more than a socket holds."""
+
+    async def data(self) -> bytes:
+        """Return 32 MiB."""
+        return bytes(1 << 25)
+
+
 @asynccontextmanager
-async def served(gate: Gate | None = None) -> AsyncIterator[int]:
+async def served(gate: Gate | None = None, kind: type[Looking] = Looking, send_s: float = SEND_S) -> AsyncIterator[int]:
     """Serve a hostile fleet on a free port, which is yielded."""
     bound = listening_socket("127.0.0.1", 0)
     ready = asyncio.Event()
-    running = asyncio.create_task(serve(bound, gate or Gate(), Looking(FakeFleet(hostile_status()).desk), ready.set))
+    looking = kind(FakeFleet(hostile_status()).desk)
+    running = asyncio.create_task(serve(bound, gate or Gate(), looking, ready.set, send_s=send_s))
     try:
         await ready.wait()
         yield bound.getsockname()[1]
@@ -105,6 +114,14 @@ async def test_connections_are_bounded() -> None:
         assert answer == 503
         for _, writer in waiting:
             writer.close()
+
+
+async def test_an_answer_that_is_not_taken_in_time_is_given_up() -> None:
+    """It keeps neither its connection nor its memory: the rest of it is never sent."""
+    async with served(kind=LookingAtMuch, send_s=0.0) as port:
+        status, headers, body = await sent(port, "GET /fleet.json HTTP/1.1")
+        assert status == 200
+        assert len(body) < int(headers["Content-Length"])
 
 
 async def test_a_fleet_out_of_reach_is_not_served() -> None:
