@@ -62,7 +62,7 @@ class LogEntry:
     @classmethod
     def of(cls, action: LogAction, line: str, ids: LogIds = NO_IDS, error: BaseException | None = None) -> Self:
         """Return an entry; ``error`` is a defect's, whose traceback it has."""
-        trace = "" if error is None else redacted("".join(traceback.format_exception(error)))
+        trace = "" if error is None else _escaped(redacted("".join(traceback.format_exception(error))))
         return cls(action, one_line(line), ids.known(), trace[-TRACE_MAX:])
 
     def written(self, style: LogStyle, *, at_s: float, service: str, process: int) -> str:
@@ -93,6 +93,11 @@ class LogEntry:
     @property
     def _level(self) -> str:
         return LEVELS[self.action.level]
+
+
+def _escaped(trace: str) -> str:
+    """Return a traceback with all but its lines' ends escaped: its error's message may have a file's name."""
+    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in trace)
 
 
 _ENTRY: Final = re.compile(r'(\{"schema":\d+,"time":")?\d{4}-\d\d-\d\dT[\d:.]+Z("| (info|warning|error) )')

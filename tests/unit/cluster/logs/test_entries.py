@@ -66,6 +66,17 @@ def test_an_entry_is_one_line_whatever_is_in_it(line: str, file: str, style: Log
     assert is_entry(text)
 
 
+@given(name=st.text(st.characters(exclude_categories=[])), style=st.sampled_from(LogStyle))
+def test_a_traceback_is_escaped_whatever_is_in_its_error(name: str, style: LogStyle) -> None:
+    """A file's name may rule a terminal, forge an entry, or not be UTF-8, which a file of the log takes alone."""
+    text = written(LogEntry.of(LogAction.DEFECT, "a defect", error=ValueError(f"\x1b[2J\ud800{name}")), style)
+    first, *below = text.split("\n")
+    assert is_entry(first)
+    assert all(line.isprintable() for line in (first, *below))
+    assert all(line.startswith("  ") for line in below)
+    assert text.encode()
+
+
 def test_a_traceback_is_bounded() -> None:
     """Its end is kept, which has the error itself."""
     entry = LogEntry.of(LogAction.DEFECT, "a defect", error=ValueError("x" * 2 * TRACE_MAX + "the end"))
