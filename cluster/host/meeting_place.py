@@ -68,10 +68,13 @@ def code_name() -> str:
     """Return a name for this very code: its place, its files, and the Python that runs it.
 
     Work crosses as pickled values, so both sides must have the same classes: a version number alone does not say so
-    for a checkout, nor for two environments with other dependencies.
+    for a checkout, nor for two environments with other dependencies. An environment is where its packages are, by
+    whatever name its Python is called: ``bin/python3`` in the first line of ``codecfleet``, ``bin/python`` by many.
     """
-    digest = hashlib.sha256(f"{sys.executable}\0{sys.version}\0{_PACKAGE.resolve()}".encode(errors="surrogateescape"))
-    for path, size_bytes, changed_ns in sorted(_files(str(_PACKAGE))):
+    package = _PACKAGE.resolve()
+    runs = f"{Path(sys.prefix).resolve()}\0{Path(sys.executable).resolve()}\0{sys.version}\0{package}"
+    digest = hashlib.sha256(runs.encode(errors="surrogateescape"))
+    for path, size_bytes, changed_ns in sorted(_files(str(package))):
         digest.update(f"\0{path}\0{size_bytes}\0{changed_ns}".encode(errors="surrogateescape"))
     return digest.hexdigest()[:16]
 

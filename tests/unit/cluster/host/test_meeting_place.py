@@ -2,6 +2,7 @@
 
 import os
 import socket
+import sys
 import threading
 from contextlib import ExitStack
 from pathlib import Path
@@ -146,3 +147,19 @@ def test_another_code_has_another_name(tmp_path: Path, monkeypatch: pytest.Monke
     after = code_name()
     monkeypatch.setattr(meeting_place, "_PACKAGE", package / "room")
     assert len({before, after, code_name()}) == 3
+
+
+def test_the_same_code_has_one_name_however_it_is_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``codecfleet`` and ``python -m codecfleet`` find the same fleet; another environment's do not."""
+    package, python = tmp_path / "package", tmp_path / "python"
+    package.mkdir()
+    (package / "module.py").write_text("a = 1")
+    python.symlink_to(sys.executable)
+    (tmp_path / "link").symlink_to(package)
+    monkeypatch.setattr(meeting_place, "_PACKAGE", package)
+    before = code_name()
+    monkeypatch.setattr(sys, "executable", str(python))
+    monkeypatch.setattr(meeting_place, "_PACKAGE", tmp_path / "link")
+    assert code_name() == before
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    assert code_name() != before
