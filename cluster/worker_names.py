@@ -24,6 +24,11 @@ def engine_of(station: str) -> str:
     return station.rpartition("/")[2].partition("#")[0]
 
 
+def has_device(station: str) -> bool:
+    """Return whether the station of that name is a GPU's, a slice's or a DLA's."""
+    return engine_of(station) in {"gpu", "dla"}
+
+
 def epoch_of(worker: str) -> int:
     """Return the epoch in a worker's name."""
     return int(worker.rpartition(":")[2])

@@ -14,9 +14,9 @@ from ...actors.device.work import Work
 from ..placement.model.demand import Demand
 from ..placement.model.inventory import Inventory
 from ..placement.model.preview import PlacementPreview
-from ..supervisor.status.history import History
 
 if TYPE_CHECKING:
+    from ..supervisor.status.history import History
     from ..supervisor.status.status import Status
 
 ResultT = TypeVar("ResultT")
@@ -72,8 +72,10 @@ class Pool(ABC):
         """Return the status of the supervisor in this process; None where there is none."""
         return None
 
-    async def history(self, stations: tuple[str, ...]) -> History:
+    async def history(self, stations: tuple[str, ...]) -> "History":
         """Return what stations did, as the supervisor in this process knows it; nothing where there is none."""
+        from ..supervisor.status.history import History  # noqa: PLC0415 - no job needs it, nor all that it loads
+
         del stations
         return History()
 

@@ -11,7 +11,8 @@ from contextlib import suppress
 from typing import Final, NamedTuple
 
 _PROGRAM: Final = (
-    "import json, runpy, sys; sys.path[:] = json.loads(sys.argv.pop(1)); "
+    # Imports make much that stays, which is not to be searched for garbage.
+    "import gc, json, runpy, sys; gc.set_threshold(10_000); sys.path[:] = json.loads(sys.argv.pop(1)); "
     "runpy.run_module(sys.argv.pop(1), run_name='__main__')"
 )
 WORKER: Final = "codecfleet.cluster.process.worker_program"

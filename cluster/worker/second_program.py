@@ -5,6 +5,7 @@
 The role is ``second``; or that of a lone process: ``gpu``, ``cpu``, or ``dla#`` with the number of the worker's DLA.
 """
 
+import gc
 import os
 import signal
 import sys
@@ -140,6 +141,7 @@ def main(descriptor: str, slots: str, first: str, role: str) -> None:
     """Serve the process ``first``, and end with it at once: unfinished work has no recipient."""
     end_with(int(first))
     harden()
+    gc.set_threshold(10_000)  # its first work imports much that stays
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process handles it
     code = 1
     try:

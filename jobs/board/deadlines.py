@@ -14,7 +14,7 @@ from math import ceil, inf
 from statistics import median
 
 from ...actors.watchdog import OPENING_S
-from ...cluster.supervisor.state import has_device
+from ...cluster.worker_names import has_device
 from ..request.parts import WaitOptions
 
 LOOK_S = 0.5

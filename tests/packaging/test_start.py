@@ -16,10 +16,24 @@ CLUSTER = {f"codecfleet.cluster.{room}" for room in ("placement", "probes", "sup
 
 IMPORTS = {
     "import codecfleet": NOT_AT_FIRST | {"typer", "rich", "codecfleet.actors", "codecfleet.cluster", "codecfleet.jobs"},
-    "from codecfleet import Fleet": {"ray", "av", "numpy", "fsspec", DEVICES} | NVIDIA,
+    "from codecfleet import Fleet": {"ray", "av", "numpy", "fsspec", "codecfleet.cluster.supervisor", DEVICES} | NVIDIA,
     "from codecfleet import TranscodeSpec": {"ray", "av", "numpy", "fsspec", DEVICES} | NVIDIA,
-    # A job whose files lie here.
-    "import codecfleet.cli.transcode, codecfleet.jobs.run.job_run": {"ray", "fsspec", "codecfleet.cli.batch", DEVICES}
+    # A job whose files lie here, on workers of another process: a warm fleet's, or a host's.
+    "import codecfleet.cli.transcode, codecfleet.jobs.run.job_run, codecfleet.cluster.host.hosted_pool": {
+        "ray",
+        "fsspec",
+        "codecfleet.cli.batch",
+        "codecfleet.cluster.supervisor",
+        DEVICES,
+    }
+    | NVIDIA,
+    # A process that does small files of a batch, one after the other.
+    "import codecfleet.cluster.worker.second_program, codecfleet.jobs.batch.whole_file, codecfleet.jobs.run.job_run": {
+        "ray",
+        "fsspec",
+        "codecfleet.cluster.supervisor",
+        DEVICES,
+    }
     | NVIDIA,
     # A fleet's host, and its own worker.
     "import codecfleet.cluster.host.running, codecfleet.cluster.client.leased_pool": {"ray", "av", "numpy", DEVICES}

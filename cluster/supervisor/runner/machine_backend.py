@@ -15,10 +15,9 @@ from ...process.process import StartedProcess
 from ...process.worker_process import WorkerProcess
 from ...ray.ray_words import first_line
 from ...worker.heartbeat import Heartbeat, WorkerFacts
-from ...worker_names import station_of
+from ...worker_names import has_device, station_of
 from ..state.events import Reserve, Start
 from ..state.messages import RayNode
-from ..state.stations import has_device
 from .backend import ClusterBackend, UnsharedBackend
 
 if TYPE_CHECKING:

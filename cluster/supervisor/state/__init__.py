@@ -2,6 +2,6 @@
 
 from .events import Order, Reserve, Resize, Start
 from .messages import FoundWorker, RayNode
-from .stations import StationState, has_device
+from .stations import StationState
 
-__all__ = ["FoundWorker", "Order", "RayNode", "Reserve", "Resize", "Start", "StationState", "has_device"]
+__all__ = ["FoundWorker", "Order", "RayNode", "Reserve", "Resize", "Start", "StationState"]

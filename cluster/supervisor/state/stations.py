@@ -248,11 +248,6 @@ def _dla_station(station: str) -> Station:
     return Station(station=station, node=node_of(station), kind=DeviceKind.IGPU, slots=SESSIONS_PER_DLA, dla=number)
 
 
-def has_device(station: str) -> bool:
-    """Return whether the station of that name is a GPU's, a slice's or a DLA's."""
-    return station.rpartition("/")[2].startswith((_GPU, _DLA))
-
-
 def slots_of_processes(cores: int) -> list[int]:
     """Return the slots of each process on this number of cores, the first one's first."""
     count = -(-cores // CORES_PER_PROCESS)
