@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import cycle, islice
+from itertools import count, cycle, islice
 
 from bench.large_fleet import CORES, large_fleet
 from bench.machine import describe_run, described_lines
@@ -20,11 +20,13 @@ from bench.processes import read_memory
 from bench.table import number, save_results, table_lines
 
 from codecfleet.actors.by_name import packed, unpacked
+from codecfleet.cluster.client.exchange import Exchange
 from codecfleet.cluster.placement.model.demand import PLAIN_FRAMES, plain_demand
 from codecfleet.cluster.placement.model.inventory import Node
 from codecfleet.cluster.placement.model.policy import Policy
 from codecfleet.cluster.probes.report.device_report import DeviceKind
 from codecfleet.cluster.releases import OURS
+from codecfleet.cluster.supervisor.core.answering import Answers
 from codecfleet.cluster.supervisor.core.core import Core
 from codecfleet.cluster.supervisor.core.granting import grants_for
 from codecfleet.cluster.supervisor.core.placing import SETTLE_S
@@ -59,6 +61,7 @@ class World:
         self.may_settle = True
         """Whether all may be placed again at once, as the runner has it between its rests."""
         self.listed: dict[str, RayNode] = {}
+        self.answers, self.numbers = Answers(), count(1)
 
     def join(self) -> None:
         """Have Ray list every node, and each be probed."""
@@ -109,17 +112,18 @@ class World:
     def serve(self, report: ClientReport) -> Grants:
         """Do for one report all that the supervisor's process does with it but Ray's part: bytes in, bytes out."""
         self.feed([events.Renewed(unpacked(packed(report)))])
-        grants: Grants = unpacked(packed(self.grants(report.client)))
-        return grants
+        grants, book = self.grants(report.client), self.core.state.clients.get(report.client)
+        told = {} if book is None else dict(book.told)
+        numbered = replace(grants, number=next(self.numbers), heard=report.sequence)
+        answer: Grants = unpacked(packed(self.answers.cut(report, numbered, told)))
+        return answer
 
-    def finish(self, client: str, said: dict[str, JobReport], segments: int) -> None:
-        """Have segments of a client end one by one, its jobs' in turn, each with a report of its own."""
+    def finish(self, driver: "Driver", segments: int) -> None:
+        """Have segments of a driver end one by one, its jobs' in turn, each with a report of its own."""
         self.may_settle = False
-        for job in islice(cycle(tuple(said)), segments):
-            left = said[job].demand.segments[1:] or (PLAIN_FRAMES,) * SEGMENTS
-            said[job] = replace(said[job], demand=replace(said[job].demand, segments=left))
-            self.sequence += 1
-            self.serve(ClientReport(client, client, self.sequence, tuple(said.values()), release=OURS))
+        for job in islice(cycle(tuple(driver.jobs)), segments):
+            driver.end_segment(job)
+            driver.talk()
         self.may_settle = True
 
     def tick(self) -> None:
@@ -159,6 +163,34 @@ class World:
         """Let the time pass after which all is placed again."""
         self.now_s += SETTLE_S
         self.tick()
+
+
+class Driver:
+    """A driver that reports; one of an earlier release tells of all its jobs each time, and is told of all."""
+
+    def __init__(self, world: World, name: str, jobs: int, *, tells_all: bool = False) -> None:
+        self.world, self.name, self.tells_all = world, name, tells_all
+        self.jobs = {f"job-{job:03d}": JobReport(plain_demand(f"job-{job:03d}", SEGMENTS)) for job in range(jobs)}
+        self.exchange, self.acknowledged = Exchange(), 0
+
+    def end_segment(self, job: str) -> None:
+        """Have a segment of a job end; a job that has none left has as many as it began with."""
+        said = self.jobs[job]
+        left = said.demand.segments[1:] or (PLAIN_FRAMES,) * SEGMENTS
+        self.jobs[job] = replace(said, demand=replace(said.demand, segments=left))
+
+    def talk(self) -> None:
+        """Report, and take the answer in."""
+        self.world.sequence += 1
+        jobs = tuple(self.jobs.values())
+        report = ClientReport(
+            self.name, self.name, self.world.sequence, jobs, acknowledged=self.acknowledged, release=OURS
+        )
+        sent = report if self.tells_all else self.exchange.cut(report)
+        answer = self.world.serve(sent)
+        if not self.tells_all:
+            self.exchange.completed(sent, answer)
+        self.acknowledged = answer.number
 
 
 def main() -> int:
@@ -220,13 +252,11 @@ def _held_kib() -> float:
 def _of_segments(world: World, jobs: int) -> dict[str, float]:
     """Return what 1,000 segments take that end one by one, of drivers with one job and with many."""
     found = {}
-    for count in (1, jobs):
-        client = f"late client of {count}"
-        said = {f"job-{job:03d}": JobReport(plain_demand(f"job-{job:03d}", SEGMENTS)) for job in range(count)}
-        came_s = _timed(partial(world.serve, world.report(client, tuple(said.values())).report))
-        name = f"of a driver with {count} job" + "s" * (count > 1)
-        found[f"the jobs {name} come beside all others, and are placed"] = came_s
-        found[f"{SEGMENTS_TIMED} segments end, {name}"] = _timed(partial(world.finish, client, said, SEGMENTS_TIMED))
+    for each, tells_all in ((1, False), (jobs, False), (jobs, True)):
+        name = f"of a driver with {each} job" + "s" * (each > 1) + ", told in each report" * tells_all
+        driver = Driver(world, name, each, tells_all=tells_all)
+        found[f"the jobs {name} come beside all others, and are placed"] = _timed(driver.talk)
+        found[f"{SEGMENTS_TIMED} segments end, {name}"] = _timed(partial(world.finish, driver, SEGMENTS_TIMED))
         world.settle()
     return found
 

@@ -12,6 +12,7 @@ from ..ray.ray_failures import LossScope, classify
 from ..ray.ray_words import first_line
 from ..supervisor.runner.client import SupervisorClient
 from ..supervisor.state.messages import ClientReport, Grants
+from .exchange import Exchange
 
 ANSWER_S = 15.0
 """How long an answer may take: a restarting supervisor needs seconds, a frozen one never answers."""
@@ -40,6 +41,7 @@ class LeaseRenewal:
         self.lost = ""
         self._supervisor = supervisor
         self._report = report
+        self._exchange = Exchange()
         self._on_grants = on_grants
         self._changed = asyncio.Event()
         self._clock: Callable[[], float] = lambda: 0.0
@@ -76,13 +78,15 @@ class LeaseRenewal:
                 call.cancel()
 
     async def _renew(self) -> None:
+        report = self._exchange.cut(self._report())
         try:
-            grants = await asyncio.wait_for(self._supervisor.renew(self._report(), RENEW_S), ANSWER_S)
+            answer = await asyncio.wait_for(self._supervisor.renew(report, RENEW_S), ANSWER_S)
         except Exception as error:  # noqa: BLE001 - the edge: every failure to reach it may be temporary
+            self._exchange.missed()
             await self._miss(error, self._clock() - self._answered_s)
             return
         self._answered_s, self._defects = self._clock(), 0
-        if grants.number > self.grants.number:
+        if (grants := self._exchange.completed(report, answer)) is not None:
             self._accept(grants)
 
     async def _miss(self, error: Exception, silence_s: float) -> None:

@@ -142,20 +142,20 @@ def promise(
     job: JobBook,
     wanted: Mapping[str, int],
     stations: Mapping[str, StationBook],
-    jobs_at: Callable[[str], Iterable[JobBook]],
+    occupied: Callable[[str], int],
 ) -> dict[str, int]:
     """Return what a job may use now of its slots by station, as far as other jobs have left them: {worker: slots}.
 
     Slots that another job holds, or was promised and may not know to be revoked, are not promised again: a worker's
-    slots are never exceeded, however late messages arrive. ``jobs_at`` are the jobs that occupy slots of a worker.
+    slots are never exceeded, however late messages arrive. ``occupied`` says how many of a worker's slots others may be
+    using.
     """
     promised = {}
     for name, most in wanted.items():
         book = stations.get(name)
         if book is None or book.state is not StationState.READY or not _makes_its_bytes(book, job):
             continue
-        taken = sum(other.occupies(book.worker) for other in jobs_at(book.worker) if other.key != job.key)
-        slots = min(most, book.ready_slots - taken)
+        slots = min(most, book.ready_slots - occupied(book.worker))
         if slots > 0:
             promised[book.worker] = slots
     return promised

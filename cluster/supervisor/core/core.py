@@ -50,6 +50,8 @@ _QUIET = (
 """Frequent events that mostly change nothing; their handlers unsettle the state, or touch a node, when they do."""
 _LOCAL = (events.Reserved, events.NotReserved, events.Started, events.Died, events.Stopped)
 """Events of a worker, which concern its node alone."""
+_UNGRANTED = (events.Ticked, events.Renewed, events.Measured, events.Encoding, events.HealthSeen, events.HealthUnseen)
+"""Events after which jobs have the same slots, unless a conclusion says otherwise, or a report told of them."""
 
 
 class Core:
@@ -98,6 +100,8 @@ class Core:
             self.state.is_due = True
         elif not isinstance(event, _QUIET):
             self.state.is_settled = False
+        if not isinstance(event, _UNGRANTED):
+            self.state.turn += 1
         return self._handlers[type(event)](event, now_s)
 
     def conclude(self, now_s: float, *, may_settle: bool = True) -> list[Effect]:
@@ -354,6 +358,7 @@ class Core:
         for worker, reason in event.report.written_off.items():
             effects += self.take_in(events.Died(worker, reason), now_s)
         new = [fault for fault in event.report.faults if fault.number > client.faults_seen]
+        self.state.turn += bool(new)
         client.faults_seen = max((fault.number for fault in new), default=client.faults_seen)
         return [*effects, *take_faults(self.state, new, now_s)]
 

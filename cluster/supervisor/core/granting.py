@@ -1,6 +1,7 @@
 """The grants that clients are sent: which slots they may use, and why they have none."""
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from math import ceil
 
 from ...placement.assign.networks import no_dla_for
@@ -11,7 +12,7 @@ from ...probes.report.device_report import DeviceKind
 from ...releases import OURS, apart
 from ...worker_names import node_of, station_of
 from ..state.clients import ClientBook, JobBook
-from ..state.messages import ClientReport, Grants
+from ..state.messages import ClientReport, Grants, JobGrants
 from ..state.plans import JobPlan
 from ..state.quarantine import Cause
 from ..state.state import Stranded, SupervisorState
@@ -32,25 +33,59 @@ def grants_for(state: SupervisorState, client: str, now_s: float) -> Grants:
     if book is None or state.end:
         dead = frozenset() if book is None else _dead(state, book)
         return Grants({}, dead=dead, unrecoverable=state.end, what_next=_OPEN_ANOTHER)
+    _forget_changed(state, book, now_s)
+    for name, job in book.jobs.items():
+        if name not in book.told:
+            book.told[name] = _granted(state, job, now_s)
+    told = {name: book.told[name] for name in book.jobs}
     never, what_next = _why_never(state, now_s)
-    for job in book.jobs.values():
-        if state.is_recovering(now_s):
-            promised = {worker: slots for worker, slots in job.held.items() if state.is_live(worker)}
-        else:
-            promised = promise(job, state.plan_of(job.key).slots, state.stations, state.clients.at)
-            _put_off(state, job, promised)
-        state.clients.promise(job, promised)
     return Grants(
-        slots={name: dict(job.promised) for name, job in book.jobs.items()},
-        dead=_dead(state, book),
+        slots={name: each.slots for name, each in told.items()},
+        dead=frozenset(worker for each in told.values() for worker in each.dead),
         capacity_slots=state.capacity_slots,
-        waiting={name: why_not(state, job) for name, job in book.jobs.items() if not job.promised},
-        refused={name: reason for name, job in book.jobs.items() if (reason := _why_refused(state, job))},
-        too_large={name: reason for name, job in book.jobs.items() if (reason := _why_too_large(state, job))},
-        broken={name: reason for name, job in book.jobs.items() if (reason := _why_broken(state, job, now_s))},
-        leaving=_leaving(state, book),
+        waiting={name: each.waiting for name, each in told.items() if each.waiting},
+        refused={name: each.refused for name, each in told.items() if each.refused},
+        too_large={name: each.too_large for name, each in told.items() if each.too_large},
+        broken={name: each.broken for name, each in told.items() if each.broken},
+        leaving={worker: end_s for each in told.values() for worker, end_s in each.leaving.items()},
         unrecoverable=never,
         what_next=what_next,
+    )
+
+
+def _forget_changed(state: SupervisorState, book: ClientBook, now_s: float) -> None:
+    """Forget what was found for jobs that may get something else now: all after a turn, or those at workers that moved.
+
+    So a segment's end costs its own job and those beside it, however many there are.
+    """
+    for worker in state.clients.moved():
+        for key in state.targets.get(station_of(worker), ()):
+            client, _, job = key.partition("/")
+            if (other := state.clients.get(client)) is not None:
+                other.told.pop(job, None)
+    told_at = (state.turn, state.is_recovering(now_s))
+    if book.told_at != told_at:
+        book.told.clear()
+        book.told_at = told_at
+
+
+def _granted(state: SupervisorState, job: JobBook, now_s: float) -> JobGrants:
+    """Return what a job may use from now on, and record it as promised."""
+    if state.is_recovering(now_s):
+        promised = {worker: slots for worker, slots in job.held.items() if state.is_live(worker)}
+    else:
+        occupied = partial(state.clients.occupied, but_by=job.key)
+        promised = promise(job, state.plan_of(job.key).slots, state.stations, occupied)
+        _put_off(state, job, promised)
+    state.clients.promise(job, promised)
+    return JobGrants(
+        dict(promised),
+        dead=frozenset(worker for worker in job.held if not state.is_live(worker)),
+        waiting="" if promised else why_not(state, job),
+        refused=_why_refused(state, job),
+        too_large=_why_too_large(state, job),
+        broken=_why_broken(state, job, now_s),
+        leaving=_leaving(state, job),
     )
 
 
@@ -91,8 +126,8 @@ def _dead(state: SupervisorState, book: ClientBook) -> frozenset[str]:
     return frozenset(worker for job in book.jobs.values() for worker in job.held if not state.is_live(worker))
 
 
-def _leaving(state: SupervisorState, book: ClientBook) -> dict[str, float]:
-    held = {worker for job in book.jobs.values() for worker in job.held if state.is_live(worker)}
+def _leaving(state: SupervisorState, job: JobBook) -> dict[str, float]:
+    held = (worker for worker in job.held if state.is_live(worker))
     ends = {worker: node.ray.leaves_utc_s for worker in held if (node := state.nodes.get(node_of(station_of(worker))))}
     return {worker: end_s for worker, end_s in ends.items() if end_s is not None}
 

@@ -24,6 +24,7 @@ def reconcile(state: SupervisorState, planner: Planner, now_s: float, *, may_set
     if state.end or not (must_settle or is_due or state.touched):
         return []
     touched, state.touched, state.is_due = state.touched, set(), False
+    was_stranded = bool(state.stranded)
     effects: list[Effect] = []
     concerned: frozenset[str] | None = None
     if not must_settle:
@@ -39,13 +40,12 @@ def reconcile(state: SupervisorState, planner: Planner, now_s: float, *, may_set
     else:
         note_stranded(state, state.jobs_at(concerned), now_s)
         books = state.stations_at(concerned)
-    if state.is_recovering(now_s):
-        return effects
-    return [
-        *effects,
-        *_reserve_missing(state, books, planner.gpu_share, now_s),
-        *_give_back_unused(state, books, now_s),
-    ]
+    if not state.is_recovering(now_s):
+        effects += _reserve_missing(state, books, planner.gpu_share, now_s)
+        effects += _give_back_unused(state, books, now_s)
+    if must_settle or touched or effects or was_stranded or state.stranded:
+        state.turn += 1
+    return effects
 
 
 def _reserve_missing(

@@ -1,13 +1,13 @@
 """What happens, as samples: counters and histograms from the supervisor's events, without Ray, clock or I/O."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from ...worker.heartbeat import Heartbeat
 from ...worker_names import node_of, station_of
 from ..state import events
 from ..state.clients import JobBook
 from ..state.events import SupervisorEvent
-from ..state.messages import ClientReport, DeviceFault
+from ..state.messages import ClientReport, DeviceFault, ReportedChanges
 from ..state.state import SupervisorState
 from ..state.stations import StationBook, StationState
 from . import table
@@ -115,7 +115,10 @@ class MetricTally:
                 yield from self._lost(book.worker, LossCause.NODE)
 
     def _renewed(self, report: ClientReport) -> Iterator[MetricSample]:
-        self._remember(report.client)
+        if isinstance(report, ReportedChanges):
+            self._remember(report.client, {*report.over, *(job.demand.job for job in report.jobs)})
+        else:
+            self._remember(report.client)
         before = self._state.clients.get(report.client)
         seen = 0 if before is None else before.faults_seen
         for fault in report.faults:
@@ -124,10 +127,11 @@ class MetricTally:
         for worker in report.written_off:
             yield from self._lost(worker, LossCause.HUNG)
 
-    def _remember(self, client: str) -> None:
-        """Keep what workers encode for a client: their frames are counted when it may have gone."""
+    def _remember(self, client: str, jobs: Collection[str] | None = None) -> None:
+        """Keep what workers encode for a client's jobs, or some of them: frames are counted when they may have gone."""
         book = self._state.clients.get(client)
-        for job in () if book is None else book.jobs.values():
+        known = {} if book is None else book.jobs
+        for job in known.values() if jobs is None else (known[name] for name in jobs if name in known):
             for worker in job.held:
                 self._codecs[worker] = _codec_of((job,))
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
@@ -11,9 +11,10 @@ from ...logs.actions import LogAction
 from ...logs.entry import LogIds
 from ...logs.writing import log
 from ...worker.newest_term import OldTerm
+from ..core.answering import UNHEARD, Answers
 from ..core.granting import grants_for
 from ..state.events import Departed, Renewed, SupervisorEvent
-from ..state.messages import ClientReport, Grants
+from ..state.messages import ClientReport, Grants, JobGrants
 from ..state.state import SupervisorState
 from .leading import Leading
 
@@ -44,6 +45,7 @@ class Renewals:
         self._news = asyncio.Event()
         self._overtaken: dict[str, asyncio.Event] = {}
         self._sent: dict[str, Grants] = {}
+        self._answers = Answers()
         # Larger than any earlier supervisor's, whose epochs began earlier.
         self._numbers = itertools.count(state.epoch * ANSWERS_PER_EPOCH)
 
@@ -67,6 +69,8 @@ class Renewals:
         Raises:
             OldTerm: another supervisor grants slots now.
         """
+        if not self._state.clients.follows(report):
+            return UNHEARD
         concluded = self._concluded
         self._feed(Renewed(report))
         self._wake(report.client)
@@ -80,10 +84,11 @@ class Renewals:
             left_s = until_s - self._clock()
             is_stale = book is None or book.sequence > report.sequence
             if is_stale or left_s <= 0 or grants != self._sent.get(report.client):
+                told = {} if book is None or self._state.end else dict(book.told)
                 await self._leading.look(older_than_s=FRESH_S)
                 if self._leading.over:
                     raise OldTerm(self._leading.over)
-                return self._number(report.client, grants)
+                return self._number(report, grants, told)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._first(news, report), left_s)
 
@@ -98,6 +103,7 @@ class Renewals:
         """Remove a client."""
         self._feed(Departed(client))
         self._sent.pop(client, None)
+        self._answers.forget(client)
         self._wake(client)
 
     def forget_expired(self) -> None:
@@ -105,16 +111,20 @@ class Renewals:
         for kept in (self._sent, self._overtaken):
             for client in [name for name in kept if self._state.clients.get(name) is None]:
                 del kept[client]
-        self._state.clients.forget_unused()
+        for client in self._answers.clients():
+            if self._state.clients.get(client) is None:
+                self._answers.forget(client)
 
-    def _number(self, client: str, grants: Grants) -> Grants:
+    def _number(self, report: ClientReport, grants: Grants, told: Mapping[str, JobGrants]) -> Grants:
+        client = report.client
         book = self._state.clients.get(client)
-        numbered = replace(grants, number=next(self._numbers))
-        if book is not None:
-            book.sent_number = numbered.number
-            self._say_leases(client, grants)
-            self._sent[client] = grants
-        return numbered
+        numbered = replace(grants, number=next(self._numbers), heard=0 if book is None else book.sequence)
+        if book is None:
+            return numbered
+        book.sent_number = numbered.number
+        self._say_leases(client, grants)
+        self._sent[client] = grants
+        return self._answers.cut(report, numbered, told)
 
     def _say_leases(self, client: str, grants: Grants) -> None:
         """Log which jobs have their first slots, and which have lost their last or are over."""

@@ -1,11 +1,11 @@
 """The jobs of all clients: what each wants, holds and was promised."""
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from ...placement.model.demand import Demand
-from .messages import ClientReport, JobReport
+from .messages import ClientReport, JobGrants, JobReport, ReportedChanges
 
 DEPARTED_KEPT = 1024
 EXACT_BITS = 4
@@ -55,7 +55,8 @@ class JobBook:
 class ClientBook:
     """One client and its jobs, by their own names; ``sent_number`` is that of the last grants it was sent.
 
-    ``is_placed``: everything was placed since it last asked for something else.
+    ``is_placed``: everything was placed since it last asked for something else. ``told`` is what its jobs were last
+    found to get, without those that may get something else now, and ``told_at`` what that was found of.
     """
 
     client: str
@@ -66,6 +67,8 @@ class ClientBook:
     faults_seen: int = 0
     is_placed: bool = False
     jobs: dict[str, JobBook] = field(default_factory=dict)
+    told: dict[str, JobGrants] = field(default_factory=dict)
+    told_at: tuple[int, bool] | None = None
 
 
 class Clients:
@@ -76,8 +79,11 @@ class Clients:
         self._departed: deque[str] = deque(maxlen=DEPARTED_KEPT)
         self._jobs: dict[str, JobBook] = {}
         self._keys: list[str] | None = []
-        self._seen_at: dict[str, set[str]] = {}
-        """The keys of jobs that occupy a worker, by worker, and of some that no longer do."""
+        self._slots_at: dict[str, dict[str, int]] = {}
+        """How many slots of a worker jobs occupy: {worker: {key: slots}}."""
+        self._workers_of: dict[str, tuple[str, ...]] = {}
+        """The workers of which a job occupies slots, by its key."""
+        self._moved: set[str] = set()
 
     def __len__(self) -> int:
         return len(self._clients)
@@ -97,27 +103,41 @@ class Clients:
 
     def at(self, worker: str) -> list[JobBook]:
         """Return the jobs that occupy slots of a worker, in order of their keys."""
-        keys = self._seen_at.get(worker, set())
-        found = [job for key in sorted(keys) if (job := self._jobs.get(key)) is not None and job.occupies(worker)]
-        if len(found) < len(keys):
-            self._seen_at[worker] = {job.key for job in found}
-        if not found:
-            self._seen_at.pop(worker, None)
-        return found
+        return [self._jobs[key] for key in sorted(self._slots_at.get(worker, ()))]
 
-    def forget_unused(self) -> None:
-        """Drop what is kept of workers that no job occupies."""
-        for worker in list(self._seen_at):
-            self.at(worker)
+    def occupied(self, worker: str, *, but_by: str) -> int:
+        """Return how many slots of a worker all jobs occupy but one, which is named by its key."""
+        slots = self._slots_at.get(worker, {})
+        return sum(slots.values()) - slots.get(but_by, 0)
+
+    def moved(self) -> set[str]:
+        """Return the workers of which jobs occupy other slots than at the last call."""
+        moved, self._moved = self._moved, set()
+        return moved
 
     def promise(self, job: JobBook, promised: dict[str, int]) -> None:
         """Change what a job may use."""
-        job.promise(promised)
-        self._see(job)
+        if promised != job.promised:
+            job.promise(promised)
+            self._count(job)
 
-    def _see(self, job: JobBook) -> None:
-        for worker in (*job.held, *job.promised, *job.revoked):
-            self._seen_at.setdefault(worker, set()).add(job.key)
+    def _count(self, job: JobBook) -> None:
+        """Count what a job occupies now."""
+        workers = {*job.held, *job.promised, *job.revoked}
+        self._set_slots(job.key, {worker: slots for worker in workers if (slots := job.occupies(worker))})
+
+    def _set_slots(self, key: str, slots: Mapping[str, int]) -> None:
+        for worker in {*self._workers_of.pop(key, ()), *slots}:
+            here = self._slots_at.setdefault(worker, {})
+            if here.get(key, 0) != slots.get(worker, 0):
+                self._moved.add(worker)
+            here.pop(key, None)
+            if worker in slots:
+                here[key] = slots[worker]
+            if not here:
+                del self._slots_at[worker]
+        if slots:
+            self._workers_of[key] = tuple(slots)
 
     @property
     def jobs_by_key(self) -> Mapping[str, JobBook]:
@@ -128,12 +148,19 @@ class Clients:
         """Return a job by its key, None if it is over."""
         return self._jobs.get(key)
 
-    def renew(self, report: ClientReport, now_s: float) -> Renewal:
-        """Apply a report, unless a newer one is known or its client has left; return what it changed.
+    def follows(self, report: ClientReport) -> bool:
+        """Return whether a report can be taken in: it tells of every job, or of all that is not known yet."""
+        if not isinstance(report, ReportedChanges):
+            return True
+        book = self._clients.get(report.client)
+        return book is not None and report.since <= book.sequence
 
-        A job that a report does not name is over.
+    def renew(self, report: ClientReport, now_s: float) -> Renewal:
+        """Apply a report that follows, unless a newer one is known or its client has left; return what it changed.
+
+        A job that a whole report does not name is over.
         """
-        if report.client in self._departed:
+        if report.client in self._departed or not self.follows(report):
             return Renewal()
         book = self._clients.get(report.client)
         if book is None:
@@ -142,26 +169,38 @@ class Clients:
         if report.sequence <= book.sequence:
             return Renewal()
         book.sequence = report.sequence
-        is_acknowledged = report.acknowledged >= book.sent_number
-        old = book.jobs
-        book.jobs = {
-            said.demand.job: _job(report.client, said, old.get(said.demand.job), is_acknowledged=is_acknowledged)
-            for said in report.jobs
-        }
-        self._replace(old.values(), book.jobs.values())
-        renewal = _renewal(old, book.jobs)
+        if report.acknowledged >= book.sent_number:
+            self._end_revoked(book)
+        named = {said.demand.job: said for said in report.jobs}
+        over = report.over if isinstance(report, ReportedChanges) else book.jobs.keys() - named.keys()
+        before = {name: book.jobs[name] for name in (*named, *over) if name in book.jobs}
+        after = {name: _job(report.client, said, before.get(name)) for name, said in named.items()}
+        self._replace(book, before, after)
+        renewal = _renewal(before, after)
         book.is_placed = book.is_placed and not renewal.is_wanted
         return renewal
 
-    def _replace(self, before: Iterable[JobBook], after: Iterable[JobBook]) -> None:
-        old, new = {job.key for job in before}, {job.key: job for job in after}
-        if old != new.keys():
+    def _end_revoked(self, book: ClientBook) -> None:
+        """A client knows what was revoked: others may have it."""
+        for name, job in book.jobs.items():
+            if job.revoked:
+                job.revoked = {}
+                book.told.pop(name, None)
+                self._count(job)
+
+    def _replace(self, book: ClientBook, before: Mapping[str, JobBook], after: Mapping[str, JobBook]) -> None:
+        """Have a client's jobs ``before`` be those ``after``; its others stay."""
+        if before.keys() != after.keys():
             self._keys = None
-            for key in old - new.keys():
-                del self._jobs[key]
-        self._jobs |= new
-        for job in new.values():
-            self._see(job)
+        for name in before:
+            book.told.pop(name, None)
+        for name in before.keys() - after.keys():
+            key = book.jobs.pop(name).key
+            self._set_slots(key, {})
+            del self._jobs[key]
+        for name, job in after.items():
+            book.jobs[name] = self._jobs[job.key] = job
+            self._count(job)
 
     def depart(self, client: str) -> ClientBook | None:
         """Remove a client that left, and return it; a late report does not bring it back."""
@@ -171,9 +210,11 @@ class Clients:
     def forget(self, client: str) -> ClientBook | None:
         """Remove a client and all its jobs until its next report, and return it."""
         book = self._clients.pop(client, None)
-        if book is not None:
-            self._replace(book.jobs.values(), ())
-        return book
+        if book is None:
+            return None
+        gone = replace(book, jobs=dict(book.jobs))
+        self._replace(book, gone.jobs, {})
+        return gone
 
     def excuse(self, seconds: float) -> None:
         """Do not count ``seconds`` of silence against any client."""
@@ -209,10 +250,9 @@ def _renewal(before: Mapping[str, JobBook], after: Mapping[str, JobBook]) -> Ren
     return Renewal(is_wanted, held != now, left)
 
 
-def _job(client: str, said: JobReport, before: JobBook | None, *, is_acknowledged: bool) -> JobBook:
+def _job(client: str, said: JobReport, before: JobBook | None) -> JobBook:
     key = f"{client}/{said.demand.job}"
     book = JobBook(key, replace(said.demand, job=key), dict(said.held))
     if before is not None:
-        book.promised = before.promised
-        book.revoked = {} if is_acknowledged else before.revoked
+        book.promised, book.revoked = before.promised, before.revoked
     return book

@@ -64,9 +64,10 @@ class SupervisorState:
     requires a look at everything; ``touched`` are nodes that have changed, they or a station of theirs, and are looked
     at alone; at ``settle_at_s`` a look at everything follows. ``is_due``: unused workers may have to go.
     ``has_other_holdings``: jobs report to use other slots than before. ``has_settled`` and ``has_news``: the last
-    conclusions looked at everything, and may give clients other slots. ``processor_seen_s`` is when a node with a CPU
-    was last alive, ``ticked_s`` the last tick. Until ``recovering_until_s`` clients keep what they report to hold, and
-    nothing else moves. At ``orphans_due_s`` adopted workers drop the work of clients that have not reported by then.
+    conclusions looked at everything, and may give clients other slots. ``turn`` grows
+    with whatever may change the grants of any job. ``processor_seen_s`` is when a node with a CPU was last alive,
+    ``ticked_s`` the last tick. Until ``recovering_until_s`` clients keep what they report to hold, and nothing else
+    moves. At ``orphans_due_s`` adopted workers drop the work of clients that have not reported by then.
     """
 
     settings: SupervisorSettings
@@ -92,6 +93,7 @@ class SupervisorState:
     has_other_holdings: bool = False
     has_settled: bool = False
     has_news: bool = False
+    turn: int = 0
     end: str = ""
 
     @property

@@ -23,7 +23,7 @@ from codecfleet.cluster.probes.report.engines import CodecCase, Direction, Engin
 from codecfleet.cluster.releases import Release
 from codecfleet.cluster.supervisor.state.events import Order
 from codecfleet.cluster.supervisor.state.kept import pack_orders, pack_quarantines
-from codecfleet.cluster.supervisor.state.messages import ClientReport, DeviceFault, Grants, JobReport
+from codecfleet.cluster.supervisor.state.messages import ClientReport, DeviceFault, Grants, JobReport, ReportedChanges
 from codecfleet.cluster.supervisor.state.quarantine import Cause, DeviceRecord, Quarantine
 from codecfleet.cluster.supervisor.state.settings import SupervisorSettings
 from codecfleet.cluster.supervisor.status.status import JobStatus, NodeStatus, Status, WorkerStatus
@@ -77,6 +77,7 @@ def messages(folder: Path) -> dict[str, tuple[bytes, object]]:
     work = _work(folder)
     values = {
         "report": _report(),
+        "changes": _changes(),
         "grants": _grants(),
         "preview": PlacementPreview(encoder_kind=EncoderKind("nvenc", "ada", "580"), takes_gpu=True, gpu_refusal="no"),
         "status": _status(),
@@ -138,6 +139,12 @@ def _report() -> ClientReport:
         written_off={"n/cpu#0:0": "it hung"},
         release=RELEASE,
     )
+
+
+def _changes() -> ReportedChanges:
+    whole = _report()
+    told = {each.name: getattr(whole, each.name) for each in fields(whole)} | {"takes_changes": True}
+    return ReportedChanges(**told, since=2, over=("another job",))
 
 
 def _grants() -> Grants:
