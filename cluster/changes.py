@@ -1,7 +1,7 @@
 """What has changed among named values since a message, so that the next one need not repeat the rest.
 
 A change is told with every message until the other side is known to have one that told of it. So a message can be taken
-in by whoever has that one, or any after it.
+in after that one, or after any between.
 """
 
 from collections.abc import Mapping

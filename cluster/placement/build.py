@@ -59,6 +59,7 @@ def node_of_report(
         system_encoder_sessions_max=_system_cap((device.name for device in found), tables),
         shown=shown_by(report, cuda_visible),
         pyav=report.host.packages.get("av", ""),
+        release=report.host.packages.get("codecfleet", ""),
     )
 
 

@@ -85,8 +85,8 @@ class Node:
     """One machine, its processor among its devices. ``system_encoder_sessions_max`` caps all its GPUs together.
 
     ``dlas`` are for jobs that run networks; nothing of a transcode is placed on them. ``shown`` are its GPUs by all
-    their names, and which of them Ray was shown; None where NVML was not asked. ``pyav`` is the version that is
-    installed, "" where it is not known.
+    their names, and which of them Ray was shown; None where NVML was not asked. ``pyav`` and ``release`` are the
+    versions of PyAV and codecfleet that are installed, "" where they are not known.
     """
 
     node: str
@@ -101,6 +101,7 @@ class Node:
     state: DeviceState = DeviceState.OPEN
     state_reason: str = ""
     pyav: str = ""
+    release: str = ""
 
     @property
     def cores(self) -> int:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from textwrap import wrap
 
+from ...releases import Release
 from .device_status import DeviceStatus
 from .status import AutoscalingStatus, JobStatus, Status, WorkerStatus
 
@@ -18,12 +19,14 @@ LOG_LINES = 10
 
 def status_lines(status: Status) -> Iterator[str]:
     """Yield nodes, devices, workers with their leases, jobs in their queue, quarantine, and the newest events."""
-    yield f"supervisor  process {status.pid} on {status.host}"
+    release = f", {_release(status.release, status.protocol)}" if status.protocol else ""
+    yield f"supervisor  process {status.pid} on {status.host}{release}"
     yield ""
     yield f"nodes       {len(status.nodes)}"
     for node in status.nodes:
         probed = "" if node.probed else ", not probed yet"
-        yield f"  {node.name:<24} {node.node[:8]}  {node.state:<9} {node.devices}{probed}"
+        runs = f", codecfleet {node.release}" if node.release else ""
+        yield f"  {node.name:<24} {node.node[:8]}  {node.state:<9} {node.devices}{probed}{runs}"
     yield ""
     if status.devices:
         yield f"devices     {len(status.devices)}"
@@ -34,7 +37,7 @@ def status_lines(status: Status) -> Iterator[str]:
     used = sum(sum(worker.leases.values()) for worker in ready)
     slots = sum(worker.slots for worker in ready)
     yield f"workers     {len(ready)} ready, {used} of {slots} slots in use"
-    yield from (_worker(worker) for worker in status.workers if worker.state != "empty")
+    yield from (_worker(worker, _other_release(worker, status)) for worker in status.workers if worker.state != "empty")
     yield ""
     yield f"jobs        {len(status.jobs)}"
     for job in status.jobs:
@@ -111,13 +114,24 @@ def _health(device: DeviceStatus) -> Iterator[str]:
         yield f"hosts {_several(len(device.vgpus), 'vGPU')}, {licensed} licensed; scheduler: {device.scheduler}"
 
 
-def _worker(worker: WorkerStatus) -> str:
+def _release(version: str, protocol: int) -> str:
+    return str(Release(protocol, version=version))
+
+
+def _other_release(worker: WorkerStatus, status: Status) -> str:
+    """Return the release of a worker where it is not the supervisor's: an upgrade is under way, or not finished."""
+    is_other = (worker.release, worker.protocol) != (status.release, status.protocol)
+    return _release(worker.release, worker.protocol) if worker.protocol and is_other else ""
+
+
+def _worker(worker: WorkerStatus, release: str) -> str:
     place = f"{worker.node}/{worker.worker.rpartition('/')[2]}"
     leases = ", ".join(f"{job.rpartition('/')[2]} {slots}" for job, slots in worker.leases.items())
     fps = "" if worker.fps is None else f"{worker.fps:.1f} fps"
     pid = "" if worker.pid is None else f"process {worker.pid}"
     engine = {"cpu": "processor", "dla": "DLA"}.get(worker.kind) or worker.device or "GPU"
-    parts = [part for part in (engine, pid, _several(worker.slots, "slot"), fps, leases, worker.reason) if part]
+    said = (engine, pid, _several(worker.slots, "slot"), fps, leases, worker.reason, release)
+    parts = [part for part in said if part]
     return f"  {place:<24} {worker.state:<11} {', '.join(parts)}"
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from ....actors.by_name import Message
 from ...probes.report.device_report import DeviceKind
+from ...releases import OURS
 from ..core.granting import why_not
 from ..state.clients import JobBook
 from ..state.nodes import NodeBook
@@ -18,18 +19,26 @@ from .device_status import DeviceStatus, device_status
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeStatus:
-    """A node: ``state`` is open, cordoned or draining; ``devices`` reads like "2 cores, L4 (4 NVDEC, 2 NVENC)"."""
+    """A node: ``state`` is open, cordoned or draining; ``devices`` reads like "2 cores, L4 (4 NVDEC, 2 NVENC)".
+
+    ``release`` is the version of codecfleet that its last probe found installed, "" where that is not known.
+    """
 
     node: str
     name: str
     state: str
     devices: str
     probed: bool
+    release: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerStatus:
-    """A station: its process's state, leases, and speed in source frames a second."""
+    """A station: its process's state, leases, and speed in source frames a second.
+
+    ``release`` is the version of codecfleet that its process runs, ``protocol`` the one that it speaks; "" and 0 where
+    there is no process.
+    """
 
     worker: str
     node: str
@@ -42,6 +51,8 @@ class WorkerStatus:
     slots: int
     leases: dict[str, int]
     fps: float | None
+    release: str = ""
+    protocol: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,8 +97,9 @@ class AutoscalingStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status(Message):
-    """The full status. ``log`` are (seconds since the epoch, line), oldest first; ``pid`` is the supervisor's.
+    """The full status. ``log`` are (seconds since the epoch, line), oldest first.
 
+    ``pid`` is the supervisor's, as are ``release`` and ``protocol``: the version that it runs, and what it speaks.
     ``autoscaling`` is None for a cluster that does not grow by itself.
     """
 
@@ -100,6 +112,8 @@ class Status(Message):
     quarantine: tuple[str, ...]
     log: tuple[tuple[float, str], ...]
     autoscaling: AutoscalingStatus | None = None
+    release: str = ""
+    protocol: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON values."""
@@ -135,6 +149,8 @@ def status_of(
         ),
         autoscaling=_autoscaling(state),
         log=log,
+        release=OURS.version,
+        protocol=OURS.protocol,
     )
 
 
@@ -170,6 +186,7 @@ def _node(node: NodeBook) -> NodeStatus:
         state=node.state.value,
         devices=node.summary,
         probed=node.probed is not None,
+        release="" if node.probed is None else node.probed.release,
     )
 
 
@@ -198,6 +215,8 @@ def _worker(
         slots=book.ready_slots or book.station.slots,
         leases=leases.get(book.worker, {}),
         fps=fps.get(book.worker) if book.facts is not None else None,
+        release="" if book.facts is None else book.facts.release.version,
+        protocol=0 if book.facts is None else book.facts.release.protocol,
     )
 
 

@@ -73,7 +73,7 @@ class Messages(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        """Nobody has said anything."""
+        """Nothing was said yet."""
         self.exchange = Exchange()
         self.jobs: dict[str, int] = {}
         self.sequence = 0
