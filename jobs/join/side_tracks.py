@@ -72,6 +72,7 @@ class SideTracks:
         self._interval = Interval(origin_s, start_s, end_s)
         self._encoded = dict(encoded or {})
         self._stack = ExitStack()
+        self._is_open = False
         self._source: InputContainer | None = None
         self._pipes: dict[int, Pipe] = {}
         self._encoded_streams: dict[int, Stream] = {}
@@ -80,11 +81,11 @@ class SideTracks:
         self._damaged = False
 
     def __enter__(self) -> Self:
-        self._source = self._stack.enter_context(open_source(self._url))
+        self._is_open = True
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._source = None
+        self._is_open, self._source = False, None
         self._stack.close()
 
     @property
@@ -127,8 +128,11 @@ class SideTracks:
         return heapq.merge(pictures, _in_order(self._copied_packets()), *streams, key=lambda timed: timed[0])
 
     def _input(self) -> "InputContainer":
-        if self._source is None:
+        """Return the source, opened when something is first taken from it: a film without sound needs none of it."""
+        if not self._is_open:
             raise WorkError("SideTracks is not open", "Use it in a with statement.")
+        if self._source is None:
+            self._source = self._stack.enter_context(open_source(self._url))
         return self._source
 
     # Streams

@@ -18,6 +18,7 @@ from codecfleet.jobs.carry.track_plan import Action
 from codecfleet.jobs.join.side_tracks import SideTracks
 from codecfleet.jobs.request.spec import TranscodeSpec
 from codecfleet.jobs.source.tracks import SourceDescription, Track, TrackKind, describe_tracks, tag_value
+from codecfleet.testing.clips import Clip, constant_times, make_clip
 
 MILLISECOND = Fraction(1, 1000)
 SOUND_AND_MORE = (
@@ -114,6 +115,18 @@ def payload(url: str, track: Track) -> Payload:
                 found.times_s.append((packet.pts or 0) * Fraction(packet.time_base))
     found.digest = digest.hexdigest()
     return found
+
+
+def test_a_source_of_which_nothing_is_carried_is_not_read_again(tmp_path: Path) -> None:
+    """To open a small file takes longer than to join it."""
+    source = make_clip(tmp_path / "film.mp4", Clip(times=constant_times(5)))
+    target = str(tmp_path / "out.mp4")
+    spec = TranscodeSpec(source=str(source), output=target)
+    plan = plan_carry(describe_tracks(spec.source), spec, container_for(target))
+    source.unlink()
+    with av.open(target, "w") as file, SideTracks(spec.source, plan, origin_s=Fraction(0)) as sides:
+        sides.add_to(file)
+        assert list(sides.packets()) == []
 
 
 def check_copies(carried: Carried) -> int:
