@@ -10,6 +10,8 @@ from .values import Forecast, JobWork, NodeSeen
 
 MILLION = 1_000_000
 LATE_S = 1.0
+LITTLE = 0.25
+"""Work that takes a smaller part of a node's start than this is explained by the start: it costs far more."""
 
 
 def duration(seconds: float) -> str:
@@ -28,7 +30,20 @@ def why_more(config: AutoscaleConfig, pool: NodePool, served: Sequence[Served], 
     largest = max(takers, key=lambda each: each.shares[name].frames)
     until = duration(max(0.0, largest.until_s - now_s))
     jobs = counted(len(takers), "job")
+    if largest.shares[name].frames / largest.work.fps[name] < LITTLE * pool.group.start_s:
+        return f"{pool.new} more for {jobs} {_little(config, largest, name, len(takers))}"
     return f"{pool.new} more for {jobs}, to end within {until}: {'; '.join(_prices(config, largest.work, name))}"
+
+
+def _little(config: AutoscaleConfig, served: Served, name: str, jobs: int) -> str:
+    """Say why nodes are started for work that takes less time than that: what frames cost does not decide it."""
+    frames, fps = served.shares[name].frames, served.work.fps
+    able = [group for group in config.groups if fps.get(group.name, 0.0) > 0]
+    paid_s = {group.name: group.start_s + config.idle_s + frames / fps[group.name] for group in able}
+    cost = {group.name: group.price_per_s * paid_s[group.name] for group in able}
+    work = f"of {'at most ' * (jobs > 1)}about {duration(max(1.0, frames / fps[name]))} of work"
+    is_least = len(cost) > 1 and cost[name] <= min(cost.values())
+    return f"{work}: to start a node and give it back costs least on {name}" if is_least else work
 
 
 def _prices(config: AutoscaleConfig, work: JobWork, name: str) -> Iterable[str]:
@@ -45,7 +60,8 @@ def _prices(config: AutoscaleConfig, work: JobWork, name: str) -> Iterable[str]:
 def why_same(config: AutoscaleConfig, pool: NodePool, here: Sequence[NodeSeen], now_s: float) -> str:
     """Say why a group stays as it is."""
     if pool.coming:
-        return f"{counted(pool.coming, 'node')} to come"
+        is_needed = pool.needed > pool.there
+        return f"{counted(pool.coming, 'node')} to come{'' if is_needed else ', which no work needs any more'}"
     if not here:
         return "nothing to do for it"
     idle = [node.idle_since_s for node in here if not node.leases and node.idle_since_s is not None]

@@ -24,6 +24,22 @@ def test_cheapest_group_that_ends_in_time_is_chosen() -> None:
     )
 
 
+def test_a_short_clip_s_node_has_a_plain_reason() -> None:
+    """Work that takes less than a node's start is not explained by what frames cost; a start for nothing is said."""
+    groups = config(group("a", "1.00"), group("b", "3.00"))
+    clip = work(a=50.0, b=1000.0, frames=100, at_once=1)
+    found = decide(groups, [clip], [], None, 0.0)
+    assert found.size("a").reason == (
+        "1 more for 1 job of about 2 s of work: to start a node and give it back costs least on a"
+    )
+    assert decide(groups, [clip], [], found, 1.0).size("a").reason == "1 node to come"
+    over = decide(groups, [], [], found, 2.0)
+    assert over.size("a").reason == "1 node to come, which no work needs any more"
+    soon = config(group("a", "1.00", start_s=600.0), group("b", "9.00", start_s=60.0))
+    urgent = work(a=50.0, b=100.0, frames=100, at_once=1, due_s=90.0, is_promised=True)
+    assert decide(soon, [urgent], [], None, 0.0).size("b").reason == "1 more for 1 job of about 1 s of work"
+
+
 def test_dear_group_is_taken_where_the_cheap_one_starts_too_late() -> None:
     """A group whose nodes cannot start in time is passed over for work with a time that was asked for."""
     groups = config(group("a", "1.00", start_s=600.0), group("b", "9.00", start_s=60.0))
