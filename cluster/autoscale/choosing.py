@@ -19,6 +19,14 @@ class Choice:
     decision: Decision
 
 
+def growth_of(choice: Choice, last: Decision) -> str:
+    """Say which nodes would be asked for beside those of the last decision, why, and what the job costs with them."""
+    sizes = (size for size in choice.decision.sizes if size.wanted > last.size(size.group).wanted)
+    more = [f"{size.group}: {size.reason}" for size in sizes]
+    cost = f"about {choice.forecast.cost:.2f} for the job, with the nodes' start and their idle time at the end"
+    return "; ".join([*more, *([cost] if more else []), *filter(None, [choice.forecast.reason])])
+
+
 def choose(
     config: AutoscaleConfig,
     speeds: Speeds,

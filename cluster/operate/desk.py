@@ -21,7 +21,7 @@ from ..process.process import StartedProcess
 from ..ray.embedded import Connection, connect
 from ..ray.ray_environment import named_cluster
 from .probe import list_cluster, probe_cluster, survey_cluster
-from .supervisor import order_node, read_history, read_status
+from .supervisor import order_node, read_growth, read_history, read_status
 
 Ask: TypeAlias = Callable[..., Awaitable[Any]]
 """Takes the name of a question and its arguments but the address."""
@@ -33,6 +33,7 @@ QUESTIONS: Final[Mapping[str, Callable[..., Awaitable[object]]]] = {
     "probe": probe_cluster,
     "nodes": list_cluster,
     "survey": survey_cluster,
+    "growth": read_growth,
 }
 REACH: Final = "reach"
 """The question whether the cluster lets us in."""

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from ...errors import FleetUnavailable, UsageError
+from ..placement.model.demand import Demand
 from ..ray.embedded import connect
 from ..ray.private_ray import NAMESPACE
 from ..supervisor.runner.actor import SUPERVISOR
@@ -18,6 +19,8 @@ from ..supervisor.status.status import Status
 T = TypeVar("T")
 
 ANSWER_S = 10.0
+PREVIEW_S = 20.0
+"""The supervisor waits for nodes that are being probed."""
 
 
 def require_address(address: str | None) -> str:
@@ -33,7 +36,7 @@ def require_address(address: str | None) -> str:
     return found
 
 
-async def ask_supervisor(address: str, question: Callable[[Any], Awaitable[T]]) -> T | None:
+async def ask_supervisor(address: str, question: Callable[[Any], Awaitable[T]], within_s: float = ANSWER_S) -> T | None:
     """Connect to a cluster, call ``question`` with its supervisor's handle, and disconnect; None if it has none.
 
     Raises:
@@ -52,7 +55,8 @@ async def ask_supervisor(address: str, question: Callable[[Any], Awaitable[T]]) 
             except ValueError:
                 return None
             answering = _answer(actor, question)
-            return await in_time(answering, "the supervisor", "Look at `ray status` and at the node it runs on.")
+            next_step = "Look at `ray status` and at the node it runs on."
+            return await in_time(answering, "the supervisor", next_step, within_s)
         except ray.exceptions.RayError as error:
             message = f"the supervisor does not answer: {type(error).__name__}"
             raise FleetUnavailable(message, "Ray restarts it by itself: try again in a few seconds.") from error
@@ -80,6 +84,12 @@ async def _answer(actor: Any, question: Callable[[Any], Awaitable[T]]) -> T:  # 
 async def read_status(address: str) -> Status | None:
     """Return a cluster's status; None if it has no supervisor, because no job used it lately."""
     return await ask_supervisor(address, lambda actor: actor.status.remote())
+
+
+async def read_growth(address: str, demand: Demand) -> str:
+    """Return which nodes a cluster would ask for such a job, and why; "" where it cannot grow, or has no supervisor."""
+    preview = await ask_supervisor(address, lambda actor: actor.preview.remote(demand), PREVIEW_S)
+    return "" if preview is None else preview.growth
 
 
 async def read_history(address: str, stations: tuple[str, ...]) -> History | None:

@@ -1,6 +1,5 @@
 """The command ``plan``: the plan of a job, and where its segments would run."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Annotated, Final
@@ -14,7 +13,9 @@ from .sandbox.files import FileUse
 from .services import Commands
 
 if TYPE_CHECKING:
-    from ..cluster.placement.model import Inventory, Policy
+    from collections.abc import Callable
+
+    from ..cluster.placement.model import Demand, Inventory, Policy
     from ..jobs.plan.placing import PlacedPlan
     from ..jobs.plan.plan import Plan
 
@@ -35,8 +36,16 @@ class PlanOn:
     policy: str | None = None
 
 
-def place_on(plan: "Plan", on: PlanOn, survey: Callable[[str], "Inventory"]) -> "PlacedPlan":
-    """Place a plan; ``survey`` returns the inventory of the cluster at an address.
+@dataclass(frozen=True, slots=True)
+class Surveyed:
+    """A cluster: its nodes, and which more it would ask for, and why; "" where it does not grow by itself."""
+
+    inventory: "Inventory"
+    growth: str = ""
+
+
+def place_on(plan: "Plan", on: PlanOn, survey: "Callable[[str, Demand], Surveyed]") -> "PlacedPlan":
+    """Place a plan; ``survey`` returns what the cluster at an address has, and would have, for a demand.
 
     Raises:
         UsageError: the fleet or the policy file is invalid.
@@ -56,16 +65,20 @@ def place_on(plan: "Plan", on: PlanOn, survey: Callable[[str], "Inventory"]) -> 
     if on.autoscale is not None:
         return _placed_on_new_nodes(plan, on.autoscale, policy)
     if on.address is not None:
-        return _placed(plan, survey(on.address), policy, f"the cluster at {on.address}")
-    found = _this_machine()
-    has_gpu = any(device.kind is not DeviceKind.CPU for node in found.nodes for device in node.devices)
-    return _placed(plan, found, policy, "this machine", _UNTRIED if has_gpu else "")
+        from ..jobs.plan.placing import demand_of
+
+        found = survey(on.address, demand_of(plan))
+        return _placed(plan, found.inventory, policy, f"the cluster at {on.address}", found.growth)
+    here = _this_machine()
+    has_gpu = any(device.kind is not DeviceKind.CPU for node in here.nodes for device in node.devices)
+    return _placed(plan, here, policy, "this machine", _UNTRIED if has_gpu else "")
 
 
 def _placed_on_new_nodes(plan: "Plan", file: str, policy: "Policy") -> "PlacedPlan":
-    from ..cluster.autoscale.choosing import choose
+    from ..cluster.autoscale.choosing import choose, growth_of
     from ..cluster.autoscale.config import load_autoscale, nodes_of
     from ..cluster.autoscale.speeds import Speeds
+    from ..cluster.autoscale.values import Decision
     from ..cluster.placement.assign import place
     from ..cluster.placement.model import Inventory
     from ..cluster.placement.rates import start_rates
@@ -76,10 +89,8 @@ def _placed_on_new_nodes(plan: "Plan", file: str, policy: "Policy") -> "PlacedPl
     choice = choose(config, speeds, demand_of(plan), (), nodes=(), last=None, now_s=0.0)
     sizes = [(group, choice.decision.size(group.name)) for group in config.groups]
     nodes = tuple(node for group, size in sizes for node in nodes_of(group, size.wanted))
-    reasons = [f"{group.name}: {size.reason}" for group, size in sizes if size.wanted]
-    cost = f"about {choice.forecast.cost:.2f} for the job, with the nodes' start and their idle time at the end"
-    note = "; ".join([*reasons, *([cost] if nodes else []), *filter(None, [choice.forecast.reason])])
-    return _placed(plan, Inventory(nodes), policy, f"the nodes that {file} has started for it", note)
+    where = f"the nodes that {file} has started for it"
+    return _placed(plan, Inventory(nodes), policy, where, growth_of(choice, Decision()))
 
 
 def _this_machine() -> "Inventory":

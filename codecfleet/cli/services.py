@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ..cluster.node.orders import PreparedNode
     from ..cluster.operate.desk import Ask
     from ..cluster.operate.watch import Seen
-    from ..cluster.placement.model import Inventory
+    from ..cluster.placement.model import Demand, Inventory
     from ..cluster.probes.node import NodeReport, SilentNode
     from ..cluster.submission.job_server import JobServer
     from ..cluster.supervisor.status import Status
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ..jobs.request.spec import BatchSpec, TranscodeSpec
     from ..jobs.stills.spec import StillsSpec
     from .files import VerifyRequest
-    from .plan import PlanOn
+    from .plan import PlanOn, Surveyed
 
 
 class JobLike(Protocol):
@@ -178,13 +178,22 @@ def _plan(spec: "TranscodeSpec", on: "PlanOn") -> Answer:
     return Answer([*plan.lines(), *lines], {**plan.to_json(), "placement": placed.to_json()})
 
 
-def _survey(address: str) -> "Inventory":
+def _survey(address: str, demand: "Demand") -> "Surveyed":
     import asyncio
 
-    from ..cluster.operate.desk import ask_cluster
+    from ..cluster.operate.desk import desk_of
+    from ..errors import CodecfleetError
+    from .plan import Surveyed
 
-    found: Inventory = asyncio.run(ask_cluster(address, "survey"))
-    return found
+    async def look() -> Surveyed:
+        async with desk_of(address) as ask:
+            found: Inventory = await ask("survey")
+            try:
+                return Surveyed(found, await ask("growth", demand))
+            except CodecfleetError as error:
+                return Surveyed(found, f"which nodes would be asked for is not known: {error.message}")
+
+    return asyncio.run(look())
 
 
 def _unfinished_spec(work: str) -> "TranscodeSpec":

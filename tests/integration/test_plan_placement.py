@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from codecfleet.cli.app import run
-from codecfleet.cli.plan import PlanOn, place_on
+from codecfleet.cli.plan import PlanOn, Surveyed, place_on
 from codecfleet.cluster.placement.build import inventory_of_fleet
-from codecfleet.cluster.placement.model.demand import EncoderChoice
+from codecfleet.cluster.placement.model.demand import Demand, EncoderChoice
 from codecfleet.cluster.placement.model.placement import Route
 from codecfleet.cluster.probes.report.engines import CodecCase, Direction, MediaCodec
 from codecfleet.cluster.simulated.fleet_file import load_fleet
@@ -70,15 +70,27 @@ def test_json_has_it_all(clip: Path, capsys: Captured) -> None:
 
 def test_a_cluster_is_placed_as_real_work_would_be(clip: Path) -> None:
     """With --address GPUs decode and encode, unless the job asks for software."""
-    placed = place_on(_plan(clip), PlanOn(address="there"), lambda _address: inventory_of_fleet(load_fleet("l4-x4")))
+    found = Surveyed(inventory_of_fleet(load_fleet("l4-x4")))
+    placed = place_on(_plan(clip), PlanOn(address="there"), lambda _address, _demand: found)
     assert placed.where == "the cluster at there"
     assert {lane.route for lane in placed.placement.lanes} == {Route.GPU}
-    placed = place_on(
-        _plan(clip, encoder="software"),
-        PlanOn(address="there"),
-        lambda _address: inventory_of_fleet(load_fleet("l4-x4")),
-    )
+    placed = place_on(_plan(clip, encoder="software"), PlanOn(address="there"), lambda _address, _demand: found)
     assert not {lane.route for lane in placed.placement.lanes} & {Route.GPU, Route.UPLOAD}
+
+
+def test_a_cluster_that_grows_says_which_nodes_it_would_ask_for(clip: Path) -> None:
+    """What its supervisor answers for the plan's demand is a line of the plan, and in its document."""
+    asked: list[Demand] = []
+
+    def survey(_address: str, demand: Demand) -> Surveyed:
+        asked.append(demand)
+        return Surveyed(inventory_of_fleet(load_fleet("laptop")), "g6: 1 more for 1 job")
+
+    plan = _plan(clip)
+    placed = place_on(plan, PlanOn(address="there"), survey)
+    assert "note: g6: 1 more for 1 job" in placed.lines()
+    assert placed.to_json()["note"] == "g6: 1 more for 1 job"
+    assert asked == [demand_of(plan)]
 
 
 def test_a_policy_file_counts(clip: Path, tmp_path: Path, capsys: Captured) -> None:

@@ -220,3 +220,21 @@ def test_job_for_gpus_waits_while_one_may_come() -> None:
         order = world.look(HEAD)
     assert _count(order, "gpu") == 1
     assert grants_for(world.core.state, "c", world.now_s).broken == {}
+
+
+def test_a_preview_says_which_nodes_would_come() -> None:
+    """Beside those that are there or to come, and why; where Ray takes no orders, that."""
+    world = Growing(HEAD)
+    world.look(HEAD)
+    first = world.core.preview(wants("job", 400).demand, nodes_may_join=True).growth
+    assert first.startswith("cpu: 3 more for 1 job, to end within 30 min: ")
+    assert "for the job, with the nodes' start and their idle time at the end" in first
+    world.report("c", wants("other", 400))
+    count = _count(world.look(HEAD))
+    small = world.core.preview(wants("job", 1).demand, nodes_may_join=True)
+    assert small.growth == "no node would be asked for: those that are there, or to come, do it in time"
+    assert _count(world.look(HEAD)) == count, "a question changes nothing"
+    world.feed(Resized("Ray has no autoscaler"))
+    refused = world.core.preview(wants("job", 400).demand, nodes_may_join=True)
+    assert refused.growth == "no node can be asked for: Ray has no autoscaler"
+    assert World(HEAD).core.preview(wants("job", 400).demand, nodes_may_join=True).growth == ""
