@@ -1,15 +1,17 @@
 """Keeps a node: runs Ray in the foreground, has it drain when it is told to end, and leaves nothing behind."""
 
 import os
+import select
 import signal
+import socket
 import subprocess
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from types import FrameType
 from typing import IO, Final
 
 from ...errors import FleetUnavailable
@@ -26,29 +28,34 @@ _LINES_KEPT: Final = 50
 _FIRST: Final = 1
 """The first process of a container: the kernel makes it the parent of those that lose theirs."""
 _ENDS_IT: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_NUMBERS_READ: Final = 64
+"""How many signals are read at a time; more wait."""
 
 
 @dataclass(slots=True)
 class _Kept:
-    """A running ``ray start``: its process, what it said last, and whether it was told to end."""
+    """A running ``ray start``: how long it drains, what it said last, whether it was told to end, and by when."""
 
     process: "subprocess.Popen[bytes]"
+    notice_s: int
     said: deque[str] = field(default_factory=lambda: deque(maxlen=_LINES_KEPT))
     is_told: bool = False
+    until_s: float | None = None
 
-    def tell(self, notice_s: int) -> None:
+    def tell(self) -> None:
         """Have it drain and end within ``notice_s`` and ``STOP_S``; told again, end it at once."""
         if self.is_told:
             self.kill()
             return
         self.is_told = True
-        time = f": what runs on it has {notice_s} s to finish" if notice_s else ""
-        log(LogAction.NODE_DRAINING, f"the node was told to end{time}")
-        signal.alarm(notice_s + STOP_S)
+        time_left = f": what runs on it has {self.notice_s} s to finish" if self.notice_s else ""
+        log(LogAction.NODE_DRAINING, f"the node was told to end{time_left}")
+        self.until_s = time.monotonic() + self.notice_s + STOP_S
         self.process.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
         """Kill it and all of Ray: what watches over Ray's processes ends them with their group's leader."""
+        self.until_s = None
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
 
@@ -60,14 +67,27 @@ class _Kept:
             elif text := line.decode(errors="replace").strip():
                 self.said.append(text)
 
-    def wait(self) -> int:
-        """Return its exit code; as a container's first process, see orphans off too."""
+    def wait(self, signals: socket.socket) -> int:
+        """Return its exit code, and meanwhile do as the signals say whose numbers can be read from the socket."""
+        while (code := self._code()) is None:
+            left_s = None if self.until_s is None else max(0.0, self.until_s - time.monotonic())
+            is_time_up = not select.select([signals], [], [], left_s)[0]
+            if is_time_up:
+                self.kill()
+                continue
+            for number in signals.recv(_NUMBERS_READ):
+                if number in _ENDS_IT:
+                    self.tell()
+        return code
+
+    def _code(self) -> int | None:
+        """Return its exit code, None while it runs; as a container's first process, see orphans off too."""
         ended = -1
-        while os.getpid() == _FIRST and ended != self.process.pid:
-            ended, status = os.wait()
+        while os.getpid() == _FIRST and ended not in {0, self.process.pid}:
+            ended, status = os.waitpid(-1, os.WNOHANG)
             if ended == self.process.pid:
                 self.process.returncode = os.waitstatus_to_exitcode(status)
-        return self.process.wait()
+        return self.process.poll()
 
 
 def keep(
@@ -99,12 +119,12 @@ def keep(
         on_start()
 
     around = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
-    kept = _Kept((start or _start)(arguments, {**around, **variables}))
+    kept = _Kept((start or _start)(arguments, {**around, **variables}), notice_s)
     assert kept.process.stdout is not None  # noqa: S101 - it is a pipe
     reader = threading.Thread(target=kept.read, args=(kept.process.stdout, joined), daemon=True)
-    with _signals(kept, notice_s):
+    with _signals() as signals:
         reader.start()
-        code = kept.wait()
+        code = kept.wait(signals)
     kept.kill()
     if kept.is_told:
         return
@@ -133,18 +153,22 @@ def _start(arguments: Sequence[str], environment: Mapping[str, str]) -> "subproc
 
 
 @contextmanager
-def _signals(kept: _Kept, notice_s: int) -> Iterator[None]:
-    def told(number: int, frame: FrameType | None) -> None:
-        del number, frame
-        kept.tell(notice_s)
+def _signals() -> Iterator[socket.socket]:
+    """Yield a socket from which the numbers of signals can be read, those of children that ended too.
 
+    A handler in Python runs when the main thread gets to it: not while that waits in the kernel, where the signal was
+    another thread's, or came just before. The interpreter writes a number to the socket at once, in any thread.
+    """
     # Where nohup has a hang-up ignored, it stays so.
     heard = [number for number in _ENDS_IT if signal.getsignal(number) is not signal.SIG_IGN]
-    former = {number: signal.signal(number, told) for number in heard}
-    former[signal.SIGALRM] = signal.signal(signal.SIGALRM, lambda *_: kept.kill())
-    try:
-        yield
-    finally:
-        signal.alarm(0)
-        for number, handler in former.items():
-            signal.signal(number, handler)
+    reading, writing = socket.socketpair()
+    with reading, writing:
+        writing.settimeout(0)
+        woken = signal.set_wakeup_fd(writing.fileno(), warn_on_full_buffer=False)
+        former = {number: signal.signal(number, lambda *_: None) for number in (*heard, signal.SIGCHLD)}
+        try:
+            yield reading
+        finally:
+            for number, handler in former.items():
+                signal.signal(number, handler)
+            signal.set_wakeup_fd(woken)

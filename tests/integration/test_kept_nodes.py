@@ -5,6 +5,8 @@ import signal
 import subprocess
 import sys
 import textwrap
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -12,32 +14,51 @@ import pytest
 from codecfleet.cluster.node.registry import kept_nodes, registered
 
 KEEPER = """
-import subprocess, sys
-from codecfleet.cluster.node.keeping import keep
+import signal, subprocess, sys, threading
+from codecfleet.cluster.node import keeping
 from codecfleet.errors import FleetUnavailable
+
+keeping.STOP_S = 0
 
 def start(arguments, environment):
     pipe = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     return subprocess.Popen(["sh", "-c", *arguments], env=environment, start_new_session=True, **pipe)
 
+def up():
+    print("up", flush=True)
+    for number in sys.argv[3:]:
+        signal.pthread_kill(threading.get_ident(), int(number))
+
 try:
-    keep([sys.argv[1]], {"MARK": "ours"}, notice_s=int(sys.argv[2]), start=start,
-         on_start=lambda: print("up", flush=True))
+    keeping.keep([sys.argv[1]], {"MARK": "ours"}, notice_s=int(sys.argv[2]), start=start,
+                 on_start=up)
 except FleetUnavailable as error:
     print(error)
     sys.exit(5)
 print("down")
 """
 UP = "echo 'Ray runtime started.'; "
-OBEDIENT = UP + "trap 'echo drained; exit 1' TERM; while :; do sleep 0.05; done"
-DEAF = UP + "trap '' TERM; while :; do sleep 0.05; done"
+RUN = "while kill -0 $PPID; do sleep 0.05; done"
+OBEDIENT = f"{UP}trap 'echo drained; exit 1' TERM; {RUN}"
+DEAF = f"{UP}trap '' TERM; {RUN}"
 
 
-def keeper(ray: str, *, notice_s: int = 60, first: bool = False) -> "subprocess.Popen[str]":
-    """Start a process that keeps a node; with ``first`` it is the first process of its own namespace."""
+@contextmanager
+def keeper(
+    ray: str, *, notice_s: int = 60, first: bool = False, aside: Sequence[int] = ()
+) -> "Iterator[subprocess.Popen[str]]":
+    """Start a process that keeps a node, and kill it if it is still there in the end.
+
+    With ``first`` it is the first process of its own namespace. It sends itself the signals ``aside`` once the node is
+    up, and has a thread take them that is not the main one.
+    """
     space = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"] if first else []
-    command = [*space, sys.executable, "-c", textwrap.dedent(KEEPER), ray, str(notice_s)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    command = [*space, sys.executable, "-c", textwrap.dedent(KEEPER), ray, str(notice_s), *map(str, aside)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()  # or leaving the block would wait for it without an end
 
 
 def come_up(process: "subprocess.Popen[str]") -> None:
@@ -65,6 +86,23 @@ def test_a_second_signal_ends_it_at_once() -> None:
         process.send_signal(signal.SIGINT)
         said, _ = process.communicate()
     assert (process.returncode, said) == (0, "down\n")
+
+
+def test_ray_that_does_not_end_in_time_is_killed() -> None:
+    """So a container ends before its grace period does."""
+    with keeper(DEAF, notice_s=0) as process:
+        come_up(process)
+        process.send_signal(signal.SIGTERM)
+        said, _ = process.communicate()
+    assert (process.returncode, said) == (0, "down\n")
+
+
+@pytest.mark.parametrize(("ray", "numbers"), [(OBEDIENT, [15]), (DEAF, [15, 2])], ids=["one", "two"])
+def test_a_signal_is_heard_whichever_thread_takes_it(ray: str, numbers: list[int]) -> None:
+    """The kernel may give it to a thread that only reads, while the main one waits for Ray's end."""
+    with keeper(ray, aside=numbers) as process:
+        said, _ = process.communicate()
+    assert (process.returncode, said) == (0, "up\ndown\n")
 
 
 @pytest.mark.parametrize(
