@@ -80,7 +80,7 @@ def url_of(bound: socket.socket) -> str:
 async def serve(
     bound: socket.socket, gate: Gate, looking: Looking, on_ready: Callable[[], object], *, send_s: float = SEND_S
 ) -> None:
-    """Serve until cancelled; ``on_ready`` is called once the fleet was reached and pages are answered.
+    """Serve until cancelled, which ends all connections; ``on_ready`` is called once pages are answered.
 
     An answer that is not taken within ``send_s`` is given up, and its connection ended.
 
@@ -92,12 +92,14 @@ async def serve(
         await asyncio.wait({look, reached}, return_when=asyncio.FIRST_COMPLETED)
         if look.done():
             look.result()
-        server = await asyncio.start_server(_Connections(gate, looking.data, send_s).serve, sock=bound, limit=HEAD_MAX)
+        connections = _Connections(gate, looking.data, send_s)
+        server = await asyncio.start_server(connections.begin, sock=bound, limit=HEAD_MAX)
         try:
             on_ready()
             await look
         finally:
             server.close()
+            await connections.end()
     finally:
         for task in (look, reached):
             task.cancel()
@@ -109,24 +111,36 @@ class _Connections:
         self._gate = gate
         self._data = data
         self._send_s = send_s
-        self._open = 0
+        self._open: set[asyncio.Task[None]] = set()
 
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def begin(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Have a connection served; to be called in the loop."""
+        # Not by the stream's own task: when that is cancelled, Python 3.11 prints a traceback.
+        serving = asyncio.create_task(self._serve(reader, writer, is_full=len(self._open) >= CONNECTIONS_MAX))
+        self._open.add(serving)
+        serving.add_done_callback(self._open.discard)
+
+    async def end(self) -> None:
+        """End those that are open: a browser keeps one in hand on which it has asked nothing yet."""
+        open_now = list(self._open)
+        for serving in open_now:
+            serving.cancel()
+        await asyncio.gather(*open_now, return_exceptions=True)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, is_full: bool) -> None:
         """Answer one request, and close the connection."""
-        self._open += 1
         try:
             with suppress(OSError, TimeoutError, asyncio.IncompleteReadError):  # who asked is gone, or takes nothing
-                answer, method = await self._answer(reader)
+                answer, method = await self._answer(reader, is_full=is_full)
                 writer.write(packed(answer, with_body=method != "HEAD"))
                 await asyncio.wait_for(writer.drain(), self._send_s)
                 writer.close()
                 await asyncio.wait_for(writer.wait_closed(), self._send_s)
         finally:
-            self._open -= 1
             writer.transport.abort()  # what is not taken by now would keep the connection and the answer for ever
 
-    async def _answer(self, reader: asyncio.StreamReader) -> tuple[WebAnswer, str]:
-        if self._open > CONNECTIONS_MAX:
+    async def _answer(self, reader: asyncio.StreamReader, *, is_full: bool) -> tuple[WebAnswer, str]:
+        if is_full:
             return refusal(HTTPStatus.SERVICE_UNAVAILABLE, {"Retry-After": "5"}), ""
         try:
             request = parsed((await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), HEAD_S))[:-4])

@@ -124,6 +124,19 @@ async def test_an_answer_that_is_not_taken_in_time_is_given_up() -> None:
         assert len(body) < int(headers["Content-Length"])
 
 
+async def test_its_end_ends_connections() -> None:
+    """One on which nothing was asked yet does not outlive it, and nothing is said of that."""
+    complaints: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, complaint: complaints.append(complaint))
+    async with served() as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        await sent(port, "GET / HTTP/1.1")  # came later, and was answered: the other is served by now
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+    assert await reader.read() == b""
+    assert complaints == []
+    writer.close()
+
+
 async def test_a_fleet_out_of_reach_is_not_served() -> None:
     """The error of the fleet ends it before anything is answered."""
     fleet = FakeFleet(None)
