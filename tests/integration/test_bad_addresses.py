@@ -3,6 +3,7 @@
 import http.server
 import shutil
 import socket
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -76,6 +77,15 @@ class Server(http.server.SimpleHTTPRequestHandler):
             super().do_HEAD()
 
 
+class QuietServer(http.server.ThreadingHTTPServer):
+    """Says nothing of clients that go away in the middle of an answer: one that refuses a film does."""
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Be quiet where the client is gone; anything else is the test's own fault."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)  # type: ignore[arg-type]
+
+
 @pytest.fixture
 def web(clip: Path) -> Iterator[str]:
     """The address of a web server that has the clip."""
@@ -83,7 +93,7 @@ def web(clip: Path) -> Iterator[str]:
     def handler(*arguments: Any) -> Server:
         return Server(*arguments, directory=str(clip.parent))
 
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+    with QuietServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
         thread.start()
         yield f"http://127.0.0.1:{server.server_port}"
