@@ -30,8 +30,10 @@ def module_command(module: str, *arguments: str) -> tuple[list[str], dict[str, s
 def run_in_folder(work: Callable[[Path], None], parent: Path | None) -> int:
     """Do the work in a temporary folder, in ``parent`` if given, and return the exit code.
 
-    However it ends, the commands it runs are ended and the folder is removed.
+    However it ends, the commands it runs are ended and the folder is removed. They keep their compiled modules, as a
+    user's do: else each process of a command compiles all of them.
     """
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     signal.signal(signal.SIGTERM, _end)
     with tempfile.TemporaryDirectory(prefix="codecfleet-bench-", dir=parent) as folder:
         try:
