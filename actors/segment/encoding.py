@@ -176,7 +176,6 @@ class _Run(Generic[PictureT]):
             seen=partial(context.advance, 0),
             neighbours=work.filters.has_memory,
             leads=work.numbers is not None and work.numbers[0] > 0,
-            follows=work.start_ticks is not None,
         )
         burn, output = work.filters.burn, work.filters.output
         self._burner = None if burn is None else Burner(burn, output)

@@ -84,7 +84,6 @@ class SegmentWalk(Generic[PictureT, MadeT]):
         neighbours: ``make`` needs the pictures around the segment too, for filters with memory.
         leads: what is on screen when the segment starts is a result too, though it was shown before.
         in_thread: decode ahead in another thread.
-        follows: a segment may end where this one starts; both hash the first pictures from there on.
     """
 
     def __init__(
@@ -100,7 +99,6 @@ class SegmentWalk(Generic[PictureT, MadeT]):
         neighbours: bool = False,
         leads: bool = False,
         in_thread: bool = True,
-        follows: bool = True,
     ) -> None:
         self._range = range_
         self._interval = interval
@@ -112,7 +110,6 @@ class SegmentWalk(Generic[PictureT, MadeT]):
         self._neighbours = neighbours
         self._leads = leads
         self._in_thread = in_thread
-        self._hashed_before = SEAM_FRAMES if follows else 0
         self.met = DecodeTally()
         self.before: list[PictureHash] = []
         self.after: list[PictureHash] = []
@@ -176,7 +173,7 @@ class SegmentWalk(Generic[PictureT, MadeT]):
                     continue
                 yield from lead
                 lead = []
-                if len(self.before) < self._hashed_before:
+                if len(self.before) < SEAM_FRAMES:
                     self.before.append(hashed(ticks, picture))
                 if end is None or ticks < end:
                     taken.append(ticks)

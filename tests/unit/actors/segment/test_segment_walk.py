@@ -87,7 +87,6 @@ def walked(
     *,
     neighbours: bool = False,
     in_thread: bool = False,
-    follows: bool = True,
 ) -> tuple[list[int], SegmentWalk[Any, Any]]:
     """Return what ``make`` was given, and the walk when it has ended."""
     given_ticks: list[int] = []
@@ -98,7 +97,7 @@ def walked(
 
     chosen = DecodePath(SOFTWARE) if path is None else path
     walk: SegmentWalk[Any, Any] = SegmentWalk(
-        source, interval, chosen, make=make, seen=bool, neighbours=neighbours, in_thread=in_thread, follows=follows
+        source, interval, chosen, make=make, seen=bool, neighbours=neighbours, in_thread=in_thread
     )
     with closing(walk.results()) as results:
         assert [ticks for ticks, _ in results] == walk.taken
@@ -143,14 +142,6 @@ def test_segments_that_meet_agree_on_their_seam(source: DecodeRange, cuts: list[
     assert [ticks for walk in walks for ticks in walk.taken] == list(range(0, FRAMES * STEP, STEP))
     for left, right in pairwise(walks):
         assert left.after == right.before
-
-
-def test_what_follows_nothing_hashes_only_its_end(source: DecodeRange) -> None:
-    """At a track's beginning no segment can disagree."""
-    _, with_both = walked(source, (None, 4 * STEP))
-    _, walk = walked(source, (None, 4 * STEP), follows=False)
-    assert (walk.before, walk.after, walk.taken) == ([], with_both.after, with_both.taken)
-    assert len(with_both.before) == len(walk.after) == SEAM_FRAMES
 
 
 def test_seams_are_the_same_on_a_device(source: DecodeRange) -> None:
