@@ -207,7 +207,8 @@ def _types(port: int, most: Mapping[str, int]) -> dict[str, Any]:
 def _read(looking: "subprocess.Popen[str]", log: NodeLog) -> None:
     assert looking.stdout is not None
     for line in looking.stdout:
-        log.note(*json.loads(line))
+        if line.startswith("["):  # Ray prints what it says of infeasible requests between
+            log.note(*json.loads(line))
 
 
 def _free_port() -> int:
