@@ -31,7 +31,8 @@ def grants_for(state: SupervisorState, client: str, now_s: float) -> Grants:
     """Return what a client may use from now on, and record it as promised."""
     book = state.clients.get(client)
     if book is None or state.end:
-        dead = frozenset() if book is None else _dead(state, book)
+        jobs = () if book is None else book.jobs.values()
+        dead = frozenset(worker for job in jobs for worker in _dead(state, job))
         return Grants({}, dead=dead, unrecoverable=state.end, what_next=_OPEN_ANOTHER)
     _forget_changed(state, book, now_s)
     for name, job in book.jobs.items():
@@ -80,7 +81,7 @@ def _granted(state: SupervisorState, job: JobBook, now_s: float) -> JobGrants:
     state.clients.promise(job, promised)
     return JobGrants(
         dict(promised),
-        dead=frozenset(worker for worker in job.held if not state.is_live(worker)),
+        dead=_dead(state, job),
         waiting="" if promised else why_not(state, job),
         refused=_why_refused(state, job),
         too_large=_why_too_large(state, job),
@@ -122,8 +123,8 @@ def _cores_of_slot(state: SupervisorState, job: JobBook, book: StationBook) -> f
     return float(any(each.kind is None or not each.kind.is_nvenc for each in job.demand.renditions))
 
 
-def _dead(state: SupervisorState, book: ClientBook) -> frozenset[str]:
-    return frozenset(worker for job in book.jobs.values() for worker in job.held if not state.is_live(worker))
+def _dead(state: SupervisorState, job: JobBook) -> frozenset[str]:
+    return frozenset(worker for worker in job.held if not state.is_live(worker))
 
 
 def _leaving(state: SupervisorState, job: JobBook) -> dict[str, float]:
