@@ -23,6 +23,9 @@ Value: TypeAlias = str | int | float | bool
 PARENT: Final = "TRACEPARENT"
 """The variable by which a program is given the span that it belongs to."""
 _COLLECTORS: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+_OTLP: Final = "otlp"
+_PROTOCOLS: Final = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+_PROTOCOL: Final = "http/protobuf"
 _OFTEN_MS: Final = 200
 """How often spans are sent: a worker is ended soon after its last work."""
 _EXPORTER: Final = "opentelemetry-exporter-otlp-proto-http"
@@ -30,10 +33,37 @@ _PREFIX: Final = "codecfleet."
 
 
 def names_collector(environment: Mapping[str, str]) -> bool:
-    """Return whether OpenTelemetry's own variables ask for traces."""
-    is_off = environment.get("OTEL_SDK_DISABLED", "").lower() == "true"
-    exporter = environment.get("OTEL_TRACES_EXPORTER", "").strip() or "otlp"
-    return exporter == "otlp" and not is_off and any(environment.get(name) for name in _COLLECTORS)
+    """Return whether OpenTelemetry's own variables ask for traces that are sent as OTLP.
+
+    An exporter that is named asks for them wherever its collector is; without any, the address of a collector does.
+    """
+    named = _exporters(environment)
+    return _OTLP in named if named else not _is_off(environment) and any(environment.get(each) for each in _COLLECTORS)
+
+
+def unserved(environment: Mapping[str, str]) -> list[str]:
+    """Return a line for each thing that the variables ask of traces and that is not done."""
+    named = _exporters(environment)
+    others = [each for each in dict.fromkeys(named) if each not in (_OTLP, "none")]
+    protocol = next((asked for each in _PROTOCOLS if (asked := environment.get(each, "").strip())), _PROTOCOL)
+    lines = []
+    if others:
+        lines.append(f"OTEL_TRACES_EXPORTER asks for {', '.join(others)}: traces are sent as {_OTLP} only")
+    if is_traced(environment) and protocol != _PROTOCOL:
+        lines.append(f"traces are sent as {_PROTOCOL}, not as {protocol}: the collector must take that at its address")
+    if _OTLP in named and not is_traced(environment):
+        lines.append("OTEL_TRACES_EXPORTER asks for traces: install what sends them, pip install 'codecfleet[otel]'")
+    return lines
+
+
+def _exporters(environment: Mapping[str, str]) -> list[str]:
+    """Return the exporters that are named, in small letters; none where traces are off."""
+    named = environment.get("OTEL_TRACES_EXPORTER", "")
+    return [] if _is_off(environment) else [name for each in named.lower().split(",") if (name := each.strip())]
+
+
+def _is_off(environment: Mapping[str, str]) -> bool:
+    return environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
 
 
 def is_traced(environment: Mapping[str, str]) -> bool:

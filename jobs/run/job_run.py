@@ -8,7 +8,7 @@ from functools import partial
 
 from ...actors.decode.decoding import SOFTWARE
 from ...actors.media.shared_blocks import HeldBlocks
-from ...actors.tracing import PARENT, span
+from ...actors.tracing import PARENT, span, unserved
 from ...cluster.client.pool import Pool
 from ...errors import (
     DeviceError,
@@ -67,7 +67,8 @@ class JobRun:
         self._work = WorkPlace(spec)
         self._resumed: Resumed | None = None
         self._events = JobEvents(job, channel)
-        self._late_warnings: list[Warning_] = []
+        traces = unserved(os.environ)
+        self._late_warnings = [Warning_(code="traces", message=line, checks=()) for line in traces]
         self._said: list[Warning_] = []
         self._workers = 1
         self._warm_fleet: int | None = None

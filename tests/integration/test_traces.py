@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import psutil
@@ -16,6 +17,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from codecfleet import Fleet, TranscodeSpec
 from codecfleet.actors import tracing
 from codecfleet.errors import InputNotFound
+from codecfleet.jobs.report.events import Warned
 from codecfleet.testing import FaultyPool, LocalPool
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 
@@ -126,11 +128,63 @@ async def test_a_failed_job_says_why_and_shows_no_secret(exported: InMemorySpanE
         ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4318", "OTEL_TRACES_EXPORTER": "none"}, False),
         ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4318", "OTEL_SDK_DISABLED": "true"}, False),
         ({"OTEL_SERVICE_NAME": "films"}, False),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4318", "OTEL_TRACES_EXPORTER": "console, OTLP"}, True),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4318", "OTEL_TRACES_EXPORTER": " "}, True),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4318", "OTEL_TRACES_EXPORTER": "console"}, False),
+        ({"OTEL_TRACES_EXPORTER": "otlp"}, True),
+        ({"OTEL_TRACES_EXPORTER": "otlp", "OTEL_SDK_DISABLED": "True"}, False),
     ],
 )
 def test_traces_are_asked_for_by_the_standard_variables(environment: Mapping[str, str], asked: bool) -> None:  # noqa: FBT001 - a parameter
-    """Where a collector is named, and nothing switches them off."""
+    """Where an exporter in a list, or else a collector, is named, and nothing switches them off."""
     assert tracing.names_collector(environment) == asked
+
+
+GRPC = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4317", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}
+
+
+@pytest.mark.parametrize(
+    ("environment", "missing", "said"),
+    [
+        ({"OTEL_TRACES_EXPORTER": "none"}, False, []),
+        ({"OTEL_TRACES_EXPORTER": "console,zipkin", "OTEL_SDK_DISABLED": "true"}, False, []),
+        ({"OTEL_TRACES_EXPORTER": "console,zipkin,console"}, False, ["asks for console, zipkin: traces are sent as"]),
+        (GRPC, False, ["traces are sent as http/protobuf, not as grpc"]),
+        (GRPC, True, []),
+        (GRPC | {"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf"}, False, []),
+        (GRPC | {"OTEL_TRACES_EXPORTER": "none"}, False, []),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4318"}, True, []),
+        ({"OTEL_TRACES_EXPORTER": "otlp"}, True, ["install what sends them"]),
+    ],
+)
+def test_what_is_asked_of_traces_and_not_done_is_said(
+    environment: Mapping[str, str],
+    missing: bool,  # noqa: FBT001 - a parameter
+    said: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A line for other exporters, for another protocol, and where an exporter is named that is not installed."""
+
+    def version(package: str) -> str:
+        if missing:
+            raise PackageNotFoundError(package)
+        return "1"
+
+    monkeypatch.setattr("importlib.metadata.version", version)
+    lines = tracing.unserved(environment)
+    assert len(lines) == len(said)
+    assert all(part in line for part, line in zip(said, lines, strict=True))
+
+
+async def test_a_job_says_once_which_exporter_it_does_not_serve(film: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In its events as in its report, and the job runs."""
+    monkeypatch.setenv("OTEL_TRACES_EXPORTER", "console")
+    async with Fleet(pool=LocalPool(slots=2)) as fleet:
+        job = await fleet.transcode(TranscodeSpec(source=str(film), output=str(film.with_name("o.mp4")), preset=1))
+        warned = [each async for each in job.events() if isinstance(each, Warned) and each.code == "traces"]
+        report = await job
+    assert [each.message for each in warned] == [each.message for each in report.warnings if each.code == "traces"]
+    assert "asks for console" in warned[0].message
 
 
 def traced_transcode(film: Path, address: str, **more: str) -> "subprocess.Popen[str]":
