@@ -21,7 +21,11 @@ HEAD_S: Final = 10.0
 SEND_S: Final = 30.0
 """How long an answer may take to be taken."""
 CONNECTIONS_MAX: Final = 64
-"""The most connections at a time; others are turned away."""
+"""The most connections at a time; others are turned away, and beyond as many again they are cut without an answer."""
+LINGER_S: Final = 2.0
+LINGER_MAX: Final = 1 << 20
+"""For how long, and up to how many bytes, what comes after an answer is read and dropped: a connection that is closed
+over unread bytes is reset, and a reset takes back an answer that was not read yet."""
 _NEXT_STEP: Final = (
     "Copy the head's ~/.ray/auth_token here, or set RAY_AUTH_TOKEN; or let it listen at 127.0.0.1, and forward the "
     "port with ssh -L."
@@ -111,18 +115,24 @@ class _Connections:
         self._gate = gate
         self._data = data
         self._send_s = send_s
-        self._open: set[asyncio.Task[None]] = set()
+        self._served: set[asyncio.Task[None]] = set()
+        self._refused: set[asyncio.Task[None]] = set()
 
     def begin(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Have a connection served; to be called in the loop."""
+        """Have a connection served, or refused where there are too many; to be called in the loop."""
+        is_full = len(self._served) >= CONNECTIONS_MAX
+        if is_full and len(self._refused) >= CONNECTIONS_MAX:
+            writer.transport.abort()
+            return
         # Not by the stream's own task: when that is cancelled, Python 3.11 prints a traceback.
-        serving = asyncio.create_task(self._serve(reader, writer, is_full=len(self._open) >= CONNECTIONS_MAX))
-        self._open.add(serving)
-        serving.add_done_callback(self._open.discard)
+        serving = asyncio.create_task(self._serve(reader, writer, is_full=is_full))
+        group = self._refused if is_full else self._served
+        group.add(serving)
+        serving.add_done_callback(group.discard)
 
     async def end(self) -> None:
         """End those that are open: a browser keeps one in hand on which it has asked nothing yet."""
-        open_now = list(self._open)
+        open_now = [*self._served, *self._refused]
         for serving in open_now:
             serving.cancel()
         await asyncio.gather(*open_now, return_exceptions=True)
@@ -134,6 +144,8 @@ class _Connections:
                 answer, method = await self._answer(reader, is_full=is_full)
                 writer.write(packed(answer, with_body=method != "HEAD"))
                 await asyncio.wait_for(writer.drain(), self._send_s)
+                writer.write_eof()
+                await _read_out(reader)
                 writer.close()
                 await asyncio.wait_for(writer.wait_closed(), self._send_s)
         finally:
@@ -150,3 +162,12 @@ class _Connections:
             return refusal(HTTPStatus.BAD_REQUEST), ""
         answer = answer_to(request, self._gate, load_page())
         return replace(answer, body=await self._data()) if answer.wants_data else answer, request.method
+
+
+async def _read_out(reader: asyncio.StreamReader) -> None:
+    """Drop what still comes, until the other side closes, within limits."""
+    left_bytes = LINGER_MAX
+    with suppress(TimeoutError):
+        async with asyncio.timeout(LINGER_S):
+            while left_bytes > 0 and (dropped := await reader.read(HEAD_MAX)):
+                left_bytes -= len(dropped)

@@ -5,12 +5,22 @@ import json
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from typing import TypeAlias
 
 import pytest
 
 from codecfleet.dashboard.answers import Gate
 from codecfleet.dashboard.looking import Looking
-from codecfleet.dashboard.server import CONNECTIONS_MAX, HEAD_MAX, SEND_S, gate_for, listening_socket, serve, url_of
+from codecfleet.dashboard.server import (
+    CONNECTIONS_MAX,
+    HEAD_MAX,
+    LINGER_MAX,
+    SEND_S,
+    gate_for,
+    listening_socket,
+    serve,
+    url_of,
+)
 from codecfleet.errors import FleetUnavailable, UsageError
 
 from .hostile_fleet import FakeFleet, hostile_status
@@ -105,15 +115,84 @@ async def test_a_client_that_hangs_up_harms_no_other() -> None:
         assert (await sent(port, "GET / HTTP/1.1"))[0] == 200
 
 
-async def test_connections_are_bounded() -> None:
-    """Beyond ``CONNECTIONS_MAX`` others are turned away at once."""
+MUCH = "x" * (LINGER_MAX // 2)
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        (f"GET / HTTP/1.1\r\nX: {MUCH}", 431),
+        (f"nonsense\r\n\r\n{MUCH}", 400),
+        (f"POST / HTTP/1.1\r\nHost: localhost\r\n\r\n{MUCH}", 405),
+    ],
+)
+async def test_a_refusal_arrives_however_much_was_sent(head: str, status: int) -> None:
+    """What is not read of a request does not reset the connection before its answer is read."""
     async with served() as port:
-        waiting = [await asyncio.open_connection("127.0.0.1", port) for _ in range(CONNECTIONS_MAX)]
-        while (answer := (await sent(port, "GET / HTTP/1.1"))[0]) == 200:
-            pass  # the server has not taken all of them yet
-        assert answer == 503
-        for _, writer in waiting:
-            writer.close()
+        assert (await sent(port, head))[0] == status
+
+
+async def test_who_sends_without_end_is_cut_off() -> None:
+    """What is read and dropped after an answer is bounded."""
+    async with served() as port:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+
+        async def send_on() -> None:
+            while True:
+                writer.write(MUCH.encode())
+                await writer.drain()
+
+        with pytest.raises(ConnectionError):
+            await send_on()
+        writer.close()
+
+
+Connection: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+async def filled(port: int) -> list[Connection]:
+    """Open as many connections as are served, and return them once the next one is refused."""
+    waiting = [await asyncio.open_connection("127.0.0.1", port) for _ in range(CONNECTIONS_MAX)]
+    while (answer := await sent(port, f"GET / HTTP/1.1\r\nX: {MUCH}"))[0] != 503:
+        pass  # the server has not taken all of them yet
+    assert answer[1]["Retry-After"]
+    return waiting
+
+
+async def closed(connection: Connection) -> None:
+    """Close a connection, and wait until the server has closed it too."""
+    reader, writer = connection
+    writer.write_eof()
+    with suppress(ConnectionError):
+        await reader.read()
+    writer.close()
+
+
+async def test_connections_are_bounded() -> None:
+    """Beyond ``CONNECTIONS_MAX`` others are turned away at once, and told so though they have sent much."""
+    async with served() as port:
+        for connection in await filled(port):
+            await closed(connection)
+        assert (await sent(port, "GET / HTTP/1.1"))[0] == 200
+
+
+async def test_those_that_are_turned_away_are_bounded_too() -> None:
+    """They are cut beyond ``CONNECTIONS_MAX``, and they take no place of others."""
+    async with served() as port:
+        waiting = await filled(port)
+        refused: list[Connection] = []
+        line = b"HTTP"
+        while line.startswith(b"HTTP"):  # each is read out for a while, and takes a place among those that are refused
+            refused.append(await asyncio.open_connection("127.0.0.1", port))
+            line = b""
+            with suppress(ConnectionError):
+                line = await refused[-1][0].readline()
+            assert line in {b"HTTP/1.1 503 Service Unavailable\r\n", b""}
+        for connection in waiting:
+            await closed(connection)
+        assert (await sent(port, "GET / HTTP/1.1"))[0] == 200
+        for connection in refused:
+            await closed(connection)
 
 
 async def test_an_answer_that_is_not_taken_in_time_is_given_up() -> None:
