@@ -4,9 +4,13 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeAlias
 
-from ...errors import FleetUnavailable
+from ...errors import CodecfleetError, FleetUnavailable
+from ..host.link import HostLost
+from ..logs.actions import LogAction
+from ..logs.writing import log
+from ..ray.ray_words import first_line
 from ..supervisor.status.status import Status
-from .desk import fleet_desk
+from .desk import Ask, fleet_desk
 
 Seen: TypeAlias = Status | FleetUnavailable | None
 """A fleet's status; why there is none now; or None where there is no supervisor."""
@@ -27,7 +31,7 @@ async def fleet_status(address: str | None) -> Status | None:
 async def watch_status(address: str | None, show: Callable[[Seen], None], every_s: float) -> None:
     """Show a fleet's status repeatedly over one connection, until cancelled.
 
-    A head or supervisor that does not answer is shown too: a later call may find it again.
+    A look that fails is shown too, whatever its error: the next one may do.
 
     Raises:
         UsageError: no cluster is named, and no warm fleet is up.
@@ -35,8 +39,31 @@ async def watch_status(address: str | None, show: Callable[[Seen], None], every_
     """
     async with fleet_desk(address) as ask:
         while True:
-            try:
-                show(await ask("status"))
-            except FleetUnavailable as error:
-                show(error)
+            show(await look(ask))
             await asyncio.sleep(every_s)
+
+
+async def look(ask: Ask) -> Seen:
+    """Return a fleet's status, or why it does not answer.
+
+    Raises:
+        HostLost: nothing more can be asked there.
+    """
+    try:
+        seen: Status | None = await ask("status")
+    except HostLost:
+        raise
+    except Exception as error:  # noqa: BLE001 - it costs this look alone
+        return as_unavailable(error)
+    return seen
+
+
+def as_unavailable(error: Exception) -> FleetUnavailable:
+    """Return an error of a look as why there is nothing to see; what is not one of ours is a defect, and logged."""
+    if isinstance(error, FleetUnavailable):
+        return error
+    if isinstance(error, CodecfleetError):
+        return FleetUnavailable(error.message, error.next_step)
+    message = f"this look at the fleet failed: {first_line(error)}"
+    log(LogAction.DEFECT, message, error=error)
+    return FleetUnavailable(message, "This is a defect in codecfleet; the next look may succeed.")

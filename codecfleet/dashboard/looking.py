@@ -7,8 +7,9 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
+from ..cluster.operate.watch import as_unavailable
 from ..cluster.supervisor.status import History, Status
-from ..errors import CodecfleetError, FleetUnavailable, UsageError
+from ..errors import CodecfleetError, FleetUnavailable
 from .document import chosen_stations, document
 
 if TYPE_CHECKING:
@@ -59,10 +60,10 @@ class Looking:
         return head[:-1] + b', "document": ' + self._content + b"}"
 
     async def run(self) -> None:
-        """Look as long as somebody wants to see it; a fleet that is lost is shown as that, and tried again.
+        """Look as long as somebody wants to see it; what ends the connection is shown, and another is tried.
 
         Raises:
-            CodecfleetError: it could not be asked at the very beginning.
+            CodecfleetError: the fleet could not be asked at the very beginning.
         """
         while True:
             try:
@@ -73,10 +74,10 @@ class Looking:
                         self._wanted.clear()
                         await self._look(ask)
                         await self._sleep(EVERY_S)
-            except (FleetUnavailable, UsageError) as error:
+            except Exception as error:
                 if not self.reached.is_set():
                     raise
-                self._take(_as_unavailable(error), History())
+                self._take(as_unavailable(error), History())
             await self._sleep(AGAIN_S)
 
     async def _look(self, ask: "Ask") -> None:
@@ -84,22 +85,21 @@ class Looking:
             seen: Seen = await ask("status")
             stations = chosen_stations(seen, self._stations)
             found = await ask("history", stations) if isinstance(seen, Status) else None
-        except FleetUnavailable as error:
-            self._take(error, History())
+        except CodecfleetError as error:  # any other may be the connection's: another one is made
+            self._take(as_unavailable(error), History())
             return
         self._stations = stations
         self._take(seen, found or History())
 
     def _take(self, seen: "Seen", history: History) -> None:
-        self._content = _encoded(seen, history, self._stations)
+        try:
+            self._content = _encoded(seen, history, self._stations)
+        except Exception as error:  # noqa: BLE001 - what cannot be shown costs this look alone
+            self._content = _encoded(as_unavailable(error), History(), ())
         self._number += 1
         self._looked_s = self._clock()
         self._looked.set()
         self._looked = asyncio.Event()
-
-
-def _as_unavailable(error: CodecfleetError) -> FleetUnavailable:
-    return error if isinstance(error, FleetUnavailable) else FleetUnavailable(error.message, error.next_step)
 
 
 def _encoded(seen: "Seen", history: History, stations: tuple[str, ...]) -> bytes:

@@ -2,14 +2,19 @@
 
 import asyncio
 import json
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from codecfleet.cluster.host.link import HostLost
+from codecfleet.cluster.operate.watch import as_unavailable, look
+from codecfleet.cluster.supervisor.status import Status
 from codecfleet.dashboard.looking import AGAIN_S, EVERY_S, FRESH_S, Looking
-from codecfleet.errors import FleetUnavailable, UsageError
+from codecfleet.errors import CodecfleetError, FleetUnavailable, UsageError, WorkError
 
 from ..cli.large_fleet import large_fleet
 from .hostile_fleet import FakeFleet
@@ -115,7 +120,44 @@ async def test_a_supervisor_that_does_not_answer_is_told_and_asked_again() -> No
         assert fleet.opened == 1
 
 
-@pytest.mark.parametrize("lost", [GONE, UsageError("no cluster is named, and no warm fleet is up", "Bring one up.")])
+NOT_UP = UsageError("no cluster is named, and no warm fleet is up", "Bring one up.")
+ODD = WorkError("the result does not unpickle: KeyError: 'pid'", "Upgrade.")
+DEFECT = KeyError("pid")
+
+
+@pytest.mark.parametrize("odd", [ODD, NOT_UP])
+async def test_any_error_of_a_look_is_shown_and_the_next_look_is_taken(odd: CodecfleetError) -> None:
+    """It costs that look alone, over the same connection."""
+    fleet = FakeFleet(odd)
+    async with looking_at(fleet) as (data, time):
+        assert (await data())["document"]["trouble"] == str(odd)
+        fleet.seen = large_fleet(3, 3)
+        await time.step()
+        time.now_s += FRESH_S + 1
+        assert (await data())["document"]["trouble"] == ""
+        assert fleet.opened == 1
+
+
+async def test_a_status_that_cannot_be_shown_costs_its_look_alone() -> None:
+    """The page says so, and shows the next one."""
+    fleet = FakeFleet(odd_status())
+    async with looking_at(fleet) as (data, time):
+        trouble = (await data())["document"]["trouble"]
+        assert trouble.startswith("this look at the fleet failed: ValueError: Out of range float values")
+        fleet.seen = large_fleet(3, 3)
+        await time.step()
+        time.now_s += FRESH_S + 1
+        assert (await data())["document"]["trouble"] == ""
+        assert fleet.opened == 1
+
+
+def odd_status() -> Status:
+    """Return a status in which a speed is not a number."""
+    fleet = large_fleet(3, 3)
+    return replace(fleet, workers=tuple(replace(each, fps=math.nan, state="ready") for each in fleet.workers))
+
+
+@pytest.mark.parametrize("lost", [GONE, NOT_UP, ODD, DEFECT])
 async def test_a_lost_fleet_is_looked_for_again(lost: Exception) -> None:
     """When the connection breaks the page says so, and the fleet that comes back is shown."""
     fleet = FakeFleet(large_fleet(3, 3))
@@ -124,13 +166,24 @@ async def test_a_lost_fleet_is_looked_for_again(lost: Exception) -> None:
         fleet.lost = lost
         time.now_s += FRESH_S + 1
         await time.step()
-        assert (await data())["document"]["trouble"] == str(lost)
+        assert (await data())["document"]["trouble"] == str(as_unavailable(lost))
         assert time.slept[-1] == AGAIN_S
         fleet.lost = None
         await time.step()
         time.now_s += FRESH_S + 1
         assert (await data())["document"]["fleet"] is not None
         assert fleet.opened == 2
+
+
+@pytest.mark.parametrize("error", [ODD, DEFECT, GONE])
+async def test_a_watch_shows_any_error_and_looks_on(error: Exception) -> None:
+    """``top`` shows what is wrong with one look; only a connection that is gone ends it."""
+    fleet = FakeFleet(error)
+    async with fleet.desk() as ask:
+        assert str(await look(ask)) == str(as_unavailable(error))
+        fleet.seen = HostLost("it ended")
+        with pytest.raises(HostLost):
+            await look(ask)
 
 
 async def test_a_fleet_that_was_never_reached_is_an_error() -> None:
