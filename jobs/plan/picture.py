@@ -1,20 +1,27 @@
-"""What comes out: the output's picture format, settled from the source's and the spec."""
+"""What comes out: the output's picture format and what is done to pictures, settled from the source and the spec."""
 
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
+from ...actors.decode.describe import StreamExtras
 from ...actors.encode.pix_fmt import choose_pix_fmt, is_rgb
 from ...actors.encode.settings import Codec
 from ...actors.media.values import Colour, HdrStatic, VideoFormat
+from ...actors.segment.filtering import FilterSettings
+from ...actors.segment.frame_rate import FrameRate
 from ...actors.segment.overlay import Overlay
 from ...actors.segment.steps import PictureSteps, Size
 from ...actors.segment.tone import ToneMap
 from ...errors import Unsupported
 from ..report.report import Warning_
 from ..request.spec import TranscodeSpec
-from .overlay import overlay_choices, settle_overlay
-from .steps import Framing, canvas, settle_steps
+from ..source.source import SourceReading
+from .borders import NO_BORDER, FoundPicture, find_picture
+from .overlay import burn_choices, overlay_choices, settle_burn, settle_overlay
+from .pace import rate_choices
+from .steps import Framing, canvas, row_step, settle_framing, settle_steps, step_choices
 from .tone import settle_tone, tone_choices
+from .track_ranges import TrackRanges
 
 _FORMAT_CHECKS = ("metadata.pixel-format", "metadata.range", "metadata.matrix")
 _LIMITED, _FULL = 1, 2
@@ -23,6 +30,20 @@ _HD_LINES = 720
 """From this height on, YUV of unknown matrix is taken for BT.709's; H.273 has the numbers."""
 SVT_NARROW, SVT_SHORT = 24, 64
 """SVT-AV1 4 never returns a picture with one side up to the first and the other over the second."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettledFilters:
+    """What is done to pictures before they are encoded; what that changes, loses, and does because it was asked for."""
+
+    filters: FilterSettings
+    extras: StreamExtras
+    """What the output's track states beside its pictures."""
+    cropped: FoundPicture
+    """What ``--crop auto`` has found."""
+    changes: tuple[Warning_, ...]
+    losses: tuple[Warning_, ...]
+    choices: tuple[Warning_, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +60,43 @@ class SettledPicture:
     def choices(self) -> tuple[Warning_, ...]:
         """What was asked for and is neither a size nor a step."""
         return (*tone_choices(self.tone), *overlay_choices(self.overlay))
+
+
+def settle_filters(
+    reading: SourceReading, ranges: TrackRanges, spec: TranscodeSpec, codec: Codec, rate: FrameRate | None
+) -> SettledFilters:
+    """Return what is done to the pictures of ``ranges``, which are shown at ``rate``.
+
+    Raises:
+        InputError: the source or the overlay's file cannot be read.
+        Unsupported: what is asked for does not fit the pictures, or one another.
+    """
+    source, extras = reading.described()
+    cropped = NO_BORDER
+    if spec.crop == "auto":
+        cropped = find_picture(ranges, source, row_step=row_step(source, spec))
+    framing = settle_framing(source, extras, spec, cropped.region)
+    settled = settle_picture(source, spec, codec, framing)
+    burn, losses = settle_burn(reading, source, settled.format, settled.steps, spec)
+    filters = FilterSettings(
+        settled.format,
+        spec.deinterlace,
+        steps=settled.steps,
+        tone=settled.tone,
+        denoise=spec.denoise,
+        overlay=settled.overlay,
+        rate=rate,
+        burn=burn,
+    )
+    choices = *step_choices(settled.steps, framing, extras), *settled.choices, *rate_choices(rate), *burn_choices(burn)
+    return SettledFilters(
+        filters=filters,
+        extras=framing.extras(extras),
+        cropped=cropped,
+        changes=settled.changes,
+        losses=losses,
+        choices=choices,
+    )
 
 
 def settle_picture(source: VideoFormat, spec: TranscodeSpec, codec: Codec, framing: Framing) -> SettledPicture:

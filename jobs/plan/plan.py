@@ -4,7 +4,7 @@ Everything that decides the output's bytes is in the plan, and the plan is a pur
 never of workers, cores or measured rates.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from functools import partial
@@ -34,13 +34,11 @@ from ..source.index import TrackIndex
 from ..source.source import SourceReading, read_source
 from ..source.tracks import SourceDescription
 from .advice import advice
-from .borders import NO_BORDER, FoundPicture, find_picture
+from .borders import NO_BORDER, FoundPicture
 from .header_trial import settle_header, settle_orientation, states_shape
 from .losses import picture_losses
-from .overlay import burn_choices, settle_burn
-from .pace import OutputClock, clock_warnings, keyframe_grid, output_clock, rate_choices, settle_rate
-from .picture import picture_choices, settle_picture
-from .steps import row_step, settle_framing, step_choices
+from .pace import OutputClock, clock_warnings, keyframe_grid, output_clock, settle_rate
+from .picture import picture_choices, settle_filters
 from .track_ranges import PlannedSegment, TrackRanges
 
 DOVI_WITHOUT_BASE_LAYER = 5
@@ -291,38 +289,18 @@ def plan_of(spec: TranscodeSpec, reading: SourceReading) -> Plan:
     rate = settle_rate(index, source_format, spec, reading.first_ticks)
     ranges = cut(rate=rate)
     _check_dolby_vision(extras, spec)
-    cropped = NO_BORDER
-    if spec.crop == "auto":
-        cropped = find_picture(ranges, source_format, row_step=row_step(source_format, spec))
-    framing = settle_framing(source_format, extras, spec, cropped.region)
-    settled = settle_picture(source_format, spec, codec, framing)
-    burn, burn_losses = settle_burn(reading, source_format, settled.format, settled.steps, spec)
-    filters = FilterSettings(
-        settled.format,
-        spec.deinterlace,
-        steps=settled.steps,
-        tone=settled.tone,
-        denoise=spec.denoise,
-        overlay=settled.overlay,
-        rate=rate,
-        burn=burn,
-    )
-    chosen = (*step_choices(settled.steps, framing, extras), *settled.choices, *rate_choices(rate), *burn_choices(burn))
-    picture, extras = settle_orientation(source_format, settled.format, framing.extras(extras), container)
+    settled = settle_filters(reading, ranges, spec, codec, rate)
+    picture, extras = settle_orientation(source_format, settled.filters.output, settled.extras, container)
     header = settle_header(picture, extras, container)
     carry = plan_carry(reading.tracks, spec, container, encoded_index=index.stream_index)
     _check_starts(index, carry, spec)
     # Its metadata says where in the source's picture the picture lies, and how HDR's colours are shown.
-    keeps_dolby_vision = filters.keeps_colours and _keeps_dolby_vision(extras, codec, picture, container)
+    keeps_dolby_vision = settled.filters.keeps_colours and _keeps_dolby_vision(extras, codec, picture, container)
     software = replace(software, dolby_vision=keeps_dolby_vision, captions=rate is None, segments=len(ranges.segments))
     encoder = settle(software, picture, output_clock(index, rate).tick_s)
-    losses = (*carry.losses, *burn_losses, *header.losses, *picture_losses(extras, encoder, container))
-    if spec.strict and losses:
-        message = "; ".join(loss.message for loss in losses)
-        raise WouldLose(message, "Leave out --strict to accept this, or choose another container or codec.")
-    if spec.strict and index.shifts:
-        message = f"the source's clock was reset {len(index.shifts)} times"
-        raise InputDamaged(message, "Leave out --strict to have it repaired.")
+    losses = (*carry.losses, *settled.losses, *header.losses, *picture_losses(extras, encoder, container))
+    if spec.strict:
+        _check_nothing_is_lost(losses, index)
     return Plan(
         spec=spec,
         container=container,
@@ -332,7 +310,7 @@ def plan_of(spec: TranscodeSpec, reading: SourceReading) -> Plan:
         header=header.side,
         tracks=reading.tracks,
         carry=carry,
-        filters=replace(filters, output=picture),
+        filters=replace(settled.filters, output=picture),
         encoder=encoder,
         nvenc=nvenc,
         grid=grid,
@@ -343,8 +321,8 @@ def plan_of(spec: TranscodeSpec, reading: SourceReading) -> Plan:
             *clock_warnings(index, spec),
             *advice(source_format, picture, codec, spec),
         ),
-        choices=(*picture_choices(source_format, spec, picture), *chosen, *carry.choices),
-        cropped=cropped,
+        choices=(*picture_choices(source_format, spec, picture), *settled.choices, *carry.choices),
+        cropped=settled.cropped,
     )
 
 
@@ -388,6 +366,15 @@ def _check_starts(index: TrackIndex, carry: CarryPlan, spec: TranscodeSpec) -> N
         return
     message = f"a track of {spec.source} begins {float((video_s - first_s) / 3600):.0f} hours before the video"
     raise Unsupported(message, "A transport stream cannot hold that: write mkv or mp4, or leave it out (--audio none).")
+
+
+def _check_nothing_is_lost(losses: Sequence[Warning_], index: TrackIndex) -> None:
+    if losses:
+        message = "; ".join(loss.message for loss in losses)
+        raise WouldLose(message, "Leave out --strict to accept this, or choose another container or codec.")
+    if index.shifts:
+        message = f"the source's clock was reset {len(index.shifts)} times"
+        raise InputDamaged(message, "Leave out --strict to have it repaired.")
 
 
 def _keeps_dolby_vision(extras: StreamExtras, codec: Codec, picture: VideoFormat, container: Container) -> bool:

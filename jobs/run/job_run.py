@@ -37,8 +37,9 @@ from ..report.events import Done, JournalOpened, Planned, Warned, WorkKept
 from ..report.report import Report, Resumed, Warning_
 from ..request.spec import TranscodeSpec
 from ..source.source import SourceStamp
+from .finished_track import FinishedTrack
 from .reporting import damage_warnings, make_report
-from .track_run import FinishedTrack, TrackRun, with_retries
+from .track_run import TrackRun, with_retries
 
 _ENDS_AN_NVENC = (DeviceError, EncoderFailed, FleetUnavailable, ProofFailed, SegmentFailed, WorkerLost)
 """Ends of a track that may be its encoder's doing: it failed, is gone, or what it gave does not fit together."""
@@ -242,18 +243,15 @@ class JobRun:
         await in_thread(self._stamp.check)
         await in_thread(self._work.check)
         report = make_report(
-            plan=plan,
+            plan,
+            track,
             job=self._job,
-            runs=track.runs,
-            segments=track.segments,
             proof=proof,
             warnings=(*plan.warnings, *late),
             stages_s=events.stages_s | {"total": events.elapsed_s},
             output_bytes=size,
             workers=self._workers,
             resumed=self._resumed,
-            restored=track.restored,
-            loudness=track.loudness,
             gpu_refusal=gpu_refusal,
             warm_fleet=self._warm_fleet,
         )

@@ -1,9 +1,9 @@
 """Making a job's report out of what its stages left behind."""
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, astuple
-from typing import Final
+from typing import Any, Final
 
 from ...actors.device.interface import SESSIONS_OPENING
 from ...actors.segment.burn import BurntSubtitles
@@ -30,6 +30,7 @@ from ..report.report import (
     ToneReport,
     Warning_,
 )
+from .finished_track import FinishedTrack
 
 _MET: Final = {
     "damaged": (
@@ -107,26 +108,22 @@ def _times(plan: Plan, met: Sequence[SegmentTally]) -> str:
 
 
 def make_report(
-    *,
     plan: Plan,
+    track: FinishedTrack,
+    *,
     job: str,
-    runs: Sequence[Run],
-    segments: Sequence[SpooledSegment],
     proof: Proof,
     warnings: tuple[Warning_, ...],
     stages_s: dict[str, float],
     output_bytes: int,
     workers: int,
-    resumed: Resumed | None = None,
-    restored: Collection[int] = (),
-    loudness: Mapping[int, Loudness] | None = None,
-    gpu_refusal: str = "",
-    warm_fleet: int | None = None,
+    resumed: Resumed | None,
+    gpu_refusal: str,
+    warm_fleet: int | None,
 ) -> Report:
-    """Return the report of a finished job; ``restored`` are the segments that an earlier run encoded."""
-    picture = plan.encoder.format
+    """Return the report of a finished job."""
     encode_s = stages_s.get("encode", 0.0)
-    encoded = sum(segment.facts.frames_out for segment in segments if segment.facts.segment not in restored)
+    encoded = sum(each.facts.frames_out for each in track.segments if each.facts.segment not in track.restored)
     return Report(
         job=job,
         source=plan.spec.source,
@@ -137,35 +134,43 @@ def make_report(
         end_s=None if plan.spec.end_s is None else str(plan.spec.end_s),
         video_track=plan.spec.video_track,
         encoder_kind=plan.encoder_kind,
-        width=picture.width,
-        height=picture.height,
-        pix_fmt=picture.pix_fmt,
+        **_pictures(plan),
         time_base=str(plan.index.time_base),
         duration_s=str(plan.duration_s),
         frames=proof.output_frames,
         output_bytes=output_bytes,
         workers=workers,
         segments=tuple(
-            _segment(plan, run, segment, restored=run.segment in restored)
-            for run, segment in zip(runs, segments, strict=True)
+            _segment(plan, run, segment, restored=run.segment in track.restored)
+            for run, segment in zip(track.runs, track.segments, strict=True)
         ),
         tracks=plan.tracks_report,
-        loudness=tuple(_loudness(index, each) for index, each in sorted((loudness or {}).items())),
+        loudness=tuple(_loudness(index, each) for index, each in sorted(track.loudness.items())),
         proof=proof,
         warnings=warnings,
         choices=plan.choices,
-        steps=None if plan.filters.steps is None else _steps(plan.filters.steps),
-        denoise=DENOISE.get(plan.filters.denoise, ""),
-        tone=None if plan.filters.tone is None else _tone(plan.filters.tone),
-        overlay=None if plan.filters.overlay is None else _overlay(plan.spec.overlay or "", plan.filters.overlay),
-        burnt=None if plan.filters.burn is None else _burnt(plan.filters.burn, plan.spec.subtitle_font),
-        frame_rate=None if plan.filters.rate is None else str(plan.filters.rate.fps),
         timings_s=stages_s,
         fps=round(encoded / encode_s, 2) if encode_s else 0.0,
         resumed=resumed,
         gpu_refusal=gpu_refusal,
         warm_fleet=warm_fleet,
     )
+
+
+def _pictures(plan: Plan) -> dict[str, Any]:
+    """Return the report's fields of the encoded pictures: their format, and what was done to them before."""
+    picture, filters = plan.encoder.format, plan.filters
+    return {
+        "width": picture.width,
+        "height": picture.height,
+        "pix_fmt": picture.pix_fmt,
+        "steps": None if filters.steps is None else _steps(filters.steps),
+        "denoise": DENOISE.get(filters.denoise, ""),
+        "tone": None if filters.tone is None else _tone(filters.tone),
+        "overlay": None if filters.overlay is None else _overlay(plan.spec.overlay or "", filters.overlay),
+        "burnt": None if filters.burn is None else _burnt(filters.burn, plan.spec.subtitle_font),
+        "frame_rate": None if filters.rate is None else str(filters.rate.fps),
+    }
 
 
 def _steps(steps: PictureSteps) -> PictureReport:

@@ -1,19 +1,18 @@
 """Encoding and joining one planned track: the async shell around the decisions of ``board`` and ``proof``."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from ...actors.decode.decoding import SOFTWARE
 from ...actors.device.work import Work
 from ...actors.segment.encoding import EncodedSegment, EncodeSegment, segment_facts
 from ...actors.tracing import TraceSpan, span
 from ...actors.tracks.audio import EncodedTrack
-from ...actors.tracks.loudness import Loudness
 from ...cluster.client.pool import Pool
 from ...cluster.logs.actions import LogAction
 from ...cluster.logs.entry import LogIds
@@ -40,30 +39,17 @@ from ..plan.placing import settled_demand
 from ..plan.plan import Plan
 from ..report.channel import JobEvents
 from ..report.events import Progress, SegmentFinished, SegmentStarted, Warned
-from ..report.report import Warning_
 from ..source.source import SourceStamp
 from .evidence import save_evidence
+from .finished_track import FinishedTrack
 from .reporting import second_run_warnings
+
+if TYPE_CHECKING:
+    from ...actors.tracks.loudness import Loudness
+    from ..report.report import Warning_
 
 PROGRESS_INTERVAL_S = 0.25
 ResultT = TypeVar("ResultT")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FinishedTrack:
-    """A track that is written: where, of which segments and runs, and what the user should know.
-
-    ``restored`` are the segments that an earlier run of the job encoded.
-    """
-
-    path: Path
-    joined: JoinedTrack
-    segments: tuple[SpooledSegment, ...]
-    restored: frozenset[int]
-    runs: tuple[Run, ...]
-    warnings: tuple[Warning_, ...]
-    loudness: Mapping[int, Loudness]
-    """What was done to encoded sound, by the source's stream index."""
 
 
 class TrackRun:

@@ -103,8 +103,8 @@ def verify(
         start_s: start of the part that was asked for, in seconds after the first presented frame.
         end_s: its end; the interval is half-open.
         report: path of the transcode's report. Differences that its warnings declare are not failures; pictures are
-            compared after the steps that it names (docs/filters.md); and the part and the video
-            track are its own where none are given here.
+            compared after the steps that it names (docs/filters.md); and the part and the video track are its own
+            where none are given here.
         progress: called with the number of frames compared so far.
 
     Raises:
@@ -118,40 +118,54 @@ def verify(
     if report_ is not None and start_s is None and end_s is None:
         start_s, end_s = report_.part_s
     with blocks_held(source, output):
-        pair = _Pair(
-            source=source,
-            output=output,
-            video_track=video_track or (0 if report_ is None else report_.video_track),
-            scan=scan_output(output),
-            steps=stepwise(source, report_),
-            progress=progress,
-            fps=None if report_ is None or report_.frame_rate is None else Fraction(report_.frame_rate),
-        )
-        part = _select(pair, start_s, end_s)
-        compared = _compare(pair, part)
-        chosen = part or _whole(compared.timeline, compared.time_base)
-        alignment = Alignment(
-            source_zero_s=chosen.zero_s,
-            output_zero_s=next((pts for pts in compared.output_pts if pts is not None), 0) * pair.scan.time_base,
-            tracks=None if audio_tracks is None else tuple(audio_tracks),
-            part_s=chosen.length_s,
-            muxer=pair.scan.muxer,
-            dropped=frozenset(t.source_index for t in (report_.tracks if report_ else ()) if t.action == "dropped"),
-            encoded=frozenset(t.source_index for t in (report_.tracks if report_ else ()) if t.action == "encoded"),
-            loudness={each.source_index: each.lufs for each in (report_.loudness if report_ else ())},
-        )
-        checks = _checks(pair, chosen, compared, alignment)
-        timeline = compared.timeline
+        pair = _pair(source, output, report_, video_track, progress)
+        compared, chosen = _compare(pair, _select(pair, start_s, end_s))
+        checks = _checks(pair, chosen, compared, _alignment(pair, chosen, compared, report_, audio_tracks))
     return Verdict(
         source=source,
         output=output,
         source_frames=len(chosen.order),
         output_frames=len(compared.output_pts),
-        repaired={name: getattr(timeline, name) for name in ("resets", "missing", "disordered", "repeated")},
+        repaired={name: getattr(compared.timeline, name) for name in ("resets", "missing", "disordered", "repeated")},
         damaged_packets=compared.damaged_packets,
         pictures=compared.comparison.numbers(),
         checks=with_declared(checks, () if report_ is None else (*report_.warnings, *report_.choices)),
         wall_s=round(time.monotonic() - began, 3),
+    )
+
+
+def _pair(
+    source: str, output: str, report: Report | None, video_track: int, progress: Callable[[int], None] | None
+) -> "_Pair":
+    return _Pair(
+        source=source,
+        output=output,
+        video_track=video_track or (0 if report is None else report.video_track),
+        scan=scan_output(output),
+        steps=stepwise(source, report),
+        progress=progress,
+        fps=None if report is None or report.frame_rate is None else Fraction(report.frame_rate),
+    )
+
+
+def _alignment(
+    pair: "_Pair",
+    chosen: ComparedPart,
+    compared: _Compared,
+    report: Report | None,
+    audio_tracks: Sequence[int] | None,
+) -> Alignment:
+    """Return how the tracks beside the video lie on its times, and what the report says that became of them."""
+    tracks = () if report is None else report.tracks
+    return Alignment(
+        source_zero_s=chosen.zero_s,
+        output_zero_s=next((pts for pts in compared.output_pts if pts is not None), 0) * pair.scan.time_base,
+        tracks=None if audio_tracks is None else tuple(audio_tracks),
+        part_s=chosen.length_s,
+        muxer=pair.scan.muxer,
+        dropped=frozenset(each.source_index for each in tracks if each.action == "dropped"),
+        encoded=frozenset(each.source_index for each in tracks if each.action == "encoded"),
+        loudness={each.source_index: each.lufs for each in (() if report is None else report.loudness)},
     )
 
 
@@ -237,12 +251,13 @@ class _Pair:
     fps: Fraction | None = None
 
 
-def _compare(pair: _Pair, part: ComparedPart | None) -> _Compared:
+def _compare(pair: _Pair, part: ComparedPart | None) -> tuple[_Compared, ComparedPart]:
+    """Return what was found, and of which part: ``part``, or the whole."""
     compared = _run(pair, part)
     if part is None and tuple(compared.emitted) != compared.timeline.order:
         # The track is more disordered than the window sorts; its order is known now.
         compared = _run(pair, _whole(compared.timeline, compared.time_base))
-    return compared
+    return compared, part or _whole(compared.timeline, compared.time_base)
 
 
 def _run(pair: _Pair, part: ComparedPart | None) -> _Compared:

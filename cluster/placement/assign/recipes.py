@@ -113,32 +113,30 @@ class RecipeRequest:
         if not usable:
             return decoding or "nothing is known of how fast its engines are"
         is_hybrid = usable[0].route is Route.HYBRID and not self.demand.needs_gpu
-        if is_hybrid and (refusal := self._hybrid_refusal()):
+        if is_hybrid and (refusal := self._hybrid_refusal(usable[0])):
             return refusal
         return tuple(sorted(usable, key=lambda recipe: -recipe.fps))
 
-    def _hybrid_refusal(self) -> str:
-        """Return why decoding alone is not worth a GPU; "" where it is.
+    def _hybrid_refusal(self, hybrid: Recipe) -> str:
+        """Return why decoding alone is not worth a GPU; "" where ``hybrid`` is.
 
         It is taken for what the documented rates promise, and kept until it was measured to be slower than the cores
         alone: what is measured of those meanwhile does not send work to and fro.
         """
         is_measured = all(self._is_measured_beside(stage) for stage in self._encode_stages())
-        by_rates = self if is_measured else replace(self, rates=replace(self.rates, measured={}))
-        fps, software_fps_ = by_rates.hybrid_and_software_fps()
-        gain = fps / software_fps_ - 1
+        fps, software_s = hybrid.fps, self._software_s()
+        if self.rates.measured and not is_measured:
+            documented = replace(self, rates=replace(self.rates, measured={}))
+            fps, software_s = documented._recipe(Engine.NVDEC).fps, documented._software_s()  # noqa: SLF001 - its own
+        gain = fps * software_s - 1
         if gain <= 0 or (gain < self.policy.hybrid_gain and not is_measured):
             return f"with its NVDEC a session would be {max(gain, 0):.0%} faster, which is not worth a GPU"
         # A session has a core to itself, so this is what a frame takes of one less.
-        saved_s = self.demand.about_frames * (1 / software_fps_ - 1 / fps) / max(self.host_cores, 1)
+        saved_s = self.demand.about_frames * (software_s - 1 / fps) / max(self.host_cores, 1)
         if 0 < saved_s <= self.policy.gpu_start_s:
             start_s = self.policy.gpu_start_s
             return f"its NVDEC would save the job {saved_s:.1f} s, and its worker takes {start_s:g} s to start"
         return ""
-
-    def hybrid_and_software_fps(self) -> tuple[float, float]:
-        """Return the frames a second of a session that NVDEC decodes, and of one that its core decodes too."""
-        return self._recipe(Engine.NVDEC).fps, 1 / self._software_s()
 
     def _is_measured_beside(self, stage: Stage) -> bool:
         return measured_core_fps(self.rates, beside(self.processor, self.device.name), stage) > 0

@@ -18,8 +18,9 @@ from typing import Final, TypeVar
 from ... import machine
 from ..child.child import STUCK_S
 from ..cuda.driver import probe_cuda
-from ..cuda.pynvvideocodec import probe_pynvvideocodec
+from ..cuda.pynvvideocodec import PyNvVideoCodecReport, probe_pynvvideocodec
 from ..cuda.report import CudaReport
+from ..gpus.devices import NvmlReport
 from ..gpus.nvml_child import NvmlAnswers, probe_nvml_in_child
 from ..report.absence import Absence, Maybe, Unavailable, known
 from ..tegra.module import CudaSaid, TegraReport, probe_tegra
@@ -100,23 +101,12 @@ def probe_node(*, fresh: bool = False, software: bool = True, limit_s: float = 1
     # Named first: inside the call below a type checker would read the absence into what the probe returns.
     in_container = probes.result("container", container, _TEGRA_LIMIT_S)
     imported = probes.result("PyNvVideoCodec", package, _PACKAGE_LIMIT_S + _AFTER_LIMIT_S)
-    # A package that does not import cannot try anything, and its own verdict says so.
-    can_try = not isinstance(imported, Unavailable) and not isinstance(imported.picked, Unavailable)
-    to_try = subjects(found.nvml, cuda_report) if can_try else ()
+    to_try = subjects(found.nvml, cuda_report) if _can_try(imported) else ()
     if streams is None and to_try:
         streams = probes.start(lambda: probe_software(_SOFTWARE_LIMIT_S))
-    codecs = SoftwareTrials((), {}, ())
-    if streams is not None:
-        tried = probes.result("software codecs", streams, _SOFTWARE_LIMIT_S + _AFTER_LIMIT_S)
-        codecs = known(tried, codecs)
+    codecs = _software_trials(probes, streams)
     host = _host_report()
-    plan = TrialPlan(
-        driver="" if isinstance(found.nvml, Unavailable) else known(found.nvml.driver_version, ""),
-        packages=tuple(f"{name} {host.packages[name]}" for name in _TRIED_WITH),
-        folder=cache_folder(),
-        fresh=fresh,
-        ends_s=began_s + limit_s - 1,
-    )
+    plan = _trial_plan(host, found.nvml, fresh=fresh, ends_s=began_s + limit_s - 1)
     devices, troubles = try_devices(to_try, codecs.streams, plan)
     probes.problems += [ProbeProblem("NVML", line) for line in found.problems]
     probes.problems += [ProbeProblem("codec trials", line) for line in (*codecs.problems, *troubles)]
@@ -135,6 +125,30 @@ def probe_node(*, fresh: bool = False, software: bool = True, limit_s: float = 1
         simulated="",
         taken_at=datetime.now(UTC).isoformat(timespec="seconds"),
         took_s=round(time.monotonic() - began_s, 3),
+    )
+
+
+def _can_try(package: Maybe[PyNvVideoCodecReport]) -> bool:
+    """Return whether it imports: one that does not cannot try anything, and its own verdict says so."""
+    return not isinstance(package, Unavailable) and not isinstance(package.picked, Unavailable)
+
+
+def _software_trials(probes: _Probes, streams: "Future[SoftwareTrials] | None") -> SoftwareTrials:
+    """Return what the software codecs did; nothing where they were not started, or did not answer."""
+    none = SoftwareTrials((), {}, ())
+    if streams is None:
+        return none
+    tried = probes.result("software codecs", streams, _SOFTWARE_LIMIT_S + _AFTER_LIMIT_S)
+    return known(tried, none)
+
+
+def _trial_plan(host: HostReport, nvml: Maybe[NvmlReport], *, fresh: bool, ends_s: float) -> TrialPlan:
+    return TrialPlan(
+        driver="" if isinstance(nvml, Unavailable) else known(nvml.driver_version, ""),
+        packages=tuple(f"{name} {host.packages[name]}" for name in _TRIED_WITH),
+        folder=cache_folder(),
+        fresh=fresh,
+        ends_s=ends_s,
     )
 
 

@@ -1,6 +1,6 @@
 """The commands ``node ...``: this machine as a node of a Ray cluster, and the cluster's nodes."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Final, TextIO
 
@@ -34,6 +34,26 @@ def _text(flag_: str, metavar: str, text: str, panel: str | None = None) -> Any:
     return typer.Option(flag_, metavar=metavar, help=text, rich_help_panel=panel, show_default=False)
 
 
+_Rest = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[-- OPTIONS]", help="What follows -- is for `ray start`, as it is.", show_default=False),
+]
+_Head = Annotated[bool, flag("--head", "Begin a cluster, instead of joining one.")]
+_Block = Annotated[bool, flag("--block", "Stay in the foreground until SIGTERM, for containers and services.")]
+_Ip = Annotated[
+    str | None, _text("--ip", "ADDRESS", "The address by which other nodes reach this one. Default: Ray's choice.")
+]
+_DrainSeconds = Annotated[
+    str | None, _text("--drain-seconds", "N", "How long the node, told to end, waits for its work. Default: 60.")
+]
+_TempDir = Annotated[str | None, _text("--temp-dir", "DIR", "Where Ray keeps its logs and sockets. Default: /tmp/ray.")]
+_Insecure = Annotated[bool, flag("--insecure", "Without a token: all who reach this node can run any program on it.")]
+_Port = Annotated[str | None, _text("--port", "N", "The port of the cluster's control service. Default: 6379.", _HEAD)]
+_DashboardHost = Annotated[
+    str | None,
+    _text("--dashboard-host", "ADDRESS", "What dashboard and job server listen on. Default: 127.0.0.1.", _HEAD),
+]
+_DashboardPort = Annotated[str | None, _text("--dashboard-port", "N", "Their port. Default: 8265.", _HEAD)]
 _Cpus = Annotated[
     str | None, _text("--cpus", "N", "Processors to offer. Default: those that this process may use.", _OFFER)
 ]
@@ -83,38 +103,18 @@ def _keep(node: NodeLike, stderr: TextIO) -> int:
 
 
 def _start(
-    rest: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[-- OPTIONS]", help="What follows -- is for `ray start`, as it is.", show_default=False
-        ),
-    ] = None,
+    rest: _Rest = None,
     *,
-    head: Annotated[bool, flag("--head", "Begin a cluster, instead of joining one.")] = False,
+    head: _Head = False,
     address: _Address = None,
-    block: Annotated[
-        bool, flag("--block", "Stay in the foreground until SIGTERM, for containers and services.")
-    ] = False,
-    ip: Annotated[
-        str | None, _text("--ip", "ADDRESS", "The address by which other nodes reach this one. Default: Ray's choice.")
-    ] = None,
-    drain_seconds: Annotated[
-        str | None, _text("--drain-seconds", "N", "How long the node, told to end, waits for its work. Default: 60.")
-    ] = None,
-    temp_dir: Annotated[
-        str | None, _text("--temp-dir", "DIR", "Where Ray keeps its logs and sockets. Default: /tmp/ray.")
-    ] = None,
-    insecure: Annotated[
-        bool, flag("--insecure", "Without a token: all who reach this node can run any program on it.")
-    ] = False,
-    port: Annotated[
-        str | None, _text("--port", "N", "The port of the cluster's control service. Default: 6379.", _HEAD)
-    ] = None,
-    dashboard_host: Annotated[
-        str | None,
-        _text("--dashboard-host", "ADDRESS", "What dashboard and job server listen on. Default: 127.0.0.1.", _HEAD),
-    ] = None,
-    dashboard_port: Annotated[str | None, _text("--dashboard-port", "N", "Their port. Default: 8265.", _HEAD)] = None,
+    block: _Block = False,
+    ip: _Ip = None,
+    drain_seconds: _DrainSeconds = None,
+    temp_dir: _TempDir = None,
+    insecure: _Insecure = False,
+    port: _Port = None,
+    dashboard_host: _DashboardHost = None,
+    dashboard_port: _DashboardPort = None,
     cpus: _Cpus = None,
     zone: _Zone = None,
     label: _Labels = None,
@@ -129,7 +129,8 @@ def _start(
         raise UsageError(f"{rest[0]} is not an option of `ray start`", "What it is to get follows --.")
     if block and as_json:
         raise UsageError("--block and --json exclude each other", "Leave one of them out.")
-    asked = NodeRequest(
+    asked = replace(
+        _offer(cpus, zone, label),
         address="" if head or address is None else address,
         ip=ip or "",
         port=_number("--port", port, 6379),
@@ -139,9 +140,6 @@ def _start(
         drain_s=_number("--drain-seconds", drain_seconds, 60, _DAY_S),
         is_open=insecure,
         rest=tuple(rest or ()),
-        cpus=None if cpus is None else parse_count("--cpus", cpus),
-        zone=parse_zone(zone or ""),
-        labels=parse_labels(label or ()),
     )
     if block:
         return KeepNode(asked=asked)
@@ -152,12 +150,17 @@ def _number(name: str, text: str | None, default: int, most: int = _PORT_MAX) ->
     return default if text is None else parse_count(name, text, most=most)
 
 
-def _env(*, cpus: _Cpus = None, zone: _Zone = None, label: _Labels = None, as_json: JsonFlag = False) -> Question:
-    asked = NodeRequest(
+def _offer(cpus: str | None, zone: str | None, label: list[str] | None) -> NodeRequest:
+    """Return what the node is to offer; the rest as usual."""
+    return NodeRequest(
         cpus=None if cpus is None else parse_count("--cpus", cpus),
         zone=parse_zone(zone or ""),
         labels=parse_labels(label or ()),
     )
+
+
+def _env(*, cpus: _Cpus = None, zone: _Zone = None, label: _Labels = None, as_json: JsonFlag = False) -> Question:
+    asked = _offer(cpus, zone, label)
     return Question(ask=lambda services, _progress: services.node_env(asked), as_json=as_json)
 
 

@@ -14,9 +14,11 @@ from codecfleet.console.text import proof_lines
 from codecfleet.errors import EngineFailed
 from codecfleet.jobs.board.events import Run
 from codecfleet.jobs.join.spool import SpooledSegment
+from codecfleet.jobs.join.video_track import JoinedTrack
 from codecfleet.jobs.plan.plan import Plan, plan_transcode
 from codecfleet.jobs.report.report import Proof, Report
 from codecfleet.jobs.request.spec import TranscodeSpec
+from codecfleet.jobs.run.finished_track import FinishedTrack
 from codecfleet.jobs.run.reporting import damage_warnings, make_report
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 from codecfleet.testing.nvidia.fake_device import device_with
@@ -59,16 +61,27 @@ def report_of(plan: Plan, segments: list[SpooledSegment]) -> Report:
         times_equal=True,
         output_sha256="00",
     )
+    track = FinishedTrack(
+        path=Path("nowhere"),
+        joined=JoinedTrack(),
+        segments=tuple(segments),
+        restored=frozenset(),
+        runs=tuple(Run(number, number, 0, 1) for number in range(len(segments))),
+        warnings=(),
+        loudness={},
+    )
     return make_report(
-        plan=plan,
+        plan,
+        track,
         job="job",
-        runs=[Run(number, number, 0, 1) for number in range(len(segments))],
-        segments=segments,
         proof=proof,
         warnings=(),
         stages_s={"encode": 1.0},
         output_bytes=1000,
         workers=1,
+        resumed=None,
+        gpu_refusal="",
+        warm_fleet=None,
     )
 
 
