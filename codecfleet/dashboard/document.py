@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 from ..cluster.supervisor.status import NO_SUPERVISOR, History, PieceSeen, Status
+from ..cluster.worker_names import engine_of
 from ..console.top import BROKEN, LIMITED, ScreenRow, Table, counted, present_workers, sums_of, tables, worker_order
 from ..errors import FleetUnavailable, one_line
 
@@ -22,6 +23,7 @@ WINDOW_S: Final = 600
 """How far back the timeline goes."""
 CELL_MAX: Final = 300
 """The most characters of a cell: a reason may be as long as an error of Ray's."""
+_ENGINES: Final = {"cpu": "processor", "dla": "DLA"}
 _STYLES: Final = {"red": "bad", "yellow": "limited"}
 _NUMBER: Final = re.compile(r"(\d+)")
 _DIGITS_MAX: Final = 18
@@ -52,7 +54,7 @@ def _fleet(status: Status, history: History, stations: tuple[str, ...]) -> dict[
         "health": [_short(line) for line in _health(status)],
         "window_s": WINDOW_S,
         "speeds": [[round(ago_s, 1), round(fps, 1)] for ago_s, fps in history.speeds if ago_s <= WINDOW_S],
-        "stations": len(present_workers(status)),
+        "stations": len(present_workers(status)) + len(_gone(status, history)),
         "timeline": _timeline(status, history, stations),
         "tables": [_table(table, of) for table, of in zip(tables(status, ROWS_MAX), _all_rows(status), strict=True)],
     }
@@ -115,30 +117,46 @@ def _natural(name: str) -> list[tuple[int, str]]:
 
 
 def _timeline(status: Status, history: History, stations: tuple[str, ...]) -> list[dict[str, Any]]:
+    """Return a row for each of ``stations``, and below them those that are gone, while there is room."""
     workers = {worker.worker: worker for worker in status.workers}
-    found = [(_title(workers[name]), name) for name in stations if name in workers]
-    return [_row(title, workers[name], history.pieces.get(name, ())) for title, name in sorted(found, key=_by_title)]
+    there = [_row_of(workers[name], history) for name in stations if name in workers]
+    gone = [_row_of_gone(name, history) for name in _gone(status, history)[: STATIONS_MAX - len(there)]]
+    return [*sorted(there, key=_by_title), *sorted(gone, key=_by_title)]
 
 
-def _by_title(found: tuple[str, str]) -> list[tuple[int, str]]:
-    return _natural(found[0])
+def _gone(status: Status, history: History) -> list[str]:
+    """Return the stations whose workers are gone and that did something within the window, the latest first."""
+    present = {worker.worker for worker in present_workers(status)}
+    return [name for name in history.gone if name not in present and _within(history.pieces.get(name, ()))]
 
 
-def _title(worker: "WorkerStatus") -> str:
-    return _short(f"{worker.node}/{worker.worker.rpartition('/')[2]}")
+def _by_title(row: dict[str, Any]) -> list[tuple[int, str]]:
+    return _natural(row["station"])
 
 
-def _row(title: str, worker: "WorkerStatus", pieces: tuple[PieceSeen, ...]) -> dict[str, Any]:
-    within = [piece for piece in pieces if piece.ended_s is None or piece.ended_s <= WINDOW_S]
-    engine = {"cpu": "processor", "dla": "DLA"}.get(worker.kind) or worker.device or "GPU"
+def _row_of(worker: "WorkerStatus", history: History) -> dict[str, Any]:
+    on = _ENGINES.get(worker.kind) or worker.device or "GPU"
+    what = {"on": _short(on), "state": worker.state, "slots": worker.slots}
+    return _row(worker.node, worker.worker, what, history)
+
+
+def _row_of_gone(name: str, history: History) -> dict[str, Any]:
+    what = {"on": _ENGINES.get(engine_of(name)) or "GPU", "state": "gone", "slots": 0}
+    return _row(history.gone[name], name, what, history)
+
+
+def _row(node: str, station: str, what: dict[str, Any], history: History) -> dict[str, Any]:
+    within = _within(history.pieces.get(station, ()))
     return {
-        "station": title,
-        "on": _short(engine),
-        "state": worker.state,
-        "slots": worker.slots,
+        "station": _short(f"{node}/{station.rpartition('/')[2]}"),
+        **what,
         "lanes": 1 + max((piece.lane for piece in within), default=0),
         "pieces": [_piece(piece) for piece in within],
     }
+
+
+def _within(pieces: tuple[PieceSeen, ...]) -> list[PieceSeen]:
+    return [piece for piece in pieces if piece.ended_s is None or piece.ended_s <= WINDOW_S]
 
 
 def _piece(piece: PieceSeen) -> list[Any]:

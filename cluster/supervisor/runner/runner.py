@@ -106,7 +106,7 @@ class SupervisorRunner:
             backend, core.state, settings, feed=self.feed, spawn=self._spawn, clock=clock, sleep=sleep
         )
         self._metering = Metering(core.state, take_samples, clock)
-        self._history = HistoryBook()
+        self._history = HistoryBook(core.state.nodes.title)
         self._heartbeats = Heartbeats(
             backend,
             settings.ping_limit_s,
@@ -279,7 +279,7 @@ class SupervisorRunner:
         return status_of(self._core.state, dict(self._heartbeats.fps), tuple(self._log), self._clock())
 
     def history(self, stations: Iterable[str]) -> History:
-        """Return what these stations did lately, and how fast all were."""
+        """Return what these stations did lately, and those that are gone, and how fast all were."""
         return self._history.told(stations, self._core.state.is_live, self._clock())
 
     def _note_beats(self, worker: str, before: Heartbeat, after: Heartbeat) -> None:

@@ -3,15 +3,16 @@
 Frozen values for ``codecfleet dashboard``.
 """
 
+import heapq
 import math
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
 from ....actors.by_name import Message
 from ....actors.device.pieces import ToldPiece
-from ...worker_names import station_of
+from ...worker_names import node_of, station_of
 
 KEPT_S: Final = 900.0
 """How far back it goes; less where more was done than is kept."""
@@ -22,6 +23,8 @@ TOTAL_MAX: Final = 60_000
 EACH_LEAST: Final = 8
 SPEEDS_MAX: Final = 450
 """One every 2 s, for ``KEPT_S``."""
+GONE_MAX: Final = 24
+"""The most stations that are told of without being asked for, since their workers are gone."""
 SLACK_S: Final = 0.02
 """How much before its predecessor's end work may seem to begin: times are as exact as heartbeats are quick."""
 RUNNING: Final = "running"
@@ -47,10 +50,15 @@ class PieceSeen:
 
 @dataclass(frozen=True, slots=True)
 class History(Message):
-    """{station: pieces, in order of their begin}, and (seconds before now, source frames a second of all workers)."""
+    """What stations did, and (seconds before now, source frames a second of all workers).
+
+    ``pieces`` is {station: pieces, in order of their begin}; ``gone`` is {station: name of its node} of those whose
+    workers are gone, the latest first.
+    """
 
     pieces: dict[str, tuple[PieceSeen, ...]] = field(default_factory=dict)
     speeds: tuple[tuple[float, float], ...] = ()
+    gone: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -68,6 +76,7 @@ class _Station:
     """A station's pieces by run, oldest first, and when each of its lanes is free again."""
 
     worker: str
+    node: str
     beat_s: float
     pieces: dict[str, _Kept] = field(default_factory=dict)
     free_s: list[float] = field(default_factory=list)
@@ -105,9 +114,13 @@ class _Station:
 
 
 class HistoryBook:
-    """Takes heartbeats, and says what was done; times are of the supervisor's clock."""
+    """Takes heartbeats, and says what was done; times are of the supervisor's clock.
 
-    def __init__(self) -> None:
+    ``title`` returns a node's name for people, as long as the node is there.
+    """
+
+    def __init__(self, title: Callable[[str], str]) -> None:
+        self._title = title
         self._stations: dict[str, _Station] = {}
         self._speeds: deque[tuple[float, float]] = deque(maxlen=SPEEDS_MAX)
 
@@ -130,7 +143,7 @@ class HistoryBook:
         name = station_of(worker)
         found = self._stations.get(name)
         if found is None:
-            found = self._stations[name] = _Station(worker, now_s)
+            found = self._stations[name] = _Station(worker, self._title(node_of(name)), now_s)
         elif found.worker != worker:
             found.lose()
             found.worker = worker
@@ -143,13 +156,26 @@ class HistoryBook:
             del self._stations[name]
 
     def told(self, stations: Iterable[str], is_live: Callable[[str], bool], now_s: float) -> History:
-        """Return what these stations did; ``is_live`` says whether a worker of that name is up."""
-        found = {name: self._stations[name] for name in stations if name in self._stations}
-        for station in found.values():
+        """Return what these stations did, and those that are gone; ``is_live``: a worker of that name is up."""
+        asked = {name: self._stations[name] for name in stations if name in self._stations}
+        gone = self._gone(asked, is_live)
+        for station in (*asked.values(), *gone.values()):
             if not is_live(station.worker):
                 station.lose()
-        pieces = {name: tuple(_seen(kept, now_s) for kept in each.pieces.values()) for name, each in found.items()}
-        return History(pieces, tuple((now_s - at_s, fps) for at_s, fps in self._speeds if at_s >= now_s - KEPT_S))
+        return History(
+            {name: tuple(_seen(kept, now_s) for kept in each.pieces.values()) for name, each in (asked | gone).items()},
+            tuple((now_s - at_s, fps) for at_s, fps in self._speeds if at_s >= now_s - KEPT_S),
+            {name: each.node for name, each in gone.items()},
+        )
+
+    def _gone(self, asked: Collection[str], is_live: Callable[[str], bool]) -> dict[str, _Station]:
+        """Return those that nobody asked for, since no worker is in them: the latest that did something."""
+        found = [
+            (name, each)
+            for name, each in self._stations.items()
+            if name not in asked and each.pieces and not is_live(each.worker)
+        ]
+        return dict(heapq.nlargest(GONE_MAX, found, key=lambda each: each[1].beat_s))
 
 
 def _seen(kept: _Kept, now_s: float) -> PieceSeen:

@@ -121,3 +121,23 @@ def test_names_with_endless_digits_are_sorted_too() -> None:
     """A number that no machine counts to is a name like any other."""
     status = replace(large_fleet(), workers=(replace(worker(1), node="9" * 5000), worker(2)))
     assert len(table(fleet_of(status), "worker")["rows"]) == 2
+
+
+def test_what_is_gone_stays_on_the_timeline_for_the_window() -> None:
+    """A worker that is gone leaves its row behind, below those that are there; one that came back has one row."""
+    ran = (PieceSeen("j", "segment 1", 0, 30.0, 20.0, "lost"),)
+    long_ago = (PieceSeen("j", "segment 0", 0, WINDOW_S + 9.0, WINDOW_S + 1.0, "done"),)
+    there = worker(9)
+    pieces = {"a1/cpu#0": ran, "b2/gpu#1": ran, "c3/cpu#0": long_ago, there.worker: ran}
+    gone = {"a1/cpu#0": "zebra", "b2/gpu#1": "ant", "c3/cpu#0": "old", there.worker: there.node}
+    fleet = fleet_of(replace(EMPTY, workers=(there,)), History(pieces, (), gone), (there.worker,))
+    assert fleet["stations"] == 3
+    assert [(row["station"], row["on"], row["state"]) for row in fleet["timeline"][1:]] == [
+        ("ant/gpu#1", "GPU", "gone"),
+        ("zebra/cpu#0", "processor", "gone"),
+    ]
+    assert fleet["timeline"][1]["pieces"] == [[0, 30.0, 20.0, "j", "segment 1", "lost"]]
+    crowded = replace(EMPTY, workers=tuple(worker(number) for number in range(STATIONS_MAX)))
+    full = fleet_of(crowded, History(pieces, (), gone), chosen_stations(crowded))
+    assert {row["state"] for row in full["timeline"]} == {"ready"}
+    assert full["stations"] == STATIONS_MAX + 2

@@ -65,7 +65,7 @@ def test_a_supervisor_that_takes_over_is_told_all_that_is_kept() -> None:
 
 def test_the_successors_timeline_is_its_predecessors() -> None:
     """Two supervisors that heard one after the other of the same work show the same pieces, each once."""
-    kept, first, second = KeptPieces(), HistoryBook(), HistoryBook()
+    kept, first, second = KeptPieces(), HistoryBook(str), HistoryBook(str)
     for number in range(5):
         now_s = 10.0 + 2 * number
         first.beat("n/cpu#0:1", kept.told([ended(number, now_s - 0.5)], 1, now_s), now_s)

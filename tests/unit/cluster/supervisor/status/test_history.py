@@ -9,6 +9,7 @@ from codecfleet.actors.device.pieces import ToldPiece
 from codecfleet.cluster.supervisor.status.history import (
     EACH_LEAST,
     EACH_MAX,
+    GONE_MAX,
     KEPT_S,
     SPEEDS_MAX,
     TOTAL_MAX,
@@ -37,7 +38,7 @@ def seen(book: HistoryBook, now_s: float, *, is_live: bool = True) -> list[tuple
 
 def test_pieces_begin_run_and_end() -> None:
     """A piece is told once, with the times that its worker told, on the supervisor's clock."""
-    book = HistoryBook()
+    book = HistoryBook(str)
     book.beat(WORKER, [running("1", 3.0)], 10.0)
     assert seen(book, 11.0) == [("segment 1", 0, 4.0, None, "running")]
     for now_s in (12.0, 14.0):
@@ -47,7 +48,7 @@ def test_pieces_begin_run_and_end() -> None:
 
 def test_work_at_the_same_time_has_lanes_of_its_own_for_good() -> None:
     """A piece keeps its lane, and takes the lowest that is free; a piece too short for a heartbeat is told too."""
-    book = HistoryBook()
+    book = HistoryBook(str)
     book.beat(WORKER, [running("1", 4.0), running("2", 3.0)], 10.0)
     book.beat(WORKER, [ended("1", 6.0, 1.5), ended("3", 1.4, 1.2), running("4", 1.0), running("2", 5.0)], 12.0)
     assert [(label, lane) for label, lane, *_ in seen(book, 12.0)] == [
@@ -60,7 +61,7 @@ def test_work_at_the_same_time_has_lanes_of_its_own_for_good() -> None:
 
 def test_work_of_which_nothing_more_is_heard_is_lost() -> None:
     """Work ends as lost at its process's last heartbeat: that process is gone, or another, or names it no more."""
-    book = HistoryBook()
+    book = HistoryBook(str)
     book.beat(WORKER, [running("1", 2.0), running("2", 2.0)], 10.0)
     book.beat(WORKER, [running("2", 4.0)], 12.0)
     book.beat("node/cpu#0:8", [running("3", 0.5)], 20.0)
@@ -74,7 +75,7 @@ def test_work_of_which_nothing_more_is_heard_is_lost() -> None:
 
 def test_what_is_old_is_forgotten() -> None:
     """Neither pieces nor stations nor speeds outlive ``KEPT_S``, but what runs does, and nothing comes back."""
-    book = HistoryBook()
+    book = HistoryBook(str)
     book.beat(WORKER, [ended("1", 4.0, 1.0), running("2", 4.0)], 10.0)
     book.look(25.0, 10.0)
     later_s = 12.0 + KEPT_S
@@ -87,7 +88,7 @@ def test_what_is_old_is_forgotten() -> None:
 
 def test_one_station_cannot_fill_the_memory() -> None:
     """However many pieces end, the newest are kept, each once, and those that were dropped do not return."""
-    book = HistoryBook()
+    book = HistoryBook(str)
     for turn in range(EACH_MAX):
         for later_s in (0.0, 0.5):
             ages = [(f"{turn}.{n}", 2.0 - n / 10 + later_s) for n in range(10)]
@@ -98,7 +99,7 @@ def test_one_station_cannot_fill_the_memory() -> None:
 
 def test_many_stations_share_what_is_kept() -> None:
     """Of 9,000 stations each has its least, and a thousand share all there is."""
-    book = HistoryBook()
+    book = HistoryBook(str)
     many = TOTAL_MAX // EACH_LEAST + 1
     pieces = [ended(str(n), 1.0 - n / 1000, 0.9 - n / 1000) for n in range(EACH_LEAST + 5)]
     for number in range(many):
@@ -109,9 +110,27 @@ def test_many_stations_share_what_is_kept() -> None:
     assert {len(each) for each in found.values()} == {EACH_LEAST}
 
 
+def test_workers_that_are_gone_are_told_of_unasked() -> None:
+    """The latest that did something, under their node's name when they began, with what they ran ended as lost."""
+    titles = {"node": "alpha"}
+    book = HistoryBook(lambda node: titles.get(node, node))
+    book.beat(WORKER, [running("1", 3.0)], 10.0)
+    book.beat("node/cpu#1:1", [], 11.0)
+    book.beat("node/cpu#2:1", [running("2", 1.0)], 12.0)
+    titles.clear()
+    found = book.told((), lambda worker: worker == "node/cpu#2:1", 15.0)
+    assert found.gone == {STATION: "alpha"}
+    assert [(each.ended_s, each.ending) for each in found.pieces[STATION]] == [(5.0, "lost")]
+    for number in range(3, 3 + GONE_MAX):
+        book.beat(f"node/cpu#{number}:1", [running("3", 1.0)], 10.0 + number)
+    found = book.told((STATION,), lambda _: False, 50.0)
+    assert list(found.gone) == [f"node/cpu#{number}" for number in range(2 + GONE_MAX, 2, -1)]
+    assert len(found.pieces) == 1 + GONE_MAX
+
+
 def test_speeds_are_bounded() -> None:
     """The newest speeds are told, by their age."""
-    book = HistoryBook()
+    book = HistoryBook(str)
     for turn in range(SPEEDS_MAX + 100):
         book.look(float(turn), turn * 2.0)
     speeds = book.told((), lambda _: True, 2.0 * (SPEEDS_MAX + 99)).speeds
@@ -122,7 +141,7 @@ def test_speeds_are_bounded() -> None:
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 9)), max_size=30))
 def test_lanes_never_overlap(work: Iterable[tuple[int, int]]) -> None:
     """In one lane there is one piece at a time, whatever work comes."""
-    book = HistoryBook()
+    book = HistoryBook(str)
     spans = {f"{n}": (float(began), float(began + length)) for n, (began, length) in enumerate(work)}
     for now_s in range(0, 45, 2):
         pieces = [
