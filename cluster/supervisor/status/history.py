@@ -169,7 +169,7 @@ class HistoryBook:
         )
 
     def _gone(self, asked: Collection[str], is_live: Callable[[str], bool]) -> dict[str, _Station]:
-        """Return those that nobody asked for, since no worker is in them: the latest that did something."""
+        """Return those that were not asked for and have no worker: the latest that did something."""
         found = [
             (name, each)
             for name, each in self._stations.items()
