@@ -19,8 +19,6 @@ from ..supervisor.status.status import Status
 T = TypeVar("T")
 
 ANSWER_S = 10.0
-PREVIEW_S = 20.0
-"""The supervisor waits for nodes that are being probed."""
 
 
 def require_address(address: str | None) -> str:
@@ -88,8 +86,12 @@ async def read_status(address: str) -> Status | None:
 
 async def read_growth(address: str, demand: Demand) -> str:
     """Return which nodes a cluster would ask for such a job, and why; "" where it cannot grow, or has no supervisor."""
-    preview = await ask_supervisor(address, lambda actor: actor.preview.remote(demand), PREVIEW_S)
-    return "" if preview is None else preview.growth
+    return await ask_supervisor(address, partial(_growth, demand=demand)) or ""
+
+
+async def _growth(actor: Any, *, demand: Demand) -> str:  # noqa: ANN401 - Ray's handle
+    ask = getattr(actor, "growth", None)  # the release before has none
+    return "" if ask is None else str(await ask.remote(demand))
 
 
 async def read_history(address: str, stations: tuple[str, ...]) -> History | None:

@@ -20,8 +20,7 @@ class PlacementPreview(Message):
     ``never`` says why the machines that there are could not do it if they were idle, "" where they can, or others may
     join them. ``encoder_kind`` is the NVENC that would write its tracks, None where software would. ``takes_gpu`` says
     whether a GPU would take part, and ``gpu_refusal`` why none would, "" where there is none. ``unknown`` says why none
-    of it is known, and ``is_probing`` that it will be: GPUs are still being probed. ``growth`` says which nodes
-    would be asked for, and why, where a cluster grows.
+    of it is known, and ``is_probing`` that it will be: GPUs are still being probed.
     """
 
     never: str = ""
@@ -30,7 +29,6 @@ class PlacementPreview(Message):
     takes_gpu: bool = False
     unknown: str = ""
     is_probing: bool = False
-    growth: str = ""
 
 
 def preview_of(

@@ -28,7 +28,7 @@ from .autoscaling import autoscaler_of
 from .departures import ORPHANS_S, abandon, drop_orphans, expire_clients, hand_back, note_leaving
 from .health import forget_xids, retry_caps, see_devices, see_encoding, see_health, unsee_health
 from .planner import Planner
-from .previewing import preview
+from .previewing import growth, preview
 from .quarantining import begin_trials, end_rests, miss_trials, quarantine, recalled, resolved, take_faults, take_trials
 from .reconcile import reconcile
 
@@ -116,6 +116,10 @@ class Core:
     def preview(self, demand: Demand, *, nodes_may_join: bool) -> PlacementPreview:
         """Return where a demand would be placed beside current work."""
         return preview(self.state, self._planner, demand, self._autoscaler, nodes_may_join=nodes_may_join)
+
+    def growth(self, demand: Demand) -> str:
+        """Return which nodes would be asked for where such a job came, and why; "" where the cluster does not grow."""
+        return "" if self._autoscaler is None else growth(self.state, demand, self._autoscaler)
 
     # Events of nodes
 

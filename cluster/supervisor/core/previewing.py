@@ -3,7 +3,7 @@
 from dataclasses import replace
 from math import inf, isinf
 
-from ...autoscale.choosing import Choice, growth_of
+from ...autoscale.choosing import growth_of
 from ...placement.assign.prediction import predict
 from ...placement.model.caps import with_caps
 from ...placement.model.demand import Demand, EncoderChoice
@@ -27,7 +27,6 @@ def preview(
     """Return where a demand would be placed; on a cluster that grows, on nodes that may still have to come."""
     if autoscaler is not None and demand.chooses_encoder and state.may_grow:
         return _grown(state, autoscaler, demand)
-    growth = "" if autoscaler is None else _growth(state, autoscaler.choose(state, demand, state.ticked_s))
     others = [job.demand for job in state.clients.jobs()]
     inventory = with_caps(Inventory(tuple(effective_nodes(state.nodes, state.stations))), state.caps)
     idle = None if nodes_may_join else Inventory(tuple(node.node for node in state.nodes))
@@ -37,7 +36,7 @@ def preview(
         soft_s = _wall_s(replace(demand, encoder=EncoderChoice.SOFTWARE), others, now, planner)
         nvenc_s = state.settings.gpu_start_s + _wall_s(demand, others, inventory, planner)
         found = found if nvenc_s < soft_s else replace(found, encoder_kind=None)
-    return replace(_with_reason(found, demand, _why_unlisted(state)), growth=growth)
+    return _with_reason(found, demand, _why_unlisted(state))
 
 
 def _grown(state: SupervisorState, autoscaler: Autoscaler, demand: Demand) -> PlacementPreview:
@@ -49,15 +48,14 @@ def _grown(state: SupervisorState, autoscaler: Autoscaler, demand: Demand) -> Pl
         encoder_kind=kind if is_able else None,
         takes_gpu=is_able and kind is not None,
         gpu_refusal="" if is_able else choice.forecast.reason,
-        growth=_growth(state, choice),
     )
 
 
-def _growth(state: SupervisorState, choice: Choice) -> str:
+def growth(state: SupervisorState, demand: Demand, autoscaler: Autoscaler) -> str:
     """Say which nodes would be asked for where a job came, beside those that are there or to come."""
     if state.scaling.trouble:
         return f"no node can be asked for: {state.scaling.trouble}"
-    return growth_of(choice, state.scaling.decision) or _ENOUGH
+    return growth_of(autoscaler.choose(state, demand, state.ticked_s), state.scaling.decision) or _ENOUGH
 
 
 _ENOUGH = "no node would be asked for: those that are there, or to come, do it in time"

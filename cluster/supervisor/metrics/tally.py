@@ -1,6 +1,6 @@
 """What happens, as samples: counters and histograms from the supervisor's events, without Ray, clock or I/O."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from ...worker.heartbeat import Heartbeat
 from ...worker_names import node_of, station_of
@@ -52,7 +52,7 @@ class MetricTally:
             case events.Renewed(report):
                 yield from self._renewed(report)
             case events.Departed(client):
-                self._remember(client)
+                self._remember(self._jobs_of(client).values())
 
     def beat(self, worker: str, before: Heartbeat, after: Heartbeat) -> Iterator[MetricSample]:
         """Yield the frames and the ended work between two heartbeats of one process; of a new one, since its start."""
@@ -115,10 +115,11 @@ class MetricTally:
                 yield from self._lost(book.worker, LossCause.NODE)
 
     def _renewed(self, report: ClientReport) -> Iterator[MetricSample]:
+        known = self._jobs_of(report.client)
         if isinstance(report, ReportedChanges):
-            self._remember(report.client, {*report.over, *(job.demand.job for job in report.jobs)})
-        else:
-            self._remember(report.client)
+            told = {*report.over, *(job.demand.job for job in report.jobs)}
+            known = {name: known[name] for name in told if name in known}
+        self._remember(known.values())
         before = self._state.clients.get(report.client)
         seen = 0 if before is None else before.faults_seen
         for fault in report.faults:
@@ -127,11 +128,13 @@ class MetricTally:
         for worker in report.written_off:
             yield from self._lost(worker, LossCause.HUNG)
 
-    def _remember(self, client: str, jobs: Collection[str] | None = None) -> None:
-        """Keep what workers encode for a client's jobs, or some of them: frames are counted when they may have gone."""
+    def _jobs_of(self, client: str) -> Mapping[str, JobBook]:
         book = self._state.clients.get(client)
-        known = {} if book is None else book.jobs
-        for job in known.values() if jobs is None else (known[name] for name in jobs if name in known):
+        return {} if book is None else book.jobs
+
+    def _remember(self, jobs: Iterable[JobBook]) -> None:
+        """Keep what workers encode for jobs: frames are counted when they may have gone."""
+        for job in jobs:
             for worker in job.held:
                 self._codecs[worker] = _codec_of((job,))
 

@@ -77,6 +77,10 @@ class SupervisorActor:
         """Return where a demand would be placed; waits for GPUs that were never probed."""
         return await (await self._runner()).probed_preview(demand)
 
+    async def growth(self, demand: Demand) -> str:
+        """Return which nodes would be asked for where such a job came, and why; "" where the cluster does not grow."""
+        return (await self._runner()).growth(demand)
+
     async def ask(self, order: Order, node: str) -> bool:
         """Cordon, drain or uncordon a node for a user; False if no node, or several, match the name."""
         return (await self._runner()).ask(order, node)

@@ -227,6 +227,10 @@ class SupervisorRunner:
         """Return where a demand would be placed."""
         return self._core.preview(demand, nodes_may_join=nodes_may_join)
 
+    def growth(self, demand: Demand) -> str:
+        """Return which nodes would be asked for where such a job came, and why; "" where the cluster does not grow."""
+        return self._core.growth(demand)
+
     async def preview_here(self, demand: Demand) -> PlacementPreview:
         """Return where a demand would be placed on this machine, which no node joins.
 

@@ -3,9 +3,13 @@
 from dataclasses import replace
 from decimal import Decimal
 
+import pytest
+
 from codecfleet.cluster.autoscale.config import AutoscaleConfig, Group
 from codecfleet.cluster.placement.model.demand import Demand, EncoderChoice, EncoderKind
 from codecfleet.cluster.placement.model.inventory import DeviceState
+from codecfleet.cluster.placement.model.preview import PlacementPreview
+from codecfleet.cluster.supervisor.core.autoscaling import Autoscaler
 from codecfleet.cluster.supervisor.core.granting import grants_for
 from codecfleet.cluster.supervisor.state.events import Asked, Effect, NodesSeen, Order, Probed, Resize, Resized
 from codecfleet.cluster.supervisor.state.messages import JobReport, RayNode
@@ -222,19 +226,28 @@ def test_job_for_gpus_waits_while_one_may_come() -> None:
     assert grants_for(world.core.state, "c", world.now_s).broken == {}
 
 
-def test_a_preview_says_which_nodes_would_come() -> None:
+def test_it_says_which_nodes_would_come() -> None:
     """Beside those that are there or to come, and why; where Ray takes no orders, that."""
     world = Growing(HEAD)
     world.look(HEAD)
-    first = world.core.preview(wants("job", 400).demand, nodes_may_join=True).growth
+    large, small = wants("job", 400).demand, wants("job", 1).demand
+    first = world.core.growth(large)
     assert first.startswith("cpu: 3 more for 1 job, to end within 30 min: ")
     assert "for the job, with the nodes' start and their idle time at the end" in first
     world.report("c", wants("other", 400))
     count = _count(world.look(HEAD))
-    small = world.core.preview(wants("job", 1).demand, nodes_may_join=True)
-    assert small.growth == "no node would be asked for: those that are there, or to come, do it in time"
+    assert world.core.growth(small) == "no node would be asked for: those that are there, or to come, do it in time"
     assert _count(world.look(HEAD)) == count, "a question changes nothing"
     world.feed(Resized("Ray has no autoscaler"))
-    refused = world.core.preview(wants("job", 400).demand, nodes_may_join=True)
-    assert refused.growth == "no node can be asked for: Ray has no autoscaler"
-    assert World(HEAD).core.preview(wants("job", 400).demand, nodes_may_join=True).growth == ""
+    assert world.core.growth(large) == "no node can be asked for: Ray has no autoscaler"
+    assert World(HEAD).core.growth(large) == ""
+
+
+def test_a_job_that_has_no_encoder_to_choose_does_not_ask_which_nodes_would_come(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its preview costs no decision about nodes, which would not be read."""
+    world = Growing(HEAD)
+    world.look(HEAD)
+    monkeypatch.setattr(Autoscaler, "choose", lambda *_, **__: pytest.fail("it was asked"))
+    assert world.core.preview(wants("job", 400).demand, nodes_may_join=True) == PlacementPreview()
