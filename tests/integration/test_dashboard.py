@@ -180,7 +180,7 @@ def test_it_shows_a_warm_fleet_at_work(film: Path, tmp_path: Path, places: Mappi
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_it_shows_a_cluster_at_work(film: Path, tmp_path: Path) -> None:
-    """It waits for a supervisor, which the first job starts, and shows its segments; a successor shows them too."""
+    """It waits for a supervisor, which the first job starts, and shows its work; a successor shows that too."""
     kept = {"CODECFLEET_IDLE_S": "300"}  # no worker is given back meanwhile
     with ray_cluster(2, env=kept) as cluster, running(cluster.start("dashboard", "--port", "0")) as url:
         assert fleet_at(url) == {}
@@ -188,10 +188,16 @@ def test_it_shows_a_cluster_at_work(film: Path, tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
         wait_until(lambda: {("segment 0", "done"), ("segment 1", "done")} <= set(pieces(url)))
         wait_until(lambda: all(ended_s > RECENT_S for ended_s in ages_s(url)))
-        shown, dead = sorted(pieces(url)), cluster.status()["pid"]
-        os.kill(dead, signal.SIGKILL)
-        cluster.status_once(lambda status: status["pid"] != dead, PATIENCE_S)
+        shown, before = sorted(pieces(url)), cluster.status()
+        fastest_fps = max(fps for _, fps in fleet_at(url)["speeds"])
+        os.kill(before["pid"], signal.SIGKILL)
+        after = cluster.status_once(lambda status: status["pid"] != before["pid"], PATIENCE_S)
         wait_until(lambda: sorted(pieces(url)) == shown)
+        lines = [line for _, line in after["log"]]
+        assert lines[: len(before["log"])] == [line for _, line in before["log"]]
+        assert re.fullmatch("the supervisor of term [0-9]+ takes over", lines[len(before["log"])])
+        assert fastest_fps > 0
+        wait_until(lambda: max(fps for _, fps in fleet_at(url)["speeds"]) == fastest_fps)
 
 
 def pieces(url: str) -> list[tuple[str, str]]:

@@ -6,7 +6,6 @@ Everything runs on one event loop, in the cluster's supervisor actor or in a pro
 import asyncio
 import itertools
 import time
-from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import suppress
 from functools import partial
@@ -43,6 +42,7 @@ from ..state.settings import SupervisorSettings
 from ..state.stations import IN_USE, StationState
 from ..state.terms import term_of
 from ..status.history import History, HistoryBook
+from ..status.past import EVENTS_KEY, SPEEDS_KEY, Past
 from ..status.status import Status, status_of
 from .backend import ClusterBackend
 from .heartbeats import Heartbeats
@@ -67,7 +67,6 @@ SHUTDOWN_GRACE_S = 5.0
 PROBE_WAIT_S = 10.0
 """How long a preview waits for the first probe of GPUs; less than clients wait for an answer."""
 PROBE_LOOK_S = 0.1
-LOG_LINES = 1000
 _STILL_PROBING = PlacementPreview(unknown="the fleet's GPUs are still being probed", is_probing=True)
 
 
@@ -117,11 +116,12 @@ class SupervisorRunner:
             superseded=self.leading.superseded,
             clock=clock,
         )
-        self._log: deque[tuple[float, str]] = deque(maxlen=LOG_LINES)
+        self._past = Past(self._history)
         self._idle_since_s = clock()
 
     async def open(self) -> None:
         """See what exists, adopt what an earlier supervisor left, and run."""
+        await self._recall_past()
         self._decide(events.NodesSeen(await self._backend.look(), time.time()))
         self._decide(events.Found(await self._backend.find()))
         await self._recall()
@@ -131,6 +131,11 @@ class SupervisorRunner:
         self._spawn(self._run_ticks())
         self._spawn(self._run_looks())
         self._spawn(self._polling.run())
+
+    async def _recall_past(self) -> None:
+        lines, speeds = await self._backend.kept(EVENTS_KEY), await self._backend.kept(SPEEDS_KEY)
+        if self._past.recall(lines, speeds, self._clock(), self._utc_offset_s()):
+            self._past.note(f"the supervisor of term {term_of(self._core.state.epoch)} takes over", time.time())
 
     async def _recall(self) -> None:
         for node, order in unpack_orders(await self._backend.kept(ORDERS_KEY)).items():
@@ -142,6 +147,10 @@ class SupervisorRunner:
         async with self._keeping:  # an older value must not overtake a newer one
             if await self.leading.leads():
                 await self._backend.keep(key, value)
+
+    async def _keep_past(self) -> None:
+        with suppress(Exception):  # the next one tries again
+            await self._past.keep(self._keep, self._clock(), self._utc_offset_s())
 
     def _utc_offset_s(self) -> float:
         return time.time() - self._clock()
@@ -280,7 +289,7 @@ class SupervisorRunner:
 
     def status(self) -> Status:
         """Return the full status."""
-        return status_of(self._core.state, dict(self._heartbeats.fps), tuple(self._log), self._clock())
+        return status_of(self._core.state, dict(self._heartbeats.fps), self._past.events, self._clock())
 
     def history(self, stations: Iterable[str]) -> History:
         """Return what these stations did lately, and those that are gone, and how fast all were."""
@@ -307,7 +316,7 @@ class SupervisorRunner:
         for effect in effects:
             match effect:
                 case Note(action, line, ids):
-                    self._log.append((time.time(), line))
+                    self._past.note(line, time.time())
                     log(action, line, ids)
                 case Probe():
                     self._spawn(self._probe(effect))
@@ -336,7 +345,7 @@ class SupervisorRunner:
             self._say_defect("a supervisor task failed", error)
 
     def _say_defect(self, what: str, error: BaseException) -> None:
-        self._log.append((time.time(), f"defect: {first_line(error)}"))
+        self._past.note(f"defect: {first_line(error)}", time.time())
         log(LogAction.DEFECT, f"{what}: {first_line(error)}", error=error)
 
     async def _probe(self, effect: Probe) -> None:
@@ -424,6 +433,8 @@ class SupervisorRunner:
             if self._clock() >= heartbeat_at_s and not self.leading.over:
                 heartbeat_at_s = self._clock() + HEARTBEAT_S
                 self._history.look(sum(self._heartbeats.fps.values()), self._clock())
+                if not self._keeping.locked():  # one that waits for Ray will do
+                    self._spawn(self._keep_past())
                 for book in list(self._core.state.stations.values()):
                     if book.state is StationState.READY:
                         self._spawn(self._heartbeats.read(book.worker))

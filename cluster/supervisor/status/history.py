@@ -155,6 +155,16 @@ class HistoryBook:
         for name in [name for name, station in self._stations.items() if station.beat_s < now_s - KEPT_S]:
             del self._stations[name]
 
+    @property
+    def speeds(self) -> tuple[tuple[float, float], ...]:
+        """(time, source frames a second of all workers), oldest first."""
+        return tuple(self._speeds)
+
+    def recall(self, speeds: Iterable[tuple[float, float]], now_s: float) -> None:
+        """Begin with the speeds that an earlier supervisor saw, oldest first."""
+        earlier = (each for each in speeds if now_s - KEPT_S <= each[0] <= now_s)
+        self._speeds = deque([*earlier, *self._speeds], maxlen=SPEEDS_MAX)
+
     def told(self, stations: Iterable[str], is_live: Callable[[str], bool], now_s: float) -> History:
         """Return what these stations did, and those that are gone; ``is_live``: a worker of that name is up."""
         asked = {name: self._stations[name] for name in stations if name in self._stations}

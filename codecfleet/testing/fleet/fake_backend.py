@@ -38,6 +38,7 @@ class FakeClusterBackend(ClusterBackend):
         self._pids = itertools.count(1000)
         self._numbers = itertools.count(1)
         self._kept: dict[str, bytes] = {}
+        self.keep_error: Exception | None = None
         self.heartbeats: dict[str, Heartbeat] = {}
         self.renewed: list[str] = []
         self.starts = 0
@@ -197,6 +198,8 @@ class FakeClusterBackend(ClusterBackend):
         return RayNode(node=name, name=name, cores=cores, free_cores=cores, gpus=gpus, labels=dict(group.labels))
 
     async def keep(self, key: str, value: bytes) -> None:
+        if self.keep_error is not None:
+            raise self.keep_error
         self._kept[key] = value
 
     async def kept(self, key: str) -> bytes | None:

@@ -13,11 +13,19 @@ from codecfleet.cluster.logs.writing import logged_to
 from codecfleet.cluster.placement.model.demand import EncoderChoice, plain_demand
 from codecfleet.cluster.placement.model.policy import Policy
 from codecfleet.cluster.supervisor.core.core import Core
-from codecfleet.cluster.supervisor.runner.runner import LOOK_S, PROBE_WAIT_S, SWEEP_LOOKS, TICK_S, SupervisorRunner
+from codecfleet.cluster.supervisor.runner.runner import (
+    HEARTBEAT_S,
+    LOOK_S,
+    PROBE_WAIT_S,
+    SWEEP_LOOKS,
+    TICK_S,
+    SupervisorRunner,
+)
 from codecfleet.cluster.supervisor.state.events import Order
 from codecfleet.cluster.supervisor.state.messages import ClientReport, Grants, JobReport, RayNode
 from codecfleet.cluster.supervisor.state.settings import SupervisorSettings
 from codecfleet.cluster.supervisor.status.lines import status_lines
+from codecfleet.cluster.supervisor.status.past import EVENTS_KEY, EVERY_S
 from codecfleet.cluster.worker.heartbeat import Heartbeat
 from codecfleet.testing import FakeClock, FakeClusterBackend
 from codecfleet.testing.fake_clock import all_quiet
@@ -129,6 +137,41 @@ async def test_the_next_supervisor_takes_over(make_runner: MakeRunner, clock: Fa
     grants = await settled(second, report(3, 50, dict(held)))
     assert set(grants.slots["j"]) == {worker for worker in held if worker.startswith("a/")}
     assert backend.starts == 2
+
+
+async def test_the_next_supervisor_knows_what_was_before(make_runner: MakeRunner, clock: FakeClock) -> None:
+    """It begins with the events and the speeds of the one before, but for the last seconds, and says that it begins."""
+    backend = two_nodes()
+    first = await make_runner(backend)
+    worker = min((await settled(first, report(1, 50))).slots["j"])
+    for frames in (0, 50, 100, 150):
+        backend.heartbeats[worker] = Heartbeat(frames, (("j", "segment 1"),))
+        await clock.advance(HEARTBEAT_S)
+    await clock.advance(EVERY_S + HEARTBEAT_S)
+    before, speeds = first.status().log, first.history(()).speeds
+    assert any(fps for _, fps in speeds)
+    second = await make_runner(backend)
+    lines = [line for _, line in second.status().log]
+    assert lines[: len(before) + 1] == [*(line for _, line in before), "the supervisor of term 0 takes over"]
+    assert any("was adopted" in line for line in lines[len(before) :])
+    shown = second.history(()).speeds
+    assert [fps for _, fps in shown] == [fps for _, fps in speeds][: len(shown)]
+    assert any(fps for _, fps in shown)
+
+
+async def test_a_store_that_keeps_nothing_costs_the_past_alone(make_runner: MakeRunner, clock: FakeClock) -> None:
+    """While Ray's control service is away, the supervisor goes on, and says nothing of it every few seconds."""
+    backend = two_nodes()
+    backend.keep_error = ConnectionError("the control service restarts")
+    runner = await make_runner(backend)
+    await clock.advance(EVERY_S)
+    before = runner.status().log
+    assert before
+    await clock.advance(3 * EVERY_S)
+    assert runner.status().log == before
+    backend.keep_error = None
+    await clock.advance(EVERY_S + HEARTBEAT_S)
+    assert await backend.kept(EVENTS_KEY)
 
 
 async def test_a_worker_that_does_not_answer_is_dead(make_runner: MakeRunner) -> None:

@@ -1,0 +1,93 @@
+"""What a supervisor keeps of its status for its successor: the newest events, and how fast all workers were.
+
+Without clock or I/O. Times are kept in UTC, since clocks differ from process to process. What the successor, which may
+be of another release, cannot read is left out.
+"""
+
+import math
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, TypeAlias
+
+import msgpack
+
+from ....errors import one_line
+from .history import HistoryBook
+
+EVENTS_KEY: Final = "codecfleet/events"
+SPEEDS_KEY: Final = "codecfleet/speeds"
+EVENTS_MAX: Final = 1000
+"""The most events of a supervisor."""
+EVENTS_KEPT: Final = 200
+"""The most of them that are kept."""
+EVENTS_KEPT_S: Final = 86_400.0
+"""For how long: they are shown with their time of day alone."""
+LINE_MAX: Final = 400
+"""The most characters of each that are kept."""
+EVERY_S: Final = 5.0
+"""How often what has changed is kept."""
+
+Put: TypeAlias = Callable[[str, bytes], Awaitable[None]]
+"""Stores bytes under a key."""
+
+
+class Past:
+    """A supervisor's events and, in ``history``, its speeds."""
+
+    def __init__(self, history: HistoryBook) -> None:
+        self._history = history
+        self._events: deque[tuple[float, str]] = deque(maxlen=EVENTS_MAX)
+        self._kept: dict[str, tuple[float, object]] = {}
+        self._rests_until_s = -math.inf
+
+    @property
+    def events(self) -> tuple[tuple[float, str], ...]:
+        """(seconds since the epoch, line), oldest first."""
+        return tuple(self._events)
+
+    def note(self, line: str, utc_s: float) -> None:
+        """Take an event."""
+        self._events.append((utc_s, line))
+
+    def recall(self, events: bytes | None, speeds: bytes | None, now_s: float, utc_offset_s: float) -> bool:
+        """Begin with what an earlier supervisor has kept; return whether it had events.
+
+        ``utc_offset_s`` plus the supervisor's clock, which shows ``now_s``, is UTC.
+        """
+        utc_s = now_s + utc_offset_s
+        lines = ((at_s, line) for at_s, line in _unpacked(events) if isinstance(line, str))
+        earlier = [(at_s, line) for at_s, line in lines if abs(utc_s - at_s) < EVENTS_KEPT_S]
+        self._events = deque([*earlier, *self._events], maxlen=EVENTS_MAX)
+        seen = ((at_s - utc_offset_s, fps) for at_s, fps in _unpacked(speeds) if isinstance(fps, float))
+        self._history.recall((each for each in seen if math.isfinite(each[1])), now_s)
+        return bool(earlier)
+
+    async def keep(self, put: Put, now_s: float, utc_offset_s: float) -> None:
+        """Keep what has changed since it was kept last, unless that was less than ``EVERY_S`` ago.
+
+        What ``put`` raises is raised; the next call tries again.
+        """
+        if now_s < self._rests_until_s:
+            return
+        self._rests_until_s = now_s + EVERY_S
+        events = [(at_s, one_line(line)[:LINE_MAX]) for at_s, line in list(self._events)[-EVENTS_KEPT:]]
+        speeds = [(at_s + utc_offset_s, float(fps)) for at_s, fps in _moved(self._history.speeds)]
+        for key, told in ((EVENTS_KEY, events), (SPEEDS_KEY, speeds)):
+            newest = told[-1] if told else None
+            if newest is not None and newest != self._kept.get(key):
+                await put(key, msgpack.packb(told))
+                self._kept[key] = newest
+
+
+def _moved(speeds: tuple[tuple[float, float], ...]) -> tuple[tuple[float, float], ...]:
+    """Return speeds up to the first 0 after the last that is not: a fleet that stands still has no news."""
+    last = max((number for number, (_, fps) in enumerate(speeds) if fps), default=-2)
+    return speeds[: last + 2]
+
+
+def _unpacked(packed: bytes | None) -> list[tuple[float, Any]]:
+    """Return pairs of a time and what belongs to it; nothing from None, or from what is not such a list."""
+    try:
+        return [(float(at_s), what) for at_s, what in ([] if packed is None else msgpack.unpackb(packed))]
+    except (ValueError, TypeError):
+        return []
