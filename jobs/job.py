@@ -43,7 +43,7 @@ class Job:
         except CodecfleetError as error:
             log(LogAction.JOB_FAILED, f"{type(error).__name__}: {error}", LogIds(job=self.id))
             raise
-        except Exception as error:
+        except Exception as error:  # a defect of ours
             log(LogAction.DEFECT, f"{self.spec.source}: {type(error).__name__}: {error}", LogIds(job=self.id), error)
             raise
         finally:

@@ -195,7 +195,7 @@ def _ran(work: Work[ResultT], context: WorkContext) -> ResultT:
     except MemoryError as error:
         message = f"{work.label} found no memory left in its worker, process {os.getpid()}"
         raise WorkerOutOfMemory(message, "Give it more, or run fewer at a time with --workers N.") from error
-    except BaseException as error:
+    except BaseException as error:  # whatever users' work raises
         raise _as_work_error(work, error) from error
 
 

@@ -177,7 +177,7 @@ class RemoteFile:
     def _tried(self, call: Callable[[], ResultT]) -> ResultT:
         try:
             return try_again(call)
-        except Exception as error:
+        except Exception as error:  # every store raises errors of its own
             self._failed = True
             message = f"{self._url} could not be read any further: {reason(error)}"
             raise StorageFailed(message, "Check the connection and start again, or download the file first.") from error
@@ -256,7 +256,7 @@ def _opened(url: str) -> Any:  # noqa: ANN401 - fsspec has no types
         if cause is None or status_of(cause) in _NOT_THERE:
             raise InputNotFound(f"there is nothing at {url}", "Check the address.") from None
         message = f"{url} cannot be opened: {reason(cause)}"
-    except Exception as error:
+    except Exception as error:  # every store raises errors of its own
         message = f"{url} cannot be opened: {reason(error)}"
         if is_busy(error):
             raise StorageFailed(message, "Start again when the server is well, or download the file first.") from error

@@ -60,7 +60,7 @@ def try_again(call: Callable[[], ResultT], sleep: Callable[[float], object] = ti
     for _ in range(ATTEMPTS - 1):
         try:
             return call()
-        except Exception as error:
+        except Exception as error:  # every store raises errors of its own
             if not is_transient(error):
                 raise
         sleep(pause_s)

@@ -109,6 +109,6 @@ def _foreign(tensor: object) -> Iterator[None]:
     """Map the errors of a foreign tensor, such as PyTorch's with gradients."""
     try:
         yield
-    except Exception as error:
+    except Exception as error:  # each framework raises errors of its own
         message = f"a {type(tensor).__name__} does not say where its samples lie: {error}"
         raise EncoderFailed(message, "Give a plain tensor (detach()), a device frame, or planes.") from error

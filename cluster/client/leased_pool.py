@@ -233,7 +233,7 @@ class LeasedPool(Pool):
                 await self._supervisor.depart(gone)
         except CodecfleetError:
             raise
-        except Exception as error:
+        except Exception as error:  # Ray raises errors of many kinds
             message = f"the supervisor cannot be reached: {first_line(error)}"
             raise FleetUnavailable(message, self._supervisor.what_next) from error
         self._renewing = asyncio.create_task(self._lease_renewal.run())

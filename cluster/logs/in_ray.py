@@ -30,7 +30,7 @@ def begin_log_in_ray(service: str) -> None:
         return
     try:
         begin_log(file_handler(_ray_logs(), service, os.environ))
-    except Exception:
+    except Exception:  # a worker whose log cannot be written works; Ray's own log says why
         logging.getLogger(__name__).warning("no log is written", exc_info=True)
 
 

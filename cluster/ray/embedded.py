@@ -249,7 +249,7 @@ def _join(address: str) -> None:
         try:
             with quiet_connection(), sigterm_untouched():
                 ray.init(address=address, namespace=NAMESPACE, log_to_driver=False, logging_level=logging.CRITICAL)
-        except Exception as error:
+        except Exception as error:  # Ray raises errors of many kinds
             raise FleetUnavailable(f"Ray at {address} did not let us in: {first_line(error)}", _JOIN_HELP) from error
 
 

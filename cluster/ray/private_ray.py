@@ -90,7 +90,7 @@ def start_private_ray() -> PrivateRay:
     watch = StartWatch(directory)
     try:
         notes = _init(directory, watch)
-    except Exception as error:
+    except Exception as error:  # Ray raises errors of many kinds; whichever it is, nothing of it may stay
         import ray
 
         with suppress(Exception), sigterm_untouched():  # it may have nothing to shut down

@@ -321,7 +321,7 @@ def free_resources_by_node() -> dict[str, dict[str, float]]:
     if not _why_unknown({"state.available_resources_per_node": ()}):
         from ray._private import state
 
-        with suppress(Exception):
+        with suppress(Exception):  # internals promise nothing; what is not known is left out
             return dict(state.available_resources_per_node())
     return {}
 
@@ -331,7 +331,7 @@ def draining_nodes() -> dict[str, int]:
     if not _why_unknown({"state.state.get_draining_nodes": ()}):
         from ray._private import state
 
-        with suppress(Exception):
+        with suppress(Exception):  # internals promise nothing; what is not known is left out
             return dict(state.state.get_draining_nodes())
     return {}
 
@@ -412,7 +412,7 @@ def cuda_visible_to_node() -> str | None:
     if not _why_unknown({"worker.global_worker.original_visible_accelerator_ids": dict}):
         from ray._private import worker
 
-        with suppress(Exception):
+        with suppress(Exception):  # internals promise nothing; what is not known is left out
             entries = worker.global_worker.original_visible_accelerator_ids["GPU"]
             return None if entries is None else ",".join(entries)
     return os.environ.get(CUDA_VARIABLE)

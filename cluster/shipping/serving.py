@@ -39,7 +39,7 @@ def serve_files(client: str) -> ServedFiles:
     try:
         reader: Any = ray.remote(FileReader).options(**options).remote()
         ray.get(reader.__ray_ready__.remote(), timeout=START_S)
-    except Exception as error:
+    except Exception as error:  # Ray raises errors of many kinds
         message = f"the process that reads this machine's files for others did not start: {first_line(error)}"
         raise FleetUnavailable(message, "Look at `ray status`, or put the input where every node sees it.") from error
     return ServedFiles(f"{here.gcs_address}/{name}", reader)

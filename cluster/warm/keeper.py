@@ -4,11 +4,12 @@ import asyncio
 import os
 import socket
 from collections.abc import Callable
-from contextlib import suppress
 
 from ..client.pool import Pool
 from ..host.meeting_place import Greeting, peer_of
 from ..host.serving import PoolServer
+from ..logs.actions import LogAction
+from ..logs.writing import log
 from ..process.wire import Channel
 from .shared_pool import SharedPool
 
@@ -95,10 +96,12 @@ class Keeper:
     async def _serve(self, end: socket.socket) -> None:
         pool, channel = SharedPool(self._pool), Channel(end)
         try:
-            # A program that does not take so little, or sends what cannot be read, is dropped, and it alone.
-            with suppress(Exception):
-                await asyncio.get_running_loop().sock_sendall(end, self._greeting.packed())
-                await PoolServer(channel, pool, self._lost).run()
+            await asyncio.get_running_loop().sock_sendall(end, self._greeting.packed())
+            await PoolServer(channel, pool, self._lost).run()
+        except OSError:
+            pass  # it is gone
+        except Exception as error:  # noqa: BLE001 - a program whose messages cannot be read is dropped, and it alone
+            log(LogAction.DEFECT, f"a program was dropped: {type(error).__name__}: {error}", error=error)
         finally:
             channel.close()
             await pool.aclose()

@@ -36,7 +36,7 @@ class BlobCache:
         packer = _Packer(file)
         try:
             packer.dump(work)
-        except Exception as error:
+        except Exception as error:  # whatever a user's class raises when it is pickled
             message = f"{work.label} cannot be pickled: {type(error).__name__}: {error}"
             raise UsageError(message, "Work must be a value of importable classes.") from error
         return file.getvalue(), tuple(map(self._address, packer.blobs.values()))

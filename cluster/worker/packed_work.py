@@ -31,7 +31,7 @@ class PackedWork(Work[Any]):
         """
         try:
             work = unpack(self.packed, [blob.content for blob in self.blobs])
-        except Exception as error:
+        except Exception as error:  # whatever a user's class raises when it is unpickled
             raise unreadable_work(error) from error
         return work.run(context)
 

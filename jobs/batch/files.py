@@ -124,7 +124,7 @@ def output_bytes(root: str, output: str) -> int | None:
         return int(store.info(path_there)["size"])
     except FileNotFoundError:
         return None
-    except Exception as error:
+    except Exception as error:  # every store raises errors of its own
         raise StorageFailed(f"{place} cannot be looked at: {error}", "Check the connection.") from error
 
 
@@ -193,7 +193,7 @@ def _fetch(source: str, part: Path) -> None:
         try_again(lambda: store.get_file(path, str(part)))
     except FileNotFoundError:
         raise InputNotFound(f"there is nothing at {source}", "Check the address.") from None
-    except Exception as error:
+    except Exception as error:  # every store raises errors of its own
         raise StorageFailed(
             f"{source} could not be read: {error}", "Check the connection, then start again."
         ) from error
@@ -220,7 +220,7 @@ def _remote_sha256(source: str) -> str:
         return try_again(digest)
     except FileNotFoundError:
         raise InputNotFound(f"there is nothing at {source}", "Check the address.") from None
-    except Exception as error:
+    except Exception as error:  # every store raises errors of its own
         message = f"{source} could not be read: {reason(error)}"
         if is_transient(error):
             raise StorageFailed(message, "Check the connection, then start again.") from error

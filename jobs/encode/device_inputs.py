@@ -103,7 +103,7 @@ def _planes(item: Any) -> list[DeviceTensor]:  # noqa: ANN401 - whatever a user 
         return []
     try:
         given = item.cuda()
-    except Exception as error:
+    except Exception as error:  # whatever a user's class raises
         raise UsageError(f"cuda() of a {type(item).__name__} gives no planes: {error}", _ADVICE) from error
     return [array_tensor(plane) for plane in (given if isinstance(given, Sequence) else [given])]
 

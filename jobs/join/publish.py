@@ -211,7 +211,7 @@ def _publish_remote(finished: Path, output: str, *, overwrite: bool) -> None:
             try_again(lambda: store.put_file(str(finished), path))
     except (NotImplementedError, PermissionError) as error:
         raise _unwritable(output, error) from error
-    except Exception as error:
+    except Exception as error:  # every store raises errors of its own
         message = f"{output} could not be written: {error}"
         raise StorageFailed(message, "Check the connection and the space left there, then start again.") from error
     if taken:

@@ -190,14 +190,14 @@ class ObjectStore(Store):
             listed = self._files.ls(self._root, detail=False)
         except FileNotFoundError:
             return []
-        except Exception as error:
+        except Exception as error:  # every store raises errors of its own
             raise _failed(self._url, error) from error
         return sorted(path.rstrip("/").rpartition("/")[2] for path in listed)
 
     def _call(self, method: str, *arguments: object) -> Any:  # noqa: ANN401 - each method's own
         try:
             return getattr(self._files, method)(*arguments)
-        except Exception as error:
+        except Exception as error:  # every store raises errors of its own
             raise _failed(self._url, error) from error
 
     @staticmethod
@@ -211,7 +211,7 @@ def _opened(url: str) -> tuple[Any, str]:
         # Where names are keys no folder is needed, and the bucket of a misspelt name would be made.
         if split_protocol(url)[0] not in _BUCKETS:
             files.makedirs(root, exist_ok=True)
-    except Exception as error:
+    except Exception as error:  # every store raises errors of its own
         raise _failed(url, error) from error
     return files, root.rstrip("/")
 

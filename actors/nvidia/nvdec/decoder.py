@@ -67,7 +67,7 @@ class NvdecCapabilities:
                 chromaformat=self._module.cudaVideoChromaFormat(_CHROMA[chroma]),
                 bitdepth=bits,
             )
-        except Exception as error:
+        except Exception as error:  # the package states no errors
             raise mapped(error, "NVDEC does not say what it can") from error
         return caps
 

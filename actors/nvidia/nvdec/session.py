@@ -140,7 +140,7 @@ class NvdecSession:
                     usedevicememory=True,
                     **decoder_arguments(key.options, codec_module),
                 )
-        except Exception as error:
+        except Exception as error:  # the package states no errors
             self._stream.close()
             raise mapped(error, "NVDEC opens no session") from error
 
@@ -189,7 +189,7 @@ class NvdecSession:
             # Without it the package has NVDEC scale whatever comes to the first size, and says nothing.
             with self._cuda.watch.calling(_NVDEC, "setReconfigParams"):
                 self._decoder.setReconfigParams(key.width, key.height)
-        except Exception as error:
+        except Exception as error:  # the package states no errors
             raise mapped(error, "NVDEC takes no other size") from error
         self._shape = key
         self._size_bytes = key.surface.size_bytes(key.width, key.height)
@@ -246,7 +246,7 @@ class NvdecSession:
     def _frames(self, packet: Any) -> list[Any]:
         try:
             return list(self._decoder.Decode(packet))
-        except Exception as error:
+        except Exception as error:  # the package states no errors
             raise mapped(error, "NVDEC broke off") from error
 
     @property

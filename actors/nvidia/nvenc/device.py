@@ -93,7 +93,7 @@ class NvencDevice:
             try:
                 with self.watch.opening(_NVENC, "CreateEncoder"):
                     return self.package.CreateEncoder(width, height, name, from_host, **arguments)
-            except Exception as error:
+            except Exception as error:  # the package states no errors
                 found = self.mapped(error, needed_bytes, opening=True)
                 if isinstance(found, SessionLimit):
                     with self._lock:
@@ -132,7 +132,7 @@ class NvencDevice:
         try:
             with self.watch.opening(_NVENC, "GetEncoderCaps"):
                 answer = dict(self.package.GetEncoderCaps(gpuid=0, codec=codec.value))
-        except Exception as error:
+        except Exception as error:  # the package states no errors
             raise self.mapped(error, _SESSION_BYTES, opening=True) from error
         if not answer or not answer.get("width_max", 1):
             raise EngineUnfit(f"this GPU has no {codec} encoder", SOFTWARE_STEP)
@@ -153,7 +153,7 @@ class NvencEncoder:
         try:
             with self._device.watch.calling(_NVENC, name):
                 return getattr(self._native, name)(*arguments)
-        except Exception as error:
+        except Exception as error:  # the package states no errors
             found = self._device.mapped(error, self._needed_bytes, opening=False)
             self._is_lost = isinstance(found, DeviceLost)
             raise found from error

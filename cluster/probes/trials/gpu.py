@@ -214,7 +214,8 @@ def _decoder_caps(nvc: Any, case: dict[str, Any]) -> dict[str, Any]:
             bitdepth=case["bit_depth"],
         )
     except Exception as error:  # noqa: BLE001 - whatever it raises is the answer
-        return {"supported": False, "engines": None, "width_max": 0, "height_max": 0, "fault": str(error)}
+        fault = str(error) or type(error).__name__
+        return {"supported": False, "engines": None, "width_max": 0, "height_max": 0, "fault": fault}
     return {
         "supported": bool(caps.get("supported")),
         "engines": caps.get("num_decoder_engines"),

@@ -125,7 +125,7 @@ def _place_or_refuse(
     """Place every demand; refuse one that makes the planner fail, without cost to the others."""
     try:
         return *planner.stand(demands, inventory), []
-    except Exception:  # noqa: BLE001 - a defect must affect only the job that triggers it
+    except Exception as defect:  # noqa: BLE001 - a defect must affect only the job that triggers it
         sound, refused = [], []
         for demand in demands:
             try:
@@ -138,6 +138,9 @@ def _place_or_refuse(
             Note(LogAction.DEFECT, f"defect: job {refusal.job}: {refusal.reason}", LogIds(job=job_of(refusal.job)))
             for refusal in refused
         ]
+        if not refused:  # each can be placed by itself: then the fault is of all of them together
+            line = f"defect: the jobs cannot be placed at once: {type(defect).__name__}: {defect}"
+            notes = [Note(LogAction.DEFECT, line)]
         return None, Placement(placement.lanes, (*placement.refusals, *refused)), notes
 
 

@@ -3,6 +3,11 @@
 import asyncio
 from collections.abc import Callable
 
+from ...logs.actions import LogAction
+from ...logs.entry import LogIds
+from ...logs.writing import log
+from ...ray.ray_failures import LossScope, classify
+from ...ray.ray_words import first_line
 from ...worker.heartbeat import Heartbeat, speed_between
 from ...worker.newest_term import OldTerm
 from ..state.events import Encoding, Measured, RecycleDue, SupervisorEvent
@@ -61,8 +66,10 @@ class Heartbeats:
                 self._died(worker, f"it has not answered for {self._limit_s:g} s")
         except OldTerm:
             self._superseded()
-        except Exception:  # noqa: BLE001 - ``death_of`` reports deaths
-            return
+        except Exception as error:  # noqa: BLE001 - ``death_of`` reports deaths
+            if classify(error) is LossScope.CODE:
+                line = f"the heartbeat of worker {worker} cannot be read: {first_line(error)}"
+                log(LogAction.DEFECT, line, LogIds(worker=worker), error)
         else:
             self._compare(worker, heartbeat)
 

@@ -16,6 +16,9 @@ from ray.util import list_named_actors
 from ray.util.placement_group import PlacementGroup, placement_group, placement_group_table, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+from ...logs.actions import LogAction
+from ...logs.entry import LogIds
+from ...logs.writing import log
 from ...placement.model.inventory import Node
 from ...ray.private_ray import NAMESPACE
 from ...ray.ray_internals import (
@@ -26,6 +29,7 @@ from ...ray.ray_internals import (
     kept_in_cluster,
     keys_in_cluster,
 )
+from ...ray.ray_words import first_line
 from ...worker.heartbeat import WorkerFacts
 from ...worker_names import WORKER_PREFIX, epoch_of, station_of
 from ..state.events import Order, Reserve, Resize, Start
@@ -91,8 +95,10 @@ class RayBackend(RayCalls):
         try:
             self._actors[worker] = await asyncio.to_thread(worker_handle, worker)
             facts = understood(await asyncio.wait_for(self._call(worker, "facts", self._term), ADOPT_LIMIT_S))
-        except Exception:  # noqa: BLE001 - it is dead or unresponsive; its clients learn of it
+        except Exception as error:  # noqa: BLE001 - it is dead, unresponsive or of another release: not adopted
             if await self.newest_term() <= self._term:
+                line = f"worker {worker} of an earlier supervisor is ended, not adopted: {first_line(error)}"
+                log(LogAction.WORKER_LOST, line, LogIds(worker=worker))
                 await self._kill(worker)
             return None
         return FoundWorker(worker, facts, worker in reserved)

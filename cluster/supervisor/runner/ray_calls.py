@@ -78,6 +78,8 @@ class RayCalls(ClusterBackend):
         return "it left on its own"
 
     async def heartbeat(self, worker: str) -> Heartbeat:
+        if worker not in self._actors:
+            raise ConnectionError(f"worker {worker} was stopped meanwhile")
         found: Heartbeat = await self._call(worker, "heartbeat", self._term)
         return found
 

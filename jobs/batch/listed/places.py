@@ -189,7 +189,7 @@ def _remote(url: str) -> Iterator[Listed]:
         found, is_pattern = {}, False
     except CodecfleetError:
         raise
-    except Exception as error:
+    except Exception as error:  # every store raises errors of its own
         raise StorageFailed(f"{url} cannot be listed: {error}", "Check the address and the credentials.") from error
     if not found:
         raise InputNotFound(f"there is nothing under {url}", "Check the address.")

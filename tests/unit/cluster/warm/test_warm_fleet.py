@@ -233,15 +233,20 @@ async def test_no_other_user_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
         assert await found() == ""
 
 
-async def test_what_cannot_be_read_ends_its_own_connection_alone() -> None:
-    """A program that sends nonsense is dropped."""
+async def test_what_cannot_be_read_ends_its_own_connection_alone(caplog: pytest.LogCaptureFixture) -> None:
+    """A program that sends nonsense is dropped, and the log says so."""
     pool = Noted()
     async with warm(pool):
         with MeetingPlace.open(make=False) as place:
             end = place.connect(code_name())
         with end:
+            await asyncio.to_thread(Greeting.received, end, ENDLESS_S)
             end.sendall(b"\0\0\0\4junk")
+            while await asyncio.to_thread(end.recv, 1):
+                pass
         assert await found() == "found 1.2.3"
+    (dropped,) = [each.message for each in caplog.records]
+    assert dropped.startswith("a program was dropped: ")
 
 
 def test_without_a_fleet_nothing_is_said() -> None:

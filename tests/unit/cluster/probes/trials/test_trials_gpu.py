@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -11,6 +11,7 @@ from codecfleet.cluster.probes.report.engines import Direction, Engine, How, Tri
 from codecfleet.cluster.probes.trials.cases import NVDEC_CASES, NVENC_CASES
 from codecfleet.cluster.probes.trials.gpu import nvdec_answers, nvenc_answers, smoke_decode, trials_of_device
 from codecfleet.cluster.probes.trials.software import TrialStream, probe_software
+from codecfleet.testing.nvidia.fake_nvdec import FakeNvCodecError
 
 from .fake_nvcodec import FakeNvCodec
 
@@ -98,6 +99,20 @@ def test_what_the_driver_promises_and_refuses_is_refused() -> None:
         How.TRIED,
         "this GPU has no decoder for it (error 801)",
     )
+
+
+class SilentNvCodec(FakeNvCodec):
+    """A package whose error says nothing."""
+
+    def GetDecoderCaps(self, *_: Any, **__: Any) -> NoReturn:  # noqa: N802 - the package's name
+        """Fail without a word."""
+        raise FakeNvCodecError
+
+
+def test_an_error_without_words_is_told_by_its_name() -> None:
+    """An error of the package's that says nothing is the reason by its class's name."""
+    reason = tried(SilentNvCodec(frozenset()))["h264 8-bit 4:2:0 decode"].reason
+    assert "FakeNvCodecError" in reason
 
 
 def test_a_wrong_picture_does_not_count() -> None:

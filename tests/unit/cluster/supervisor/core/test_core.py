@@ -2,16 +2,22 @@
 
 from dataclasses import replace
 from fractions import Fraction
+from typing import NoReturn
 
 import pytest
 
 from codecfleet.cluster.placement.model.demand import plain_demand
+from codecfleet.cluster.placement.model.inventory import Inventory, processor_of
+from codecfleet.cluster.placement.model.policy import Policy
 from codecfleet.cluster.supervisor.core.granting import grants_for
+from codecfleet.cluster.supervisor.core.placing import _place_or_refuse
+from codecfleet.cluster.supervisor.core.planner import Planner
 from codecfleet.cluster.supervisor.state.events import (
     Asked,
     Effect,
     Found,
     NodesSeen,
+    Note,
     NotReserved,
     Order,
     Probed,
@@ -116,6 +122,24 @@ def test_a_job_that_cannot_be_placed_costs_no_other() -> None:
     refusal = next(each for each in world.core.state.placement.refusals if each.job == "two/b")
     assert "cannot be placed" in refusal.reason
     assert total(world.say("one", wants("j", 100)), "j") == 2
+
+
+class FailingTogether(Planner):
+    """A planner that fails wherever it places all demands at once."""
+
+    def stand(self, *_: object) -> NoReturn:
+        """Fail."""
+        raise ZeroDivisionError("of all together")
+
+
+def test_jobs_that_fail_only_together_are_placed_and_the_defect_is_told() -> None:
+    """Where placement fails for all jobs at once and for none by itself, they are placed, and the defect is noted."""
+    inventory = Inventory((processor_of("a", "host-a", 2),))
+    _, placement, effects = _place_or_refuse(FailingTogether(Policy()), (plain_demand("j", 5),), inventory)
+    assert [lane.job for lane in placement.lanes] == ["j"]
+    assert [each.line for each in effects if isinstance(each, Note)] == [
+        "defect: the jobs cannot be placed at once: ZeroDivisionError: of all together"
+    ]
 
 
 def test_a_cordoned_node_gets_nothing_new() -> None:

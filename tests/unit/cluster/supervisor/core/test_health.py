@@ -1,6 +1,7 @@
 """Polls decide: what placement counts on before and after each thing that can befall a GPU, from NVML to grants."""
 
 from dataclasses import replace
+from typing import NoReturn
 
 import pytest
 
@@ -269,6 +270,30 @@ async def test_a_successor_learns_what_workers_have_open_and_were_refused(clock:
     backend.heartbeats[worker] = Heartbeat(500, (), encoding=2, refusals=4, refused_at=3)
     await heartbeats.read(worker)
     assert said == [Encoding(worker, 2, 3)]
+
+
+class FailingHeartbeats(FakeClusterBackend):
+    """A cluster whose workers' heartbeats end in ``error``."""
+
+    error: Exception
+
+    async def heartbeat(self, worker: str) -> NoReturn:
+        """Fail."""
+        del worker
+        raise self.error
+
+
+async def test_a_heartbeat_that_fails_by_a_defect_is_logged(clock: FakeClock, caplog: pytest.LogCaptureFixture) -> None:
+    """A worker that is gone is reported elsewhere; one whose answer fails by a defect is named."""
+    backend = FailingHeartbeats(())
+    heartbeats, said = _reading(backend, clock)
+    for error in (ConnectionError("gone"), TypeError("wrong")):
+        backend.error = error
+        await heartbeats.read("a/cpu#0:1")
+    assert [each.message for each in caplog.records] == [
+        "the heartbeat of worker a/cpu#0:1 cannot be read: TypeError: wrong"
+    ]
+    assert said == []
 
 
 async def test_a_heartbeat_tells_of_encoder_sessions(clock: FakeClock) -> None:
