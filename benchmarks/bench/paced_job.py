@@ -17,7 +17,7 @@ from codecfleet.jobs.board.events import Finished, Run
 from codecfleet.jobs.board.loop import BoardLoop, PoolCapacity
 from codecfleet.jobs.board.waiting import WorkerWait
 from codecfleet.jobs.board.watch import WorkWatch
-from codecfleet.jobs.request.parts import WaitOptions
+from codecfleet.jobs.request.running import WaitOptions
 
 from .paced_work import FRAMES, Paced
 

@@ -4,9 +4,10 @@ from dataclasses import replace
 from typing import Annotated, Final
 
 from ..errors import UsageError
+from .calls.answers import Answer, Machines
 from .params import JsonFlag, address_of, flag, named
 from .question import Question
-from .services import Answer, Commands, Machines, Services
+from .services import Commands, Services
 
 Address = Annotated[
     str | None,

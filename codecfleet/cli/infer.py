@@ -8,9 +8,10 @@ from typing import Annotated, Final
 
 from ..jobs.infer.spec import InferSpec
 from ..jobs.request.parts import RUN
+from .calls.answers import Answer
 from .params import JsonFlag, usual_address_of, with_options
 from .question import Question
-from .services import Answer, Commands, Services
+from .services import Commands, Services
 
 
 def _infer(

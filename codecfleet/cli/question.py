@@ -7,10 +7,11 @@ from typing import TextIO
 
 from ..console.output import FrameCounter, Output, ReaderGone, strict_json
 from ..errors import one_line
+from .calls.answers import Answer
 from .failures import failure_of, print_failure
 from .interrupts import Interrupts
 from .sandbox.files import FileUse
-from .services import Answer, Services
+from .services import Services
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,10 +12,11 @@ import typer
 from ..console.output import Output, is_terminal, json_line
 from ..console.quit_key import QuitKey
 from ..jobs.request.values import parse_path
+from .calls.answers import Answer
 from .interrupts import Interrupts
 from .params import JsonFlag, flag, usual_address_of
 from .question import Question, safe_line
-from .services import Answer, Commands, Services
+from .services import Commands, Services
 
 if TYPE_CHECKING:
     from ..cluster.operate.watch import Seen

@@ -15,12 +15,13 @@ from ..jobs.report.events import Event, Failed, JournalOpened, SegmentFinished, 
 from ..jobs.report.report import Report
 from ..jobs.request.parts import RULES, RUN
 from ..jobs.request.spec import TranscodeSpec
+from .calls.answers import JobLike
 from .failures import READER_GONE_CODE, failure_of, print_failure
 from .interrupts import Interrupts
 from .params import flag, named, usual_address_of, with_spec_options
 from .report_file import ReportFile
 from .sandbox.files import FileUse
-from .services import Commands, JobLike, Services
+from .services import Commands, Services
 
 _START_AGAIN: Final = "Nothing was published; run the same command to start again."
 

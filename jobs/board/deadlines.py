@@ -15,7 +15,7 @@ from statistics import median
 
 from ...actors.watchdog import OPENING_S
 from ...cluster.worker_names import has_device
-from ..request.parts import WaitOptions
+from ..request.running import WaitOptions
 
 LOOK_S = 0.5
 """How often running work is looked at."""

@@ -11,7 +11,7 @@ from ...cluster.client.pool import Pool
 from ...cluster.grouping import counted
 from ...cluster.placement.model import Demand
 from ...errors import CodecfleetError
-from ..request.parts import WaitOptions
+from ..request.running import WaitOptions
 from ..source.source import SourceStamp
 from .board import Board
 from .events import Finished, Run

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 
 from ...cluster.client.pool import Pool
 from ...errors import FleetUnavailable
-from ..request.parts import WaitOptions
+from ..request.running import WaitOptions
 
 WAITING_S = 5.0
 """A job that has had no worker for this long says why."""

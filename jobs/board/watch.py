@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from ...actors.device.work import Work
 from ...cluster.client.pool import Pool
-from ..request.parts import WaitOptions
+from ..request.running import WaitOptions
 from .deadlines import LOOK_S, Paces, Seen, WorkPace
 
 ResultT = TypeVar("ResultT")

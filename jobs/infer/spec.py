@@ -7,7 +7,8 @@ from pydantic import Field, field_validator
 
 from ...actors.media.location import absolute
 from ..request.options import COUNTS, NUMBERS, Option
-from ..request.parts import RULES, RUN, Overwrite, Part, Reaching, Segmenting, Source, SourceRange, WaitOptions
+from ..request.parts import RULES, RUN, Overwrite, Part, Source, SourceRange
+from ..request.running import Reaching, Segmenting, WaitOptions
 
 NETWORK: Final = "The network"
 

@@ -22,9 +22,10 @@ from ...errors import UsageError
 from .layers import Layer, SpecT, spec_of
 from .limits import LimitOptions, limit_variables
 from .options import FLAG, Option, build, options_of
-from .parts import VIDEO, Journaling, Part, RunOptions, Segmenting, Strict, WaitOptions
+from .parts import VIDEO, Part, Strict
 from .places import CONFIG_VARIABLE, SENT_VARIABLE, SentFiles, config_path, presets_folder
 from .presets import PRESETS, PresetChoice, preset_named
+from .running import Journaling, RunOptions, Segmenting, WaitOptions
 from .spec_file import KEYS, SpecFile
 from .spellings import name_for
 

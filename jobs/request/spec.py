@@ -8,25 +8,9 @@ from pydantic import BeforeValidator, Field
 from ...actors.media.location import absolute
 from .carried import Carried
 from .options import NAMES, Option
-from .parts import (
-    BATCH,
-    PATH,
-    RULES,
-    BatchRules,
-    Journaling,
-    Overwrite,
-    Part,
-    Reaching,
-    Restarting,
-    RunOptions,
-    Segmenting,
-    Source,
-    SourceRange,
-    Strict,
-    VideoOptions,
-    WaitOptions,
-)
+from .parts import BATCH, PATH, RULES, BatchRules, Overwrite, Part, Source, SourceRange, Strict, VideoOptions
 from .picture import Picture
+from .running import Journaling, Reaching, Restarting, RunOptions, Segmenting, WaitOptions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,18 +9,8 @@ from pydantic import BeforeValidator, Field, model_validator
 from ...actors.media.location import absolute
 from ...actors.stills.look import StillFormat
 from ..request.options import GRID, SIZE, TIME, Option, as_written
-from ..request.parts import (
-    PATH,
-    PICTURE,
-    RULES,
-    MachineOptions,
-    Part,
-    Reaching,
-    Segmenting,
-    Source,
-    SourceRange,
-    WaitOptions,
-)
+from ..request.parts import PATH, PICTURE, RULES, Part, Source, SourceRange
+from ..request.running import MachineOptions, Reaching, Segmenting, WaitOptions
 from ..request.values import SIDE_MAX
 
 if TYPE_CHECKING:

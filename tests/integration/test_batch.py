@@ -20,7 +20,8 @@ import pytest
 
 from codecfleet import Batch, BatchResult, BatchSpec, Fleet, Report, TranscodeSpec, verify
 from codecfleet.cli.app import parse
-from codecfleet.cli.services import BatchLike, Request, Services
+from codecfleet.cli.calls.answers import BatchLike
+from codecfleet.cli.services import Request, Services
 from codecfleet.errors import NotSmaller, OutputUnwritable
 from codecfleet.jobs.batch.preview import Intended, Preview
 from codecfleet.jobs.batch.store.schema import FileResult

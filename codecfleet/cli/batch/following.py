@@ -10,10 +10,11 @@ from ...console.output import Output, ReaderGone, json_line
 from ...errors import StorageFailed
 from ...jobs.report.events import Failed
 from ...jobs.request.spec import BatchSpec
+from ..calls.answers import BatchLike
 from ..failures import failure_of, print_failure
 from ..interrupts import Interrupts
 from ..report_file import ReportFile
-from ..services import BatchLike, Services
+from ..services import Services
 
 _TICK_S: Final = 0.25
 GO_ON: Final = "What is finished is kept; the same command goes on from there."

@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from ...jobs.request.values import parse_choice
+from ..calls.answers import Answer
 from ..params import JsonFlag
 from ..question import Question
-from ..services import Answer, Commands
+from ..services import Commands
 
 if TYPE_CHECKING:
     from ...jobs.request.config import Config

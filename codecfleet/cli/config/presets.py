@@ -7,9 +7,10 @@ import typer
 
 from ...errors import UsageError
 from ...jobs.request.values import parse_choice
+from ..calls.answers import Answer
 from ..params import JsonFlag
 from ..question import Question
-from ..services import Answer, Commands
+from ..services import Commands
 
 _ACTIONS: Final = ("list", "show")
 

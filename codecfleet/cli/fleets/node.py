@@ -12,11 +12,12 @@ from ...cluster.placement.labels import parse_labels, parse_zone
 from ...errors import UsageError
 from ...jobs.request.values import parse_count, parse_path
 from .. import cluster, supervisor
+from ..calls.answers import Machines, NodeLike, NodeRequest
 from ..failures import Failure, failure_of, print_failure
 from ..interrupts import Interrupts
 from ..params import JsonFlag, flag, usual_address_of
 from ..question import Question
-from ..services import Commands, Machines, NodeLike, NodeRequest, Services
+from ..services import Commands, Services
 
 _HEAD, _OFFER = "With --head", "What it offers"
 _PORT_MAX: Final = 65_535

@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codecfleet.cli.app import parse, run
+from codecfleet.cli.calls.answers import Answer
 from codecfleet.cli.files import VerifyRequest
-from codecfleet.cli.services import Answer, Services
+from codecfleet.cli.services import Services
 from codecfleet.cli.transcode import Transcode
 from codecfleet.errors import (
     CodecfleetError,

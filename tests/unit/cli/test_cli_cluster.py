@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from codecfleet.cli.app import run
-from codecfleet.cli.services import Machines, Services
+from codecfleet.cli.calls.answers import Machines
+from codecfleet.cli.services import Services
 from codecfleet.cluster.probes.gpus.devices import NvmlReport
 from codecfleet.cluster.probes.node.report import NodeReport, SilentNode
 from codecfleet.cluster.simulated.fleet_file import load_fleet

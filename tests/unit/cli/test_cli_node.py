@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 import pytest
 
 from codecfleet.cli.app import run
-from codecfleet.cli.services import Answer, NodeRequest, Services
+from codecfleet.cli.calls.answers import Answer, NodeRequest
+from codecfleet.cli.services import Services
 from codecfleet.cluster.node.listed import ListedNode
 from codecfleet.cluster.placement.model.inventory import DeviceState
 from codecfleet.cluster.probes.node import NodeReport, SilentNode

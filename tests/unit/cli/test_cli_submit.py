@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from codecfleet.cli.app import parse, run
-from codecfleet.cli.services import Answer, Services
+from codecfleet.cli.calls.answers import Answer
+from codecfleet.cli.services import Services
 from codecfleet.cluster.submission.job_server import JobPhase, RayJob
 from codecfleet.console.ray_job_text import job_json, job_rows
 from codecfleet.testing import FakeJobServer

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from codecfleet.cli.app import parse, run
-from codecfleet.cli.services import Answer, Services
+from codecfleet.cli.calls.answers import Answer
+from codecfleet.cli.services import Services
 from codecfleet.cli.supervisor import PRINTED_COLUMNS, WATCH_EVERY_S, Top, Watch, status_answer
 from codecfleet.cluster.operate.watch import Seen
 from codecfleet.cluster.supervisor.status import Status

@@ -5,7 +5,8 @@ import json
 import pytest
 
 from codecfleet.cli.app import run
-from codecfleet.cli.services import Answer, Services
+from codecfleet.cli.calls.answers import Answer
+from codecfleet.cli.services import Services
 
 Captured = pytest.CaptureFixture[str]
 

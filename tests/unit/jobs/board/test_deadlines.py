@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codecfleet.jobs.board.deadlines import LATE_LOOK_S, LOOK_S, STEPS, Paces, Seen
-from codecfleet.jobs.request.parts import WaitOptions
+from codecfleet.jobs.request.running import WaitOptions
 
 PATIENCE = WaitOptions(deadline_s=Fraction(30), deadline_factor=4)
 

@@ -8,7 +8,7 @@ from codecfleet.actors.decode.decoding import PictureHash
 from codecfleet.jobs.board.board import Board, decide, double, start_next
 from codecfleet.jobs.board.deadlines import LOOK_S, Paces, Seen
 from codecfleet.jobs.board.events import Finished, Run, Withdraw
-from codecfleet.jobs.request.parts import WaitOptions
+from codecfleet.jobs.request.running import WaitOptions
 
 FRAMES = 250
 FPS = 50.0

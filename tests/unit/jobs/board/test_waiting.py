@@ -10,7 +10,7 @@ from codecfleet.errors import FleetUnavailable
 from codecfleet.jobs.board.board import Board
 from codecfleet.jobs.board.loop import PoolCapacity
 from codecfleet.jobs.board.waiting import WAITING_S, WorkerWait
-from codecfleet.jobs.request.parts import WaitOptions
+from codecfleet.jobs.request.running import WaitOptions
 from codecfleet.testing import LocalPool
 
 

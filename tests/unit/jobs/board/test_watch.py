@@ -15,7 +15,7 @@ from codecfleet.jobs.board.events import Finished, Run
 from codecfleet.jobs.board.ladder import ATTEMPTS
 from codecfleet.jobs.board.loop import BoardLoop, Capacity
 from codecfleet.jobs.board.watch import WorkWatch
-from codecfleet.jobs.request.parts import WaitOptions
+from codecfleet.jobs.request.running import WaitOptions
 from codecfleet.testing import FakeClock, FaultyPool, LocalPool, works
 from codecfleet.testing.fake_clock import all_quiet
 
