@@ -226,7 +226,7 @@ class FastEnd:
             signal.signal(number, signal.SIG_IGN)
         if self.exit_code is not None:
             for stream in (sys.stdout, sys.stderr):
-                with contextlib.suppress(Exception):  # whatever stands for stdout: nobody is left to tell
+                with contextlib.suppress(Exception):  # whatever stands for stdout; the process ends here
                     stream.flush()
             os._exit(self.exit_code)
 

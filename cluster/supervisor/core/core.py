@@ -15,21 +15,21 @@ from ...placement.model.demand import Demand
 from ...placement.model.inventory import Device, processor_name
 from ...placement.model.policy import Policy
 from ...placement.model.preview import PlacementPreview
-from ...probes.report.device_report import DeviceKind
 from ...worker_names import epoch_of, node_of, station_of
 from ..state import events
-from ..state.events import Effect, Note, Order, Probe, Remember, Start, Stop, SupervisorEvent
+from ..state.events import Effect, Note, Start, Stop, SupervisorEvent
 from ..state.plans import Plans
-from ..state.quarantine import Blame, Cause, back_off_s
+from ..state.quarantine import Blame, Cause
 from ..state.settings import SupervisorSettings
 from ..state.state import SupervisorState
 from ..state.stations import DEATHS_IN_A_ROW_MAX, IN_USE, StationBook, StationState, unseen_station
 from .autoscaling import autoscaler_of
-from .departures import ORPHANS_S, abandon, drop_orphans, expire_clients, hand_back, note_leaving
-from .health import forget_xids, retry_caps, see_devices, see_encoding, see_health, unsee_health
+from .departures import ORPHANS_S, abandon, drop_orphans, expire_clients, hand_back
+from .health import retry_caps, see_encoding, see_health, unsee_health
+from .node_events import miss_report, rest_longer, see_nodes, take_order, take_report
 from .planner import Planner
 from .previewing import growth, preview
-from .quarantining import begin_trials, end_rests, miss_trials, quarantine, recalled, resolved, take_faults, take_trials
+from .quarantining import begin_trials, quarantine, recalled, resolved, take_faults
 from .reconcile import reconcile
 
 if TYPE_CHECKING:
@@ -66,8 +66,8 @@ class Core:
         self._autoscaler = autoscaler_of(self.state, self._planner.place)
         self._handlers: dict[type[SupervisorEvent], Callable[..., list[Effect]]] = {
             events.NodesSeen: self._nodes_seen,
-            events.Probed: self._probed,
-            events.ProbeFailed: self._probe_failed,
+            events.Probed: lambda event, now_s: take_report(self.state, self._planner, event, now_s),
+            events.ProbeFailed: lambda event, now_s: miss_report(self.state, event, now_s),
             events.Reserved: self._reserved,
             events.NotReserved: self._not_reserved,
             events.Started: self._started,
@@ -76,7 +76,7 @@ class Core:
             events.Found: self._found,
             events.Renewed: self._renewed,
             events.Departed: self._departed,
-            events.Asked: self._asked,
+            events.Asked: lambda event, now_s: take_order(self.state, event, now_s),
             events.Ticked: self._ticked,
             events.Measured: self._measured,
             events.RecycleDue: self._recycle_due,
@@ -124,98 +124,13 @@ class Core:
     # Events of nodes
 
     def _nodes_seen(self, event: events.NodesSeen, now_s: float) -> list[Effect]:
-        came, went, changed = self.state.nodes.see(event.nodes)
-        if any(node.cores for node in event.nodes):
-            self.state.processor_seen_s = now_s
-        self.state.touched |= changed
-        if came:
-            self.state.is_settled = False
-        effects = note_leaving(self.state, event, now_s)
-        for book in came:
-            line = f"node {self.state.nodes.title(book.ray.node)} joined with {book.ray.cores} cores"
-            effects += [
-                Note(LogAction.NODE_JOINED, line, book.ids),
-                Probe(book.ray.node),
-            ]
-        for book in went:
-            effects.append(Note(LogAction.NODE_GONE, f"node {book.ray.name} is gone", book.ids))
-            names = [name for name in self.state.stations if node_of(name) == book.ray.node]
-            lost = [self.state.stations.pop(name) for name in names]
-            # Processes may still live behind a broken network; their reservations must be released in any case.
-            effects += [Stop(each.worker) for each in lost if each.state in IN_USE]
+        effects = see_nodes(self.state, event, now_s)
         return effects if self._autoscaler is None else [*effects, *self._autoscaler.consider(self.state, now_s)]
 
     def _resized(self, event: events.Resized, _now_s: float) -> list[Effect]:
         before, self.state.scaling.trouble = self.state.scaling.trouble, event.trouble
         is_new = event.trouble and event.trouble != before
         return [Note(LogAction.NODES_REFUSED, f"no node can be asked for or ended: {event.trouble}")] if is_new else []
-
-    def _probed(self, event: events.Probed, now_s: float) -> list[Effect]:
-        book = self.state.nodes.get(event.node.node)
-        if book is None:
-            return []
-        book.report(self._planner.seen(event.node))
-        self.state.touch(event.node.node)
-        line = f"node {self.state.nodes.title(book.ray.node)} was probed: {book.summary}"
-        effects: list[Effect] = [Note(LogAction.NODE_PROBED, line, book.ids)]
-        effects += take_trials(self.state, book, now_s)
-        effects += see_devices(self.state, event.node.node, now_s)
-        return effects + self._release_quarantined(event.node.node, now_s)
-
-    def _probe_failed(self, event: events.ProbeFailed, now_s: float) -> list[Effect]:
-        book = self.state.nodes.get(event.node)
-        if book is None:
-            return []
-        book.probing_since_s, book.has_answered = None, True
-        self.state.touch(event.node)
-        name = self.state.nodes.title(event.node)
-        line = f"node {name} gave no report, so its GPUs are left alone: {event.reason}"
-        effects: list[Effect] = [Note(LogAction.NODE_UNPROBED, line, book.ids)]
-        effects += miss_trials(self.state, book, f"its node gave no report: {event.reason}", now_s)
-        # Its CPU is used unprobed, so a station on it may try again too.
-        effects += self._release_quarantined(event.node, now_s, kinds=frozenset({DeviceKind.CPU}))
-        for station in self._held_at(event.node, now_s):
-            self._rest(station, now_s)
-        return effects
-
-    def _held_at(self, node: str, now_s: float) -> list[StationBook]:
-        """Return the quarantined stations of a node that have rested."""
-        held = (book for book in self.state.stations.values() if book.state is StationState.QUARANTINED)
-        return [book for book in held if book.station.node == node and now_s >= book.rest_until_s]
-
-    def _rest(self, book: StationBook, now_s: float) -> None:
-        """Have a quarantined station rest, for twice as long each time."""
-        book.rest_until_s = now_s + back_off_s(self.state.settings.quarantine_s, book.quarantines)
-        book.quarantines += 1
-
-    def _release_quarantined(
-        self, node: str, now_s: float, kinds: frozenset[DeviceKind] = frozenset(DeviceKind)
-    ) -> list[Effect]:
-        """Let the quarantined stations of a node that was probed again start another process."""
-        effects: list[Effect] = []
-        for book in self._held_at(node, now_s):
-            if book.station.kind in kinds:
-                book.to(StationState.EMPTY, now_s, "its node passed a probe")
-                book.deaths_in_a_row = 0
-                effects.append(self._note(LogAction.WORKER_TRUSTED, book, "is back from quarantine"))
-        return effects
-
-    def _asked(self, event: events.Asked, now_s: float) -> list[Effect]:
-        book = self.state.nodes.find(event.node)
-        if book is None:
-            line = f"asked to {event.order.value} {event.node}, which is not a node of this cluster"
-            return [Note(LogAction.NODE_ORDERED, line)]
-        book.order = event.order
-        self.state.touch(book.ray.node)
-        effects: list[Effect] = []
-        if event.order is Order.UNCORDON and not event.is_recalled:
-            effects += end_rests(self.state, book, now_s)
-            effects += [book.probe_again(now_s)] if forget_xids(book) or effects else []
-        if not event.is_recalled:
-            effects.append(Remember({each.ray.node: each.order for each in self.state.nodes if each.has_order}))
-        before = " before" if event.is_recalled else ""
-        line = f"node {self.state.nodes.title(book.ray.node)}: {event.order.value}, as a user asked{before}"
-        return [*effects, Note(LogAction.NODE_ORDERED, line, book.ids)]
 
     # Events of stations
 
@@ -301,7 +216,7 @@ class Core:
             self._wake(book, now_s)
             return quarantine(self.state, node, device, Blame(Cause.DEATHS, why, now_s))
         book.to(StationState.QUARANTINED, now_s, why)
-        self._rest(book, now_s)
+        rest_longer(self.state, book, now_s)
         return [self._note(LogAction.WORKER_QUARANTINED, book, f"is in quarantine: {book.reason}")]
 
     def _stopped(self, event: events.Stopped, now_s: float) -> list[Effect]:
