@@ -64,7 +64,8 @@ class BatchRun:
         self._database = BatchDatabase(database_path(batch), batch.output)
         self._intake = Intake(batch, self._specs, self._database.path)
         self._ledger = BatchLedger(self._database)
-        self._small = SmallFiles(batch, pool)
+        self._tally = Tally()
+        self._small = SmallFiles(batch, pool, lambda: self._tally.waiting)
         self._around = Surroundings(
             batch=batch,
             specs=self._specs,
@@ -74,7 +75,6 @@ class BatchRun:
             small=self._small,
             on_change=self._wake,
         )
-        self._tally = Tally()
         self._ahead: deque[BatchEntry] = deque()
         self._files: dict[int, tuple[FileRun, asyncio.Task[None]]] = {}
         self._changed = asyncio.Event()

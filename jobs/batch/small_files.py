@@ -7,6 +7,7 @@ retries, its own demand, and its own error.
 
 import asyncio
 import secrets
+from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from typing import Final
@@ -25,11 +26,11 @@ from .whole_file import WholeFile, WholeFileDone
 
 MOST_BYTES: Final = 4 << 20
 """Larger files may have several segments, or are long enough that their jobs' own cost does not count."""
-_SHARING: Final = 16
-"""Files that share their worker's process. Later ones run in processes of their own, which stay for the next files.
-
-Half of a small file's time is the interpreter's, of which a process has one; starting a process takes as long as
-twenty files."""
+SHARING: Final = 16
+"""Files that share their worker's process. Later ones run in processes of their own, which stay for the next files:
+half of a small file's time is the interpreter's, of which a process has one."""
+STARTED_FOR: Final = 20
+"""Files that must still come for such processes to be started: that takes as long as doing them."""
 _SHARED: Final = ("priority", "weight", "deadline_s", "deadline_factor")
 """Options that all small files of a batch have together, as one job's. A list may give a file others."""
 
@@ -47,15 +48,28 @@ def may_be_whole(entry: BatchEntry, spec: TranscodeSpec, batch: BatchSpec, size_
     return is_fresh and is_here and is_small and is_usual and is_shared
 
 
+def goes_alone(begun: int, alone: int, waiting: int, *, are_up: bool) -> bool:
+    """Return whether the next file runs in a process of its own.
+
+    Args:
+        begun: how many files have begun before it.
+        alone: how many of those run in processes of their own now.
+        waiting: how many files of the batch still wait behind it.
+        are_up: whether such processes are there already.
+    """
+    return begun >= SHARING and alone < LONE_MAX and (are_up or waiting >= STARTED_FOR)
+
+
 class SmallFiles:
-    """The small files in flight. Used from one event loop.
+    """The small files in flight, behind which ``waiting()`` files of the batch wait. Used from one event loop.
 
     Only where all work runs on this machine, in processes that this one has started, and in software: there a worker
     sees the files as this process does, writes with its rights, and no GPU would have encoded them.
     """
 
-    def __init__(self, batch: BatchSpec, pool: Pool) -> None:
+    def __init__(self, batch: BatchSpec, pool: Pool, waiting: Callable[[], int]) -> None:
         self._pool = pool
+        self._waiting = waiting
         self._batch = batch
         self._job = f"small-{secrets.token_hex(4)}"
         self._watch = WorkWatch(pool, self._job, batch)
@@ -64,6 +78,7 @@ class SmallFiles:
         self._is_possible: bool | None = None
         self._running, self._most = 0, 0
         self._begun, self._alone = 0, 0
+        self._are_up = False
         self._station_of_label: dict[str, str] = {}
         self._station_of_process: dict[int, str] = {}
 
@@ -75,7 +90,7 @@ class SmallFiles:
         """
         if not await self._possible():
             return None
-        alone = self._begun >= _SHARING and self._alone < LONE_MAX
+        alone = goes_alone(self._begun, self._alone, self._waiting(), are_up=self._are_up)
         work = WholeFile(
             job=self._job,
             label=f"file {entry.entry}",
@@ -90,7 +105,9 @@ class SmallFiles:
             while not (await asyncio.wait({running}, timeout=WAITING_S))[0]:
                 if not self._pool.slots_for(self._job):
                     return None
-            return self._placed(work.label, running.result())
+            done = running.result()
+            self._are_up = self._are_up or alone
+            return self._placed(work.label, done)
         finally:
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)

@@ -1,6 +1,7 @@
 """Small files of a batch, each done whole by one worker: the same files as jobs of their own give, or those jobs."""
 
 import asyncio
+import shutil
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,9 +13,10 @@ from codecfleet import BatchResult, BatchSpec, Fleet
 from codecfleet.actors.device.work import Work, WorkContext
 from codecfleet.cluster.host.own_machine import sole_processor
 from codecfleet.cluster.placement.model.inventory import Inventory
+from codecfleet.cluster.worker.lone_runs import LONE_MAX
 from codecfleet.errors import Cancelled, InputUnreadable, WorkerLost, WorkError
 from codecfleet.jobs.batch.figures import read_figures
-from codecfleet.jobs.batch.small_files import MOST_BYTES, may_be_whole
+from codecfleet.jobs.batch.small_files import MOST_BYTES, SHARING, STARTED_FOR, goes_alone, may_be_whole
 from codecfleet.jobs.batch.store.schema import BatchEntry, EntryAction
 from codecfleet.jobs.batch.whole_file import WholeFile, WholeFileDone
 from codecfleet.jobs.request.spec import TranscodeSpec
@@ -35,6 +37,7 @@ class OwnMachine(LocalPool):
         super().__init__(2)
         self.given: Counter[str] = Counter()
         self.specs: list[TranscodeSpec] = []
+        self.alone = 0
         self._publishes, self._loses, self._stranger = publishes, loses, stranger
 
     def sole_processor(self) -> Inventory | None:
@@ -47,6 +50,7 @@ class OwnMachine(LocalPool):
         is_whole = isinstance(work, WholeFile)
         if isinstance(work, WholeFile):
             self.specs.append(work.spec)
+            self.alone += work.constraints.alone
             if self._stranger:
                 await asyncio.to_thread(Path(work.spec.output).write_bytes, self._stranger)
         result = await super().submit(work) if self._publishes or not is_whole else None
@@ -107,6 +111,24 @@ def test_a_lists_relative_paths_reach_the_worker_whole(films: Path, monkeypatch:
     assert [(each.source, each.work) for each in pool.specs] == [
         (str(films / "0.mkv"), str(films.parent / "kept")),
     ]
+
+
+def test_another_process_is_started_only_for_many_files() -> None:
+    """The first files share the worker's process, and so do the last of a short batch; one that is up is used."""
+    assert not goes_alone(SHARING - 1, 0, 1000, are_up=False)
+    assert goes_alone(SHARING, 0, STARTED_FOR, are_up=False)
+    assert not goes_alone(SHARING, 0, STARTED_FOR - 1, are_up=False)
+    assert goes_alone(SHARING, 0, 0, are_up=True)
+    assert not goes_alone(SHARING, LONE_MAX, 1000, are_up=True)
+
+
+def test_a_short_batch_starts_no_other_process(films: Path) -> None:
+    """Of a few more files than share a process, the last ones share it too."""
+    for number in range(3, SHARING + 2):
+        shutil.copy(films / "0.mkv", films / f"{number}.mkv")
+    here = OwnMachine()
+    assert [result.error for result in run_batch(films, "whole", here)] == [None] * (SHARING + 2)
+    assert here.alone == 0
 
 
 def test_what_is_more_than_one_segment_is_a_job_of_its_own(films: Path) -> None:
