@@ -6,6 +6,7 @@ imported where no collector is named; then spans are not there, and cost nothing
 
 import logging
 import os
+import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ Value: TypeAlias = str | int | float | bool
 
 PARENT: Final = "TRACEPARENT"
 """The variable by which a program is given the span that it belongs to."""
+_TRACEPARENT: Final = re.compile("00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 _COLLECTORS: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 _OTLP: Final = "otlp"
 _PROTOCOLS: Final = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
@@ -46,12 +48,14 @@ def unserved(environment: Mapping[str, str]) -> list[str]:
     named = _exporters(environment)
     others = [each for each in dict.fromkeys(named) if each not in (_OTLP, "none")]
     protocol = next((asked for each in _PROTOCOLS if (asked := environment.get(each, "").strip())), _PROTOCOL)
-    lines = []
+    sends, lines = is_traced(environment), []
     if others:
         lines.append(f"OTEL_TRACES_EXPORTER asks for {', '.join(others)}: traces are sent as {_OTLP} only")
-    if is_traced(environment) and protocol != _PROTOCOL:
+    if sends and protocol != _PROTOCOL:
         lines.append(f"traces are sent as {_PROTOCOL}, not as {protocol}: the collector must take that at its address")
-    if _OTLP in named and not is_traced(environment):
+    if sends and isinstance(trouble := _begun(), str) and trouble:
+        lines.append(f"no traces are sent: {trouble}")
+    if _OTLP in named and not sends:
         lines.append("OTEL_TRACES_EXPORTER asks for traces: install what sends them, pip install 'codecfleet[otel]'")
     return lines
 
@@ -64,6 +68,12 @@ def _exporters(environment: Mapping[str, str]) -> list[str]:
 
 def _is_off(environment: Mapping[str, str]) -> bool:
     return environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
+
+
+def caller(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variable of the span that a program belongs to, for one that does its work elsewhere; {} for none."""
+    parent = environment.get(PARENT, "")
+    return {PARENT: parent} if _TRACEPARENT.fullmatch(parent) else {}
 
 
 def is_traced(environment: Mapping[str, str]) -> bool:
@@ -126,10 +136,19 @@ class Tracing:
         return TraceSpan(recorded, traceparent)
 
 
-@cache
 def tracing() -> Tracing | None:
-    """Return what begins this process's spans; None where none are wanted, or OpenTelemetry is not installed."""
-    return _opened() if is_traced(os.environ) else None
+    """Return what begins this process's spans; None where none are wanted, or OpenTelemetry cannot begin any."""
+    begun = _begun()
+    return begun if isinstance(begun, Tracing) else None
+
+
+@cache
+def _begun() -> Tracing | str:
+    """Return what begins this process's spans, or why it cannot; "" where none are wanted."""
+    try:
+        return _opened() if is_traced(os.environ) else ""
+    except Exception as error:  # noqa: BLE001 - whatever OpenTelemetry makes of its variables: no work fails for its traces
+        return one_line(f"{type(error).__name__}: {error}")
 
 
 @contextmanager

@@ -114,8 +114,9 @@ class EncodeSegment(Work[EncodedSegment]):
             return self._run(context)
         codec = self.encoder.codec.value
         with span("encode work", self.traceparent, job=self.job, segment=self.segment, codec=codec) as traced:
+            traced.note(host=socket.gethostname(), process=os.getpid())  # also of work that fails, or is withdrawn
             result = self._run(context)
-            traced.note(**segment_facts(result), host=socket.gethostname(), process=os.getpid())
+            traced.note(**segment_facts(result))
             return result
 
     def _run(self, context: WorkContext) -> EncodedSegment:

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from functools import cache
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from codecfleet.jobs.report.events import Warned
 from codecfleet.testing import FaultyPool, LocalPool
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 
+from .ray_cluster import ray_cluster
 from .trace_collector import Seen, collector
 
 TRACE, CALLER = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
@@ -45,6 +47,13 @@ def film(tmp_path: Path) -> Path:
     """Fifty small pictures with two access points."""
     clip = Clip(times=constant_times(50), keyframes=frozenset({0, 25}), options=(("preset", "ultrafast"),))
     return make_clip(tmp_path / "film.mp4", clip)
+
+
+@pytest.fixture
+def long_film(tmp_path: Path) -> Path:
+    """Four hundred pictures with eight access points."""
+    keys = frozenset(range(0, 400, 50))
+    return make_clip(tmp_path / "film.mp4", Clip(times=constant_times(400), width=320, height=240, keyframes=keys))
 
 
 def seen(exporter: InMemorySpanExporter) -> list[Seen]:
@@ -176,6 +185,22 @@ def test_what_is_asked_of_traces_and_not_done_is_said(
     assert all(part in line for part, line in zip(said, lines, strict=True))
 
 
+async def test_what_opentelemetry_refuses_ends_no_job(film: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither a variable that makes no sense nor a package that is not whole: the job says so, and runs."""
+
+    def refuse() -> tracing.Tracing:
+        raise ValueError("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT must be a non-negative integer but got x")
+
+    monkeypatch.setattr(tracing, "is_traced", lambda _: True)
+    monkeypatch.setattr(tracing, "_opened", refuse)
+    monkeypatch.setattr(tracing, "_begun", cache(tracing._begun.__wrapped__))
+    async with Fleet(pool=LocalPool(slots=2)) as fleet:
+        spec = TranscodeSpec(source=str(film), output=str(film.with_name("o.mp4")), preset=1)
+        report = await (await fleet.transcode(spec))
+    (said,) = (each.message for each in report.warnings if each.code == "traces")
+    assert said.startswith("no traces are sent: ValueError: OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT must be")
+
+
 async def test_a_job_says_once_which_exporter_it_does_not_serve(film: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In its events as in its report, and the job runs."""
     monkeypatch.setenv("OTEL_TRACES_EXPORTER", "console")
@@ -207,13 +232,11 @@ def workers_of(process: "subprocess.Popen[str]") -> list[psutil.Process]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_a_try_that_lost_its_worker_is_in_the_tree(tmp_path: Path) -> None:
+def test_a_try_that_lost_its_worker_is_in_the_tree(long_film: Path) -> None:
     """A command's spans arrive from its own process and from its workers; the killed one's try, and the next."""
     pytest.importorskip("opentelemetry.exporter.otlp.proto.http.trace_exporter")
-    keys = frozenset(range(0, 400, 50))
-    film = make_clip(tmp_path / "film.mp4", Clip(times=constant_times(400), width=320, height=240, keyframes=keys))
     with collector() as (address, spans):
-        process = traced_transcode(film, address)
+        process = traced_transcode(long_film, address)
         assert process.stderr is not None
         for line in process.stderr:
             if "segment 0 finished" in line or "segment 1 finished" in line:
@@ -231,3 +254,22 @@ def test_a_try_that_lost_its_worker_is_in_the_tree(tmp_path: Path) -> None:
     done = {(each.of("segment"), each.of("attempt")) for each in tries if each.of("outcome") == "done"}
     assert {(each.of("segment"), each.of("attempt") + 1) for each in lost} <= done
     assert {each.service for each in spans} == {"codecfleet"}
+    assert all(each.of("host") and each.of("process") for each in spans if each.name == "encode work")
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_the_spans_of_two_nodes_are_one_tree(long_film: Path) -> None:
+    """A job on a cluster whose nodes name the collector: what each node's worker did is below the job that asked."""
+    pytest.importorskip("opentelemetry.exporter.otlp.proto.http.trace_exporter")
+    with collector() as (address, spans):
+        named = {"OTEL_EXPORTER_OTLP_ENDPOINT": address, "TRACEPARENT": PARENT}
+        with ray_cluster(1, 1, env=named) as cluster:
+            for _ in range(2):  # the second finds both workers ready
+                spans.clear()
+                words = ("transcode", str(long_film), str(long_film.with_name("o.mp4")), "--overwrite")
+                done = cluster.run(*words, "--segment-seconds", "2", "--preset", "1")
+                assert done.returncode == 0, done.stderr
+    check_tree(spans, CALLER)
+    assert len({each.of("process") for each in spans if each.name == "encode work"}) == 2

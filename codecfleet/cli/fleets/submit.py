@@ -50,6 +50,7 @@ class Submit:
         Raises:
             UsageError: the command makes no sense; nothing was submitted.
         """
+        from ...actors.tracing import caller
         from ...cluster.submission.entry import Entry, refuse_secrets
 
         refuse_secrets(self.arguments)
@@ -58,7 +59,7 @@ class Submit:
             return checked  # it asked for help
         sent = _sent_files(self.arguments)
         refuse_secrets([*sent.specs.values(), *sent.presets.values()])
-        entry = Entry(self.arguments, str(Path.cwd()), self.python, sent.variables)
+        entry = Entry(self.arguments, str(Path.cwd()), self.python, {**sent.variables, **caller(os.environ)})
         return interruptible(
             services,
             stderr,

@@ -149,6 +149,22 @@ def test_a_spec_file_and_a_preset_of_ones_own_go_with_the_command(
 
 
 @pytest.mark.parametrize(
+    ("parent", "is_sent"), [(f"00-{'a' * 32}-{'b' * 16}-01", True), ("a secret", False), ("", False)]
+)
+def test_a_command_belongs_to_the_span_of_who_submits_it(
+    parent: str,
+    is_sent: bool,  # noqa: FBT001 - a parameter
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """TRACEPARENT goes with it, where it is one."""
+    monkeypatch.setenv("TRACEPARENT", parent)
+    server = FakeJobServer()
+    assert run(["submit", "--address", "http://head:8265", "verify", "/a.mkv", "/b.mp4"], services(server)) == 0
+    (entry,) = server.submitted.values()
+    assert entry.variables == ({"TRACEPARENT": parent} if is_sent else {})
+
+
+@pytest.mark.parametrize(
     ("text", "named"),
     [
         ("quality = 21\n# s3://key:secret@bucket/a", "password"),
