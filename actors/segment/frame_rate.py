@@ -47,6 +47,14 @@ class FrameRate:
         """Return the tick whose picture on screen an output picture shows."""
         return self.first_ticks + floor(number * self.step_ticks + self.lead_ticks)
 
+    def parts_before(self, number: int, shown_ticks: int) -> bool:
+        """Return whether a segment may end before an output picture, which shows the source's at ``shown_ticks``.
+
+        It ends when that picture is chosen. Where a tick is longer than a picture of the output, the one before may be
+        chosen at the same tick; then a source picture that comes with that tick is one that the segment shows too.
+        """
+        return shown_ticks < self.chosen_at(number) or self.chosen_at(number - 1) < shown_ticks
+
     def following(self, ticks: int) -> int:
         """Return the first output picture that is chosen at or after ``ticks``."""
         return max(0, ceil((ticks - self.first_ticks - self.lead_ticks) / self.step_ticks))

@@ -160,7 +160,10 @@ def _at_multiples(index: TrackIndex, usable: Sequence[AccessPoint], grid: Keyfra
 def _at_pictures(
     index: TrackIndex, usable: Sequence[AccessPoint], rate: FrameRate, grid: CountedGrid | None
 ) -> list[Cut]:
-    """Return cuts between pictures of a rate: at each access point, or at the first keyframe chosen after it."""
+    """Return cuts between pictures of a rate: at each access point, or at the first keyframe chosen after it.
+
+    A keyframe that is chosen at the tick of the picture before it lies inside a segment.
+    """
     if grid is None:
         cuts = [replace(cut, number=rate.following(cut.ticks)) for cut in _at_access_points(index, usable)]
         return [cut for cut in cuts if cut.number and cut.number < rate.pictures]
@@ -171,7 +174,8 @@ def _at_pictures(
         number = grid.following(rate.following(int(index.pts[entry.packet])))
         ticks = rate.chosen_at(number)
         shown = int(np.searchsorted(index.times, ticks, side="right")) - 1
-        if 0 < number < rate.pictures and not index.is_unreliable(int(packets[shown])):
+        is_within = 0 < number < rate.pictures and rate.parts_before(number, int(index.times[shown]))
+        if is_within and not index.is_unreliable(int(packets[shown])):
             found[number] = Cut(ticks, entry, CutReason.MULTIPLE, number)
     return list(found.values())
 

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codecfleet.actors.media.timeline import REORDER_FRAMES
+from codecfleet.actors.segment.frame_rate import CountedGrid, FrameRate
 from codecfleet.actors.segment.keyframe_grid import KeyframeGrid
 from codecfleet.errors import Unsupported, UsageError
 from codecfleet.jobs.plan.cuts import CutReason, choose_cuts
@@ -22,6 +23,7 @@ from codecfleet.testing.clips import Clip, constant_times, make_clip
 
 from ..source.test_index_and_cuts import TICK, constant, index_of
 
+RATES_OF_A_TICK = st.fractions(Fraction(1, 12), 2, max_denominator=30)
 INTERVALS = st.fractions(Fraction(1, 20), 6, max_denominator=30)
 
 
@@ -88,6 +90,21 @@ def test_no_cut_where_a_time_is_in_doubt() -> None:
     cuts = choose_cuts(index, Fraction(2), grid=grid_of(index, Fraction(2)))
     assert len(cuts) > 20
     assert all(abs(cut.ticks // 40 - doubtful) > REORDER_FRAMES for cut in cuts for doubtful in (500, 1000))
+
+
+@given(st.integers(2, 90), st.sets(st.integers(1, 89)), RATES_OF_A_TICK, st.fractions(2, 20, max_denominator=9))
+def test_segments_hold_what_their_pictures_show_where_ticks_are_long(
+    count: int, points: set[int], step_ticks: Fraction, interval_frames: Fraction
+) -> None:
+    """A source whose ticks are its pictures, as in AVI: the last of a segment's pictures is never one past its end."""
+    index = index_of(list(range(count)), {0, *(place for place in points if place < count)})
+    rate = FrameRate(1000 / step_ticks, 0, step_ticks, min(step_ticks, Fraction(1)) / 2, count)
+    grid = CountedGrid(interval_frames)
+    ranges = TrackRanges.cut(index, start_s=None, end_s=None, segment_s=Fraction(1, 500), grid=grid, rate=rate)
+    for segment in ranges.segments[:-1]:
+        assert segment.numbers is not None
+        assert segment.end_ticks is not None
+        assert rate.chosen_at(segment.numbers[1] - 1) < segment.end_ticks
 
 
 def test_a_track_without_times_is_one_segment() -> None:
