@@ -262,8 +262,9 @@ class SideTracks:
         return covers
 
     def _chapter(self, number: int, chapter: Chapter) -> "OutputChapter | None":
-        first_s = self._interval.origin_s if self._interval.start_s is None else self._interval.start_s
-        begin_s = max(chapter.start_s, first_s)
+        # Matroska takes none that begins before 0, as one would that begins between --start and the first picture.
+        starts = (chapter.start_s, self._interval.start_s, self._interval.origin_s)
+        begin_s = max(each for each in starts if each is not None)
         end_s = chapter.end_s if self._interval.end_s is None else min(chapter.end_s, self._interval.end_s)
         if end_s < begin_s or (end_s == begin_s and chapter.end_s > chapter.start_s):
             return None

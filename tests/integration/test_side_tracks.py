@@ -63,15 +63,18 @@ class Carried:
                 yield fate.track, next(written), fate.action
 
 
-def carry(source: Path | str, output: Path, **asked: Any) -> Carried:
-    """Write everything of ``source`` to ``output``, its first video track too: as if another were the encoded one."""
+def carry(source: Path | str, output: Path, *, late_s: Fraction = Fraction(0), **asked: Any) -> Carried:
+    """Write everything of ``source`` to ``output``, its first video track too: as if another were the encoded one.
+
+    Of a part the first picture comes ``late_s`` after its start.
+    """
     url, target = str(source), str(output)
     spec = TranscodeSpec(source=url, output=target, video_track=99, **asked)
     described = describe_tracks(url)
     container = container_for(target, fragmented=spec.fragmented)
     plan = plan_carry(described, spec, container)
     encoded = {index: work.run(WorkContext()) for index, work in plan.audio_works("job", url).items()}
-    origin_s = (plan.first_presentation_s or Fraction(0)) if spec.start_s is None else spec.start_s
+    origin_s = (plan.first_presentation_s or Fraction(0)) if spec.start_s is None else spec.start_s + late_s
     if all(fate.action is Action.DROP for fate in plan.tracks):
         pytest.skip("this container holds nothing of this source")
     options = plan.muxer_options(container.video_tick(Fraction(1, 30_000)))
@@ -194,6 +197,13 @@ def test_chapters_keep_their_times_and_titles(shared_media: Path, tmp_path: Path
             for side, s in ((carried.source, carried.origin_s), (carried.output, 0))
         ]
         assert spans[0] == spans[1]
+
+
+@pytest.mark.parametrize("extension", ["mp4", "mkv"])
+def test_chapters_of_a_part_begin_with_its_first_picture(everything: Path, tmp_path: Path, extension: str) -> None:
+    """Not before 0, where no container has them, though the part was asked for from between two pictures on."""
+    carried = carry(everything, tmp_path / f"part.{extension}", start_s=Fraction(1), late_s=Fraction(1, 50))
+    assert [(c.start_s, c.end_s) for c in carried.output.chapters] == [(0, Fraction(98, 100))]
 
 
 def test_attachments_stay_whole(shared_media: Path, tmp_path: Path) -> None:
