@@ -257,6 +257,8 @@ def conformed(
         dst_color_range=colour_range or given or None,
         # RGB becomes YUV by the matrix that the output states; YUV keeps its own.
         dst_colorspace=_MATRICES.get(int(output.colorspace)) if rgb else None,
+        # FFmpeg 8's scaler, given several threads, writes chroma of 10 bits over other lines.
+        threads=1,
     )
 
 

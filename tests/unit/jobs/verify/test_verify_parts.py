@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 from av.video.frame import VideoFrame
+from av.video.reformatter import VideoReformatter
 
 from codecfleet.jobs.report.report import Warning_
 from codecfleet.jobs.verify.audio import begin_s, find_kept, find_run
 from codecfleet.jobs.verify.metadata import _turn
-from codecfleet.jobs.verify.pictures import PictureComparison, comparable_format
+from codecfleet.jobs.verify.pictures import PictureComparison, comparable_format, conformed
 from codecfleet.jobs.verify.subtitles import plain_text
 from codecfleet.jobs.verify.verdict import Check, PictureNumbers, Verdict, check, with_declared
 from codecfleet.jobs.verify.video import OutputPacket, OutputScan, check_stream, check_times, scan_output
@@ -57,6 +58,17 @@ def test_a_raw_bitstream_is_not_asked_for_times() -> None:
     """What a container cannot hold is not applicable, and no failure."""
     checks = check_times([0, 40], MILLISECOND, [None, None], scan(muxer="h264"))
     assert [one.passed for one in checks] == [None, None]
+
+
+def test_a_reference_of_ten_bits_is_the_same_each_time() -> None:
+    """Sides of which the scaler's threads share no whole number of blocks: black stays black, again and again."""
+    black = VideoFrame(322, 242, "yuv444p10le")
+    for plane, level in zip(black.planes, (64, 512, 512), strict=True):
+        plane.update(np.full(plane.buffer_size // 2, level, dtype="<u2").tobytes())
+    for _ in range(30):
+        made = conformed(VideoReformatter(), black, black, (322, 242), "yuv420p10le")
+        luma = np.frombuffer(memoryview(made.planes[0]), "<u2").reshape(242, -1)[:, :322]
+        assert (luma == 64).all()
 
 
 @pytest.mark.parametrize(
