@@ -10,59 +10,34 @@ import asyncio
 import itertools
 import os
 import socket
-import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import TypeVar
 
 from ...actors.device.work import Work
-from ...errors import (
-    Cancelled,
-    CodecfleetError,
-    DeadlineMissed,
-    FleetUnavailable,
-    UsageError,
-    WorkerBroken,
-    WorkerLost,
-)
+from ...errors import CodecfleetError, FleetUnavailable, UsageError
 from ..placement.model.demand import PLAIN_FRAMES, Demand, plain_demand
 from ..placement.model.preview import PlacementPreview
-from ..ray.ray_failures import LossScope, classify, ran_out_of_memory
 from ..ray.ray_words import first_line
 from ..releases import OURS, PYAV
 from ..supervisor.runner.client import SupervisorClient
-from ..supervisor.state.messages import ClientReport, Grants, JobReport
+from ..supervisor.state.messages import ClientReport, JobReport
 from ..supervisor.status.history import History
 from ..supervisor.status.status import Status
-from ..worker.blobs import BlobCache
-from ..worker.outcome import Outcome
-from ..worker_names import CONTROL
 from .client_name import ClientName
-from .fault_reports import FaultReports
-from .known_workers import AFTER_A_DEATH, KnownWorkers
 from .lease_renewal import ANSWER_S, LeaseRenewal
-from .leases import Effect, Leases, Lose, RunTask, StopTask
-from .leaving import WorkTimes
-from .pending_work import PendingWork
+from .leased_work import CANCEL_LIMIT_S, SHUTDOWN_GRACE_S, LeasedWork
 from .pool import Pool
 from .refusals import broken, impossible, unrecoverable, when_admitted
 
 ResultT = TypeVar("ResultT")
 
-SHUTDOWN_GRACE_S = 0.5
-"""How long cancelled work may take to end before its process is killed."""
-PROGRESS_S = 1.0
-CANCEL_LIMIT_S = 60
-"""How long cancelled work may take to end before its worker counts as hung: an encoder may first finish many frames."""
 PROBE_QUESTIONS = 6
 """How often a job asks for its preview while GPUs are probed; the supervisor holds each call for 10 s."""
-SAME_KIND_WAIT_S = 30.0
-"""How long work that is to run on a kind of device waits for one: a new process takes a few seconds."""
 CORES_OF_A_SLOT = 2
 """Where a user limits the slots."""
-_AFTER_A_HANG = "Look at the machine it ran on, its load and the storage of the input."
 WARM_UP = "warm-up"
 """The job for which an eager pool gets its workers before any other."""
 
@@ -109,20 +84,17 @@ class LeasedPool(Pool):
         self._is_alone = is_alone
         self._reported = reported
         self._followed = followed
-        self._leases = Leases()
-        self._tasks = itertools.count()
         self._sequence = itertools.count(1)
-        self._pending: dict[int, PendingWork] = {}
         self._demands: dict[str, Demand] = {}
-        self._workers = KnownWorkers(supervisor.handle, killed_for_memory)
-        self._faults = FaultReports()
-        self._times = WorkTimes()
-        self._blobs = BlobCache(supervisor.send)
-        self._running: set[asyncio.Task[None]] = set()
-        self._cancel_limit_s = cancel_limit_s
-        self._ending: set[asyncio.Task[None]] = set()
         self._granted = asyncio.Event()
         self._lease_renewal = LeaseRenewal(supervisor, self._report, self._accept_grants)
+        self._work = LeasedWork(
+            supervisor,
+            self._client,
+            cancel_limit_s,
+            killed_for_memory=killed_for_memory,
+            report_soon=self._lease_renewal.report_soon,
+        )
         self._opening: asyncio.Task[None] | None = None
         self._renewing: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
@@ -148,7 +120,7 @@ class LeasedPool(Pool):
         return self._lease_renewal.grants.unrecoverable
 
     def slots_for(self, job: str) -> int:
-        return self._leases.slots_for(job)
+        return self._work.leases.slots_for(job)
 
     def cores_for(self, job: str) -> int:
         """Return the cores of a job's slots, and those that stay idle beside: on a cluster as many again at most.
@@ -156,7 +128,7 @@ class LeasedPool(Pool):
         A slot is a core. Where a user limits the slots, of the pool or of the job, it is two.
         """
         demand = self._demands.get(job)
-        slots, used = self._leases.slots_for(job), sum(map(self._leases.slots_for, {job, *self._demands}))
+        slots, used = self._work.leases.slots_for(job), sum(map(self._work.leases.slots_for, {job, *self._demands}))
         cores = self.slots * (1 if self._workers_max is None else CORES_OF_A_SLOT)
         idle = max(0, cores - used)
         found = slots + (idle if self._is_alone else min(idle, slots))
@@ -171,8 +143,8 @@ class LeasedPool(Pool):
             Unsupported: no machine of the fleet can ever do what the job requires.
             NotEnoughMemory: no machine of the fleet has the memory for one segment.
         """
-        while self._leases.slots_for(job) <= beyond:
-            if self._leases.slots_for(job) == 0:
+        while self._work.leases.slots_for(job) <= beyond:
+            if self._work.leases.slots_for(job) == 0:
                 self._refuse_if_unrecoverable()
                 if (error := impossible(self._lease_renewal.grants, job, self._demands.get(job))) is not None:
                     raise error
@@ -211,8 +183,7 @@ class LeasedPool(Pool):
 
     def clear_demand(self, job: str) -> None:
         self._demands.pop(job, None)
-        self._leases.forget(job)
-        self._times.forget(job)
+        self._work.forget(job)
         self._lease_renewal.report_soon()
 
     async def start(self) -> None:
@@ -264,70 +235,30 @@ class LeasedPool(Pool):
 
     async def _submit(self, work: Work[ResultT]) -> ResultT:
         self._refuse_if_closed()
-        pending = PendingWork(work, *self._blobs.pack(work), asyncio.get_running_loop().create_future())
-        task = next(self._tasks)
-        self._pending[task] = pending
-        try:
-            self._refuse_if_unrecoverable()
-            queued = self._leases.submitted(
-                task, work.job, work.label, apart_from=work.apart_from, constraints=work.constraints
-            )
-            self._carry_out(queued)
-            self._lease_renewal.report_soon()
-            if work.constraints.same_kind_as:
-                asyncio.get_running_loop().call_later(SAME_KIND_WAIT_S, self._relax, task)
-            return cast("ResultT", await pending.result)
-        except BaseException:
-            self._carry_out(self._leases.withdrawn(task))
-            raise
-        finally:
-            self._times.ended(task, time.monotonic(), well=False)
-            del self._pending[task]
-
-    def _relax(self, task: int) -> None:
-        if task in self._pending:
-            self._carry_out(self._leases.relaxed(task))
+        self._refuse_if_unrecoverable()
+        return await self._work.run(work)
 
     async def progress(self, job: str) -> Mapping[str, int]:
         """Frames done by the running work of ``job``, by label; processes silent for 1 s are left out."""
-        workers = self._leases.held(job)
-        answers = await asyncio.gather(*(self._ask_progress(worker, job) for worker in workers))
-        return {label: frames for answer in answers for label, frames in answer.items()}
+        return await self._work.progress(job)
 
     async def serve_files(self) -> str:
         return await self._supervisor.serve_files(self._client)
 
     def found_wrong(self, job: str, label: str, reason: str) -> None:
-        self._faults.found_wrong(job, label, reason)
+        self._work.faults.found_wrong(job, label, reason)
         self._lease_renewal.report_soon()
 
     def found_doubtful(self, job: str, label: str, reason: str) -> None:
-        self._faults.found_wrong(job, label, reason, is_doubtful=True)
+        self._work.faults.found_wrong(job, label, reason, is_doubtful=True)
         self._lease_renewal.report_soon()
 
     async def stations(self, job: str) -> Mapping[str, str]:
-        return self._leases.stations(job)
+        return self._work.leases.stations(job)
 
     async def write_off(self, job: str, label: str, reason: str) -> None:
         """Have the supervisor kill the worker; a frozen node's, which it cannot reach, fences itself later."""
-        task = self._leases.running_as(job, label)
-        worker = None if task is None else self._leases.worker_of(task)
-        if task is None or worker is None:
-            return
-        self._fail(task, DeadlineMissed(f"{label} {reason}", _AFTER_A_HANG), worker)
-        self._give_up(worker, f"{label} {reason}")
-
-    def _give_up(self, worker: str, reason: str) -> None:
-        self._workers.give_up(worker, reason)
-        self._lose(worker, f"it was given up, because {reason}")
-
-    async def _await_end(self, task: int, worker: str) -> None:
-        """Give a worker up whose cancelled work does not end: it would hold its slot without end."""
-        for _ in range(self._cancel_limit_s):
-            await asyncio.sleep(1)
-            if not self._leases.is_running(task):
-                return
-        self._give_up(worker, f"cancelled work did not end within {self._cancel_limit_s} s")
+        self._work.write_off(job, label, reason)
 
     async def aclose(self) -> None:
         """Cancel running work, give it half a second to end, and release the workers."""
@@ -336,135 +267,39 @@ class LeasedPool(Pool):
         await asyncio.shield(self._closing)
 
     def _report(self) -> ClientReport:
-        outstanding = self._leases.outstanding()
+        outstanding = self._work.leases.outstanding()
         plain = {name: plain_demand(name, count, self._workers_max) for name, count in outstanding.items()}
         wanted = {name: self._reported(demand) for name, demand in self._demands.items()}
         wanted = {name: self._followed(demand) for name, demand in plain.items()} | wanted
         demands = {name: _ours(_at_least(demand, outstanding.get(name, 0))) for name, demand in wanted.items()}
-        jobs = tuple(JobReport(demand, self._leases.held(name)) for name, demand in demands.items())
+        jobs = tuple(JobReport(demand, self._work.leases.held(name)) for name, demand in demands.items())
         where = f"{socket.gethostname()} process {os.getpid()}"
         return ClientReport(
             self._client,
             where,
             next(self._sequence),
             jobs,
-            self._workers.proven,
+            self._work.workers.proven,
             acknowledged=self._lease_renewal.grants.number,
-            faults=self._faults.recent,
-            written_off=dict(self._workers.hung),
+            faults=self._work.faults.recent,
+            written_off=dict(self._work.workers.hung),
             release=OURS,
         )
 
     def _accept_grants(self) -> None:
         grants = self._lease_renewal.grants
-        for worker in grants.dead:
-            self._workers.forget(worker)
-        self._carry_out(self._leases.granted(grants))
-        self._leave(grants)
-        for task in self._leases.waiting():
-            # Running work may still succeed; that of dead workers was failed above.
-            job = self._pending[task].work.job
-            if (error := unrecoverable(grants) or broken(grants, job, self._demands.get(job))) is not None:
-                self._fail(task, error)
+        self._work.granted(grants)
+        # Running work may still succeed; that of dead workers has failed.
+        self._work.refuse_waiting(lambda job: unrecoverable(grants) or broken(grants, job, self._demands.get(job)))
         self._granted.set()
-
-    def _carry_out(self, effects: Sequence[Effect]) -> None:
-        for effect in effects:
-            match effect:
-                case RunTask(task, worker):
-                    run = asyncio.create_task(self._run(task, worker, self._pending[task]))
-                    self._running.add(run)
-                    run.add_done_callback(self._running.discard)
-                case StopTask(task, worker):
-                    if (handle := self._workers.reached(worker)) is not None:
-                        handle.cancel.options(concurrency_group=CONTROL).remote(self._run_name(task))
-                        ending = asyncio.create_task(self._await_end(task, worker))
-                        self._ending.add(ending)
-                        ending.add_done_callback(self._ending.discard)
-                case Lose(task, worker, reason, broken=True):
-                    message = f"worker {worker} ends itself, because its device failed under its work: {reason}"
-                    self._fail(task, WorkerBroken(message, AFTER_A_DEATH), worker)
-                case Lose(task, worker, reason):
-                    self._fail(task, self._workers.loss(worker, reason), worker)
-
-    def _fail(self, task: int, error: CodecfleetError, worker: str = "") -> None:
-        if task in self._pending:
-            self._pending[task].settle(Outcome(error=error), worker)
-
-    def _run_name(self, task: int) -> str:
-        # Unique among all clients of a worker.
-        return f"{self._client}:{task}"
-
-    def _leave(self, grants: Grants) -> None:
-        """Give up work that cannot finish before its node ends: it runs elsewhere instead."""
-        for worker, ends_utc_s in grants.leaving.items():
-            left_s, now_s = ends_utc_s - time.time(), time.monotonic()
-            for task in self._times.doomed(self._leases.running_on(worker), left_s, now_s):
-                message = f"worker {worker} ends with its node in {max(0.0, left_s):.0f} s, before this work could"
-                self._fail(task, WorkerLost(message, AFTER_A_DEATH), worker)
-
-    async def _run(self, task: int, worker: str, pending: PendingWork) -> None:
-        try:
-            handle = await self._workers.reach(worker)
-        except Exception as error:  # noqa: BLE001 - the edge: any error means that the worker is gone
-            self._lose(worker, first_line(error))
-            return
-        if pending.result.done():  # withdrawn meanwhile, before the worker knew of it
-            self._end_run(task)
-            return
-        self._times.began(task, pending.work.job, time.monotonic())
-        try:
-            name, constraints = self._run_name(task), pending.work.constraints
-            run = handle.run.remote(name, pending.packed, constraints, *pending.blobs)
-            outcome: Outcome[Any] = await _settled(run)
-            pending.settle(outcome, worker)
-            self._times.ended(task, time.monotonic(), well=outcome.error is None)
-            self._faults.ended(pending.work, worker, outcome)
-            if outcome.error is not None and outcome.spoils_process:
-                # It ends itself once it knows that this came, and answers no more: its other work is lost.
-                handle.answered.options(concurrency_group=CONTROL).remote()
-                self._workers.forget(worker)
-                self._carry_out(self._leases.broke(worker, outcome.error.message))
-                self._lease_renewal.report_soon()
-                return
-        except Exception as error:  # noqa: BLE001 - the edge: classify sorts Ray's exceptions
-            failure = classify(error)
-            if ran_out_of_memory(error):
-                self._workers.ran_out_of_memory(worker)
-            if failure is LossScope.PROCESS:
-                self._lose(worker, first_line(error))
-                return
-            pending.settle(Outcome(error=pending.failed(failure, first_line(error))), worker)
-        self._workers.prove(worker)
-        self._end_run(task)
-
-    def _end_run(self, task: int) -> None:
-        self._carry_out(self._leases.finished(task))
-        self._lease_renewal.report_soon()
-
-    def _lose(self, worker: str, reason: str) -> None:
-        self._workers.forget(worker)
-        self._carry_out(self._leases.died(worker, reason))
-        self._lease_renewal.report_soon()
-
-    async def _ask_progress(self, worker: str, job: str) -> Mapping[str, int]:
-        try:
-            ref = self._workers.reached(worker).progress.options(concurrency_group=CONTROL).remote(job)
-            return cast("Mapping[str, int]", await asyncio.wait_for(_settled(ref), PROGRESS_S))
-        except Exception:  # noqa: BLE001 - progress never fails; lost processes are reported elsewhere
-            return {}
 
     async def _close(self) -> None:
         if self._opening is not None and not self._opening.done():
             self._opening.cancel()
-        for task in list(self._pending):
-            self._fail(task, Cancelled("the pool was closed"))
-            self._carry_out(self._leases.withdrawn(task))
-        if self._running:
-            await asyncio.wait(self._running, timeout=SHUTDOWN_GRACE_S)
-        rest = [task for task in (self._opening, self._renewing, *self._running, *self._ending) if task is not None]
-        for task_left in rest:
-            task_left.cancel()
+        await self._work.cancel_all()
+        rest = [task for task in (self._opening, self._renewing, *self._work.tasks) if task is not None]
+        for task in rest:
+            task.cancel()
         await asyncio.gather(*rest, return_exceptions=True)
         with suppress(Exception):  # an unreachable supervisor notices the missing renewals
             await asyncio.wait_for(self._supervisor.depart(self._client), SHUTDOWN_GRACE_S)
@@ -487,8 +322,3 @@ def _at_least(demand: Demand, pieces: int) -> Demand:
 def _ours(demand: Demand) -> Demand:
     """Return a demand for workers that make the bytes which this program plans."""
     return replace(demand, pyav=PYAV)
-
-
-async def _settled(ref: Awaitable[Any]) -> Any:  # noqa: ANN401 - whatever the actor's method returns
-    """Await one of Ray's references as a coroutine, which ``wait_for`` and tasks require."""
-    return await ref
