@@ -35,7 +35,7 @@ def read_toml(
     *,
     missing: str,
     wrong: str,
-    parse_float: Callable[[str], Any] = float,
+    parse_float: Callable[[str], Any],
     text: str | None = None,
 ) -> TomlFile:
     """Return the content of a TOML file.

@@ -101,7 +101,7 @@ _GRID_PARAMETERS: Final = {
 _LENIENT: Final = frozenset({"libx264", "libx265"})
 
 
-def check_not_reserved(implementation: str, name: str, *, parameter: bool, on_grid: bool = False) -> None:
+def check_not_reserved(implementation: str, name: str, *, parameter: bool, on_grid: bool) -> None:
     """Raise ``Unsupported`` if a user may not set an option, or a ``parameter`` inside ``x264-params`` and the like.
 
     ``on_grid``: a keyframe interval is asked for.

@@ -92,8 +92,7 @@ class StdoutMonitor:
     There is one tap: of two, the first would read nothing.
     """
 
-    def __init__(self, descriptor: int = STDOUT) -> None:
-        self._descriptor = descriptor
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         self._tap: StdoutTap | None = None
 
@@ -101,5 +100,5 @@ class StdoutMonitor:
         """Return how many pictures were reported wrong so far; the first call starts monitoring."""
         with self._lock:
             if self._tap is None:
-                self._tap = StdoutTap(self._descriptor)
+                self._tap = StdoutTap()
             return self._tap.count()

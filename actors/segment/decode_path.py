@@ -126,7 +126,7 @@ def encode_paths(
     filters: FilterSettings,
     *,
     require_device: bool,
-    software: str = "",
+    software: str,
 ) -> Iterator[tuple[DecodePath[Any], ...]]:
     """Yield the paths of a segment that is encoded on a worker, the best first; all give the same bytes.
 
@@ -156,7 +156,7 @@ def encode_paths(
 
 @contextmanager
 def host_paths(
-    device: WorkerDevice | None, *, require_device: bool, software: str = ""
+    device: WorkerDevice | None, *, require_device: bool, software: str
 ) -> Iterator[tuple[DecodePath[Any], ...]]:
     """Yield the paths to pictures in the host's memory, the best first.
 

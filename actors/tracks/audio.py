@@ -206,7 +206,7 @@ class _Encode:
         first: AudioFrame,
         bit_rate_bps: int | None,
         mixed_to: int | None,
-        loudness: Loudness | None = None,
+        loudness: Loudness | None,
     ) -> None:
         channels = mixed_to or first.layout.nb_channels
         self._mixer = _mixer(first, mixed_to)

@@ -112,7 +112,7 @@ def _numbered(node: Node, name: str) -> Node:
     return replace(node, node=name, name=name, devices=apart)
 
 
-def load_autoscale(path: str | Path, hardware: Hardware | None = None) -> AutoscaleConfig:
+def load_autoscale(path: str | Path) -> AutoscaleConfig:
     """Return what an autoscaling file says.
 
     Raises:
@@ -120,7 +120,7 @@ def load_autoscale(path: str | Path, hardware: Hardware | None = None) -> Autosc
             cannot be told apart, or that claim what their machines cannot do.
     """
     file = load_model(_KIND, path, _Document, missing="Check the path.", wrong=_HELP, parse_float=str)
-    tables = hardware or load_hardware()
+    tables = load_hardware()
     groups = tuple(_group(entry, f"the {_KIND} {path}: group {entry.name}", tables) for entry in file.groups)
     _check_apart(groups, path)
     _check_limits(groups, file, path)
@@ -137,7 +137,7 @@ def load_autoscale(path: str | Path, hardware: Hardware | None = None) -> Autosc
 def _group(entry: _GroupEntry, where: str, hardware: Hardware) -> Group:
     machine = resolved_machine(entry.name, entry, where=where, hardware=hardware)
     fleet = SimulatedFleet(name=entry.name, description="", source="", nodes=(machine,))
-    (node,) = inventory_of_fleet(fleet, hardware).nodes
+    (node,) = inventory_of_fleet(fleet).nodes
     _check_labels(entry.labels, node, where)
     if entry.nodes_min > entry.nodes_max:
         raise UsageError(f"{where} has nodes_min {entry.nodes_min} above nodes_max {entry.nodes_max}", _HELP)

@@ -43,7 +43,6 @@ class HostedPool(Pool):
             the process ends.
         slots: pieces of work at a time, where the host may have more; None means as many as it has.
         rest: waits that many seconds.
-        now_s: a monotonic clock.
         sole_processor: returns the machine that the hosts will run on, as ``Pool.sole_processor``.
     """
 
@@ -53,14 +52,12 @@ class HostedPool(Pool):
         *,
         slots: int | None = None,
         rest: Callable[[float], Awaitable[None]] = asyncio.sleep,
-        now_s: Callable[[], float] = time.monotonic,
         sole_processor: Callable[[], Inventory | None] = lambda: None,
     ) -> None:
         self._spawn = spawn
         self._slots_max = slots
         self._name = ClientName()
         self._rest = rest
-        self._now_s = now_s
         self._sole_processor = sole_processor
         self._life = Life()
         self._changed = asyncio.Event()
@@ -183,7 +180,7 @@ class HostedPool(Pool):
             await self._link.close(at_once=not was_ready)
 
     def _happen(self, event: Event) -> None:
-        self._life, effects = decide(self._life, event, self._now_s())
+        self._life, effects = decide(self._life, event, time.monotonic())
         self._changed.set()
         self._changed = asyncio.Event()
         for effect in effects:

@@ -13,7 +13,7 @@ from typing import Final
 from ...errors import FleetUnavailable
 from ..probes.gpus.visible_device import CUDA_VARIABLE
 from ..probes.node import probe_node
-from ..process.process import StartedProcess, start_program
+from ..process.process import start_program
 from ..ray.embedded import check_joinable
 from ..ray.token import close_to_others, make_token, token_file
 from .keeping import STOP_S, keep
@@ -103,14 +103,14 @@ def check_port(port: int) -> None:
             raise FleetUnavailable(message, step) from None
 
 
-def bring_node_up(node: PreparedNode, start: Callable[..., StartedProcess] = start_program) -> int:
+def bring_node_up(node: PreparedNode) -> int:
     """Start a node in the background, wait until it has joined, and return the process that keeps it.
 
     Raises:
         FleetUnavailable: it does not start.
     """
     try:
-        process = start(PROGRAM, node.arguments, node.variables, node.notice_s)
+        process = start_program(PROGRAM, node.arguments, node.variables, node.notice_s)
     except OSError as error:
         raise FleetUnavailable(f"the node did not start: {error}", "Check the limits on processes.") from None
     if not (said := process.first_word()):

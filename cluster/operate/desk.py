@@ -72,7 +72,7 @@ def _start(address: str) -> StartedProcess:
 
 
 @asynccontextmanager
-async def desk_of(address: str, start: Callable[[str], StartedProcess] = _start) -> AsyncIterator[Ask]:
+async def desk_of(address: str) -> AsyncIterator[Ask]:
     """Have questions to a cluster answered; in a Ray driver or job by this process itself.
 
     Raises:
@@ -86,7 +86,7 @@ async def desk_of(address: str, start: Callable[[str], StartedProcess] = _start)
             await desk.aclose()
         return
     try:
-        process = start(address)
+        process = _start(address)
     except OSError as error:
         message = f"the process that is to hold Ray did not start: {error}"
         raise FleetUnavailable(message, "Check the limits on memory and processes.") from None

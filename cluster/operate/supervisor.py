@@ -34,7 +34,7 @@ def require_address(address: str | None) -> str:
     return found
 
 
-async def ask_supervisor(address: str, question: Callable[[Any], Awaitable[T]], within_s: float = ANSWER_S) -> T | None:
+async def ask_supervisor(address: str, question: Callable[[Any], Awaitable[T]]) -> T | None:
     """Connect to a cluster, call ``question`` with its supervisor's handle, and disconnect; None if it has none.
 
     Raises:
@@ -54,7 +54,7 @@ async def ask_supervisor(address: str, question: Callable[[Any], Awaitable[T]], 
                 return None
             answering = _answer(actor, question)
             next_step = "Look at `ray status` and at the node it runs on."
-            return await in_time(answering, "the supervisor", next_step, within_s)
+            return await in_time(answering, "the supervisor", next_step)
         except ray.exceptions.RayError as error:
             message = f"the supervisor does not answer: {type(error).__name__}"
             raise FleetUnavailable(message, "Ray restarts it by itself: try again in a few seconds.") from error

@@ -27,15 +27,13 @@ _SHARE_UNKNOWN = "which part of its GPU this vGPU has is not known, so it is cou
 _PLACED = (Engine.NVDEC, Engine.NVENC, Engine.NVJPG, Engine.OFA, Engine.DLA)
 
 
-def node_of_report(
-    report: "NodeReport", *, node: str = "", hardware: Hardware | None = None, cuda_visible: str | None = None
-) -> Node:
+def node_of_report(report: "NodeReport", *, node: str = "", cuda_visible: str | None = None) -> Node:
     """Return one probed machine; a simulated machine's report gives what a real one's would.
 
     ``node`` is its id in the cluster, by default its host's name; ``cuda_visible`` is CUDA_VISIBLE_DEVICES as Ray was
     started with it there, None where it was not set.
     """
-    tables, name = hardware or load_hardware(), node or report.host.name
+    tables, name = load_hardware(), node or report.host.name
     driver = report.driver.partition(".")[0]
     trials = {entry.device: entry.trials for entry in report.devices}
     limits, converts, untried = _licence_limits(report, name), _converts(report), _why_untried(report)
@@ -102,12 +100,12 @@ def _why_untried(report: "NodeReport") -> str:
     return found.reason if isinstance(found, Unavailable) else ""
 
 
-def documented_devices(nvml: "NvmlReport", node: str, hardware: Hardware | None = None) -> tuple[Device, ...]:
+def documented_devices(nvml: "NvmlReport", node: str) -> tuple[Device, ...]:
     """Return a machine's GPUs and slices with what the tables say of them, before any trial.
 
     One whose name the tables do not have can do nothing yet.
     """
-    tables = hardware or load_hardware()
+    tables = load_hardware()
     driver = known(nvml.driver_version, "").partition(".")[0]
     return tuple(
         _as_documented(device, report.name, tables)
@@ -210,9 +208,9 @@ def _system_cap(names: Iterable[str], hardware: Hardware) -> int | None:
     return hardware.sessions.encoder_sessions_geforce_system if has_geforce else None
 
 
-def inventory_of_fleet(fleet: SimulatedFleet, hardware: Hardware | None = None) -> Inventory:
+def inventory_of_fleet(fleet: SimulatedFleet) -> Inventory:
     """Return the inventory of machines that do not exist."""
-    tables = hardware or load_hardware()
+    tables = load_hardware()
     return Inventory(tuple(_simulated_node(node, tables) for node in fleet.nodes))
 
 

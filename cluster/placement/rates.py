@@ -119,9 +119,9 @@ class Rates:
     measured: Mapping[str, Mapping[RateKey, Curve]] = field(default_factory=dict)
 
 
-def start_rates(hardware: Hardware | None = None) -> Rates:
-    """Return what is known before anything was measured here: ``configs/hardware.toml``, or ``hardware``."""
-    tables = hardware or load_hardware()
+def start_rates() -> Rates:
+    """Return what is known before anything was measured here: ``configs/hardware.toml``."""
+    tables = load_hardware()
     return Rates(tables, _documented(tables))
 
 

@@ -101,7 +101,7 @@ def refuse_calls() -> None:
 
 
 def filter_program(
-    architecture: int, numbers: Sequence[int], by_argument: Sequence[RefusedCall] = (), missing: Sequence[int] = ()
+    architecture: int, numbers: Sequence[int], by_argument: Sequence[RefusedCall], missing: Sequence[int]
 ) -> bytes:
     """Return a BPF program that refuses these calls, and all of other architectures; ``missing`` are not there."""
     # (kind, the ending to jump to if it is true, how many steps to pass over if not, constant)

@@ -116,7 +116,7 @@ def built_in_fleets() -> dict[str, Path]:
     return {path.stem: path for path in sorted(folder.glob("*.toml"))}
 
 
-def load_fleet(path: str | Path, hardware: Hardware | None = None) -> SimulatedFleet:
+def load_fleet(path: str | Path) -> SimulatedFleet:
     """Return the fleet that a file describes; ``path`` may also be the name of one that comes with the package.
 
     Raises:
@@ -127,7 +127,7 @@ def load_fleet(path: str | Path, hardware: Hardware | None = None) -> SimulatedF
     place = built_in[str(path)] if str(path) in built_in and not Path(path).is_file() else Path(path)
     missing = f"Give a file, or one of {', '.join(built_in)}."
     document = load_model("fleet", place, FleetDocument, missing=missing, wrong=_HELP)
-    resolver = _Resolver(f"the fleet {path}", document.name, hardware or load_hardware())
+    resolver = _Resolver(f"the fleet {path}", document.name, load_hardware())
     nodes = tuple(node for entry in document.nodes for node in resolver.nodes(entry))
     name, count = Counter(node.name for node in nodes).most_common(1)[0]
     if count > 1:

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -54,12 +54,9 @@ class BatchRun:
         pool: where the jobs run.
     """
 
-    def __init__(
-        self, batch: BatchSpec, submit: Submit, pool: Pool, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, batch: BatchSpec, submit: Submit, pool: Pool) -> None:
         self._batch = batch
         self._pool = pool
-        self._clock = clock
         self._specs = EntrySpecs(batch)
         self._database = BatchDatabase(database_path(batch), batch.output)
         self._intake = Intake(batch, self._specs, self._database.path)
@@ -81,7 +78,7 @@ class BatchRun:
         self._fatal: BaseException | None = None
         self._faults_in_a_row = 0
         self._results: asyncio.Queue[BatchResult | None] = asyncio.Queue(_RESULTS_HELD)
-        self._began_s = clock()
+        self._began_s = time.monotonic()
 
     async def run(self) -> None:
         """Do all that is to be done.
@@ -110,7 +107,7 @@ class BatchRun:
     def progress(self) -> BatchProgress:
         """Return where the batch stands."""
         files = [file for file, _ in self._files.values()]
-        elapsed_s = self._clock() - self._began_s
+        elapsed_s = time.monotonic() - self._began_s
         found = self._tally.progress(files, elapsed_s=elapsed_s, left_out=self._intake.left_out)
         return replace(found, warm_fleet=self._pool.warm_fleet)
 

@@ -68,7 +68,7 @@ class InferReport:
         }
 
 
-def count_dlas(devices: tuple[int, ...] | None = None) -> int:
+def count_dlas(devices: tuple[int, ...] | None) -> int:
     """Return how many DLAs this machine has.
 
     Raises:

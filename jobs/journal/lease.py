@@ -7,7 +7,6 @@ content for longer than that may let both begin. Then the first that publishes w
 import json
 import threading
 import time
-from collections.abc import Callable
 from contextlib import suppress
 
 from ...errors import StorageFailed
@@ -24,10 +23,9 @@ class StoreLease:
         clock: seconds since 1970; machines that share a store agree on it within seconds.
     """
 
-    def __init__(self, store: ObjectStore, what: str, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, store: ObjectStore, what: str) -> None:
         self._store = store
         self._what = what
-        self._clock = clock
         self._here = Owner.here()
         self._released = threading.Event()
         self._writing = threading.Lock()
@@ -40,7 +38,7 @@ class StoreLease:
             StorageFailed: the store does not answer.
         """
         other, renewed_s = read_owner(self._store)
-        age_s = self._clock() - renewed_s
+        age_s = time.time() - renewed_s
         lives = other is not None and other.lives(self._here, age_s)
         if still_holds(other, self._here, lives=lives, locks_work=False):
             raise in_use(self._what, other, age_s, self._here)
@@ -65,7 +63,7 @@ class StoreLease:
                     self._store.write(OWNER_FILE, b"")
 
     def _write(self) -> None:
-        stated = json.loads(self._here.content) | {"renewed_s": self._clock()}
+        stated = json.loads(self._here.content) | {"renewed_s": time.time()}
         self._store.write(OWNER_FILE, json.dumps(stated).encode())
 
     def _renew(self) -> None:

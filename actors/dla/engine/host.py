@@ -28,7 +28,7 @@ _ELSEWHERE: Final = "Inference needs a Jetson or DRIVE with DLAs (Xavier, Orin):
 Importer = Callable[[str], Any]
 
 
-def isolate_errors(environment: MutableMapping[str, str] = os.environ) -> None:
+def isolate_errors(environment: MutableMapping[str, str]) -> None:
     """Have CUDA keep errors of the DLA to the DLA. Works only before CUDA has started in this process."""
     environment[EXECUTION_MODE] = ISOLATED_ERRORS
 

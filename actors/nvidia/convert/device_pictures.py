@@ -26,8 +26,8 @@ _IDLE_BYTES: Final = 2 << 30
 class PicturePool(BufferPool):
     """A device's buffers for pictures, reused at once: hold a picture until the device has read it."""
 
-    def __init__(self, cuda: Cuda, idle_bytes: int = _IDLE_BYTES, budget: MemoryBudget | None = None) -> None:
-        super().__init__(cuda.allocate, cuda.free, idle_bytes, budget or MemoryBudget(None))
+    def __init__(self, cuda: Cuda, budget: MemoryBudget | None = None) -> None:
+        super().__init__(cuda.allocate, cuda.free, _IDLE_BYTES, budget or MemoryBudget(None))
 
     def picture(self, format_: SurfaceFormat, size: tuple[int, int], pix_fmt: str) -> DevicePicture:
         """Return a picture of that (width, height), its samples uninitialised; ``DeviceMemory`` if none is left."""

@@ -7,7 +7,7 @@ visible to a worker process, so it is always ordinal 0.
 from typing import Any, Final, NoReturn
 
 from ....errors import DeviceError, DeviceMemory, EngineUnfit
-from ...watchdog import CallWatch, WatchedCall, process_watch
+from ...watchdog import WatchedCall, process_watch
 from .results import FATAL_RESULTS, kind_of_result, name_of_result
 
 _FIX: Final = "codecfleet doctor says what this machine's driver can do; --device cpu does without it."
@@ -38,9 +38,9 @@ class Cuda:
         DeviceError: the driver does not give a context. Asked here first, because PyNvVideoCodec ends the process then.
     """
 
-    def __init__(self, driver: Any, watch: CallWatch | None = None) -> None:
+    def __init__(self, driver: Any) -> None:
         self._driver = driver
-        self.watch = process_watch() if watch is None else watch
+        self.watch = process_watch()
         try:
             self._opened("cuInit", 0)
         except RuntimeError as error:  # the binding's own: it finds no driver, or an old one

@@ -50,7 +50,7 @@ class FedRange(Generic[PictureT]):
         tally: DecodeTally,
         *,
         counts_pictures: bool,
-        at_once: bool = False,
+        at_once: bool,
     ) -> None:
         self._feeder = feeder
         self._tally = tally

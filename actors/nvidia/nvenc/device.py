@@ -10,7 +10,7 @@ from ...encode.nvenc_settings import NvencSettings, Qp
 from ...encode.settings import Codec
 from ...settle.nvenc import SOFTWARE_STEP, EncoderCapabilities
 from ...surfaces.formats import SurfaceFormat
-from ...watchdog import CallWatch, process_watch
+from ...watchdog import process_watch
 from ..cuda.memory import MemoryBudget
 from .errors import EncoderEvidence, nvenc_error
 from .inputs import SURFACE_NAMES
@@ -51,12 +51,11 @@ class NvencDevice:
         *,
         free_bytes: Callable[[], int | None] = lambda: None,
         cuda_context: int = 0,
-        watch: CallWatch | None = None,
         budget: MemoryBudget | None = None,
     ) -> None:
         self.package = package
         self._budget = budget or MemoryBudget(None)
-        self.watch = process_watch() if watch is None else watch
+        self.watch = process_watch()
         self._free_bytes = free_bytes
         self._handles = {"cudacontext": cuda_context} if cuda_context else {}
         self._lock = threading.Lock()

@@ -310,7 +310,7 @@ def _useful_sessions(wanted: int, segments: Sequence[int], options: Options, led
     return wanted
 
 
-def _room_for(site: Site, recipe: Recipe, ledger: Ledger, cores_used: float = 0.0) -> int:
+def _room_for(site: Site, recipe: Recipe, ledger: Ledger, cores_used: float) -> int:
     """Return how many more sessions a device takes, where ``cores_used`` more of its host's cores are taken."""
     host = site.host
     rooms = [ledger.policy.sessions_per_device - site.sessions]

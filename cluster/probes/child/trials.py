@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from .child import ChildEnd, ChildOutcome, run_in_child
+from .child import ChildEnd, ChildOutcome
 
 CHILDREN_MAX = 8
 """A machine on which more cases than this kill their process has one fault, not many."""
@@ -55,7 +55,7 @@ def try_cases(
     limit_s: float,
     *,
     environment: Mapping[str, str] | None = None,
-    run: RunChild = run_in_child,
+    run: RunChild,
     clock: Callable[[], float] = time.monotonic,
 ) -> CasesOutcome:
     """Try ``cases``, the most important first, in as many children as it takes, within ``limit_s`` for all of them.

@@ -62,7 +62,7 @@ def probe_cuda(
     )
 
 
-def kernel_module(root: Path = _ROOT) -> Maybe[KernelModule]:
+def kernel_module(root: Path) -> Maybe[KernelModule]:
     """Return NVIDIA's kernel driver as ``/proc/driver/nvidia/version`` tells of it, the open one too."""
     path = root / "proc/driver/nvidia/version"
     try:
@@ -77,13 +77,13 @@ def kernel_module(root: Path = _ROOT) -> Maybe[KernelModule]:
     return KernelModule(found[1], is_open="Open Kernel Module" in found[0])
 
 
-def compat_libraries(root: Path = _ROOT) -> tuple[CudaLibrary, ...]:
+def compat_libraries(root: Path) -> tuple[CudaLibrary, ...]:
     """Return the user-mode drivers of compat packages that lie on this machine, whether or not they are used."""
     found = {path.resolve() for path in root.glob("usr/local/cuda*/compat*/libcuda.so.1")}
     return tuple(_library(str(path)) for path in sorted(found) if path.is_file())
 
 
-def linker_folders(root: Path = _ROOT) -> tuple[str, ...]:
+def linker_folders(root: Path) -> tuple[str, ...]:
     """Return the folders that the linker's configuration adds (ld.so.conf and ld.so.conf.d)."""
     folders: list[str] = []
     for path in (root / "etc/ld.so.conf", *sorted(root.glob("etc/ld.so.conf.d/*.conf"))):

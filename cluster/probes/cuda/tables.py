@@ -161,7 +161,7 @@ def forward_by_table(cuda_version: str, branch: int) -> Forward | None:
     return Forward.NOT_SUPPORTED if branch in END_OF_LIFE_BRANCHES | NEW_FEATURE_BRANCHES else None
 
 
-def compat_package_for(cuda_version: str, branch: int, last_branch: str = "") -> str:
+def compat_package_for(cuda_version: str, branch: int, last_branch: str) -> str:
     """Return the CUDA version of the oldest compat package that brings a toolkit to a driver branch; "" for none.
 
     A package is named after the newest toolkit that it supports (CUDA Compatibility 3.3.1), so a newer one will do too.

@@ -3,7 +3,6 @@
 The report comes back as plain values, one map per part, so that the parts before a hang count.
 """
 
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -79,7 +78,7 @@ def _dumped(part: str, found: object) -> dict[str, Any]:
     return {part: _adapters()[part].dump_python(found, mode="json")}
 
 
-def read_nvml(nvml: NvmlLike, *, sleep: Callable[[float], object] = time.sleep) -> NvmlAnswers:
+def read_nvml(nvml: NvmlLike, *, sleep: Callable[[float], object]) -> NvmlAnswers:
     """Ask NVML, or what answers like it, in this process; never raises for what it answers.
 
     ``sleep`` lets time pass between two samples of the per-engine metrics.

@@ -70,7 +70,7 @@ class GpmMeasure:
                 _free(self.questions, second)
 
 
-def begin_gpm(questions: DeviceQuestions, gpu_instances: Iterable[int] = ()) -> GpmMeasure:
+def begin_gpm(questions: DeviceQuestions, gpu_instances: Iterable[int]) -> GpmMeasure:
     """Take first samples of a GPU and of its GPU instances; never raises."""
     targets = [WHOLE_GPU, *gpu_instances]
     supported: Maybe[bool] = questions.ask("nvmlGpmQueryDeviceSupport", read=lambda said: bool(said.isSupportedDevice))

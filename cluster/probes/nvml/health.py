@@ -30,9 +30,7 @@ RECOVERY_ACTIONS: dict[int, str] = {
 _VALUE_FIELDS = {0: "dVal", 1: "uiVal", 2: "ulVal", 3: "ullVal", 4: "sllVal", 5: "siVal", 6: "usVal"}
 
 
-def probe_health(
-    questions: DeviceQuestions, xids: tuple[int, ...] = (), xids_refused: Unavailable | None = None
-) -> Health:
+def probe_health(questions: DeviceQuestions, xids: tuple[int, ...], xids_refused: Unavailable | None = None) -> Health:
     """Ask whether a device can be trusted; to be asked last, so that ``lost`` knows all answers. Never raises."""
     ecc_enabled: Maybe[bool] = questions.ask("nvmlDeviceGetEccMode", read=lambda modes: modes[0] == 1)
     uncorrected: Maybe[int] = questions.ask("nvmlDeviceGetTotalEccErrors", UNCORRECTED, SINCE_LOAD, read=int)

@@ -11,7 +11,6 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ..child.child import run_in_child
 from ..child.trial_errors import Fault, decode_fault, encode_fault, fault_of_death, is_whole_device
 from ..child.trials import CaseResult, RunChild, try_cases
 from ..report.engines import Direction, Engine, How, MediaCodec, Trial
@@ -42,7 +41,7 @@ _TRY_UNTIL: Final = 0.75
 
 
 def trials_of_device(
-    visible: str, streams: Mapping[str, TrialStream], limit_s: float, *, run: RunChild = run_in_child
+    visible: str, streams: Mapping[str, TrialStream], limit_s: float, *, run: RunChild
 ) -> tuple[tuple[Trial, ...], tuple[str, ...]]:
     """Try the whole matrix on one device within ``limit_s``; return the trials and what could not be tried.
 
@@ -64,7 +63,7 @@ def smoke_decode(
     streams: Mapping[str, TrialStream],
     limit_s: float,
     *,
-    run: RunChild = run_in_child,
+    run: RunChild,
 ) -> Trial | None:
     """Decode one frame on a device whose kind is known by ``trials``; None where its kind decodes nothing."""
     sample = _first_known(Engine.NVDEC, (each for each in NVDEC_CASES if each.name in streams), trials)
@@ -73,9 +72,7 @@ def smoke_decode(
     return _only(Engine.NVDEC, sample, _decode((sample,), visible, streams, limit_s, run))
 
 
-def smoke_encode(
-    visible: str, trials: Sequence[Trial], limit_s: float, *, run: RunChild = run_in_child
-) -> Trial | None:
+def smoke_encode(visible: str, trials: Sequence[Trial], limit_s: float, *, run: RunChild) -> Trial | None:
     """Encode one frame on a device whose kind is known by ``trials``; None where its kind encodes nothing."""
     sample = _first_known(Engine.NVENC, (case.sample for case in NVENC_CASES), trials)
     if sample is None:

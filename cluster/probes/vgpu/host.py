@@ -56,11 +56,8 @@ def can_host_vgpus(mode: Maybe[VirtualizationMode]) -> Unavailable | None:
     return None if mode is VirtualizationMode.HOST_VGPU else Unavailable(Absence.DOES_NOT_APPLY, reason)
 
 
-def probe_vgpu_host(nvml: NvmlLike, handle: object, since_us: int = 0) -> Maybe[VgpuHostReport]:
-    """Return what NVML reports of the vGPUs of one GPU, or why it hosts none; never raises.
-
-    Samples older than ``since_us`` of NVML's clock are left out.
-    """
+def probe_vgpu_host(nvml: NvmlLike, handle: object) -> Maybe[VgpuHostReport]:
+    """Return what NVML reports of the vGPUs of one GPU, or why it hosts none; never raises."""
     questions = DeviceQuestions(VgpuNvml(nvml), handle)
     if absence := can_host_vgpus(questions.ask("nvmlDeviceGetVirtualizationMode", read=virtualization)):
         return absence
@@ -68,7 +65,7 @@ def probe_vgpu_host(nvml: NvmlLike, handle: object, since_us: int = 0) -> Maybe[
     if isinstance(supported, Unavailable):
         return supported
     types = tuple(probe_vgpu_type(questions, type_id) for type_id in supported)
-    samples = probe_vgpu_samples(questions, since_us)
+    samples = probe_vgpu_samples(questions)
     handles = questions.ask("nvmlDeviceGetActiveVgpus", read=_ids)
     active = (
         handles

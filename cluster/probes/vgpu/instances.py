@@ -7,7 +7,7 @@ its bits set is NVML's way of saying that it has no value.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from ..nvml.calls import DeviceQuestions, read_text
 from ..nvml.use import read_sessions
@@ -45,6 +45,8 @@ EXPIRY_WORDS = {
     3: "this product has no licence that could expire",
     4: "the licence never expires",
 }
+_FROM_US: Final = 0
+"""On NVML's clock: every sample that it has kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +58,11 @@ class HostSamples:
     metadata: Any
 
 
-def probe_vgpu_samples(questions: DeviceQuestions, since_us: int = 0) -> HostSamples:
-    """Ask for what all vGPUs share: utilisation since a time of NVML's clock, and the GPU's metadata; never raises."""
+def probe_vgpu_samples(questions: DeviceQuestions) -> HostSamples:
+    """Ask for what all vGPUs share: all samples of utilisation, and the GPU's metadata; never raises."""
     return HostSamples(
-        use=questions.ask("nvmlDeviceGetVgpuUtilization", since_us, read=read_utilisation),
-        processes=questions.ask("nvmlDeviceGetVgpuProcessUtilization", since_us, read=read_process_utilisation),
+        use=questions.ask("nvmlDeviceGetVgpuUtilization", _FROM_US, read=read_utilisation),
+        processes=questions.ask("nvmlDeviceGetVgpuProcessUtilization", _FROM_US, read=read_process_utilisation),
         metadata=questions.ask("nvmlDeviceGetVgpuMetadata", read=lambda found: found),
     )
 

@@ -21,7 +21,7 @@ def assign_slots(
     jobs: Mapping[str, JobBook],
     places: Mapping[str, Mapping[str, Place]],
     *,
-    before: Targets | None = None,
+    before: Targets | None,
 ) -> dict[str, dict[str, int]]:
     """Assign each lane's sessions to stations of its node that serve its device: {station: {job: slots}}.
 

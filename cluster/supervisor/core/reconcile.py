@@ -13,7 +13,7 @@ from .placing import place_everything, place_touched
 from .planner import Planner
 
 
-def reconcile(state: SupervisorState, planner: Planner, now_s: float, *, may_settle: bool = True) -> list[Effect]:
+def reconcile(state: SupervisorState, planner: Planner, now_s: float, *, may_settle: bool) -> list[Effect]:
     """Reserve what is missing, and release what is unused: everywhere, or only on nodes that were touched.
 
     Without ``may_settle`` nothing is done that takes a look at everything.

@@ -20,7 +20,6 @@ class Leading:
         limit_s: how long it may be unable to look before it counts as cut off.
         clock: seconds in which this process ran.
         sleep: waits that many seconds.
-        wall: seconds that go on while this process stands still.
     """
 
     def __init__(
@@ -31,15 +30,13 @@ class Leading:
         *,
         clock: Callable[[], float],
         sleep: Callable[[float], Awaitable[None]],
-        wall: Callable[[], float] = time.monotonic,
     ) -> None:
         self._backend = backend
         self._tenure = Tenure(term, clock())
         self._limit_s = limit_s
         self._clock = clock
         self._sleep = sleep
-        self._wall = wall
-        self._looked_s = wall()
+        self._looked_s = time.monotonic()
 
     @property
     def over(self) -> str:
@@ -56,7 +53,7 @@ class Leading:
 
     async def look(self, older_than_s: float = 0.0) -> None:
         """Look once, unless the last look was not ``older_than_s`` ago."""
-        if self._wall() - self._looked_s < older_than_s:
+        if time.monotonic() - self._looked_s < older_than_s:
             return
         try:
             async with asyncio.timeout(LOOK_LIMIT_S):
@@ -64,7 +61,7 @@ class Leading:
         except Exception:  # noqa: BLE001 - the edge: whatever Ray raises, the answer is not known
             self._conclude(None)
         else:
-            self._looked_s = self._wall()
+            self._looked_s = time.monotonic()
             self._conclude(newest)
 
     def superseded(self) -> None:

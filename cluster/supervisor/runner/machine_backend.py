@@ -43,7 +43,7 @@ class MachineBackend(UnsharedBackend):
         node: RayNode,
         start_process: Callable[[], StartedProcess],
         start_ray: "Callable[[Callable[[], Awaitable[KnownGpus]]], Awaitable[ClusterBackend]]",
-        gpus: "Callable[[str], KnownGpus] | None" = None,
+        gpus: "Callable[[str], KnownGpus] | None",
     ) -> None:
         self._node = node
         self._gpus = gpus

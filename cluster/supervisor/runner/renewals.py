@@ -49,7 +49,7 @@ class Renewals:
         # Larger than any earlier supervisor's, whose epochs began earlier.
         self._numbers = itertools.count(state.epoch * ANSWERS_PER_EPOCH)
 
-    def concluded(self, *, is_news: bool, is_settled: bool = True) -> None:
+    def concluded(self, *, is_news: bool, is_settled: bool) -> None:
         """Let calls go on that wait for a conclusion; with ``is_news``, those that wait for other grants as well.
 
         Where everything is not ``is_settled`` yet, calls that ask for something else wait for the next one.

@@ -113,7 +113,7 @@ def test_threads_that_count_first_at_once_have_one_listener(monkeypatch: pytest.
         made: list[StdoutTap] = []
         is_opening, may_open = threading.Event(), threading.Event()
 
-        def listen(_: int) -> StdoutTap:
+        def listen() -> StdoutTap:
             made.append(only)
             is_opening.set()
             may_open.wait(10)
