@@ -1,23 +1,23 @@
-"""A DLA beside CUDA: its state, its checks, its calling thread, and how errors are mapped."""
+"""A DLA beside CUDA: a loadable, its memory, and the tasks that run it."""
 
 import ctypes
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ....errors import CodecfleetError, DeviceLost, EngineHung, UsageError
-from ...watchdog import CallThread
-from .cuda_calls import EXTERNAL_DEVICE, CudaCalls, CudaFailure, lost
+from ....errors import CodecfleetError, UsageError
+from .cuda_calls import CudaCalls
 from .library import DESCRIPTORS, CudlaBinding
-from .states import LIVE, DlaEvent, DlaSessionState, next_state
-from .statuses import CudlaFailure, CudlaStatus, FunctionMissing, error_of, is_final
+from .session_calls import SessionCalls
+from .states import LIVE, DlaEvent, DlaSessionState
+from .statuses import CudlaStatus, FunctionMissing, error_of
 from .tasks import (
     Access,
     DeviceAttributes,
@@ -34,8 +34,6 @@ from .watchdog import Deadlines, TimeLimits, Timing
 
 if TYPE_CHECKING:
     from .host import DlaHost
-
-ResultT = TypeVar("ResultT")
 
 _TASK_LIMIT_MAX_S = 1000.0
 _HYBRID = 0
@@ -67,8 +65,6 @@ class DlaSession:
 
     device: int
     """The number of the DLA."""
-    handle: int
-    """The cuDLA handle."""
     stream: int
     """The session's own CUDA stream (a CUstream); work put into it keeps its order with the tasks."""
 
@@ -76,12 +72,10 @@ class DlaSession:
         self._library, self._cuda, self._host = library, cuda, host
         self.device = device
         self._timing = timing
-        self._thread = CallThread(f"DLA {device}", timing.patience)
+        self._calls = SessionCalls(library, cuda, device, timing, host)
         self._deadlines = Deadlines(timing.limits)
-        self._state = DlaSessionState.IDLE
         self._turn = threading.RLock()
-        self._moving = threading.Lock()
-        self.handle = self.stream = 0
+        self.stream = 0
         self._has_loaded = False
         self._diagnoses = False
         self._module: DlaModule | None = None
@@ -91,25 +85,29 @@ class DlaSession:
         self._in_flight: list[TaskMemory] = []
         self._copied_arrays: list[NDArray[Any]] = []
         self._streams: set[int] = set()
-        self._failure = ""
         try:
-            self.stream = self._ask("starting CUDA", self._enter)
-            self.handle = int(self._cudla("cudlaCreateDevice", device, _HYBRID))
+            self.stream = self._calls.ask("starting CUDA", self._enter)
+            self._calls.handle = int(self._calls.cudla("cudlaCreateDevice", device, _HYBRID))
             self._limit_tasks(timing.limits)
         except CodecfleetError:
-            self._thread.close()
+            self._calls.close()
             raise
+
+    @property
+    def handle(self) -> int:
+        """The cuDLA handle."""
+        return self._calls.handle
 
     @property
     def state(self) -> DlaSessionState:
         """Where the session stands."""
-        return self._state
+        return self._calls.state
 
     def attributes(self) -> DeviceAttributes:
         """Return the device's attributes (``cudlaDeviceGetAttribute``)."""
         with self._turn:
             shared, version = (
-                self._cudla("cudlaDeviceGetAttribute", self.handle, which)
+                self._calls.cudla("cudlaDeviceGetAttribute", self.handle, which)
                 for which in (_UNIFIED_ADDRESSING, _DEVICE_VERSION)
             )
         return DeviceAttributes(bool(shared.unified_addressing_supported), int(version.device_version))
@@ -128,16 +126,20 @@ class DlaSession:
             UsageError: the session has had a loadable.
         """
         with self._turn:
-            self._refuse_unless(not self._has_loaded, "a handle takes one loadable in its life: open another session")
+            self._calls.refuse_unless(
+                not self._has_loaded, "a handle takes one loadable in its life: open another session"
+            )
             diagnostics = bool(options & LoadOption.FAULT_DIAGNOSTICS)
-            self._refuse_unless(diagnostics is not bool(loadable), "there is no loadable, or it is the library's own")
+            self._calls.refuse_unless(
+                diagnostics is not bool(loadable), "there is no loadable, or it is the library's own"
+            )
             self._has_loaded = True
             # No bytes are passed on as no address.
             arguments = loadable or 0, len(loadable), int(options)
-            module = int(self._cudla("cudlaModuleLoadFromMemory", self.handle, *arguments))
+            module = int(self._calls.cudla("cudlaModuleLoadFromMemory", self.handle, *arguments))
             self._diagnoses = diagnostics
             inputs, outputs, statistics = (
-                self._ask("cudlaModuleGetAttributes", partial(self._library.descriptors, module, kind))
+                self._calls.ask("cudlaModuleGetAttributes", partial(self._library.descriptors, module, kind))
                 for kind in DESCRIPTORS
             )
             self._module = DlaModule(module, inputs, outputs, statistics)
@@ -150,8 +152,8 @@ class DlaSession:
             UsageError: it is registered already; the earlier registration remains.
         """
         with self._turn:
-            self._refuse_unless(memory != 0 and size_bytes > 0, f"no memory: {memory:#x}, {size_bytes} bytes")
-            dla_address = int(self._cudla("cudlaMemRegister", self.handle, memory, size_bytes, int(access)))
+            self._calls.refuse_unless(memory != 0 and size_bytes > 0, f"no memory: {memory:#x}, {size_bytes} bytes")
+            dla_address = int(self._calls.cudla("cudlaMemRegister", self.handle, memory, size_bytes, int(access)))
             registration = self._registrations[dla_address] = Registration(memory, size_bytes, dla_address, access)
             return registration
 
@@ -159,16 +161,18 @@ class DlaSession:
         """Take memory from the DLA; its tasks must be done (``cudlaMemUnregister``)."""
         with self._turn:
             held = self._registrations.get(registration.dla_address) is registration
-            self._refuse_unless(held, "the memory is not registered in this session")
-            self._refuse_unless(self._state is not DlaSessionState.BUSY, "tasks may still use the memory: synchronize")
-            self._cudla("cudlaMemUnregister", self.handle, registration.dla_address)
+            self._calls.refuse_unless(held, "the memory is not registered in this session")
+            self._calls.refuse_unless(
+                self.state is not DlaSessionState.BUSY, "tasks may still use the memory: synchronize"
+            )
+            self._calls.cudla("cudlaMemUnregister", self.handle, registration.dla_address)
             del self._registrations[registration.dla_address]
 
     def allocate(self, size_bytes: int, access: Access = Access.READ_WRITE) -> DeviceBuffer:
         """Allocate device memory and register it; ``close`` frees it."""
         with self._turn:
-            self._refuse_unless(size_bytes > 0, f"no memory: {size_bytes} bytes")
-            memory = int(self._cu("cuMemAlloc", size_bytes))
+            self._calls.refuse_unless(size_bytes > 0, f"no memory: {size_bytes} bytes")
+            memory = int(self._calls.cu("cuMemAlloc", size_bytes))
             buffer = DeviceBuffer(memory, size_bytes, self.register(memory, size_bytes, access))
             self._buffers[memory] = buffer
             return buffer
@@ -176,9 +180,9 @@ class DlaSession:
     def free(self, buffer: DeviceBuffer) -> None:
         """Unregister a buffer and free its memory; its tasks must be done."""
         with self._turn:
-            self._refuse_unless(self._buffers.get(buffer.memory) is buffer, "the buffer is not this session's")
+            self._calls.refuse_unless(self._buffers.get(buffer.memory) is buffer, "the buffer is not this session's")
             self.unregister(buffer.registration)
-            self._cu("cuMemFree", buffer.memory)
+            self._calls.cu("cuMemFree", buffer.memory)
             del self._buffers[buffer.memory]
 
     def host_array(self, size_bytes: int) -> NDArray[np.uint8]:
@@ -187,8 +191,8 @@ class DlaSession:
         ``close`` frees it: keep no view of it longer than the session.
         """
         with self._turn:
-            self._refuse_unless(size_bytes > 0, f"no memory: {size_bytes} bytes")
-            address = int(self._cu("cuMemHostAlloc", size_bytes, 0))
+            self._calls.refuse_unless(size_bytes > 0, f"no memory: {size_bytes} bytes")
+            address = int(self._calls.cu("cuMemHostAlloc", size_bytes, 0))
             self._locked.append(address)
             return np.ctypeslib.as_array((ctypes.c_uint8 * size_bytes).from_address(address))
 
@@ -217,23 +221,25 @@ class DlaSession:
             options: how to submit.
         """
         with self._turn:
-            self._refuse_unless(tasks, "there is no task to submit")
+            self._calls.refuse_unless(tasks, "there is no task to submit")
             for task in tasks:
                 fault = task_fault(task, self._module, self._registrations)
-                self._refuse_unless(not fault, fault)
+                self._calls.refuse_unless(not fault, fault)
             diagnostics = bool(options & SubmitOption.DIAGNOSTICS)
-            self._refuse_unless(
+            self._calls.refuse_unless(
                 diagnostics is self._diagnoses, "diagnostics run their own module, and nothing else does"
             )
-            self._refuse_unless(stream != _PER_THREAD_STREAM, "cuDLA does not support the per-thread default stream")
+            self._calls.refuse_unless(
+                stream != _PER_THREAD_STREAM, "cuDLA does not support the per-thread default stream"
+            )
             where = self.stream if stream is None else stream
             memory = TaskMemory(tasks)
             # cuDLA may wait in here for room in its queue: as long as what is queued may take.
             self._deadlines.submitted(self._timing.clock(), len(tasks))
             self._in_flight.append(memory)
             arguments = self.handle, memory.address, memory.count, where, int(options)
-            self._cudla("cudlaSubmitTask", *arguments, limit_s=self._patience_s())
-            self._move(DlaEvent.SUBMIT)
+            self._calls.cudla("cudlaSubmitTask", *arguments, limit_s=self._patience_s())
+            self._calls.move(DlaEvent.SUBMIT)
             self._streams.add(where)
 
     def synchronize(self) -> None:
@@ -242,14 +248,14 @@ class DlaSession:
         It waits for each task's time limit, one after the other, plus the grace; then the firmware counts as hung.
         """
         with self._turn:
-            self._refuse_if_over()
+            self._calls.refuse_if_over()
             self._settle()
-            self._move(DlaEvent.ENDED)
+            self._calls.move(DlaEvent.ENDED)
 
     def last_error(self) -> CudlaStatus:
         """Return the handle's latest asynchronous error, without raising or waiting (``cudlaGetLastError``)."""
         with self._turn:
-            return self._ask("cudlaGetLastError", lambda: self._library.last_error(self.handle))
+            return self._calls.ask("cudlaGetLastError", lambda: self._library.last_error(self.handle))
 
     def set_task_limit(self, seconds: float) -> None:
         """Limit how long one task may run from now on (``cudlaSetTaskTimeoutInMs``).
@@ -258,7 +264,9 @@ class DlaSession:
         """
         limits = replace(self._deadlines.limits, task_s=seconds)
         with self._turn:
-            self._refuse_unless(seconds <= _TASK_LIMIT_MAX_S, f"a task may take {_TASK_LIMIT_MAX_S:.0f} s at most")
+            self._calls.refuse_unless(
+                seconds <= _TASK_LIMIT_MAX_S, f"a task may take {_TASK_LIMIT_MAX_S:.0f} s at most"
+            )
             self._limit_tasks(limits)
             self._deadlines.limits = limits
 
@@ -268,17 +276,15 @@ class DlaSession:
         A session that failed or hung is abandoned: destroying a handle under a task may crash, so the process must end.
         """
         with self._turn:
-            if self._state in LIVE:
+            if self.state in LIVE:
                 self._end()
-            elif self._state is not DlaSessionState.CLOSED:
-                self._move(DlaEvent.CLOSE)
-            self._thread.close()
+            elif self.state is not DlaSessionState.CLOSED:
+                self._calls.move(DlaEvent.CLOSE)
+            self._calls.close()
 
     def condemn(self, why: str) -> None:
         """Make the session FAILED because another one of the same process failed."""
-        if self._state in LIVE:
-            self._failure = self._failure or why
-            self._move(DlaEvent.FAIL)
+        self._calls.condemn(why)
 
     def __enter__(self) -> Self:
         return self
@@ -298,7 +304,7 @@ class DlaSession:
             with suppress(FunctionMissing):
                 self._library.call("cudlaSetTaskTimeoutInMs", self.handle, limits.task_ms)
 
-        self._ask("cudlaSetTaskTimeoutInMs", limit)
+        self._calls.ask("cudlaSetTaskTimeoutInMs", limit)
 
     def _copy(self, buffer: DeviceBuffer, array: NDArray[Any], function: str, target: int, source: int) -> None:
         with self._turn:
@@ -311,8 +317,8 @@ class DlaSession:
     def _put(self, function: str, *arguments: int) -> None:
         """Put work of CUDA's into the stream. It may wait for tasks in front of it, as pageable copies do."""
         self._streams.add(self.stream)
-        limit_s = self._patience_s() if self._state is DlaSessionState.BUSY else None
-        self._ask("a CUDA copy", lambda: self._cuda.call(function, *arguments, self.stream), limit_s)
+        limit_s = self._patience_s() if self.state is DlaSessionState.BUSY else None
+        self._calls.ask("a CUDA copy", lambda: self._cuda.call(function, *arguments, self.stream), limit_s)
 
     def _patience_s(self) -> float:
         return self._deadlines.patience_s(self._timing.clock())
@@ -320,28 +326,28 @@ class DlaSession:
     def _settle(self) -> None:
         """Wait for every task, and raise a late error: with isolation on, CUDA does not report it."""
         for stream in sorted(self._streams):
-            self._cu("cuStreamSynchronize", stream, limit_s=self._patience_s())
+            self._calls.cu("cuStreamSynchronize", stream, limit_s=self._patience_s())
         self._streams.clear()
         self._copied_arrays.clear()
         status = self.last_error()
         if status is not CudlaStatus.SUCCESS:
-            self._give_up(DlaEvent.FAIL, error_of("cudlaSubmitTask", status, self.device))
+            self._calls.give_up(DlaEvent.FAIL, error_of("cudlaSubmitTask", status, self.device))
         self._deadlines.ended()
         self._in_flight.clear()
 
     def _end(self) -> None:
-        if self._state is DlaSessionState.BUSY:
-            self._move(DlaEvent.CLOSE)
+        if self.state is DlaSessionState.BUSY:
+            self._calls.move(DlaEvent.CLOSE)
         try:
-            if self._state is DlaSessionState.DRAINING:
+            if self.state is DlaSessionState.DRAINING:
                 self._settle()
-            self._ask("releasing the handle", self._release)
+            self._calls.ask("releasing the handle", self._release)
         except CodecfleetError:
-            if self._state in LIVE:
-                self._move(DlaEvent.FAIL)
-            self._move(DlaEvent.CLOSE)
+            if self.state in LIVE:
+                self._calls.move(DlaEvent.FAIL)
+            self._calls.move(DlaEvent.CLOSE)
             raise
-        self._move(DlaEvent.ENDED if self._state is DlaSessionState.DRAINING else DlaEvent.CLOSE)
+        self._calls.move(DlaEvent.ENDED if self.state is DlaSessionState.DRAINING else DlaEvent.CLOSE)
 
     def _release(self) -> None:
         for registration in reversed(self._registrations.values()):
@@ -359,62 +365,3 @@ class DlaSession:
         self._locked.clear()
         self._cuda.call("cuStreamDestroy", self.stream)
         self._host.forget(self)
-
-    def _cudla(self, function: str, *arguments: object, limit_s: float | None = None) -> Any:
-        return self._ask(function, lambda: self._library.call(function, *arguments), limit_s)
-
-    def _cu(self, function: str, *arguments: object, limit_s: float | None = None) -> Any:
-        return self._ask(function, lambda: self._cuda.call(function, *arguments), limit_s)
-
-    def _ask(self, what: str, call: Callable[[], ResultT], limit_s: float | None = None) -> ResultT:
-        """Have the session's thread make a call, and map its errors."""
-        self._refuse_if_over()
-        try:
-            return self._thread.call(what, lambda: self._blamed(call), limit_s or self._timing.limits.call_s)
-        except CudlaFailure as failure:
-            device = self.device if failure.device is None else failure.device
-            error = error_of(failure.call, failure.status, device)
-            if is_final(failure.status):
-                self._give_up(DlaEvent.FAIL, error)
-            raise error from None
-        except CudaFailure as failure:
-            self._give_up(DlaEvent.FAIL, lost(failure, self.device))
-        except EngineHung as error:
-            self._give_up(DlaEvent.HANG, error)
-
-    def _blamed(self, call: Callable[[], ResultT]) -> ResultT:
-        """Make a failure of CUDA one of cuDLA, where CUDA says that an engine is to blame."""
-        try:
-            return call()
-        except CudaFailure as failure:
-            if failure.code != EXTERNAL_DEVICE:
-                raise
-            found = self._host.guilty(self._library)
-            own = self._library.last_error(self.handle) if self.handle else CudlaStatus.SUCCESS
-            if own is not CudlaStatus.SUCCESS:
-                found = {self.device: own}
-            for device, status in found.items():
-                # A task that was submitted at some time.
-                raise CudlaFailure("cudlaSubmitTask", status, device) from None
-            raise
-
-    def _give_up(self, happening: DlaEvent, error: CodecfleetError) -> NoReturn:
-        self._failure = error.message
-        self._move(happening)
-        self._host.condemn(error)
-        raise error
-
-    def _move(self, happening: DlaEvent) -> None:
-        with self._moving:  # another session may condemn this one at any time
-            self._state = next_state(self._state, happening)
-
-    def _refuse_if_over(self) -> None:
-        self._refuse_unless(self._state is not DlaSessionState.CLOSED, "the session is closed")
-        if self._state not in LIVE:
-            message = f"DLA {self.device} failed before in this process ({self._failure})"
-            raise DeviceLost(message, "Restart the process.")
-
-    def _refuse_unless(self, sound: object, message: str) -> None:
-        if not sound:
-            complete = f"DLA {self.device}: {message}"
-            raise UsageError(complete, "docs/dla.md says how sessions are used.")
