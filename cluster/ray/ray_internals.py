@@ -26,14 +26,9 @@ TESTED_MINORS = ((2, 60),)
 public_only = False
 """For tests: use no internals, as with a Ray that has none of them."""
 
-_LOOK_S = 0.02
-_PORT_LOOK_MS = 20
-_PORT_WAIT_MS = 200
+_LOOK_S, _PORT_LOOK_MS, _PORT_WAIT_MS = 0.02, 20, 200
 
-_CONNECT: Final = {
-    "utils.get_entrypoint_name": (),
-    "worker.listen_error_messages": ("worker", "threads_stopped"),
-}
+_CONNECT: Final = {"utils.get_entrypoint_name": (), "worker.listen_error_messages": ("worker", "threads_stopped")}
 _LEAN: Final[Mapping[str, tuple[str, ...] | type]] = {
     **_CONNECT,
     "node.wait_for_persisted_port": ("dir", "node_id", "port_name", "timeout_ms", "poll_interval_ms"),
@@ -52,10 +47,7 @@ _LEAN: Final[Mapping[str, tuple[str, ...] | type]] = {
     "utils.get_dashboard_dependency_error": (),
 }
 """What the lean start uses of ``ray._private``: arguments by which it is called, or the type of a value."""
-_KEEPER: Final[Mapping[str, Any]] = {
-    "name": "codecfleet-keeper",
-    "namespace": "codecfleet",
-}
+_KEEPER: Final[Mapping[str, Any]] = {"name": "codecfleet-keeper", "namespace": "codecfleet"}
 
 
 def _why_unknown(shapes: Mapping[str, tuple[str, ...] | type], package: str = "ray._private") -> str:
@@ -239,60 +231,54 @@ def keep_in_cluster(key: str, value: bytes) -> None:
 
     The actor, and the value with it, ends with its node.
     """
-    if _why_unknown({"internal_kv._internal_kv_put": ("key", "value", "overwrite")}, "ray.experimental"):
-        import ray
-
-        ray.get(_keeper().put.remote(key, value))
+    if (put := _store_call("_internal_kv_put", "key", "value", "overwrite")) is not None:
+        put(key, value, overwrite=True)
     else:
-        from ray.experimental import internal_kv
-
-        internal_kv._internal_kv_put(key, value, overwrite=True)
+        _asked_keeper("put", key, value)
 
 
 def claim_in_cluster(key: str) -> bool:
     """Store an empty value under a key as ``keep_in_cluster`` does, unless there is one; return whether it did."""
-    if _why_unknown({"internal_kv._internal_kv_put": ("key", "value", "overwrite")}, "ray.experimental"):
-        import ray
-
-        return bool(ray.get(_keeper().claim.remote(key)))
-    from ray.experimental import internal_kv
-
-    return not internal_kv._internal_kv_put(key, b"", overwrite=False)
+    if (put := _store_call("_internal_kv_put", "key", "value", "overwrite")) is not None:
+        return not put(key, b"", overwrite=False)
+    return bool(_asked_keeper("claim", key))
 
 
 def keys_in_cluster(prefix: str) -> list[str]:
     """Return the keys that begin with ``prefix`` of all that was kept or claimed."""
-    if _why_unknown({"internal_kv._internal_kv_list": ("prefix",)}, "ray.experimental"):
-        import ray
-
-        keys: list[str] = ray.get(_keeper().keys.remote(prefix))
-        return keys
-    from ray.experimental import internal_kv
-
-    return [key.decode() for key in internal_kv._internal_kv_list(prefix)]
-
-
-def _keeper() -> Any:
-    """Return the actor that keeps values where the key-value store is unknown; it is made if there is none."""
-    import ray
-
-    options: dict[str, Any] = {"lifetime": "detached", "get_if_exists": True, "num_cpus": 0}
-    return ray.remote(_Keeper).options(**_KEEPER, **options).remote()
+    if (listed := _store_call("_internal_kv_list", "prefix")) is not None:
+        return [key.decode() for key in listed(prefix)]
+    return list(_asked_keeper("keys", prefix))
 
 
 def kept_in_cluster(key: str) -> bytes | None:
     """Return what ``keep_in_cluster`` stored last; None if nothing."""
-    if _why_unknown({"internal_kv._internal_kv_get": ("key",)}, "ray.experimental"):
+    found: bytes | None = None
+    if (get := _store_call("_internal_kv_get", "key")) is not None:
+        found = get(key)
+    else:
         import ray
 
         with suppress(ValueError):  # nothing was ever kept
             keeper: Any = ray.get_actor(**_KEEPER)
-            kept: bytes | None = ray.get(keeper.get.remote(key))
-            return kept
-        return None
-    from ray.experimental import internal_kv
+            found = ray.get(keeper.get.remote(key))
+    return found
 
-    return internal_kv._internal_kv_get(key)
+
+def _store_call(name: str, *arguments: str) -> Callable[..., Any] | None:
+    """Return a call of Ray's key-value store; None where it is not as expected."""
+    if _why_unknown({f"internal_kv.{name}": arguments}, "ray.experimental"):
+        return None
+    call: Callable[..., Any] = getattr(import_module("ray.experimental.internal_kv"), name)
+    return call
+
+
+def _asked_keeper(method: str, *arguments: object) -> Any:
+    """Ask the actor that keeps values where the key-value store is unknown; it is made if there is none."""
+    import ray
+
+    keeper: Any = ray.remote(_Keeper).options(lifetime="detached", get_if_exists=True, num_cpus=0, **_KEEPER).remote()
+    return ray.get(getattr(keeper, method).remote(*arguments))
 
 
 class _Keeper:
@@ -318,21 +304,19 @@ class _Keeper:
 
 def free_resources_by_node() -> dict[str, dict[str, float]]:
     """Return free resources by node id; empty where Ray does not report them."""
-    if not _why_unknown({"state.available_resources_per_node": ()}):
-        from ray._private import state
-
-        with suppress(Exception):  # internals promise nothing; what is not known is left out
-            return dict(state.available_resources_per_node())
-    return {}
+    return _reported("available_resources_per_node")
 
 
 def draining_nodes() -> dict[str, int]:
     """Return the nodes that Ray drains: {id: end of the notice, in ms of UTC}; empty where Ray does not report them."""
-    if not _why_unknown({"state.state.get_draining_nodes": ()}):
-        from ray._private import state
+    return _reported("state.get_draining_nodes")
 
+
+def _reported(name: str) -> dict[str, Any]:
+    """Return what a call of ``ray._private.state`` reports by node id; empty where Ray does not."""
+    if not _why_unknown({f"state.{name}": ()}):
         with suppress(Exception):  # internals promise nothing; what is not known is left out
-            return dict(state.state.get_draining_nodes())
+            return dict(attrgetter(name)(import_module("ray._private.state"))())
     return {}
 
 
@@ -352,7 +336,6 @@ class AutoscalerReport(NamedTuple):
     looks: int
 
 
-_SERVICE: Final = "_raylet.InnerGcsClient"
 _WORDS: Final = "ray.core.generated.autoscaler_pb2"
 """What the service's messages are made of."""
 _AUTOSCALER_S: Final = 5
@@ -386,14 +369,13 @@ def end_idle_node(node: str, reason: str) -> bool:
         return False
     words: Any = import_module(_WORDS)
     idle = words.DrainNodeReason.Value("DRAIN_NODE_REASON_IDLE_TERMINATION")
-    is_ending, _ = client.drain_node(node, idle, reason, 0)
-    return bool(is_ending)
+    return bool(client.drain_node(node, idle, reason, 0)[0])
 
 
 def _control_service(call: str, *arguments: str) -> Any:
     """Return this process's client of Ray's control service; None where that call of it is not as expected."""
     needed: dict[str, Mapping[str, tuple[str, ...] | type]] = {
-        "ray": {f"{_SERVICE}.{call}": ("self", *arguments)},
+        "ray": {f"_raylet.InnerGcsClient.{call}": ("self", *arguments)},
         "ray.core.generated": {"autoscaler_pb2.GetClusterStatusReply": type, "autoscaler_pb2.DrainNodeReason": object},
         "ray.experimental": {"internal_kv.internal_kv_get_gcs_client": ()},
     }
