@@ -105,7 +105,6 @@ def lean_start(watch: ProcessWatch) -> Iterator[None]:
     from ray._private import parameter, services
 
     node: Any = import_module("ray._private.node")
-
     no_helpers: Any = {"no_monitor": True, "include_log_monitor": False}
     replacements = {
         # No autoscaler and no log forwarder: two fewer Pythons, and no wait for their end.
@@ -227,28 +226,25 @@ def cluster_on_this_machine() -> str | None:
 
 
 def keep_in_cluster(key: str, value: bytes) -> None:
-    """Store a value for the cluster's life: in Ray's key-value store, or else in a detached actor.
-
-    The actor, and the value with it, ends with its node.
-    """
+    """Store a value for the cluster's life in Ray's key-value store; or else in an actor, which ends with its node."""
     if (put := _store_call("_internal_kv_put", "key", "value", "overwrite")) is not None:
         put(key, value, overwrite=True)
     else:
-        _asked_keeper("put", key, value)
+        _got(_keeper().put.remote(key, value))
 
 
 def claim_in_cluster(key: str) -> bool:
     """Store an empty value under a key as ``keep_in_cluster`` does, unless there is one; return whether it did."""
     if (put := _store_call("_internal_kv_put", "key", "value", "overwrite")) is not None:
         return not put(key, b"", overwrite=False)
-    return bool(_asked_keeper("claim", key))
+    return bool(_got(_keeper().claim.remote(key)))
 
 
 def keys_in_cluster(prefix: str) -> list[str]:
     """Return the keys that begin with ``prefix`` of all that was kept or claimed."""
     if (listed := _store_call("_internal_kv_list", "prefix")) is not None:
         return [key.decode() for key in listed(prefix)]
-    return list(_asked_keeper("keys", prefix))
+    return list(_got(_keeper().keys.remote(prefix)))
 
 
 def kept_in_cluster(key: str) -> bytes | None:
@@ -257,11 +253,8 @@ def kept_in_cluster(key: str) -> bytes | None:
     if (get := _store_call("_internal_kv_get", "key")) is not None:
         found = get(key)
     else:
-        import ray
-
         with suppress(ValueError):  # nothing was ever kept
-            keeper: Any = ray.get_actor(**_KEEPER)
-            found = ray.get(keeper.get.remote(key))
+            found = _got(_keeper(make=False).get.remote(key))
     return found
 
 
@@ -273,12 +266,19 @@ def _store_call(name: str, *arguments: str) -> Callable[..., Any] | None:
     return call
 
 
-def _asked_keeper(method: str, *arguments: object) -> Any:
-    """Ask the actor that keeps values where the key-value store is unknown; it is made if there is none."""
+def _keeper(*, make: bool = True) -> Any:
+    """Return the actor that keeps values where the key-value store is unknown; ``make`` it if there is none."""
     import ray
 
-    keeper: Any = ray.remote(_Keeper).options(lifetime="detached", get_if_exists=True, num_cpus=0, **_KEEPER).remote()
-    return ray.get(getattr(keeper, method).remote(*arguments))
+    if not make:
+        return ray.get_actor(**_KEEPER)
+    return ray.remote(_Keeper).options(lifetime="detached", get_if_exists=True, num_cpus=0, **_KEEPER).remote()
+
+
+def _got(answer: Any) -> Any:
+    import ray
+
+    return ray.get(answer)
 
 
 class _Keeper:
