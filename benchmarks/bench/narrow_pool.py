@@ -56,10 +56,10 @@ async def _open_pool(
     # Only now: Ray's settings are read when it is imported.
     from codecfleet.cluster.client.connected_pool import SLOTS_MAX  # noqa: PLC0415
     from codecfleet.cluster.client.leased_pool import LeasedPool  # noqa: PLC0415
+    from codecfleet.cluster.supervisor.backends.backend import HERE  # noqa: PLC0415
+    from codecfleet.cluster.supervisor.backends.private_backend import PrivateBackend  # noqa: PLC0415
     from codecfleet.cluster.supervisor.core.core import Core  # noqa: PLC0415
-    from codecfleet.cluster.supervisor.runner.backend import HERE  # noqa: PLC0415
     from codecfleet.cluster.supervisor.runner.client import LocalClient  # noqa: PLC0415
-    from codecfleet.cluster.supervisor.runner.private_backend import PrivateBackend  # noqa: PLC0415
     from codecfleet.cluster.supervisor.runner.runner import SupervisorRunner  # noqa: PLC0415
     from codecfleet.cluster.survey.known_gpus import known_gpus  # noqa: PLC0415
     from codecfleet.cluster.survey.ray_probe import probe_ray_node  # noqa: PLC0415

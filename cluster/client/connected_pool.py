@@ -22,7 +22,7 @@ from ..placement.model.policy import Policy
 from ..placement.model.preview import PlacementPreview
 from ..process.process import StartedProcess
 from ..ray.object_store import store_bytes
-from ..supervisor.runner import ClusterBackend
+from ..supervisor.backends import ClusterBackend
 from ..supervisor.state.messages import RayNode
 from ..supervisor.state.settings import SupervisorSettings, policy_from, settings_from
 from ..supervisor.state.stations import slots_of_processes
@@ -210,7 +210,7 @@ def leased_pool(
         name: what a cluster's supervisor is to call this client; None is a new name.
     """
     # Imported late: an embedded Ray's settings are read when Ray is imported.
-    from ..supervisor.runner.backend import HERE  # noqa: PLC0415
+    from ..supervisor.backends.backend import HERE  # noqa: PLC0415
     from ..supervisor.runner.client import ActorClient  # noqa: PLC0415
     from .leased_pool import LeasedPool  # noqa: PLC0415
 
@@ -227,8 +227,8 @@ def machine_pool(late: LateRay, slots: int | None, start_process: Callable[[], S
 
     ``slots`` are the pieces of work at a time; None means one per core.
     """
-    from ..supervisor.runner.backend import HERE  # noqa: PLC0415 - as above
-    from ..supervisor.runner.machine_backend import MachineBackend  # noqa: PLC0415 - as above
+    from ..supervisor.backends.backend import HERE  # noqa: PLC0415 - as above
+    from ..supervisor.backends.machine_backend import MachineBackend  # noqa: PLC0415 - as above
 
     async def on_ray(gpus: "ListGpus") -> ClusterBackend:
         return _private_backend(await late.start(), slots, 0, gpus)
@@ -255,7 +255,7 @@ def _known_gpus(node: str) -> "KnownGpus":
 
 
 def _private_backend(connection: "Connection", slots: int | None, dlas: int, gpus: "ListGpus") -> ClusterBackend:
-    from ..supervisor.runner.private_backend import PrivateBackend  # noqa: PLC0415 - as above
+    from ..supervisor.backends.private_backend import PrivateBackend  # noqa: PLC0415 - as above
     from ..survey.ray_probe import probe_ray_node  # noqa: PLC0415
 
     return PrivateBackend(slots, connection.why_ended, probe_ray_node, gpus, dlas)

@@ -39,7 +39,7 @@ async def list_cluster(address: str) -> list[tuple[NodeReport | SilentNode, List
     try:
         import ray  # noqa: PLC0415 - as above
 
-        from ..supervisor.runner.ray_backend import recall_orders  # noqa: PLC0415 - imports Ray
+        from ..supervisor.backends.ray_backend import recall_orders  # noqa: PLC0415 - imports Ray
         from ..supervisor.state.nodes import ORDERED_STATES  # noqa: PLC0415 - only this needs it
 
         orders, draining = await recall_orders(), draining_nodes()
@@ -81,7 +81,7 @@ async def survey_cluster(address: str) -> Inventory:
     connection = await connect(address)
     try:
         # Imported late: the environment that Ray reads at import is settled now.
-        from ..supervisor.runner.ray_backend import live_nodes, recall_orders  # noqa: PLC0415
+        from ..supervisor.backends.ray_backend import live_nodes, recall_orders  # noqa: PLC0415
         from ..supervisor.state.nodes import Nodes  # noqa: PLC0415
         from ..survey.ray_probe import PROBE_LIMIT_S, probe_ray_node  # noqa: PLC0415
 

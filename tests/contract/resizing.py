@@ -11,7 +11,7 @@ from collections.abc import Callable
 from codecfleet.cluster.autoscale.values import WantedNodes
 from codecfleet.cluster.placement.model.inventory import Node
 from codecfleet.cluster.probes.report.device_report import DeviceKind
-from codecfleet.cluster.supervisor.runner.backend import ClusterBackend
+from codecfleet.cluster.supervisor.backends.backend import ClusterBackend
 from codecfleet.cluster.supervisor.state.events import Reserve, Resize
 from codecfleet.cluster.supervisor.state.messages import RayNode
 from codecfleet.cluster.supervisor.state.stations import Station
@@ -103,7 +103,7 @@ def _check_ray() -> None:
     import ray
     from ray.autoscaler.v2.sdk import get_cluster_status
 
-    from codecfleet.cluster.supervisor.runner.ray_backend import RayBackend
+    from codecfleet.cluster.supervisor.backends.ray_backend import RayBackend
 
     def is_coming() -> bool:
         status = get_cluster_status(ray.get_runtime_context().gcs_address)

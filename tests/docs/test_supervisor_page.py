@@ -7,9 +7,9 @@ import pytest
 
 from codecfleet.cluster.client.connected_pool import PRIVATE
 from codecfleet.cluster.placement.model.policy import Policy
+from codecfleet.cluster.supervisor.backends.ray_backend import GPU_PREFIX
 from codecfleet.cluster.supervisor.core import core
 from codecfleet.cluster.supervisor.runner.actor import SUPERVISOR
-from codecfleet.cluster.supervisor.runner.ray_backend import GPU_PREFIX
 from codecfleet.cluster.supervisor.state.settings import SupervisorSettings
 from codecfleet.cluster.supervisor.state.stations import DEATHS_IN_A_ROW_MAX, EDGES, StationState
 

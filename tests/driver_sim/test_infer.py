@@ -195,7 +195,7 @@ async def main():
     connection = await connect()
     from codecfleet.cluster.client.leased_pool import LeasedPool
     from codecfleet.cluster.supervisor.runner.client import LocalClient
-    from codecfleet.cluster.supervisor.runner.ray_backend import RayBackend, live_nodes
+    from codecfleet.cluster.supervisor.backends.ray_backend import RayBackend, live_nodes
     from codecfleet.cluster.supervisor.runner.runner import SupervisorRunner
 
     async def probe(node, *, again):

@@ -46,8 +46,8 @@ class SupervisorActor:
     async def _open(self, settings: SupervisorSettings, policy: Policy) -> SupervisorRunner:
         # Imported here: this module must be importable without Ray.
         from ...survey.ray_probe import probe_ray_node
+        from ..backends.ray_backend import RayBackend, claim_term
         from ..metrics.ray_metrics import RayMetrics
-        from .ray_backend import RayBackend, claim_term
 
         begin_log_in_ray("supervisor")
         term = await asyncio.to_thread(claim_term)

@@ -149,7 +149,7 @@ class ActorClient(SupervisorClient):
         await self._actor.depart.remote(client)
 
     async def handle(self, worker: str) -> Any:
-        from .ray_backend import worker_handle
+        from ..backends.ray_backend import worker_handle
 
         return await asyncio.to_thread(worker_handle, worker)
 

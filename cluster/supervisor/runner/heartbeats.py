@@ -10,8 +10,8 @@ from ...ray.ray_failures import LossScope, classify
 from ...ray.ray_words import first_line
 from ...worker.heartbeat import Heartbeat, speed_between
 from ...worker.newest_term import OldTerm
+from ..backends.backend import ClusterBackend
 from ..state.events import Encoding, Measured, RecycleDue, SupervisorEvent
-from .backend import ClusterBackend
 
 STOOD_STILL_S = 0.25
 """How much less than its limit a missed answer may have taken on our clock; else this process itself stood still."""

@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 
 from ...logs.actions import LogAction
 from ...logs.writing import log
+from ..backends.backend import ClusterBackend
 from ..state.terms import Standing, Tenure, after_look
-from .backend import ClusterBackend
 
 AGAIN_S = 1.0
 LOOK_LIMIT_S = 5.0

@@ -7,10 +7,10 @@ from typing import Any
 
 from ...probes.report.absence import Unavailable
 from ...ray.ray_words import first_line
+from ..backends.backend import ClusterBackend
 from ..state.events import HealthSeen, HealthUnseen, SupervisorEvent
 from ..state.settings import SupervisorSettings
 from ..state.state import SupervisorState
-from .backend import ClusterBackend
 
 RESTS_MAX = 60
 """A node whose GPUs cannot be polled is tried again after 1, 3, 7 ... intervals, at most this many."""

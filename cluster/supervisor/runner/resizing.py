@@ -8,8 +8,8 @@ from ....errors import CodecfleetError
 from ...logs.actions import LogAction
 from ...logs.writing import log
 from ...ray.ray_words import first_line
+from ..backends.backend import ClusterBackend
 from ..state.events import Resize, Resized, SupervisorEvent
-from .backend import ClusterBackend
 from .leading import Leading
 
 LIMIT_S: Final = 30.0

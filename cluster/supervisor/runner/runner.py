@@ -18,24 +18,11 @@ from ...placement.model.demand import Demand
 from ...placement.model.preview import PlacementPreview
 from ...ray.ray_words import first_line
 from ...worker.heartbeat import Heartbeat
+from ..backends.backend import ClusterBackend
 from ..core.core import Core
 from ..metrics.metering import Metering, TakeSamples
 from ..state import events
-from ..state.events import (
-    Abandon,
-    AbandonOthers,
-    Effect,
-    KeepQuarantines,
-    Note,
-    Order,
-    Probe,
-    Remember,
-    Reserve,
-    Resize,
-    Start,
-    Stop,
-    SupervisorEvent,
-)
+from ..state.events import Effect, Order, Probe, SupervisorEvent
 from ..state.kept import ORDERS_KEY, QUARANTINES_KEY, pack_kept, unpack_orders, unpack_quarantines
 from ..state.messages import ClientReport, Grants
 from ..state.settings import SupervisorSettings
@@ -44,12 +31,12 @@ from ..state.terms import term_of
 from ..status.history import History, HistoryBook
 from ..status.past import EVENTS_KEY, SPEEDS_KEY, Past
 from ..status.status import Status, status_of
-from .backend import ClusterBackend
 from .heartbeats import Heartbeats
 from .leading import Leading
 from .polling import Polling
 from .renewals import Renewals
 from .resizing import Resizing
+from .worker_orders import WorkerOrders
 
 TICK_S = 0.25
 GAP_MAX_S = 5.0
@@ -100,6 +87,7 @@ class SupervisorRunner:
         self._keeping = asyncio.Lock()
         self.leading = Leading(backend, term_of(core.state.epoch), settings.fence_s, clock=clock, sleep=sleep)
         self.resizing = Resizing(backend, self.leading, self.feed)
+        self._orders = WorkerOrders(backend, self.leading, settings, feed=self.feed, forget=self._forget)
         self._renewals = Renewals(core.state, self.leading, feed=self.feed, clock=clock)
         self._polling = Polling(
             backend, core.state, settings, feed=self.feed, spawn=self._spawn, clock=clock, sleep=sleep
@@ -110,7 +98,7 @@ class SupervisorRunner:
             backend,
             settings.ping_limit_s,
             feed=self.feed,
-            died=self._report_death,
+            died=self._orders.report_death,
             note_speed=self._polling.note_speed,
             note_beats=self._note_beats,
             superseded=self.leading.superseded,
@@ -127,7 +115,7 @@ class SupervisorRunner:
         await self._recall()
         for book in list(self._core.state.stations.values()):
             if book.state is StationState.READY:
-                self._spawn(self._await_death(book.worker))
+                self._spawn(self._orders.await_death(book.worker))
         self._spawn(self._run_ticks())
         self._spawn(self._run_looks())
         self._spawn(self._polling.run())
@@ -295,6 +283,10 @@ class SupervisorRunner:
         """Return what these stations did lately, and those that are gone, and how fast all were."""
         return self._history.told(stations, self._core.state.is_live, self._clock())
 
+    def _forget(self, worker: str) -> None:
+        self._heartbeats.forget(worker)
+        self._polling.forget(worker)
+
     def _note_beats(self, worker: str, before: Heartbeat, after: Heartbeat) -> None:
         self._metering.beat(worker, before, after)
         self._history.beat(worker, after.pieces, self._clock())
@@ -315,22 +307,22 @@ class SupervisorRunner:
     def _carry_out(self, effects: list[Effect]) -> None:
         for effect in effects:
             match effect:
-                case Note(action, line, ids):
+                case events.Note(action, line, ids):
                     self._past.note(line, time.time())
                     log(action, line, ids)
                 case Probe():
                     self._spawn(self._probe(effect))
-                case Reserve():
-                    self._spawn(self._reserve(effect))
-                case Start():
-                    self._spawn(self._run_worker(effect))
-                case Stop():
-                    self._spawn(self._stop(effect), "stop")
-                case Abandon() | AbandonOthers():
-                    self._spawn(self._abandon(effect))
-                case Resize():
+                case events.Reserve():
+                    self._spawn(self._orders.reserve(effect))
+                case events.Start():
+                    self._spawn(self._orders.run(effect))
+                case events.Stop():
+                    self._spawn(self._orders.stop(effect), "stop")
+                case events.Abandon() | events.AbandonOthers():
+                    self._spawn(self._orders.abandon(effect))
+                case events.Resize():
                     self._spawn(self.resizing.resize(effect))
-                case Remember() | KeepQuarantines():
+                case events.Remember() | events.KeepQuarantines():
                     self._spawn(self._keep(*pack_kept(effect, self._utc_offset_s())))
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str | None = None) -> None:
@@ -367,57 +359,6 @@ class SupervisorRunner:
         if book is not None and book.ray.unlisted:
             with suppress(Exception):  # the last view holds while the node table cannot be read
                 self._decide(events.NodesSeen(await self._backend.look(), time.time()))
-
-    async def _reserve(self, effect: Reserve) -> None:
-        if not await self.leading.leads():
-            return
-        limit_s = self._settings.reserve_limit_s
-        try:
-            cores = await asyncio.wait_for(self._backend.reserve(effect), limit_s)
-        except Exception as error:  # noqa: BLE001 - any error of Ray's is the answer
-            late = f"other Ray work holds what it needs; waited {limit_s:g} s"
-            self.feed(events.NotReserved(effect.worker, late if isinstance(error, TimeoutError) else first_line(error)))
-        else:
-            self.feed(events.Reserved(effect.worker, cores))
-
-    async def _run_worker(self, effect: Start) -> None:
-        """Start a worker, then wait for its death."""
-        if not await self.leading.leads():
-            return
-        limit_s = self._settings.start_limit_s
-        try:
-            facts = await asyncio.wait_for(self._backend.start(effect), limit_s)
-        except Exception as error:  # noqa: BLE001 - any error of Ray's means that it did not start
-            late = f"it did not answer within {limit_s:g} s"
-            self._report_death(effect.worker, late if isinstance(error, TimeoutError) else first_line(error))
-            return
-        self.feed(events.Started(effect.worker, facts))
-        await self._await_death(effect.worker)
-
-    async def _await_death(self, worker: str) -> None:
-        self._report_death(worker, await self._backend.death_of(worker))
-
-    def _report_death(self, worker: str, reason: str) -> None:
-        gone = self._backend.world_is_gone()
-        self.feed(events.Ended(gone) if gone else events.Died(worker, reason))
-
-    async def _stop(self, effect: Stop) -> None:
-        if not await self.leading.leads():
-            return
-        with suppress(Exception):  # an unreachable worker fences itself; the sweep releases its bundle
-            await self._backend.stop(effect.worker)
-        self._heartbeats.forget(effect.worker)
-        self._polling.forget(effect.worker)
-        self.feed(events.Stopped(effect.worker))
-
-    async def _abandon(self, effect: Abandon | AbandonOthers) -> None:
-        if not await self.leading.leads():
-            return
-        with suppress(Exception):  # a worker that is gone runs nothing
-            if isinstance(effect, Abandon):
-                await self._backend.abandon(effect.worker, effect.client)
-            else:
-                await self._backend.abandon_others(effect.worker, effect.clients)
 
     async def _run_ticks(self) -> None:
         heartbeat_at_s = self._clock()

@@ -9,7 +9,7 @@ from ...cluster.autoscale.values import WantedNodes
 from ...cluster.placement.model import Node
 from ...cluster.probes.gpus import DeviceHealth
 from ...cluster.probes.report import Maybe
-from ...cluster.supervisor.runner import ClusterBackend
+from ...cluster.supervisor.backends import ClusterBackend
 from ...cluster.supervisor.state import FoundWorker, RayNode, Reserve, Resize, Start
 from ...cluster.worker.heartbeat import Heartbeat, WorkerFacts
 from ...errors import FleetUnavailable

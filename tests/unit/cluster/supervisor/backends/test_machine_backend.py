@@ -17,10 +17,10 @@ from codecfleet.cluster.placement.model.policy import Policy
 from codecfleet.cluster.probes.report.absence import Absence, Unavailable
 from codecfleet.cluster.probes.report.device_report import DeviceKind
 from codecfleet.cluster.probes.report.gpu_identity import NamedGpu, ShownGpus
+from codecfleet.cluster.supervisor.backends.backend import HERE
+from codecfleet.cluster.supervisor.backends.machine_backend import MachineBackend
 from codecfleet.cluster.supervisor.core.core import Core
-from codecfleet.cluster.supervisor.runner.backend import HERE
 from codecfleet.cluster.supervisor.runner.client import LocalClient
-from codecfleet.cluster.supervisor.runner.machine_backend import MachineBackend
 from codecfleet.cluster.supervisor.runner.runner import SupervisorRunner
 from codecfleet.cluster.supervisor.state.events import Reserve
 from codecfleet.cluster.supervisor.state.messages import RayNode

@@ -8,7 +8,7 @@ import pytest
 
 from codecfleet.cluster.autoscale.values import WantedNodes
 from codecfleet.cluster.ray.ray_internals import Asked, AutoscalerReport
-from codecfleet.cluster.supervisor.runner.ray_autoscaler import (
+from codecfleet.cluster.supervisor.backends.ray_autoscaler import (
     SILENT_S,
     AutoscalerCalls,
     RayAutoscaler,

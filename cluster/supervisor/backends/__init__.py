@@ -1,0 +1,5 @@
+"""What a supervisor acts on: a Ray cluster, an embedded Ray, or this machine alone."""
+
+from .backend import ClusterBackend
+
+__all__ = ["ClusterBackend"]
