@@ -1,8 +1,10 @@
 """Where a source or an output is: on this machine, or behind an fsspec protocol."""
 
+import re
 from pathlib import Path
 from typing import Final
 
+_WEB: Final = ("http", "https")
 LOCAL_PROTOCOLS: Final = (None, "file", "local")
 """fsspec's names of this machine's files, and none at all."""
 
@@ -25,6 +27,11 @@ def is_local(url: str) -> bool:
 def local_path(url: str) -> Path:
     """Return the path of a local ``url``, with or without its ``file://``."""
     return Path(split_protocol(url)[1])
+
+
+def without_query(url: str) -> str:
+    """Return what of a web address names the file; any other ``url`` as it is."""
+    return re.split("[?#]", url, maxsplit=1)[0] if split_protocol(url)[0] in _WEB else url
 
 
 def absolute(url: str) -> str:

@@ -50,6 +50,7 @@ def read_manifest(lines: Iterable[str], form: ManifestFormat, name: str) -> Iter
     Raises:
         UsageError: a line cannot be understood.
     """
+    lines = _unmarked(lines)
     match form:
         case ManifestFormat.CSV:
             yield from _csv_rows(lines, name)
@@ -57,6 +58,14 @@ def read_manifest(lines: Iterable[str], form: ManifestFormat, name: str) -> Iter
             yield from _json_rows(lines, name)
         case ManifestFormat.PLAIN:
             yield from _plain_rows(lines, name)
+
+
+def _unmarked(lines: Iterable[str]) -> Iterator[str]:
+    """Yield lines without the byte order mark with which Windows' programs begin a text."""
+    rows = iter(lines)
+    if (first := next(rows, None)) is not None:
+        yield first.removeprefix("\ufeff")
+        yield from rows
 
 
 def _plain_rows(lines: Iterable[str], name: str) -> Iterator[ManifestRow]:
@@ -70,8 +79,6 @@ def _csv_rows(lines: Iterable[str], name: str) -> Iterator[ManifestRow]:
     reader = csv.reader(lines, strict=True)
     try:
         header = next(reader, [])
-        if header:
-            header[0] = header[0].removeprefix("\ufeff")  # as spreadsheets write it
         for key in header:
             _check_key(key, f"{name}:1")
         if SOURCE not in header or len(set(header)) < len(header):

@@ -1,16 +1,17 @@
 """What the named places hold: the files of folders, patterns and storage prefixes, and the rows of lists. Streamed."""
 
-import glob
 import os
 import posixpath
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final, TextIO
 
-from ....actors.media.location import LOCAL_PROTOCOLS, is_local, local_path, split_protocol
+from ....actors.media.location import LOCAL_PROTOCOLS, is_local, local_path, split_protocol, without_query
 from ....actors.media.stores import open_store
 from ....errors import CodecfleetError, InputNotFound, InputUnreadable, StorageFailed
 from ...join.publish import WORK_SUFFIX
@@ -45,6 +46,7 @@ VIDEO_SUFFIXES: Final = frozenset(
 )
 """Extensions under which folders, patterns and prefixes are searched for video."""
 _MAGIC: Final = frozenset("*?[")
+_ANY_FOLDERS: Final = "**"
 _PASSWORD: Final = re.compile(r"^[^/:@]*:[^/@]*@")
 """What lets somebody in, at the beginning of an address: not part of a name."""
 
@@ -87,7 +89,7 @@ def _list_one(place: str, stdin: TextIO) -> Iterator[Listed]:
     elif path.exists():
         yield from _list_or_file(path)
     elif _MAGIC.intersection(place):
-        yield from _pattern(place)
+        yield from _pattern(split_protocol(place)[1])
     else:
         raise InputNotFound(f"there is nothing at {place}", "Check the path; quote a pattern.")
 
@@ -117,13 +119,14 @@ def _named(row: ManifestRow) -> Listed:
     """
     protocol, name = split_protocol(row.source)
     if protocol not in LOCAL_PROTOCOLS:
-        return Listed(row.source, InputName.of(_PASSWORD.sub("", row.source.partition("://")[2].lstrip("/"))), row)
+        return Listed(row.source, InputName.of(_open_name(row.source)), row)
     source = os.path.normpath(os.path.join(os.getcwd(), name))  # noqa: PTH109, PTH118 - see above
-    try:
-        size = os.stat(source).st_size  # noqa: PTH116 - see above
-    except (OSError, ValueError):
-        size = None  # it is reported as what it is, when its turn comes
-    return Listed(source, InputName.of(_below_here(source)), row, size)
+    return Listed(source, InputName.of(_below_here(source)), row, _size(source))
+
+
+def _open_name(url: str) -> str:
+    """Return what of an address others may see in an output's name: neither a password nor a query."""
+    return _PASSWORD.sub("", without_query(url).partition("://")[2].lstrip("/"))
 
 
 def _below_here(source: str) -> str:
@@ -134,12 +137,12 @@ def _below_here(source: str) -> str:
 def _folder(root: Path) -> Iterator[Listed]:
     """Yield the files below a folder, in order; hidden ones and unfinished work are left out, links to folders too."""
     root = root.absolute()
-    for path, entry in _walk(str(root)):
+    for path in _walk(str(root)):
         below = os.path.relpath(path, root)
-        yield Listed(path, InputName.of(below), ManifestRow(path), entry.stat().st_size, _is_video(path))
+        yield Listed(path, InputName.of(below), ManifestRow(path), _size(path), _is_video(path))
 
 
-def _walk(folder: str) -> Iterator[tuple[str, "os.DirEntry[str]"]]:
+def _walk(folder: str) -> Iterator[str]:
     try:
         with os.scandir(folder) as found:
             entries = sorted(found, key=lambda entry: entry.name)
@@ -150,28 +153,69 @@ def _walk(folder: str) -> Iterator[tuple[str, "os.DirEntry[str]"]]:
             continue
         if entry.is_dir(follow_symlinks=False):
             yield from _walk(entry.path)
-        elif entry.is_file():
-            yield entry.path, entry
+        elif _is_file(entry):
+            yield entry.path
 
 
 def _pattern(pattern: str) -> Iterator[Listed]:
     """Yield what a pattern matches; the folder part before its first wildcard is the root. As below a folder."""
     fixed = pattern[: min(pattern.index(each) for each in _MAGIC if each in pattern)]
     root = Path(fixed.rpartition("/")[0] or ("/" if fixed.startswith("/") else ".")).absolute()
-    matched = False
-    for found in sorted(glob.iglob(pattern, recursive=True)):  # noqa: PTH207 - a path may be absolute
-        path = os.path.normpath(Path(found).absolute())
+    parts = pattern.removeprefix(fixed.rpartition("/")[0]).lstrip("/").split("/")
+    if parts[-1] == _ANY_FOLDERS:
+        parts.append("*")
+    found = {os.path.normpath(path) for path in _matches(str(root), parts)}
+    for path in sorted(found):
         below = os.path.relpath(path, root)
-        if Path(path).is_file() and not _is_left_out(posixpath.basename(path)) and not _is_linked(root, below):
-            matched = True
-            yield Listed(path, InputName.of(below), ManifestRow(path), Path(path).stat().st_size, _is_video(path))
-    if not matched:
+        yield Listed(path, InputName.of(below), ManifestRow(path), _size(path), _is_video(path))
+    if not found:
         raise InputNotFound(f"no file matches {pattern}", "Check the pattern; ** stands for any folders.")
 
 
-def _is_linked(root: Path, below: str) -> bool:
-    """Return whether a link to a folder leads there: what it shows is found where it is, or not at all."""
-    return any((root / folder).is_symlink() for folder in list(Path(below).parents)[:-1])
+def _matches(folder: str, parts: Sequence[str]) -> Iterator[str]:
+    """Yield the files below a folder that match the parts of a pattern, in no order, some perhaps twice.
+
+    Links to folders are not followed: they may lead in circles, and what they show is found where it is, or not at all.
+    """
+    part, rest = parts[0], parts[1:]
+    if part == _ANY_FOLDERS:
+        yield from _matches(folder, rest)
+    for path, is_folder, is_file in _entries(folder, part):
+        if rest and is_folder:
+            yield from _matches(path, parts if part == _ANY_FOLDERS else rest)
+        elif not rest and is_file and not _is_left_out(posixpath.basename(path)):
+            yield path
+
+
+def _entries(folder: str, part: str) -> Iterator[tuple[str, bool, bool]]:
+    """Yield what one part of a pattern matches in a folder: path, and whether it is a folder, no link, or a file.
+
+    As in shells, what is hidden is matched by a part alone that begins with a dot, and what may not be read by none.
+    """
+    if not _MAGIC.intersection(part):
+        named = Path(folder, part)
+        yield str(named), named.is_dir() and not named.is_symlink(), named.is_file()
+        return
+    entries: list[os.DirEntry[str]] = []
+    with suppress(OSError), os.scandir(folder) as found:
+        entries.extend(found)
+    for entry in entries:
+        if fnmatchcase(entry.name, part) and (part.startswith(".") or not entry.name.startswith(".")):
+            yield entry.path, entry.is_dir(follow_symlinks=False), _is_file(entry)
+
+
+def _is_file(entry: "os.DirEntry[str]") -> bool:
+    try:
+        return entry.is_file()
+    except OSError:  # a link that leads to itself
+        return False
+
+
+def _size(path: str) -> int | None:
+    try:
+        return os.stat(path).st_size  # noqa: PTH116 - lists are long, and a ``Path`` takes three times as long
+    except (OSError, ValueError):
+        return None  # it is reported as what it is, when its turn comes
 
 
 def _remote(url: str) -> Iterator[Listed]:
@@ -204,7 +248,7 @@ def _remote(url: str) -> Iterator[Listed]:
 
 def _remote_file(url: str) -> Iterator[Listed]:
     try:
-        form = ManifestFormat(posixpath.splitext(url)[1].lower())
+        form = ManifestFormat(posixpath.splitext(without_query(url))[1].lower())
     except ValueError:
         yield _named(ManifestRow(url))
         return

@@ -90,6 +90,20 @@ def test_jsonl_holds_any_name(names: list[str]) -> None:
     assert [row.source for row in rows(text, JSONL)] == kept
 
 
+@pytest.mark.parametrize(
+    ("text", "form"),
+    [
+        ("a.mkv\r\n", ManifestFormat.PLAIN),
+        ("source,quality\r\na.mkv,\r\n", ManifestFormat.CSV),
+        ('{"source": "a.mkv"}\r\n', ManifestFormat.JSONL),
+    ],
+)
+def test_a_byte_order_mark_is_not_part_of_a_name(text: str, form: ManifestFormat) -> None:
+    """Windows' programs begin a text with one."""
+    lines = f"\ufeff{text}".splitlines(keepends=True)
+    assert [row.source for row in read_manifest(lines, form, "list")] == ["a.mkv"]
+
+
 def test_lists_are_streamed() -> None:
     """The first row is there before the second line is read."""
 

@@ -42,6 +42,17 @@ def test_a_pattern_counts_from_its_fixed_part(films: Path) -> None:
     assert paths(list(list_inputs([f"{films}/a/*"]))) == ["c.mp4", "d.srt"]
 
 
+def test_links_that_lead_in_circles_are_not_followed(films: Path) -> None:
+    """Neither below a folder nor by a pattern: two of them would make its ways without end."""
+    for name in ("a/up", "a/again"):
+        (films / name).symlink_to(films)
+    (films / "self.mkv").symlink_to("self.mkv")
+    assert paths(list(list_inputs([f"{films}/**/c.mp4"]))) == ["a/c.mp4"]
+    assert paths(list(list_inputs([f"{films}/*/c.mp4"]))) == ["a/c.mp4"]
+    assert paths(list(list_inputs([f"file://{films}/**"]))) == ["a/c.mp4", "a/d.srt", "b.mkv", "e.MOV"]
+    assert paths(list(list_inputs([str(films)]))) == ["a/c.mp4", "a/d.srt", "b.mkv", "e.MOV"]
+
+
 def test_relative_names_count_from_the_current_folder(films: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In lists and on the command line; a name elsewhere keeps its whole path."""
     monkeypatch.chdir(films)
@@ -65,9 +76,11 @@ def test_stdin_is_a_plain_list() -> None:
         ("https://me:secret@host/x.mkv", "host/x.mkv"),
         ("ftp://:p@h/x.mkv", "h/x.mkv"),
         ("s3://b/a:b@c.mkv", "b/a:b@c.mkv"),
+        ("https://host/x.mkv?X-Amz-Signature=se.cret#t=1", "host/x.mkv"),
+        ("s3://b/why?.mkv", "b/why?.mkv"),
     ],
 )
-def test_names_have_no_password(source: str, path: str, tmp_path: Path) -> None:
+def test_names_have_no_password_and_no_signature(source: str, path: str, tmp_path: Path) -> None:
     """An output's folders can be read by others, and stand in logs and reports."""
     listed = tmp_path / "films.txt"
     listed.write_text(source, encoding="utf-8")
