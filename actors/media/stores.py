@@ -95,14 +95,26 @@ def source_version(source: str) -> Hashable | None:
 
 def remote_version(source: str) -> tuple[int | None, *tuple[str, ...]] | None:
     """Return bytes, tag and time of the last change of a remote source; None where its store states neither."""
+    stated = _stated(source)
+    marks = tuple(str(stated[mark]) for mark in _MARKS if stated.get(mark))
+    return (stated.get("size"), *marks) if marks else None
+
+
+def remote_bytes(source: str) -> int | None:
+    """Return how many bytes a remote source has; None where its store does not say."""
+    size = _stated(source).get("size")
+    return size if isinstance(size, int) else None
+
+
+def _stated(source: str) -> Mapping[str, Any]:
+    """Return what a store says of a remote source; nothing where it does not answer."""
     try:
         files, path = open_store(source)
         files.invalidate_cache(path)
-        stated = try_again(lambda: files.info(path))
+        found: Mapping[str, Any] = try_again(lambda: files.info(path))
     except Exception:  # noqa: BLE001 - stores raise errors of their own; opening the source reports them
-        return None
-    marks = tuple(str(stated[mark]) for mark in _MARKS if stated.get(mark))
-    return (stated.get("size"), *marks) if marks else None
+        return {}
+    return found
 
 
 def version_anywhere(source: str, version: Hashable | None) -> Hashable | None:

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from ...actors.media.location import is_local, local_path
+from ...actors.media.location import is_local, local_path, without_query
 from ...actors.media.storage_retry import is_transient, reason, try_again
-from ...actors.media.stores import open_store, source_version
+from ...actors.media.stores import open_store, remote_bytes, remote_version
 from ...errors import CodecfleetError, InputNotFound, InputUnreadable, OutputExists, OutputUnwritable, StorageFailed
 from ..join.proof import file_sha256
 from ..join.publish import publish
@@ -52,10 +52,9 @@ def look_at(source: str, *, hashed: bool) -> SeenInput:
             raise InputUnreadable(f"{source} cannot be read: {error.strerror}", "Check its permissions.") from None
         version, size = json.dumps([found.st_size, found.st_mtime_ns]), found.st_size
     else:
-        stated = source_version(source)
+        stated = remote_version(source)
         version = json.dumps(stated) if stated is not None else ""  # what its store does not tell counts as unchanged
-        if isinstance(stated, tuple) and isinstance(stated[0], int):
-            size = stated[0]
+        size = stated[0] if stated is not None else remote_bytes(source)
     return SeenInput(Content(version=version, sha256=_sha256(source) if hashed else None), size)
 
 
@@ -143,7 +142,7 @@ def joined(root: str, output: str) -> str:
 
 def with_suffix_of(source: str, output: str) -> str:
     """Return an output's name with its input's extension, as a copy of that has it."""
-    suffix = posixpath.splitext(source)[1]
+    suffix = posixpath.splitext(without_query(source))[1]
     stem, own = posixpath.splitext(output)
     return output if own.lower() == suffix.lower() else f"{stem}{suffix}"
 

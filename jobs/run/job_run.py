@@ -7,7 +7,9 @@ from dataclasses import replace
 from functools import partial
 
 from ...actors.decode.decoding import SOFTWARE
+from ...actors.media.location import is_local
 from ...actors.media.shared_blocks import HeldBlocks
+from ...actors.media.stores import remote_bytes
 from ...actors.tracing import PARENT, span, unserved
 from ...cluster.client.pool import Pool
 from ...errors import (
@@ -19,6 +21,7 @@ from ...errors import (
     OutputExists,
     ProofFailed,
     SegmentFailed,
+    Unsupported,
     WorkerLost,
 )
 from ..board.threads import consume_exception, in_thread, shielded, uncancellable
@@ -237,7 +240,8 @@ class JobRun:
         late += [Warning_(code="runtime", message=note, checks=()) for note in self._pool.notes]
         await self._say_warnings(late)
         size = await in_thread(lambda: track.path.stat().st_size)
-        self._check_size(size)
+        if spec.if_smaller:
+            await in_thread(self._check_size, size)
         # Nothing that may take long comes after publishing: a job that is cancelled meanwhile leaves no output.
         gpu_refusal = await self._gpu_refusal(plan, track)
         await in_thread(self._stamp.check)
@@ -264,9 +268,14 @@ class JobRun:
         return report
 
     def _check_size(self, size_bytes: int) -> None:
-        source_bytes = self._stamp.size_bytes
-        if self._spec.if_smaller and source_bytes is not None and size_bytes >= source_bytes:
-            message = f"the result has {size_bytes} bytes, and {self._spec.source} only {source_bytes}"
+        source, source_bytes = self._spec.source, self._stamp.size_bytes
+        if source_bytes is None and not is_local(source):
+            source_bytes = remote_bytes(source)  # its store may state that, and no version
+        if source_bytes is None:
+            message = f"how large {source} is, which --if-smaller has to know, its store does not say"
+            raise Unsupported(message, "Leave out --if-smaller, or take the input from a file.")
+        if size_bytes >= source_bytes:
+            message = f"the result has {size_bytes} bytes, and {source} only {source_bytes}"
             raise NotSmaller(message, "Leave out --if-smaller, or use a higher --quality number.")
 
     async def _gpu_refusal(self, plan: Plan, track: FinishedTrack) -> str:

@@ -9,7 +9,7 @@ import pytest
 
 from codecfleet.actors.media import storage_retry
 from codecfleet.actors.media.opening import open_source
-from codecfleet.errors import CodecfleetError, InputUnreadable, OutputUnwritable, StorageFailed
+from codecfleet.errors import CodecfleetError, InputUnreadable, NotSmaller, OutputUnwritable, StorageFailed, Unsupported
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 from codecfleet.testing.flaky_storage import FlakyFileSystem
 from tests.chaos.shaky_server import Mood, shaky_server
@@ -85,6 +85,18 @@ def test_a_remote_source_that_changes_under_a_job(change: str, film: bytes) -> N
             later(trouble, after=1),
         )
     assert not FlakyFileSystem().exists(OUTPUT)
+
+
+@pytest.mark.parametrize(("stated", "error"), [(("size",), NotSmaller), ((), Unsupported)])
+def test_a_result_is_smaller_also_where_a_store_states_no_version(
+    film: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stated: tuple[str, ...], error: type[CodecfleetError]
+) -> None:
+    """Its size is enough for ``--if-smaller``; where it does not say even that, nothing is published unlooked at."""
+    facts = {"name": SOURCE, "type": "file"} | dict.fromkeys(stated, len(film))
+    monkeypatch.setattr(FlakyFileSystem, "info", lambda *_, **__: facts)
+    with pytest.raises(error):
+        transcode(spec_of(SOURCE, tmp_path / "o.mp4", quality=0, preset=1, no_journal=True, if_smaller=True))
+    assert not (tmp_path / "o.mp4").exists()
 
 
 def test_a_web_server_that_is_busy_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

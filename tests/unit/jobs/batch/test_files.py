@@ -185,6 +185,7 @@ def test_a_copy_has_its_inputs_extension() -> None:
     assert with_suffix_of("/in/a.avi", "x/a.mp4") == "x/a.avi"
     assert with_suffix_of("/in/a.MP4", "x/a.mp4") == "x/a.mp4"
     assert with_suffix_of("/in/a", "x/a.mp4") == "x/a"
+    assert with_suffix_of("https://host/a.mkv?key=se.cret", "x/a.mp4") == "x/a.mkv"
 
 
 def test_a_remote_input_is_known_by_what_its_store_states() -> None:
