@@ -6,8 +6,8 @@ from typing import Final
 
 from ....errors import UsageError
 from ...request.spec import BatchSpec
-from ..files import joined
-from ..store.database import ListedEntry
+from ..files import joined, with_suffix_of
+from ..store.listing import ListedEntry
 from ..store.schema import EntryAction
 from .places import Listed
 from .specs import EntrySpecs, refused_at
@@ -31,7 +31,7 @@ class Intake:
         """Yield the entries.
 
         Raises:
-            UsageError: an output would lie outside the root or be its own input, or options make no sense.
+            UsageError: an output would lie outside the root, or options make no sense.
         """
         for each in listed:
             if each.source in self._own:
@@ -52,11 +52,6 @@ class Intake:
         if joined(self._batch.output, output) in self._own:
             message = f"{listed.source} would replace the batch's own database"
             raise UsageError(message, "Choose another --database, or leave it out.")
-        if joined(self._batch.output, output) == listed.source:
-            message = f"{listed.source} would be replaced by its own output"
-            raise UsageError(
-                message, "Choose another --output, or an --output-template such as {dir}/{stem}.new.{ext}."
-            )
         return ListedEntry(
             output=output,
             source=listed.source,
@@ -64,7 +59,16 @@ class Intake:
             overrides=listed.row.overrides,
             spec_sha256=self._specs.digest(listed.row.overrides) if listed.is_video else "",
             source_bytes=listed.size_bytes,
+            copy=self._copy(listed, output),
+            place=listed.row.place,
         )
+
+    def _copy(self, listed: Listed, output: str) -> str | None:
+        """Return under which other name an input may be copied, as ``--if-smaller`` and ``--mirror`` have it."""
+        may_be_copied = self._batch.mirror or self._specs.may_keep(listed.row.overrides)
+        name = with_suffix_of(listed.source, output)
+        is_other = name != output and joined(self._batch.output, name) != listed.source
+        return name if listed.is_video and may_be_copied and is_other else None
 
     def _output(self, listed: Listed) -> str:
         if not listed.is_video:

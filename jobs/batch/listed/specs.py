@@ -36,6 +36,10 @@ class EntrySpecs:
         """
         return _built(self._fields(overrides) | {"source": source, "output": output})
 
+    def may_keep(self, overrides: str) -> bool:
+        """Return whether an entry's input is copied where the result is not smaller."""
+        return bool(self._fields(overrides).get("if_smaller", False))
+
     def _fields_of(self, overrides: str) -> dict[str, Any]:
         given = override_fields(overrides)
         return left_by(self._batch, given) | given

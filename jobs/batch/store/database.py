@@ -10,8 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import astuple, dataclass
-from itertools import islice
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -19,10 +18,10 @@ from ....errors import OutputInUse, OutputUnwritable, StorageFailed, UsageError
 from ...join.owner import RENEWED_EVERY_S, Owner, in_use
 from . import schema
 from .file import application_in, application_of, not_a_batchs
+from .listing import ListedEntry, list_entries
 from .schema import BatchEntry, Change, Content, CopyNoted, EndedBadly, EntryAction, FileEnded, FileStarted, PutBack
 from .states import EntryEvent, EntryState, after, when_listed
 
-_ROWS_AT_ONCE: Final = 1000
 _COLUMNS: Final = (
     "entry, source, output, action, overrides, tries, was_in_flight, source_version, source_sha256, source_bytes, "
     "published, output_bytes"
@@ -42,18 +41,6 @@ ON CONFLICT (output) DO UPDATE SET
     overrides = excluded.overrides, spec_sha256 = excluded.spec_sha256, listed_run = excluded.listed_run,
     source_bytes = coalesce(excluded.source_bytes, source_bytes)
 """
-
-
-@dataclass(frozen=True, slots=True)
-class ListedEntry:
-    """An entry as a new run lists it."""
-
-    output: str
-    source: str
-    action: EntryAction
-    overrides: str
-    spec_sha256: str
-    source_bytes: int | None
 
 
 class BatchDatabase:
@@ -123,20 +110,10 @@ class BatchDatabase:
         both. The same input may be listed twice.
 
         Raises:
-            UsageError: two inputs have one output.
+            UsageError: two inputs have one output, or might have; or an input is its own.
         """
         with self._transaction() as connection:
-            connection.execute("DROP TABLE IF EXISTS temp.listed")
-            connection.execute(schema.LISTED)
-            rows = iter(listed)
-            while chunk := list(islice(rows, _ROWS_AT_ONCE)):
-                _add(connection, chunk)
-            connection.execute(
-                "DELETE FROM listed WHERE source IN (SELECT ? || output FROM entries "
-                "UNION SELECT ? || published FROM entries WHERE source <> ? || published "
-                "UNION SELECT ? || output FROM listed)",
-                (f"{self._root.rstrip('/')}/",) * 4,
-            )
+            list_entries(connection, listed, self._root)
             connection.execute(_UPSERT, {"run": self.run, "retry": retry_failed})
             (count,) = connection.execute("SELECT count(*) FROM listed").fetchone()
             connection.execute("DROP TABLE listed")
@@ -330,31 +307,6 @@ class BatchDatabase:
             if self._connection is not None:
                 self._connection.close()
                 self._connection = None
-
-
-def _add(connection: sqlite3.Connection, chunk: list[ListedEntry]) -> None:
-    """Add rows to the new list; an output that is there already must be of the same input, with the same options."""
-    rows = [
-        (each.output, each.source, each.action.value, each.overrides, each.spec_sha256, each.source_bytes)
-        for each in chunk
-    ]
-    added = connection.executemany(
-        "INSERT INTO listed (output, source, action, overrides, spec_sha256, source_bytes) VALUES (?, ?, ?, ?, ?, ?) "
-        "ON CONFLICT (output) DO NOTHING",
-        rows,
-    )
-    if added.rowcount == len(rows):
-        return
-    for each in chunk:
-        source, spec = connection.execute(
-            "SELECT source, spec_sha256 FROM listed WHERE output = ?", (each.output,)
-        ).fetchone()
-        if source != each.source:
-            message = f"{source} and {each.source} would both become {each.output}"
-            raise UsageError(message, "Give --output-template more of their names, such as {dir}; or leave one out.")
-        if spec != each.spec_sha256:
-            message = f"{source} is listed twice, with different options, to become {each.output}"
-            raise UsageError(message, "Leave one out, or name its output.")
 
 
 def _entry(row: tuple[Any, ...]) -> BatchEntry:

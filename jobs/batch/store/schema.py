@@ -71,7 +71,8 @@ CREATE TEMP TABLE listed (
     action TEXT NOT NULL,
     overrides TEXT NOT NULL,
     spec_sha256 TEXT NOT NULL,
-    source_bytes INTEGER
+    source_bytes INTEGER,
+    copy TEXT
 );
 """
 """What a new run lists, until all of it is known to be right."""

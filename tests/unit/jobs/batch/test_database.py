@@ -6,6 +6,7 @@ import sqlite3
 import stat
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -15,7 +16,8 @@ from hypothesis import strategies as st
 
 from codecfleet.errors import OutputInUse, OutputUnwritable, StorageFailed, UsageError
 from codecfleet.jobs.batch.store import schema
-from codecfleet.jobs.batch.store.database import BatchDatabase, ListedEntry
+from codecfleet.jobs.batch.store.database import BatchDatabase
+from codecfleet.jobs.batch.store.listing import ListedEntry
 from codecfleet.jobs.batch.store.schema import (
     Content,
     EndedBadly,
@@ -167,6 +169,32 @@ def test_an_output_is_not_an_input_of_the_next_run(database: BatchDatabase) -> N
     database.take_list([listed(1)], retry_failed=False)
     entries = [listed(1), ListedEntry("1.new.mp4", f"{ROOT}/1.mp4", EntryAction.TRANSCODE, "{}", "s", 4)]
     assert database.take_list(entries, retry_failed=False) == 1
+
+
+def test_what_lies_where_its_own_output_would_is_an_earlier_runs_or_refused(database: BatchDatabase) -> None:
+    """So a folder of AVI files may be its own output folder, run after run; any other film is safe."""
+    avi, made = listed(1, source=f"{ROOT}/1.avi"), listed(1, source=f"{ROOT}/1.mp4")
+    strange = replace(listed(2, source=f"{ROOT}/2.mp4"), place="list.csv:3")
+    assert database.take_list([avi], retry_failed=False) == 1
+    assert database.take_list([avi, made], retry_failed=False) == 1
+    assert [each.source for each in database.entries(EntryState.WAITING, 9)] == [f"{ROOT}/1.avi"]
+    with pytest.raises(UsageError, match=f"list.csv:3: {ROOT}/2.mp4 would be replaced by its own output"):
+        database.take_list([avi, strange], retry_failed=False)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        ListedEntry("1.mkv", "/in/x.mov", EntryAction.TRANSCODE, "{}", "s", 4),
+        ListedEntry("x.mp4", f"{ROOT}/1.mkv", EntryAction.TRANSCODE, "{}", "s", 4),
+        replace(listed(3, source="/in/x.mkv"), copy="1.mkv"),
+    ],
+)
+def test_an_input_may_not_be_copied_over_another_file_of_the_batch(database: BatchDatabase, other: ListedEntry) -> None:
+    """Which of them would be there in the end, ``--overwrite`` would leave to chance."""
+    assert database.take_list([listed(1), other], retry_failed=False) == 2
+    with pytest.raises(UsageError, match=r"may be copied to 1\.mkv"):
+        database.take_list([replace(listed(1), copy="1.mkv"), other], retry_failed=False)
 
 
 def test_one_process_owns_a_database_at_a_time(path: Path, database: BatchDatabase) -> None:

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from codecfleet.errors import StorageFailed
 from codecfleet.jobs.batch.figures import Span, engine_use, lanes, paces, read_figures
-from codecfleet.jobs.batch.store.database import BatchDatabase, ListedEntry
+from codecfleet.jobs.batch.store.database import BatchDatabase
+from codecfleet.jobs.batch.store.listing import ListedEntry
 from codecfleet.jobs.batch.store.schema import (
     Content,
     EndedBadly,

@@ -23,7 +23,8 @@ from codecfleet.jobs.batch.preview import (
     preview_batch,
 )
 from codecfleet.jobs.batch.run import database_path
-from codecfleet.jobs.batch.store.database import BatchDatabase, ListedEntry
+from codecfleet.jobs.batch.store.database import BatchDatabase
+from codecfleet.jobs.batch.store.listing import ListedEntry
 from codecfleet.jobs.batch.store.schema import EndedBadly, EntryAction
 from codecfleet.jobs.report.report import Report
 from codecfleet.jobs.request.spec import BatchSpec, TranscodeSpec
