@@ -3,6 +3,7 @@
 All calls block.
 """
 
+import errno
 import hashlib
 import json
 import os
@@ -11,7 +12,7 @@ import shutil
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 from ...actors.media.location import is_local, local_path, without_query
 from ...actors.media.storage_retry import is_transient, reason, try_again
@@ -24,6 +25,7 @@ from .store.schema import BatchEntry, Content
 from .store.states import EntryEvent, EntryState
 
 _COPY_SUFFIX: Final = ".codecfleet-copy"
+_NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +154,8 @@ def copy_whole(source: str, output: str, *, overwrite: bool) -> int:
 
     Raises:
         InputError: it cannot be read.
-        OutputExists, OutputUnwritable, StorageFailed: as ``publish``.
+        StorageFailed: its store does not answer, or there is no room for the copy.
+        OutputExists, OutputUnwritable: as ``publish``.
     """
     part = _part_of(output)
     try:
@@ -181,11 +184,8 @@ def _part_of(output: str) -> Path:
 
 def _fetch(source: str, part: Path) -> None:
     if is_local(source):
-        try:
-            with local_path(source).open("rb") as file, part.open("wb") as copy:
-                shutil.copyfileobj(file, copy, 1 << 20)
-        except FileNotFoundError:
-            raise InputNotFound(f"there is no file {source}", "Check the path.") from None
+        with _opened(source) as file, part.open("wb") as copy:
+            shutil.copyfileobj(file, copy, 1 << 20)
         return
     try:
         store, path = open_store(source)
@@ -193,9 +193,30 @@ def _fetch(source: str, part: Path) -> None:
     except FileNotFoundError:
         raise InputNotFound(f"there is nothing at {source}", "Check the address.") from None
     except Exception as error:  # every store raises errors of its own
-        raise StorageFailed(
-            f"{source} could not be read: {error}", "Check the connection, then start again."
-        ) from error
+        if isinstance(error, OSError) and error.errno in _NO_ROOM:
+            raise  # the copy's place is full
+        raise _remote_error(source, error) from error
+
+
+def _opened(source: str) -> BinaryIO:
+    try:
+        return local_path(source).open("rb")
+    except FileNotFoundError:
+        raise InputNotFound(f"there is no file {source}", "Check the path.") from None
+    except OSError as error:
+        raise _unreadable(source, error) from None
+
+
+def _unreadable(source: str, error: OSError) -> InputUnreadable:
+    return InputUnreadable(f"{source} cannot be read: {error.strerror}", "Check it, and its permissions.")
+
+
+def _remote_error(source: str, error: Exception) -> StorageFailed | InputUnreadable:
+    """Return whose fault it is that a remote source cannot be read: the store's for now, or the source's."""
+    message = f"{source} could not be read: {reason(error)}"
+    if is_transient(error):
+        return StorageFailed(message, "Check the connection, then start again.")
+    return InputUnreadable(message, "Check the address and the credentials.")
 
 
 def _sha256(source: str) -> str:
@@ -205,8 +226,7 @@ def _sha256(source: str) -> str:
         with local_path(source).open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
-        message = f"{source} cannot be read: {error.strerror}"
-        raise InputUnreadable(message, "Check it, and its permissions.") from None
+        raise _unreadable(source, error) from None
 
 
 def _remote_sha256(source: str) -> str:
@@ -220,7 +240,4 @@ def _remote_sha256(source: str) -> str:
     except FileNotFoundError:
         raise InputNotFound(f"there is nothing at {source}", "Check the address.") from None
     except Exception as error:  # every store raises errors of its own
-        message = f"{source} could not be read: {reason(error)}"
-        if is_transient(error):
-            raise StorageFailed(message, "Check the connection, then start again.") from error
-        raise InputUnreadable(message, "Check the address and the credentials.") from None
+        raise _remote_error(source, error) from error

@@ -1,7 +1,9 @@
 """What happens to files around a job: comparing, making room, copying."""
 
+import errno
 import hashlib
 import os
+import re
 import stat
 import tempfile
 from dataclasses import replace
@@ -178,6 +180,37 @@ def test_a_store_that_fails_does_not_blame_the_input(
             look_at("memory://bucket/a.mkv", hashed=True)
     assert look_at("memory://bucket/a.mkv", hashed=True).content.sha256 == hashlib.sha256(b"film").hexdigest()
     fsspec.filesystem("memory").rm("/bucket", recursive=True)
+
+
+@pytest.mark.parametrize(
+    ("trouble", "error"),
+    [
+        (OSError("gone"), StorageFailed),
+        (PermissionError("no"), InputUnreadable),
+        (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), StorageFailed),
+    ],
+)
+def test_a_copy_that_fails_says_whose_fault_it_is(
+    film: Path, trouble: OSError, error: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No right to read it is the input's; a silent store and a full disk are not."""
+    fsspec.filesystem("memory").pipe_file("/bucket/a.mkv", b"film")
+    monkeypatch.setattr("codecfleet.actors.media.storage_retry.ATTEMPTS", 1)
+
+    def fail(*_: object, **__: object) -> None:
+        raise trouble
+
+    monkeypatch.setattr(MemoryFileSystem, "get_file", fail)
+    with pytest.raises(error) as caught:
+        copy_whole("memory://bucket/a.mkv", str(film.with_name("copy.mkv")), overwrite=False)
+    assert ("no space left" in str(caught.value)) is (trouble.errno == errno.ENOSPC)
+    fsspec.filesystem("memory").rm("/bucket", recursive=True)
+
+
+def test_a_local_input_that_cannot_be_read_is_named(film: Path) -> None:
+    """It is the input's fault, not that of the disk which its copy goes to."""
+    with pytest.raises(InputUnreadable, match=re.escape(str(film.parent))):
+        copy_whole(str(film.parent), str(film.with_name("copy.mkv")), overwrite=False)
 
 
 def test_a_copy_has_its_inputs_extension() -> None:
