@@ -26,7 +26,6 @@ from tests.integration.ray_cluster import RayCluster, ray_cluster
 PIECE_S = 2.0
 """A short segment."""
 WARM_S = 6.0
-PATIENCE_S = 60.0
 
 
 async def drive() -> None:

@@ -44,11 +44,6 @@ class VideoFacts:
         span = self.times_s[-1] - self.times_s[0]
         return span + (span / (self.frames - 1) if self.frames > 1 else Fraction(0))
 
-    @property
-    def video_bps(self) -> float:
-        """The video's mean bitrate in bit/s, without sound and container."""
-        return float(self.video_bytes * 8 / self.duration_s)
-
     def before_frame_s(self, start_s: Fraction | float) -> Fraction:
         """Return the middle of the gap before the picture nearest to ``start_s``, counted from the first picture.
 

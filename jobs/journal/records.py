@@ -84,13 +84,12 @@ class BadRecord(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class RecordStream:
-    """What could be read of a journal: ``good_bytes`` of it, up to ``checksum``; ``rest_bytes`` could not.
+    """What could be read of a journal, up to ``checksum``; ``rest_bytes`` of it could not.
 
     ``is_torn`` says that the rest is one record that was not written to its end.
     """
 
     contents: tuple[bytes, ...] = ()
-    good_bytes: int = 0
     checksum: bytes = _FIRST
     rest_bytes: int = 0
     is_torn: bool = False
@@ -113,10 +112,10 @@ def read_stream(data: bytes) -> RecordStream:
         if len(content) < length:
             break
         if _checksum(checksum, content) != stated:
-            return RecordStream(tuple(contents), at, checksum, len(data) - at)
+            return RecordStream(tuple(contents), checksum, len(data) - at)
         contents.append(content)
         at, checksum = at + head + length, stated
-    return RecordStream(tuple(contents), at, checksum, len(data) - at, is_torn=at < len(data))
+    return RecordStream(tuple(contents), checksum, len(data) - at, is_torn=at < len(data))
 
 
 def packed(record: Record) -> bytes:

@@ -64,19 +64,16 @@ class Facts:
     extras: StreamExtras
     codec: str
     container_hdr: HdrStatic
-    picture_hdr: HdrStatic
-    """Of the first picture as decoded: FFmpeg adds the container's values where the bitstream has none."""
 
 
 def video_facts(stream: VideoStream, first_frame: VideoFrame) -> Facts:
     """Return what a track says; ``first_frame`` is its first decoded picture."""
-    of_stream, of_frame = side_data(stream), frame_side_data(first_frame)
+    of_stream = side_data(stream)
     return Facts(
         format=describe_video(stream, first_frame),
         extras=describe_extras(stream, first_frame),
         codec=stream.codec_context.codec.canonical_name,
         container_hdr=_hdr(of_stream.get("mastering_display_metadata"), of_stream.get("content_light_level")),
-        picture_hdr=_hdr(of_frame.get("MASTERING_DISPLAY_METADATA"), of_frame.get("CONTENT_LIGHT_LEVEL")),
     )
 
 
