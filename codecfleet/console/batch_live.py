@@ -7,9 +7,9 @@ import contextlib
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TextIO
 
-from ..errors import StorageFailed, one_line
+from ..errors import one_line
 from .batch_text import progress_text, result_text, saved_text, summary_lines
-from .output import Output, ReaderGone, json_line
+from .output import JsonLines, Output, ReaderGone
 from .text import clock_text
 
 if TYPE_CHECKING:
@@ -63,12 +63,10 @@ class BatchView:
 
 
 class JsonBatchView(BatchView):
-    """One event a line, on stdout. If stdout cannot take them, a line on stderr says so and the batch goes on."""
+    """One event a line, on stdout, as ``JsonLines``."""
 
     def __init__(self, stdout: Output, stderr: Output) -> None:
-        self._stdout = stdout
-        self._stderr = stderr
-        self._is_full = False
+        self._lines = JsonLines(stdout, stderr)
         self._ticked_at_s = 0.0
 
     def show(self, result: "BatchResult", progress: "BatchProgress") -> None:
@@ -86,15 +84,8 @@ class JsonBatchView(BatchView):
         self._print({"event": "batch_done", **progress.to_json(), "exit_code": progress.exit_code}, progress)
 
     def _print(self, facts: dict[str, Any], progress: "BatchProgress") -> None:
-        if self._is_full:
-            return
         document = {"schema": SCHEMA_VERSION, "event": facts["event"], "at_s": round(progress.elapsed_s, 3)}
-        try:
-            self._stdout.line(json_line(document | facts))
-        except StorageFailed as error:
-            self._is_full = True
-            with contextlib.suppress(ReaderGone):
-                self._stderr.line(f"codecfleet: warning: no more events are printed: {error.message}")
+        self._lines.write(document | facts)
 
 
 class SummaryView(BatchView):

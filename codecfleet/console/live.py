@@ -7,7 +7,7 @@ import contextlib
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, TextIO
 
-from ..errors import StorageFailed, one_line
+from ..errors import one_line
 from ..jobs.report.events import (
     Done,
     Event,
@@ -19,7 +19,7 @@ from ..jobs.report.events import (
     Warned,
 )
 from ..jobs.report.report import Report
-from .output import Output, ReaderGone, json_line
+from .output import JsonLines, Output, ReaderGone
 from .text import pace_text, planned_text, proof_lines, restored_text, segment_text, stage_text
 
 if TYPE_CHECKING:
@@ -65,23 +65,14 @@ class View:
 
 
 class JsonView(View):
-    """One event a line, on stdout. If stdout cannot take them, a line on stderr says so and the job goes on."""
+    """One event a line, on stdout, as ``JsonLines``."""
 
     def __init__(self, stdout: Output, stderr: Output) -> None:
-        self._stdout = stdout
-        self._stderr = stderr
-        self._is_full = False
+        self._lines = JsonLines(stdout, stderr)
 
     def show(self, event: Event) -> None:
         """Print ``event``."""
-        if self._is_full:
-            return
-        try:
-            self._stdout.line(json_line(event.to_json()))
-        except StorageFailed as error:
-            self._is_full = True
-            with contextlib.suppress(ReaderGone):
-                self._stderr.line(f"codecfleet: warning: no more events are printed: {error.message}")
+        self._lines.write(event.to_json())
 
 
 class ProofView(View):

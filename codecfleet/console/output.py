@@ -7,7 +7,7 @@ import os
 from types import TracebackType
 from typing import Any, Final, Self, TextIO
 
-from ..errors import redacted
+from ..errors import StorageFailed, redacted
 
 _COUNT_EVERY_FRAMES: Final = 10
 
@@ -51,6 +51,30 @@ def strict_json(value: object) -> object:
     if isinstance(value, list | tuple):
         return [strict_json(item) for item in value]
     return value
+
+
+class JsonLines:
+    """Events as JSON, one a line, on stdout. Where that takes no more, a line on stderr says so; nothing is raised."""
+
+    def __init__(self, stdout: Output, stderr: Output) -> None:
+        self._stdout = stdout
+        self._stderr = stderr
+        self._is_full = False
+
+    def write(self, document: dict[str, Any]) -> None:
+        """Write one.
+
+        Raises:
+            ReaderGone: stdout was closed.
+        """
+        if self._is_full:
+            return
+        try:
+            self._stdout.line(json_line(document))
+        except StorageFailed as error:
+            self._is_full = True
+            with contextlib.suppress(ReaderGone):
+                self._stderr.line(f"codecfleet: warning: no more events are printed: {error.message}")
 
 
 def is_terminal(stream: TextIO) -> bool:
