@@ -12,7 +12,7 @@ from typing import Any, Final, Self, TypeAlias, TypeVar
 from ...errors import InputNotFound, InputUnreadable, StorageFailed
 from .fragments import FilePart, FragmentWatch
 from .shared_blocks import MOST_AT_ONCE, SharedBlocks
-from .storage_retry import is_busy, reason, status_of, try_again
+from .storage_retry import is_away, is_busy, reason, status_of, try_again
 from .stores import open_store
 
 FIRST_BYTES: Final = 32 << 10
@@ -249,17 +249,18 @@ class _Ahead:
 
 
 def _opened(url: str) -> Any:  # noqa: ANN401 - fsspec has no types
+    cause: BaseException | None
     try:
         return try_again(lambda: _open_once(url))
     except FileNotFoundError as error:
         cause = error.__cause__
         if cause is None or status_of(cause) in _NOT_THERE:
             raise InputNotFound(f"there is nothing at {url}", "Check the address.") from None
-        message = f"{url} cannot be opened: {reason(cause)}"
-    except Exception as error:  # every store raises errors of its own
-        message = f"{url} cannot be opened: {reason(error)}"
-        if is_busy(error):
-            raise StorageFailed(message, "Start again when the server is well, or download the file first.") from error
+    except Exception as error:  # noqa: BLE001 - every store raises errors of its own
+        cause = error
+    message = f"{url} cannot be opened: {reason(cause)}"
+    if is_away(cause):
+        raise StorageFailed(message, "Check the address, or start again when the server is well.") from cause
     raise InputUnreadable(message, "Check the address, the credentials and that its fsspec package is installed.")
 
 

@@ -1,6 +1,7 @@
 """Calls of a store, tried again where that can help: a dropped connection, a busy server, an answer cut short."""
 
 import errno
+import socket
 import time
 from collections.abc import Callable
 from typing import Final, TypeVar
@@ -13,6 +14,12 @@ _PERMANENT: Final = (
     *(NotImplementedError, ImportError, TypeError, ValueError, AttributeError),
 )
 _PERMANENT_ERRNOS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.ENAMETOOLONG})
+_CUT_OFF_ERRNOS: Final = frozenset(
+    {errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ENETDOWN, errno.EHOSTDOWN, socket.EAI_AGAIN}
+)
+_UNREACHED: Final = frozenset({"ConnectionError", "TimeoutError", "ClientConnectionError", "HTTPClientError"})
+"""Names of Python's, aiohttp's and botocore's classes for it: neither of the two need be installed."""
+_NOT_ASKED_FOR: Final = frozenset({"ClientSSLError", "SSLError"})
 _CLIENT_ERRORS: Final = range(400, 500)
 _SERVER_ERRORS: Final = range(500, 600)
 _WORTH_ANOTHER_TRY: Final = frozenset({408, 425, 429})
@@ -36,6 +43,22 @@ def is_transient(error: BaseException) -> bool:
 def is_busy(error: BaseException) -> bool:
     """Return whether a web server says that it cannot answer now."""
     return status_of(error) in _WORTH_ANOTHER_TRY or status_of(error) in _SERVER_ERRORS
+
+
+def is_away(error: BaseException | None) -> bool:
+    """Return whether a server is busy, did not answer at all, or broke off: another time it may answer.
+
+    A host whose name does not exist, and one that cannot prove who it is, are not what was asked for.
+    """
+    return error is not None and (is_busy(error) or _is_unreached(error))
+
+
+def _is_unreached(error: BaseException) -> bool:
+    named = {each.__name__ for each in type(error).__mro__}
+    if named & _NOT_ASKED_FOR or getattr(error, "errno", None) == socket.EAI_NONAME:
+        return False
+    is_cut_off = isinstance(error, OSError) and error.errno in _CUT_OFF_ERRNOS
+    return is_cut_off or bool(named & _UNREACHED)
 
 
 def status_of(error: BaseException) -> int | None:

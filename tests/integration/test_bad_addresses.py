@@ -124,7 +124,7 @@ def test_a_web_server_without_ranges(web: str, clip: Path, monkeypatch: pytest.M
         ("{web}/round", "cannot be opened"),
         ("{web}/to-a-file", "cannot be opened"),
         ("{web}/", "not a media file"),
-        ("http://127.0.0.1:9/x.mp4", "cannot be opened"),
+        ("http://no-such-host.invalid/x.mp4", "cannot be opened"),
         ("unknown://x.mp4", "Protocol not known"),
         ("rtmp://127.0.0.1/x", "Protocol not known"),
         ("concat://x|y", "Protocol not known"),
@@ -140,6 +140,7 @@ def test_addresses_that_lead_nowhere(address: str, words: str, attack: Attack, w
 def test_a_web_server_in_trouble(attack: Attack, web: str) -> None:
     """It is not the address that is wrong: exit code 5, after some tries."""
     attack.source_refused(5, "500", source=f"{web}/500")
+    attack.source_refused(5, "cannot be opened", source="http://127.0.0.1:9/x.mp4")
 
 
 @pytest.mark.parametrize("name", ["talks.mp4", "breaks-off.mp4"])
@@ -156,7 +157,7 @@ def test_a_web_server_that_says_nothing(attack: Attack, monkeypatch: pytest.Monk
     assert 2 * stores.HTTP_SILENCE_S < LIMIT_S
     monkeypatch.setattr(stores, "HTTP_SILENCE_S", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as server:
-        attack.source_refused(3, "cannot be opened", source=f"http://127.0.0.1:{server.getsockname()[1]}/x.mp4")
+        attack.source_refused(5, "cannot be opened", source=f"http://127.0.0.1:{server.getsockname()[1]}/x.mp4")
 
 
 def test_other_stores(attack: Attack, clip: Path) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final, TextIO
 
 from ....actors.media.location import LOCAL_PROTOCOLS, is_local, local_path, split_protocol, without_query
+from ....actors.media.storage_retry import is_away
 from ....actors.media.stores import open_store
 from ....errors import CodecfleetError, InputNotFound, InputUnreadable, StorageFailed
 from ...join.publish import WORK_SUFFIX
@@ -224,12 +225,19 @@ def _remote(url: str) -> Iterator[Listed]:
     try:
         store, root = open_store(url)
         store.invalidate_cache()
-        is_pattern = bool(_MAGIC.intersection(root))
-        if not is_pattern and store.isfile(root):
+        name = without_query(root)
+        is_pattern = bool(_MAGIC.intersection(name))
+        # A web server lists folders at most; whether a file is there, or the server, its job finds out.
+        is_on_web = protocol in ("http", "https") and not name.endswith("/")
+        if not is_pattern and (is_on_web or store.isfile(root)):
             yield from _remote_file(url)
             return
         found: dict[str, dict[str, Any]] = (store.glob if is_pattern else store.find)(root, detail=True)
-    except FileNotFoundError:
+    except FileNotFoundError as error:
+        if is_away(error.__cause__):
+            raise StorageFailed(
+                f"{url} cannot be listed: {error.__cause__}", "Check the address, then start again."
+            ) from error
         found, is_pattern = {}, False
     except CodecfleetError:
         raise

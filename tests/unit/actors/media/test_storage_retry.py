@@ -1,10 +1,11 @@
 """Which of a store's errors are worth another try, and how often it is made."""
 
 import errno
+import socket
 
 import pytest
 
-from codecfleet.actors.media.storage_retry import ATTEMPTS, is_transient, try_again
+from codecfleet.actors.media.storage_retry import ATTEMPTS, is_away, is_transient, try_again
 
 
 class StoreError(Exception):
@@ -67,3 +68,25 @@ def test_tries_are_bounded(error: Exception, calls: int) -> None:
     with pytest.raises(type(error)):
         try_again(call, lambda _: None)
     assert made == calls
+
+
+class ClientConnectionError(Exception):
+    """As aiohttp's is called."""
+
+
+class SSLError(ConnectionError):
+    """As botocore's is called, and derived."""
+
+
+@pytest.mark.parametrize(
+    ("error", "is_expected"),
+    [
+        *((each, True) for each in (ConnectionRefusedError(), TimeoutError(), OSError(errno.EHOSTUNREACH, "no route"))),
+        *((each, True) for each in (ClientConnectionError(), socket.gaierror(socket.EAI_AGAIN, "try again"))),
+        *((each, False) for each in (None, SSLError(), socket.gaierror(socket.EAI_NONAME, "unknown"))),
+        *((each, False) for each in (PermissionError(errno.EACCES, "denied"), ValueError("Protocol not known"))),
+    ],
+)
+def test_a_server_that_is_away_is_no_fault_of_the_address(error: Exception | None, *, is_expected: bool) -> None:
+    """One that does not exist, or is not who it should be, is."""
+    assert is_away(error) is is_expected

@@ -87,6 +87,12 @@ def test_names_have_no_password_and_no_signature(source: str, path: str, tmp_pat
     assert [(each.source, each.name.path) for each in list_inputs([str(listed)])] == [(source, path)]
 
 
+def test_a_web_address_is_a_file_and_its_query_no_pattern() -> None:
+    """No server is asked for it: one that is away fails the file, which is tried again."""
+    url = "https://no-such-host.invalid/films/x.mkv?X-Amz-Signature=secret"
+    assert [(each.source, each.name.path) for each in list_inputs([url])] == [(url, "no-such-host.invalid/films/x.mkv")]
+
+
 def test_a_prefix_of_a_store_is_listed_with_its_sizes() -> None:
     """Names count from the prefix; a pattern works there too, and one object stands for itself."""
     store = fsspec.filesystem("memory")
