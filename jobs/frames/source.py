@@ -7,6 +7,7 @@ from typing import Any, Final
 from av.video.format import VideoFormat as PixelFormat
 
 from ...actors.decode.decoding import SOFTWARE
+from ...actors.decode.describe import StreamExtras
 from ...actors.device.interface import WorkerDevice
 from ...actors.media.values import VideoFormat
 from ...actors.segment.decode_path import DecodePath, UploadingDecoder
@@ -83,20 +84,14 @@ def open_frame_source(request: FrameRequest, device: WorkerDevice) -> FrameSourc
     output = _output(request, format_)
     gpu_refusal = _refusal(request, device)
     usable = not gpu_refusal
-    on_device = usable and request.place == "device"
-    if usable and request.place == "auto":
-        decodes = request.decoder != "software" and not extras.device_unsupported_reason
-        on_device = decodes and not request.converts
+    on_device = usable and _goes_to_device(request, extras)
     if on_device:
         for picture in (format_, output or format_):
             _check_surface(picture)
     paths = _paths(request, device, usable=usable, on_device=on_device)
-    limit = request.memory_bytes or (device.free_bytes() // DEVICE_SHARE if on_device else HOST_BYTES)
-    # As many segments at once as there are threads, and as memory holds them whole.
+    limit_bytes = request.memory_bytes or (device.free_bytes() // DEVICE_SHARE if on_device else HOST_BYTES)
     threads = request.threads or (DEVICE_THREADS if usable and request.decoder != "software" else cores())
-    usual_frames = statistics.median_low(segment.frames for segment in ranges.segments)
-    usual_bytes = picture_bytes(output or format_) * usual_frames // request.every
-    at_once = max(1, min(threads, len(ranges.segments), limit // max(1, usual_bytes)))
+    at_once = _segments_at_once(request, ranges, output or format_, threads, limit_bytes)
     return FrameSource(
         request=request,
         stamp=stamp,
@@ -108,8 +103,24 @@ def open_frame_source(request: FrameRequest, device: WorkerDevice) -> FrameSourc
         gpu_refusal=gpu_refusal,
         paths=paths,
         segments_at_once=at_once,
-        segment_bytes=max(1, limit // at_once),
+        segment_bytes=max(1, limit_bytes // at_once),
     )
+
+
+def _goes_to_device(request: FrameRequest, extras: StreamExtras) -> bool:
+    """Return whether frames stay on a device that can be used."""
+    if request.place == "auto":
+        return request.decoder != "software" and not extras.device_unsupported_reason and not request.converts
+    return request.place == "device"
+
+
+def _segments_at_once(
+    request: FrameRequest, ranges: TrackRanges, output: VideoFormat, threads: int, limit_bytes: int
+) -> int:
+    """Return how many segments are decoded at once: a thread each, and as many as memory holds whole."""
+    usual_frames = statistics.median_low(segment.frames for segment in ranges.segments)
+    usual_bytes = picture_bytes(output) * usual_frames // request.every
+    return max(1, min(threads, len(ranges.segments), limit_bytes // max(1, usual_bytes)))
 
 
 def picture_bytes(picture: VideoFormat) -> int:
