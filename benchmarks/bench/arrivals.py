@@ -1,4 +1,4 @@
-"""Days of arrivals: work that comes evenly, in a wave, in bursts, all at once, or a little at a time; from a seed."""
+"""Days of arrivals: work that comes evenly, in a wave, in bursts, at once, file by file or seldom; from a seed."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import cos, pi
@@ -23,6 +23,7 @@ def days(kinds: Sequence[str], jobs: int, segments: int, seed: int = 1) -> Days:
         "daily wave": lambda: list(_wave(kinds, 2 * jobs, segments, random())),
         "bursts": lambda: list(_bursts(kinds, jobs, segments, random())),
         "one batch": lambda: [Arrival(3600.0, kind, jobs * segments // len(kinds), SEGMENT_FRAMES) for kind in kinds],
+        "files of a batch": lambda: [Arrival(3600.0, kinds[-1], 12, SEGMENT_FRAMES, files=10 * jobs)],
         "trickle": lambda: list(_even(kinds, max(1, jobs // 20), 1, random())),
     }
 

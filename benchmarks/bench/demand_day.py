@@ -8,15 +8,18 @@ import heapq
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count, pairwise
 from typing import Final
 
 from codecfleet.cluster.autoscale.config import AutoscaleConfig, Group
 from codecfleet.cluster.autoscale.deciding import decide
 from codecfleet.cluster.autoscale.values import Decision, JobWork, NodeSeen
+from codecfleet.jobs.batch.pacing import PlannedFiles, behind, wants_file
 
 ROUNDING: Final = 1e-9
+FILES_AT_ONCE: Final = 64
+"""As ``--files-at-once`` has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +35,25 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A job that comes: ``within_s`` is how long its user gives it, None where only the configuration says."""
+    """A job that comes: ``within_s`` is how long its user gives it, None where only the configuration says.
+
+    With several ``files`` it is a batch: each file is such a job, and comes when the batch has room for it.
+    """
 
     at_s: float
     kind: str
     segments: int
     segment_frames: int
     within_s: float | None = None
+    files: int = 1
+
+
+@dataclass(slots=True)
+class _Batch:
+    number: int
+    arrival: Arrival
+    waiting: int
+    in_flight: "dict[int, _Job]" = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -48,6 +63,7 @@ class _Job:
     waiting: int
     running: int = 0
     done_s: float | None = None
+    batch: _Batch | None = None
 
     @property
     def left(self) -> int:
@@ -113,9 +129,17 @@ class Day:
 
 
 class Cluster:
-    """Runs arrivals to their end, and until no node is left that may go."""
+    """Runs arrivals to their end, and until no node is left that may go.
 
-    def __init__(self, config: AutoscaleConfig, kinds: Mapping[str, Kind], look_s: float = 10.0) -> None:
+    ``tells_behind``: batches say what waits behind their files in flight.
+    """
+
+    def __init__(
+        self, config: AutoscaleConfig, kinds: Mapping[str, Kind], look_s: float = 10.0, *, tells_behind: bool = True
+    ) -> None:
+        self._tells_behind = tells_behind
+        self._batches: list[_Batch] = []
+        self._numbers = count(1_000_000)
         self._config = config
         self._kinds = kinds
         self._look_s = look_s
@@ -133,7 +157,9 @@ class Cluster:
     def run(self, arrivals: Iterable[Arrival], until_s: float) -> Day:
         """Play everything; what has not ended by ``until_s`` does not end."""
         for number, arrival in enumerate(sorted(arrivals, key=lambda each: each.at_s)):
-            self._at(arrival.at_s, "arrive", _Job(number, arrival, arrival.segments))
+            is_batch = arrival.files > 1
+            job = _Batch(number, arrival, arrival.files) if is_batch else _Job(number, arrival, arrival.segments)
+            self._at(arrival.at_s, "arrive", job)
         self._at(0.0, "look", None)
         while self._events:
             now_s, _, what, subject = heapq.heappop(self._events)
@@ -152,16 +178,37 @@ class Cluster:
         if what == "look":
             self._look(now_s)
         elif what == "arrive" and isinstance(subject, _Job):
-            self._jobs[subject.number] = subject
-            self._queues[subject.arrival.kind].append(subject)
-            for node in self._nodes.values():
-                self._fill(node, now_s)
+            self._begin(subject, now_s)
+        elif what == "arrive" and isinstance(subject, _Batch):
+            self._batches.append(subject)
+            self._feed(now_s)
         elif what == "ready" and isinstance(subject, _Node):
             if subject.name in self._nodes:
                 subject.idle_since_s = now_s
+                self._feed(now_s)
                 self._fill(subject, now_s)
         elif isinstance(subject, _Run):
             self._end_segment(subject.node, subject.job, now_s)
+
+    def _begin(self, job: _Job, now_s: float) -> None:
+        self._jobs[job.number] = job
+        self._queues[job.arrival.kind].append(job)
+        for node in self._nodes.values():
+            self._fill(node, now_s)
+
+    def _feed(self, now_s: float) -> None:
+        """Have files of batches begin, as many as a batch has in flight for the sessions that there are."""
+        for batch in self._batches:
+            sessions = self._kinds[batch.arrival.kind].sessions
+            slots = sum(sessions.get(node.group.name, 0) for node in self._nodes.values() if node.ready_s <= now_s)
+            while batch.waiting and wants_file(
+                (job.left for job in batch.in_flight.values()), slots=slots, most=FILES_AT_ONCE
+            ):
+                batch.waiting -= 1
+                arrival = replace(batch.arrival, at_s=now_s, files=1)
+                job = _Job(next(self._numbers), arrival, arrival.segments, batch=batch)
+                batch.in_flight[job.number] = job
+                self._begin(job, now_s)
 
     def _fill(self, node: _Node, now_s: float) -> None:
         """Give a node what waits, the job that is due first before others, until it is full."""
@@ -202,6 +249,9 @@ class Cluster:
             del self._jobs[job.number]
             self.day.finished[job.number] = now_s
             self.day.late[job.number] = max(0.0, now_s - self._due_s(job))
+            if job.batch is not None:
+                del job.batch.in_flight[job.number]
+        self._feed(now_s)
         self._fill(node, now_s)
         if not node.is_busy:
             node.idle_since_s, node.load = now_s, 0.0
@@ -219,6 +269,7 @@ class Cluster:
             if node.ready_s <= now_s
         ]
         work = [self._work(job) for job in self._jobs.values()]
+        work += [self._work_behind(batch, now_s) for batch in self._batches if self._tells_behind]
         before, began_s = self._decision, time.perf_counter()
         self._decision = decide(self._config, work, seen, before, now_s)
         self.day.decide_s += time.perf_counter() - began_s
@@ -236,6 +287,22 @@ class Cluster:
             longest_frames=arrival.segment_frames,
             due_s=self._due_s(job),
             is_promised=arrival.within_s is not None,
+            fps=kind.fps,
+            sessions=kind.sessions,
+        )
+
+    def _work_behind(self, batch: _Batch, now_s: float) -> JobWork:
+        arrival, kind = batch.arrival, self._kinds[batch.arrival.kind]
+        planned = PlannedFiles(1, arrival.segments, arrival.segments * arrival.segment_frames)
+        found = behind(batch.waiting, planned, in_flight=len(batch.in_flight), most=FILES_AT_ONCE)
+        return JobWork(
+            job=f"behind {batch.number:06d}",
+            frames=found.frames,
+            at_once=found.segments,
+            waiting=found.segments,
+            longest_frames=arrival.segment_frames,
+            due_s=now_s + self._config.finish_within_s,
+            is_behind=True,
             fps=kind.fps,
             sessions=kind.sessions,
         )
@@ -293,4 +360,4 @@ def least_cost(config: AutoscaleConfig, kinds: Mapping[str, Kind], arrivals: Seq
     """
     prices = {group.name: group.price_per_s for group in config.groups}
     frame = {name: min(prices[group] / fps for group, fps in kind.fps.items()) for name, kind in kinds.items()}
-    return sum(each.segments * each.segment_frames * frame[each.kind] for each in arrivals)
+    return sum(each.files * each.segments * each.segment_frames * frame[each.kind] for each in arrivals)

@@ -1,8 +1,8 @@
 """Which nodes give work the capacity that it needs in time, at the least cost: arithmetic over frames and node-seconds.
 
-Work is served in the order in which it is due. What it needs is taken where a frame costs least: from nodes that are
-there, as far as earlier work leaves them time; or from new ones, whose start, and idle time before they are given up,
-are paid for too. A job never gets more nodes than its segments can fill.
+Work is served in the order in which it is due, and what waits behind it last. What it needs is taken where a frame
+costs least: from nodes that are there, as far as earlier work leaves them time; or from new ones, whose start, and idle
+time before they are given up, are paid for too. A job never gets more nodes than its segments can fill.
 """
 
 from collections.abc import Sequence
@@ -29,7 +29,8 @@ class NodePool:
 
     ``there`` take work now, ``coming`` from ``coming_at_s`` on, and ``new`` from ``new_at_s`` on. ``room`` says how
     many more may be asked for; where ``is_closed``, none, because those that were asked for did not come. ``used_s``
-    are the node-seconds that earlier work takes; ``needed`` nodes would do.
+    are the node-seconds that earlier work takes; ``needed`` nodes would do. Of those that come, ``filled`` will be
+    full of segments of earlier work that wait.
     """
 
     group: Group
@@ -42,6 +43,7 @@ class NodePool:
     new: int = 0
     used_s: float = 0.0
     needed: int = 0
+    filled: float = 0.0
 
     def spare_s(self, now_s: float, due_s: float) -> float:
         """Return the node-seconds that earlier work leaves until then."""
@@ -113,9 +115,10 @@ class Purse:
 def plan_capacity(
     config: AutoscaleConfig, work: Sequence[JobWork], pools: Sequence[NodePool], purse: Purse, now_s: float
 ) -> list[Served]:
-    """Return what each job gets, in the order in which they are due; ``pools`` and ``purse`` then hold the sums."""
+    """Return what each job gets, in the order in which they are served; ``pools`` and ``purse`` then hold the sums."""
     planner = _Planner(config, pools, purse, now_s)
-    return [planner.serve(each) for each in sorted(work, key=lambda each: (each.due_s, each.job)) if each.frames > 0]
+    order = sorted(work, key=lambda each: (each.is_behind, each.due_s, each.job))
+    return [planner.serve(each) for each in order if each.frames > 0]
 
 
 @dataclass(slots=True)
@@ -126,6 +129,8 @@ class _Planner:
     now_s: float
     dear: frozenset[str] = frozenset()
     """Groups that get no new nodes for the job that is served."""
+    unplaced: float = 0.0
+    """Its waiting segments that no node was asked for yet, in this plan or before; what waits behind brings no more."""
 
     def serve(self, work: JobWork) -> Served:
         """Give a job what it needs to be done in time; where that cannot be had, what it needs soon after."""
@@ -133,6 +138,7 @@ class _Planner:
         self.dear = self._dear(work, pools)
         if not pools:
             return Served(work, work.due_s, float(work.frames))
+        self.unplaced = self._unplaced(work, pools)
         late_s = self._late_s(work, pools)
         served = Served(work, work.due_s, float(work.frames))
         for until_s in (work.due_s, late_s) if self._frames_in_time(work, pools) >= work.frames else (late_s,):
@@ -142,6 +148,17 @@ class _Planner:
             if served.left_frames <= LEAST_FRAMES:
                 break
         return served
+
+    @staticmethod
+    def _unplaced(work: JobWork, pools: Sequence[NodePool]) -> float:
+        """Have nodes that come filled with a job's waiting segments; return how many are left."""
+        left = float(work.waiting)
+        for pool in pools:
+            sessions = work.sessions[pool.group.name]
+            nodes = min(pool.coming - pool.filled, left / sessions)
+            pool.filled += nodes
+            left -= nodes * sessions
+        return left
 
     def _dear(self, work: JobWork, pools: Sequence[NodePool]) -> frozenset[str]:
         """Return the groups that cost too much to have new nodes for a job that promises no time.
@@ -219,6 +236,8 @@ class _Planner:
         aim_s = self._fresh_s(served.work, pool, served.until_s)
         asked = served.shares[name].new if name in served.shares else 0
         most = min(self._room(pool), served.work.new_most(name) - asked)
+        if served.work.is_behind:
+            most = min(most, ceil(self.unplaced / served.work.sessions[name] - LEAST_FRAMES))
         if most <= 0 or aim_s <= 0:
             return None
         nodes = min(most, max(1, ceil(served.left_frames / (fps * aim_s) - LEAST_FRAMES)))
@@ -235,6 +254,7 @@ class _Planner:
         served.cost += offer.cost
         pool.new += offer.new
         pool.room -= offer.new
+        self.unplaced = max(0.0, self.unplaced - offer.new * served.work.sessions[name])
         self.purse.spend(pool.group, offer.new)
         pool.used_s += offer.frames / served.work.fps[name]
         window_s = served.until_s - self.now_s

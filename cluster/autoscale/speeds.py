@@ -110,6 +110,16 @@ class Speeds:
             refusals={name: speed.refusal for name, speed in speeds.items() if speed.fps <= 0},
         )
 
+    def work_behind(self, demand: Demand, now_s: float) -> JobWork:
+        """Return what waits behind a client's jobs, as ``ClientReport.behind`` tells of it.
+
+        It is to end in the time that a job has, from now on: as it gets less, it asks for no more nodes than before.
+        """
+        like = self.settled(replace(demand, frames_total=0, workers_max=None, finish_within_s=None), now_s)
+        at_once = demand.workers_max or 1
+        found = self.work_of(like, now_s, now_s)
+        return replace(found, frames=demand.frames_total, at_once=at_once, waiting=at_once, is_behind=True)
+
 
 def node_speed(demand: Demand, node: Node, place: Place) -> NodeSpeed:
     """Return what a node does for a demand of more segments than it has room for."""

@@ -13,7 +13,7 @@ class JobWork:
     ``fps`` are source frames a second that one node of each group gives it when the node has nothing else to do; a
     group that cannot do it is not among them, and ``refusals`` say why. ``sessions`` are the segments that such a node
     runs at a time. ``due_s`` is when it should be done; ``is_promised`` says that its user asked for that, not the
-    configuration.
+    configuration. ``is_behind``: it is not asked for yet, but waits behind what is.
     """
 
     job: str
@@ -25,6 +25,7 @@ class JobWork:
     fps: Mapping[str, float]
     sessions: Mapping[str, int]
     is_promised: bool = False
+    is_behind: bool = False
     refusals: Mapping[str, str] = field(default_factory=dict)
 
     def nodes_most(self, group: str) -> int:

@@ -151,6 +151,10 @@ class ConnectedPool(Pool):
         if self._pool is not None:
             self._pool.clear_demand(job)
 
+    def set_behind(self, batch: str, like: str, segments: int, frames: int) -> None:
+        if self._pool is not None:
+            self._pool.set_behind(batch, like, segments, frames)
+
     async def submit(self, work: Work[ResultT]) -> ResultT:
         return await self._started().submit(work)
 

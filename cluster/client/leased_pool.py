@@ -18,6 +18,7 @@ from typing import TypeVar
 
 from ...actors.device.work import Work
 from ...errors import CodecfleetError, FleetUnavailable, UsageError
+from ..autoscale.behind import WorkBehind
 from ..placement.model.demand import PLAIN_FRAMES, Demand, plain_demand
 from ..placement.model.preview import PlacementPreview
 from ..ray.ray_words import first_line
@@ -86,6 +87,7 @@ class LeasedPool(Pool):
         self._followed = followed
         self._sequence = itertools.count(1)
         self._demands: dict[str, Demand] = {}
+        self._behind = WorkBehind()
         self._granted = asyncio.Event()
         self._lease_renewal = LeaseRenewal(supervisor, self._report, self._accept_grants)
         self._work = LeasedWork(
@@ -186,6 +188,10 @@ class LeasedPool(Pool):
         self._work.forget(job)
         self._lease_renewal.report_soon()
 
+    def set_behind(self, batch: str, like: str, segments: int, frames: int) -> None:
+        self._behind.set(batch, like, segments, frames)
+        self._lease_renewal.report_soon()
+
     async def start(self) -> None:
         """Reach the supervisor; an eager pool also waits for its first worker.
 
@@ -284,6 +290,7 @@ class LeasedPool(Pool):
             faults=self._work.faults.recent,
             written_off=dict(self._work.workers.hung),
             release=OURS,
+            behind=tuple(map(_ours, self._behind.told(self._demands, self._workers_max))),
         )
 
     def _accept_grants(self) -> None:

@@ -85,6 +85,16 @@ class Pool(ABC):
     def clear_demand(self, job: str) -> None:  # noqa: B027 - as above
         """Clear a job's demand."""
 
+    def set_behind(self, batch: str, like: str, segments: int, frames: int) -> None:  # noqa: B027 - as above
+        """Say what a batch will ask for when some of its jobs are done, so that a cluster may grow for it.
+
+        Args:
+            batch: its name.
+            like: one of its jobs, of the kind that waits; one that is over stands for those that follow too.
+            segments: how many segments of it could run at once beside those that are asked for.
+            frames: of all that waits; 0 when nothing waits any more.
+        """
+
     def sole_processor(self) -> Inventory | None:
         """Return the one machine that work can run on, if that is known before ``start`` and it has no GPU. Blocks."""
         return None

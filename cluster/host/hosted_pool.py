@@ -66,6 +66,7 @@ class HostedPool(Pool):
         self._state = PoolState()
         self._notes: tuple[str, ...] = ()
         self._demands: dict[str, Demand] = {}
+        self._behind: dict[str, tuple[str, int, int]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._closing: asyncio.Task[None] | None = None
 
@@ -126,6 +127,12 @@ class HostedPool(Pool):
     def clear_demand(self, job: str) -> None:
         self._demands.pop(job, None)
         self._tell("clear_demand", job)
+
+    def set_behind(self, batch: str, like: str, segments: int, frames: int) -> None:
+        self._behind.pop(batch, None)
+        if frames:
+            self._behind[batch] = (like, segments, frames)
+        self._tell("set_behind", batch, like, segments, frames)
 
     async def submit(self, work: Work[ResultT]) -> ResultT:
         """Run ``work`` on a worker of the host's; large NumPy arrays in the result are read-only.
@@ -213,6 +220,8 @@ class HostedPool(Pool):
         else:
             for demand in self._demands.values():
                 link.tell("set_demand", demand)
+            for batch, behind in self._behind.items():
+                link.tell("set_behind", batch, *behind)
             self._happen(HostStarted())
 
     def _ended(self, link: HostLink, reason: str) -> None:

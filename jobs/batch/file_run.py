@@ -31,6 +31,7 @@ from ..report.report import Report
 from ..request.spec import BatchSpec, TranscodeSpec
 from .files import SeenInput, copy_whole, is_file_of, joined, look_at, make_place, output_bytes, with_suffix_of
 from .listed.specs import EntrySpecs
+from .pacing import PlannedFiles
 from .results import BatchResult
 from .small_files import SmallFiles, may_be_whole
 from .store.ledger import BatchLedger
@@ -84,6 +85,7 @@ class Surroundings:
     stations: Stations
     small: SmallFiles
     on_change: Callable[[], object]
+    planned: PlannedFiles = field(default_factory=PlannedFiles)
     clock: Callable[[], float] = time.time
 
 
@@ -96,6 +98,8 @@ class FileRun:
     segments_left: int | None = None
     frames_done: int = 0
     frames_total: int = 0
+    job: str = ""
+    """The name of its job, once that is planned."""
     _began_s: float = 0.0
     _is_started: bool = False
     _seen: SeenInput | None = None
@@ -243,7 +247,7 @@ class FileRun:
         async for event in job.events():
             match event:
                 case Planned():
-                    self.segments_left, self.frames_total = event.segments, event.frames
+                    self._plan(job.id, event)
                 case Progress():
                     self.frames_done = event.frames_done
                     await self._see_stations(job.id)
@@ -252,6 +256,11 @@ class FileRun:
                 case _:
                     continue
             self.around.on_change()
+
+    def _plan(self, job: str, event: Planned) -> None:
+        if not self.job:
+            self.around.planned.add(event.segments, event.frames)
+        self.job, self.segments_left, self.frames_total = job, event.segments, event.frames
 
     def _finish(self, event: SegmentFinished) -> None:
         if self.segments_left:

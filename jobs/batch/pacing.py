@@ -1,6 +1,8 @@
 """How many files are in flight, and how long a batch will take. Pure."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
+from math import ceil
 from typing import Final
 
 _SEGMENTS_PER_SLOT: Final = 2
@@ -20,6 +22,43 @@ def wants_file(segments_left: Iterable[int | None], *, slots: int, most: int) ->
     """
     left = [1 if each is None else each for each in segments_left]
     return len(left) < most and sum(left) < max(_AT_LEAST, _SEGMENTS_PER_SLOT * slots)
+
+
+@dataclass(frozen=True, slots=True)
+class Behind:
+    """What waits behind the files in flight: ``segments`` of it could run at once, ``frames`` are those of all."""
+
+    segments: int = 0
+    frames: int = 0
+
+
+@dataclass(slots=True)
+class PlannedFiles:
+    """Files that were planned so far, and what they are together."""
+
+    files: int = 0
+    segments: int = 0
+    frames: int = 0
+
+    def add(self, segments: int, frames: int) -> None:
+        """Count a file."""
+        self.files, self.segments, self.frames = self.files + 1, self.segments + segments, self.frames + frames
+
+
+def behind(waiting: int, planned: PlannedFiles, *, in_flight: int, most: int) -> Behind:
+    """Return what waits, if each file is as those that were planned so far are in the mean.
+
+    Args:
+        waiting: files that wait.
+        planned: what is known of others.
+        in_flight: files in flight.
+        most: files in flight at most: what cannot run beside them is of use to no more nodes.
+    """
+    files = min(waiting, most - in_flight)
+    if files <= 0 or not planned.frames:
+        return Behind()
+    segments = ceil(files * planned.segments / planned.files)
+    return Behind(segments, ceil(waiting * planned.frames / planned.files))
 
 
 def eta_s(elapsed_s: float, *, done: float, left: float) -> float | None:

@@ -1,6 +1,7 @@
 """The running of a batch: list, compare what earlier runs did, keep files in flight, note how they end."""
 
 import asyncio
+import secrets
 import time
 from collections import deque
 from collections.abc import AsyncIterator
@@ -21,7 +22,7 @@ from .files import compare
 from .listed.intake import DATABASE_NAME, Intake
 from .listed.places import list_inputs
 from .listed.specs import EntrySpecs
-from .pacing import wants_file
+from .pacing import Behind, behind, wants_file
 from .results import BatchProgress, BatchResult
 from .small_files import SmallFiles
 from .store.database import BatchDatabase
@@ -78,6 +79,8 @@ class BatchRun:
         self._fatal: BaseException | None = None
         self._faults_in_a_row = 0
         self._results: asyncio.Queue[BatchResult | None] = asyncio.Queue(_RESULTS_HELD)
+        self._name = f"batch-{secrets.token_hex(4)}"
+        self._behind = Behind()
         self._began_s = time.monotonic()
 
     async def run(self) -> None:
@@ -131,10 +134,12 @@ class BatchRun:
             while self._files or not comparing.done() or self._tally.waiting:
                 self._changed.clear()
                 await self._start_files()
+                self._say_behind()
                 await self._changed.wait()
                 self._raise_fatal(comparing)
         finally:
             comparing.cancel()
+            self._pool.set_behind(self._name, "", 0, 0)
             tasks = [task for _, task in self._files.values()]
             for task in tasks:
                 task.cancel()
@@ -163,6 +168,15 @@ class BatchRun:
             if not self._ahead:
                 return
             self._start(self._ahead.popleft())
+
+    def _say_behind(self) -> None:
+        """Tell the pool what waits behind the files in flight, where that has changed."""
+        most = self._batch.files_at_once
+        now = behind(self._tally.waiting, self._around.planned, in_flight=len(self._files), most=most)
+        if now != self._behind:
+            self._behind = now
+            like = next((file.job for file, _ in reversed(self._files.values()) if file.job), "")
+            self._pool.set_behind(self._name, like, now.segments, now.frames)
 
     def _slots(self) -> int:
         with suppress(FleetUnavailable):  # not started yet: the first job does that

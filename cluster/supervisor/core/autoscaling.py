@@ -1,7 +1,7 @@
 """Has the cluster grow and shrink with its work: what ``cluster/autoscale`` decides, by what the supervisor knows."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from ...autoscale.choosing import Choice, choose
@@ -50,10 +50,12 @@ class Autoscaler:
         return effects
 
     def work(self, state: SupervisorState, now_s: float) -> list[JobWork]:
-        """Return what all jobs have left to do, but those that run networks."""
+        """Return what all jobs have left to do, but those that run networks, and what waits behind them."""
         jobs = [job for job in state.clients.jobs() if job.demand.segments and job.demand.dlas is None]
         state.scaling.since_s = {job.key: state.scaling.since_s.get(job.key, now_s) for job in jobs}
-        return [self._work_of(job, state.scaling.since_s[job.key], now_s) for job in jobs]
+        asked = [self._work_of(job, state.scaling.since_s[job.key], now_s) for job in jobs]
+        behind = (replace(each, job=f"{of.client}/{each.job}") for of in state.clients for each in of.behind)
+        return asked + [self.speeds.work_behind(each, now_s) for each in behind]
 
     def _work_of(self, job: JobBook, since_s: float, now_s: float) -> JobWork:
         settled = self.speeds.settled(job.demand, now_s)

@@ -56,7 +56,8 @@ class ClientBook:
     """One client and its jobs, by their own names; ``sent_number`` is that of the last grants it was sent.
 
     ``is_placed``: everything was placed since it last asked for something else. ``told`` is what its jobs were last
-    found to get, without those that may get something else now, and ``told_at`` what that was found of.
+    found to get, without those that may get something else now, and ``told_at`` what that was found of. ``behind`` is
+    what it will ask for later.
     """
 
     client: str
@@ -69,6 +70,7 @@ class ClientBook:
     jobs: dict[str, JobBook] = field(default_factory=dict)
     told: dict[str, JobGrants] = field(default_factory=dict)
     told_at: tuple[int, bool] | None = None
+    behind: tuple[Demand, ...] = ()
 
 
 class Clients:
@@ -168,7 +170,7 @@ class Clients:
         book.seen_s = now_s
         if report.sequence <= book.sequence:
             return Renewal()
-        book.sequence = report.sequence
+        book.sequence, book.behind = report.sequence, report.behind
         if report.acknowledged >= book.sent_number:
             self._end_revoked(book)
         named = {said.demand.job: said for said in report.jobs}

@@ -48,6 +48,8 @@ class ClientReport(Message):
     for it, so their earlier deaths were not a crash loop. ``acknowledged`` is the number of the newest grants it
     received. ``faults`` are repeated for a while, and counted once. ``written_off`` are workers in which its work hung:
     {worker: reason}. ``release`` is the client's, and ``takes_changes`` says that it understands grants of changes.
+    ``behind`` is work that it will ask for when some of its jobs are done, and gets no slots: of each, ``frames_total``
+    is how much that is, ``segments`` has the length of one, and ``workers_max`` says how many could run at once.
     """
 
     client: str
@@ -60,6 +62,7 @@ class ClientReport(Message):
     written_off: dict[str, str] = field(default_factory=dict)
     release: Release = UNNUMBERED
     takes_changes: bool = False
+    behind: tuple[Demand, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

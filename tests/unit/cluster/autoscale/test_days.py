@@ -45,8 +45,8 @@ def clusters(draw: st.DrawFn) -> AutoscaleConfig:
     )
 
 
-def arrivals(most: int) -> st.SearchStrategy[list[Arrival]]:
-    """Draw jobs, over some hours: alone, in bursts, small and large, some with a time of their own."""
+def arrivals(most: int, files: Sequence[int] = (1,)) -> st.SearchStrategy[list[Arrival]]:
+    """Draw jobs, over some hours: alone, in bursts, small and large, some with a time of their own, some of batches."""
     one = st.builds(
         Arrival,
         at_s=st.integers(0, 12_000).map(float) | st.sampled_from([100.0, 4000.0]),
@@ -54,6 +54,7 @@ def arrivals(most: int) -> st.SearchStrategy[list[Arrival]]:
         segments=st.integers(1, 60),
         segment_frames=st.sampled_from([250, 1000]),
         within_s=st.sampled_from([None, None, 60.0, 900.0]),
+        files=st.sampled_from(files),
     )
     return st.lists(one, min_size=1, max_size=most)
 
@@ -84,7 +85,7 @@ def _cost_alone(groups: AutoscaleConfig, arrival: Arrival) -> float:
 def check_rules(day: Day, groups: AutoscaleConfig, jobs: Sequence[Arrival]) -> None:
     """Check what holds on every day: limits, leases, and how often a group may turn."""
     assert day.broken == []
-    assert len(day.finished) == len(jobs)
+    assert len(day.finished) == sum(job.files for job in jobs)
     for each in groups.groups:
         assert day.changes_of_direction(each.name) <= ceil(3600 / groups.turn_s) + 1
     last = day.counts[-1][1]
@@ -92,7 +93,7 @@ def check_rules(day: Day, groups: AutoscaleConfig, jobs: Sequence[Arrival]) -> N
 
 
 @settings(deadline=None, max_examples=15)
-@given(groups=clusters(), jobs=arrivals(8))
+@given(groups=clusters(), jobs=arrivals(8, files=(1, 1, 1, 30)))
 def test_any_hours_end_within_the_rules(groups: AutoscaleConfig, jobs: list[Arrival]) -> None:
     """Whatever comes: every job ends, no limit is passed, no node ends with work, no group flaps, and 0 are left."""
     day = Cluster(groups, KINDS, LOOK_S).run(jobs, PATIENCE_S)
@@ -109,12 +110,29 @@ def test_shared_cluster_costs_no_more_than_one_for_each_job(groups: AutoscaleCon
     assert day.cost <= stays + SHARED_MOST * sum(_cost_alone(groups, job) for job in jobs)
 
 
+def test_a_batch_brings_the_nodes_that_its_waiting_files_need() -> None:
+    """As many as the files that it may have in flight can fill; without a word of the others it stays with one node."""
+    groups = config(group("cpu", nodes_max=100), finish_within_s=3600.0)
+    kinds = {"software": Kind({"cpu": 100.0}, {"cpu": 16})}
+    batch = [Arrival(0.0, "software", segments=12, segment_frames=1000, files=400)]
+    told, untold = (
+        Cluster(groups, kinds, LOOK_S, tells_behind=tells_behind).run(batch, PATIENCE_S)
+        for tells_behind in (True, False)
+    )
+    for day in (told, untold):
+        check_rules(day, groups, batch)
+    assert (told.most, untold.most) == (16, 1)
+    assert told.ended_s < untold.ended_s / 10
+    assert told.cost < 1.25 * least_cost(groups, kinds, batch)
+    assert told.changes_of_direction("cpu") == 1
+
+
 def _day(name: str, groups: AutoscaleConfig, jobs: int, segments: int) -> tuple[Day, list[Arrival]]:
     arrivals_of_day = days(sorted(KINDS), jobs, segments)[name]()
     return Cluster(groups, KINDS, 30.0).run(arrivals_of_day, PATIENCE_S), arrivals_of_day
 
 
-NAMES = ("even", "daily wave", "bursts", "one batch", "trickle")
+NAMES = ("even", "daily wave", "bursts", "one batch", "files of a batch", "trickle")
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -102,3 +102,15 @@ def test_software_is_chosen_where_gpus_come_too_late(config: AutoscaleConfig) ->
     found = choose(config, speeds, wanted, (), nodes=(), last=None, now_s=0.0)
     assert found.demand.encoder is EncoderChoice.SOFTWARE
     assert [size.group for size in found.decision.sizes if size.wanted] == ["cpu"]
+
+
+def test_what_waits_is_work_of_its_files_kind_from_now_on(config: AutoscaleConfig) -> None:
+    """As fast as one of them, due in the time that a job has from now on, and served after what is asked for."""
+    speeds = Speeds(config, Placer().place)
+    told = replace(film(1), frames_total=5_000_000, workers_max=96, finish_within_s=Fraction(60))
+    work, one = speeds.work_behind(told, 500.0), speeds.work_of(film(1), 0.0, 0.0)
+    assert (work.fps, work.sessions, work.longest_frames) == (one.fps, one.sessions, 250)
+    assert (work.frames, work.at_once, work.waiting) == (5_000_000, 96, 96)
+    assert (work.due_s, work.is_promised, work.is_behind) == (500.0 + config.finish_within_s, False, True)
+    open_ = speeds.work_behind(replace(told, encoder=EncoderChoice.NVENC), 500.0)
+    assert "p5" in open_.refusals

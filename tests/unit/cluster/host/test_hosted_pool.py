@@ -25,6 +25,7 @@ class AskedPool(LocalPool):
         super().__init__(1)
         self.demands: list[Demand] = []
         self.cleared: list[str] = []
+        self.behind: list[tuple[str, str, int, int]] = []
         self.wrong: list[tuple[str, str, str]] = []
         self.refusal = refusal
 
@@ -45,6 +46,10 @@ class AskedPool(LocalPool):
     def clear_demand(self, job: str) -> None:
         """Remember it."""
         self.cleared.append(job)
+
+    def set_behind(self, batch: str, like: str, segments: int, frames: int) -> None:
+        """Remember it."""
+        self.behind.append((batch, like, segments, frames))
 
     def found_wrong(self, job: str, label: str, reason: str) -> None:
         """Remember it."""
@@ -92,6 +97,9 @@ async def test_lost_with_its_host_and_done_by_the_next() -> None:
     async with pool:
         demand = plain_demand("j", 3)
         pool.set_demand(demand)
+        pool.set_behind("b", "j", 30, 9000)
+        pool.set_behind("over", "j", 30, 9000)
+        pool.set_behind("over", "j", 0, 0)
         task = await running(pool)
         hosts.kill()
         with pytest.raises(WorkerLost, match="the host of a's worker is gone: it was killed by SIGKILL"):
@@ -102,6 +110,7 @@ async def test_lost_with_its_host_and_done_by_the_next() -> None:
         assert (pool.slots_for("j"), pool.waits_for("j")) == (1, "nothing stops j")
         assert await pool.submit(works.Count(job="j", label="a", frames=3)) == 3
         assert second.demands == first.demands == [demand]
+        assert second.behind == [("b", "j", 30, 9000)]
         pool.found_wrong("j", "a", "it is short")
         pool.clear_demand("j")
         assert await pool.submit(works.Count(job="j", label="b")) == 1

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from codecfleet.cluster.placement.model.demand import EncoderChoice, plain_demand
+from codecfleet.cluster.placement.model.demand import Demand, EncoderChoice, plain_demand
 from codecfleet.cluster.placement.model.inventory import Device, Node
 from codecfleet.cluster.placement.model.policy import Policy
 from codecfleet.cluster.probes.report.device_report import DeviceKind
@@ -108,10 +108,10 @@ class World:
         self.report(client, *jobs)
         return grants
 
-    def report(self, client: str, *jobs: JobReport) -> None:
+    def report(self, client: str, *jobs: JobReport, behind: tuple[Demand, ...] = ()) -> None:
         """Have a client report."""
         self.sequence += 1
-        self.feed(Renewed(ClientReport(client, f"driver {client}", self.sequence, jobs)))
+        self.feed(Renewed(ClientReport(client, f"driver {client}", self.sequence, jobs, behind=behind)))
 
 
 def wants(job: str, pieces: int, held: dict[str, int] | None = None, workers_max: int | None = None) -> JobReport:

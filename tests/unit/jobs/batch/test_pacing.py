@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codecfleet.jobs.batch.pacing import eta_s, wants_file
+from codecfleet.jobs.batch.pacing import Behind, PlannedFiles, behind, eta_s, wants_file
 
 LEFT = st.lists(st.none() | st.integers(0, 100), max_size=40)
 
@@ -36,6 +36,37 @@ def test_files_in_flight_are_bounded(left: list[int | None], slots: int, most: i
 def test_workers_that_have_nothing_to_do_get_a_file(left: list[int | None], slots: int) -> None:
     """Files that are being joined or proven keep no other from starting."""
     assert wants_file([0 for _ in left], slots=slots, most=64)
+
+
+def test_what_waits_is_as_what_was_planned() -> None:
+    """In the mean; nothing is said before a file was planned, or where no more than those in flight may be."""
+    planned = PlannedFiles()
+    assert behind(100, planned, in_flight=4, most=64) == Behind()
+    planned.add(segments=12, frames=3000)
+    planned.add(segments=1, frames=100)
+    assert behind(100, planned, in_flight=4, most=64) == Behind(segments=390, frames=155_000)
+    assert behind(1, planned, in_flight=4, most=64) == Behind(segments=7, frames=1550)
+    assert behind(100, planned, in_flight=64, most=64) == Behind()
+    assert behind(0, planned, in_flight=4, most=64) == Behind()
+
+
+@given(
+    st.integers(0, 100_000),
+    st.lists(st.tuples(st.integers(1, 500), st.integers(1, 1_000_000)), max_size=20),
+    st.integers(0, 64),
+    st.integers(1, 64),
+)
+def test_what_waits_is_never_more_than_the_largest_files_would_be(
+    waiting: int, files: list[tuple[int, int]], in_flight: int, most: int
+) -> None:
+    """Neither in frames nor in segments at once; and either both are there, or none."""
+    planned = PlannedFiles()
+    for segments, frames in files:
+        planned.add(segments, frames)
+    found = behind(waiting, planned, in_flight=in_flight, most=most)
+    assert (found.segments > 0) == (found.frames > 0)
+    assert found.frames <= waiting * max((frames for _, frames in files), default=0)
+    assert found.segments <= max(0, most - in_flight) * max((segments for segments, _ in files), default=0)
 
 
 def test_the_time_left_follows_the_pace() -> None:

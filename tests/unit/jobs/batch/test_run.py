@@ -116,6 +116,36 @@ def test_files_in_flight_are_bounded(spec: BatchSpec) -> None:
     assert asyncio.run(main()) == 2
 
 
+class ToldPool(LocalPool):
+    """Remembers what it was told of what waits."""
+
+    def __init__(self, slots: int) -> None:
+        super().__init__(slots)
+        self.told: list[tuple[str, str, int, int]] = []
+
+    def set_behind(self, batch: str, like: str, segments: int, frames: int) -> None:
+        """Remember it."""
+        self.told.append((batch, like, segments, frames))
+
+
+def test_a_batch_tells_what_waits_behind_its_files(spec: BatchSpec) -> None:
+    """As soon as one was planned, by that one's job; less with each that begins, and nothing at its end."""
+
+    async def main() -> ToldPool:
+        pool = ToldPool(1)
+        batch = Batch(spec.resolved(), Jobs().submit, pool)
+        assert len([result async for result in batch]) == 5
+        return pool
+
+    told = asyncio.run(main()).told
+    assert len({batch for batch, *_ in told}) == 1
+    assert {like for _, like, _, frames in told if frames} == {"job-1"}
+    frames = [frames for *_, frames in told]
+    assert frames[0] > 0
+    assert frames == sorted(frames, reverse=True)
+    assert told[-1][1:] == ("", 0, 0)
+
+
 def test_a_cancelled_batch_keeps_what_is_finished(spec: BatchSpec) -> None:
     """Its jobs are cancelled and may be continued; its files wait."""
 

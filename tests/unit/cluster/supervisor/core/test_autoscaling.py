@@ -6,7 +6,7 @@ from decimal import Decimal
 import pytest
 
 from codecfleet.cluster.autoscale.config import AutoscaleConfig, Group
-from codecfleet.cluster.placement.model.demand import Demand, EncoderChoice, EncoderKind
+from codecfleet.cluster.placement.model.demand import Demand, EncoderChoice, EncoderKind, plain_demand
 from codecfleet.cluster.placement.model.inventory import DeviceState
 from codecfleet.cluster.placement.model.preview import PlacementPreview
 from codecfleet.cluster.supervisor.core.autoscaling import Autoscaler
@@ -100,6 +100,41 @@ def test_work_brings_nodes_and_their_end_follows() -> None:
     assert not world.core.state.is_idle
     world.look(HEAD, seconds=15)
     assert world.core.state.is_idle
+
+
+def waits(frames: int, segments: int = 1000) -> tuple[Demand, ...]:
+    """Return what a client says of files that wait behind its jobs."""
+    return (replace(plain_demand("batch", 1, segments), frames_total=frames),)
+
+
+def test_what_waits_behind_a_job_brings_nodes_and_gets_no_slots() -> None:
+    """More nodes than the job in flight needs, as many as there may be; they end when nothing waits any more."""
+    alone = Growing(HEAD)
+    alone.report("c", wants("job", 8))
+    assert _count(alone.look(HEAD)) == 1
+    world = Growing(HEAD)
+    world.report("c", wants("job", 8), behind=waits(10_000_000))
+    assert _count(world.look(HEAD)) == 4
+    shown = "\n".join(status_lines(status_of(world.core.state, {}, (), world.now_s)))
+    assert "late: batch: about 25.6 h later than aimed at: the limits allow no more nodes" in shown
+    nodes = tuple(_worker(f"w{number}") for number in range(4))
+    for _ in range(100):
+        world.report("c", wants("job", 8), behind=waits(10_000_000))
+        order = world.look(HEAD, *nodes)
+    assert (_count(order), order.ended) == (4, ())
+    assert all(book.state is DeviceState.OPEN for book in world.core.state.nodes)
+    assert set(grants_for(world.core.state, "c", world.now_s).slots) == {"job"}
+    for _ in range(400):
+        world.report("c")
+        order = world.look(HEAD, *nodes)
+    assert (_count(order), len(order.ended)) == (0, 4)
+
+
+def test_what_waits_brings_no_node_that_its_segments_could_not_fill() -> None:
+    """However much there is: its files in flight are bounded."""
+    world = Growing(HEAD)
+    world.report("c", wants("job", 4), behind=waits(10_000_000, segments=4))
+    assert _count(world.look(HEAD)) == 2
 
 
 def test_node_that_is_given_up_ends_after_its_workers() -> None:
