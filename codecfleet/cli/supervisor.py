@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TextIO, TypeAlias
 
 import typer
 
-from ..console.output import Output, is_terminal, json_line
+from ..console.output import Output, ReaderGone, is_terminal, json_line
 from ..console.quit_key import QuitKey
 from ..jobs.request.values import parse_path
 from .calls.answers import Answer
@@ -68,6 +68,7 @@ class Watch:
         del stderr
         on_screen = is_terminal(stdout) and not self.as_json
         show = _show_screen(Output(stdout)) if on_screen else _shower(Output(stdout), as_json=self.as_json)
+        show = _always(show)
         with contextlib.ExitStack() as terminal:
             key = terminal.enter_context(QuitKey()) if on_screen else None
 
@@ -170,6 +171,22 @@ async def _watch(
     if key is not None:
         key.attach(watching.cancel)
     await watching
+
+
+def _always(show: "Show") -> "Show":
+    """Return what shows a look; where that cannot be shown, it says so: it costs that look alone."""
+
+    def shown(seen: "Seen") -> None:
+        try:
+            show(seen)
+        except ReaderGone:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever a status may hold
+            from ..cluster.operate.watch import as_unavailable
+
+            show(as_unavailable(error))
+
+    return shown
 
 
 def _show_screen(output: Output) -> "Show":

@@ -3,12 +3,15 @@
 import asyncio
 import io
 import json
+import math
 import os
 import signal
 import termios
 from collections.abc import Awaitable, Callable
 from contextlib import redirect_stdout
+from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,6 +35,14 @@ def busy(turn: int = 0) -> Status:
     return Status(pid=turn, host="head", nodes=(), devices=(), workers=(), jobs=(), quarantine=(), log=())
 
 
+class Unjson(Status):
+    """A status that no JSON can be made of."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Make none."""
+        raise KeyError("pid")
+
+
 class Cluster:
     """Services of a cluster whose answers are given; keeps what it was asked.
 
@@ -49,7 +60,7 @@ class Cluster:
         self.every_s: list[float] = []
         self._error = error
         self._ending = ending
-        self._shows = shows
+        self.answers = [busy(turn) for turn in range(shows)]
 
     def services(self) -> Services:
         """Return them."""
@@ -69,8 +80,8 @@ class Cluster:
         self.asked.append((address,))
         self.every_s.append(every_s)
         self._fail()
-        for turn in range(self._shows):
-            show(busy(turn))
+        for seen in self.answers:
+            show(seen)
         if self._ending is not None:
             await self._ending()
 
@@ -219,6 +230,32 @@ def test_watch_prints_again_until_it_is_interrupted(ending: Callable[[], Awaitab
     assert said.out == "".join("".join(f"{line}\n" for line in [*lines, ""]) for lines in answers)
     assert said.err == ""
     assert cluster.every_s == [WATCH_EVERY_S]
+
+
+NO_TIME = replace(busy(), log=((math.inf, "a client came"),))
+
+
+@pytest.mark.parametrize(
+    ("line", "odd"),
+    [
+        ("top", NO_TIME),
+        ("status --watch", NO_TIME),
+        ("status --watch --json", Unjson(**{each.name: getattr(busy(), each.name) for each in fields(Status)})),
+    ],
+)
+def test_a_look_that_cannot_be_shown_costs_itself_alone(
+    line: str, odd: Status, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    """Why is shown, and then the next one."""
+    monkeypatch.setenv("TERM", "xterm")
+    cluster, screen = Cluster(ending=ctrl_c), Screen()
+    cluster.answers = [odd, busy(7)]
+    with redirect_stdout(screen):
+        assert run(line.split(), cluster.services()) == 0
+    said = screen.getvalue()
+    first = said.index("this look at the fleet failed: ")
+    assert first < said.index('"pid":7' if "--json" in line else "process 7")
+    assert capsys.readouterr().err == ""
 
 
 def test_watch_with_json_is_a_line_each_time(capsys: Captured) -> None:
