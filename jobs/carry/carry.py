@@ -295,7 +295,8 @@ def _check_bit_rate(track: Track, codec: str, rate_bps: int, channels: int, samp
     least_bps, most_bps = bit_rates(codec, channels, sample_rate)
     if not least_bps <= rate_bps <= most_bps:
         of = f"{counted(channels, 'channel')} of {track.name}"
-        message = f"{codec} takes {least_bps / 1000:g} to {most_bps / 1000:g} kbit/s for {of}, not {rate_bps / 1000:g}"
+        least, most, asked = (f"{bps / 1000:.12g}" for bps in (least_bps, most_bps, rate_bps))
+        message = f"{codec} takes {least} to {most} kbit/s for {of}, not {asked}"
         raise Unsupported(message, "Choose another --audio-bitrate, or leave it out.")
 
 

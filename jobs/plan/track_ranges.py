@@ -153,8 +153,8 @@ def _interval(index: TrackIndex, start_s: Fraction | None, end_s: Fraction | Non
         raise InputUnreadable(message, "It may be damaged; get a complete one.")
     start = None if not start_s else index.tick_at(start_s)
     end = None if end_s is None else index.tick_at(end_s)
-    if start is not None and start >= index.end_ticks:
-        message = f"the start at {float(start_s or 0)} s lies behind the end at {float(index.duration_s):.3f} s"
+    if start_s is not None and start_s >= index.duration_s:
+        message = f"the start at {float(start_s)} s lies behind the end at {float(index.duration_s):.3f} s"
         raise UsageError(message, "Give a smaller start.")
     if not index.frames_between(start, end):
         message = f"no picture of {index.source} is presented in the asked-for part"

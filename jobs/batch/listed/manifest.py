@@ -15,6 +15,7 @@ from ...request.spec_file import KEYS, unknown_key
 SOURCE: Final = "source"
 OUTPUT: Final = "output"
 _FLAGS: Final = {"true": True, "false": False}
+_OTHER_SEPARATORS: Final = frozenset(";\t|")
 _SHOWN_CHARACTERS: Final = 60
 
 
@@ -79,6 +80,9 @@ def _csv_rows(lines: Iterable[str], name: str) -> Iterator[ManifestRow]:
     reader = csv.reader(lines, strict=True)
     try:
         header = next(reader, [])
+        if len(header) == 1 and _OTHER_SEPARATORS.intersection(header[0]):
+            message = f"{name}:1: the cells of {header[0][:_SHOWN_CHARACTERS]!r} are not separated by commas"
+            raise UsageError(message, "Write for example source,quality,scale; a spreadsheet can save it so.")
         for key in header:
             _check_key(key, f"{name}:1")
         if SOURCE not in header or len(set(header)) < len(header):

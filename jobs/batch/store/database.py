@@ -22,6 +22,8 @@ from .listing import ListedEntry, list_entries
 from .schema import BatchEntry, Change, Content, CopyNoted, EndedBadly, EntryAction, FileEnded, FileStarted, PutBack
 from .states import EntryEvent, EntryState, after, when_listed
 
+_FREE_SPACE: Final = "Free some space, then run the same command again."
+_DAMAGED: Final = "Put a copy of it in its place; or move it away and use --overwrite, which does all files again."
 _COLUMNS: Final = (
     "entry, source, output, action, overrides, tries, was_in_flight, source_version, source_sha256, source_bytes, "
     "published, output_bytes"
@@ -82,6 +84,8 @@ class BatchDatabase:
             with self._transaction() as connection:
                 self._create(connection)
                 run = self._begin_run(connection)
+        except FileExistsError:
+            raise OutputUnwritable(f"{self.path.parent} is not a folder", "Choose another --output.") from None
         except (OSError, sqlite3.Error) as error:
             self._abandon()
             message = f"the batch's database {self.path} cannot be written: {error}"
@@ -227,7 +231,7 @@ class BatchDatabase:
 
         Raises:
             OutputInUse: another process has taken the database over, because this one seemed dead.
-            StorageFailed: the disk is full, or fails.
+            StorageFailed: the disk is full, or fails, or the file is damaged.
         """
         with self._lock:
             connection = self._connection
@@ -244,8 +248,10 @@ class BatchDatabase:
                         connection.execute("ROLLBACK")
                     raise
             except sqlite3.Error as error:
-                message = f"the batch's database {self.path} could not be written: {error}"
-                raise StorageFailed(message, "Free some space, then run the same command again.") from error
+                message, how = f"the batch's database {self.path} could not be written: {error}", _FREE_SPACE
+                if getattr(error, "sqlite_errorcode", None) in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+                    message, how = f"the batch's database {self.path} is damaged: {error}", _DAMAGED
+                raise StorageFailed(message, how) from error
 
     def _check_owner(self, connection: sqlite3.Connection) -> None:
         if self.run and connection.execute("SELECT max(run) FROM runs").fetchone() != (self.run,):

@@ -325,6 +325,20 @@ def test_a_full_disk_is_named_where_sqlite_has_ended_the_transaction(database: B
     assert database.entries(EntryState.WAITING, 1) == []
 
 
+def test_a_damaged_database_and_a_file_in_its_folders_place_are_named(tmp_path: Path) -> None:
+    """No space helps the one, and no other database the other."""
+    path = tmp_path / "batch.sqlite"
+    with closing(BatchDatabase(path, ROOT).open()) as begun:
+        begun.take_list([listed(n) for n in range(1, 400)], retry_failed=False)
+    pages = path.read_bytes()
+    path.write_bytes(pages[:8192] + b"\xa5" * (len(pages) - 8192))
+    with pytest.raises(StorageFailed, match="is damaged: database disk image is malformed"):
+        BatchDatabase(path, ROOT).open()
+    (tmp_path / "film.mp4").touch()
+    with pytest.raises(OutputUnwritable, match=r"film\.mp4 is not a folder"):
+        BatchDatabase(tmp_path / "film.mp4/batch.sqlite", ROOT).open()
+
+
 def test_a_run_that_does_not_begin_has_no_number(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is not open is not closed either, so that the first error is the one that is shown."""
     begin = BatchDatabase._begin_run

@@ -66,6 +66,7 @@ def test_numbers_of_json_stay_exact() -> None:
         ("name,quality\na,1\n", CSV, "list:1"),
         ("source,qualty\na,1\n", CSV, "list:1"),
         ("source,source\na,b\n", CSV, "list:1"),
+        ("source;quality\na;1\n", CSV, "list:1: the cells of 'source;quality' are not separated by commas"),
         ("source\na\nb,c\n", CSV, "list:3"),
         ('source\n"a\n', CSV, "list:2"),
         ("source,output\n,b\n", CSV, "list:2"),
@@ -78,7 +79,7 @@ def test_numbers_of_json_stay_exact() -> None:
 )
 def test_an_error_names_its_line(text: str, form: ManifestFormat, place: str) -> None:
     """Whatever is wrong with a list is said with the file and the line."""
-    with pytest.raises(UsageError, match=f"^{place}: "):
+    with pytest.raises(UsageError, match=f"^{place}"):
         rows(text, form)
 
 
