@@ -206,10 +206,11 @@ def _entries(folder: str, part: str) -> Iterator[tuple[str, bool, bool]]:
 
 
 def _is_file(entry: "os.DirEntry[str]") -> bool:
+    """Return whether an entry is a file, or a link that leads nowhere: a film that is not there is to be reported."""
     try:
-        return entry.is_file()
+        return entry.is_file() or (entry.is_symlink() and not Path(entry.path).exists())
     except OSError:  # a link that leads to itself
-        return False
+        return True
 
 
 def _size(path: str) -> int | None:

@@ -46,11 +46,21 @@ def test_links_that_lead_in_circles_are_not_followed(films: Path) -> None:
     """Neither below a folder nor by a pattern: two of them would make its ways without end."""
     for name in ("a/up", "a/again"):
         (films / name).symlink_to(films)
-    (films / "self.mkv").symlink_to("self.mkv")
     assert paths(list(list_inputs([f"{films}/**/c.mp4"]))) == ["a/c.mp4"]
     assert paths(list(list_inputs([f"{films}/*/c.mp4"]))) == ["a/c.mp4"]
     assert paths(list(list_inputs([f"file://{films}/**"]))) == ["a/c.mp4", "a/d.srt", "b.mkv", "e.MOV"]
     assert paths(list(list_inputs([str(films)]))) == ["a/c.mp4", "a/d.srt", "b.mkv", "e.MOV"]
+
+
+def test_a_link_that_leads_nowhere_is_an_input_that_is_not_there(films: Path) -> None:
+    """It fails and is reported; a device is passed over."""
+    (films / "gone.mkv").symlink_to("nothing.mkv")
+    (films / "self.mkv").symlink_to("self.mkv")
+    (films / "null.mkv").symlink_to("/dev/null")
+    expected = [("b.mkv", 5), ("gone.mkv", None), ("self.mkv", None)]
+    for place in (str(films), f"{films}/*.mkv"):
+        found = [each for each in list_inputs([place]) if each.name.suffix == ".mkv"]
+        assert [(each.name.path, each.size_bytes) for each in found] == expected
 
 
 def test_relative_names_count_from_the_current_folder(films: Path, monkeypatch: pytest.MonkeyPatch) -> None:
