@@ -1,5 +1,6 @@
 """Which commands are confined to their files, and what becomes of those that are not."""
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from codecfleet import TranscodeSpec
 from codecfleet.cli.app import parse
 from codecfleet.cli.sandbox.command import _refusal, confine_command
 from codecfleet.cli.sandbox.files import FileUse, UsesFiles
+from codecfleet.cluster.sandbox import confine
 from codecfleet.cluster.sandbox.confine import program_folders
 from codecfleet.errors import Unsupported
 
@@ -104,3 +106,11 @@ def test_no_folder_of_the_user_s_is_a_program_s(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.syspath_prepend("")
     assert tmp_path not in program_folders()
     assert Path.home() not in program_folders()
+
+
+def test_a_checkout_that_runs_without_being_installed_is_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``python -m codecfleet`` in a checkout finds its own modules there, in the processes that it starts as well."""
+    checkout = Path(confine.__file__).parents[3]
+    monkeypatch.chdir(checkout)
+    monkeypatch.setattr(sys, "path", [str(checkout)])
+    assert checkout in program_folders()
