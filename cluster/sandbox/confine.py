@@ -87,7 +87,7 @@ def program_folders() -> set[Path]:
     """Return the folders from which Python and its modules are loaded."""
     # Links of a checkout lead from the package to its floors.
     linked = {path.resolve() for path in _PACKAGE.iterdir() if path.is_symlink()}
-    # ``python -m`` searches the current folder, which may hold films; a checkout that runs without being installed is it.
+    # ``python -m`` searches the current folder, which may hold films; a checkout that is not installed runs from it.
     searched = {Path(path) for path in sys.path if path} - ({Path.cwd()} - {_PACKAGE.parent})
     python = {Path(sys.prefix), Path(sys.base_prefix), Path(sys.executable).resolve().parent}
     return {_PACKAGE, *linked, *searched, *python}
