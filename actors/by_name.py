@@ -49,7 +49,7 @@ def unpacked(content: bytes, *buffers: Buffer) -> Any:  # noqa: ANN401 - whateve
 class ByName(pickle.Pickler):
     """Pickles our dataclasses and models by name."""
 
-    def __init__(self, file: io.BytesIO, *, buffer_callback: KeepAside | None) -> None:
+    def __init__(self, file: io.BytesIO, *, buffer_callback: KeepAside | None = None) -> None:
         super().__init__(file, pickle.HIGHEST_PROTOCOL, buffer_callback=buffer_callback)
 
     def reducer_override(self, value: object) -> Any:  # noqa: ANN401 - as pickle has it
