@@ -17,7 +17,7 @@ _PLOT_HEIGHT: Final = 180
 _ROW_HEIGHT: Final = 22
 _NAME_WIDTH: Final = 300
 _NAME_CHARACTERS: Final = 42
-_VALUE_WIDTH: Final = 220
+_VALUE_WIDTH: Final = 300
 _LANE_HEIGHT: Final = 16
 _STEPS: Final = (1, 2, 5, 10)
 
