@@ -95,15 +95,15 @@ def source_version(source: str) -> Hashable | None:
 
 def remote_version(source: str) -> tuple[int | None, *tuple[str, ...]] | None:
     """Return bytes, tag and time of the last change of a remote source; None where its store states neither."""
+    return remote_state(source)[0]
+
+
+def remote_state(source: str) -> tuple[tuple[int | None, *tuple[str, ...]] | None, int | None]:
+    """Return a remote source's version, as ``remote_version``, and its bytes; None for what its store does not say."""
     stated = _stated(source)
     marks = tuple(str(stated[mark]) for mark in _MARKS if stated.get(mark))
-    return (stated.get("size"), *marks) if marks else None
-
-
-def remote_bytes(source: str) -> int | None:
-    """Return how many bytes a remote source has; None where its store does not say."""
-    size = _stated(source).get("size")
-    return size if isinstance(size, int) else None
+    size = stated.get("size")
+    return (size, *marks) if marks else None, size if isinstance(size, int) else None
 
 
 def _stated(source: str) -> Mapping[str, Any]:

@@ -1,7 +1,7 @@
 """What the page shows, as JSON values: pure functions of a fleet's status and history, of bounded size."""
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
@@ -48,14 +48,15 @@ def document(seen: "Seen", history: History, stations: tuple[str, ...]) -> dict[
 
 
 def _fleet(status: Status, history: History, stations: tuple[str, ...]) -> dict[str, Any]:
+    gone = _gone(status, history)
     return {
         "supervisor": f"process {status.pid} on {_short(status.host)}",
         "sums": asdict(sums_of(status)) | _counts(status),
         "health": [_short(line) for line in _health(status)],
         "window_s": WINDOW_S,
         "speeds": [[round(ago_s, 1), round(fps, 1)] for ago_s, fps in history.speeds if ago_s <= WINDOW_S],
-        "stations": len(present_workers(status)) + len(_gone(status, history)),
-        "timeline": _timeline(status, history, stations),
+        "stations": len(present_workers(status)) + len(gone),
+        "timeline": _timeline(status, history, stations, gone),
         "tables": [_table(table, of) for table, of in zip(tables(status, ROWS_MAX), _all_rows(status), strict=True)],
     }
 
@@ -116,12 +117,12 @@ def _natural(name: str) -> list[tuple[int, str]]:
     return [(int(part[:_DIGITS_MAX]), "") if part.isdecimal() else (-1, part) for part in _NUMBER.split(name)]
 
 
-def _timeline(status: Status, history: History, stations: tuple[str, ...]) -> list[dict[str, Any]]:
+def _timeline(status: Status, history: History, stations: tuple[str, ...], gone: Sequence[str]) -> list[dict[str, Any]]:
     """Return a row for each of ``stations``, and below them those that are gone, while there is room."""
     workers = {worker.worker: worker for worker in status.workers}
     there = [_row_of(workers[name], history) for name in stations if name in workers]
-    gone = [_row_of_gone(name, history) for name in _gone(status, history)[: STATIONS_MAX - len(there)]]
-    return [*sorted(there, key=_by_title), *sorted(gone, key=_by_title)]
+    left = [_row_of_gone(name, history) for name in gone[: STATIONS_MAX - len(there)]]
+    return [*sorted(there, key=_by_title), *sorted(left, key=_by_title)]
 
 
 def _gone(status: Status, history: History) -> list[str]:

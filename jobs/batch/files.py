@@ -16,7 +16,7 @@ from typing import BinaryIO, Final
 
 from ...actors.media.location import is_local, local_path, without_query
 from ...actors.media.storage_retry import is_transient, reason, try_again
-from ...actors.media.stores import open_store, remote_bytes, remote_version
+from ...actors.media.stores import open_store, remote_state
 from ...errors import CodecfleetError, InputNotFound, InputUnreadable, OutputExists, OutputUnwritable, StorageFailed
 from ..join.proof import file_sha256
 from ..join.publish import publish
@@ -44,7 +44,7 @@ def look_at(source: str, *, hashed: bool) -> SeenInput:
         InputUnreadable: it is a folder, or may not be read.
         StorageFailed: its store does not answer.
     """
-    size: int | None = None
+    size: int | None
     if is_local(source):
         try:
             found = local_path(source).stat()
@@ -54,9 +54,8 @@ def look_at(source: str, *, hashed: bool) -> SeenInput:
             raise InputUnreadable(f"{source} cannot be read: {error.strerror}", "Check its permissions.") from None
         version, size = json.dumps([found.st_size, found.st_mtime_ns]), found.st_size
     else:
-        stated = remote_version(source)
+        stated, size = remote_state(source)
         version = json.dumps(stated) if stated is not None else ""  # what its store does not tell counts as unchanged
-        size = stated[0] if stated is not None else remote_bytes(source)
     return SeenInput(Content(version=version, sha256=_sha256(source) if hashed else None), size)
 
 

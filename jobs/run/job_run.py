@@ -9,7 +9,7 @@ from functools import partial
 from ...actors.decode.decoding import SOFTWARE
 from ...actors.media.location import is_local
 from ...actors.media.shared_blocks import HeldBlocks
-from ...actors.media.stores import remote_bytes
+from ...actors.media.stores import remote_state
 from ...actors.tracing import PARENT, span, unserved
 from ...cluster.client.pool import Pool
 from ...errors import (
@@ -270,7 +270,7 @@ class JobRun:
     def _check_size(self, size_bytes: int) -> None:
         source, source_bytes = self._spec.source, self._stamp.size_bytes
         if source_bytes is None and not is_local(source):
-            source_bytes = remote_bytes(source)  # its store may state that, and no version
+            _, source_bytes = remote_state(source)  # its store may state that, and no version
         if source_bytes is None:
             message = f"how large {source} is, which --if-smaller has to know, its store does not say"
             raise Unsupported(message, "Leave out --if-smaller, or take the input from a file.")
