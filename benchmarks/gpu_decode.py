@@ -25,6 +25,7 @@ from bench.decode_table import (
     targets,
 )
 from bench.film import Film, read_film
+from bench.host_use import HostUse
 from bench.machine import describe_gpus, describe_run, described_lines
 from bench.nvdec_use import NvdecUse
 from bench.program import run_in_folder
@@ -188,12 +189,14 @@ class _On:
         """Run each way in turn (A B C A B C), once all are warm."""
         fps: dict[Way, list[float]] = {way: [] for way in ways}
         busy: dict[Way, list[int]] = {way: [0] * len(self.devices) for way in ways}
+        hosts: dict[Way, list[HostUse]] = {way: [] for way in ways}
         films = {way: await self._warmed(way, threads) for way in ways}
         for _ in range(self.options.repeats):
             for way in ways:
-                with NvdecUse(len(self.devices)) as use:
+                with NvdecUse(len(self.devices)) as use, HostUse() as host:
                     pictures, wall_s = await self._once(way, threads, films[way])
                 fps[way].append(pictures / wall_s)
+                hosts[way].append(host)
                 busy[way] = [max(pair) for pair in zip(busy[way], use.percent, strict=True)]
         for way in ways:
             figures = spread(fps[way])
@@ -207,6 +210,8 @@ class _On:
                     "fps": figures,
                     "runs_fps": fps[way],
                     "nvdec_percent": busy[way],
+                    "busy_cores": statistics.mean(host.busy_cores for host in hosts[way]),
+                    "stolen_cores": statistics.mean(host.stolen_cores for host in hosts[way]),
                 }
             )
 

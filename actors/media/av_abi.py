@@ -247,9 +247,15 @@ def set_get_buffer(context: "VideoCodecContext", function: Any) -> None:  # noqa
     c_void_p.from_address(place).value = new
 
 
-def configure_decoder(context: "VideoCodecContext", stream: "Stream") -> None:
+def configure_decoder(context: "CodecContext", stream: "Stream") -> None:
     """Copy everything a container states about a stream to an unopened decoder; ``MemoryError`` if there is none."""
     if ffmpeg().avcodec_parameters_to_context(_context_address(context), structures(stream)[1]) < 0:
+        raise MemoryError
+
+
+def set_parameters(stream: "Stream", context: "CodecContext") -> None:
+    """State about a stream all that ``configure_decoder`` told a decoder; ``MemoryError`` if there is none."""
+    if ffmpeg().avcodec_parameters_from_context(structures(stream)[1], _context_address(context)) < 0:
         raise MemoryError
 
 

@@ -13,10 +13,12 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
+from av.codec.context import CodecContext
 from av.container import InputContainer
 
 from ..limits import NO_LIMITS
-from .av_abi import add_to_index
+from .av_abi import add_to_index, configure_decoder, set_parameters
+from .av_stream import extradata
 from .fragments import FilePart
 from .location import is_local
 from .opening import open_source
@@ -69,6 +71,39 @@ class OpenSource:
         self._stack.close()
 
 
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What opening an mp4 and decoding its first pictures found out of a track.
+
+    ``stated`` holds all that the track now states to a decoder; it is never opened. The rest is the container's.
+    """
+
+    stated: CodecContext
+    entries: int
+    configuration: bytes
+
+    @classmethod
+    def of(cls, opened: OpenSource) -> "_Found | None":
+        """Return what was found; None of other containers, whose packets' decoding times depend on such pictures."""
+        if not _is_mp4_track(opened.container, opened.track):
+            return None
+        stream = opened.container.streams[opened.track]
+        # PyAV's types promise a context; a codec that FFmpeg does not know has none.
+        if getattr(stream, "codec_context", None) is None:
+            return None
+        stated = CodecContext.create(stream.codec_context.codec, "r")
+        configure_decoder(stated, stream)
+        return cls(stated, opened.entries, extradata(stream))
+
+    def tell(self, opened: OpenSource) -> bool:
+        """Have a source that decoded no picture state the same; return False where its container is not alike."""
+        stream = opened.container.streams[opened.track]
+        is_alike = (opened.entries, extradata(stream)) == (self.entries, self.configuration)
+        if is_alike:
+            set_parameters(stream, self.stated)
+        return is_alike
+
+
 @dataclass(slots=True)
 class _Opening:
     """What is here of a source, for others that open it at the same time or soon after."""
@@ -76,6 +111,24 @@ class _Opening:
     known: KnownBytes = field(default_factory=KnownBytes)
     lock: threading.Lock = field(default_factory=threading.Lock)
     last_s: float = math.inf
+    is_looked_at: bool = False
+    found: _Found | None = None
+
+    def open(self, source: str, track: int, key: _Key, wanted: WantedBytes) -> OpenSource:
+        """Open it, without decoding what the first one did where its packets are the same without."""
+        if wanted.part is not None:
+            return _open(source, track, key, wanted)
+        if (found := self.found) is not None:
+            opened = _open(source, track, key, wanted, undecoded=True)
+            if found.tell(opened):
+                return opened
+            opened.close()
+            self.found = None
+        opened = _open(source, track, key, wanted)
+        if not self.is_looked_at:
+            self.found = _Found.of(opened)
+            self.is_looked_at = True
+        return opened
 
 
 class KeptSources:
@@ -136,15 +189,20 @@ class KeptSources:
 
     def _open(self, source: str, track: int, key: _Key | None, part: FilePart | None) -> OpenSource:
         wanted = WantedBytes(needs_duration=False, part=part, span_bytes=None if part is None else part.span_bytes)
-        if key is None or is_local(source):
+        if key is None:
             return _open(source, track, key, wanted)
         with self._lock:
             opening = self._openings.setdefault(key, _Opening())
-        # One at a time: what the first reads, such as an index of megabytes, the next ones have already.
-        with opening.lock:
-            opening.last_s = self._clock()
-            wanted.known = opening.known
-            return _open(source, track, key, wanted)
+        wanted.known = opening.known
+        if not (is_local(source) and opening.is_looked_at):
+            # One at a time: what the first reads of a remote one, such as an index of megabytes, the next ones have
+            # already, and of any what it found out.
+            with opening.lock:
+                opening.last_s = self._clock()
+                if not (is_local(source) and opening.is_looked_at):
+                    return opening.open(source, track, key, wanted)
+        opening.last_s = self._clock()
+        return opening.open(source, track, key, wanted)
 
     def _take(self, key: _Key) -> OpenSource | None:
         with self._lock:
@@ -166,9 +224,11 @@ class KeptSources:
             each.close()
 
 
-def _open(source: str, track: int, key: _Key | None, wanted: WantedBytes) -> OpenSource:
+def _open(source: str, track: int, key: _Key | None, wanted: WantedBytes, *, undecoded: bool = False) -> OpenSource:
     with ExitStack() as stack:
-        container = stack.enter_context(open_source(source, wanted, limits=NO_LIMITS))
+        container = stack.enter_context(
+            open_source(source, wanted, limits=NO_LIMITS, undecoded=undecoded, decoding=True)
+        )
         is_known = wanted.part is None and container.format.name.split(",")[0] in KEPT_FORMATS
         entries = index_entries(container, track)
         kept = key if is_known else None
@@ -177,8 +237,11 @@ def _open(source: str, track: int, key: _Key | None, wanted: WantedBytes) -> Ope
 
 def index_entries(container: InputContainer, track: int) -> int:
     """Return how many packets an mp4's index has for a track; Matroska's grows as it is read, to no effect."""
-    is_boxed = container.format.name.startswith("mov") and track < len(container.streams)
-    return len(container.streams[track].index_entries) if is_boxed else 0
+    return len(container.streams[track].index_entries) if _is_mp4_track(container, track) else 0
+
+
+def _is_mp4_track(container: InputContainer, track: int) -> bool:
+    return container.format.name.startswith("mov") and track < len(container.streams)
 
 
 KEPT: Final = KeptSources()

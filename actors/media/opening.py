@@ -59,7 +59,9 @@ _PLAYLISTS = (
 _BEFORE_TEXT = b"\xef\xbb\xbf \t\r\n"
 _HEAD_BYTES = 512
 _LOCAL_BUFFER_BYTES = 1 << 15
-"""As large as FFmpeg's own of a file, so that it seeks and skips as it does in one that it has opened."""
+"""As large as FFmpeg's own of a file: of a track that is a small part of it, little more than that is read."""
+_DECODED_BUFFER_BYTES = 1 << 18
+"""Each read takes the interpreter, for which the threads of a worker queue: a large buffer has an eighth as many."""
 _REMOTE_BUFFER_BYTES = 1 << 20
 
 
@@ -70,13 +72,15 @@ def open_source(
     *,
     limits: InputLimits | None = None,
     undecoded: bool = False,
+    decoding: bool = False,
     watch: FragmentWatch | None = None,
 ) -> Iterator[av.container.InputContainer]:
     """Open a path or URL for demuxing; ``wanted`` says how a remote one is read, ``limits`` what it may have.
 
-    Without ``limits`` those of the environment count. ``undecoded`` opens a local one for its packets' presentation
-    times alone: no picture is decoded to find out more, which for a small file takes longer than all else. ``watch``
-    sees what opening reads.
+    Without ``limits`` those of the environment count. ``undecoded`` decodes no picture to find out what the container
+    does not say, which takes longer than all else: of an mp4 or Matroska file that is known already, or of which
+    presentation times alone are wanted. ``decoding`` reads a local one in larger pieces. ``watch`` sees what opening
+    reads.
 
     Raises:
         InputNotFound: there is nothing at ``url``.
@@ -86,11 +90,13 @@ def open_source(
         StorageFailed: while demuxing, a remote source could not be read any further.
     """
     limits = InputLimits.of(os.environ) if limits is None else limits
+    options = _UNDECODED if undecoded else {}
     if is_local(url):
-        with _open_local(local_path(url), limits, _UNDECODED if undecoded else {}, watch) as container:
+        buffer_bytes = _DECODED_BUFFER_BYTES if decoding else _LOCAL_BUFFER_BYTES
+        with _open_local(local_path(url), buffer_bytes, limits, options, watch) as container:
             yield container
     else:
-        with _open_remote(url, wanted or WantedBytes(), limits, watch) as container:
+        with _open_remote(url, wanted or WantedBytes(), limits, options, watch) as container:
             yield container
 
 
@@ -111,12 +117,12 @@ def demux(container: av.container.InputContainer, *streams: "Stream") -> "Iterat
 
 @contextmanager
 def _open_local(
-    path: Path, limits: InputLimits, options: Mapping[str, str], watch: FragmentWatch | None
+    path: Path, buffer_bytes: int, limits: InputLimits, options: Mapping[str, str], watch: FragmentWatch | None
 ) -> Iterator[av.container.InputContainer]:
     with _opened(path) as file:
         try:
             file.watch = watch
-            container = _open(str(path), file, _LOCAL_BUFFER_BYTES, limits, options)
+            container = _open(str(path), file, buffer_bytes, limits, options)
         except (av.error.FFmpegError, ValueError) as error:
             _refuse(str(path), os.pread(file.fileno(), _HEAD_BYTES, 0), error)
         file.watch = None
@@ -271,7 +277,7 @@ def _empty(name: str) -> InputUnreadable:
 
 @contextmanager
 def _open_remote(
-    url: str, wanted: WantedBytes, limits: InputLimits, watch: FragmentWatch | None
+    url: str, wanted: WantedBytes, limits: InputLimits, options: Mapping[str, str], watch: FragmentWatch | None
 ) -> Iterator[av.container.InputContainer]:
     with RemoteFile(url, wanted) as stream:
         head = stream.read(_HEAD_BYTES)
@@ -280,7 +286,7 @@ def _open_remote(
         stream.seek(0)
         stream.watch = watch
         try:
-            options = {} if wanted.needs_duration else _NO_DURATION
+            options = {**options, **({} if wanted.needs_duration else _NO_DURATION)}
             shown = stream if wanted.part is None else SplicedFile(stream, wanted.part)
             container = _open(url, shown, _REMOTE_BUFFER_BYTES, limits, options)
         except (av.error.FFmpegError, ValueError) as error:

@@ -82,7 +82,18 @@ def session_excess(sessions: Mapping[str, SessionCounts]) -> list[str]:
 
 def row_lines(rows: Sequence[Row]) -> list[str]:
     """Return the rows as a table."""
-    heads = ("decoding", "GPUs", "sessions", "fps", "least to most", "of best raw", "scaling", "NVDEC")
+    heads = (
+        "decoding",
+        "GPUs",
+        "sessions",
+        "fps",
+        "least to most",
+        "of best raw",
+        "scaling",
+        "NVDEC",
+        "cores",
+        "stolen",
+    )
     cells = [
         [
             row["what"],
@@ -93,6 +104,8 @@ def row_lines(rows: Sequence[Row]) -> list[str]:
             number(row["of_best_raw"], 3),
             number(row["scaling"], 3),
             " ".join(f"{percent}" for percent in row["nvdec_percent"]) + " %",
+            number(row["busy_cores"], 1),
+            number(row["stolen_cores"], 2),
         ]
         for row in rows
     ]

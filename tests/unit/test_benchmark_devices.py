@@ -1,5 +1,6 @@
 """Benchmarks of devices: decoding, the same bytes with and without a GPU, and live health."""
 
+import os
 import pickle
 from dataclasses import replace
 from fractions import Fraction
@@ -12,6 +13,7 @@ from bench.decode_fleet import SessionCounts
 from bench.decode_table import compare_rows, session_excess, target_lines, targets
 from bench.decode_work import DecodeOnly
 from bench.failures import CommandFailed
+from bench.host_use import Counts, counts_in
 from bench.media import loop_clip, read_video, scale_clip
 from bench.program import FILM
 from bench.same_bytes import Verdict, earlier_rows, gpu_unsupported_reason, smallest_first, verdict_of
@@ -34,6 +36,12 @@ from .test_benchmarks import record
 def row(what: str, gpus: int, fps: float) -> dict[str, Any]:
     """Return a row of the decoding benchmark."""
     return {"what": what, "gpus": gpus, "sessions": 7, "fps": spread([fps]), "nvdec_percent": [90] * gpus}
+
+
+def test_the_hosts_use_is_read_from_what_linux_counts() -> None:
+    """Busy is all but idle, waiting for disks and stolen time; a guest's time is counted with the user's already."""
+    counts = counts_in("cpu  1000 200 300 90000 5000 10 90 400 77 7\ncpu0 1 2 3 4 5 6 7 8 9 10\n", 3.0)
+    assert counts == Counts(busy_s=1600 / os.sysconf("SC_CLK_TCK"), stolen_s=400 / os.sysconf("SC_CLK_TCK"), at_s=3.0)
 
 
 class TestDecoding:
