@@ -1,8 +1,8 @@
 """What a worker process runs and has just run: when each piece of work began and ended, and how."""
 
-import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from enum import Enum
 from typing import Final, NamedTuple, TypeAlias
 
@@ -11,7 +11,7 @@ from ...errors import Cancelled, CodecfleetError, Retry
 RECENT_S: Final = 5.0
 """How long an ended piece is still told of: heartbeats come every 2 s, and one may be lost."""
 ENDED_KEPT: Final = 256
-"""Of pieces that are shorter than that allows, only the newest are told of."""
+"""Of more ended pieces, only the newest are told of."""
 KEPT_S: Final = 900.0
 """How far back a supervisor that takes over is told: as far as it keeps what it hears."""
 TELLINGS: Final = 2
@@ -65,54 +65,52 @@ class Piece(NamedTuple):
 
 
 class EndedPieces:
-    """The newest pieces that have ended. Not thread-safe."""
+    """The pieces that have ended since they were last taken: the newest ``ENDED_KEPT``. Thread-safe."""
 
     def __init__(self) -> None:
+        # Without a lock, which threads that decode would queue for: both ends of a deque are put and taken atomically.
         self._pieces: deque[Piece] = deque(maxlen=ENDED_KEPT)
 
-    def add(self, piece: Piece, ending: PieceEnding) -> None:
-        """Note the end of a piece, now."""
-        self._pieces.append(piece._replace(ended_s=time.monotonic(), ending=ending))
+    def extend(self, pieces: Iterable[Piece]) -> None:
+        """Add those of the pieces that have ended."""
+        self._pieces.extend(piece for piece in pieces if piece.ended_s is not None)
 
-    def recent(self, now_s: float | None = None) -> tuple[Piece, ...]:
-        """Return those that ended within ``RECENT_S`` before now, oldest first."""
-        since_s = (time.monotonic() if now_s is None else now_s) - RECENT_S
-        return tuple(piece for piece in self._pieces if piece.ended_s is not None and piece.ended_s >= since_s)
+    def take(self) -> tuple[Piece, ...]:
+        """Return them, oldest first; each is returned once."""
+        return tuple(self._taken())
+
+    def _taken(self) -> Iterator[Piece]:
+        with suppress(IndexError):
+            while True:
+                yield self._pieces.popleft()
 
 
 class KeptPieces:
     """What all processes of a worker ran: a supervisor is told what is new, its successor all that is kept.
 
-    At most ``ENDED_KEPT`` ended pieces are kept. Each is told by its run, so hearing of it again changes nothing. Not
-    thread-safe.
+    At most ``ENDED_KEPT`` ended pieces are kept, the newest. Not thread-safe.
     """
 
     def __init__(self) -> None:
-        self._ended: dict[str, Piece] = {}
+        self._ended: deque[Piece] = deque(maxlen=ENDED_KEPT)
         self._term: int | None = None
         self._tellings = 0
 
-    def note(self, pieces: Iterable[Piece]) -> None:
-        """Keep those that have ended: while no supervisor asks, their processes name them for ``RECENT_S`` only."""
-        self._ended |= {piece.run: piece for piece in pieces if piece.ended_s is not None}
-        if len(self._ended) > ENDED_KEPT:
-            newest = sorted(self._ended.values(), key=lambda piece: piece.ended_s or 0.0)[-ENDED_KEPT:]
-            self._ended = {piece.run: piece for piece in newest}
+    def note(self, ended: Iterable[Piece]) -> None:
+        """Keep pieces that have ended, each noted once."""
+        self._ended.extend(ended)
 
-    def told(self, pieces: Iterable[Piece], term: int, now_s: float) -> tuple[ToldPiece, ...]:
-        """Return what the supervisor of ``term`` is told ``now_s``.
+    def told(self, running: Iterable[Piece], term: int, now_s: float) -> tuple[ToldPiece, ...]:
+        """Return what the supervisor of ``term`` is told ``now_s``: what runs, and what ended within ``RECENT_S``.
 
         Args:
-            pieces: what all processes say of themselves: what runs, and what has ended lately.
+            running: what all processes say that they run; of what has ended since, the end is told.
             term: a new one is another supervisor's, which knows nothing.
             now_s: on the clock of the pieces.
         """
-        said = tuple(pieces)
-        self.note(said)
         self._tellings = self._tellings + 1 if term == self._term else 1
         self._term = term
-        named = {piece.run: piece for piece in said if piece.ended_s is None or piece.ended_s >= now_s - RECENT_S}
-        if self._tellings <= TELLINGS:
-            since_s = now_s - KEPT_S
-            named = {run: piece for run, piece in self._ended.items() if (piece.ended_s or 0.0) >= since_s} | named
+        since_s = now_s - (KEPT_S if self._tellings <= TELLINGS else RECENT_S)
+        ended = {piece.run: piece for piece in self._ended if (piece.ended_s or 0.0) >= since_s}
+        named = ended | {piece.run: piece for piece in running if piece.run not in ended}
         return tuple(piece.told(now_s) for piece in named.values())

@@ -6,6 +6,7 @@ cancellation and progress are alike in both.
 
 import os
 import threading
+import time
 import traceback
 import weakref
 from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
@@ -116,10 +117,13 @@ class WorkerCore:
             return tuple((work.job, work.label) for work, _ in self._running.values())
 
     def pieces(self) -> tuple[Piece, ...]:
-        """Return what has just ended, and what runs, each in order."""
+        """Return what runs, in order of start."""
         with self._lock:
-            running = [_piece(run, work, context) for run, (work, context) in self._running.items()]
-            return (*self._ended.recent(), *running)
+            return tuple(_piece(run, work, context) for run, (work, context) in self._running.items())
+
+    def take_ended(self) -> tuple[Piece, ...]:
+        """Return what has ended since this was last called."""
+        return self._ended.take()
 
     @property
     def frames_done(self) -> int:
@@ -160,10 +164,11 @@ class WorkerCore:
             ending = piece_ending(error)
             raise
         finally:
+            ended = _piece(run, work, context)._replace(ended_s=time.monotonic(), ending=ending)
             with self._lock:
                 self._frames_finished += context.frames_worked
+                self._ended.extend([ended])
                 del self._running[run]
-                self._ended.add(_piece(run, work, context), ending)
 
     def _enter(self, run: str, work: Work[ResultT]) -> WorkContext:
         context = WorkContext(device=self._device)

@@ -10,8 +10,10 @@ from concurrent.futures import Future, InvalidStateError
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import Any, Final
 
+from ...actors.device.pieces import Piece
 from ...actors.device.work import Constraints
 from ...errors import Cancelled, CodecfleetError, DeviceLost, ProcessKilled, WorkerLost
 from ..machine import OomKills
@@ -155,6 +157,14 @@ class LoneRuns:
     def states(self) -> tuple[SecondState, ...]:
         """What each process says of itself."""
         return tuple(process.state for process in self._now())
+
+    def pieces(self) -> tuple[Piece, ...]:
+        """Return what runs here."""
+        return tuple(chain.from_iterable(process.second.pieces() for process in self._now()))
+
+    def take_ended(self) -> tuple[Piece, ...]:
+        """Return what has ended here since this was last called, but for what a process did before it died."""
+        return tuple(chain.from_iterable(process.second.take_ended() for process in self._now()))
 
     @property
     def frames_done(self) -> int:

@@ -15,7 +15,7 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from ...actors.device.pieces import KeptPieces, Piece
+from ...actors.device.pieces import KeptPieces
 from ...actors.device.work import UNCONSTRAINED, Constraints
 from ...actors.device.worker import WorkerCore
 from ...actors.media.kept_sources import KEPT
@@ -131,7 +131,7 @@ class RayWorker:
                 outcome = await self._run_here(run, packed_work, blobs)
         finally:
             self._runs.discard(run)
-            self._kept.note(self._pieces())
+            self._note_ended()
         if self._is_ending and isinstance(outcome.error, Cancelled):
             await self.watch()
         self._ended[ending_of(outcome.error)] += 1
@@ -222,7 +222,10 @@ class RayWorker:
         self._lone.look(self._renewed_s)
         frames_done = self._core.frames_done + self._lone.frames_done
         lone = tuple(work for state in self._lone.states for work in state.running)
-        pieces = self._kept.told(self._pieces(), term, self._renewed_s)
+        # In this order: what ends meanwhile is told as running or as ended, never left out.
+        running = (*self._core.pieces(), *self._second.pieces(), *self._lone.pieces())
+        self._note_ended()
+        pieces = self._kept.told(running, term, self._renewed_s)
         if self._gpu is None:
             return Heartbeat(frames_done, (*self._core.running(), *lone), ended=dict(self._ended), pieces=pieces)
         self._look_for_help()
@@ -242,10 +245,9 @@ class RayWorker:
             pieces,
         )
 
-    def _pieces(self) -> tuple[Piece, ...]:
-        """Return what runs here, and what has ended lately, in all processes."""
-        lone = chain.from_iterable(state.pieces for state in self._lone.states)
-        return (*self._core.pieces(), *self._second.said.pieces, *lone)
+    def _note_ended(self) -> None:
+        """Keep what has ended in all processes."""
+        self._kept.note((*self._core.take_ended(), *self._second.take_ended(), *self._lone.take_ended()))
 
     async def watch(self) -> None:
         """Never return: the caller learns of the process's death at once, also while no work runs."""

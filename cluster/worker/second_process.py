@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from ...actors.device.interface import SessionCounts
-from ...actors.device.pieces import Piece
+from ...actors.device.pieces import EndedPieces, Piece
 from .outcome import Outcome, unpacked
 
 ALONE_MAX: Final = 5
@@ -64,7 +64,10 @@ class CancelAll(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SecondState:
-    """The second process's state: all frames done, (job, label) of its work, frames by job, sessions, recent pieces."""
+    """The second process's state: all frames done, (job, label) of its work, frames by job, sessions.
+
+    ``pieces`` are what it runs, and what has ended since it last told its state.
+    """
 
     frames_done: int = 0
     running: tuple[tuple[str, str], ...] = ()
@@ -169,6 +172,7 @@ class SecondProcess:
         self._messages = 0
         self._last_message = (-1, 0.0)
         self.said = SecondState()
+        self._ended = EndedPieces()
 
     @property
     def is_ready(self) -> bool:
@@ -197,6 +201,14 @@ class SecondProcess:
         self._awaited[run] = awaited
         self._send(RunWork(run, packed_work, tuple(blobs)))
         return awaited
+
+    def pieces(self) -> tuple[Piece, ...]:
+        """Return what it said last that it runs."""
+        return tuple(piece for piece in self.said.pieces if piece.ended_s is None)
+
+    def take_ended(self) -> tuple[Piece, ...]:
+        """Return what has ended there since this was last called."""
+        return self._ended.take()
 
     def cancel(self, run: str) -> None:
         """Cancel a run; a process ignores runs that it never had."""
@@ -265,6 +277,10 @@ class SecondProcess:
         elif before is _State.STARTING:
             self._refused(why)
 
+    def _note(self, state: SecondState) -> None:
+        self._ended.extend(state.pieces)
+        self.said = state
+
     def _take(self, message: object) -> None:
         self._messages += 1
         match message:
@@ -277,9 +293,9 @@ class SecondProcess:
             case Cannot(reason):
                 self._conclude(reason)
             case StateReport(state):
-                self.said = state
+                self._note(state)
             case RunEnded(run, packed_outcome, state):
-                self.said = state
+                self._note(state)
                 awaited = self._awaited.pop(run, None)
                 if awaited is not None:
                     with suppress(InvalidStateError):  # the caller no longer waits

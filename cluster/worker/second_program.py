@@ -134,7 +134,9 @@ class _Answers:
         running = core.running()
         progress = {job: core.progress(job) for job, _ in running}
         KEPT.close_idle()
-        return SecondState(core.frames_done, running, progress, self._use(), core.pieces())
+        # In this order: what ends meanwhile is told as both, never left out.
+        pieces = (*core.pieces(), *core.take_ended())
+        return SecondState(core.frames_done, running, progress, self._use(), pieces)
 
 
 def main(descriptor: str, slots: str, first: str, role: str) -> None:

@@ -244,7 +244,7 @@ def test_work_without_a_thread_is_refused_and_never_begins() -> None:
 
 
 def test_pieces_tell_when_work_began_and_how_it_ended() -> None:
-    """What runs has no end; what has ended is told for a while, with its ending, in order."""
+    """What runs has no end; what has ended is told once, with its ending, in order."""
     core, gate = WorkerCore(2), Gate(job="j", label="segment 1")
     future = core.submit("c:1", gate)
     assert gate.reached.wait(10)
@@ -257,7 +257,11 @@ def test_pieces_tell_when_work_began_and_how_it_ended() -> None:
     gate.opened.set()
     with pytest.raises(Cancelled):
         future.result(10)
-    told = [(each.run, each.ending) for each in core.pieces()]
-    assert told == [("c:2", PieceEnding.FAILED), ("c:1", PieceEnding.CANCELLED)]
-    assert all(each.ended_s is not None and each.ended_s >= each.began_s for each in core.pieces())
+    ended = core.take_ended()
+    assert [(each.run, each.ending) for each in ended] == [
+        ("c:2", PieceEnding.FAILED),
+        ("c:1", PieceEnding.CANCELLED),
+    ]
+    assert all(each.ended_s is not None and each.ended_s >= each.began_s for each in ended)
+    assert (core.pieces(), core.take_ended()) == ((), ())
     core.close()

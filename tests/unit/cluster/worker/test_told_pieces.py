@@ -35,12 +35,28 @@ def test_work_of_all_processes_is_told_with_its_age() -> None:
     assert all(ended_s is not None and -RECENT_S <= began_s <= ended_s <= 0 for *_, began_s, ended_s, _ in told)
 
 
+def test_what_has_ended_is_taken_once() -> None:
+    """So that a message of a process has what is new, however much it ran in the last seconds."""
+    pieces, runs = EndedPieces(), Piece("c:3", "j", "segment 3", 40.0)
+    pieces.extend([ended(1, 10.0), runs])
+    pieces.extend([ended(2, 20.0)])
+    assert [piece.run for piece in pieces.take()] == ["c:1", "c:2"]
+    assert pieces.take() == ()
+
+
 def test_what_ended_long_ago_is_not_told() -> None:
     """Only the last seconds are told, so that a heartbeat stays small."""
-    ended = EndedPieces()
-    ended.add(Piece("c:1", "j", "segment 1", 0.0), PieceEnding.DONE)
-    assert [piece.run for piece in ended.recent()] == ["c:1"]
-    assert [piece.run for piece in ended.recent(time.monotonic() + RECENT_S + 1)] == []
+    kept = KeptPieces()
+    kept.note([ended(1, 10.0)])
+    beats = [kept.told([], 1, now_s) for now_s in (10.0, 11.0, 10.0 + RECENT_S, 10.0 + RECENT_S + 1)]
+    assert [len(told) for told in beats] == [1, 1, 1, 0]
+
+
+def test_of_what_has_just_ended_the_end_is_told() -> None:
+    """Though its process said shortly before that it runs."""
+    kept = KeptPieces()
+    kept.note([ended(1, 10.0)])
+    assert [ends_s for *_, ends_s, _ in kept.told([Piece("c:1", "j", "segment 1", 9.0)], 1, 11.0)] == [-1.0]
 
 
 def ended(run: int, ended_s: float) -> Piece:
@@ -52,7 +68,8 @@ def test_a_supervisor_that_takes_over_is_told_all_that_is_kept() -> None:
     """Its first two heartbeats have what ran while none asked, and what ended before; later ones only what is new."""
     kept, runs = KeptPieces(), Piece("c:3", "j", "segment 3", 40.0)
     kept.note([ended(1, 10.0)])
-    kept.told([ended(2, 20.0)], 1, 21.0)
+    kept.note([ended(2, 20.0)])
+    kept.told([], 1, 21.0)
     for now_s in (50.0, 52.0):
         told = kept.told([runs], 2, now_s)
         assert [(run, begins_s, ends_s) for run, _, _, begins_s, ends_s, _ in told] == [
@@ -60,7 +77,7 @@ def test_a_supervisor_that_takes_over_is_told_all_that_is_kept() -> None:
             ("c:2", 19.0 - now_s, 20.0 - now_s),
             ("c:3", 40.0 - now_s, None),
         ]
-    assert [run for run, *_ in kept.told([ended(2, 20.0), runs], 2, 54.0)] == ["c:3"]
+    assert [run for run, *_ in kept.told([runs], 2, 54.0)] == ["c:3"]
 
 
 def test_the_successors_timeline_is_its_predecessors() -> None:
@@ -68,7 +85,8 @@ def test_the_successors_timeline_is_its_predecessors() -> None:
     kept, first, second = KeptPieces(), HistoryBook(str), HistoryBook(str)
     for number in range(5):
         now_s = 10.0 + 2 * number
-        first.beat("n/cpu#0:1", kept.told([ended(number, now_s - 0.5)], 1, now_s), now_s)
+        kept.note([ended(number, now_s - 0.5)])
+        first.beat("n/cpu#0:1", kept.told([], 1, now_s), now_s)
     for now_s in (20.0, 22.0):
         second.beat("n/cpu#0:1", kept.told([], 2, now_s), now_s)
     shown = [book.told(("n/cpu#0",), lambda _: True, 22.0).pieces for book in (first, second)]
@@ -80,7 +98,7 @@ def test_what_is_kept_for_a_successor_is_bounded() -> None:
     """The newest pieces are kept, and none is told that ended longer ago than a supervisor would keep it."""
     kept = KeptPieces()
     for number in range(2 * ENDED_KEPT):
-        kept.note([ended(number, float(number)), ended(max(0, number - 300), max(0.0, number - 300.0))])
+        kept.note([ended(number, float(number))])
     last_s = 2.0 * ENDED_KEPT - 1
     assert [run for run, *_ in kept.told([], 1, last_s)] == [f"c:{n}" for n in range(ENDED_KEPT, 2 * ENDED_KEPT)]
     assert [run for run, *_ in kept.told([], 2, last_s + KEPT_S)] == [f"c:{2 * ENDED_KEPT - 1}"]
