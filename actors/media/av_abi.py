@@ -5,6 +5,7 @@ the majors named here only; where PyAV keeps its pointers to them was tested wit
 anything is read through a pointer that a PyAV object holds, these are checked: the versions of PyAV and FFmpeg, the
 object's size, that the pointer leads to memory of this process (the kernel copies it, so a wrong pointer is an error
 and not a crash), and that what lies there begins with FFmpeg's ``AVClass`` and agrees with PyAV's public attributes.
+Once an object of a class was proven so, the kernel no longer copies those of others: a process's are laid out alike.
 Where a check fails nothing is read or written, and every function raises ``WorkError``, which says which PyAV to use.
 Without these structures HDR values and lost parts of pictures would go unnoticed, so there is no fallback.
 """
@@ -54,6 +55,9 @@ _MEDIA_TYPES: Final = ("video", "audio", "data", "subtitle", "attachment")
 """Names of ``AVMediaType``, in its order."""
 
 StructureT = TypeVar("StructureT", bound=Structure)
+
+_proven: Final[set[object]] = set()
+"""Of what an object was proven. Each look by the kernel takes the interpreter, for which a worker's threads queue."""
 
 
 class Rational(Structure):
@@ -223,13 +227,15 @@ def structures(stream: "Stream") -> tuple[StreamHead, Parameters]:
     """Return the C structures behind a PyAV stream; they live as long as its container."""
     library = ffmpeg()
     address = _pointer_in(stream, av.stream.Stream)
-    copy = _copy_of(StreamHead, address)
-    if copy is None or (copy.av_class, copy.index, copy.id) != (library.av_stream_get_class(), stream.index, stream.id):
+    look = _structure_at if av.stream.Stream in _proven else _copy_of
+    head = look(StreamHead, address)
+    if head is None or (head.av_class, head.index, head.id) != (library.av_stream_get_class(), stream.index, stream.id):
         raise _unknown(av.stream.Stream)
-    parameters = _copy_of(Parameters, ctypes.cast(copy.parameters, c_void_p).value)
+    parameters = look(Parameters, ctypes.cast(head.parameters, c_void_p).value)
     kinds = dict(enumerate(_MEDIA_TYPES))
     if parameters is None or kinds.get(parameters.codec_type, "unknown") != stream.type:
         raise _unknown(av.stream.Stream)
+    _proven.add(av.stream.Stream)
     found = StreamHead.from_address(address)
     return found, found.parameters.contents
 
@@ -242,8 +248,9 @@ def set_get_buffer(context: "VideoCodecContext", function: Any) -> None:  # noqa
     _prove_pictures()
     place = _context_address(context) + _GET_BUFFER_OFFSET_BYTES
     new = ctypes.cast(function, c_void_p).value
-    if _pointer_at(place) not in (ctypes.cast(ffmpeg().avcodec_default_get_buffer2, c_void_p).value, new):
+    if _pointer_at(place, GetBuffer) not in (ctypes.cast(ffmpeg().avcodec_default_get_buffer2, c_void_p).value, new):
         raise _unknown(av.CodecContext)
+    _proven.add(GetBuffer)
     c_void_p.from_address(place).value = new
 
 
@@ -332,8 +339,9 @@ def _agrees(found: FrameHead, frame: "VideoFrame") -> bool:
 
 def _context_address(context: "CodecContext") -> int:
     address = _pointer_in(context, av.CodecContext)
-    if _pointer_at(address) != ffmpeg().avcodec_get_class():
+    if _pointer_at(address, av.CodecContext) != ffmpeg().avcodec_get_class():
         raise _unknown(av.CodecContext)
+    _proven.add(av.CodecContext)
     return address
 
 
@@ -345,9 +353,16 @@ def _pointer_in(held_by: object, kind: type) -> int:
     return c_void_p.from_address(id(held_by) + _FIRST_FIELD_OFFSET_BYTES).value or 0
 
 
-def _pointer_at(address: int) -> int | None:
+def _pointer_at(address: int, kind: object) -> int | None:
+    """Return the pointer at a place in an object of a kind; None where there is no memory, or it is null."""
+    if address and kind in _proven:
+        return c_void_p.from_address(address).value
     found = _memory(address, ctypes.sizeof(c_void_p))
     return None if found is None else c_void_p.from_buffer_copy(found).value
+
+
+def _structure_at(structure: type[StructureT], address: int | None) -> StructureT | None:
+    return structure.from_address(address) if address else None
 
 
 def _copy_of(structure: type[StructureT], address: int | None) -> StructureT | None:

@@ -26,11 +26,15 @@ if TYPE_CHECKING:
 @pytest.fixture(autouse=True)
 def unproven() -> Iterator[None]:
     """Each test proves the structures again, and so does what follows."""
-    for proof in (av_abi.ffmpeg, av_abi._prove_pictures):
-        proof.cache_clear()
+    _forget_proofs()
     yield
+    _forget_proofs()
+
+
+def _forget_proofs() -> None:
     for proof in (av_abi.ffmpeg, av_abi._prove_pictures):
         proof.cache_clear()
+    av_abi._proven.clear()
 
 
 def stream() -> Stream:
@@ -79,6 +83,17 @@ def test_the_known_pyav_is_read(kind: str) -> None:
     """Of the pinned PyAV every structure is proven."""
     make, read = READERS[kind]
     read(make())
+
+
+@pytest.mark.parametrize("kind", sorted(READERS.keys() - {"subtitle"}))
+def test_a_class_is_proven_once(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """What follows is not copied by the kernel; what an object says of itself is compared each time."""
+    make, read = READERS[kind]
+    read(make())
+    monkeypatch.setattr(av_abi, "_memory", lambda *_: pytest.fail("it was copied again"))
+    read(make())
+    with pytest.raises(WorkError, match="does not know"):
+        read(SimpleNamespace(index=0, id=0, type="video"))
 
 
 def test_what_is_read_is_right() -> None:
