@@ -29,6 +29,7 @@ FULL_NODES = 20
 def main() -> int:
     """Run what the command line asks for; return the exit code."""
     options = _parser().parse_args()
+    gc.set_threshold(10_000)  # as the processes that place
     document = describe_run(None)
     for line in described_lines(document):
         print(line)

@@ -141,11 +141,11 @@ class Ledger:
         host = site.host
         if host.cores is not None and host.cores_used + recipe.cores > host.cores + ROUNDING:
             return "the cores of its host are taken"
-        if host.is_too_small_for(recipe.host_bytes):
+        if host.room_for(recipe.host_bytes) == 0:
+            if not host.is_too_small_for(recipe.host_bytes):
+                return "the memory of its host is taken"
             has = gigabytes(host.node.memory_bytes or 0)
             return f"a segment needs {gigabytes(recipe.host_bytes)} of memory, and its host has {has}"
-        if host.room_for(recipe.host_bytes) == 0:
-            return "the memory of its host is taken"
         return "" if site.device.kind is DeviceKind.CPU else self._why_not_on_gpu(site, recipe)
 
     def _why_not_on_gpu(self, site: Site, recipe: Recipe) -> str:

@@ -11,6 +11,7 @@ from .options import PlacementOption
 
 _HostsKey = tuple[int, int, float, bool, int, float, bool, int]
 _OwnKey = tuple[int, int, float, float, bool, int, int]
+_RecipesPart = tuple[int, float, bool]
 
 _STEP = log(1.25)
 _NO_GAIN = -1_000_000
@@ -27,21 +28,27 @@ def option_key(option: PlacementOption, ledger: Ledger) -> _HostsKey:
     using; then a GPU that decodes for the cores before the cores alone, since those are slower, if by less than a step;
     then the inventory's order, so that few GPUs of a host are opened where cores are short.
     """
-    return _among_hosts(_on_host(option, 0, *_step_and_load(option, ledger)), option.site.host)
+    return _among_hosts(_on_host(option, 0, _of_recipe(option, ledger)), option.site.host)
 
 
-def _step_and_load(option: PlacementOption, ledger: Ledger) -> tuple[int, float]:
-    """Return the gain's step, and the load on the busiest engine, from 0; where none encodes, cores are, the host's."""
+def _of_recipe(option: PlacementOption, ledger: Ledger) -> _RecipesPart:
+    """Return the part of the key that devices with the same recipe and the same loads share.
+
+    That is the gain's step, less being more; the load on the busiest engine, from 0, and where none encodes, that of
+    the host's cores; and whether the cores do all.
+    """
     site, recipe = option.site, option.recipe
     gain = ledger.gain_fps(site, recipe)
     load = max(site.loads[use.engine] / use.load_most for use in recipe.engines) if recipe.encoder_sessions else _HOSTS
-    return round(log(gain) / _STEP) if gain > 0 else _NO_GAIN, round(load, 9)
+    step = round(log(gain) / _STEP) if gain > 0 else _NO_GAIN
+    return -step, round(load, 9), recipe.route is Route.CPU
 
 
-def _on_host(option: PlacementOption, index: int, step: int, load: float) -> _OwnKey:
+def _on_host(option: PlacementOption, index: int, of_recipe: _RecipesPart) -> _OwnKey:
     """Return the part of the key in which options of one host differ, and an option's index."""
-    site, recipe, rank = option
-    return (rank, -step, load, -site.device.share, recipe.route is Route.CPU, site.order, index)
+    site, _, rank = option
+    step, load, is_cpu = of_recipe
+    return (rank, step, load, -site.device.share, is_cpu, site.order, index)
 
 
 def _among_hosts(key: _OwnKey, host: Host) -> _HostsKey:
@@ -72,7 +79,7 @@ class OptionQueue:
     def __init__(self, options: Sequence[PlacementOption], ledger: Ledger) -> None:
         self._options = options
         self._ledger = ledger
-        self._known: dict[tuple[int, tuple[float, ...]], tuple[int, float]] = {}
+        self._known: dict[tuple[float, ...], _RecipesPart] = {}
         self._hosts: dict[int, _OnHost] = {}
         for index, option in enumerate(options):
             host = option.site.host
@@ -146,9 +153,8 @@ class OptionQueue:
     def _key(self, index: int) -> _OwnKey:
         # Devices of a kind share their recipes, which the options keep, and go through the same loads.
         option = self._options[index]
-        site, recipe, _ = option
-        at = (id(recipe), tuple([site.loads[use.engine] for use in recipe.engines]))
+        at = (id(option.recipe), *option.site.loads.values())
         known = self._known.get(at)
         if known is None:
-            known = self._known[at] = _step_and_load(option, self._ledger)
-        return _on_host(option, index, *known)
+            known = self._known[at] = _of_recipe(option, self._ledger)
+        return _on_host(option, index, known)

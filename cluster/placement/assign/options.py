@@ -13,7 +13,7 @@ from ..model.inventory import DeviceState, Node
 from ..model.policy import Policy, PreemptibleUse
 from ..rates import Rates
 from .ledger import Ledger, Site
-from .recipes import Kinds, Recipe, RecipeRequest, Recipes, nvenc_kind
+from .recipes import Kinds, Recipe, RecipeRequest, Recipes, SessionStages, nvenc_kind
 
 
 class PlacementOption(NamedTuple):
@@ -80,11 +80,15 @@ class Options:
 
     def add(self, rows: Iterable[Row]) -> None:
         """Add the options of some sites, whose kinds have recipes."""
-        recipes, found = self.recipes, self.found
-        for site, kind, refusal, rank in rows:
-            if refusal or isinstance(open_here := recipes[kind], str):
-                continue
-            found += [PlacementOption(site, recipe, rank) for recipe in open_here]
+        open_here = {kind: () if isinstance(recipes, str) else recipes for kind, recipes in self.recipes.items()}
+        self.found.extend(
+            [
+                PlacementOption(site, recipe, rank)
+                for site, kind, refusal, rank in rows
+                if not refusal
+                for recipe in open_here[kind]
+            ]
+        )
 
     @property
     def open_recipes(self) -> list[Recipe]:
@@ -111,9 +115,9 @@ class Options:
 
     def _refusals(self) -> dict[str, tuple[str, ...]]:
         refused: dict[str, list[str]] = {}
+        why_not = {kind: recipes for kind, recipes in self.recipes.items() if isinstance(recipes, str)}
         for site, kind, refusal, _ in self.candidates.rows:
-            reason = refusal or self.recipes[kind]
-            if isinstance(reason, str):
+            if reason := refusal or why_not.get(kind):
                 refused.setdefault(reason, []).append(site.device.device)
         return {reason: tuple(devices) for reason, devices in refused.items()}
 
@@ -184,18 +188,20 @@ class Catalogue:
             self._candidates = Candidates.of(list(map(self._row, self._ledger.sites)))
             self._candidates_seen = len(self._ledger.reopened)
         options = Options(self._candidates, {}, seen=self._candidates_seen)
+        stages = SessionStages.of(demand, kinds, self._rates.hardware.host)
         for (kind, _), sites in self._candidates.open_sites.items():
-            self._add_recipes(options, demand, kinds, kind, sites[0])
+            self._add_recipes(options, stages, kind, sites[0])
         return options
 
     def _look_again(self, options: Options, demand: Demand, kinds: Kinds) -> None:
         """Add the options of hosts that were opened again; what is said of other devices stays as it was."""
+        stages = SessionStages.of(demand, kinds, self._rates.hardware.host)
         for index in dict.fromkeys(self._ledger.reopened[options.seen :]):
             first = len(options.found)
             rows = list(map(self._row, self._ledger.sites_at(index)))
             for site, kind, refusal, _ in rows:
                 if not refusal:
-                    self._add_recipes(options, demand, kinds, kind, site)
+                    self._add_recipes(options, stages, kind, site)
             options.add(rows)
             options.reopened[index] = range(first, len(options.found))
         options.seen = len(self._ledger.reopened)
@@ -212,21 +218,19 @@ class Catalogue:
         rank = int(node.preemptible and self._policy.preemptible is not PreemptibleUse.FREELY)
         return Row(site, self._kind_of(site), refusal, rank)
 
-    def _add_recipes(self, options: Options, demand: Demand, kinds: Kinds, kind: int, site: Site) -> None:
+    def _add_recipes(self, options: Options, stages: SessionStages, kind: int, site: Site) -> None:
         """Work out the recipes of a kind of device, of which ``site`` is one."""
         if kind not in options.recipes:
-            options.recipes[kind] = self._recipes_of(demand, kinds, site)
+            options.recipes[kind] = self._recipes_of(stages, site)
 
-    def _recipes_of(self, demand: Demand, kinds: Kinds, site: Site) -> Recipes:
-        host = site.host
-        if not makes_alike(demand.pyav, host.node.pyav):
-            return f"its node has PyAV {host.node.pyav}, and the job's bytes are made with {demand.pyav}"
+    def _recipes_of(self, stages: SessionStages, site: Site) -> Recipes:
+        host, pyav = site.host, stages.demand.pyav
+        if not makes_alike(pyav, host.node.pyav):
+            return f"its node has PyAV {host.node.pyav}, and the job's bytes are made with {pyav}"
         rates, policy, cores = self._rates, self._policy, host.cores or 0.0
-        request = RecipeRequest(
-            demand, kinds, site.device, rates, policy, host.processor, host.node.speed, host_cores=cores
-        )
+        request = RecipeRequest(stages, site.device, rates, policy, host.processor, host.node.speed, host_cores=cores)
         recipes = request.recipes()
-        if not isinstance(recipes, str) and host.cores is None and not any(kind.is_nvenc for kind in kinds):
+        if not isinstance(recipes, str) and host.cores is None and not any(kind.is_nvenc for kind in stages.kinds):
             return "nothing is known of its host's processor"
         return recipes
 

@@ -8,7 +8,7 @@ share their recipes.
 from dataclasses import dataclass, replace
 from math import inf
 
-from ...probes.gpus.hardware import MIB
+from ...probes.gpus.hardware import MIB, HostMemory
 from ...probes.report.device_report import DeviceKind
 from ...probes.report.engines import CodecCase, Engine
 from ..measurements import beside, core_fps_beside
@@ -86,11 +86,33 @@ def nvenc_kind(device: Device) -> EncoderKind:
 
 
 @dataclass(frozen=True, slots=True)
-class RecipeRequest:
-    """A demand with settled encoder kinds, and a device of a host with such a processor."""
+class SessionStages:
+    """What one session of a demand with settled encoder kinds does, wherever it runs."""
 
     demand: Demand
     kinds: Kinds
+    decode: Stage
+    software_decode: Stage
+    encodes: tuple[Stage, ...]
+    host_bytes: int
+    """What it takes of a host's memory where cores have a part in it."""
+
+    @classmethod
+    def of(cls, demand: Demand, kinds: Kinds, memory: HostMemory) -> "SessionStages":
+        """Work them out."""
+        decode, software_decode = decode_stage(demand), decode_stage(demand, Engine.CPU)
+        encodes = tuple(encode_stage(*track) for track in zip(demand.renditions, kinds, strict=True))
+        in_software = [stage for stage in encodes if stage.engine is Engine.CPU]
+        longest, filters = demand.longest_frames, demand.has_filters
+        pictures_bytes = session_bytes(memory, software_decode, in_software, longest, filters=filters)
+        return cls(demand, kinds, decode, software_decode, encodes, pictures_bytes + demand.filter_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class RecipeRequest:
+    """What a session does, and a device of a host with such a processor."""
+
+    stages: SessionStages
     device: Device
     rates: Rates
     policy: Policy
@@ -98,6 +120,16 @@ class RecipeRequest:
     speed: float = 1.0
     """That of its host's cores, relative to the reference core."""
     host_cores: float = 1.0
+
+    @property
+    def demand(self) -> Demand:
+        """Whose session it is."""
+        return self.stages.demand
+
+    @property
+    def kinds(self) -> Kinds:
+        """Its encoder kinds, one for each rendition."""
+        return self.stages.kinds
 
     def recipes(self) -> Recipes:
         """Return the open routes, fastest first; or why there is none, as one sentence without a full stop."""
@@ -123,7 +155,7 @@ class RecipeRequest:
         It is taken for what the documented rates promise, and kept until it was measured to be slower than the cores
         alone: what is measured of those meanwhile does not send work to and fro.
         """
-        is_measured = all(self._is_measured_beside(stage) for stage in self._encode_stages())
+        is_measured = all(self._is_measured_beside(stage) for stage in self.stages.encodes)
         fps, software_s = hybrid.fps, self._software_s()
         if self.rates.measured and not is_measured:
             documented = replace(self, rates=replace(self.rates, measured={}))
@@ -195,15 +227,12 @@ class RecipeRequest:
 
     def _recipe(self, decoder: Engine) -> Recipe:
         """Work out a session that is decoded by ``decoder`` and encoded as the kinds say."""
-        demand = self.demand
-        decode = decode_stage(demand, decoder)
-        decodes, core_s = [decode] if decoder is Engine.NVDEC else [], 0.0
-        stages = [encode_stage(*track) for track in zip(demand.renditions, self.kinds, strict=True)]
-        encodes = [stage for stage in stages if stage.engine is Engine.NVENC]
-        in_software = [stage for stage in stages if stage.engine is Engine.CPU]
-        core_s += sum(self._core_s(stage, beside_gpu=bool(decodes)) for stage in in_software)
+        decodes = [self.stages.decode] if decoder is Engine.NVDEC else []
+        encodes = [stage for stage in self.stages.encodes if stage.engine is Engine.NVENC]
+        in_software = [stage for stage in self.stages.encodes if stage.engine is Engine.CPU]
+        core_s = sum(self._core_s(stage, beside_gpu=bool(decodes)) for stage in in_software)
         if not decodes:
-            core_s += self._core_s(decode)
+            core_s += self._core_s(self.stages.software_decode)
         route = _ROUTES[bool(decodes), bool(encodes)]
         decoding, encoding = (
             [curve_of(self.rates, self.device, stage) for stage in stages] for stages in (decodes, encodes)
@@ -226,16 +255,12 @@ class RecipeRequest:
             cores=max(fps * core_s, self.policy.feeding_cores if uses else 0.0),
             encoder_sessions=len(encodes),
             device_bytes=self._device_bytes(decodes + encodes),
-            host_bytes=self._host_bytes(decode, in_software) if core_s else self.rates.hardware.host.session_mib * MIB,
+            host_bytes=self.stages.host_bytes if core_s else self.rates.hardware.host.session_mib * MIB,
         )
 
     def _software_s(self) -> float:
         """Return what a core takes for a frame that it decodes and encodes."""
-        stages = (decode_stage(self.demand, Engine.CPU), *self._encode_stages())
-        return sum(self._core_s(stage) for stage in stages)
-
-    def _encode_stages(self) -> list[Stage]:
-        return [encode_stage(*track) for track in zip(self.demand.renditions, self.kinds, strict=True)]
+        return sum(self._core_s(stage) for stage in (self.stages.software_decode, *self.stages.encodes))
 
     def _core_s(self, stage: Stage, *, beside_gpu: bool = False) -> float:
         if beside_gpu:
@@ -243,11 +268,6 @@ class RecipeRequest:
         else:
             fps = software_fps(self.rates, self.processor, self.speed, stage)
         return 1 / fps if fps > 0 else inf
-
-    def _host_bytes(self, decode: Stage, encodes: list[Stage]) -> int:
-        demand, memory = self.demand, self.rates.hardware.host
-        pictures_bytes = session_bytes(memory, decode, encodes, demand.longest_frames, filters=demand.has_filters)
-        return pictures_bytes + demand.filter_bytes
 
     def _device_bytes(self, stages: list[Stage]) -> int:
         memory = self.rates.hardware.memory

@@ -5,6 +5,7 @@ settled. It keeps only what workers and clients would report to its successor.
 """
 
 import asyncio
+import gc
 import os
 import time
 from dataclasses import astuple
@@ -39,6 +40,7 @@ class SupervisorActor:
 
     def __init__(self, settings: SupervisorSettings, policy: Policy) -> None:
         sigterm_kills()
+        gc.set_threshold(10_000)  # a placement makes many values without cycles, and searching them takes a tenth of it
         # Ray calls this on the event loop's thread, also after a restart, when no client may ever call.
         self._opening = asyncio.get_event_loop().create_task(self._open(settings, policy))
         self._opening.add_done_callback(_restart_if_failed)

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from codecfleet.cluster.placement.assign.recipes import Recipe, RecipeRequest
+from codecfleet.cluster.placement.assign.recipes import Recipe, RecipeRequest, SessionStages
 from codecfleet.cluster.placement.model.demand import Demand
 from codecfleet.cluster.placement.model.inventory import Device, DeviceState, Inventory, Node
 from codecfleet.cluster.placement.model.placement import Lane, Placement, Route
@@ -30,7 +30,8 @@ def homes(inventory: Inventory) -> dict[str, tuple[Node, Device]]:
 
 def _recipe(lane: Lane, demand: Demand, node: Node, device: Device, policy: Policy) -> Recipe:
     processor = next(each for each in node.devices if each.kind is DeviceKind.CPU)
-    found = RecipeRequest(demand, lane.kinds, device, RATES, policy, processor.name, node.speed).recipes()
+    stages = SessionStages.of(demand, lane.kinds, RATES.hardware.host)
+    found = RecipeRequest(stages, device, RATES, policy, processor.name, node.speed).recipes()
     assert not isinstance(found, str), found
     return next(recipe for recipe in found if recipe.route is lane.route)
 
