@@ -5,6 +5,7 @@ import threading
 import zlib
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from fractions import Fraction
 from itertools import islice
@@ -100,6 +101,7 @@ class Bench:
         self.index = read_source(source).index
         self.opened: Counter[str] = Counter()
         self.undecoded = 0
+        self._counting = threading.Lock()
         self._monkeypatch = monkeypatch
         monkeypatch.setattr(kept_sources, "open_source", self._counted)
         self.restart()
@@ -116,8 +118,9 @@ class Bench:
         return recorder.seen
 
     def _counted(self, url: str, wanted: WantedBytes, *, undecoded: bool, **options: Any) -> Any:
-        self.opened[url] += 1
-        self.undecoded += undecoded
+        with self._counting:
+            self.opened[url] += 1
+            self.undecoded += undecoded
         return open_source(url, wanted, undecoded=undecoded, **options)
 
 
@@ -175,6 +178,27 @@ def test_a_source_opened_again_gives_the_packets_of_a_fresh_one(
     bench = Bench(monkeypatch, str(make_clip(tmp_path / name, (CLIPS | OPENED_EACH_TIME)[name])))
     assert differing_opened_again(bench) == []
     assert bool(bench.undecoded) == name.endswith((".mp4", ".mov"))
+
+
+@pytest.mark.parametrize(("name", "undecoded"), [("plain.mp4", 7), ("plain.mkv", 0), ("broadcast.ts", 0)])
+def test_of_threads_that_open_a_source_at_once_one_decodes(
+    name: str, undecoded: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others wait for what it finds out, and open the source then, each for itself."""
+    bench = Bench(monkeypatch, str(make_clip(tmp_path / name, (CLIPS | OPENED_EACH_TIME)[name])))
+    together, track = threading.Barrier(8), bench.index.stream_index
+
+    def hold(_: int) -> object:
+        together.wait(10)
+        with bench.kept.borrow(bench.source, track) as opened:
+            together.wait(10)
+            return opened.container
+
+    with ThreadPoolExecutor(8) as threads:
+        containers = list(threads.map(hold, range(8)))
+    assert len({id(container) for container in containers}) == 8
+    assert (bench.opened.total(), bench.undecoded) == (8, undecoded)
+    bench.kept.close_idle(0)
 
 
 @pytest.mark.parametrize("name", CLIPS)
