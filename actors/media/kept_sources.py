@@ -194,12 +194,13 @@ class KeptSources:
         with self._lock:
             opening = self._openings.setdefault(key, _Opening())
         wanted.known = opening.known
-        if not (is_local(source) and opening.is_looked_at):
-            # One at a time: what the first reads of a remote one, such as an index of megabytes, the next ones have
-            # already, and of any what it found out.
+        is_remote = not is_local(source)
+        if is_remote or not opening.is_looked_at:
+            # One at a time: the next ones have what the first found out and, of a remote one, what it read, such as an
+            # index of megabytes.
             with opening.lock:
                 opening.last_s = self._clock()
-                if not (is_local(source) and opening.is_looked_at):
+                if is_remote or not opening.is_looked_at:
                     return opening.open(source, track, key, wanted)
         opening.last_s = self._clock()
         return opening.open(source, track, key, wanted)
@@ -227,7 +228,7 @@ class KeptSources:
 def _open(source: str, track: int, key: _Key | None, wanted: WantedBytes, *, undecoded: bool = False) -> OpenSource:
     with ExitStack() as stack:
         container = stack.enter_context(
-            open_source(source, wanted, limits=NO_LIMITS, undecoded=undecoded, decoding=True)
+            open_source(source, wanted, limits=NO_LIMITS, undecoded=undecoded, large_reads=True)
         )
         is_known = wanted.part is None and container.format.name.split(",")[0] in KEPT_FORMATS
         entries = index_entries(container, track)

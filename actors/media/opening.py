@@ -60,7 +60,7 @@ _BEFORE_TEXT = b"\xef\xbb\xbf \t\r\n"
 _HEAD_BYTES = 512
 _LOCAL_BUFFER_BYTES = 1 << 15
 """As large as FFmpeg's own of a file: of a track that is a small part of it, little more than that is read."""
-_DECODED_BUFFER_BYTES = 1 << 18
+_LARGE_BUFFER_BYTES = 1 << 18
 """Each read takes the interpreter, for which the threads of a worker queue: a large buffer has an eighth as many."""
 _REMOTE_BUFFER_BYTES = 1 << 20
 
@@ -72,15 +72,15 @@ def open_source(
     *,
     limits: InputLimits | None = None,
     undecoded: bool = False,
-    decoding: bool = False,
+    large_reads: bool = False,
     watch: FragmentWatch | None = None,
 ) -> Iterator[av.container.InputContainer]:
     """Open a path or URL for demuxing; ``wanted`` says how a remote one is read, ``limits`` what it may have.
 
     Without ``limits`` those of the environment count. ``undecoded`` decodes no picture to find out what the container
     does not say, which takes longer than all else: of an mp4 or Matroska file that is known already, or of which
-    presentation times alone are wanted. ``decoding`` reads a local one in larger pieces. ``watch`` sees what opening
-    reads.
+    presentation times alone are wanted. ``large_reads`` are for a local one of which most is read. ``watch`` sees what
+    opening reads.
 
     Raises:
         InputNotFound: there is nothing at ``url``.
@@ -92,7 +92,7 @@ def open_source(
     limits = InputLimits.of(os.environ) if limits is None else limits
     options = _UNDECODED if undecoded else {}
     if is_local(url):
-        buffer_bytes = _DECODED_BUFFER_BYTES if decoding else _LOCAL_BUFFER_BYTES
+        buffer_bytes = _LARGE_BUFFER_BYTES if large_reads else _LOCAL_BUFFER_BYTES
         with _open_local(local_path(url), buffer_bytes, limits, options, watch) as container:
             yield container
     else:
