@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).parents[2]
-README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
 CONTRIBUTING = (REPOSITORY / "CONTRIBUTING.md").read_text(encoding="utf-8")
 FLOORS = ("jobs", "cluster", "actors")
 MAP_ROWS_MAX = 12
@@ -22,7 +21,7 @@ def table(text: str, heading: str) -> list[list[str]]:
     return [[cell.strip() for cell in row.split(" | ")] for row in rows[1:]]
 
 
-ROOMS = table(README, "Map of the house")
+ROOMS = table(CONTRIBUTING, "Map of the code")
 PLACES = table(CONTRIBUTING, "Where to find it")
 
 
