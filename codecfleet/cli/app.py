@@ -26,39 +26,39 @@ if TYPE_CHECKING:
 
 
 SUMMARIES: Final = {
-    "transcode": "Encode INPUT into OUTPUT, segment by segment on many workers, and prove that nothing is missing.",
-    "batch": "Encode many inputs: folders, lists, patterns, prefixes; go on where an earlier run of the batch ended.",
-    "resume": "Go on with a job that was killed, interrupted or failed, from what it had finished.",
-    "jobs": "List, show or remove unfinished work; or list, show and cancel a cluster's Ray jobs.",
-    "probe": "Show what is in a file: tracks, timeline, random access points, colour, and oddities found.",
-    "plan": "Show segments and cuts, what would be lost or changed, and where it would run and why. Runs nothing.",
-    "verify": "Prove OUTPUT against INPUT: frames, times, order, picture similarity, audio, metadata.",
-    "stills": "Write thumbnails of INPUT into the folder DIR: at times or of scenes, as files or sprite sheets.",
-    "presets": "List named sets of options, ours and your own, for --preset; or show one's file.",
-    "config": "Show what is set once for all jobs, by the configuration's file and the environment, and where.",
-    "infer": "Run a network over every frame of INPUT, on this machine's or a cluster's DLAs; write tensors in order.",
-    "submit": "Run a command on a Ray cluster, as a job of its own that outlives this program, and follow it.",
-    "up": "Keep workers up on this machine, so that the commands after it start at once: a warm fleet.",
-    "down": "End this user's warm fleets; jobs that run on them go on by themselves.",
-    "node": "Make this machine a node of a Ray cluster, and end it again; list and drain the cluster's nodes.",
-    "doctor": "Show what a machine can do, what is wrong with it, and how to fix that. Exit code 1: something to fix.",
-    "nodes": "List the machines, with their cores, memory, driver and devices; equal ones in one row.",
-    "devices": "List the devices, with their engines, memory and use.",
-    "status": "Show who uses a cluster: leases, sessions, queue, quarantine, frames a second, recent events.",
-    "top": "Show a running fleet on one screen, again every second: jobs, devices, workers, nodes; broken ones first.",
-    "dashboard": "Show a running fleet on a web page of this machine: jobs, a timeline, devices, health. Read-only.",
-    "drain": "Give NODE no new work, and release its workers when theirs is done.",
-    "cordon": "Give NODE no new work; its workers are released once they have been idle for a while.",
-    "uncordon": "Give NODE work again, after cordon or drain.",
+    "transcode": "Encode INPUT into OUTPUT on many workers at once, and prove that nothing is missing.",
+    "batch": "Encode many files: folders, lists, patterns, URL prefixes. Run again, it continues where it stopped.",
+    "resume": "Continue a job that was killed, interrupted or failed, from its finished segments.",
+    "jobs": "List, show or remove unfinished work; list, show or cancel a cluster's Ray jobs.",
+    "probe": "Show what is in a file: tracks, timeline, random access points, colour, and oddities.",
+    "plan": "Show the segments, what would be lost or changed, and where the job would run and why. Runs nothing.",
+    "verify": "Compare OUTPUT with INPUT: frames, times, order, picture similarity, sound, metadata.",
+    "stills": "Write thumbnails of INPUT into the folder DIR, at given times or scene changes; single or in sheets.",
+    "presets": "List the named sets of options for --preset, built-in and your own; or show one.",
+    "config": "Show the options that the configuration file and the environment set for all jobs.",
+    "infer": "Run a neural network over every frame of INPUT on DLAs, and write its output tensors in order.",
+    "submit": "Run a command as a job on a Ray cluster, and follow it. The job outlives this program.",
+    "up": "Start a warm fleet: workers that stay up on this machine, so that later commands start at once.",
+    "down": "Stop this user's warm fleets. Jobs that run on them continue without them.",
+    "node": "Start and stop this machine as a node of a Ray cluster; list and drain the cluster's nodes.",
+    "doctor": "Show what a machine can do, what is wrong, and how to fix it. Exit code 1: something needs fixing.",
+    "nodes": "List the machines with their cores, memory, driver and devices; identical machines share a row.",
+    "devices": "List the devices with their engines, memory and utilization.",
+    "status": "Show a cluster's workers, jobs, queue, quarantine, speed and recent events.",
+    "top": "Show a running fleet on one screen, updated every second; what is broken comes first.",
+    "dashboard": "Serve a read-only web page about a running fleet: jobs, a timeline, devices, health.",
+    "drain": "Give NODE no new work, and stop its workers when they finish.",
+    "cordon": "Give NODE no new work; its workers stay until they have been idle for a while.",
+    "uncordon": "Give NODE work again after cordon or drain.",
 }
 """What each command does; the rest of a command is in its own module."""
 GROUPS: Final = {
     "node": {
-        "start": "Start this machine as a node of a Ray cluster, with what the probes find that it can do.",
-        "stop": "End the nodes that `codecfleet node start` has started on this machine, once their work is done.",
+        "start": "Start this machine as a node of a Ray cluster, and offer what its probes find.",
+        "stop": "Stop the nodes that `codecfleet node start` started on this machine, when their work is done.",
         "list": "List the cluster's machines, as `codecfleet nodes` does.",
         "drain": "Give NODE no new work, as `codecfleet drain` does.",
-        "env": "Print the variables with which a `ray start` of others, as in a pod, offers what this machine has.",
+        "env": "Print environment variables for a `ray start` that you run yourself, such as in a pod.",
     }
 }
 """What each command of a group does."""
@@ -133,19 +133,17 @@ def program(named: Collection[str] = tuple(SUMMARIES)) -> "typer.Typer":
         rich_markup_mode="rich",
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
-        epilog="Exit codes: 0 done, 1 verify found a difference or doctor something to fix, 2 usage, 3 input, "
-        "4 request, 5 work failed, 130 interrupted. More: docs/cli.md",
+        epilog="Exit codes: 0 done; 1 verify found a difference, or doctor a problem; 2 usage; 3 input; "
+        "4 request; 5 work failed; 130 interrupted. More: docs/cli.md",
     )
 
     @app.callback(invoke_without_command=True)
     def root(
         context: typer.Context,
         *,
-        show_version: Annotated[
-            bool, typer.Option("--version", metavar="", help="Print the versions that matter, and exit.")
-        ] = False,
+        show_version: Annotated[bool, typer.Option("--version", metavar="", help="Print versions and exit.")] = False,
     ) -> None:
-        """Any video in, one exact file out: segments are encoded in parallel and joined with proof."""
+        """Encode video segments in parallel and join them into one exact file, with proof."""
         if show_version:
             _print_version()
             raise typer.Exit

@@ -15,16 +15,16 @@ Address = Annotated[
 ]
 FleetFile = Annotated[
     str | None,
-    named("--fleet", "FILE.toml", "Take a simulated fleet's machines instead of real ones: docs/doctor.md."),
+    named("--fleet", "FILE.toml", "Show a simulated fleet instead of real machines: docs/doctor.md."),
 ]
-EveryFlag = Annotated[bool, flag("--all", "Show each machine by itself, equal ones too.")]
+EveryFlag = Annotated[bool, flag("--all", "Show each machine in a row of its own, even if machines are identical.")]
 
 
 def _doctor(
     *,
     address: Address = None,
     fleet: FleetFile = None,
-    fresh: Annotated[bool, flag("--fresh", "Try every codec again; ignore earlier results.")] = False,
+    fresh: Annotated[bool, flag("--fresh", "Test every codec again, and ignore cached results.")] = False,
     every: EveryFlag = False,
     as_json: JsonFlag = False,
 ) -> Question:
@@ -43,8 +43,8 @@ def _devices(
     *,
     address: Address = None,
     fleet: FleetFile = None,
-    vgpu: Annotated[bool, flag("--vgpu", "Show vGPUs: types and instances, as host and guest see them.")] = False,
-    mig: Annotated[bool, flag("--mig", "Show MIG: instances, and the profiles that could be made.")] = False,
+    vgpu: Annotated[bool, flag("--vgpu", "Show vGPU types and instances, as host and guest see them.")] = False,
+    mig: Annotated[bool, flag("--mig", "Show MIG instances, and the profiles that can be created.")] = False,
     every: EveryFlag = False,
     as_json: JsonFlag = False,
 ) -> Question:

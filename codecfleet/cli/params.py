@@ -63,7 +63,12 @@ SourceArgument = Annotated[str, typer.Argument(metavar="INPUT", help=get_args(So
 JsonFlag = Annotated[bool, flag("--json", "Print one JSON document, for programs.")]
 _SpecFile = Annotated[
     str | None,
-    named("--spec", "FILE.toml", "Take options from this file; options given here override it: docs/config.md.", RUN),
+    named(
+        "--spec",
+        "FILE.toml",
+        "Read options from this file. Options on the command line override it: docs/config.md.",
+        RUN,
+    ),
 ]
 
 
@@ -179,7 +184,7 @@ def _optional(output: inspect.Parameter) -> inspect.Parameter:
         str | None,
         typer.Argument(
             metavar="OUTPUT",
-            help="The file that would be written; its extension names the container. Default: an mp4.",
+            help="The file that transcode would write. Its extension names the container. Default: an mp4.",
             show_default=False,
         ),
     ]

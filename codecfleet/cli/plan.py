@@ -123,7 +123,7 @@ def _plan(
         named(
             "--fleet",
             "FILE.toml",
-            "Show where it would run on a simulated fleet: a file, or the name of one of ours: docs/placement.md.",
+            "Show where it would run on a simulated fleet: a file, or the name of a built-in one: docs/placement.md.",
             RUN,
         ),
     ] = None,
@@ -139,13 +139,15 @@ def _plan(
         named(
             "--autoscale",
             "FILE.toml",
-            "Show which nodes of this autoscaling file would be started for it, and why: docs/autoscaling.md.",
+            "Show which nodes of this autoscaling file the job would start, and why: docs/autoscaling.md.",
             RUN,
         ),
     ] = None,
     policy: Annotated[
         str | None,
-        named("--policy", "FILE.toml", "Place by this policy: docs/placement.md. Default: configs/policy.toml.", RUN),
+        named(
+            "--policy", "FILE.toml", "Use this placement policy: docs/placement.md. Default: configs/policy.toml.", RUN
+        ),
     ] = None,
     as_json: JsonFlag = False,
 ) -> Question:

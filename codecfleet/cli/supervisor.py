@@ -33,7 +33,7 @@ PRINTED_COLUMNS: Final = 110
 """How wide ``top`` is where there is no terminal."""
 
 _Node = Annotated[
-    str, typer.Argument(metavar="NODE", help="Its host name, or its Ray id or the beginning of that: see status.")
+    str, typer.Argument(metavar="NODE", help="Host name, Ray id, or the beginning of a Ray id; status lists them.")
 ]
 _Address = Annotated[
     str | None,
@@ -108,7 +108,8 @@ def _status(
     address: _Fleet = None,
     as_json: JsonFlag = False,
     watch: Annotated[
-        bool, flag("--watch", "Show it again every second, until Ctrl-C: as top on a terminal, a line with --json.")
+        bool,
+        flag("--watch", "Refresh every second until Ctrl-C: like top on a terminal; one line per second with --json."),
     ] = False,
 ) -> Question | Watch:
     if watch:

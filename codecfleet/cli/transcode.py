@@ -182,19 +182,19 @@ ReportOption = Annotated[
     named(
         "--report",
         "FILE.json",
-        "Write the whole report here, completely or not at all; an older one is replaced. A pipe or a device "
-        "gets it as a stream. Default: none.",
+        "Write the report to this file, replacing an older one. It appears only when it is complete; a pipe or "
+        "a device receives it as a stream. Default: none.",
         RULES,
     ),
 ]
 EventsFlag = Annotated[
-    bool, flag("--json", "Print one JSON event a line on stdout, for programs: docs/events.md.", RULES)
+    bool, flag("--json", "Print one JSON event per line on stdout, for programs: docs/events.md.", RULES)
 ]
-QuietFlag = Annotated[bool, flag("--quiet", "Print nothing but an error; warnings are in the report.", RULES)]
+QuietFlag = Annotated[bool, flag("--quiet", "Print only errors. Warnings are in the report.", RULES)]
 AddressOption = Annotated[
     str | None,
     usual_address_of(
-        "Use this Ray cluster, host:port, or auto for the one on this machine: docs/fleet.md. Default: the "
+        "Use this Ray cluster: host:port, or auto for the one on this machine: docs/fleet.md. Default: the "
         "environment's RAY_ADDRESS or the configuration's, else this machine.",
         RUN,
     ),

@@ -49,7 +49,7 @@ class Resume:
 
 def _resume(
     work: Annotated[
-        str, typer.Argument(metavar="WORK", help="The work location: a folder or a URL, as the job has printed it.")
+        str, typer.Argument(metavar="WORK", help="The work location that the job printed: a folder or a URL.")
     ],
     *,
     report: ReportOption = None,
@@ -67,8 +67,8 @@ def _jobs(
         str,
         typer.Argument(
             metavar="list|show|clean|logs|stop",
-            help="List unfinished work in PLACE; show all of one; or remove what no running job owns. Of a cluster's "
-            "Ray jobs: list them, with --address; show what one prints; or cancel it.",
+            help="list, show or clean (remove) unfinished work in PLACE. For a cluster's Ray jobs: list with "
+            "--address, logs to show a job's output, stop to cancel it.",
             show_default=False,
         ),
     ],
@@ -76,8 +76,8 @@ def _jobs(
         str,
         typer.Argument(
             metavar="PLACE|JOB",
-            help="A folder or URL where work lies, or one work location; for logs and stop a Ray job's name. Default: "
-            "the current folder.",
+            help="A folder or URL with unfinished work, or one work location. For logs and stop: a Ray job's name. "
+            "Default: the current folder.",
             show_default=False,
         ),
     ] = ".",
@@ -85,7 +85,7 @@ def _jobs(
     as_json: JsonFlag = False,
     address: JobServerOption = None,
     follow: Annotated[
-        bool, flag("--follow", "With logs: go on until the job has ended, and end with its exit code.")
+        bool, flag("--follow", "With logs: follow the job to its end, and exit with its exit code.")
     ] = False,
 ) -> Question | Following:
     chosen, checked = parse_choice("ACTION", action, choices=_ACTIONS), parse_path("PLACE", place)

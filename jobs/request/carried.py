@@ -16,23 +16,23 @@ class Carried(Part):
     audio_tracks: AudioTracks = None
     audio: Annotated[
         Literal["copy", "aac", "opus", "none"],
-        Field(description="Copy the audio bit for bit, encode it, or leave it out."),
+        Field(description="Copy the sound bit for bit, encode it, or leave it out."),
         Option("--audio", TRACKS),
     ] = "copy"
     audio_bitrate_bps: Annotated[
         int | None,
-        Field(gt=0, description="Bitrate of each track that --audio aac or opus encodes: 128k, 192k."),
+        Field(gt=0, description="Bitrate of each sound track that is encoded: 128k, 192k."),
         Option(
             "--audio-bitrate",
             TRACKS,
-            default="80k a channel for aac, 64k for opus",
+            default="80k per channel for aac, 64k for opus",
             example='"128k"',
             kind=RATE,
         ),
     ] = None
     audio_channels: Annotated[
         Literal["keep", "stereo", "mono"],
-        Field(description="With --audio aac or opus: mix all channels to two or one: docs/containers.md."),
+        Field(description="With --audio aac or opus: mix down to two channels or one: docs/containers.md."),
         Option("--audio-channels", TRACKS),
     ] = "keep"
     loudness_lufs: Annotated[
@@ -40,14 +40,14 @@ class Carried(Part):
         Field(
             ge=LOUDNESS_MIN,
             le=LOUDNESS_MAX,
-            description="With --audio aac or opus: bring each whole track to this loudness (EBU R 128) by one gain: "
+            description="With --audio aac or opus: bring each track to this loudness (EBU R 128) with one gain: "
             "docs/filters.md.",
         ),
         Option("--loudness", TRACKS, default="as it is", example="-23", kind=LOUDNESS),
     ] = None
     subtitles: Annotated[
         Literal["copy", "none"],
-        Field(description="Carry subtitles, converted where the container needs it, or not."),
+        Field(description="Keep subtitles, converted if the container requires it, or leave them out."),
         Option("--subtitles", TRACKS),
     ] = "copy"
 

@@ -14,7 +14,7 @@ from .values import SIDE_MAX
 
 VIDEO: Final = "Video"
 PICTURE: Final = "Picture"
-TRACKS: Final = "What is carried"
+TRACKS: Final = "What is kept"
 RUN: Final = "How the work is done"
 RULES: Final = "Output and rules"
 BATCH: Final = "The batch"
@@ -68,7 +68,7 @@ Source = Annotated[
 ]
 AudioTracks = Annotated[
     tuple[Annotated[int, Field(ge=0)], ...] | None,
-    Field(description="Audio tracks to carry, counted from 0."),
+    Field(description="Audio tracks to keep, counted from 0."),
     Option("--audio-track", TRACKS, default="all", example="[0]", key="audio_tracks", kind=COUNTS),
 ]
 Overwrite = Annotated[
@@ -76,7 +76,7 @@ Overwrite = Annotated[
 ]
 Strict = Annotated[
     bool,
-    Field(description="Fail on damage and on anything that would be lost."),
+    Field(description="Fail if the input is damaged or anything would be lost."),
     Option("--strict", RULES, default="warn"),
 ]
 
@@ -92,12 +92,12 @@ class CodecAndRate(Part):
     ] = None
     quality: Annotated[
         int | None,
-        Field(ge=0, le=63, description="Constant quality on the encoder's own CRF scale, 0 to 63, lower is better."),
-        Option("--quality", VIDEO, default="the codec's, see docs/encoders.md", example="26", aliases=("--crf",)),
+        Field(ge=0, le=63, description="Constant quality on the encoder's own CRF scale, 0 to 63; lower is better."),
+        Option("--quality", VIDEO, default="depends on the codec: docs/encoders.md", example="26", aliases=("--crf",)),
     ] = None
     bitrate_bps: Annotated[
         int | None,
-        Field(gt=0, description="Average bitrate instead of a quality: 4M is 4,000,000 bit/s, 800k."),
+        Field(gt=0, description="Average bitrate, instead of a quality: 4M (4,000,000 bit/s), 800k."),
         Option("--bitrate", VIDEO, example='"4M"', kind=RATE),
         _RATE_TEXT,
     ] = None
@@ -112,13 +112,15 @@ class CodecAndRate(Part):
 class _RateLimit(Part):
     maxrate_bps: Annotated[
         int | None,
-        Field(gt=0, description="Highest bitrate, in bit/s, over --bufsize; checked over the whole joined track."),
+        Field(
+            gt=0, description="Highest bitrate in bit/s, measured over --bufsize and checked on the whole joined track."
+        ),
         Option("--maxrate", VIDEO, default="no limit", example='"6M"', kind=RATE),
         _RATE_TEXT,
     ] = None
     bufsize_bits: Annotated[
         int | None,
-        Field(gt=0, description="Buffer of the rate limit, in bits: 8M. Goes with --maxrate."),
+        Field(gt=0, description="Buffer size in bits for --maxrate: 8M."),
         Option("--bufsize", VIDEO, example='"8M"', metavar="SIZE", kind=RATE),
         _RATE_TEXT,
     ] = None
@@ -135,11 +137,15 @@ class _Keyframes(Part):
         Fraction | None,
         Field(
             gt=0,
-            description="A keyframe (IDR) at the first frame at or after each multiple of this time, and none "
-            "between: docs/timeline.md.",
+            description="Place a keyframe (IDR) at the first frame at or after each multiple of this time, and nowhere "
+            "else: docs/timeline.md.",
         ),
         Option(
-            "--keyframe-interval", VIDEO, default="the encoder's, within 10 s", example="2", key="keyframe_interval"
+            "--keyframe-interval",
+            VIDEO,
+            default="the encoder's choice, at most 10 s apart",
+            example="2",
+            key="keyframe_interval",
         ),
     ] = None
 
@@ -149,14 +155,18 @@ class EncoderTuning(Part):
 
     preset: Annotated[
         int,
-        Field(ge=1, le=7, description="1 is fastest, 7 slowest and smallest; or x264's name: docs/encoders.md."),
+        Field(
+            ge=1,
+            le=7,
+            description="1 is fastest, 7 is slowest and smallest; or x264's preset name: docs/encoders.md.",
+        ),
         Option("--preset", VIDEO, kind=PRESET),
         BeforeValidator(partial(as_written, PRESET)),
     ] = 4
     encoder_options: Annotated[
         tuple[tuple[str, str], ...],
         Field(
-            description="More options of the encoder, by FFmpeg's names: docs/encoders.md; with --encoder nvenc by "
+            description="Another encoder option, by FFmpeg's name for it: docs/encoders.md; with --encoder nvenc, by "
             "NVENC's: docs/nvenc.md."
         ),
         Option("--encoder-option", VIDEO, example='{ tune = "film" }', key="encoder_options"),
@@ -175,7 +185,7 @@ class SourceRange(Part):
         Fraction | None,
         Field(
             ge=0,
-            description="Begin with the first frame at or after this time: seconds (90.5) or a clock time (1:30.5).",
+            description="Start at the first frame at or after this time: seconds (90.5) or a clock time (1:30.5).",
         ),
         Option("--start", PICTURE, default="the first frame", example='"1:30"'),
         _CLOCK_TEXT,
@@ -187,7 +197,9 @@ class SourceRange(Part):
         _CLOCK_TEXT,
     ] = None
     video_track: Annotated[
-        int, Field(ge=0, le=1000, description="Which video track, counted from 0."), Option("--video-track", TRACKS)
+        int,
+        Field(ge=0, le=1000, description="The video track to use, counted from 0."),
+        Option("--video-track", TRACKS),
     ] = 0
 
     @model_validator(mode="after")
@@ -204,40 +216,41 @@ class BatchRules(Part):
         str,
         Field(
             min_length=1,
-            description="Name of each output below --output. {dir}, {stem} and {ext} are the input's folder below "
-            "what was named, its name without extension, and its extension where it names a container that can be "
-            "written, else mp4.",
+            description="Name of each output below --output. {dir} is the input's folder, relative to the one that you "
+            "named; {stem} its name without the extension; {ext} its extension if codecfleet can write that container, "
+            "otherwise mp4.",
         ),
         Option("--output-template", BATCH, metavar="TEMPLATE"),
     ] = "{dir}/{stem}.{ext}"
     files_at_once: Annotated[
         int,
-        Field(ge=1, le=10_000, description="Files in flight at most; no more are than keep the workers busy."),
+        Field(
+            ge=1,
+            le=10_000,
+            description="Most files to work on at the same time. Fewer run if they keep all workers busy.",
+        ),
         Option("--files-at-once", BATCH, metavar="N"),
     ] = 64
     mirror: Annotated[
         bool,
-        Field(description="Copy what is not video too, byte for byte, under its own name: docs/batch.md."),
+        Field(description="Also copy files that are not video, byte for byte, under their own names: docs/batch.md."),
         Option("--mirror", BATCH),
     ] = False
     retry_failed: Annotated[
-        bool, Field(description="Try again what an earlier run failed at."), Option("--retry-failed", BATCH)
+        bool, Field(description="Retry the files that failed in an earlier run."), Option("--retry-failed", BATCH)
     ] = False
     hash_inputs: Annotated[
         bool,
-        Field(
-            description="Compare inputs by SHA-256 instead of size and time of change, to know which have changed "
-            "since they were done."
-        ),
+        Field(description="Detect changed inputs by SHA-256 instead of size and modification time."),
         Option("--hash", BATCH, key="hash"),
     ] = False
     database: Annotated[
         str | None,
-        Field(min_length=1, description="File that holds the batch's states, on a local disk: docs/batch.md."),
+        Field(min_length=1, description="File on a local disk that stores the state of each input: docs/batch.md."),
         Option(
             "--database",
             BATCH,
-            default="codecfleet-batch.sqlite in --output; in the current folder where that is a URL",
+            default="codecfleet-batch.sqlite in --output; in the current folder if --output is a URL",
             metavar="FILE",
         ),
         PATH,

@@ -25,27 +25,27 @@ class _Steps(Part):
 
     crop: Annotated[
         tuple[Side, Side, _Place, _Place] | Literal["auto"] | None,
-        Field(description="Keep a part of each picture, or what lies between black borders: docs/filters.md."),
+        Field(description="Keep only this part of each picture; auto removes black borders: docs/filters.md."),
         Option("--crop", PICTURE, default="the whole picture", example='"auto"', kind=CROP),
         BeforeValidator(partial(as_written, CROP)),
     ] = None
     rotate: Annotated[
         Literal["0", "90", "180", "270"] | None,
         Field(
-            description="Turn the pictures clockwise, from how players show them; the file then states no rotation "
-            "of its own: docs/filters.md."
+            description="Rotate the pictures clockwise, relative to how players show them. The output then states no "
+            "rotation: docs/filters.md."
         ),
-        Option("--rotate", PICTURE, default="as stored, with the source's rotation stated", example="90"),
+        Option("--rotate", PICTURE, default="as stored; the output states the source's rotation", example="90"),
         BeforeValidator(_degrees),
     ] = None
     flip: Annotated[
         Literal["h", "v"] | None,
-        Field(description="Mirror the pictures left to right (h) or top to bottom (v), after --rotate."),
+        Field(description="Mirror the pictures horizontally (h) or vertically (v), after --rotate."),
         Option("--flip", PICTURE, default="as stored", example='"h"'),
     ] = None
     pad: Annotated[
         tuple[Side, Side] | Fraction | None,
-        Field(description="Lay the pictures in the middle of black ones of this size or display shape, after --scale."),
+        Field(description="Add black borders up to this size or display aspect ratio, after --scale."),
         Option("--pad", PICTURE, default="no border", example='"16:9"', kind=PAD),
         BeforeValidator(partial(as_written, PAD)),
     ] = None
@@ -60,16 +60,14 @@ class _Steps(Part):
 class _Overlay(Part):
     overlay: Annotated[
         str | None,
-        Field(
-            min_length=1, description="Lay this PNG picture over every picture, in the output's size: docs/filters.md."
-        ),
+        Field(min_length=1, description="Draw this PNG over every output picture, pixel for pixel: docs/filters.md."),
         Option("--overlay", PICTURE, default="none", example='"logo.png"', metavar="PICTURE.png"),
         PATH,
     ] = None
     overlay_at: Annotated[
         tuple[_Place, _Place] | Corner,
         Field(
-            description="Where its upper left corner lies, or which corner it lies in: top-left, top-right, "
+            description="Position of the overlay's upper left corner, or a corner of the picture: top-left, top-right, "
             "bottom-left, bottom-right; or center."
         ),
         Option("--overlay-at", PICTURE, kind=PLACE),
@@ -77,7 +75,7 @@ class _Overlay(Part):
     ] = "bottom-right"
     overlay_opacity: Annotated[
         int,
-        Field(ge=1, le=100, description="How opaque it is, in percent; its own transparency counts too."),
+        Field(ge=1, le=100, description="Opacity of the overlay in percent, multiplied by its own."),
         Option("--overlay-opacity", PICTURE, metavar="PERCENT"),
     ] = 100
 
@@ -86,8 +84,8 @@ class _Burn(Part):
     burn_subtitles: Annotated[
         int | str | None,
         Field(
-            description="Burn this subtitle track into the pictures, by its number from 0 or the first of a language: "
-            "docs/filters.md."
+            description="Burn this subtitle track into the pictures: its number, counted from 0, or a language, which "
+            "means the first track in it: docs/filters.md."
         ),
         Option("--burn-subtitles", PICTURE, default="none", example='"eng"', kind=TRACK),
         BeforeValidator(partial(as_written, TRACK)),
@@ -95,7 +93,7 @@ class _Burn(Part):
 
     subtitle_font: Annotated[
         str | None,
-        Field(min_length=1, description="The TrueType or OpenType file in which --burn-subtitles sets text."),
+        Field(min_length=1, description="TrueType or OpenType font file for the text of --burn-subtitles."),
         Option("--subtitle-font", PICTURE, default="none", example='"DejaVuSans.ttf"', metavar="FONT.ttf"),
         PATH,
     ] = None
@@ -116,7 +114,7 @@ class Picture(_Burn, _Overlay, _Steps):
         Option(
             "--scale",
             PICTURE,
-            default="the source's, the largest where it changes: docs/timeline.md",
+            default="the source's; the largest if it changes: docs/timeline.md",
             example='"720p"',
             kind=SIZE,
         ),
@@ -124,22 +122,22 @@ class Picture(_Burn, _Overlay, _Steps):
     ] = None
     tonemap: Annotated[
         Literal["bt2390", "hable"] | None,
-        Field(description="Make SDR of HDR (PQ, HLG) by BT.2390's curve or Hable's: docs/filters.md."),
+        Field(description="Convert HDR (PQ or HLG) to SDR with BT.2390's curve or Hable's: docs/filters.md."),
         Option("--tonemap", PICTURE, default="HDR stays HDR", example='"bt2390"'),
     ] = None
     pix_fmt: Annotated[
         str | None,
-        Field(description="Pixel format, by FFmpeg's name: yuv420p10le."),
+        Field(description="Pixel format, by FFmpeg's name, such as yuv420p10le."),
         Option("--pix-fmt", PICTURE, default="the source's", example='"yuv420p10le"'),
     ] = None
     denoise: Annotated[
         Literal["off", "light", "medium", "strong"],
-        Field(description="Smooth noise within each picture: docs/filters.md."),
+        Field(description="Reduce noise within each picture: docs/filters.md."),
         Option("--denoise", PICTURE),
     ] = "off"
     deinterlace: Annotated[
         Literal["off", "auto", "on"],
-        Field(description="Make whole frames of fields: never, only where the source says so, or always."),
+        Field(description="Deinterlace never, only pictures that the source marks as interlaced, or always."),
         Option("--deinterlace", PICTURE),
     ] = "off"
 
@@ -148,9 +146,9 @@ class Picture(_Burn, _Overlay, _Steps):
         Field(
             ge=FPS_MIN,
             le=FPS_MAX,
-            description="Show the film at this many pictures a second, exactly: docs/filters.md.",
+            description="Convert to exactly this many frames per second: docs/filters.md.",
         ),
-        Option("--fps", PICTURE, default="every picture of the source at its own time", example="25", kind=FPS),
+        Option("--fps", PICTURE, default="every frame of the source at its own time", example="25", kind=FPS),
         BeforeValidator(partial(as_written, FPS)),
     ] = None
 

@@ -14,7 +14,7 @@ class Segmenting(Part):
 
     segment_s: Annotated[
         Fraction | None,
-        Field(gt=0, description="Length to aim for when cutting, in seconds."),
+        Field(gt=0, description="Target length of a segment in seconds."),
         Option("--segment-seconds", RUN, default="about 10", example="5", metavar="S"),
     ] = None
     workers: Annotated[
@@ -22,9 +22,9 @@ class Segmenting(Part):
         Field(
             ge=1,
             le=10_000,
-            description="Segments in flight at the same time; the output's bytes do not depend on it.",
+            description="Most segments to encode at the same time. It does not change the output's bytes.",
         ),
-        Option("--workers", RUN, default="what the machines have room for", example="4"),
+        Option("--workers", RUN, default="as many as the machines can run", example="4"),
     ] = None
 
 
@@ -35,8 +35,8 @@ class WaitOptions(Part):
         Fraction,
         Field(
             ge=0,
-            description="End the job after this long without any worker; 0 waits without end, for a cluster that "
-            "grows on demand.",
+            description="Fail the job after this long without any worker. 0 waits forever, for a cluster that grows on "
+            "demand.",
         ),
         Option("--wait-seconds", RUN, metavar="S"),
     ] = Fraction(3600)
@@ -44,14 +44,14 @@ class WaitOptions(Part):
         Fraction,
         Field(
             gt=0,
-            description="A segment that makes no progress for this long, or for --deadline-factor times what it should "
-            "take, is done elsewhere and its worker replaced: docs/reliability.md.",
+            description="If a segment makes no progress for this long, or for --deadline-factor times its expected "
+            "duration, replace its worker and run the segment elsewhere: docs/reliability.md.",
         ),
         Option("--deadline-seconds", RUN, example="30", metavar="S"),
     ] = Fraction(30)
     deadline_factor: Annotated[
         int,
-        Field(ge=1, le=1000, description="See --deadline-seconds: the longer of the two counts."),
+        Field(ge=1, le=1000, description="See --deadline-seconds; the longer of the two applies."),
         Option("--deadline-factor", RUN, metavar="N"),
     ] = 4
     second_runs: Annotated[
@@ -59,7 +59,7 @@ class WaitOptions(Part):
         Field(
             ge=0,
             le=100,
-            description="Percent of the segments that may run a second time elsewhere while the first run is late: "
+            description="Percent of the segments that may also start on a second worker if the first one is late: "
             "docs/reliability.md.",
         ),
         Option("--second-runs", RUN, metavar="PERCENT"),
@@ -72,10 +72,10 @@ class Reaching(Part):
     ship: Annotated[
         bool,
         Field(
-            description="Have this machine send a local input to nodes of a cluster that do not see it, each the bytes "
-            "that its segments need: docs/storage.md."
+            description="Send the local input to cluster nodes that cannot see it, only the bytes that each one's "
+            "segments need: docs/storage.md."
         ),
-        Option("--ship", RUN, default="every node must see it"),
+        Option("--ship", RUN, default="every node must see the input"),
     ] = False
 
 
@@ -87,27 +87,29 @@ class MachineOptions(Part):
         Field(
             ge=0,
             le=100,
-            description="0 to 100: on a shared cluster, jobs with a higher one get workers first: docs/supervisor.md.",
+            description="0 to 100. On a shared cluster, the highest gets workers first: docs/supervisor.md.",
         ),
         Option("--priority", RUN),
     ] = 0
     weight: Annotated[
         int,
-        Field(ge=1, le=100, description="1 to 100: the job's part in a fair share among jobs of its priority."),
+        Field(ge=1, le=100, description="1 to 100. The job's share of the workers among jobs of the same priority."),
         Option("--weight", RUN),
     ] = 1
     finish_within_s: Annotated[
         Fraction | None,
         Field(
             gt=0,
-            description="Have a cluster that grows by itself start the nodes that the job needs to end by then, as far "
-            "as its limits allow: docs/autoscaling.md.",
+            description="On an autoscaling cluster, request the nodes needed to finish in this time, within "
+            "the cluster's limits: docs/autoscaling.md.",
         ),
-        Option("--finish-within-seconds", RUN, default="as the cluster's owner says", example="900", metavar="S"),
+        Option("--finish-within-seconds", RUN, default="the cluster's setting", example="900", metavar="S"),
     ] = None
     device: Annotated[
         Literal["auto", "cpu", "gpu"],
-        Field(description="GPUs: where they are faster, never, or required: docs/fleet.md."),
+        Field(
+            description="Use GPUs where they are faster (auto), never (cpu), or for every segment (gpu): docs/fleet.md."
+        ),
         Option("--device", RUN),
     ] = "auto"
 
@@ -118,8 +120,8 @@ class RunOptions(MachineOptions):
     encoder: Annotated[
         Literal["auto", "software", "nvenc"],
         Field(
-            description="What encodes: whichever finishes first, software, or a GPU's NVENC: docs/nvenc.md. It decides "
-            "the output's bytes."
+            description="Encode with software, with a GPU's NVENC, or with whichever finishes first (auto). It changes "
+            "the output's bytes: docs/nvenc.md."
         ),
         Option("--encoder", RUN),
     ] = "auto"
@@ -127,8 +129,8 @@ class RunOptions(MachineOptions):
         str | None,
         Field(
             min_length=1,
-            description="Folder in which to save what a segment read that failed its job, for a report: "
-            "docs/reliability.md.",
+            description="If a segment fails the job, save the part of the input that it read in this folder, for a bug "
+            "report: docs/reliability.md.",
         ),
         Option("--keep-evidence", RUN, default="nowhere", example='"evidence"', metavar="DIR"),
         PATH,
@@ -147,7 +149,7 @@ class Journaling(Part):
     work: Annotated[
         str | None,
         Field(
-            description="Keep finished segments and the journal in this folder or at this fsspec URL: "
+            description="Store finished segments and the journal in this folder or at this fsspec URL: "
             "docs/reliability.md."
         ),
         Option("--work", RUN, default="beside the output", example='"s3://bucket/work"', metavar="PLACE"),
@@ -155,7 +157,7 @@ class Journaling(Part):
     ] = None
     no_journal: Annotated[
         bool,
-        Field(description="Keep nothing from which the job could be continued; --work is ignored."),
+        Field(description="Store nothing from which the job could be resumed; --work is ignored."),
         Option("--no-journal", RUN),
     ] = False
 
@@ -165,6 +167,6 @@ class Restarting(Part):
 
     restart: Annotated[
         bool,
-        Field(description="Start over, whatever an earlier job has finished of this output."),
-        Option("--restart", RUN, default="continue"),
+        Field(description="Start over, and discard the finished segments of an earlier job for this output."),
+        Option("--restart", RUN, default="resume"),
     ] = False

@@ -30,22 +30,22 @@ class _Files(Part):
 
 
 class _Rules(Part):
-    fragmented: Annotated[bool, Field(description="Write mp4 or mov in fragments."), Option("--fragmented", RULES)] = (
+    fragmented: Annotated[bool, Field(description="Write a fragmented mp4 or mov."), Option("--fragmented", RULES)] = (
         False
     )
     overwrite: Overwrite = False
     if_smaller: Annotated[
         bool,
         Field(
-            description="Publish the result only if it has fewer bytes than the input; a batch copies the input "
-            "instead, transcode ends with exit code 4."
+            description="Keep the result only if it is smaller than the input. Otherwise batch copies the input, and "
+            "transcode fails with exit code 4."
         ),
         Option("--if-smaller", RULES),
     ] = False
     strict: Strict = False
     force: Annotated[
         bool,
-        Field(description="Encode Dolby Vision profile 5 too, whose colours come out wrong without its metadata."),
+        Field(description="Encode Dolby Vision profile 5 although the colours will be wrong without its metadata."),
         Option("--force", RULES, default="refuse"),
     ] = False
 

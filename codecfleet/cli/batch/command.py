@@ -74,8 +74,8 @@ _ReportOption = Annotated[
     named(
         "--report",
         "FILE.html",
-        "Write a page about the run here, also when it ends early: pace, failures, engines, segments by worker, sizes. "
-        "Default: none.",
+        "Write an HTML page about the run to this file, even if it ends early: speed, failures, engines, segments by "
+        "worker, sizes. Default: none.",
         RULES,
     ),
 ]
@@ -85,8 +85,8 @@ _DryRunFlag = Annotated[
     bool,
     flag(
         "--dry-run",
-        "List what would be done with each file, and estimate time and size from two seconds of a few inputs; write "
-        "nothing.",
+        "List what the batch would do with each file, and estimate time and size by encoding two seconds of a few "
+        "inputs. Writes nothing.",
         BATCH,
     ),
 ]

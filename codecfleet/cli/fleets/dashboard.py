@@ -33,11 +33,13 @@ _Address = Annotated[
 ]
 _Host = Annotated[
     str | None,
-    named("--host", "ADDRESS", f"Listen here; elsewhere than on loopback, ask for the token. Default: {HOST}."),
+    named(
+        "--host", "ADDRESS", f"Listen on this address. Any address but loopback asks for the token. Default: {HOST}."
+    ),
 ]
 _Port = Annotated[
     str | None,
-    typer.Option("--port", metavar="N", help=f"Listen on this port; 0 is a free one. Default: {PORT}."),
+    typer.Option("--port", metavar="N", help=f"Listen on this port; 0 picks a free one. Default: {PORT}."),
 ]
 
 
@@ -90,7 +92,8 @@ def _dashboard(
     host: _Host = None,
     port: _Port = None,
     ask_token: Annotated[
-        bool, flag("--ask-token", "Ask for the token on loopback too: behind a proxy, or among other users.")
+        bool,
+        flag("--ask-token", "Ask for the token on loopback too: behind a proxy, or on a machine with other users."),
     ] = False,
 ) -> Dashboard:
     number = PORT if port is None else parse_count("--port", port, least=0, most=_PORT_MAX)

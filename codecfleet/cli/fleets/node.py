@@ -37,29 +37,39 @@ def _text(flag_: str, metavar: str, text: str, panel: str | None = None) -> Any:
 
 _Rest = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[-- OPTIONS]", help="What follows -- is for `ray start`, as it is.", show_default=False),
+    typer.Argument(
+        metavar="[-- OPTIONS]", help="Everything after -- is passed to `ray start` unchanged.", show_default=False
+    ),
 ]
-_Head = Annotated[bool, flag("--head", "Begin a cluster, instead of joining one.")]
+_Head = Annotated[bool, flag("--head", "Start a new cluster instead of joining one.")]
 _Block = Annotated[bool, flag("--block", "Stay in the foreground until SIGTERM, for containers and services.")]
 _Ip = Annotated[
     str | None, _text("--ip", "ADDRESS", "The address by which other nodes reach this one. Default: Ray's choice.")
 ]
 _DrainSeconds = Annotated[
-    str | None, _text("--drain-seconds", "N", "How long the node, told to end, waits for its work. Default: 60.")
+    str | None, _text("--drain-seconds", "N", "How long a stopping node waits for its work. Default: 60.")
 ]
 _TempDir = Annotated[str | None, _text("--temp-dir", "DIR", "Where Ray keeps its logs and sockets. Default: /tmp/ray.")]
-_Insecure = Annotated[bool, flag("--insecure", "Without a token: all who reach this node can run any program on it.")]
-_Port = Annotated[str | None, _text("--port", "N", "The port of the cluster's control service. Default: 6379.", _HEAD)]
+_Insecure = Annotated[
+    bool, flag("--insecure", "Start without a token: anyone who reaches this node can run any program on it.")
+]
+_Port = Annotated[
+    str | None, _text("--port", "N", "Port of the cluster's control service (GCS). Default: 6379.", _HEAD)
+]
 _DashboardHost = Annotated[
     str | None,
-    _text("--dashboard-host", "ADDRESS", "What dashboard and job server listen on. Default: 127.0.0.1.", _HEAD),
+    _text("--dashboard-host", "ADDRESS", "Address of the dashboard and job server. Default: 127.0.0.1.", _HEAD),
 ]
-_DashboardPort = Annotated[str | None, _text("--dashboard-port", "N", "Their port. Default: 8265.", _HEAD)]
+_DashboardPort = Annotated[
+    str | None, _text("--dashboard-port", "N", "Port of the dashboard and job server. Default: 8265.", _HEAD)
+]
 _Cpus = Annotated[
     str | None, _text("--cpus", "N", "Processors to offer. Default: those that this process may use.", _OFFER)
 ]
-_Zone = Annotated[str | None, _text("--zone", "NAME", "Where it stands: Ray's label ray.io/availability-zone.", _OFFER)]
-_Labels = Annotated[list[str] | None, _text("--label", "KEY=VALUE", "A label of your own; may be repeated.", _OFFER)]
+_Zone = Annotated[
+    str | None, _text("--zone", "NAME", "Zone of this machine: Ray's label ray.io/availability-zone.", _OFFER)
+]
+_Labels = Annotated[list[str] | None, _text("--label", "KEY=VALUE", "A label of your own. Repeatable.", _OFFER)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

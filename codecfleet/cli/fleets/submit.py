@@ -28,7 +28,7 @@ JobServerOption = Annotated[
     named(
         "--address",
         "URL",
-        "The cluster's job server, at its dashboard's address: http://HEAD:8265. Default: the environment's "
+        "The cluster's job server, which has the dashboard's address: http://HEAD:8265. Default: the environment's "
         "RAY_API_SERVER_ADDRESS, else its RAY_ADDRESS.",
     ),
 ]
@@ -108,16 +108,19 @@ def _values_of(option: str, arguments: Sequence[str]) -> Iterator[str]:
 def _submit(
     command: Annotated[
         list[str],
-        typer.Argument(metavar="COMMAND...", help="A command with its arguments, as it would be typed on the cluster."),
+        typer.Argument(
+            metavar="COMMAND...", help="The command with its arguments, as you would type it on the cluster."
+        ),
     ],
     *,
     address: JobServerOption = None,
-    no_wait: Annotated[bool, flag("--no-wait", "Print the job's name, and do not follow it.")] = False,
+    no_wait: Annotated[bool, flag("--no-wait", "Print the job's name and exit; do not follow the job.")] = False,
     installed: Annotated[
-        bool, flag("--installed", "Use the codecfleet that the cluster's nodes have, instead of sending this one.")
+        bool, flag("--installed", "Use the codecfleet that is installed on the nodes, instead of sending this one.")
     ] = False,
     python: Annotated[
-        str | None, named("--python", "PROGRAM", "The Python of the cluster's nodes that has Ray. Default: python3.")
+        str | None,
+        named("--python", "PROGRAM", "The Python program on the nodes in which Ray is installed. Default: python3."),
     ] = None,
 ) -> Submit:
     if command[0] not in _SUBMITTABLE:

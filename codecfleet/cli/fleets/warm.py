@@ -18,7 +18,7 @@ _WorkersOption = Annotated[
     typer.Option(
         "--workers",
         metavar="N",
-        help="Segments in flight at the same time, of all programs together. Default: one for each core.",
+        help="Most segments to encode at the same time, for all programs together. Default: one per core.",
         show_default=False,
     ),
 ]
@@ -27,7 +27,7 @@ _IdleOption = Annotated[
     typer.Option(
         "--idle-minutes",
         metavar="N",
-        help=f"End the fleet after this long without a program that is connected to it. Default: {_IDLE_MINUTES}.",
+        help=f"End the fleet when no program has been connected for this long. Default: {_IDLE_MINUTES}.",
         show_default=False,
     ),
 ]

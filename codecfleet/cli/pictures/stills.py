@@ -16,7 +16,7 @@ def _stills(
     address: Annotated[
         str | None,
         address_of(
-            "Use this Ray cluster, host:port, or auto for the one on this machine: docs/fleet.md. Default: the "
+            "Use this Ray cluster: host:port, or auto for the one on this machine: docs/fleet.md. Default: the "
             "environment's RAY_ADDRESS, else this machine.",
             RUN,
         ),
