@@ -50,6 +50,7 @@ class FrameFile:
                 add_side_data(stream, kind, data)
             return stream
 
+        picture_ticks = nominal_ticks(settings.format.frame_rate, settings.time_base)
         self._file = TrackFile(
             path,
             container,
@@ -58,7 +59,8 @@ class FrameFile:
             options=container.options,
             extradata=extradata,
             reorder_frames=reorder_frames,
-            last_duration_ticks=nominal_ticks(settings.format.frame_rate, settings.time_base),
+            lead_ticks=reorder_frames * picture_ticks,
+            last_duration_ticks=picture_ticks,
             add_streams=add_video,
         )
         self.joined = self._file.joined

@@ -10,6 +10,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 from av.stream import Disposition, Stream
 from av.video.stream import VideoStream
 
@@ -19,6 +20,7 @@ from ...actors.settle.software import codes_interlaced
 from ...actors.tracks.audio import EncodedTrack
 from ...errors import InputDamaged, ProofFailed
 from ..plan.plan import Plan
+from .output_times import decoding_lead
 from .side_tracks import SideTracks
 from .spool import SpooledSegment
 from .video_track import JoinedTrack, TrackFile, add_video_track
@@ -26,6 +28,7 @@ from .video_track import JoinedTrack, TrackFile, add_video_track
 if TYPE_CHECKING:
     from av.container import OutputContainer
     from av.packet import Packet
+    from numpy.typing import NDArray
 
     from ..report.report import Warning_
 
@@ -97,6 +100,7 @@ class Gather:
         plan, clock = self._plan, self._plan.clock
         first_s = clock.zero_s + first_ticks * clock.tick_s
         self._origin_s = min([first_s, *self._side_starts_s(first_s)])
+        reorder_frames = reorder_depth(plan.encoder, extradata)
         file = TrackFile(
             self._path,
             plan.container,
@@ -104,8 +108,9 @@ class Gather:
             time_base=clock.tick_s,
             options=plan.carry.muxer_options,
             extradata=extradata,
-            reorder_frames=reorder_depth(plan.encoder, extradata),
-            last_duration_ticks=clock.picture_ticks,
+            reorder_frames=reorder_frames,
+            lead_ticks=decoding_lead(_promised_times(plan), reorder_frames, clock.picture_ticks, clock.tick_s),
+            last_duration_ticks=clock.last_ticks,
             add_streams=lambda output, tick: self._add_streams(output, tick, extradata),
         )
         copied = () if self._sides is None else self._sides.copied
@@ -163,6 +168,13 @@ class Gather:
                 return
             self._file.mux(self._next_side[1])
             self._next_side = next(self._side_packets, None)
+
+
+def _promised_times(plan: Plan) -> "NDArray[np.int64]":
+    """Return when the index promises the encoded pictures, sorted, in ticks of the plan's clock."""
+    if plan.filters.rate is not None:
+        return np.arange(plan.frames)
+    return plan.index.times_between(plan.segments[0].start_ticks, plan.segments[-1].end_ticks)
 
 
 def _packets(segment: SpooledSegment) -> Iterator[tuple[bytes, bool]]:

@@ -1,17 +1,45 @@
 """Presentation and decoding times of the joined track: pure arithmetic, streamed segment by segment.
 
-DTS are rewritten over the whole track. With the reorder delay D of the encoder's parameter sets, the picture in
-place i of decoding order is decoded when the (i-D)-th picture of presentation order is shown: that is monotonic, never
-after its own presentation, and the smallest delay that a decoder of those parameter sets can keep up with
-(H.264 C.4.5.3, H.265 C.5.2.3). The first D pictures decode one tick apart before the first is shown.
+DTS are rewritten over the whole track. The packet in place i of decoding order is decoded ``lead`` before the picture
+in place i of presentation order is shown, so decoding times have the distances of the pictures. In mp4 and mov each
+sample then lasts as long as a picture does, and all of them together as long as the track.
+
+With the reorder delay D of the encoder's parameter sets, no packet may be decoded later than the picture in place i-D
+is shown (H.264 C.4.5.3, H.265 C.5.2.3): where D pictures last longer than ``lead``, it is decoded at that moment.
+Both bounds rise with i, and neither needs a picture of a later segment, so cuts change no time.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import pairwise
+from math import floor
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ...errors import ProofFailed
+
+LONGEST_FINAL_LEAD_S: Final = 10
+"""How far the last pictures, if they last unusually long, may move decoding ahead for an exact sum of durations."""
+
+
+def decoding_lead(times: NDArray[np.int64], reorder_frames: int, usual: Fraction, tick_s: Fraction) -> Fraction:
+    """Return how long before its turn in presentation a packet is decoded, in the ticks of ``times``, which are sorted.
+
+    It is the time that ``reorder_frames`` pictures last: at a constant rate exactly, else the longest such time that is
+    less than half again the median; and at least that of the last ones, up to ``LONGEST_FINAL_LEAD_S``. Of a track with
+    no more pictures than that, each counts as the longest, or as ``usual`` if there is one picture.
+    """
+    if not reorder_frames:
+        return Fraction(0)
+    if len(times) <= reorder_frames:
+        return reorder_frames * max([usual, *(Fraction(int(step)) for step in np.diff(times))])
+    spans = times[reorder_frames:] - times[:-reorder_frames]
+    median = int(np.sort(spans)[len(spans) // 2])
+    last = int(spans[-1]) if int(spans[-1]) * tick_s <= LONGEST_FINAL_LEAD_S else 0
+    return Fraction(max(int(spans[2 * spans < 3 * median].max(initial=median)), last))
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,17 +53,23 @@ class PacketTimes:
 
 @dataclass(slots=True)
 class OutputTimes:
-    """Turns source times into output times. ``origin_s`` is the source's time that becomes 0."""
+    """Turns source times into output times."""
 
     source_time_base: Fraction
     output_tick: Fraction
     origin_s: Fraction
+    """The source's time that becomes 0."""
     reorder_frames: int
+    lead_ticks: Fraction
+    """How long before its turn in presentation a packet is decoded, in source ticks (``decoding_lead``)."""
     last_duration_ticks: Fraction
     """How long the very last picture is shown, in source ticks."""
+    counts_decoding: bool = False
+    """Whether the container takes a packet's duration for the distance to the next decoding time (mp4, mov)."""
     _shown: list[int] = field(default_factory=list)
     _placed: int = 0
     _forgotten: int = 0
+    _first: int = 0
 
     def to_output(self, ticks: int) -> int:
         """Return a source time in ticks of the output, rounded to the nearest."""
@@ -57,13 +91,11 @@ class OutputTimes:
         else:
             after = self.to_output(following)
         durations = dict(zip(output, _steps([*output, after]), strict=True))
-        first = self._shown[0] if self._shown else output[0]
+        self._first = output[0] if not self._placed else self._first
         self._shown = [*self._shown, *output]
         times = []
         for ticks in pts_ticks:
-            pts = self.to_output(ticks)
-            place = self._placed - self.reorder_frames
-            dts = first + place if place < 0 else self._shown[place - self._forgotten]
+            pts, dts = self.to_output(ticks), self._decoded()
             times.append(PacketTimes(pts, dts, durations[pts]))
             self._placed += 1
             if dts > pts:
@@ -73,7 +105,27 @@ class OutputTimes:
         gone = max(0, self._placed - self.reorder_frames - self._forgotten)
         self._shown = self._shown[gone:]
         self._forgotten += gone
+        if following is None and self.counts_decoding:
+            times[-1] = self._closing(times[-1], after)
         return times
+
+    @property
+    def _lead(self) -> int:
+        # Each of the first packets, which no shown picture bounds, needs a tick of its own.
+        return max(self.reorder_frames, round(self.lead_ticks * self.source_time_base / self.output_tick))
+
+    def _decoded(self) -> int:
+        """Return when the next packet is decoded."""
+        latest = self._placed - self.reorder_frames
+        if latest < 0:
+            bound = self._first + floor(Fraction(self._lead * latest, self.reorder_frames))
+        else:
+            bound = self._shown[latest - self._forgotten]
+        return min(bound, self._shown[self._placed - self._forgotten] - self._lead)
+
+    def _closing(self, last: PacketTimes, end: int) -> PacketTimes:
+        """Return the last packet with the duration that makes up the track's, but not shown past its ``end``."""
+        return PacketTimes(last.pts, last.dts, min(end - self._lead - last.dts, end - last.pts))
 
 
 def _steps(times: Sequence[int]) -> list[int]:

@@ -42,7 +42,8 @@ class TrackFile:
     """An output file around one encoded video track. ``write`` takes its packets; then ``close``, or ``abandon``.
 
     ``options`` gives the muxer's by the tick that it is asked for, ``extradata`` is the track's parameter sets, and
-    ``add_streams`` adds the track and whatever else is in the file.
+    ``add_streams`` adds the track and whatever else is in the file. ``lead_ticks`` and ``last_duration_ticks`` are
+    those of ``OutputTimes``.
 
     Raises:
         StorageFailed: it cannot be written.
@@ -58,6 +59,7 @@ class TrackFile:
         options: Callable[[Fraction], dict[str, str]],
         extradata: bytes,
         reorder_frames: int,
+        lead_ticks: Fraction,
         last_duration_ticks: Fraction,
         add_streams: "Callable[[OutputContainer, Fraction], VideoStream]",
     ) -> None:
@@ -69,7 +71,7 @@ class TrackFile:
         self._prefix = extradata if settings.codec in (Codec.H264, Codec.HEVC) and not headed else b""
         self._time_base = time_base
         self._reorder_frames = reorder_frames
-        self._last_duration_ticks = last_duration_ticks
+        self._lead_ticks, self._last_duration_ticks = lead_ticks, last_duration_ticks
         self._times: OutputTimes | None = None
         self._output: OutputContainer | None = None
         self._copied = ""
@@ -93,7 +95,9 @@ class TrackFile:
             output_tick=self.joined.tick,
             origin_s=origin_s,
             reorder_frames=self._reorder_frames,
+            lead_ticks=self._lead_ticks,
             last_duration_ticks=self._last_duration_ticks,
+            counts_decoding=self._container.is_isobmff,
         )
 
     def write(

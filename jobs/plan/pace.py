@@ -18,18 +18,24 @@ from ..source.index import TrackIndex
 
 @dataclass(frozen=True, slots=True)
 class OutputClock:
-    """The clock of encoded pictures: a tick's length, the source's time of tick 0, and a picture's usual duration."""
+    """The clock of encoded pictures."""
 
     tick_s: Fraction
+    """How long a tick lasts."""
     zero_s: Fraction
+    """The source's time of tick 0."""
     picture_ticks: Fraction
+    """A picture's usual duration."""
+    last_ticks: Fraction
+    """How long the last picture is shown."""
 
 
-def output_clock(index: TrackIndex, rate: FrameRate | None) -> OutputClock:
-    """Return the source's own clock; with a rate, one that counts pictures."""
+def output_clock(index: TrackIndex, rate: FrameRate | None, end_s: Fraction | None) -> OutputClock:
+    """Return the source's own clock, of the part up to ``end_s``; with a rate, one that counts pictures."""
     if rate is None:
-        return OutputClock(index.time_base, Fraction(0), index.nominal_ticks)
-    return OutputClock(1 / rate.fps, rate.first_ticks * index.time_base, Fraction(1))
+        end = None if end_s is None else index.tick_at(end_s)
+        return OutputClock(index.time_base, Fraction(0), index.nominal_ticks, index.shown_ticks(end))
+    return OutputClock(1 / rate.fps, rate.first_ticks * index.time_base, Fraction(1), Fraction(1))
 
 
 def settle_rate(

@@ -125,7 +125,7 @@ class Plan:
     @property
     def clock(self) -> OutputClock:
         """The clock of the encoded pictures."""
-        return output_clock(self.index, self.filters.rate)
+        return output_clock(self.index, self.filters.rate, self.spec.end_s)
 
     @property
     def duration_s(self) -> Fraction:
@@ -297,7 +297,7 @@ def plan_of(spec: TranscodeSpec, reading: SourceReading) -> Plan:
     # Its metadata says where in the source's picture the picture lies, and how HDR's colours are shown.
     keeps_dolby_vision = settled.filters.keeps_colours and _keeps_dolby_vision(extras, codec, picture, container)
     software = replace(software, dolby_vision=keeps_dolby_vision, captions=rate is None, segments=len(ranges.segments))
-    encoder = settle(software, picture, output_clock(index, rate).tick_s)
+    encoder = settle(software, picture, output_clock(index, rate, spec.end_s).tick_s)
     losses = (*carry.losses, *settled.losses, *header.losses, *picture_losses(extras, encoder, container))
     if spec.strict:
         _check_nothing_is_lost(losses, index)

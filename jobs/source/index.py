@@ -67,6 +67,8 @@ class TrackIndex:
     max_pixels: int = InputLimits().max_pixels
     clusters: NDArray[np.int64] = field(default_factory=lambda: np.empty((0, 2), np.int64))
     fragments: Fragments | None = None
+    stated_last_ticks: Fraction | None = None
+    """How long the container says that the last picture is shown; None where it says nothing that may be believed."""
 
     @property
     def packets(self) -> int:
@@ -108,8 +110,22 @@ class TrackIndex:
 
     @property
     def end_ticks(self) -> int:
-        """When the last picture's nominal duration is over."""
-        return int(self.times[-1]) + whole_ticks(self.nominal_ticks)
+        """When the last picture's duration is over."""
+        return int(self.times[-1]) + whole_ticks(self.shown_ticks(None))
+
+    def shown_ticks(self, end: int | None) -> Fraction:
+        """Return how long the last picture before ``end`` is shown; None is the track's own end.
+
+        It ends at ``end``, unless its nominal duration is longer, and where the next one begins at the latest.
+        """
+        place = len(self.times) if end is None else int(np.searchsorted(self.times, end))
+        if not 0 < place < len(self.times):
+            own = self.nominal_ticks if self.stated_last_ticks is None else self.stated_last_ticks
+        else:
+            own = Fraction(int(self.times[place] - self.times[place - 1]))
+        if end is None or not place:
+            return own
+        return min(own, max(Fraction(end - int(self.times[place - 1])), self.nominal_ticks))
 
     @property
     def duration_s(self) -> Fraction:
@@ -247,11 +263,15 @@ class TrackIndex:
         near = np.searchsorted(self.unreliable, packet - REORDER_FRAMES)
         return bool(near < len(self.unreliable) and int(self.unreliable[near]) <= packet + REORDER_FRAMES)
 
-    def frames_between(self, start: int | None, end: int | None) -> int:
-        """How many pictures the index promises in [start, end)."""
+    def times_between(self, start: int | None, end: int | None) -> NDArray[np.int64]:
+        """Return the times in [start, end) that the index promises pictures at, sorted."""
         low = 0 if start is None else int(np.searchsorted(self.times, start))
         high = len(self.times) if end is None else int(np.searchsorted(self.times, end))
-        return max(0, high - low)
+        return self.times[low:high]
+
+    def frames_between(self, start: int | None, end: int | None) -> int:
+        """How many pictures the index promises in [start, end)."""
+        return len(self.times_between(start, end))
 
     def tick_at(self, time_s: Fraction) -> int:
         """Return the first tick at or after a time that counts from the first picture."""
