@@ -10,7 +10,7 @@ import os
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from io import FileIO
+from io import BufferedReader, FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
@@ -21,7 +21,7 @@ import av.error
 from ...errors import InputNotFound, InputRefused, InputTooLarge, InputUnreadable
 from ..limits import InputLimits
 from .av_stream import extradata
-from .fragments import FragmentWatch, SplicedFile
+from .fragments import FragmentWatch, Readable, SplicedFile
 from .location import is_local, local_path
 from .remote_file import RemoteFile, WantedBytes
 from .storage_retry import reason
@@ -98,6 +98,21 @@ def open_source(
     else:
         with _open_remote(url, wanted or WantedBytes(), limits, options, watch) as container:
             yield container
+
+
+@contextmanager
+def open_bytes(url: str) -> "Iterator[Readable]":
+    """Open a path or URL to read bytes of it that FFmpeg does not give.
+
+    Raises:
+        InputNotFound, InputUnreadable, StorageFailed: as ``open_source``.
+    """
+    if is_local(url):
+        with BufferedReader(_opened(local_path(url))) as file:
+            yield file
+    else:
+        with RemoteFile(url, WantedBytes()) as stream:
+            yield stream
 
 
 def demux(container: av.container.InputContainer, *streams: "Stream") -> "Iterator[Packet[Any]]":

@@ -20,6 +20,7 @@ from ...actors.media.fragments import FilePart, Fragments
 from ...actors.media.seeking import AccessPoint
 from ...actors.media.timeline import MOST_HELD_FRAMES, REORDER_FRAMES, TimeShift, nominal_ticks, whole_ticks
 from ...actors.media.values import PictureSize
+from .last_picture import LONGEST_S
 
 MISSING = np.iinfo(np.int64).min
 """A timestamp the container does not give."""
@@ -68,7 +69,7 @@ class TrackIndex:
     clusters: NDArray[np.int64] = field(default_factory=lambda: np.empty((0, 2), np.int64))
     fragments: Fragments | None = None
     stated_last_ticks: Fraction | None = None
-    """How long the container says that the last picture is shown; None where it says nothing that may be believed."""
+    """How long the container says that the last picture is shown; None where it does not say."""
 
     @property
     def packets(self) -> int:
@@ -113,6 +114,18 @@ class TrackIndex:
         """When the last picture's duration is over."""
         return int(self.times[-1]) + whole_ticks(self.shown_ticks(None))
 
+    @property
+    def _last_ticks(self) -> Fraction:
+        """How long the last picture is shown: nominally, unless what is stated differs by a tick or more."""
+        stated, nominal = self.stated_last_ticks, self.nominal_ticks
+        is_nominal = stated is None or abs(stated - nominal) < 1 or self.states_too_long
+        return nominal if is_nominal or stated is None else stated
+
+    @property
+    def states_too_long(self) -> bool:
+        """Whether the container says that the last picture is shown for longer than is believed."""
+        return self.stated_last_ticks is not None and self.stated_last_ticks * self.time_base > LONGEST_S
+
     def shown_ticks(self, end: int | None) -> Fraction:
         """Return how long the last picture before ``end`` is shown; None is the track's own end.
 
@@ -120,7 +133,7 @@ class TrackIndex:
         """
         place = len(self.times) if end is None else int(np.searchsorted(self.times, end))
         if not 0 < place < len(self.times):
-            own = self.nominal_ticks if self.stated_last_ticks is None else self.stated_last_ticks
+            own = self._last_ticks
         else:
             own = Fraction(int(self.times[place] - self.times[place - 1]))
         if end is None or not place:

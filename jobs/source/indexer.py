@@ -1,7 +1,7 @@
 """Makes a track's index, from one demux pass that decodes nothing."""
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from itertools import accumulate
 from typing import TYPE_CHECKING
@@ -16,10 +16,12 @@ from ...actors.bitstream.access_points import RandomAccess, random_access_kind
 from ...actors.bitstream.picture_sizes import PictureSizes
 from ...actors.decode.describe import nominal_frame_rate
 from ...actors.limits import InputLimits
+from ...actors.media.file_ends import TrackEnd
 from ...actors.media.fragments import Fragments
 from ...actors.media.timeline import LONGEST_GAP_S, RESET_S, TimeShift, nominal_ticks, tick_divisor, whole_ticks
 from ...errors import InputUnreadable, NoVideoTrack
 from .index import CORRUPT, DISCARD, KEY, MISSING, TrackIndex
+from .last_picture import stated_duration
 from .whole_pictures import WholePictures
 
 if TYPE_CHECKING:
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from ...actors.media.values import PictureSize
 
 _FARTHEST_TICKS = 1 << 61
-_COLUMNS = 5
+_COLUMNS = 6
 _CHECKED_PACKETS = 256
 """After how many packets the limits are looked at."""
 
@@ -78,7 +80,7 @@ class TrackIndexer:
         self._extradata = context.extradata or b""
         self._pictures = WholePictures(self._codec, self._extradata)
         self._picture_sizes = PictureSizes(self._codec, self._extradata)
-        self._rows = array("q")  # five numbers a packet: a list of tuples takes six times the memory
+        self._rows = array("q")  # six numbers a packet: a list of tuples takes six times the memory
         self._packets = 0
         self._kinds: dict[int, RandomAccess] = {}
         self._sizes: dict[int, PictureSize] = {}
@@ -90,7 +92,9 @@ class TrackIndexer:
         dts = MISSING if packet.dts is None else packet.dts
         if packet.is_keyframe:
             self._see_keyframe(packet)
-        self._rows.extend((pts, dts, -1 if packet.pos is None else packet.pos, packet.size, flags))
+        self._rows.extend(
+            (pts, dts, -1 if packet.pos is None else packet.pos, packet.size, flags, packet.duration or 0)
+        )
         self._packets += 1
         if self._packets % _CHECKED_PACKETS == 0:
             self.check(self._pixels)
@@ -120,8 +124,18 @@ class TrackIndexer:
             message = f"{self._source} states {ratio} pixels or more for each of its {bytes_} bytes"
             self._limits.check("max_pixels_per_byte", ratio, message)
 
-    def index(self) -> TrackIndex:
-        """Build the index of what was seen.
+    @property
+    def first_and_last_bytes(self) -> tuple[int, int]:
+        """Where the first and the last packet begin; -1 is unknown."""
+        return (self._rows[2], self._rows[2 - _COLUMNS]) if self._rows else (-1, -1)
+
+    @property
+    def ends_damaged(self) -> bool:
+        """Whether the demuxer marks the last packet: it got less of it than the container states."""
+        return bool(self._rows) and bool(self._rows[4 - _COLUMNS] & CORRUPT)
+
+    def index(self, track_end: Callable[[], TrackEnd | None]) -> TrackIndex:
+        """Build the index of what was seen; ``track_end`` says when the edit list of mp4 or mov is over.
 
         Raises:
             InputUnreadable: there were no packets, or their times are too far from 0 to reckon with.
@@ -141,6 +155,7 @@ class TrackIndexer:
         for shift in shifts:
             later = pts[shift.first_packet :]
             later[later != MISSING] += shift.ticks
+        stated = None if shifts else self._stated(columns, time_base, track_end)
         divisor = tick_divisor(_shared_times(pts, flags), time_base)
         _refuse_far(source, _farthest(pts) * divisor)
         pts[pts != MISSING] *= divisor
@@ -163,6 +178,21 @@ class TrackIndexer:
             max_pixels=self._limits.max_pixels,
             clusters=_clusters(stream),
             fragments=self._fragments,
+            stated_last_ticks=None if stated is None else stated * divisor,
+        )
+
+    def _stated(
+        self, columns: NDArray[np.int64], time_base: Fraction, track_end: Callable[[], TrackEnd | None]
+    ) -> Fraction | None:
+        """Return what the container says of the last picture's duration, in the source's ticks."""
+        timed = columns[(columns[:, 0] != MISSING) & ((columns[:, 4] & DISCARD) == 0)]
+        return stated_duration(
+            self._stream.container.format.name,
+            timed[:, 0],
+            timed[:, 1],
+            timed[:, 5],
+            tick_s=time_base,
+            track_end=track_end,
         )
 
 

@@ -5,7 +5,6 @@ And whether the source is still the same: its index, its segments and its sound 
 
 import os
 from collections.abc import Hashable
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -15,9 +14,10 @@ from av.stream import Discard
 from ...actors.decode.describe import StreamExtras, describe_extras, describe_video
 from ...actors.limits import InputLimits
 from ...actors.media.av_stream import decoder_mark
+from ...actors.media.file_ends import TrackEnd, is_cut_short, track_end
 from ...actors.media.fragments import FragmentWatch
 from ...actors.media.location import is_local, local_path
-from ...actors.media.opening import demux, no_file, open_source
+from ...actors.media.opening import demux, no_file, open_bytes, open_source
 from ...actors.media.stores import changed_meanwhile, source_version, version_anywhere
 from ...actors.media.values import VideoFormat
 from ...cluster.worker_names import node_of
@@ -119,18 +119,21 @@ class SourceStamp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceReading:
-    """What one pass over a source's packets found.
-
-    ``picture`` is the format of the track's pictures and what they have beside them; None where none decodes:
-    ``undecodable`` is the message for that. ``first_ticks`` is when the first picture that decodes is shown, in the
-    index's ticks: later than the index says where leading pictures have no reference. None where it has no time.
-    """
+    """What one pass over a source's packets found."""
 
     index: TrackIndex
     tracks: SourceDescription
     picture: tuple[VideoFormat, StreamExtras] | None
+    """The format of the track's pictures and what they have beside them; None where none decodes."""
     undecodable: str
+    """The message for that."""
     first_ticks: int | None = None
+    """When the first picture that decodes is shown, in the index's ticks; None where it has no time.
+
+    That is later than the index says where leading pictures have no reference.
+    """
+    is_cut_short: bool = False
+    """Whether the file ends before it says."""
 
     def described(self) -> tuple[VideoFormat, StreamExtras]:
         """Return the format of the pictures, and what they have beside them.
@@ -158,10 +161,20 @@ def read_source(source: str, track: int = 0) -> SourceReading:
     watch = FragmentWatch()
     with open_source(source, limits=limits, watch=watch) as container:
         stream = video_stream(container, source, track)
-        is_boxed = container.format.name.startswith("mov")
-        fragments = watch.fragments(container.size, decoder_mark(stream)) if is_boxed else None
+        fragments = watch.fragments(container.size, decoder_mark(stream)) if is_boxed(container) else None
         indexer = TrackIndexer(source, container.size, stream, limits, fragments)
-        return _Pass(source, container, stream, limits, indexer).read()
+        return _Pass(source, container, stream, limits, indexer, watch=watch).read()
+
+
+def is_boxed(container: "InputContainer") -> bool:
+    """Return whether a container is mp4, mov or one of their kin."""
+    return container.format.name.startswith("mov")
+
+
+def samples_end(container: "InputContainer") -> int:
+    """Return where in the file the last sample of mp4 or mov should end, by the tables; 0 where there is none."""
+    last = [stream.index_entries[-1] for stream in container.streams if len(stream.index_entries)]
+    return max((entry.pos + entry.size for entry in last), default=0)
 
 
 class _Pass:
@@ -174,12 +187,16 @@ class _Pass:
         stream: "VideoStream",
         limits: InputLimits,
         indexer: TrackIndexer,
+        *,
+        watch: FragmentWatch,
     ) -> None:
         self._source = source
         self._container = container
         self._stream = stream
         self._indexer = indexer
         self._limits = limits
+        self._watch = watch
+        self._is_broken = False
         self._first = _FirstPicture(stream)
         self._starts = TrackStarts(container, stream)
         self._tracks: SourceDescription | None = None
@@ -189,25 +206,50 @@ class _Pass:
         for each in self._container.streams:
             each.discard = Discard.default if each is self._stream or each in beside else Discard.all
         self._describe_tracks()
-        # Where the container breaks, what came before is what there is.
-        with suppress(av.error.FFmpegError):
+        try:
             for packet in demux(self._container, self._stream, *beside):
                 self._see(packet)
+        except av.error.FFmpegError:
+            self._is_broken = True  # what came before is what there is
         self._first.see(None)  # a picture that the decoder has held back
-        index = self._indexer.index()
+        is_cut = self._is_cut_short()
+        index = self._indexer.index(lambda: None if is_cut else self._track_end())
         index.check(self._limits)
         self._starts.give_up()
         tracks = self._tracks or describe_container(self._source, self._container, self._starts)
         if self._first.described is None:
             failed = f"{self._first.failed} of {index.packets} packets failed"
             message = f"no picture of {self._source} can be decoded ({failed})"
-            return SourceReading(index=index, tracks=tracks, picture=None, undecodable=message)
+            return SourceReading(index=index, tracks=tracks, picture=None, undecodable=message, is_cut_short=is_cut)
         format_, extras = self._first.described
         self._indexer.check(format_.width * format_.height)
         picture = _resized(replace(format_, frame_rate=index.frame_rate), index), extras
         pts = self._first.pts
         first_ticks = None if pts is None or index.untimed else pts * index.tick_divisor
-        return SourceReading(index=index, tracks=tracks, picture=picture, undecodable="", first_ticks=first_ticks)
+        return SourceReading(
+            index=index,
+            tracks=tracks,
+            picture=picture,
+            undecodable="",
+            first_ticks=first_ticks,
+            is_cut_short=is_cut,
+        )
+
+    def _is_cut_short(self) -> bool:
+        """Return whether the file ends before it says; where the demuxer broke off, or got half a packet, it does."""
+        container, size_bytes = self._container, self._container.size
+        if self._is_broken or self._indexer.ends_damaged or size_bytes <= 0:
+            return self._is_broken or self._indexer.ends_damaged
+        if is_boxed(container):
+            return self._watch.ends_in_table(size_bytes) or samples_end(container) > size_bytes
+        first, last = self._indexer.first_and_last_bytes
+        with open_bytes(self._source) as file:
+            place = first if container.format.name == "mpegts" else last
+            return is_cut_short(container.format.name, file, size_bytes, max(0, place))
+
+    def _track_end(self) -> TrackEnd | None:
+        with open_bytes(self._source) as file:
+            return track_end(file, self._container.size, self._stream.id)
 
     def _see(self, packet: "Packet[Any]") -> None:
         if packet.stream_index == self._stream.index:

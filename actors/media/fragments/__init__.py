@@ -6,7 +6,7 @@ skipped stands for the fragments before its range, and which ends behind it. No 
 """
 
 from .part import FILLER_BYTES, FilePart, Fragments
-from .spliced_file import SplicedFile
-from .watch import FragmentWatch
+from .spliced_file import Readable, SplicedFile
+from .watch import FragmentWatch, box_length
 
-__all__ = ["FILLER_BYTES", "FilePart", "FragmentWatch", "Fragments", "SplicedFile"]
+__all__ = ["FILLER_BYTES", "FilePart", "FragmentWatch", "Fragments", "Readable", "SplicedFile", "box_length"]

@@ -30,6 +30,8 @@ class FragmentWatch:
         """Where the boxes begin that belong to the next fragment."""
         self._cut = b""
         """What is here of a head whose rest the next reading has."""
+        self._ends_in_table = False
+        """Whether the last box that was seen is a fragment's table."""
         self._tail = 0, b""
         self._probed_bytes = 0
         """How far packets were read, from the first on."""
@@ -50,6 +52,10 @@ class FragmentWatch:
         is_known = self._probed_bytes and self._is_whole(size_bytes)
         return Fragments(self._starts, self._probed_bytes, mark) if is_known else None
 
+    def ends_in_table(self, size_bytes: int) -> bool:
+        """Return whether a file of that size ends inside a fragment's table, or behind one whose data it lacks."""
+        return self._ends_in_table and self._next_bytes is not None and self._next_bytes >= size_bytes
+
     @property
     def _second_bytes(self) -> int:
         """Where the second fragment begins, 0 if there is none: packets are read from before it."""
@@ -67,7 +73,7 @@ class FragmentWatch:
         self._cut = b""
         while self._next_bytes is not None and position <= self._next_bytes < position + len(data):
             head = data[self._next_bytes - position :][:FILLER_BYTES]
-            length = _length(head)
+            length = box_length(head)
             if length is None:
                 self._cut = head
                 return
@@ -80,12 +86,13 @@ class FragmentWatch:
             self._start_bytes = None
         if kind == _FRAGMENT and self._start_bytes is not None and self._start_bytes not in self._starts[-1:]:
             self._starts.append(self._start_bytes)
+        self._ends_in_table = kind == _FRAGMENT
         self._boxes += 1
         is_sound = length >= _HEAD_BYTES and self._boxes <= MOST_BOXES
         self._next_bytes = position + length if is_sound else None
 
 
-def _length(head: bytes) -> int | None:
+def box_length(head: bytes) -> int | None:
     """Return how long the box with this head says it is; None where the head is cut."""
     if len(head) < _HEAD_BYTES:
         return None

@@ -1,0 +1,173 @@
+"""What a file's own structure says of its end: whether it was cut short, and when a track of mp4 or mov is over.
+
+FFmpeg reads a file that was cut short without a word, and does not say how long an edit list makes a track.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from .fragments import box_length
+
+if TYPE_CHECKING:
+    from .fragments import Readable
+
+_MOST_PARTS: Final = 1 << 16
+"""How many boxes, chunks or tags are looked through; of a file with more it is not known how it ends."""
+_HEAD_BYTES, _LONG_HEAD_BYTES = 8, 16
+_EBML, _SEGMENT = b"\x1a\x45\xdf\xa3", b"\x18\x53\x80\x67"
+_FLV_HEAD_BYTES: Final = 11
+_IVF_HEAD_BYTES: Final = 12
+_SYNC: Final = 0x47
+_TRANSPORT_TAILS: Final = {188: 0, 192: 188, 204: 0}
+"""By the length of a transport packet, how far behind a sync byte it ends, modulo that length."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrackEnd:
+    """When the edit list of a track is over, on the movie's clock, and that clock's tick."""
+
+    end_s: Fraction
+    tick_s: Fraction
+
+
+def is_cut_short(muxer: str, file: "Readable", size_bytes: int, packet_bytes: int) -> bool:
+    """Return whether a file of FFmpeg's format ``muxer`` ends before its structure says.
+
+    ``packet_bytes`` is where a packet of the video begins: the last one, of a transport stream the first.
+    False also where the format does not say, or another part of the product looks (mp4 and mov).
+    """
+    ends = _ENDS.get(muxer.split(",", maxsplit=1)[0])
+    end = None if ends is None else ends(file, size_bytes, packet_bytes)
+    return end is not None and end > size_bytes
+
+
+def _matroska_end(file: "Readable", size_bytes: int, _packet: int) -> int | None:
+    """Return where the segment ends; None where its length is unknown, as of one that was streamed."""
+    position = 0
+    while position < size_bytes:
+        file.seek(position)
+        head = file.read(_LONG_HEAD_BYTES)
+        if len(head) < _LONG_HEAD_BYTES or head[:4] not in (_EBML, _SEGMENT) or not head[4]:
+            return None
+        length = 9 - head[4].bit_length()
+        value = int.from_bytes(head[4 : 4 + length]) & ~(1 << 7 * length)
+        if value == (1 << 7 * length) - 1:
+            return None
+        position += 4 + length + value
+        if head[:4] == _SEGMENT:
+            return position
+    return None
+
+
+def _avi_end(file: "Readable", size_bytes: int, _packet: int) -> int | None:
+    """Return where the last of the file's RIFF chunks ends."""
+    position = end = 0
+    while position + _IVF_HEAD_BYTES <= size_bytes:
+        file.seek(position)
+        head = file.read(_IVF_HEAD_BYTES)
+        if head[:4] != b"RIFF" or head[8:] not in (b"AVI ", b"AVIX"):
+            break
+        end = position + 8 + int.from_bytes(head[4:8], "little")
+        position = end + end % 2
+    return end
+
+
+def _flv_end(file: "Readable", size_bytes: int, packet: int) -> int | None:
+    return _last_end(file, size_bytes, packet, lambda head: (_FLV_HEAD_BYTES + int.from_bytes(head[1:4]), 4))
+
+
+def _ivf_end(file: "Readable", size_bytes: int, packet: int) -> int | None:
+    return _last_end(file, size_bytes, packet, lambda head: (_IVF_HEAD_BYTES + int.from_bytes(head[:4], "little"), 0))
+
+
+def _last_end(
+    file: "Readable", size_bytes: int, position: int, lengths: Callable[[bytes], tuple[int, int]]
+) -> int | None:
+    """Return where the last of a chain of records ends; ``lengths`` has, by its head, its own and what follows it."""
+    end = position
+    for _ in range(_MOST_PARTS):
+        if position + _FLV_HEAD_BYTES > size_bytes:
+            return end
+        file.seek(position)
+        own, gap = lengths(file.read(_FLV_HEAD_BYTES))
+        end, position = position + own, position + own + gap
+    return None
+
+
+def _transport_end(file: "Readable", size_bytes: int, packet: int) -> int | None:
+    """Return the end of the packet that the file ends in, or with; None where the packets' length is not known."""
+    file.seek(packet)
+    head = file.read(3 * max(_TRANSPORT_TAILS))
+    for length, tail in _TRANSPORT_TAILS.items():
+        for offset in range(len(head) - 2 * length):
+            if all(head[offset + n * length] == _SYNC for n in range(3)):
+                beyond = (size_bytes - packet - offset - tail) % length
+                return size_bytes + (length - beyond) % length
+            if offset >= length:
+                break
+    return None
+
+
+_ENDS: Final[dict[str, Callable[["Readable", int, int], int | None]]] = {
+    "matroska": _matroska_end,
+    "avi": _avi_end,
+    "flv": _flv_end,
+    "ivf": _ivf_end,
+    "mpegts": _transport_end,
+}
+
+
+def track_end(file: "Readable", size_bytes: int, track_id: int) -> TrackEnd | None:
+    """Return when the edit list of a track of mp4 or mov is over; None where there is none that says."""
+    movie = next((span for kind, *span in _boxes(file, 0, size_bytes) if kind == b"moov"), None)
+    if movie is None:
+        return None
+    timescale = 0
+    for kind, begin, end in _boxes(file, *movie):
+        if kind == b"mvhd":
+            timescale = _field(file, begin, end, 12, 20)
+        elif kind == b"trak" and timescale:
+            boxes = {kind: (begin, end) for kind, begin, end in _boxes(file, begin, end)}
+            if b"tkhd" in boxes and _field(file, *boxes[b"tkhd"], 12, 20) == track_id:
+                edits = _edits(file, *boxes.get(b"edts", (0, 0)))
+                return TrackEnd(Fraction(sum(edits), timescale), Fraction(1, timescale)) if all(edits) else None
+    return None
+
+
+def _boxes(file: "Readable", begin: int, end: int) -> Iterator[tuple[bytes, int, int]]:
+    """Yield kind, begin and end of the content of the boxes in a span (ISO/IEC 14496-12, 4.2)."""
+    for _ in range(_MOST_PARTS):
+        if begin + _HEAD_BYTES > end:
+            return
+        file.seek(begin)
+        head = file.read(_LONG_HEAD_BYTES)
+        length = box_length(head)
+        length = end - begin if length == 0 else length
+        if length is None or length < _HEAD_BYTES:
+            return
+        content = begin + (_LONG_HEAD_BYTES if head[:4] == b"\0\0\0\1" else _HEAD_BYTES)
+        yield head[4:8], content, min(begin + length, end)
+        begin += length
+
+
+def _field(file: "Readable", begin: int, end: int, *places: int) -> int:
+    """Return the 32 bits that lie at the first of ``places`` in version 0 of a box, at the second in version 1."""
+    file.seek(begin)
+    content = file.read(min(end - begin, 24))
+    place = places[content[0] != 0] if content else 0
+    return int.from_bytes(content[place : place + 4])
+
+
+def _edits(file: "Readable", begin: int, end: int) -> tuple[int, ...]:
+    """Return how long each edit of an ``edts`` box lasts; one of no length lasts as long as the fragments do."""
+    for kind, first, last in islice(_boxes(file, begin, end), 1):
+        file.seek(first)
+        content = file.read(min(last - first, 20 * _MOST_PARTS)) if kind == b"elst" else b""
+        wide = bool(content) and content[0] != 0
+        step, width = (20, 8) if wide else (12, 4)
+        count = min(int.from_bytes(content[4:8]), (len(content) - 8) // step)
+        return tuple(int.from_bytes(content[8 + n * step :][:width]) for n in range(count)) or (0,)
+    return (0,)
