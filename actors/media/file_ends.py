@@ -7,11 +7,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from .fragments import box_length
+import av.error
+
+from .fragments import FragmentWatch, box_length
+from .opening import demux, open_bytes, open_source
 
 if TYPE_CHECKING:
+    from av.container import InputContainer
+    from av.packet import Packet
+
     from .fragments import Readable
 
 _MOST_PARTS: Final = 1 << 16
@@ -33,18 +39,72 @@ class TrackEnd:
     tick_s: Fraction
 
 
-def is_cut_short(muxer: str, file: "Readable", size_bytes: int, packet_bytes: int) -> bool:
-    """Return whether a file of FFmpeg's format ``muxer`` ends before its structure says.
+@dataclass(slots=True)
+class PacketEnds:
+    """What reading a file's packets shows of its end."""
 
-    ``packet_bytes`` is where a packet of the video begins: the last one, of a transport stream the first.
-    False also where the format does not say, or another part of the product looks (mp4 and mov).
+    first_bytes: int = 0
+    """Where the first packet begins that was seen."""
+    last_bytes: int = 0
+    """Where the one begins that lies last in the file."""
+    is_damaged: bool = False
+    """Whether the demuxer marks the last packet: it got less of it than the container states."""
+    is_broken: bool = False
+    """Whether the container could not be read to its end."""
+
+    def see(self, packet: "Packet[Any]") -> None:
+        """Take the next packet."""
+        position = packet.pos or 0
+        self.first_bytes = self.first_bytes or position
+        self.last_bytes = max(self.last_bytes, position)
+        self.is_damaged = packet.is_corrupt
+
+
+def is_cut_short(source: str, container: "InputContainer", watch: FragmentWatch, seen: PacketEnds) -> bool:
+    """Return whether a file ends before it says; ``watch`` saw it opened, ``seen`` its packets.
+
+    False also where the format does not say.
+
+    Raises:
+        InputError: it cannot be read again.
+        StorageFailed: its store does not answer.
     """
-    ends = _ENDS.get(muxer.split(",", maxsplit=1)[0])
-    end = None if ends is None else ends(file, size_bytes, packet_bytes)
+    muxer, size_bytes = container.format.name.split(",", maxsplit=1)[0], container.size
+    if seen.is_broken or seen.is_damaged or size_bytes <= 0:
+        return seen.is_broken or seen.is_damaged
+    if muxer == "mov":
+        return watch.ends_in_table(size_bytes) or _samples_end(container) > size_bytes
+    if muxer not in _ENDS:
+        return False
+    with open_bytes(source) as file:
+        end = _ENDS[muxer](file, size_bytes, seen)
     return end is not None and end > size_bytes
 
 
-def _matroska_end(file: "Readable", size_bytes: int, _packet: int) -> int | None:
+def is_whole(source: str) -> bool:
+    """Return whether a file ends where it says, by reading every packet of every track; True where it does not say.
+
+    Raises:
+        InputError: it cannot be read.
+        StorageFailed: its store does not answer.
+    """
+    watch, seen = FragmentWatch(), PacketEnds()
+    with open_source(source, watch=watch) as container:
+        try:
+            for packet in demux(container):
+                seen.see(packet)
+        except av.error.FFmpegError:
+            seen.is_broken = True
+        return not is_cut_short(source, container, watch, seen)
+
+
+def _samples_end(container: "InputContainer") -> int:
+    """Return where in the file the last sample of mp4 or mov should end, by the tables; 0 where there is none."""
+    last = [stream.index_entries[-1] for stream in container.streams if len(stream.index_entries)]
+    return max((entry.pos + entry.size for entry in last), default=0)
+
+
+def _matroska_end(file: "Readable", size_bytes: int, _: PacketEnds) -> int | None:
     """Return where the segment ends; None where its length is unknown, as of one that was streamed."""
     position = 0
     while position < size_bytes:
@@ -62,7 +122,7 @@ def _matroska_end(file: "Readable", size_bytes: int, _packet: int) -> int | None
     return None
 
 
-def _avi_end(file: "Readable", size_bytes: int, _packet: int) -> int | None:
+def _avi_end(file: "Readable", size_bytes: int, _: PacketEnds) -> int | None:
     """Return where the last of the file's RIFF chunks ends."""
     position = end = 0
     while position + _IVF_HEAD_BYTES <= size_bytes:
@@ -75,12 +135,14 @@ def _avi_end(file: "Readable", size_bytes: int, _packet: int) -> int | None:
     return end
 
 
-def _flv_end(file: "Readable", size_bytes: int, packet: int) -> int | None:
-    return _last_end(file, size_bytes, packet, lambda head: (_FLV_HEAD_BYTES + int.from_bytes(head[1:4]), 4))
+def _flv_end(file: "Readable", size_bytes: int, seen: PacketEnds) -> int | None:
+    return _last_end(file, size_bytes, seen.last_bytes, lambda head: (_FLV_HEAD_BYTES + int.from_bytes(head[1:4]), 4))
 
 
-def _ivf_end(file: "Readable", size_bytes: int, packet: int) -> int | None:
-    return _last_end(file, size_bytes, packet, lambda head: (_IVF_HEAD_BYTES + int.from_bytes(head[:4], "little"), 0))
+def _ivf_end(file: "Readable", size_bytes: int, seen: PacketEnds) -> int | None:
+    return _last_end(
+        file, size_bytes, seen.last_bytes, lambda head: (_IVF_HEAD_BYTES + int.from_bytes(head[:4], "little"), 0)
+    )
 
 
 def _last_end(
@@ -97,21 +159,21 @@ def _last_end(
     return None
 
 
-def _transport_end(file: "Readable", size_bytes: int, packet: int) -> int | None:
+def _transport_end(file: "Readable", size_bytes: int, seen: PacketEnds) -> int | None:
     """Return the end of the packet that the file ends in, or with; None where the packets' length is not known."""
-    file.seek(packet)
+    file.seek(seen.first_bytes)
     head = file.read(3 * max(_TRANSPORT_TAILS))
     for length, tail in _TRANSPORT_TAILS.items():
         for offset in range(len(head) - 2 * length):
             if all(head[offset + n * length] == _SYNC for n in range(3)):
-                beyond = (size_bytes - packet - offset - tail) % length
+                beyond = (size_bytes - seen.first_bytes - offset - tail) % length
                 return size_bytes + (length - beyond) % length
             if offset >= length:
                 break
     return None
 
 
-_ENDS: Final[dict[str, Callable[["Readable", int, int], int | None]]] = {
+_ENDS: Final[dict[str, Callable[["Readable", int, PacketEnds], int | None]]] = {
     "matroska": _matroska_end,
     "avi": _avi_end,
     "flv": _flv_end,
@@ -120,8 +182,18 @@ _ENDS: Final[dict[str, Callable[["Readable", int, int], int | None]]] = {
 }
 
 
-def track_end(file: "Readable", size_bytes: int, track_id: int) -> TrackEnd | None:
-    """Return when the edit list of a track of mp4 or mov is over; None where there is none that says."""
+def track_end(source: str, container: "InputContainer", track_id: int) -> TrackEnd | None:
+    """Return when the edit list of a track of mp4 or mov is over; None where there is none that says.
+
+    Raises:
+        InputError: the file cannot be read again.
+        StorageFailed: its store does not answer.
+    """
+    with open_bytes(source) as file:
+        return _track_end(file, container.size, track_id)
+
+
+def _track_end(file: "Readable", size_bytes: int, track_id: int) -> TrackEnd | None:
     movie = next((span for kind, *span in _boxes(file, 0, size_bytes) if kind == b"moov"), None)
     if movie is None:
         return None

@@ -14,6 +14,7 @@ from ...errors import Unsupported, UsageError
 from ..report.report import Warning_
 from ..request.spec import TranscodeSpec
 from ..source.index import TrackIndex
+from ..source.source import SourceReading
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +108,15 @@ def rate_choices(rate: FrameRate | None) -> tuple[Warning_, ...]:
     return (Warning_(code="frame-rate", message=f"the pictures are {rate.words}", checks=()),)
 
 
-def clock_warnings(index: TrackIndex, spec: TranscodeSpec) -> Iterator[Warning_]:
-    """Yield what of the source's times could not be kept."""
+def source_warnings(reading: SourceReading, spec: TranscodeSpec) -> Iterator[Warning_]:
+    """Yield what of the source is missing, and what of its times could not be kept."""
+    index = reading.index
+    if reading.is_cut_short:
+        message = "the source is cut short: what lies behind its end is missing from every track"
+        yield Warning_(code="source-truncated", message=message, checks=("source.whole",))
+    if index.states_too_long:
+        message = f"the last picture is shown for its nominal duration, not for the {index.stated_last_words}"
+        yield Warning_(code="last-duration", message=message, checks=())
     if index.shifts:
         message = (
             f"the source's clock was reset {len(index.shifts)} times; what follows was moved up behind what came before"

@@ -37,7 +37,7 @@ from .advice import advice
 from .borders import NO_BORDER, FoundPicture
 from .header_trial import settle_header, settle_orientation, states_shape
 from .losses import picture_losses
-from .pace import OutputClock, clock_warnings, keyframe_grid, output_clock, settle_rate
+from .pace import OutputClock, keyframe_grid, output_clock, settle_rate, source_warnings
 from .picture import picture_choices, settle_filters
 from .track_ranges import PlannedSegment, TrackRanges
 
@@ -300,7 +300,7 @@ def plan_of(spec: TranscodeSpec, reading: SourceReading) -> Plan:
     encoder = settle(software, picture, output_clock(index, rate, spec.end_s).tick_s)
     losses = (*carry.losses, *settled.losses, *header.losses, *picture_losses(extras, encoder, container))
     if spec.strict:
-        _check_nothing_is_lost(losses, index)
+        _check_nothing_is_lost(losses, reading)
     return Plan(
         spec=spec,
         container=container,
@@ -318,7 +318,7 @@ def plan_of(spec: TranscodeSpec, reading: SourceReading) -> Plan:
         warnings=(
             *settled.changes,
             *losses,
-            *clock_warnings(index, spec),
+            *source_warnings(reading, spec),
             *advice(source_format, picture, codec, spec),
         ),
         choices=(*picture_choices(source_format, spec, picture), *settled.choices, *carry.choices),
@@ -368,13 +368,19 @@ def _check_starts(index: TrackIndex, carry: CarryPlan, spec: TranscodeSpec) -> N
     raise Unsupported(message, "A transport stream cannot hold that: write mkv or mp4, or leave it out (--audio none).")
 
 
-def _check_nothing_is_lost(losses: Sequence[Warning_], index: TrackIndex) -> None:
+def _check_nothing_is_lost(losses: Sequence[Warning_], reading: SourceReading) -> None:
     if losses:
         message = "; ".join(loss.message for loss in losses)
         raise WouldLose(message, "Leave out --strict to accept this, or choose another container or codec.")
-    if index.shifts:
-        message = f"the source's clock was reset {len(index.shifts)} times"
-        raise InputDamaged(message, "Leave out --strict to have it repaired.")
+    index = reading.index
+    if reading.is_cut_short:
+        raise InputDamaged(
+            f"{index.source} is cut short", "Get all of it, or leave out --strict to encode what is there."
+        )
+    if index.shifts or index.states_too_long:
+        resets = f"the source's clock was reset {len(index.shifts)} times"
+        lasting = f"the last picture would be shown for the {index.stated_last_words}"
+        raise InputDamaged(resets if index.shifts else lasting, "Leave out --strict to have it repaired.")
 
 
 def _keeps_dolby_vision(extras: StreamExtras, codec: Codec, picture: VideoFormat, container: Container) -> bool:

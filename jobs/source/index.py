@@ -126,6 +126,12 @@ class TrackIndex:
         """Whether the container says that the last picture is shown for longer than is believed."""
         return self.stated_last_ticks is not None and self.stated_last_ticks * self.time_base > LONGEST_S
 
+    @property
+    def stated_last_words(self) -> str:
+        """What a person reads of the stated duration."""
+        stated = self.stated_last_ticks or 0
+        return f"{float(stated * self.time_base / 3600):.1f} hours that the container states"
+
     def shown_ticks(self, end: int | None) -> Fraction:
         """Return how long the last picture before ``end`` is shown; None is the track's own end.
 

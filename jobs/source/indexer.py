@@ -124,16 +124,6 @@ class TrackIndexer:
             message = f"{self._source} states {ratio} pixels or more for each of its {bytes_} bytes"
             self._limits.check("max_pixels_per_byte", ratio, message)
 
-    @property
-    def first_and_last_bytes(self) -> tuple[int, int]:
-        """Where the first and the last packet begin; -1 is unknown."""
-        return (self._rows[2], self._rows[2 - _COLUMNS]) if self._rows else (-1, -1)
-
-    @property
-    def ends_damaged(self) -> bool:
-        """Whether the demuxer marks the last packet: it got less of it than the container states."""
-        return bool(self._rows) and bool(self._rows[4 - _COLUMNS] & CORRUPT)
-
     def index(self, track_end: Callable[[], TrackEnd | None]) -> TrackIndex:
         """Build the index of what was seen; ``track_end`` says when the edit list of mp4 or mov is over.
 

@@ -14,10 +14,10 @@ from av.stream import Discard
 from ...actors.decode.describe import StreamExtras, describe_extras, describe_video
 from ...actors.limits import InputLimits
 from ...actors.media.av_stream import decoder_mark
-from ...actors.media.file_ends import TrackEnd, is_cut_short, track_end
+from ...actors.media.file_ends import PacketEnds, is_cut_short, track_end
 from ...actors.media.fragments import FragmentWatch
 from ...actors.media.location import is_local, local_path
-from ...actors.media.opening import demux, no_file, open_bytes, open_source
+from ...actors.media.opening import demux, no_file, open_source
 from ...actors.media.stores import changed_meanwhile, source_version, version_anywhere
 from ...actors.media.values import VideoFormat
 from ...cluster.worker_names import node_of
@@ -161,20 +161,10 @@ def read_source(source: str, track: int = 0) -> SourceReading:
     watch = FragmentWatch()
     with open_source(source, limits=limits, watch=watch) as container:
         stream = video_stream(container, source, track)
-        fragments = watch.fragments(container.size, decoder_mark(stream)) if is_boxed(container) else None
+        is_boxed = container.format.name.startswith("mov")
+        fragments = watch.fragments(container.size, decoder_mark(stream)) if is_boxed else None
         indexer = TrackIndexer(source, container.size, stream, limits, fragments)
         return _Pass(source, container, stream, limits, indexer, watch=watch).read()
-
-
-def is_boxed(container: "InputContainer") -> bool:
-    """Return whether a container is mp4, mov or one of their kin."""
-    return container.format.name.startswith("mov")
-
-
-def samples_end(container: "InputContainer") -> int:
-    """Return where in the file the last sample of mp4 or mov should end, by the tables; 0 where there is none."""
-    last = [stream.index_entries[-1] for stream in container.streams if len(stream.index_entries)]
-    return max((entry.pos + entry.size for entry in last), default=0)
 
 
 class _Pass:
@@ -196,7 +186,7 @@ class _Pass:
         self._indexer = indexer
         self._limits = limits
         self._watch = watch
-        self._is_broken = False
+        self._ends = PacketEnds()
         self._first = _FirstPicture(stream)
         self._starts = TrackStarts(container, stream)
         self._tracks: SourceDescription | None = None
@@ -210,10 +200,11 @@ class _Pass:
             for packet in demux(self._container, self._stream, *beside):
                 self._see(packet)
         except av.error.FFmpegError:
-            self._is_broken = True  # what came before is what there is
+            self._ends.is_broken = True  # what came before is what there is
         self._first.see(None)  # a picture that the decoder has held back
-        is_cut = self._is_cut_short()
-        index = self._indexer.index(lambda: None if is_cut else self._track_end())
+        source, container = self._source, self._container
+        is_cut = is_cut_short(source, container, self._watch, self._ends)
+        index = self._indexer.index(lambda: None if is_cut else track_end(source, container, self._stream.id))
         index.check(self._limits)
         self._starts.give_up()
         tracks = self._tracks or describe_container(self._source, self._container, self._starts)
@@ -235,23 +226,8 @@ class _Pass:
             is_cut_short=is_cut,
         )
 
-    def _is_cut_short(self) -> bool:
-        """Return whether the file ends before it says; where the demuxer broke off, or got half a packet, it does."""
-        container, size_bytes = self._container, self._container.size
-        if self._is_broken or self._indexer.ends_damaged or size_bytes <= 0:
-            return self._is_broken or self._indexer.ends_damaged
-        if is_boxed(container):
-            return self._watch.ends_in_table(size_bytes) or samples_end(container) > size_bytes
-        first, last = self._indexer.first_and_last_bytes
-        with open_bytes(self._source) as file:
-            place = first if container.format.name == "mpegts" else last
-            return is_cut_short(container.format.name, file, size_bytes, max(0, place))
-
-    def _track_end(self) -> TrackEnd | None:
-        with open_bytes(self._source) as file:
-            return track_end(file, self._container.size, self._stream.id)
-
     def _see(self, packet: "Packet[Any]") -> None:
+        self._ends.see(packet)
         if packet.stream_index == self._stream.index:
             self._indexer.see(packet)
             self._first.see(packet)

@@ -19,6 +19,7 @@ from typing import TypeVar
 from av.video.frame import VideoFrame
 from pydantic import ValidationError
 
+from ...actors.media.file_ends import is_whole
 from ...actors.media.shared_blocks import blocks_held
 from ...errors import UsageError
 from ..report.report import Report
@@ -176,6 +177,7 @@ def _whole(timeline: Timeline, time_base: Fraction) -> ComparedPart:
 
 def _checks(pair: "_Pair", chosen: ComparedPart, compared: _Compared, alignment: Alignment) -> list[Check]:
     checks = [
+        check("source.whole", expected=True, found=is_whole(pair.source), held="the source ends where it says"),
         check("frames.count", len(chosen.order), len(compared.output_pts)),
         check(
             "frames.undamaged",
