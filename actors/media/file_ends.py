@@ -6,8 +6,8 @@ FFmpeg reads a file that was cut short without a word, and does not say how long
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import av.error
 
@@ -29,6 +29,10 @@ _IVF_HEAD_BYTES: Final = 12
 _SYNC: Final = 0x47
 _TRANSPORT_TAILS: Final = {188: 0, 192: 188, 204: 0}
 """By the length of a transport packet, how far behind a sync byte it ends, modulo that length."""
+
+
+_Span: TypeAlias = tuple[int, int]
+"""Where something begins and ends in a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,23 +198,44 @@ def track_end(source: str, container: "InputContainer", track_id: int) -> TrackE
 
 
 def _track_end(file: "Readable", size_bytes: int, track_id: int) -> TrackEnd | None:
-    movie = next((span for kind, *span in _boxes(file, 0, size_bytes) if kind == b"moov"), None)
-    if movie is None:
-        return None
-    timescale = 0
-    for kind, begin, end in _boxes(file, *movie):
-        if kind == b"mvhd":
-            timescale = _field(file, begin, end, 12, 20)
-        elif kind == b"trak" and timescale:
-            boxes = {kind: (begin, end) for kind, begin, end in _boxes(file, begin, end)}
-            if b"tkhd" in boxes and _field(file, *boxes[b"tkhd"], 12, 20) == track_id:
-                edits = _edits(file, *boxes.get(b"edts", (0, 0)))
-                return TrackEnd(Fraction(sum(edits), timescale), Fraction(1, timescale)) if all(edits) else None
+    movie = _child(file, (0, size_bytes), b"moov")
+    header = _child(file, movie, b"mvhd")
+    timescale = _field(file, header, 12, 20)
+    for kind, track in boxes(file, movie):
+        if kind == b"trak" and _field(file, _child(file, track, b"tkhd"), 12, 20) == track_id and timescale:
+            edits = _edits(file, _child(file, _child(file, track, b"edts"), b"elst"))
+            return TrackEnd(Fraction(sum(edits), timescale), Fraction(1, timescale)) if edits and all(edits) else None
     return None
 
 
-def _boxes(file: "Readable", begin: int, end: int) -> Iterator[tuple[bytes, int, int]]:
-    """Yield kind, begin and end of the content of the boxes in a span (ISO/IEC 14496-12, 4.2)."""
+def state_media_duration(path: Path, ticks: int) -> None:
+    """Write into the header of the first track of mp4 or mov how long its samples last together.
+
+    FFmpeg's muxer adds to that where every picture is decoded before it is shown.
+
+    Raises:
+        OSError: the file cannot be read or written.
+    """
+    with path.open("r+b") as file:
+        span = 0, path.stat().st_size
+        for kind in (b"moov", b"trak", b"mdia", b"mdhd"):
+            span = _child(file, span, kind)
+        file.seek(span[0])
+        place, width = (24, 8) if file.read(1) == b"\1" else (16, 4)
+        file.seek(span[0] + place)
+        if int.from_bytes(file.read(width)) > ticks:
+            file.seek(span[0] + place)
+            file.write(ticks.to_bytes(width))
+
+
+def _child(file: "Readable", span: _Span, wanted: bytes) -> _Span:
+    """Return the content of the first box of a kind in a span; an empty span where there is none."""
+    return next((content for kind, content in boxes(file, span) if kind == wanted), (0, 0))
+
+
+def boxes(file: "Readable", span: _Span) -> Iterator[tuple[bytes, _Span]]:
+    """Yield the kind of each box in a span, and where its content lies (ISO/IEC 14496-12, 4.2)."""
+    begin, end = span
     for _ in range(_MOST_PARTS):
         if begin + _HEAD_BYTES > end:
             return
@@ -221,25 +246,22 @@ def _boxes(file: "Readable", begin: int, end: int) -> Iterator[tuple[bytes, int,
         if length is None or length < _HEAD_BYTES:
             return
         content = begin + (_LONG_HEAD_BYTES if head[:4] == b"\0\0\0\1" else _HEAD_BYTES)
-        yield head[4:8], content, min(begin + length, end)
+        yield head[4:8], (content, min(begin + length, end))
         begin += length
 
 
-def _field(file: "Readable", begin: int, end: int, *places: int) -> int:
+def _field(file: "Readable", span: _Span, *places: int) -> int:
     """Return the 32 bits that lie at the first of ``places`` in version 0 of a box, at the second in version 1."""
-    file.seek(begin)
-    content = file.read(min(end - begin, 24))
+    file.seek(span[0])
+    content = file.read(min(span[1] - span[0], 32))
     place = places[content[0] != 0] if content else 0
     return int.from_bytes(content[place : place + 4])
 
 
-def _edits(file: "Readable", begin: int, end: int) -> tuple[int, ...]:
-    """Return how long each edit of an ``edts`` box lasts; one of no length lasts as long as the fragments do."""
-    for kind, first, last in islice(_boxes(file, begin, end), 1):
-        file.seek(first)
-        content = file.read(min(last - first, 20 * _MOST_PARTS)) if kind == b"elst" else b""
-        wide = bool(content) and content[0] != 0
-        step, width = (20, 8) if wide else (12, 4)
-        count = min(int.from_bytes(content[4:8]), (len(content) - 8) // step)
-        return tuple(int.from_bytes(content[8 + n * step :][:width]) for n in range(count)) or (0,)
-    return (0,)
+def _edits(file: "Readable", span: _Span) -> tuple[int, ...]:
+    """Return how long each edit of an edit list lasts; 0 is as long as the fragments do."""
+    file.seek(span[0])
+    content = file.read(min(span[1] - span[0], 20 * _MOST_PARTS))
+    step, width = (20, 8) if content[:1] != b"\0" else (12, 4)
+    count = min(int.from_bytes(content[4:8]), max(0, len(content) - 8) // step)
+    return tuple(int.from_bytes(content[8 + n * step :][:width]) for n in range(count))

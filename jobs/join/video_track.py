@@ -14,6 +14,7 @@ from av.video.stream import VideoStream
 
 from ...actors.encode.settings import Codec, EncoderSettings
 from ...actors.media.av_stream import FieldOrder, set_extradata, set_video_parameters
+from ...actors.media.file_ends import state_media_duration
 from ...errors import CodecfleetError, InputUnreadable, StorageFailed, WorkError
 from ..carry.containers import Container
 from .output_times import OutputTimes, PacketTimes
@@ -73,6 +74,7 @@ class TrackFile:
         self._reorder_frames = reorder_frames
         self._lead_ticks, self._last_duration_ticks = lead_ticks, last_duration_ticks
         self._times: OutputTimes | None = None
+        self._media: tuple[int, int] | None = None
         self._output: OutputContainer | None = None
         self._copied = ""
         tick = container.video_tick(time_base)
@@ -123,6 +125,7 @@ class TrackFile:
         for (data, is_keyframe), moment in zip(packets, times, strict=True):
             before(moment.dts * self.joined.tick)
             self.mux(self._packet(self._prefix + data if is_keyframe else data, moment, is_keyframe=is_keyframe))
+            self._media = moment.dts if self._media is None else self._media[0], moment.dts + moment.duration
             self.joined.pts.append(moment.pts)
             self.joined.payload_bytes += len(data)
 
@@ -154,6 +157,8 @@ class TrackFile:
         try:
             if output is not None:
                 output.close()
+                if self._container.is_isobmff and not self._container.fragmented and self._media is not None:
+                    state_media_duration(self._path, self._media[1] - self._media[0])
         except (av.error.FFmpegError, OSError) as error:
             raise self._refused(error, "at its end") from error
         return self.joined

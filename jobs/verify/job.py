@@ -24,6 +24,7 @@ from ...actors.media.shared_blocks import blocks_held
 from ...errors import UsageError
 from ..report.report import Report
 from ..request.values import location
+from ..source.source import read_source
 from .audio import check_audio
 from .metadata import Facts, check_metadata, video_facts
 from .pictures import PictureComparison
@@ -237,7 +238,11 @@ def _select(pair: "_Pair", start_s: Fraction | None, end_s: Fraction | None) -> 
     times = tuple(timeline.times[n] for n in kept)
     length_s = None if start_s is None and end_s is None else (times[-1] - times[0]) * time_base
     part = ComparedPart(tuple(timeline.order[n] for n in kept), times, time_base, times[0] * time_base, length_s)
-    return part if fps is None else at_rate(timeline, part, fps, start_s, end_s)
+    if fps is None:
+        return part
+    index = read_source(source, video_track).index
+    last = index.shown_ticks(None) * index.time_base / time_base
+    return at_rate(replace(timeline, last=last), part, fps, start_s, end_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -96,6 +96,8 @@ class Timeline:
     zero: int = 0
     packets: tuple[int, ...] = ()
     nominal: Fraction = Fraction(1)
+    last: Fraction | None = None
+    """How long the last picture is shown, in ticks; None is nominally."""
 
 
 class ResetClock:
@@ -373,7 +375,7 @@ def at_rate(
     base = part.time_base
     wanted = max(timeline.packets[0] + ceil((start_s or 0) / base), timeline.times[0])
     first = timeline.packets[min(bisect_left(timeline.packets, wanted), len(timeline.packets) - 1)]
-    end = timeline.packets[-1] + max(1, round(timeline.nominal))
+    end = timeline.packets[-1] + max(1, round(timeline.nominal if timeline.last is None else timeline.last))
     if end_s is not None:
         end = min(end, timeline.packets[0] + ceil(end_s / base))
     step = 1 / (fps * base)
