@@ -25,6 +25,7 @@ from .fragments import FragmentWatch, Readable, SplicedFile
 from .location import is_local, local_path
 from .remote_file import RemoteFile, WantedBytes
 from .storage_retry import reason
+from .stores import changed_meanwhile
 
 if TYPE_CHECKING:
     from av.packet import Packet
@@ -154,6 +155,9 @@ def _opened(path: Path) -> "_LocalFile":
     except (FileNotFoundError, NotADirectoryError):
         raise no_file(path) from None
     except (OSError, ValueError) as error:
+        if isinstance(error, PermissionError) and os.access(path, os.R_OK):
+            # A confined command may open the file that it began with, not another one under its name.
+            raise changed_meanwhile(str(path)) from None
         raise _unreadable(path, error) from None
     try:
         _check_content(path, file)

@@ -152,8 +152,12 @@ class JobRun:
     async def _run(self) -> Report:
         spec = self._spec
         self._stamp = await in_thread(SourceStamp.of, spec.source)
-        reading = await self._events.timed("index", in_thread(read_for, spec))
-        software = await self._events.timed("plan", in_thread(plan_of, spec, reading))
+        try:
+            reading = await self._events.timed("index", in_thread(read_for, spec))
+            software = await self._events.timed("plan", in_thread(plan_of, spec, reading))
+        except Exception as error:
+            await in_thread(self._stamp.explain, error)
+            raise
         if (refusal := await in_thread(self._refusal, software, encoder=False)) is not None:
             raise refusal
         await in_thread(self._check_machine, software)
