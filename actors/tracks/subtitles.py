@@ -1,21 +1,51 @@
 """Text subtitles from one codec's packets to another's: words, line breaks and simple emphasis.
 
-The common form of a cue is SubRip's: lines of text with ``<i>``, ``<b>`` and ``<u>``. Fonts, colours, positions and
-karaoke are lost; the job reports it. Sources: 3GPP TS 26.245 (mov_text), the WebVTT recommendation, Matroska's codec
-mappings for S_TEXT/UTF8, S_TEXT/ASS and S_TEXT/WEBVTT.
+The common form of a cue is its lines of text, with a noncharacter of Unicode where emphasis begins or ends. Fonts,
+colours, positions and karaoke are lost; the job reports it. A tag is what a format's own table names, written as that
+format writes it. All else between brackets is words, and stays: "if a < 5", "<MUSIC>", "{note}".
+
+Sources: 3GPP TS 26.245 (mov_text), the WebVTT recommendation, Matroska's codec mappings for S_TEXT/UTF8, S_TEXT/ASS and
+S_TEXT/WEBVTT; SubRip has no specification: its tags are those that FFmpeg's, VLC's and MPC's readers share.
 """
 
 import html
 import re
 import struct
 from collections.abc import Callable
+from typing import Final
 
-_EMPHASIS = re.compile(r"</?[ibu]>", re.IGNORECASE)
-_MARKUP = re.compile(r"</?[^<>]*>")
-_ASS_FIELDS_BEFORE_TEXT = 8
-_ASS_OVERRIDE = re.compile(r"\{([^{}]*)\}")
-_ASS_SWITCH = re.compile(r"\\([ibu])(\d+)(?![\w])")
-_ASS_DRAWING = re.compile(r"\\p[1-9]")
+_BEGINS: Final = {"i": "\ufdd0", "b": "\ufdd2", "u": "\ufdd4"}
+_ENDS: Final = {"i": "\ufdd1", "b": "\ufdd3", "u": "\ufdd5"}
+_MARKS: Final = re.compile("[\ufdd0-\ufdd5]")
+_WRITTEN_MARKS: Final = str.maketrans(
+    {mark: f"<{letter}>" for letter, mark in _BEGINS.items()} | {mark: f"</{letter}>" for letter, mark in _ENDS.items()}
+)
+_JOINER: Final = "\u2060"
+"""WORD JOINER, which is not seen: after a bracket it makes words of what would be a tag, as SubRip has no escape."""
+
+_VALUE: Final = r"""(?:"[^"<>]*"|'[^'<>]*'|[^\s<>"']+)"""
+_IN_BRACKETS: Final = r"[^{}<>()]*"
+_ARGUMENT: Final = rf"(?:\({_IN_BRACKETS}(?:\({_IN_BRACKETS}\){_IN_BRACKETS})*\)|&H[0-9a-fA-F]+&?|-?[\d.]*)"
+_ASS_TAG: Final = (
+    r"\\(?:fn[^\\{}<>]*|(?:[ibusakqpcr]|an|kf|ko|[xy]?bord|[xy]?shad|be|blur|fs|fsp|fsc[xy]|fr[xyz]?|fa[xy]|fe|[1-4][ac]"
+    rf"|alpha|pos|move|org|fade?|t|i?clip|pbo){_ARGUMENT}\s*)"
+)
+_SUBRIP_TAG: Final = re.compile(
+    rf"<(?P<end>/?)(?P<name>[ibus]|font)(?:\s+[\w-]+\s*=\s*{_VALUE})*\s*>|(?P<line><br\s*/?>)"
+    rf"|\{{(?P<override>(?:{_ASS_TAG})+)\}}",
+    re.IGNORECASE,
+)
+_WEBVTT_TAG: Final = re.compile(
+    r"<(?P<end>/?)(?P<name>c|i|b|u|ruby|rt)(?:\.[^\s<>&.]+)*>|<(?:v|lang)(?:\.[^\s<>&.]+)*(?:\s[^<>]*)?>|</(?:v|lang)>"
+    r"|<(?:\d{2,}:)?\d\d:\d\d\.\d{3}>"
+)
+_ASS_FIELDS_BEFORE_TEXT: Final = 8
+_ASS_BLOCK: Final = re.compile(r"(?<!\\)\{([^}]*)\}")
+_ASS_SWITCH: Final = re.compile(r"\\([ibu])(\d+)(?!\w)")
+_ASS_DRAWING: Final = re.compile(r"\\p(\d+)")
+_ASS_ESCAPE: Final = re.compile(r"\\([Nnh{}])")
+_ASS_ESCAPED: Final = {"N": "\n", "n": "\n", "h": " "}
+_MOST_BYTES: Final = 0xFFFF
 
 
 TX3G_DESCRIPTION = (
@@ -29,9 +59,13 @@ TX3G_DESCRIPTION = (
 
 def read_cue(codec: str, payload: bytes) -> str:
     """Return a packet's text in the common form, "" where it shows nothing; ``KeyError`` for an unknown ``codec``."""
-    text = _READERS[codec](payload)
-    lines = (line.rstrip() for line in text.replace("\r\n", "\n").replace("\r", "\n").split("\n"))
-    return "\n".join(line for line in lines if line).strip("\0")
+    text = _READERS[codec](payload).replace("\r\n", "\n").replace("\r", "\n")
+    return _without_blank_lines(text) if _MARKS.sub("", text).strip("\0 \n") else ""
+
+
+def plain_cue(text: str) -> str:
+    """Return the words and lines of the common form, without emphasis."""
+    return _without_blank_lines(_MARKS.sub("", text))
 
 
 def write_cue(codec: str, text: str) -> bytes:
@@ -39,49 +73,81 @@ def write_cue(codec: str, text: str) -> bytes:
     return _WRITERS[codec](text)
 
 
+def _without_blank_lines(text: str) -> str:
+    return "\n".join(line for each in text.split("\n") if (line := each.rstrip())).strip("\0")
+
+
+def _decoded(payload: bytes, encoding: str = "utf-8") -> str:
+    return _MARKS.sub("", payload.decode(encoding, "replace"))
+
+
 def _read_mov_text(payload: bytes) -> str:
     text = payload[2 : 2 + int.from_bytes(payload[:2], "big")]
-    return text.decode("utf-16" if text[:2] in (b"\xfe\xff", b"\xff\xfe") else "utf-8", "replace")
+    return _decoded(text, "utf-16" if text[:2] in (b"\xfe\xff", b"\xff\xfe") else "utf-8")
 
 
-def _read_plain(payload: bytes) -> str:
-    return payload.decode("utf-8", "replace")
+def _read_subrip(payload: bytes) -> str:
+    marked = _SUBRIP_TAG.sub(_subrip_mark, _decoded(payload))
+    return marked.replace(f"<{_JOINER}", "<").replace(f"{{{_JOINER}", "{")
 
 
-def _only_emphasis(text: str) -> str:
-    return _MARKUP.sub(lambda tag: tag[0].lower() if _EMPHASIS.fullmatch(tag[0]) else "", text)
+def _subrip_mark(tag: re.Match[str]) -> str:
+    if tag["line"]:
+        return "\n"
+    return _switches(tag["override"]) if tag["override"] else _mark(tag)
+
+
+def _mark(tag: re.Match[str]) -> str:
+    """Return the mark for a tag in pointed brackets, "" for one that is not emphasis."""
+    return (_ENDS if tag["end"] else _BEGINS).get((tag["name"] or "").lower(), "")
+
+
+def _switches(override: str) -> str:
+    """Return the marks for what an override of ASS switches on and off."""
+    return "".join((_BEGINS if int(on) else _ENDS)[letter] for letter, on in _ASS_SWITCH.findall(override))
+
+
+def _read_webvtt(payload: bytes) -> str:
+    return html.unescape(_WEBVTT_TAG.sub(_mark, _decoded(payload)))
 
 
 def _read_ass(payload: bytes) -> str:
-    text = _read_plain(payload).split(",", _ASS_FIELDS_BEFORE_TEXT)[-1]
-    if any(_ASS_DRAWING.search(override) for override in _ASS_OVERRIDE.findall(text)):
-        return ""  # a drawing: its text is coordinates
-
-    def emphasis(override: re.Match[str]) -> str:
-        return "".join(f"<{'' if int(on) else '/'}{letter}>" for letter, on in _ASS_SWITCH.findall(override[1]))
-
-    return _ASS_OVERRIDE.sub(emphasis, text).replace("\\N", "\n").replace("\\n", "\n").replace("\\h", " ")
+    text = _decoded(payload).split(",", _ASS_FIELDS_BEFORE_TEXT)[-1]
+    found, is_drawing = [], False
+    closed = text.rfind("}") + 1  # a bracket after it opens nothing: it is not looked for again and again
+    for place, part in enumerate([*_ASS_BLOCK.split(text[:closed]), "", text[closed:]]):
+        if place % 2:
+            levels = _ASS_DRAWING.findall(part)
+            is_drawing = bool(int(levels[-1])) if levels else is_drawing
+            found.append(_switches(part))
+        elif not is_drawing:  # a drawing's text is coordinates
+            found.append(_ASS_ESCAPE.sub(lambda escape: _ASS_ESCAPED.get(escape[1], escape[1]), part))
+    return "".join(found)
 
 
 def _write_mov_text(text: str) -> bytes:
-    plain = _EMPHASIS.sub("", text).encode()[:0xFFFF]
+    plain = plain_cue(text).encode()[:_MOST_BYTES].decode("utf-8", "ignore").encode()
     return struct.pack(">H", len(plain)) + plain
 
 
+def _write_subrip(text: str) -> bytes:
+    words = _SUBRIP_TAG.sub(lambda tag: f"{tag[0][0]}{_JOINER}{tag[0][1:]}", text)
+    return words.translate(_WRITTEN_MARKS).encode()
+
+
 def _write_webvtt(text: str) -> bytes:
-    parts = re.split(f"({_EMPHASIS.pattern})", text)
-    return "".join(part if _EMPHASIS.fullmatch(part) else html.escape(part, quote=False) for part in parts).encode()
+    return html.escape(text, quote=False).translate(_WRITTEN_MARKS).encode()
 
 
 _READERS: dict[str, Callable[[bytes], str]] = {
     "mov_text": _read_mov_text,
-    "subrip": lambda payload: _only_emphasis(_read_plain(payload)),
-    "webvtt": lambda payload: html.unescape(_only_emphasis(_read_plain(payload))),
-    "text": _read_plain,
+    "subrip": _read_subrip,
+    "webvtt": _read_webvtt,
+    "text": _decoded,
     "ass": _read_ass,
 }
 _WRITERS: dict[str, Callable[[str], bytes]] = {
     "mov_text": _write_mov_text,
-    "subrip": str.encode,
+    "subrip": _write_subrip,
     "webvtt": _write_webvtt,
 }

@@ -28,6 +28,8 @@ class Container:
     audio_codecs: frozenset[str] = frozenset()
     audio_fallback: str | None = None
     """What a track is encoded to when its own codec does not fit; None where the container holds no audio."""
+    counted_audio: frozenset[str] = frozenset()
+    """Of these codecs it states no times: their samples are counted, so gaps are written as silence."""
     subtitle_codecs: frozenset[str] = frozenset()
     text_subtitles: str | None = None
     """The same of text subtitles."""
@@ -125,6 +127,7 @@ def container_for(output: str, *, fragmented: bool = False) -> Container:
 _FRAGMENTED_FLAGS = "+frag_keyframe+empty_moov+delay_moov+default_base_moof"
 
 _PCM_ISO = frozenset({"pcm_s16le", "pcm_s16be", "pcm_s24le", "pcm_s24be", "pcm_s32le", "pcm_f32le", "pcm_f64le"})
+_PCM_MOV = frozenset({"pcm_u8", "pcm_s8", "pcm_mulaw", "pcm_alaw"})
 _SAMPLED = frozenset({"aac", "mp3", "mp2", "ac3", "eac3", "dts", "opus", "flac", "alac"})
 
 _MP4 = Container(
@@ -134,6 +137,7 @@ _MP4 = Container(
     video_codecs=frozenset(Codec),
     audio_codecs=_SAMPLED | _PCM_ISO,
     audio_fallback="aac",
+    counted_audio=_PCM_ISO,
     subtitle_codecs=frozenset({"mov_text", "dvd_subtitle"}),
     text_subtitles="mov_text",
     extra_video_codecs=frozenset({"h264", "hevc", "av1", "vp9", "vvc", "mpeg4", "mpeg2video", "mpeg1video"}),
@@ -148,7 +152,8 @@ _MOV = replace(
     muxer="mov",
     video_codecs=frozenset({Codec.H264, Codec.HEVC}),
     # Opus and FLAC in QuickTime are read by FFmpeg alone, and its muxer refuses them.
-    audio_codecs=(_SAMPLED - {"opus", "flac"}) | _PCM_ISO | {"pcm_u8", "pcm_s8", "pcm_mulaw", "pcm_alaw"},
+    audio_codecs=(_SAMPLED - {"opus", "flac"}) | _PCM_ISO | _PCM_MOV,
+    counted_audio=_PCM_ISO | _PCM_MOV,
     extra_video_codecs=frozenset({"h264", "hevc", "mpeg4", "mpeg2video", "prores", "mjpeg", "dnxhd"}),
     subtitle_codecs=frozenset({"mov_text"}),
     cover_codecs=frozenset(),  # FFmpeg writes a cover into mp4's metadata alone

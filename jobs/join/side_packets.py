@@ -23,6 +23,7 @@ from ...actors.media.timeline import LONGEST_GAP_S, RESET_S
 from ...actors.tracks.subtitles import read_cue, write_cue
 from ..request.values import is_ffmpeg_ratio
 from ..source.tracks import Track, skipped_samples
+from .counted_sound import CountedSound
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -131,6 +132,8 @@ class AudioPipe(Pipe):
     trims_by_duration: bool = False
     needs_ac3_headers: bool = False
     """Whether the muxer reads the header of each packet of AC-3 and E-AC-3 (mp4), and takes none without one."""
+    counted: CountedSound | None = None
+    """The line of samples, where the output counts them (PCM in mp4 and mov)."""
     padding_to_shift: int | None = None
     """Samples of priming by which the muxer will move the whole track, in its own ticks (Matroska); None if not."""
     first: int | None = None
@@ -162,6 +165,9 @@ class AudioPipe(Pipe):
         rate = self._rate
         samples = samples_of(self.track, packet)
         position = self._position(pts_s, duration_s, samples)
+        if self.counted is not None:
+            yield from self._placed(self.counted, position, packet)
+            return
         before = self._last
         if before is not None and position <= before:
             self.moved += before - position > rate * UNHEARD_S
@@ -179,6 +185,13 @@ class AudioPipe(Pipe):
             at, tick = matroska_ticks(position, self.padding_to_shift, rate), _MILLISECOND
             length = floor(Fraction(length, rate) / tick + _HALF)
         yield self._send(packet, at, at, length, tick)
+
+    def _placed(self, line: CountedSound, position: int, packet: "Packet[Stream]") -> "Iterator[Packet[Stream]]":
+        """Give a packet where it lies on the line of samples, after the silence before it."""
+        self.first = position if self.first is None else self.first
+        for at, samples, payload in line.place(position, bytes(packet)):
+            part: Packet[Stream] = new_packet(payload)
+            yield self._send(part, at, at, samples, Fraction(1, self._rate))
 
     @property
     def _rate(self) -> int:
@@ -281,11 +294,15 @@ class CuePipe(Pipe):
         text = read_cue(self.track.codec or "", bytes(packet))
         if not text:
             return None
-        payload = write_cue(self.target or "", text)
-        cue = Packet(len(payload))
-        cue.update(payload)
-        cue.is_keyframe = True
-        return cue
+        return new_packet(write_cue(self.target or "", text))
+
+
+def new_packet(payload: bytes) -> "Packet[Stream]":
+    """Return a packet of ``payload`` that nothing else is needed to decode."""
+    packet: Packet[Stream] = Packet(len(payload))
+    packet.update(payload)
+    packet.is_keyframe = True
+    return packet
 
 
 def samples_of(track: Track, packet: "Packet[Stream]") -> int:

@@ -26,6 +26,7 @@ from ..carry.tags import held_language, kept_tags
 from ..carry.track_plan import Action, TrackPlan
 from ..report.report import Warning_
 from ..source.tracks import AudioTrack, Chapter, TrackKind
+from .counted_sound import CountedSound
 from .side_packets import AudioPipe, CuePipe, Interval, Pipe, VideoPipe, matroska_ticks, skip_samples_data
 from .side_warnings import side_warnings
 
@@ -283,12 +284,19 @@ class SideTracks:
                 may_hide_start=container.is_isobmff,
                 trims_by_duration=container.is_isobmff,
                 needs_ac3_headers=container.is_isobmff and plan.codec in _AC3,
+                counted=self._counted(plan),
                 padding_to_shift=self._stated_priming(plan) if container.is_matroska else None,
             )
         if plan.track.kind is TrackKind.VIDEO:
             return VideoPipe(plan.track, stream, self._interval)
         target = plan.codec if plan.action is Action.CONVERT else None
         return CuePipe(plan.track, stream, self._interval, target=target, one_at_a_time=container.is_isobmff)
+
+    def _counted(self, plan: TrackPlan) -> CountedSound | None:
+        audio, codec = plan.track.audio, plan.codec or ""
+        if audio is None or codec not in self._plan.container.counted_audio:
+            return None
+        return CountedSound(codec, audio.channels, audio.sample_rate, plan.track.time_base)
 
     def _copied_packets(self) -> "Iterator[Packet[Stream]]":
         if not self._pipes:

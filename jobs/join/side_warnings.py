@@ -6,9 +6,12 @@ from math import floor
 
 from ...actors.tracks.audio import EncodedTrack
 from ...actors.tracks.loudness import TRUE_PEAK_DB, Loudness
+from ...cluster.grouping import counted
 from ..carry.carry import CarryPlan
 from ..carry.track_plan import content_checks
 from ..report.report import Warning_
+from ..source.tracks import Track
+from .counted_sound import CountedSound
 from .side_packets import UNHEARD_S, AudioPipe, CuePipe, Interval, Pipe
 
 _HALF = Fraction(1, 2)
@@ -64,6 +67,8 @@ def _of_pipe(plan: CarryPlan, pipe: Pipe) -> Iterator[Warning_]:
         message = f"{pipe.moved} packets of {pipe.track.name} are timed before the ones ahead of them, and follow them"
         late = content_checks(plan.tracks, pipe.track.index, "times")
         yield Warning_(code="audio-disorder", message=message, checks=late)
+    if isinstance(pipe, AudioPipe) and pipe.counted is not None:
+        yield from _of_counted(plan, pipe.track, pipe.counted)
     if not isinstance(pipe, CuePipe) and pipe.is_empty and plan.container.is_isobmff:
         yield _dropped(plan, pipe.track.name, "audio" if isinstance(pipe, AudioPipe) else "video")
     if isinstance(pipe, CuePipe) and pipe.crowded:
@@ -72,6 +77,19 @@ def _of_pipe(plan: CarryPlan, pipe: Pipe) -> Iterator[Warning_]:
             f".{plan.container.name} shows one after the other"
         )
         yield Warning_(code="subtitle-overlap", message=message, checks=checks)
+
+
+def _of_counted(plan: CarryPlan, track: Track, line: CountedSound) -> Iterator[Warning_]:
+    """Yield what a line of counted samples has that the source does not have, and the reverse."""
+    counts = f".{plan.container.name} counts the samples of PCM, and states no times for them"
+    if line.gaps:
+        length_s = line.silent_samples / line.sample_rate
+        message = f"{counted(line.gaps, 'gap')} in {track.name} became {length_s:.3f} s of silence: {counts}"
+        yield Warning_(code="audio-gap-filled", message=message, checks=())
+    if line.dropped_samples:
+        length_s = line.dropped_samples / line.sample_rate
+        message = f"{length_s:.3f} s of {track.name} are left out, as they overlap what is ahead of them: {counts}"
+        yield Warning_(code="audio-overlap", message=message, checks=content_checks(plan.tracks, track.index))
 
 
 def _dropped(plan: CarryPlan, name: str, kind: str) -> Warning_:

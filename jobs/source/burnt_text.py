@@ -1,6 +1,5 @@
 """A text track that is burnt in: its cues, and what is on screen when, several at once too."""
 
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -13,7 +12,7 @@ import av.error
 from ...actors.media.opening import demux
 from ...actors.tracks.bitmaps import Showing
 from ...actors.tracks.rendered_text import TextRenderer, plain_lines
-from ...actors.tracks.subtitles import read_cue
+from ...actors.tracks.subtitles import plain_cue, read_cue
 from ...errors import InputTooLarge
 
 if TYPE_CHECKING:
@@ -26,7 +25,6 @@ MOST_AT_ONCE: Final = 16
 """Cues on screen at one time; people read two or three."""
 MOST_LETTERS: Final = 2_000
 """Of one cue; they fill a screen."""
-_MARKUP: Final = re.compile(r"</?[ibu]>|\{\\[^{}]*\}", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +49,7 @@ def read_cues(container: "InputContainer", stream: "Stream", codec: str) -> list
             if packet.pts is None:
                 continue
             tick_s = Fraction(packet.time_base)
-            lines = plain_lines(_MARKUP.sub("", read_cue(codec, bytes(packet))))
+            lines = plain_lines(plain_cue(read_cue(codec, bytes(packet))))
             if (letters := sum(map(len, lines))) > MOST_LETTERS:
                 message = f"subtitle track {stream.index} has one of {letters} letters; {MOST_LETTERS} are the most"
                 raise InputTooLarge(message, "Leave out --burn-subtitles.")

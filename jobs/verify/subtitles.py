@@ -1,6 +1,5 @@
 """Subtitles: every cue, with its text and its time, whatever form the container keeps it in."""
 
-import re
 import zlib
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -8,6 +7,7 @@ from fractions import Fraction
 from av.container import InputContainer
 
 from ...actors.media.opening import open_source
+from ...actors.tracks.subtitles import plain_cue, read_cue
 from .streams import Alignment, only, subtitle_tracks
 from .verdict import Check, check, not_applicable
 
@@ -15,9 +15,7 @@ TIME_S = Fraction(1, 500)
 """Two roundings to a millisecond, one for each file."""
 
 _TEXT = frozenset({"mov_text", "subrip", "srt", "text", "ass", "ssa", "webvtt"})
-_ASS_FIELDS = 8
-_ASS_TAGS = re.compile(r"\{[^}]*\}")
-_MARKUP = re.compile(r"<[^>]*>")
+_CANONICAL = {"srt": "subrip", "ssa": "ass"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +74,5 @@ def _read(container: InputContainer, zero_s: Fraction) -> dict[int, list[_Cue]]:
 
 def plain_text(codec: str, payload: bytes) -> str:
     """Return what a cue says, without styling, so that one format's cue can be held against another's."""
-    if codec == "mov_text":
-        # A 16-bit length, the text, then boxes of style (3GPP TS 26.245, 5.17).
-        payload = payload[2 : 2 + int.from_bytes(payload[:2], "big")]
-    text = payload.decode("utf-8", "replace")
-    if codec in ("ass", "ssa"):
-        text = text.split(",", _ASS_FIELDS)[-1]
-    text = _MARKUP.sub("", _ASS_TAGS.sub("", text))
-    text = text.replace("\\N", "\n").replace("\\n", "\n").replace("\\h", " ").replace("\r", "")
-    return "\n".join(line.strip() for line in text.strip("\0").splitlines() if line.strip())
+    lines = plain_cue(read_cue(_CANONICAL.get(codec, codec), payload)).split("\n")
+    return "\n".join(line.strip() for line in lines if line.strip())

@@ -1,0 +1,71 @@
+"""PCM in a container that counts its samples: gaps become silence, and what overlaps is left out.
+
+mp4 and mov state no time for a packet of PCM: a sample is heard when all samples before it have been played. So the
+samples themselves must fill the track from its first to its last, each in its place.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+
+TOLERANCE_S = Fraction(1, 500)
+"""A packet stated within this of the end of the one before it follows it: containers round, and clocks jitter."""
+_SILENCE_S = 1
+"""How long one packet of silence is at most."""
+_SAMPLE_BITS = re.compile(r"pcm_[suf](\d+)(le|be)?")
+_LEVELS = {"pcm_u8": b"\x80", "pcm_mulaw": b"\xff", "pcm_alaw": b"\xd5"}
+"""The byte that is silence, where it is not 0 (ITU-T G.711 for the two laws)."""
+
+
+@dataclass(slots=True)
+class CountedSound:
+    """Puts the packets of one PCM track on an unbroken line of samples."""
+
+    codec: str
+    channels: int
+    sample_rate: int
+    tick_s: Fraction
+    """The source's tick."""
+    end: int | None = None
+    """Where the line ends so far, in samples; None before the first packet."""
+    gaps: int = 0
+    """How many gaps were filled."""
+    silent_samples: int = 0
+    """How many samples of silence fill them."""
+    dropped_samples: int = 0
+    """How many samples are left out: they overlap those ahead of them."""
+
+    def place(self, position: int, payload: bytes) -> Iterator[tuple[int, int, bytes]]:
+        """Yield silence up to ``position``, then what of a packet is new: each as (position, samples, bytes)."""
+        size = self._frame_bytes
+        samples = len(payload) // size
+        apart = 0 if self.end is None else position - self.end
+        if abs(apart) <= max(TOLERANCE_S, self.tick_s) * self.sample_rate:
+            apart = 0
+        begin = position - apart if self.end is None else self.end
+        self.gaps += apart > 0
+        for count in _parts(apart, _SILENCE_S * self.sample_rate):
+            yield begin, count, self._silence * (size * count)
+            begin += count
+            self.silent_samples += count
+        skipped = min(max(0, -apart), samples)
+        self.dropped_samples += skipped
+        self.end = begin + samples - skipped
+        if samples > skipped:
+            yield begin, samples - skipped, payload[skipped * size :]
+
+    @property
+    def _frame_bytes(self) -> int:
+        stated = _SAMPLE_BITS.fullmatch(self.codec)
+        return self.channels * (int(stated[1]) // 8 if stated else 1)
+
+    @property
+    def _silence(self) -> bytes:
+        return _LEVELS.get(self.codec, b"\0")
+
+
+def _parts(samples: int, most: int) -> Iterator[int]:
+    while samples > 0:
+        yield min(samples, most)
+        samples -= most
