@@ -6,6 +6,7 @@ A pure function of the source's description, the request and the container; ``Si
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from math import floor
 
 from ...actors.tracks.audio import EncodeAudio, bit_rates
 from ...cluster.grouping import counted
@@ -16,6 +17,7 @@ from ..source.burnt_track import burnt_track
 from ..source.tracks import Chapter, SourceDescription, Track, TrackKind
 from .containers import Container
 from .tags import held_language, kept_tags, lost_dispositions, needs_free_keys, unheld_tags
+from .timecode import Timecode
 from .track_plan import Action, TrackPlan, content_checks, label_checks
 
 _TEXT_SUBTITLES = frozenset({"mov_text", "subrip", "ass", "webvtt", "text"})
@@ -122,18 +124,24 @@ class CarryPlan:
 
 
 def plan_carry(
-    source: SourceDescription, spec: TranscodeSpec, container: Container, *, encoded_index: int | None = None
+    source: SourceDescription,
+    spec: TranscodeSpec,
+    container: Container,
+    *,
+    encoded_index: int | None = None,
+    skipped_s: Fraction = Fraction(0),
 ) -> CarryPlan:
     """Decide the fate of everything in ``source`` beside the video track at ``encoded_index``.
 
-    ``encoded_index`` is the container's stream index; None takes it from ``spec.video_track``.
+    ``encoded_index`` is the container's stream index; None takes it from ``spec.video_track``. ``skipped_s`` is how
+    much later the output's first picture is shown in the source than the source's first one.
 
     Raises:
         Unsupported: the audio asked for does not fit the container, or a selected track does not exist.
     """
     video = _encoded_track(source, spec, encoded_index)
     _check_audio(source, spec, container)
-    timecode = _timecode(source, spec, video, container)
+    timecode = _timecode(source, spec, video, container, skipped_s)
     planner = _Planner(source, spec, container, timecode, burnt_track(source, spec.burn_subtitles))
     tracks = tuple(planner.fate(track) for track in source.tracks if track is not video)
     tags = tuple(kept_tags(source.tags, container).items()) if container.tags else ()
@@ -163,13 +171,23 @@ def _check_audio(source: SourceDescription, spec: TranscodeSpec, container: Cont
             raise Unsupported(message, "Count from 0; `codecfleet probe` lists the tracks.")
 
 
-def _timecode(source: SourceDescription, spec: TranscodeSpec, video: Track | None, container: Container) -> str | None:
+def _timecode(
+    source: SourceDescription, spec: TranscodeSpec, video: Track | None, container: Container, skipped_s: Fraction
+) -> str | None:
+    """Return the timecode of the output's first picture; None where there is none, or the output cannot count it."""
     rate = video.frame_rate if video is not None else None
     if source.timecode is None or not container.tags or rate is None or spec.fps is not None:
         return None
-    whole = int(rate + Fraction(1, 2))
-    counts = container.is_matroska or whole in _TIMECODE_RATES or (whole > 0 and whole % 30 == 0)
-    return source.timecode if counts else None
+    # Beside 60 pictures a second, cameras count 30.
+    stated = Timecode.parse(source.timecode, source.timecode_rate or rate)
+    counted = None if stated is None else stated.counted_at(rate)
+    if counted is None:
+        return source.timecode if container.is_matroska and not skipped_s else None
+    whole = counted.per_second
+    if not (container.is_matroska or whole in _TIMECODE_RATES or whole % 30 == 0):
+        return None
+    pictures = floor(skipped_s * rate + Fraction(1, 2))
+    return str(counted.moved(pictures)) if pictures or counted != stated else source.timecode
 
 
 def _copy(track: Track, why: str = _BIT_FOR_BIT) -> TrackPlan:

@@ -37,7 +37,7 @@ from .advice import advice
 from .borders import NO_BORDER, FoundPicture
 from .header_trial import settle_header, settle_orientation, states_shape
 from .losses import picture_losses
-from .pace import OutputClock, keyframe_grid, output_clock, settle_rate, source_warnings
+from .pace import OutputClock, first_picture, keyframe_grid, output_clock, settle_rate, source_warnings
 from .picture import picture_choices, settle_filters
 from .track_ranges import PlannedSegment, TrackRanges
 
@@ -292,7 +292,8 @@ def plan_of(spec: TranscodeSpec, reading: SourceReading) -> Plan:
     settled = settle_filters(reading, ranges, spec, codec, rate)
     picture, extras = settle_orientation(source_format, settled.filters.output, settled.extras, container)
     header = settle_header(picture, extras, container)
-    carry = plan_carry(reading.tracks, spec, container, encoded_index=index.stream_index)
+    skipped_s = (first_picture(index, spec.start_s, reading.first_ticks) - index.first_ticks) * index.time_base
+    carry = plan_carry(reading.tracks, spec, container, encoded_index=index.stream_index, skipped_s=skipped_s)
     _check_starts(index, carry, spec)
     # Its metadata says where in the source's picture the picture lies, and how HDR's colours are shown.
     keeps_dolby_vision = settled.filters.keeps_colours and _keeps_dolby_vision(extras, codec, picture, container)

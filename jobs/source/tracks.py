@@ -42,6 +42,8 @@ class TrackKind(Enum):
     """A still picture that stands for the whole file."""
 
 
+TIMECODE_TAG = "tmcd"
+"""What QuickTime calls a track of timecodes."""
 _TIMED = (TrackKind.AUDIO, TrackKind.VIDEO)
 
 
@@ -98,6 +100,7 @@ class Track:
     """Whether it is an audio track without packets."""
     attachment: Attachment | None = None
     frame_rate: Fraction | None = None
+    """Of pictures, or of the timecodes that a track counts."""
 
     @property
     def name(self) -> str:
@@ -126,6 +129,11 @@ class SourceDescription:
         stated = (tag_value(track.tags, "timecode") for track in self.tracks)
         own = tag_value(self.tags, "timecode")
         return next((value for value in stated if value), own)
+
+    @property
+    def timecode_rate(self) -> Fraction | None:
+        """How many pictures a second a track of timecodes counts; None where there is no such track."""
+        return next((track.frame_rate for track in self.tracks if track.tag == TIMECODE_TAG), None)
 
 
 def describe_tracks(url: str) -> SourceDescription:
@@ -226,7 +234,8 @@ def container_tag(stream: "Stream") -> str:
 def _track(stream: "Stream", starts: TrackStarts) -> Track:
     context, first = stream.codec_context, starts.first.get(stream.index)
     kind = _kind(stream)
-    rate = getattr(stream, "average_rate", None)
+    tag = container_tag(stream)
+    rate = timecode_rate(stream) if tag == TIMECODE_TAG else getattr(stream, "average_rate", None)
     language = tag_value(stream.metadata.items(), "language") or ""
     audio = _audio(stream, 0 if first is None else first.priming_samples) if kind is TrackKind.AUDIO else None
     return Track(
@@ -234,7 +243,7 @@ def _track(stream: "Stream", starts: TrackStarts) -> Track:
         kind=kind,
         codec=None if context is None else context.codec.canonical_name,
         time_base=Fraction(stream.time_base or 1),
-        tag=container_tag(stream),
+        tag=tag,
         language=language if language.isascii() and language.isprintable() and language not in ("", "und") else None,
         tags=_pairs(stream.metadata),
         disposition=int(stream.disposition),
@@ -243,8 +252,14 @@ def _track(stream: "Stream", starts: TrackStarts) -> Track:
         audio=audio,
         silent=kind is TrackKind.AUDIO and stream.index in starts.missed,
         attachment=_attachment(stream) if kind is TrackKind.ATTACHMENT else None,
-        frame_rate=Fraction(rate) if kind is TrackKind.VIDEO and rate else None,
+        frame_rate=Fraction(rate) if rate and (kind is TrackKind.VIDEO or tag == TIMECODE_TAG) else None,
     )
+
+
+def timecode_rate(stream: "Stream") -> Fraction | None:
+    """Return the rate that QuickTime's description of timecodes states."""
+    stated = structures(stream)[0].average_frame_rate
+    return Fraction(stated.num, stated.den) if stated.num > 0 and stated.den > 0 else None
 
 
 def _kind(stream: "Stream") -> TrackKind:

@@ -22,14 +22,12 @@ from ...actors.media.av_stream import side_data
 from ...actors.media.hdr import content_light_from_bytes, mastering_display_from_bytes
 from ...actors.media.opening import open_source
 from ...actors.media.values import HdrStatic, MasteringDisplay, VideoFormat
+from .moments import check_chapters, check_timecode
 from .streams import Alignment, audio_tracks, covers, data_tracks, only, subtitle_tracks, video_tracks
 from .verdict import Check, check, not_applicable
 
 if TYPE_CHECKING:
     from av.video.codeccontext import VideoCodecContext
-
-CHAPTER_S = Fraction(1, 500)
-"""Two roundings to a millisecond, one for each file."""
 
 _LEFT = 1
 _SKEW = 1 / 1000
@@ -104,16 +102,14 @@ def _check_file(left: InputContainer, right: InputContainer, alignment: Alignmen
     if data := len(data_tracks(left)):
         yield check("tracks.data", data, len(data_tracks(right)))
     yield from _check_labels(left, right, alignment)
-    yield _check_chapters(left, right, alignment)
+    yield check_chapters(left, right, alignment)
     pictures = ([_digest(bytes(packet)) for packet in only(each, *covers(each))] for each in (left, right))
     yield check("metadata.cover", *pictures)
     yield _check_tags(left, right, alignment)
     held, found = _attachments(left), _attachments(right)
     nowhere = "only Matroska holds attachments" if held and not alignment.output_is_matroska else ""
     yield check("metadata.attachments", held, found, unless=nowhere)
-    if (timecode := _timecode(left)) is not None:
-        nowhere = "a transport stream has no place for it" if alignment.output_is_ts else ""
-        yield check("metadata.timecode", timecode, _timecode(right), unless=nowhere)
+    yield from check_timecode(left, right, alignment)
 
 
 def _check_picture(was: Facts, now: Facts, alignment: Alignment) -> Iterator[Check]:
@@ -279,12 +275,6 @@ def _contents(packet: "Packet[Stream]") -> "Packet[VideoStream]":
     return copy
 
 
-def _timecode(container: InputContainer) -> str | None:
-    # Matroska writes its keys in capitals.
-    places = (container.metadata, *(stream.metadata for stream in container.streams))
-    return next((value for tags in places for key, value in tags.items() if key.lower() == "timecode"), None)
-
-
 def _language(stream: Stream) -> str:
     """Return what a track says of its language; characters that no code has say nothing."""
     stated = stream.metadata.get("language", "")
@@ -330,27 +320,6 @@ def _check_disposition(name: str, left: Stream, right: Stream, alignment: Alignm
     before, after = (int(stream.disposition) & kept for stream in (left, right))
     passed = before == after or (alignment.output_is_isobmff and after & before == before)
     return check(name, Disposition(before), Disposition(after), passed=passed)
-
-
-def _check_chapters(left: InputContainer, right: InputContainer, alignment: Alignment) -> Check:
-    before = _chapters(left, alignment.source_zero_s)
-    after = _chapters(right, alignment.output_zero_s)
-    nowhere = "a transport stream has no place for chapters" if before and alignment.output_is_ts else ""
-    # A chapter that would begin before the output does begins with it.
-    same = len(before) == len(after) and all(
-        a[1] == b[1] and (abs(a[0] - b[0]) <= CHAPTER_S or a[0] + alignment.output_zero_s < 0)
-        for a, b in zip(before, after, strict=True)
-    )
-    texts = ["; ".join(f"{float(start):.3f} s {title}" for start, title in chapters) for chapters in (before, after)]
-    unless = "a part was asked for" if alignment.trimmed else nowhere
-    return check("metadata.chapters", *texts, passed=same, unless=unless)
-
-
-def _chapters(container: InputContainer, zero_s: Fraction) -> list[tuple[Fraction, str]]:
-    return [
-        (chapter["start"] * Fraction(chapter["time_base"] or 1) - zero_s, chapter["metadata"].get("title", ""))
-        for chapter in container.chapters()
-    ]
 
 
 def _digest(data: bytes) -> str:

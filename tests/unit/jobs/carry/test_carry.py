@@ -35,8 +35,10 @@ def track(index: int, kind: TrackKind, codec: str | None = None, tag: str = "", 
 def plan(*tracks: Track, output: str = "out.mp4", **asked: Any) -> CarryPlan:
     """Plan for a source with these tracks; ``asked`` goes to the source's description or to the request."""
     about = {key: asked.pop(key) for key in ("tags", "chapters") if key in asked}
+    skipped_s = asked.pop("skipped_s", Fraction(0))
     source = SourceDescription(url="in", format="mov,mp4", tracks=tracks, **about)
-    return plan_carry(source, TranscodeSpec(source="in", output=output, **asked), container_for(output))
+    spec = TranscodeSpec(source="in", output=output, **asked)
+    return plan_carry(source, spec, container_for(output), skipped_s=skipped_s)
 
 
 def codes(carried: CarryPlan) -> list[str]:
@@ -237,6 +239,35 @@ def test_a_timecode_track_becomes_a_timecode() -> None:
     assert plan(*source).video_tags["timecode"] == "10:00:00:00"
     assert not plan(*source).losses
     assert codes(plan(video(rate=Fraction(7)), source[1])) == ["timecode-dropped"]
+
+
+@pytest.mark.parametrize(
+    ("stated", "rate", "counts", "skipped_s", "written"),
+    [
+        ("10:00:00:00", Fraction(25), None, Fraction(2), "10:00:02:00"),
+        ("00:00:58;00", Fraction(30_000, 1001), None, Fraction(2002, 1000), "00:01:00;02"),
+        ("10:00:00:29", Fraction(60_000, 1001), Fraction(30_000, 1001), Fraction(0), "10:00:00:58"),
+        ("10:00:00:00", Fraction(50), Fraction(25), Fraction(1, 2), "10:00:00:25"),
+        ("10:00:00;00", Fraction(25), None, Fraction(0), None),
+        ("10:00:00:00", Fraction(25), Fraction(30), Fraction(0), None),
+    ],
+)
+def test_a_timecode_is_that_of_the_first_picture(
+    stated: str, rate: Fraction, counts: Fraction | None, skipped_s: Fraction, written: str | None
+) -> None:
+    """It moves on with ``--start``, and counts the output's pictures; what cannot be counted is named."""
+    counting = track(1, TrackKind.DATA, tag="tmcd", tags=(("timecode", stated),), frame_rate=counts)
+    carried = plan(video(rate=rate), counting, skipped_s=skipped_s)
+
+    assert carried.video_tags.get("timecode") == written
+    assert codes(carried) == ([] if written else ["timecode-dropped"])
+
+
+def test_matroska_keeps_a_timecode_that_nothing_counts_but_cannot_move_it() -> None:
+    """Its tag is text; what it says of a later picture is not known."""
+    stated = (("TIMECODE", "ten o'clock"),)
+    assert plan(video(), tags=stated, output="a.mkv").video_tags["timecode"] == "ten o'clock"
+    assert codes(plan(video(), tags=stated, output="a.mkv", skipped_s=Fraction(1))) == ["timecode-dropped"]
 
 
 def test_a_chapter_track_is_not_a_loss_where_chapters_are_kept() -> None:

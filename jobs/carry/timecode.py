@@ -1,0 +1,82 @@
+"""SMPTE timecode: what a picture is called, as it counts pictures in hours, minutes, seconds and pictures.
+
+Where a second does not have a whole number of pictures, the count of drop-frame timecode (SMPTE ST 12-1, 5.2.2) leaves
+out the first two names of every minute but each tenth, at twice the rate four, so that it keeps up with the clock.
+"""
+
+import re
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from math import floor
+from typing import Final, Self
+
+_WRITTEN: Final = re.compile(r"(\d{2}):([0-5]\d):([0-5]\d)([:;.,])(\d{2,3})")
+_DROPPED_AT_30: Final = 2
+_BASE: Final = 30
+"""Drop-frame timecode counts 30 pictures a second, or a multiple."""
+_HOURS, _MINUTES, _SECONDS = 24, 60, 60
+_HALF: Final = Fraction(1, 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Timecode:
+    """The name of one picture."""
+
+    picture: int
+    """Which picture of the day it is, counted from 00:00:00:00."""
+    per_second: int
+    """How many pictures it counts in a second: 30 for 29.97."""
+    drops: bool
+    """Whether the count leaves names out."""
+
+    @classmethod
+    def parse(cls, text: str, rate: Fraction) -> Self | None:
+        """Read a timecode of pictures at ``rate``; None where it is none, or such pictures cannot be counted so."""
+        found = _WRITTEN.fullmatch(text.strip())
+        per_second = floor(rate + _HALF)
+        if found is None or per_second <= 0:
+            return None
+        hours, minutes, seconds, pictures = (int(found[group]) for group in (1, 2, 3, 5))
+        drops = found[4] != ":"
+        if hours >= _HOURS or pictures >= per_second or (drops and per_second % _BASE):
+            return None
+        minutes += _MINUTES * hours
+        named = (_SECONDS * minutes + seconds) * per_second + pictures
+        left_out = _left_out(per_second) * (minutes - minutes // 10) if drops else 0
+        return cls(named - left_out, per_second, drops)
+
+    def moved(self, pictures: int) -> Self:
+        """Return the name of the picture that comes so many later; after a day names begin again."""
+        return replace(self, picture=(self.picture + pictures) % self._of_a_day)
+
+    def counted_at(self, rate: Fraction) -> Self | None:
+        """Return the name of the same picture where every picture is shown as several; None for another rate."""
+        per_second = floor(rate + _HALF)
+        if per_second < self.per_second or per_second % self.per_second:
+            return None
+        return replace(self, picture=self.picture * (per_second // self.per_second), per_second=per_second)
+
+    @property
+    def _of_a_day(self) -> int:
+        minutes = _HOURS * _MINUTES
+        left_out = _left_out(self.per_second) * (minutes - minutes // 10) if self.drops else 0
+        return minutes * _SECONDS * self.per_second - left_out
+
+    def __str__(self) -> str:
+        """Write it as it is written: with a semicolon where names are left out."""
+        minute = _SECONDS * self.per_second
+        named = self.picture
+        if self.drops:
+            dropped = _left_out(self.per_second)
+            of_ten = 10 * minute - 9 * dropped
+            tens, rest = divmod(self.picture, of_ten)
+            # The first minute of ten is whole; each of the others begins two names late.
+            named += dropped * (9 * tens + max(0, rest - dropped) // (minute - dropped))
+        seconds, pictures = divmod(named, self.per_second)
+        minutes, seconds = divmod(seconds, _SECONDS)
+        hours, minutes = divmod(minutes, _MINUTES)
+        return f"{hours:02d}:{minutes:02d}:{seconds:02d}{';' if self.drops else ':'}{pictures:02d}"
+
+
+def _left_out(per_second: int) -> int:
+    return _DROPPED_AT_30 * per_second // _BASE
