@@ -46,7 +46,7 @@ class Timecode:
         return cls(named - left_out, per_second, drops)
 
     def moved(self, pictures: int) -> Self:
-        """Return the name of the picture that comes so many later; after a day names begin again."""
+        """Return the name of the picture that comes that many later; after a day names begin again."""
         return replace(self, picture=(self.picture + pictures) % self._of_a_day)
 
     def counted_at(self, rate: Fraction) -> Self | None:

@@ -22,8 +22,8 @@ from ...actors.media.av_stream import side_data
 from ...actors.media.hdr import content_light_from_bytes, mastering_display_from_bytes
 from ...actors.media.opening import open_source
 from ...actors.media.values import HdrStatic, MasteringDisplay, VideoFormat
-from .moments import check_chapters, check_timecode
 from .streams import Alignment, audio_tracks, covers, data_tracks, only, subtitle_tracks, video_tracks
+from .subtitles import check_chapters, check_timecode
 from .verdict import Check, check, not_applicable
 
 if TYPE_CHECKING:
