@@ -6,7 +6,6 @@ A pure function of the source's description, the request and the container; ``Si
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from math import floor
 
 from ...actors.tracks.audio import EncodeAudio, bit_rates
 from ...cluster.grouping import counted
@@ -15,17 +14,16 @@ from ..report.report import TrackReport, Warning_
 from ..request.spec import TranscodeSpec
 from ..source.burnt_track import burnt_track
 from ..source.tracks import Chapter, SourceDescription, Track, TrackKind
+from .chapters import row_losses
 from .containers import Container
 from .tags import held_language, kept_tags, lost_dispositions, needs_free_keys, unheld_tags
-from .timecode import Timecode
+from .timecode import output_timecode
 from .track_plan import Action, TrackPlan, content_checks, label_checks
 
 _TEXT_SUBTITLES = frozenset({"mov_text", "subrip", "ass", "webvtt", "text"})
 _MAX_ENCODED_CHANNELS = 8
 _BIT_FOR_BIT = "copied bit for bit"
 _CHANNELS = {"mono": 1, "stereo": 2}
-_TIMECODE_RATES = (24, 25, 30, 48, 50, 60, 100, 120, 150)
-"""Whole frame rates in which a timecode can count (as FFmpeg's muxers accept them)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +37,8 @@ class CarryPlan:
     tags: tuple[tuple[str, str], ...]
     timecode: str | None
     losses: tuple[Warning_, ...]
+    end_s: Fraction | None = None
+    """When the film is over, on the source's clock; None where that is not known."""
 
     @property
     def reports(self) -> tuple[TrackReport, ...]:
@@ -130,24 +130,33 @@ def plan_carry(
     *,
     encoded_index: int | None = None,
     skipped_s: Fraction = Fraction(0),
+    video_end_s: Fraction = Fraction(0),
 ) -> CarryPlan:
     """Decide the fate of everything in ``source`` beside the video track at ``encoded_index``.
 
     ``encoded_index`` is the container's stream index; None takes it from ``spec.video_track``. ``skipped_s`` is how
-    much later the output's first picture is shown in the source than the source's first one.
+    much later the output's first picture is shown in the source than the source's first one, ``video_end_s`` when the
+    source's pictures end.
 
     Raises:
         Unsupported: the audio asked for does not fit the container, or a selected track does not exist.
     """
     video = _encoded_track(source, spec, encoded_index)
     _check_audio(source, spec, container)
-    timecode = _timecode(source, spec, video, container, skipped_s)
+    timecode = output_timecode(source, spec, video, container, skipped_s)
     planner = _Planner(source, spec, container, timecode, burnt_track(source, spec.burn_subtitles))
     tracks = tuple(planner.fate(track) for track in source.tracks if track is not video)
     tags = tuple(kept_tags(source.tags, container).items()) if container.tags else ()
     chapters = source.chapters if container.chapters else ()
     plan = CarryPlan(
-        container=container, video=video, tracks=tracks, chapters=chapters, tags=tags, timecode=timecode, losses=()
+        container=container,
+        video=video,
+        tracks=tracks,
+        chapters=chapters,
+        tags=tags,
+        timecode=timecode,
+        losses=(),
+        end_s=None if source.end_s is None else max(source.end_s, video_end_s),
     )
     return replace(plan, losses=tuple(_losses(plan, source, spec)))
 
@@ -169,25 +178,6 @@ def _check_audio(source: SourceDescription, spec: TranscodeSpec, container: Cont
         if number >= count:
             message = f"{source.url} has no audio track {number}: it has {count}"
             raise Unsupported(message, "Count from 0; `codecfleet probe` lists the tracks.")
-
-
-def _timecode(
-    source: SourceDescription, spec: TranscodeSpec, video: Track | None, container: Container, skipped_s: Fraction
-) -> str | None:
-    """Return the timecode of the output's first picture; None where there is none, or the output cannot count it."""
-    rate = video.frame_rate if video is not None else None
-    if source.timecode is None or not container.tags or rate is None or spec.fps is not None:
-        return None
-    # Beside 60 pictures a second, cameras count 30.
-    stated = Timecode.parse(source.timecode, source.timecode_rate or rate)
-    counted = None if stated is None else stated.counted_at(rate)
-    if counted is None:
-        return source.timecode if container.is_matroska and not skipped_s else None
-    whole = counted.per_second
-    if not (container.is_matroska or whole in _TIMECODE_RATES or whole % 30 == 0):
-        return None
-    pictures = floor(skipped_s * rate + Fraction(1, 2))
-    return str(counted.moved(pictures)) if pictures or counted != stated else source.timecode
 
 
 def _copy(track: Track, why: str = _BIT_FOR_BIT) -> TrackPlan:
@@ -336,6 +326,8 @@ def _losses(plan: CarryPlan, source: SourceDescription, spec: TranscodeSpec) -> 
     if source.chapters and not plan.chapters:
         message = f"{len(source.chapters)} chapters are lost in .{name}"
         yield Warning_(code="chapters-dropped", message=message, checks=("metadata.chapters",))
+    if plan.chapters and plan.container.chapters_in_a_row:
+        yield from row_losses(plan.chapters, plan.container, plan.end_s)
     if source.timecode is not None and plan.timecode is None and not any(t.track.tag == "tmcd" for t in plan.tracks):
         where = "at another frame rate" if spec.fps else f"in .{name}"
         message = f"the timecode {source.timecode} is lost {where}"

@@ -39,6 +39,8 @@ class Container:
     cover_codecs: frozenset[str] = frozenset()
     cover_as_attachment: bool = False
     chapters: bool = False
+    chapters_in_a_row: bool = False
+    """Whether chapters lie end to end from 0 on, as in QuickTime's track of their titles."""
     tags: bool = False
     dispositions: bool = False
     carries_times: bool = True
@@ -143,6 +145,7 @@ _MP4 = Container(
     extra_video_codecs=frozenset({"h264", "hevc", "av1", "vp9", "vvc", "mpeg4", "mpeg2video", "mpeg1video"}),
     cover_codecs=frozenset({"mjpeg", "png"}),
     chapters=True,
+    chapters_in_a_row=True,
     tags=True,
     dispositions=True,
 )

@@ -10,6 +10,12 @@ from fractions import Fraction
 from math import floor
 from typing import Final, Self
 
+from ..request.spec import TranscodeSpec
+from ..source.tracks import SourceDescription, Track
+from .containers import Container
+
+_COUNTABLE: Final = (24, 25, 30, 48, 50, 60, 100, 120, 150)
+"""Whole frame rates in which mp4 and mov can count (as FFmpeg's muxers accept them)."""
 _WRITTEN: Final = re.compile(r"(\d{2}):([0-5]\d):([0-5]\d)([:;.,])(\d{2,3})")
 _DROPPED_AT_30: Final = 2
 _BASE: Final = 30
@@ -80,3 +86,22 @@ class Timecode:
 
 def _left_out(per_second: int) -> int:
     return _DROPPED_AT_30 * per_second // _BASE
+
+
+def output_timecode(
+    source: SourceDescription, spec: TranscodeSpec, video: Track | None, container: Container, skipped_s: Fraction
+) -> str | None:
+    """Return the timecode of the output's first picture; None where there is none, or the output cannot count it."""
+    rate = video.frame_rate if video is not None else None
+    if source.timecode is None or not container.tags or rate is None or spec.fps is not None:
+        return None
+    # Beside 60 pictures a second, cameras count 30.
+    stated = Timecode.parse(source.timecode, source.timecode_rate or rate)
+    counted = None if stated is None else stated.counted_at(rate)
+    if counted is None:
+        return source.timecode if container.is_matroska and not skipped_s else None
+    whole = counted.per_second
+    if not (container.is_matroska or whole in _COUNTABLE or whole % 30 == 0):
+        return None
+    pictures = floor(skipped_s * rate + _HALF)
+    return str(counted.moved(pictures)) if pictures or counted != stated else source.timecode

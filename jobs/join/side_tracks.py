@@ -22,6 +22,7 @@ from ...actors.tracks.audio import EncodedTrack, usual_layout
 from ...actors.tracks.subtitles import TX3G_DESCRIPTION
 from ...errors import WorkError
 from ..carry.carry import CarryPlan
+from ..carry.chapters import chapters_in_a_row, chapters_of_part
 from ..carry.tags import held_language, kept_tags
 from ..carry.track_plan import Action, TrackPlan
 from ..report.report import Warning_
@@ -106,9 +107,8 @@ class SideTracks:
             WorkError: the output refuses a stream that the plan promised it.
         """
         output.metadata.update(self._plan.tags)
-        chapters = [self._chapter(number, chapter) for number, chapter in enumerate(self._plan.chapters, 1)]
-        if any(chapters):
-            output.set_chapters([chapter for chapter in chapters if chapter is not None])
+        if chapters := self._chapters():
+            output.set_chapters(chapters)
         covers = self._read_covers()
         for track in self._plan.tracks:
             if track.kept:
@@ -262,15 +262,27 @@ class SideTracks:
                     break
         return covers
 
-    def _chapter(self, number: int, chapter: Chapter) -> "OutputChapter | None":
+    def _chapters(self) -> "list[OutputChapter]":
+        interval, plan = self._interval, self._plan
         # Matroska takes none that begins before 0, as one would that begins between --start and the first picture.
-        starts = (chapter.start_s, self._interval.start_s, self._interval.origin_s)
-        begin_s = max(each for each in starts if each is not None)
-        end_s = chapter.end_s if self._interval.end_s is None else min(chapter.end_s, self._interval.end_s)
-        if end_s < begin_s or (end_s == begin_s and chapter.end_s > chapter.start_s):
-            return None
-        begin, end = (floor(self._interval.output_s(t) / _NANOSECOND + _HALF) for t in (begin_s, end_s))
-        return {"id": number, "start": begin, "end": end, "time_base": _NANOSECOND, "metadata": dict(chapter.tags)}
+        begin_s = interval.origin_s if interval.start_s is None else max(interval.start_s, interval.origin_s)
+        chapters = chapters_of_part(plan.chapters, begin_s, interval.end_s)
+        if plan.container.chapters_in_a_row:
+            ends = [end_s for end_s in (interval.end_s, plan.end_s) if end_s is not None]
+            chapters = chapters_in_a_row(chapters, interval.origin_s, min(ends, default=None))
+        return [self._chapter(number, chapter) for number, chapter in enumerate(chapters, 1)]
+
+    def _chapter(self, number: int, chapter: Chapter) -> "OutputChapter":
+        begin, end = (floor(self._interval.output_s(t) / _NANOSECOND + _HALF) for t in (chapter.start_s, chapter.end_s))
+        # FFmpeg's muxer leaves a chapter without any title out of QuickTime's track.
+        title = {"title": ""} if self._plan.container.chapters_in_a_row else {}
+        return {
+            "id": number,
+            "start": begin,
+            "end": end,
+            "time_base": _NANOSECOND,
+            "metadata": title | dict(chapter.tags),
+        }
 
     # Packets
 

@@ -293,7 +293,14 @@ def plan_of(spec: TranscodeSpec, reading: SourceReading) -> Plan:
     picture, extras = settle_orientation(source_format, settled.filters.output, settled.extras, container)
     header = settle_header(picture, extras, container)
     skipped_s = (first_picture(index, spec.start_s, reading.first_ticks) - index.first_ticks) * index.time_base
-    carry = plan_carry(reading.tracks, spec, container, encoded_index=index.stream_index, skipped_s=skipped_s)
+    carry = plan_carry(
+        reading.tracks,
+        spec,
+        container,
+        encoded_index=index.stream_index,
+        skipped_s=skipped_s,
+        video_end_s=index.end_ticks * index.time_base,
+    )
     _check_starts(index, carry, spec)
     # Its metadata says where in the source's picture the picture lies, and how HDR's colours are shown.
     keeps_dolby_vision = settled.filters.keeps_colours and _keeps_dolby_vision(extras, codec, picture, container)

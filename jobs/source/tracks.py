@@ -12,6 +12,7 @@ from fractions import Fraction
 from math import floor
 from typing import TYPE_CHECKING
 
+import av
 import av.error
 from av.audio.codeccontext import AudioCodecContext
 from av.stream import Discard, Disposition
@@ -118,6 +119,8 @@ class SourceDescription:
     tags: tuple[tuple[str, str], ...] = ()
     chapters: tuple[Chapter, ...] = ()
     tracks: tuple[Track, ...] = ()
+    end_s: Fraction | None = None
+    """When all of it is over, as the container says."""
 
     def of_kind(self, kind: TrackKind) -> tuple[Track, ...]:
         """Return the tracks of one kind, in the container's order."""
@@ -197,7 +200,14 @@ def describe_container(url: str, container: "InputContainer", starts: TrackStart
         tags=_pairs(container.metadata),
         chapters=tuple(_chapters(container)),
         tracks=tuple(_track(stream, starts) for stream in container.streams),
+        end_s=_end_s(container),
     )
+
+
+def _end_s(container: "InputContainer") -> Fraction | None:
+    if container.duration is None:
+        return None
+    return Fraction((container.start_time or 0) + container.duration, av.time_base)
 
 
 def skipped_samples(packet: "Packet[Stream]") -> tuple[int, int]:

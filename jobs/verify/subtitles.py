@@ -116,6 +116,12 @@ def check_chapters(left: InputContainer, right: InputContainer, alignment: Align
     """Check that every chapter is there, with its title and its time."""
     before = _chapters(left, alignment.source_zero_s)
     after = _chapters(right, alignment.output_zero_s)
+    if alignment.output_is_isobmff:
+        # Where the source has no chapter there is one without a title.
+        starts_s = [start_s for start_s, _ in before]
+        after = [
+            (at_s, title) for at_s, title in after if title or any(abs(at_s - each) <= CHAPTER_S for each in starts_s)
+        ]
     nowhere = "a transport stream has no place for chapters" if before and alignment.output_is_ts else ""
     # A chapter that would begin before the output does begins with it.
     same = len(before) == len(after) and all(

@@ -1,0 +1,68 @@
+"""Which chapters the output has, and where they begin and end. Pure.
+
+QuickTime's chapters, in mp4 and mov, are a track of text without holes: one title lasts until the next one. What lies
+between chapters, and before the first, is a chapter without a title there.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from itertools import pairwise
+
+from ...cluster.grouping import counted
+from ..report.report import Warning_
+from ..source.tracks import Chapter
+from .containers import Container
+
+_SAME_S = Fraction(1, 1000)
+"""Times this near are the same: containers round."""
+
+
+def chapters_of_part(chapters: Sequence[Chapter], begin_s: Fraction, end_s: Fraction | None) -> tuple[Chapter, ...]:
+    """Return the chapters of a part of the film, cut to it; ``end_s`` None is the film's own end."""
+    return tuple(_cut(chapters, begin_s, end_s))
+
+
+def _cut(chapters: Sequence[Chapter], begin_s: Fraction, end_s: Fraction | None) -> Iterator[Chapter]:
+    for chapter in chapters:
+        start_s = max(chapter.start_s, begin_s)
+        stop_s = chapter.end_s if end_s is None else min(chapter.end_s, end_s)
+        if start_s < stop_s or (start_s == stop_s and chapter.start_s == chapter.end_s):
+            yield replace(chapter, start_s=start_s, end_s=stop_s)
+
+
+def chapters_in_a_row(chapters: Sequence[Chapter], begin_s: Fraction, end_s: Fraction | None) -> tuple[Chapter, ...]:
+    """Return chapters that follow one another from ``begin_s`` on; none begins or ends after the film's ``end_s``.
+
+    One that overlaps the next ends where that begins, and one that lasts no time ends there too.
+    """
+    found: list[Chapter] = []
+    at_s = begin_s
+    inside = [chapter for chapter in chapters if not _is_late(chapter, end_s)]
+    for chapter, following in pairwise([*sorted(inside, key=lambda each: each.start_s), None]):
+        if chapter is None:
+            break
+        if chapter.start_s - at_s > _SAME_S:
+            found.append(Chapter(at_s, chapter.start_s))
+        limits = [limit for limit in (end_s, None if following is None else following.start_s) if limit is not None]
+        ends = limits if chapter.end_s == chapter.start_s and limits else [*limits, chapter.end_s]
+        at_s = max(chapter.start_s, min(ends))
+        found.append(replace(chapter, end_s=at_s))
+    return tuple(found)
+
+
+def row_losses(chapters: Sequence[Chapter], container: Container, end_s: Fraction | None) -> Iterator[Warning_]:
+    """Yield what ``chapters_in_a_row`` loses of a film's chapters."""
+    name = f".{container.name}"
+    if count := sum(_is_late(chapter, end_s) for chapter in chapters):
+        message = f"{counted(count, 'chapter')} that would begin after the end of the film cannot be in {name}"
+        yield Warning_(code="chapters-dropped", message=message, checks=("metadata.chapters",))
+    ordered = sorted(chapters, key=lambda each: each.start_s)
+    crowded = sum(one.end_s - following.start_s > _SAME_S for one, following in pairwise(ordered))
+    if count := crowded + sum(chapter.end_s <= chapter.start_s for chapter in ordered):
+        message = f"{counted(count, 'chapter')} of no length or over the next one's start: {name} ends it there"
+        yield Warning_(code="chapters-changed", message=message, checks=("metadata.chapters",))
+
+
+def _is_late(chapter: Chapter, end_s: Fraction | None) -> bool:
+    return end_s is not None and chapter.start_s >= end_s
