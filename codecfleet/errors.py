@@ -192,6 +192,8 @@ class OutputExists(RequestError):
 class OutputInUse(RequestError):
     """Another job writes the same output now."""
 
+    retry = Retry.ANYWHERE
+
 
 class JournalRefused(RequestError):
     """Unfinished work lies there of another input, other options or another encoder."""

@@ -8,28 +8,38 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from ...actors.media.location import local_path
+from ...actors.media.location import is_local, local_path
 from ...cluster.logs.actions import LogAction
 from ...cluster.logs.entry import LogIds
 from ...cluster.logs.writing import log
 from ...errors import (
     CodecfleetError,
-    DeadlineMissed,
     InputUnreadable,
     JournalRefused,
     NotSmaller,
     NoVideoTrack,
     OutputExists,
-    WorkerLost,
 )
 from ..board.threads import in_thread, shielded
+from ..board.waiting import when_free
 from ..report.events import Event, Planned, Progress, SegmentFinished
 from ..report.report import Report
 from ..request.spec import BatchSpec, TranscodeSpec
-from .files import SeenInput, copy_whole, is_file_of, joined, look_at, make_place, output_bytes, with_suffix_of
+from .files import (
+    SeenInput,
+    copy_whole,
+    is_file_of,
+    joined,
+    look_at,
+    make_place,
+    output_bytes,
+    remove_dead_work,
+    with_suffix_of,
+)
 from .listed.specs import EntrySpecs
 from .pacing import PlannedFiles
 from .results import BatchResult
@@ -140,7 +150,14 @@ class FileRun:
         self._seen = await in_thread(look_at, entry.source, hashed=batch.hash_inputs)
         if entry.action is EntryAction.COPY:
             return await self._copied(entry.output, FileResult.COPIED, overwrite=spec.overwrite)
-        may_replace = await in_thread(make_place, entry, batch.output, entry.output, overwrite=spec.overwrite)
+        try:
+            may_replace = await in_thread(make_place, entry, batch.output, entry.output, overwrite=spec.overwrite)
+        except OutputExists as taken:
+            if not entry.was_in_use:
+                raise
+            report = await self._found_done(spec, taken)
+            await self._started(entry.output)
+            return _Published(entry.output, FileResult.ENCODED, report.output_bytes, report)
         await self._started(entry.output)
         as_source = with_suffix_of(entry.source, entry.output)
         try:
@@ -187,11 +204,9 @@ class FileRun:
 
     async def _encoded(self, spec: TranscodeSpec) -> Report:
         """Run the job; what a try of this batch has left of other options, or of an earlier input, is of no use."""
-        try:
-            if (report := await self._whole(spec)) is not None:
-                return report
-        except (WorkerLost, DeadlineMissed):
-            return await self._once_more(spec)
+        size_bytes = None if self._seen is None else self._seen.size_bytes
+        if may_be_whole(self.entry, spec, self.around.batch, size_bytes):
+            return await self._whole(spec) or await self._once_more(spec)
         try:
             return await self._report(spec)
         except JournalRefused:
@@ -200,32 +215,38 @@ class FileRun:
             return await self._report(spec.model_copy(update={"restart": True}))
 
     async def _once_more(self, spec: TranscodeSpec) -> Report:
-        """Run the job of a file whose worker was lost, and may have published it.
-
-        What has the output's name by then is the lost worker's file or a stranger's. Its bytes say which: a job has the
-        same bytes in every run.
-        """
+        """Run the job of a file that a worker may have published, although it reported no success."""
         try:
             return await self._report(spec)
-        except OutputExists:
-            folder = await in_thread(tempfile.mkdtemp, prefix="codecfleet-")
-            try:
-                beside = str(Path(folder, local_path(spec.output).name))
-                report = await self._report(spec.model_copy(update={"output": beside, "no_journal": True}))
-            finally:
-                await shielded(shutil.rmtree, folder, ignore_errors=True)
-            if not await in_thread(is_file_of, spec.output, report.proof.output_sha256):
-                raise
-            return report.model_copy(update={"output": spec.output})
+        except OutputExists as taken:
+            return await self._found_done(spec, taken)
+
+    async def _found_done(self, spec: TranscodeSpec, taken: OutputExists) -> Report:
+        """Return the report of an output that an earlier try may have published before it was killed.
+
+        The output's bytes decide: a job gives the same bytes in every run.
+
+        Raises:
+            OutputExists: ``taken``: the output has other bytes, so another program wrote it.
+        """
+        if not is_local(spec.output):
+            raise taken
+        await when_free(partial(in_thread, remove_dead_work, spec.output))
+        folder = await in_thread(tempfile.mkdtemp, prefix="codecfleet-")
+        try:
+            beside = str(Path(folder, local_path(spec.output).name))
+            report = await self._report(spec.model_copy(update={"output": beside, "no_journal": True}))
+        finally:
+            await shielded(shutil.rmtree, folder, ignore_errors=True)
+        if not await in_thread(is_file_of, spec.output, report.proof.output_sha256):
+            raise taken
+        return report.model_copy(update={"output": spec.output})
 
     async def _whole(self, spec: TranscodeSpec) -> Report | None:
         """Do a small file as one piece of work; None where it is to be a job of its own."""
-        size_bytes = None if self._seen is None else self._seen.size_bytes
-        if not may_be_whole(self.entry, spec, self.around.batch, size_bytes):
-            return None
         try:
             done = await self.around.small.encoded(self.entry, spec)
-        except (InputUnreadable, NotSmaller, NoVideoTrack, WorkerLost, DeadlineMissed):
+        except (InputUnreadable, NotSmaller, NoVideoTrack):
             raise
         except CodecfleetError:
             return None
@@ -235,6 +256,10 @@ class FileRun:
         return done.report
 
     async def _report(self, spec: TranscodeSpec) -> Report:
+        """Run a job, once no other process holds its output."""
+        return await when_free(partial(self._run_job, spec))
+
+    async def _run_job(self, spec: TranscodeSpec) -> Report:
         job = await self.around.submit(spec)
         try:
             await self._follow(job)

@@ -10,6 +10,7 @@ import os
 import posixpath
 import shutil
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -17,10 +18,18 @@ from typing import BinaryIO, Final
 from ...actors.media.location import is_local, local_path, without_query
 from ...actors.media.storage_retry import is_transient, reason, try_again
 from ...actors.media.stores import open_store, remote_state
-from ...errors import CodecfleetError, InputNotFound, InputUnreadable, OutputExists, OutputUnwritable, StorageFailed
+from ...errors import (
+    CodecfleetError,
+    InputNotFound,
+    InputUnreadable,
+    JournalRefused,
+    OutputExists,
+    OutputUnwritable,
+    StorageFailed,
+)
 from ..join.proof import file_sha256
-from ..join.publish import publish
-from ..join.spool import storage_error
+from ..join.publish import publish, work_folder
+from ..join.spool import Spool, storage_error
 from .store.schema import BatchEntry, Content
 from .store.states import EntryEvent, EntryState
 
@@ -134,6 +143,18 @@ def is_file_of(output: str, sha256: str) -> bool:
         return file_sha256(local_path(output)) == sha256
     except OSError:
         return False
+
+
+def remove_dead_work(output: str) -> None:
+    """Remove the work folder that a killed try of a local output has left, unless its job can be continued.
+
+    Raises:
+        OutputInUse: a process still holds it.
+    """
+    spool = Spool(work_folder(output), output)
+    with suppress(JournalRefused, OutputUnwritable, StorageFailed):
+        spool.open()
+        spool.remove()
 
 
 def joined(root: str, output: str) -> str:

@@ -26,7 +26,7 @@ _FREE_SPACE: Final = "Free some space, then run the same command again."
 _DAMAGED: Final = "Put a copy of it in its place; or move it away and use --overwrite, which does all files again."
 _COLUMNS: Final = (
     "entry, source, output, action, overrides, tries, was_in_flight, source_version, source_sha256, source_bytes, "
-    "published, output_bytes"
+    "published, output_bytes, error"
 )
 _PUBLISHED: Final = ("published", "source_bytes", "output_bytes", "frames", "duration_s", "encoder")
 _FOUND: Final = ("published", "output_bytes")
@@ -35,7 +35,8 @@ _UPSERT: Final = """
 INSERT INTO entries (position, output, source, action, overrides, spec_sha256, source_bytes, listed_run, state)
 SELECT position, output, source, action, overrides, spec_sha256, source_bytes, :run, 'waiting' FROM listed WHERE true
 ON CONFLICT (output) DO UPDATE SET
-    state = when_listed(state, source = excluded.source, spec_sha256 = excluded.spec_sha256, :retry),
+    state = when_listed(state, source = excluded.source, spec_sha256 = excluded.spec_sha256,
+        :retry OR error IS :in_use),
     was_in_flight = source = excluded.source AND (was_in_flight OR state = 'running'),
     published = CASE WHEN source = excluded.source THEN published END,
     output_bytes = CASE WHEN source = excluded.source THEN output_bytes END,
@@ -118,7 +119,8 @@ class BatchDatabase:
         """
         with self._transaction() as connection:
             list_entries(connection, listed, self._root)
-            connection.execute(_UPSERT, {"run": self.run, "retry": retry_failed})
+            values = {"run": self.run, "retry": retry_failed, "in_use": OutputInUse.__name__}
+            connection.execute(_UPSERT, values)
             (count,) = connection.execute("SELECT count(*) FROM listed").fetchone()
             connection.execute("DROP TABLE listed")
             return int(count)

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, TypeAlias
 
+from ....errors import OutputInUse
+
 SCHEMA_VERSION: Final = 1
 """``PRAGMA user_version`` of a database; a version that changes the meaning of a column changes it."""
 APPLICATION_ID: Final = 0x43464C42
@@ -130,6 +132,13 @@ class BatchEntry:
     source_bytes: int | None
     published: str | None
     output_bytes: int | None
+    error: str | None = None
+    """The class of the error of its last failed try; None where none has failed since it was done last."""
+
+    @property
+    def was_in_use(self) -> bool:
+        """Whether another process held its output when its last try failed: what lies there may be a killed try's."""
+        return self.error == OutputInUse.__name__
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

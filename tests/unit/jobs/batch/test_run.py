@@ -78,6 +78,15 @@ def test_other_faults_get_a_second_try_at_the_end(spec: BatchSpec) -> None:
     assert progress.exit_code == 0
 
 
+def test_a_file_waits_for_who_holds_its_output(spec: BatchSpec) -> None:
+    """In the same try: a process that was killed holds it for a moment."""
+    jobs = Jobs(lambda each, n: OutputInUse("held") if each.source.endswith("2.mkv") and n == 1 else None)
+    results, progress = run_batch(spec, jobs)
+    assert jobs.sources.count("2.mkv") == 2
+    assert {each.tries for each in results} == {1}
+    assert (progress.done, progress.exit_code) == (5, 0)
+
+
 def test_a_fleet_that_is_gone_ends_the_batch_and_fails_no_file(spec: BatchSpec) -> None:
     """The next run does what is left."""
     jobs = Jobs(lambda each, _n: FleetUnavailable("no Ray") if each.source.endswith("2.mkv") else None)
