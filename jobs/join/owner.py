@@ -18,11 +18,14 @@ from pathlib import Path
 from typing import Final, Self
 
 from ...errors import OutputInUse, OutputUnwritable
+from .plain_files import content_of, remove_any
 
 OWNER_FILE: Final = "owner"
 RENEWED_EVERY_S: Final = 15
 LEASE_S: Final = 60
 """A lease that was not renewed for so long has ended: the time of four renewals."""
+_MOST_BYTES: Final = 4096
+"""Of an owner file."""
 _ENDED: Final = ("Z", "X")
 """States in proc(5) of a process that has ended."""
 
@@ -45,6 +48,11 @@ class Owner:
         """Return this process, as the owner of one more folder."""
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         return cls(socket.gethostname(), boot, os.getpid(), _began(os.getpid()), secrets.token_hex(8))
+
+    @classmethod
+    def of(cls, folder: Path) -> Self | None:
+        """Return whom a folder names; None where it names no one. Raises OSError: it cannot be read."""
+        return cls.read(content_of(folder / OWNER_FILE, _MOST_BYTES) or b"")
 
     @classmethod
     def read(cls, content: bytes) -> Self | None:
@@ -139,8 +147,16 @@ class FolderOwner:
     def holds(self) -> bool:
         """Return whether the folder still names this owner: one that slept for long may have lost it."""
         with suppress(OSError):
-            return Owner.read((self._folder / OWNER_FILE).read_bytes()) == self._here
+            return Owner.of(self._folder) == self._here
         return False
+
+    def remove(self) -> None:
+        """Remove the folder that is owned, unless it still holds anything; never raises."""
+        for path in (*self._folder.glob(f"{OWNER_FILE}.*"), self._folder / OWNER_FILE):
+            with suppress(OSError):
+                path.unlink()
+        with suppress(OSError):
+            self._folder.rmdir()
 
     def release(self) -> None:
         """Let go of the folder, which may be removed already. Idempotent."""
@@ -155,6 +171,8 @@ class FolderOwner:
     def _locked(self) -> int | None:
         """Return the locked owner file; None where it was replaced meanwhile."""
         path = self._folder / OWNER_FILE
+        if os.path.lexists(path) and not stat.S_ISREG(path.lstat().st_mode):
+            remove_any(path)
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         try:
             locks_work = self._lock(file)
@@ -170,7 +188,7 @@ class FolderOwner:
         return None
 
     def _check_lease(self, file: int, *, locks_work: bool) -> None:
-        other = Owner.read(os.pread(file, 4096, 0))
+        other = Owner.read(os.pread(file, _MOST_BYTES, 0))
         if other is None:
             return
         age_s = self._age_s(file)
@@ -182,7 +200,7 @@ class FolderOwner:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise in_use(self._what, Owner.read(os.pread(file, 4096, 0)), 0, self._here) from None
+            raise in_use(self._what, Owner.read(os.pread(file, _MOST_BYTES, 0)), 0, self._here) from None
         except OSError:
             return False
         return True

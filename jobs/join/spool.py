@@ -3,7 +3,6 @@
 import errno
 import hashlib
 import os
-import shutil
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,11 +12,14 @@ import numpy as np
 
 from ...actors.segment.encoding import EncodedSegment
 from ...errors import CodecfleetError, JournalRefused, OutputInUse, OutputUnwritable, StorageFailed
-from .owner import OWNER_FILE, FolderOwner
+from .owner import FolderOwner
+from .plain_files import content_of, remove_any
 
 JOURNAL_FILE: Final = "journal"
 PAYLOAD_PREFIX: Final = "segment-"
 _EMPTY = np.empty(0, dtype=np.uint8)
+_WRITTEN: Final = (JOURNAL_FILE, PAYLOAD_PREFIX, "output.", "stills", "tensor")
+"""How the names of what jobs write into the folder begin, but for its owner's."""
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _DIGITS = 16
 """How much of a payload's SHA-256 is in the name of its file; all of it is checked."""
@@ -39,10 +41,10 @@ class SpooledSegment:
             StorageFailed: it cannot be read, or is not what was written.
         """
         try:
-            data = self.path.read_bytes()
+            data = content_of(self.path, self.payload_bytes)
         except OSError as error:
             raise storage_error(error, self.path) from error
-        if hashlib.sha256(data).hexdigest() != self.payload_sha256:
+        if data is None or hashlib.sha256(data).hexdigest() != self.payload_sha256:
             raise StorageFailed(f"{self.path} is not what was written there", "Check the disk; start the job again.")
         return data
 
@@ -79,8 +81,7 @@ class Spool:
             self._owner.acquire()
             if not continues and not discards:
                 self._check_nothing_waits()
-            if discards or not continues:
-                self.clear()
+            self.clear(all_but_work=continues and not discards)
         except OSError as error:
             self._owner.release()
             raise unwritable(error, self.folder.parent) from error
@@ -129,19 +130,15 @@ class Spool:
         segment.path.unlink(missing_ok=True)
 
     def clear(self, *, all_but_work: bool = False) -> None:
-        """Delete everything in the folder, or all but journal and payloads.
+        """Delete all that a job writes into the folder, or all of it but journal and payloads. Other files stay.
 
         Raises:
             OSError: something cannot be deleted.
         """
         for path in self.folder.iterdir():
             is_work = path.name == JOURNAL_FILE or path.name.startswith(PAYLOAD_PREFIX)
-            if path.name == OWNER_FILE or (all_but_work and is_work):
-                continue
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path)
-            else:
-                path.unlink(missing_ok=True)
+            if path.name.startswith(_WRITTEN) and not (all_but_work and is_work):
+                remove_any(path)
 
     def keep(self) -> None:
         """Let go of the folder, and leave journal and payloads in it; never raises."""
@@ -150,9 +147,11 @@ class Spool:
         self._owner.release()
 
     def remove(self) -> None:
-        """Delete the folder and everything in it; never raises."""
+        """Delete all that a job writes, and the folder unless it holds anything else; never raises."""
         if self._owner.holds():
-            shutil.rmtree(self.folder, ignore_errors=True)
+            with suppress(OSError):
+                self.clear()
+            self._owner.remove()
         self._owner.release()
 
     def _check_nothing_waits(self) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from ...actors.media.location import is_local, local_path
 from ...actors.media.stores import open_store
-from ...errors import InputNotFound, JournalRefused, OutputInUse, StorageFailed
+from ...errors import InputNotFound, JournalRefused, OutputInUse, OutputUnwritable, StorageFailed
 from ..join.owner import OWNER_FILE, Owner
 from ..join.publish import WORK_SUFFIX
 from ..join.spool import Spool
@@ -32,6 +32,8 @@ class WorkState(Enum):
     """``codecfleet resume`` continues it."""
     USELESS = "useless"
     """Nothing in it can be continued."""
+    UNREADABLE = "unreadable"
+    """It is another user's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +124,7 @@ def is_published(spec: TranscodeSpec) -> bool:
 
 
 def remove_work(place: str) -> tuple[list[str], list[str]]:
-    """Remove the work at a place that no living job owns; return which was removed, and which was not.
+    """Remove the work at a place; return which was removed, and which a living job or another user owns.
 
     Raises:
         InputNotFound: there is no such place.
@@ -134,7 +136,7 @@ def remove_work(place: str) -> tuple[list[str], list[str]]:
         try:
             _remove(work)
             removed.append(work)
-        except OutputInUse:
+        except (OutputInUse, OutputUnwritable):
             kept.append(work)
     return removed, kept
 
@@ -177,7 +179,13 @@ def _normal(work: str) -> str:
 
 def _look(work: str) -> FoundWork:
     if is_local(work):
-        return _look_in_folder(local_path(work))
+        try:
+            return _look_in_folder(local_path(work))
+        except (PermissionError, StorageFailed) as error:
+            if not isinstance(error.__cause__ or error, PermissionError):
+                raise
+            state = WorkState.UNREADABLE
+            return FoundWork(work=work, state=state, owner=None, found=Replay(), size_bytes=0, age_s=None)
     store = ObjectStore(work)
     owner, renewed_s = read_owner(store)
     found = replay(read_stream(store.read()))
@@ -188,8 +196,8 @@ def _look(work: str) -> FoundWork:
 def _look_in_folder(folder: Path) -> FoundWork:
     found, now_s = replay(read_stream(FolderStore(folder).read())), time.time()
     try:
-        entries = {path.name: path.stat() for path in folder.iterdir()}
-        owner = Owner.read((folder / OWNER_FILE).read_bytes()) if OWNER_FILE in entries else None
+        entries = {path.name: path.lstat() for path in folder.iterdir()}
+        owner = Owner.of(folder) if OWNER_FILE in entries else None
     except FileNotFoundError:  # its job has just ended
         entries, owner = {}, None
     renewed_s = entries[OWNER_FILE].st_mtime if OWNER_FILE in entries else 0.0

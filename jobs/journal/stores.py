@@ -16,9 +16,13 @@ from ...actors.media.location import split_protocol
 from ...actors.media.stores import open_store
 from ...actors.media.whole_file import sync_folder
 from ...errors import StorageFailed
+from ..join.owner import OWNER_FILE
+from ..join.plain_files import content_of, remove_any
 from ..join.spool import JOURNAL_FILE, PAYLOAD_PREFIX, storage_error
 
 _RECORD: Final = "record-"
+_MOST_BYTES: Final = 1 << 30
+"""Of a journal: the records of 300 hours of film at 60 pictures a second."""
 _BUCKETS: Final = frozenset({"abfs", "abfss", "adl", "az", "gcs", "gs", "s3", "s3a"})
 """Protocols of stores whose names are keys in a bucket, which s3fs and its kin would make with a folder."""
 
@@ -64,9 +68,9 @@ class FolderStore(Store):
         self._path = folder / JOURNAL_FILE
 
     def read(self) -> bytes:
-        """Return the file."""
+        """Return the file; nothing of what no job has written."""
         try:
-            return self._path.read_bytes()
+            return content_of(self._path, _MOST_BYTES) or b""
         except FileNotFoundError:
             return b""
         except OSError as error:
@@ -93,24 +97,31 @@ class FolderStore(Store):
             sync_folder(self._folder)
 
     def truncate(self, records: Sequence[bytes]) -> None:
-        """Cut the file."""
+        """Cut the file, or remove what has its name."""
         try:
+            if not records:
+                remove_any(self._path)
+                return
             with self._path.open("ab") as file:
                 file.truncate(sum(map(len, records)))
         except OSError as error:
             raise storage_error(error, self._path) from error
 
     def sweep(self, payloads: Collection[str]) -> None:
-        """Delete files."""
-        for path in self._folder.glob(f"{PAYLOAD_PREFIX}*"):
-            if path.name not in payloads:
-                path.unlink(missing_ok=True)
+        """Delete files, and whatever else has such names."""
+        try:
+            for path in self._folder.glob(f"{PAYLOAD_PREFIX}*"):
+                if path.name not in payloads:
+                    remove_any(path)
+        except OSError as error:
+            raise storage_error(error, self._folder) from error
 
     def remove(self) -> None:
         """Delete payloads and journal."""
-        self.sweep(())
+        with suppress(StorageFailed):
+            self.sweep(())
         with suppress(OSError):
-            self._path.unlink(missing_ok=True)
+            remove_any(self._path)
 
 
 class ObjectStore(Store):
@@ -161,10 +172,11 @@ class ObjectStore(Store):
                 self._call("rm_file", f"{self._root}/{name}")
 
     def remove(self) -> None:
-        """Delete every object."""
+        """Delete every object that a job writes."""
         with suppress(StorageFailed):
             for name in self._names():
-                self._call("rm_file", f"{self._root}/{name}")
+                if name.startswith((_RECORD, PAYLOAD_PREFIX, OWNER_FILE)):
+                    self._call("rm_file", f"{self._root}/{name}")
         with suppress(StorageFailed):
             self._call("rmdir", self._root)
 

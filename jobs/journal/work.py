@@ -1,13 +1,11 @@
 """Where a job works: its spool, its journal, who owns them, and what becomes of them at its end."""
 
-import shutil
 from contextlib import ExitStack
 from typing import Protocol
 
 from ...actors.media.location import is_local, local_path
 from ...errors import JournalRefused, OutputInUse, OutputUnwritable, StorageFailed
 from ..join.owner import FolderOwner
-from ..join.proof import file_sha256
 from ..join.publish import work_folder, work_name
 from ..join.spool import Spool, SpooledSegment, payload_name, unwritable
 from ..report.report import Report
@@ -96,9 +94,10 @@ class WorkPlace:
             self.journal.begin(header)
             return self.found
         spooled = {number: self.spooled(each) for number, each in self.found.encoded.items()}
-        self._store.sweep([each.path.name for each in spooled.values()])
-        damaged = frozenset(number for number, each in spooled.items() if not self._is_whole(each))
-        return self.found.without(damaged)
+        whole = {number: each for number, each in spooled.items() if self._is_whole(each)}
+        # What is damaged goes too: it may be a folder, where the segment that is done again could not be written.
+        self._store.sweep([each.path.name for each in whole.values()])
+        return self.found.without(frozenset(spooled.keys() - whole.keys()))
 
     def forget(self) -> None:
         """Start over: what was found is of no use."""
@@ -165,8 +164,8 @@ class WorkPlace:
             # The journal goes last: from it a run that finds the output published knows that it may clean up.
             self.spool.remove()
         self._store.remove()
-        if self._elsewhere is not None and is_local(self._elsewhere):
-            shutil.rmtree(self.spool.payloads, ignore_errors=True)
+        if isinstance(self._owner, FolderOwner):
+            self._owner.remove()
         self._release()
         self.spool.remove()
 
@@ -213,6 +212,7 @@ def place_of(spec: TranscodeSpec) -> str:
 
 def _has(segment: SpooledSegment) -> bool:
     try:
-        return file_sha256(segment.path) == segment.payload_sha256
-    except OSError:
+        segment.payload()
+    except StorageFailed:
         return False
+    return True

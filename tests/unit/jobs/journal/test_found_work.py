@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from codecfleet.actors.media.location import local_path
+from codecfleet.actors.media.stores import open_store
 from codecfleet.errors import JournalRefused, StorageFailed
 from codecfleet.jobs.join.owner import OWNER_FILE
 from codecfleet.jobs.journal.found_work import unfinished_spec
@@ -29,12 +29,13 @@ def test_work_of_a_version_with_other_options_is_refused(tmp_path: Path) -> None
 
 def test_work_that_cannot_be_read_is_let_go(tmp_path: Path) -> None:
     """Once its journal can be read again, the same program may open it."""
-    spec = TranscodeSpec(source="in.mp4", output=str(tmp_path / "out.mp4"), work=str(tmp_path / "work"))
-    journal = local_path(place_of(spec)) / JOURNAL_FILE
-    journal.mkdir(parents=True)
+    spec = TranscodeSpec(source="in.mp4", output=str(tmp_path / "out.mp4"), work=f"memory://{tmp_path}/work")
+    files, root = open_store(place_of(spec))
+    record = f"{root}/record-00000000"
+    files.makedirs(record)
     with pytest.raises(StorageFailed):
         WorkPlace(spec).open()
-    journal.rmdir()
+    files.rmdir(record)
     again = WorkPlace(spec)
     again.open()
     again.remove()

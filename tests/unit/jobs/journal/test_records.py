@@ -269,7 +269,7 @@ def test_one_owner_of_a_folder(tmp_path: Path) -> None:
     folder = tmp_path / ".o.mp4.codecfleet"
     first, second = Spool(folder, "o.mp4"), Spool(folder, "o.mp4")
     first.open()
-    (folder / "rest").touch()
+    (folder / "output.mp4").touch()
     with pytest.raises(OutputInUse, match=r"another job writes o\.mp4: process"):
         second.open()
     first.remove()

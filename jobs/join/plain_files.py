@@ -1,0 +1,46 @@
+"""Files of a work folder. Anything may be there under their names: a folder, a pipe, a link, a file of any size."""
+
+import errno
+import os
+import shutil
+import stat
+from pathlib import Path
+from typing import Final
+
+_NEVER_PLAIN: Final = frozenset({errno.ELOOP, errno.ENXIO})
+"""Opening fails so where the name is a link's, or a socket's."""
+
+
+def content_of(path: Path, most_bytes: int) -> bytes | None:
+    """Return the content of a file; None if it is a folder, pipe, link or device, or larger.
+
+    Follows no link, and never waits.
+
+    Raises:
+        FileNotFoundError: there is nothing.
+        OSError: it cannot be read.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno in _NEVER_PLAIN:
+            return None
+        raise
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode) or found.st_size > most_bytes:
+        os.close(descriptor)
+        return None
+    with os.fdopen(descriptor, "rb") as file:
+        return file.read(most_bytes)
+
+
+def remove_any(path: Path) -> None:
+    """Remove what has a name, whatever it is, if anything has. A link's target stays.
+
+    Raises:
+        OSError: it cannot be removed.
+    """
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
