@@ -62,7 +62,7 @@ def test_odd_payloads_are_done_again(kind: str, film: Path) -> None:
 @pytest.mark.parametrize("kind", swept(KINDS))
 @pytest.mark.parametrize("name", ["journal", "owner"])
 def test_an_odd_journal_or_owner_is_replaced(name: str, kind: str, film: Path) -> None:
-    """Work without a journal is begun again; whom an odd file names is nobody."""
+    """Work without a journal is begun again; an odd owner file names no process."""
     folder = film.parents[1] / "out/.o.mp4.codecfleet"
     folder.mkdir(parents=True)
     KINDS[kind](folder / name)
