@@ -1,7 +1,39 @@
-"""``python -m codecfleet``: the same program as ``codecfleet``."""
+"""``codecfleet``, and ``python -m codecfleet``. An interruption ends it in one line, also while it imports the rest.
 
+Until a command handles signals itself nothing has begun, so nothing needs to be cleaned up. Python's own way, an
+exception wherever the program is, breaks imports: their tracebacks and exit codes would be the answer.
+"""
+
+import os
+import signal
 import sys
+from types import FrameType
+from typing import Final, NoReturn
 
-from .cli.app import main
+_LINE: Final = b"codecfleet: error: interrupted.\n"
 
-sys.exit(main())
+
+def end_on_signals() -> None:
+    """End this process at once on Ctrl-C, SIGTERM and a closed terminal; those that its starter ignores stay so."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _end)
+
+
+def _end(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001 - signal's signature
+    try:
+        os.write(2, _LINE)
+    finally:
+        os._exit(128 + number)
+
+
+def main() -> int:
+    """Run ``sys.argv`` and return the exit code."""
+    end_on_signals()
+    from .cli.app import main as run  # noqa: PLC0415 - the handlers come first
+
+    return run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

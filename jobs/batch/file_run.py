@@ -25,7 +25,6 @@ from ...errors import (
     OutputExists,
 )
 from ..board.threads import in_thread, shielded
-from ..board.waiting import when_free
 from ..report.events import Event, Planned, Progress, SegmentFinished
 from ..report.report import Report
 from ..request.spec import BatchSpec, TranscodeSpec
@@ -42,6 +41,7 @@ from .files import (
 )
 from .listed.specs import EntrySpecs
 from .pacing import PlannedFiles
+from .patience import when_free
 from .results import BatchResult
 from .small_files import SmallFiles, may_be_whole
 from .store.ledger import BatchLedger

@@ -1,24 +1,13 @@
-"""What a job waits for, and never without end: a worker, and an output that another process holds."""
+"""A job without any worker: it says why, and does not wait without end."""
 
-import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
-from typing import Final, TypeVar
 
 from ...cluster.client.pool import Pool
-from ...errors import FleetUnavailable, OutputInUse
-from ..join.owner import LEASE_S, RENEWED_EVERY_S
+from ...errors import FleetUnavailable
 from ..request.running import WaitOptions
 
 WAITING_S = 5.0
 """A job that has had no worker for this long says why."""
-IN_USE_S: Final = LEASE_S + RENEWED_EVERY_S
-"""How long to wait for the process that holds an output: until the lease of a machine that died has ended.
-
-A killed process of this machine holds it until the kernel has cleaned up, which takes seconds on a busy machine.
-"""
-_POLL_S: Final = 0.25
-ResultT = TypeVar("ResultT")
 
 
 class WorkerWait:
@@ -54,16 +43,3 @@ class WorkerWait:
     def is_over(self) -> None:
         """Take note that there is a worker."""
         self._waited_s = 0.0
-
-
-async def when_free(call: Callable[[], Awaitable[ResultT]]) -> ResultT:
-    """Await ``call``, again and again while another process holds the output, for ``IN_USE_S`` at most.
-
-    Raises:
-        OutputInUse: it still does.
-    """
-    for _ in range(int(IN_USE_S / _POLL_S)):
-        with suppress(OutputInUse):
-            return await call()
-        await asyncio.sleep(_POLL_S)
-    return await call()

@@ -151,7 +151,7 @@ def test_the_same_command_heals_what_failed_because_it_was_in_use(film: Path, le
         folder = work_folder(str(Path(spec.output) / "0.mkv"))
         folder.mkdir()
         (folder / "owner").write_bytes(b"{}")
-        (folder / "track").write_bytes(b"half")
+        (folder / "output.mkv").write_bytes(b"half")
     assert run_batch(spec, LocalPool(1)).error is None
     assert bytes_of(Path(spec.output)) == whole
 

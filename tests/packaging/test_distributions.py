@@ -48,7 +48,7 @@ def test_wheel_carries_licence_and_command(wheel: Path) -> None:
         names = {name.partition(".dist-info/")[2]: name for name in archive.namelist()}
         command = archive.read(names["entry_points.txt"]).decode()
     assert {"licenses/LICENSE", "licenses/NOTICE"} <= set(names)
-    assert "codecfleet = codecfleet.cli.app:main" in command
+    assert "codecfleet = codecfleet.__main__:main" in command
 
 
 def test_checkout_without_links_builds_the_same_wheel(build: Build, wheel: Path, checkout_without_links: Path) -> None:

@@ -41,7 +41,7 @@ def modules() -> dict[str, Module]:
 def walk(modules: dict[str, Module]) -> Walk:
     """A walk from the command line, the public API, and the programs of workers and probes."""
     walk = Walk(modules)
-    walk.run([f":{BODY}", *public_names(), *programs(modules), "cli.app:main"])
+    walk.run([f":{BODY}", *public_names(), *programs(modules), "__main__:main"])
     return walk
 
 
