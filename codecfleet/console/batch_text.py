@@ -6,6 +6,8 @@ from ..errors import one_line
 from .text import bytes_text, clock_text, count_text
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ..jobs.batch.preview import Intended, Preview
     from ..jobs.batch.results import BatchProgress, BatchResult
 
@@ -15,7 +17,8 @@ _LABEL_WIDTH: Final = 10
 def result_text(result: "BatchResult") -> str:
     """Return in one line how a file ended."""
     if result.error is not None:
-        return f"failed: {failure_text(result.source, result.message)} [{result.error_class}]"
+        when = "failed" if result.tries else "failed in an earlier run"
+        return f"{when}: {failure_text(result.source, result.message)} [{result.error_class}]"
     sizes = f"{size_text(result.source_bytes)} to {size_text(result.output_bytes)}"
     how = f"{result.result.value}: " if result.result is not None else ""
     return f"{how}{result.source}: {sizes} in {result.wall_s:.1f} s"
@@ -52,11 +55,20 @@ def summary_lines(progress: "BatchProgress") -> list[str]:
     rows = [
         ("files", f"{progress.done} of {progress.files} done{skipped}"),
         ("failed", ", ".join(f"{count} {error}" for error, count in progress.failures)),
+        *_failed_files(progress),
         ("left out", f"{count_text(progress.left_out, 'file')} not named as video" if progress.left_out else ""),
         ("size", _sizes(progress)),
         ("speed", _speed(progress)),
     ]
     return [f"{label:<{_LABEL_WIDTH}}{text}" for label, text in rows if text]
+
+
+def _failed_files(progress: "BatchProgress") -> "Iterator[tuple[str, str]]":
+    """Yield the first failed files with their reasons, and how many more there are."""
+    for source, fault in progress.failed_files:
+        yield "", f"{failure_text(source, fault.message)} [{fault.error}]"
+    if (more := progress.failed - len(progress.failed_files)) > 0 and progress.failed_files:
+        yield "", f"and {more} more: --report FILE.html lists them all"
 
 
 def _sizes(progress: "BatchProgress") -> str:

@@ -29,7 +29,9 @@ class Batch:
         self._task.add_done_callback(consume_exception)
 
     def __aiter__(self) -> AsyncIterator[BatchResult]:
-        """Yield a result for each file that this run ends, as it does; what earlier runs have done is only counted.
+        """Yield a result for each file that this run ends, as it does, and for each at which an earlier run failed.
+
+        What earlier runs have done is only counted.
 
         Raises:
             UsageError: an input, a list or the template makes no sense; no file was begun.

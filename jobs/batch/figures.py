@@ -24,10 +24,17 @@ _MOST_SPANS: Final = 2000
 
 @dataclass(frozen=True, slots=True)
 class FailureCount:
-    """Entries that failed with one class of error, and one of them."""
+    """How many entries failed with one class of error."""
 
     error: str
     files: int
+
+
+@dataclass(frozen=True, slots=True)
+class FailedFile:
+    """An entry that failed, and why."""
+
+    error: str
     source: str
     message: str
 
@@ -88,6 +95,7 @@ class Figures:
     output_bytes: int
     paces: tuple[float, ...]
     failures: tuple[FailureCount, ...]
+    failed_files: tuple[FailedFile, ...]
     engines: tuple[EngineShare, ...]
     lanes: tuple[TimelineLane, ...]
     largest: tuple[SizedFile, ...]
@@ -156,6 +164,7 @@ def _read(connection: sqlite3.Connection) -> Figures:
         output_bytes=output_bytes,
         paces=paces(spans, wall_s, _BINS),
         failures=_failures(connection, run),
+        failed_files=_failed_files(connection, run),
         engines=engine_use(spans),
         lanes=lanes(spans, wall_s, _MOST_SPANS, _BINS),
         largest=_largest(connection, run),
@@ -175,13 +184,20 @@ def _spans(connection: sqlite3.Connection, run: int, began_s: float) -> list[Spa
 
 
 def _failures(connection: sqlite3.Connection, run: int) -> tuple[FailureCount, ...]:
-    # Of a group SQLite takes the other columns from the row that has the least entry.
     rows = connection.execute(
-        "SELECT error, count(*), source, message, min(entry) FROM entries WHERE listed_run = ? AND state = 'failed' "
+        "SELECT error, count(*) FROM entries WHERE listed_run = ? AND state = 'failed' "
         "GROUP BY error ORDER BY count(*) DESC, error",
         (run,),
     )
-    return tuple(FailureCount(error, files, redacted(source), message) for error, files, source, message, _ in rows)
+    return tuple(FailureCount(error, files) for error, files in rows)
+
+
+def _failed_files(connection: sqlite3.Connection, run: int) -> tuple[FailedFile, ...]:
+    rows = connection.execute(
+        "SELECT error, source, message FROM entries WHERE listed_run = ? AND state = 'failed' ORDER BY error, position",
+        (run,),
+    )
+    return tuple(FailedFile(error, redacted(source), message) for error, source, message in rows)
 
 
 def _largest(connection: sqlite3.Connection, run: int) -> tuple[SizedFile, ...]:

@@ -3,14 +3,16 @@
 from dataclasses import dataclass
 from typing import Any
 
+from ... import errors
 from ...errors import CodecfleetError
 from ..report.report import Report
-from .store.schema import FileResult
+from .files import joined
+from .store.schema import BatchEntry, Fault, FileResult
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchResult:
-    """How one file of a batch has ended, in this run.
+    """How one file of a batch has ended: in this run, or, where ``tries`` is 0, by an earlier run that failed at it.
 
     ``error`` is None where it has an output; ``report`` is None where no job ran: it failed before, or was copied.
     """
@@ -60,6 +62,29 @@ class BatchResult:
         return {"event": "file_done", **facts, **done}
 
 
+def earlier_failure(entry: BatchEntry, root: str) -> BatchResult:
+    """Return how an entry has ended at which an earlier run failed, and which this run leaves alone."""
+    return BatchResult(
+        source=entry.source,
+        output=joined(root, entry.output),
+        result=None,
+        error=None if entry.fault is None else _error(entry.fault),
+        report=None,
+        source_bytes=entry.source_bytes,
+        output_bytes=None,
+        tries=0,
+        wall_s=0.0,
+    )
+
+
+def _error(fault: Fault) -> CodecfleetError:
+    """Return the error that a database tells of; a defect is no class of ours, so its name goes before its message."""
+    kind = getattr(errors, fault.error, None)
+    if isinstance(kind, type) and issubclass(kind, CodecfleetError):
+        return kind(fault.message, fault.next_step)
+    return CodecfleetError(f"{fault.error}: {fault.message}", fault.next_step)
+
+
 @dataclass(frozen=True, slots=True)
 class FileProgress:
     """A file in flight; ``frames_total`` is 0 before it is planned."""
@@ -91,6 +116,8 @@ class BatchProgress:
     """Files that were found and are not video by their names."""
     failures: tuple[tuple[str, int], ...]
     """(class of the error, files), the most frequent first."""
+    failed_files: tuple[tuple[str, Fault], ...]
+    """(input, why it failed) of the first few, earlier runs' included; empty until the batch has ended."""
     exit_code: int
     """How the command would end now: 0 while nothing has failed."""
     warm_fleet: int | None = None

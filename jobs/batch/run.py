@@ -23,7 +23,7 @@ from .listed.intake import DATABASE_NAME, Intake
 from .listed.places import list_inputs
 from .listed.specs import EntrySpecs
 from .pacing import Behind, behind, wants_file
-from .results import BatchProgress, BatchResult
+from .results import BatchProgress, BatchResult, earlier_failure
 from .small_files import SmallFiles
 from .store.database import BatchDatabase
 from .store.ledger import BatchLedger
@@ -103,7 +103,7 @@ class BatchRun:
                 self._end_results()  # else a caller that iterates would wait for ever
 
     async def results(self) -> AsyncIterator[BatchResult]:
-        """Yield how each file ended, as it does; ends when the batch does, however it does."""
+        """Yield how each file ended, as it does, and what earlier runs failed at; ends with the batch."""
         while (result := await self._results.get()) is not None:
             yield result
 
@@ -213,6 +213,8 @@ class BatchRun:
                 await shielded(self._database.checked, state, [(entry.entry, what) for entry, what in found])
                 for entry, what in found:
                     self._tally.compared(entry, state, what)
+                    if (state, what) == (EntryState.FAILED_BEFORE, EntryEvent.FOUND_SAME):
+                        await self._results.put(earlier_failure(entry, self._batch.output))
                 self._wake()
 
     def _compare(self, entries: list[BatchEntry], state: EntryState) -> list[tuple[BatchEntry, EntryEvent]]:

@@ -2,13 +2,18 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import Final
 
 from .file_run import FileRun
 from .pacing import eta_s
 from .results import BatchProgress, BatchResult, FileProgress
 from .store.database import BatchDatabase
-from .store.schema import BatchEntry
+from .store.schema import BatchEntry, Fault
 from .store.states import EntryEvent, EntryState, exit_code_of
+
+
+FAILED_FILES: Final = 10
+"""The most failed files that a summary names."""
 
 
 class Tally:
@@ -18,6 +23,7 @@ class Tally:
         self._files: Counter[EntryState] = Counter()
         self._skipped = 0
         self._failures: Counter[tuple[str, int]] = Counter()
+        self._failed_files: list[tuple[str, Fault]] = []
         self._source_bytes, self._output_bytes = 0, 0
         self._frames = 0
         self._left_bytes, self._ended_bytes = 0, 0
@@ -38,6 +44,7 @@ class Tally:
         self._files = Counter(database.counts())
         self._source_bytes, self._output_bytes = database.bytes_in(EntryState.DONE)
         self._failures = Counter({(error, code): count for error, code, count in database.failures()})
+        self._failed_files = database.failed_files(FAILED_FILES)
 
     def started(self) -> None:
         """Count a file that begins."""
@@ -99,6 +106,7 @@ class Tally:
             output_bytes=self._output_bytes,
             left_out=left_out,
             failures=tuple((error, files) for (error, _), files in self._failures.most_common()),
+            failed_files=tuple(self._failed_files),
             exit_code=exit_code_of({code for _, code in self._failures}),
         )
 

@@ -96,8 +96,8 @@ def _failures(figures: "Figures") -> "Iterator[str]":
         return
     yield "<h2>Failures by cause</h2>"
     yield bars(((each.error, [(each.files, "fault")], str(each.files)) for each in figures.failures), "failed files")
-    rows = [(each.error, failure_text(each.source, each.message)) for each in figures.failures]
-    yield from _table(("error", "for example"), rows, widths=(22, 78))
+    rows = [(each.error, failure_text(each.source, each.message)) for each in figures.failed_files]
+    yield from _table(("error", "file"), rows, widths=(22, 78))
 
 
 def _engines(figures: "Figures") -> "Iterator[str]":

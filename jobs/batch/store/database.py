@@ -19,14 +19,14 @@ from ...join.owner import RENEWED_EVERY_S, Owner, in_use
 from . import schema
 from .file import application_in, application_of, not_a_batchs
 from .listing import ListedEntry, list_entries
-from .schema import BatchEntry, Change, Content, CopyNoted, EndedBadly, EntryAction, FileEnded, FileStarted, PutBack
+from .schema import BatchEntry, Change, Content, CopyNoted, EndedBadly, EntryAction, Fault, FileEnded, FileStarted, PutBack
 from .states import EntryEvent, EntryState, after, when_listed
 
 _FREE_SPACE: Final = "Free some space, then run the same command again."
 _DAMAGED: Final = "Put a copy of it in its place; or move it away and use --overwrite, which does all files again."
 _COLUMNS: Final = (
     "entry, source, output, action, overrides, tries, was_in_flight, source_version, source_sha256, source_bytes, "
-    "published, output_bytes, error"
+    "published, output_bytes, error, message, next_step"
 )
 _PUBLISHED: Final = ("published", "source_bytes", "output_bytes", "frames", "duration_s", "encoder")
 _FOUND: Final = ("published", "output_bytes")
@@ -187,6 +187,10 @@ class BatchDatabase:
             )
             return [(error, code, count) for error, code, count in rows]
 
+    def failed_files(self, most: int) -> list[tuple[str, Fault]]:
+        """Return ``most`` of the run's failed inputs, and why each failed."""
+        return [(each.source, each.fault) for each in self.entries(EntryState.FAILED, most) if each.fault is not None]
+
     def _write(self, connection: sqlite3.Connection, state: EntryState, change: Change) -> None:
         match change:
             case FileStarted():
@@ -321,6 +325,8 @@ def _entry(row: tuple[Any, ...]) -> BatchEntry:
     named = dict(zip(_COLUMNS.split(", "), row, strict=True))
     version, sha256 = named.pop("source_version"), named.pop("source_sha256")
     named |= {"action": EntryAction(named["action"]), "was_in_flight": bool(named["was_in_flight"])}
+    error, *texts = (named.pop(name) for name in ("error", "message", "next_step"))
+    named["fault"] = None if error is None else Fault(error, *texts)
     return BatchEntry(**named, content=None if version is None else Content(version=version, sha256=sha256))
 
 

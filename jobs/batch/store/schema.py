@@ -111,6 +111,16 @@ class Content:
         return self.version == before.version
 
 
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Why an entry failed."""
+
+    error: str
+    """The class of the error, as in ``codecfleet.errors``; the exception's own where that is a defect."""
+    message: str
+    next_step: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchEntry:
     """An entry that is to be done or compared. ``output`` is relative to the root; ``tries`` counts those of this run.
@@ -132,13 +142,13 @@ class BatchEntry:
     source_bytes: int | None
     published: str | None
     output_bytes: int | None
-    error: str | None = None
-    """The class of the error of its last failed try; None where none has failed since it was done last."""
+    fault: Fault | None = None
+    """Why its last try failed; None where none has failed since it was done last."""
 
     @property
     def was_in_use(self) -> bool:
         """Whether another process held its output when its last try failed: what lies there may be a killed try's."""
-        return self.error == OutputInUse.__name__
+        return self.fault is not None and self.fault.error == OutputInUse.__name__
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

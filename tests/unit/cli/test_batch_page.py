@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from codecfleet.console.page import batch_page
 from codecfleet.console.page.charts import shortened, ticks
-from codecfleet.jobs.batch.figures import Bar, EngineShare, FailureCount, Figures, SizedFile, TimelineLane
+from codecfleet.jobs.batch.figures import Bar, EngineShare, FailedFile, FailureCount, Figures, SizedFile, TimelineLane
 
 FIGURES = Figures(
     root="/out",
@@ -25,7 +25,11 @@ FIGURES = Figures(
     source_bytes=4_000_000,
     output_bytes=1_000_000,
     paces=(0.0, 20.0, 10.0),
-    failures=(FailureCount("InputUnreadable", 1, "/in/<b>.mkv", "it is & cannot be read"),),
+    failures=(FailureCount("InputUnreadable", 2),),
+    failed_files=(
+        FailedFile("InputUnreadable", "/in/<b>.mkv", "it is & cannot be read"),
+        FailedFile("InputUnreadable", "/in/c.mkv", "/in/c.mkv is empty"),
+    ),
     engines=(EngineShare("nvdec", "decodes", 3, 900, 61.0),),
     lanes=(
         TimelineLane("node/gpu#0", (Bar(0, 40, 1.0, "/in/a.mkv, segment 0"),)),
@@ -45,6 +49,7 @@ EMPTY = replace(
     output_bytes=0,
     paces=(),
     failures=(),
+    failed_files=(),
     engines=(),
     lanes=(),
     largest=(),
@@ -86,7 +91,7 @@ class Page(HTMLParser):
 
 
 def test_the_page_says_what_happened() -> None:
-    """Counts, failures with an example, engines, workers and sizes."""
+    """Counts, every failed file with its reason, engines, workers and sizes."""
     text = " ".join(" ".join(Page(batch_page(FIGURES)).words).split())
     for words in (
         "Batch into /out",
@@ -95,6 +100,7 @@ def test_the_page_says_what_happened() -> None:
         "done, 1 by earlier runs",
         "saved, 75 %",
         "/in/<b>.mkv: it is & cannot be read",
+        "/in/c.mkv is empty",
         "900 in 3 segments, 1:01 busy",
         "node/gpu#0",
         "not seen",
@@ -116,11 +122,11 @@ def test_the_page_loads_nothing_and_runs_nothing(figures: Figures) -> None:
 @given(st.text(max_size=80))
 def test_any_name_is_text_and_nothing_else(name: str) -> None:
     """Names come from anybody."""
-    failure = FailureCount(name, 1, name, name)
     figures = replace(
         FIGURES,
         root=name,
-        failures=(failure,),
+        failures=(FailureCount(name, 1),),
+        failed_files=(FailedFile(name, name, name),),
         engines=(EngineShare(name, "decodes", 1, 1, 1.0),),
         lanes=(TimelineLane(name, (Bar(0, 1, 1.0, name),)),),
         largest=(SizedFile(name, 1, 1),),

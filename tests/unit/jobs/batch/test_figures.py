@@ -100,7 +100,8 @@ def test_the_figures_are_those_of_the_last_run(tmp_path: Path) -> None:
     assert [each.name for each in tmp_path.iterdir()] == ["batch.sqlite"]
     assert (found.run, found.files, found.done, found.skipped, found.failed) == (2, 3, 2, 1, 1)
     assert (found.wall_s, found.frames, found.source_bytes, found.output_bytes) == (4.0, 50, 20, 8)
-    assert [(each.error, each.files, each.source) for each in found.failures] == [("InputNotFound", 1, "/in/3.mkv")]
+    assert [(each.error, each.files) for each in found.failures] == [("InputNotFound", 1)]
+    assert [(each.error, each.source) for each in found.failed_files] == [("InputNotFound", "/in/3.mkv")]
     assert [(each.engine, each.does, each.frames) for each in found.engines] == [
         ("nvdec", "decodes", 50),
         ("libx264", "encodes", 50),

@@ -56,14 +56,18 @@ def test_changed_inputs_and_other_options_run_again(spec: BatchSpec, films: Path
 
 
 def test_the_inputs_own_fault_is_reported_once(spec: BatchSpec) -> None:
-    """It is not tried again, neither now nor by the next run, unless that is asked for."""
+    """It is not tried again, neither now nor by the next run, which names it too; unless that is asked for."""
     jobs = Jobs(lambda each, _n: InputUnreadable("broken") if each.source.endswith("2.mkv") else None)
     results, progress = run_batch(spec, jobs)
     (failed,) = [each for each in results if each.error is not None]
     assert (failed.error_class, failed.message, failed.tries, failed.result) == ("InputUnreadable", "broken", 1, None)
     assert (progress.failed, progress.failures, progress.exit_code) == (1, (("InputUnreadable", 1),), 3)
-    _, progress = run_batch(spec, jobs)
+    again, progress = run_batch(spec, jobs)
     assert (len(jobs.specs), progress.failed, progress.exit_code) == (5, 1, 3)
+    assert [(each.source, each.error_class, each.message, each.tries) for each in again] == [
+        (failed.source, "InputUnreadable", "broken", 0)
+    ]
+    assert [(source, fault.message) for source, fault in progress.failed_files] == [(failed.source, "broken")]
     fixed = Jobs()
     _, progress = run_batch(spec.model_copy(update={"retry_failed": True}), fixed)
     assert (fixed.sources, progress.done, progress.exit_code) == (["2.mkv"], 5, 0)
