@@ -86,7 +86,9 @@ def _speed(progress: "BatchProgress") -> str:
 
 def intended_text(intended: "Intended") -> str:
     """Return in one line what would be done with a file."""
-    return f"{intended.intent.value:<8}{one_line(intended.source)} -> {one_line(intended.output)}"
+    line = f"{intended.intent.value:<8}{one_line(intended.source)} -> {one_line(intended.output)}"
+    error = intended.error
+    return line if error is None else f"{line}: {one_line(error.message)} [{type(error).__name__}]"
 
 
 def preview_lines(preview: "Preview") -> list[str]:
@@ -95,6 +97,10 @@ def preview_lines(preview: "Preview") -> list[str]:
     rows = [
         ("files", counts or "none"),
         ("left out", f"{count_text(preview.left_out, 'file')} not named as video" if preview.left_out else ""),
+    ]
+    rows += [
+        ("would fail", f"{failure_text(source, error.message)} [{type(error).__name__}]")
+        for source, error in preview.failed_samples
     ]
     if (estimate := preview.estimate) is not None:
         size = f"{bytes_text(estimate.source_bytes)} to about {bytes_text(round(estimate.output_bytes))}"

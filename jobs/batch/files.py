@@ -95,6 +95,11 @@ def make_place(entry: BatchEntry, root: str, output: str, *, overwrite: bool) ->
     """
     if is_local(root):
         _make_folder(local_path(root), output)
+    return may_replace(entry, root, output, overwrite=overwrite)
+
+
+def may_replace(entry: BatchEntry, root: str, output: str, *, overwrite: bool) -> bool:
+    """Return whether what has the name of an output of an entry may be replaced; raises what ``make_place`` does."""
     if overwrite or (entry.was_in_flight and output == entry.output):
         return True
     there = output_bytes(root, output)

@@ -7,28 +7,31 @@ import asyncio
 import sqlite3
 import tempfile
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-from ...errors import CodecfleetError, StorageFailed
+from ...errors import CodecfleetError, InputError, NoVideoTrack, RequestError, StorageFailed
 from ..board.threads import in_thread, shielded
-from ..plan.plan import plan_transcode
+from ..plan.plan import check_request, plan_transcode
 from ..report.report import Report
 from ..request.spec import BatchSpec, TranscodeSpec
-from .files import compare, joined
+from .files import compare, joined, look_at, may_replace
 from .listed.intake import Intake
 from .listed.places import list_inputs
 from .listed.specs import EntrySpecs
-from .run import database_path
+from .results import error_of
+from .run import COMPARED_IN_THREADS, database_path
 from .store.database import BatchDatabase
 from .store.file import application_of, open_to_read
 from .store.schema import BatchEntry, EntryAction
-from .store.states import EntryEvent, EntryState
+from .store.states import EntryEvent, EntryState, exit_code_of
 
 _SAMPLES: Final = 6
 _SAMPLE_S: Final = 2
@@ -43,15 +46,18 @@ class Intent(Enum):
     LEAVE_DONE = "done"
     LEAVE_FAILED = "failed"
     """An earlier run failed at it, and nothing has changed since."""
+    REFUSE = "refuse"
+    """It would fail: its options do not fit together, its input is not there, or its output's name is taken."""
 
 
 @dataclass(frozen=True, slots=True)
 class Intended:
-    """A file, and what would be done with it."""
+    """A file, and what would be done with it; ``error`` says why it failed or would fail."""
 
     intent: Intent
     source: str
     output: str
+    error: CodecfleetError | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +81,17 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preview:
-    """The whole of a dry run; ``estimate`` is None where nothing is to be encoded, or no sample could be."""
+    """The whole of a dry run."""
 
     counts: dict[Intent, int]
     left_out: int
+    """Files that were found and are not video by their names."""
     estimate: Estimate | None
+    """None where nothing is to be encoded, or no sample could be."""
+    failed_samples: tuple[tuple[str, CodecfleetError], ...] = ()
+    """(input, why it failed) of the inputs of which two seconds were tried, and at which a run would fail too."""
+    exit_code: int = 0
+    """How a run would end, by the failures that are known."""
 
 
 def estimated(samples: Iterable[SampleFile], source_bytes: int, slots: int) -> Estimate | None:
@@ -121,7 +133,13 @@ async def preview_batch(
         jobs = [dry.sample(entry, folder / f"{number}", transcode) for number, entry in enumerate(dry.to_sample)]
         samples = [each for each in await asyncio.gather(*jobs) if each is not None]
         estimate = estimated(samples, dry.source_bytes, slots()) if samples else None
-    return Preview(counts=dict(dry.counts), left_out=dry.left_out, estimate=estimate)
+    return Preview(
+        counts=dict(dry.counts),
+        left_out=dry.left_out,
+        estimate=estimate,
+        failed_samples=tuple(dry.failed_samples),
+        exit_code=exit_code_of(dry.exit_codes),
+    )
 
 
 class _DryRun:
@@ -132,8 +150,11 @@ class _DryRun:
         self.left_out = 0
         self.source_bytes = 0
         self.to_sample: list[BatchEntry] = []
+        self.failed_samples: list[tuple[str, CodecfleetError]] = []
+        self.exit_codes: set[int] = set()
         self._batch = batch
         self._specs = EntrySpecs(batch)
+        self._misfit = lru_cache(_AT_ONCE)(self._misfit_of)
 
     def list(self, folder: Path, show: Callable[[Intended], object]) -> None:
         """List the batch in a copy of its database; blocks."""
@@ -150,9 +171,9 @@ class _DryRun:
                 skipped = 0
                 while entries := database.entries(state, _AT_ONCE, skip=skipped):
                     skipped += len(entries)
-                    for entry in entries:
-                        self._see(entry, state, show)
-            self.to_sample = database.spread(_SAMPLES)
+                    for entry, error in self._errors(entries, state):
+                        self._see(entry, state, error, show)
+            self.to_sample = [each for each in database.spread(_SAMPLES) if self._refusal(each) is None]
         finally:
             database.close()
 
@@ -164,25 +185,66 @@ class _DryRun:
             ]
             database.checked(state, found)
 
-    def _see(self, entry: BatchEntry, state: EntryState, show: Callable[[Intended], object]) -> None:
+    def _errors(
+        self, entries: Sequence[BatchEntry], state: EntryState
+    ) -> Iterable[tuple[BatchEntry, CodecfleetError | None]]:
+        """Return why each entry failed, or would fail; None where nothing is known against it."""
+        if state is not EntryState.WAITING:
+            return [(each, None if state is EntryState.DONE else error_of(each.fault)) for each in entries]
+        with ThreadPoolExecutor(COMPARED_IN_THREADS) as threads:
+            return list(zip(entries, threads.map(self._refusal, entries), strict=True))
+
+    def _refusal(self, entry: BatchEntry) -> CodecfleetError | None:
+        """Return why a run would fail at an entry, as far as that is known before its input is read."""
+        is_copy = entry.action is EntryAction.COPY
+        misfit = None if is_copy else self._misfit(entry.overrides, Path(entry.output).suffix)
+        if misfit is not None:
+            return misfit
+        try:
+            if entry.source_bytes is None:  # else the list of its folder or store has told that it is there
+                look_at(entry.source, hashed=False)
+            may_replace(entry, self._batch.output, entry.output, overwrite=self._batch.overwrite)
+        except CodecfleetError as error:
+            return error
+        return None
+
+    def _misfit_of(self, overrides: str, suffix: str) -> CodecfleetError | None:
+        """Return why options and the container of an extension do not fit together."""
+        try:
+            check_request(self._specs.spec(overrides, "-", f"-{suffix}"))
+        except CodecfleetError as error:
+            return error
+        return None
+
+    def _see(
+        self,
+        entry: BatchEntry,
+        state: EntryState,
+        error: CodecfleetError | None,
+        show: Callable[[Intended], object],
+    ) -> None:
         intent = {EntryState.DONE: Intent.LEAVE_DONE, EntryState.FAILED: Intent.LEAVE_FAILED}.get(state)
         if intent is None:
-            intent = Intent.COPY if entry.action is EntryAction.COPY else Intent.ENCODE
+            planned = Intent.COPY if entry.action is EntryAction.COPY else Intent.ENCODE
+            intent = planned if error is None else Intent.REFUSE
         if intent is Intent.ENCODE:
             self.source_bytes += entry.source_bytes or 0
+        if error is not None:
+            self.exit_codes.add(error.exit_code)
         self.counts[intent] += 1
-        show(Intended(intent, entry.source, joined(self._batch.output, entry.output)))
+        show(Intended(intent, entry.source, joined(self._batch.output, entry.output), error))
 
     async def sample(
         self, entry: BatchEntry, folder: Path, transcode: Callable[[TranscodeSpec], Awaitable[Report]]
     ) -> SampleFile | None:
-        """Encode two seconds from the middle of an input; None where that cannot be done, as its job will say."""
+        """Encode two seconds from the middle of an input; None where that cannot be done, which is noted."""
         try:
             await in_thread(folder.mkdir)
             spec = self._specs.spec(entry.overrides, entry.source, str(folder / Path(entry.output).name))
             plan = await in_thread(plan_transcode, spec)
             report = await transcode(part_of(spec, plan.duration_s))
-        except CodecfleetError:
+        except CodecfleetError as error:
+            self._note_failed(entry.source, error)
             return None
         if not report.frames or not entry.source_bytes:
             return None
@@ -192,6 +254,13 @@ class _DryRun:
             output_bytes=report.output_bytes * share,
             busy_s=sum(each.wall_s for each in report.segments) * share,
         )
+
+    def _note_failed(self, source: str, error: CodecfleetError) -> None:
+        """Note an input at which a run fails too; what another try may mend says nothing of that."""
+        is_copied = isinstance(error, NoVideoTrack) and self._batch.mirror
+        if isinstance(error, InputError | RequestError) and not is_copied:
+            self.failed_samples.append((source, error))
+            self.exit_codes.add(error.exit_code)
 
 
 def part_of(spec: TranscodeSpec, duration_s: Fraction) -> TranscodeSpec:

@@ -68,7 +68,7 @@ def earlier_failure(entry: BatchEntry, root: str) -> BatchResult:
         source=entry.source,
         output=joined(root, entry.output),
         result=None,
-        error=None if entry.fault is None else _error(entry.fault),
+        error=error_of(entry.fault),
         report=None,
         source_bytes=entry.source_bytes,
         output_bytes=None,
@@ -77,8 +77,10 @@ def earlier_failure(entry: BatchEntry, root: str) -> BatchResult:
     )
 
 
-def _error(fault: Fault) -> CodecfleetError:
-    """Return the error that a database tells of; a defect is no class of ours, so its name goes before its message."""
+def error_of(fault: Fault | None) -> CodecfleetError | None:
+    """Return the error that a database names; a defect is no class of ours, so its name goes before its message."""
+    if fault is None:
+        return None
     kind = getattr(errors, fault.error, None)
     if isinstance(kind, type) and issubclass(kind, CodecfleetError):
         return kind(fault.message, fault.next_step)

@@ -32,7 +32,7 @@ from .store.states import EntryEvent, EntryState, batch_ender
 from .tally import Tally
 
 _COMPARED_AT_ONCE: Final = 500
-_COMPARED_IN_THREADS: Final = 16
+COMPARED_IN_THREADS: Final = 16
 """A store answers in tens of milliseconds."""
 _FETCHED_AHEAD: Final = 32
 _RESULTS_HELD: Final = 1000
@@ -218,7 +218,7 @@ class BatchRun:
                 self._wake()
 
     def _compare(self, entries: list[BatchEntry], state: EntryState) -> list[tuple[BatchEntry, EntryEvent]]:
-        with ThreadPoolExecutor(_COMPARED_IN_THREADS) as threads:
+        with ThreadPoolExecutor(COMPARED_IN_THREADS) as threads:
             one = partial(compare, state=state, root=self._batch.output, hashed=self._batch.hash_inputs)
             return list(zip(entries, threads.map(one, entries), strict=True))
 

@@ -11,7 +11,6 @@ from .store.database import BatchDatabase
 from .store.schema import BatchEntry, Fault
 from .store.states import EntryEvent, EntryState, exit_code_of
 
-
 FAILED_FILES: Final = 10
 """The most failed files that a summary names."""
 

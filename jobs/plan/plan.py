@@ -273,8 +273,17 @@ def read_for(spec: TranscodeSpec) -> SourceReading:
         InputError: the source cannot be read.
         RequestError: the request can be met with no source, or this one has no such track.
     """
-    _container_and_requests(spec)
+    check_request(spec)
     return read_source(spec.source, spec.video_track)
+
+
+def check_request(spec: TranscodeSpec) -> None:
+    """Make sure that a request fits together, without looking at its source.
+
+    Raises:
+        RequestError: it can be met with no source.
+    """
+    _container_and_requests(spec)
 
 
 def plan_of(spec: TranscodeSpec, reading: SourceReading) -> Plan:

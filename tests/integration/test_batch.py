@@ -148,9 +148,11 @@ def test_the_command_tells_what_happened(films: Path) -> None:
     assert "10 of 11 done" in said
     assert "1 InputUnreadable" in said
     assert "1 file not named as video" in said
+    assert f"{films / 'broken.mkv'} is not a media file codecfleet can read" in said
     assert told.count("encoded: ") == 10
     code, said, _ = command([str(films), "--output", out, "--preset", "1", "--json"])
-    (event,) = map(json.loads, said.splitlines())
+    failed, event = map(json.loads, said.splitlines())
+    assert (failed["event"], failed["error"], failed["tries"]) == ("file_failed", "InputUnreadable", 0)
     assert (code, event["event"], event["skipped"], event["failed"]) == (3, "batch_done", 10, 1)
     (films / "broken.mkv").unlink()
     code, said, _ = command([str(films), "--output", out, "--preset", "1", "--quiet"])
@@ -279,6 +281,31 @@ def test_the_page_of_a_run_is_written_also_where_files_fail(films: Path) -> None
     html = page.read_text()
     assert html.count('<rect class="work"') == 10
     assert "InputUnreadable" in html
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        (["--codec", "hevc", "--output-template", "{stem}.webm"], "Unsupported"),
+        (["--output-template", "{stem}.avi"], "Unsupported"),
+        (["--fragmented", "--output-template", "{stem}.mkv"], "Unsupported"),
+        (["--output-template", "{stem}.mkv"], "OutputExists"),
+    ],
+)
+def test_a_dry_run_refuses_what_a_run_refuses(films: Path, options: list[str], error: str) -> None:
+    """With the same error, the same exit code, and no estimate of what is not done."""
+    out = films.parent / "out"
+    out.mkdir()
+    if error == "OutputExists":
+        (out / "0.mkv").write_bytes(b"a stranger's")
+    arguments = [str(films / "0.mkv"), "--output", str(out), *options, "--json"]
+    dry_code, said, _ = command([*arguments, "--dry-run"])
+    intended, summary = map(json.loads, said.splitlines())
+    code, said, _ = command(arguments)
+    (failed,) = [each for each in map(json.loads, said.splitlines()) if each["event"] == "file_failed"]
+    assert (dry_code, intended["intent"], intended["error"]) == (code, "refuse", error)
+    assert (failed["error"], failed["message"]) == (error, intended["message"])
+    assert (summary["files"], summary["estimate"]) == ({"refuse": 1}, None)
 
 
 def test_a_dry_run_says_what_a_run_then_does(films: Path) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, TextIO
 from ...console.batch_live import SCHEMA_VERSION
 from ...console.batch_text import intended_text, preview_lines
 from ...console.output import Output, ReaderGone, json_line
+from ...errors import CodecfleetError
 from ..failures import failure_of, print_failure
 from ..interrupts import Interrupts
 from ..services import Services
@@ -38,16 +39,23 @@ def show_intentions(asked: AskedBatch, services: Services, stdout: TextIO, stder
             failure = failure_of(error, interrupts.exit_code)
             print_failure(failure, error, stderr)
             return failure.exit_code
-    return 0
+    return preview.exit_code
 
 
 def _event(intended: "Intended") -> dict[str, object]:
     facts = {"intent": intended.intent.value, "source": intended.source, "output": intended.output}
-    return {"schema": SCHEMA_VERSION, "event": "file_intended", **facts}
+    return {"schema": SCHEMA_VERSION, "event": "file_intended", **facts, **_fault(intended.error)}
+
+
+def _fault(error: CodecfleetError | None) -> dict[str, object]:
+    if error is None:
+        return {}
+    return {"error": type(error).__name__, "message": error.message, "next_step": error.next_step}
 
 
 def _summary(preview: "Preview") -> dict[str, object]:
     counts = {intent.value: count for intent, count in preview.counts.items()}
     estimate = None if preview.estimate is None else asdict(preview.estimate)
-    facts = {"files": counts, "left_out": preview.left_out, "estimate": estimate}
+    failed = [{"source": source, **_fault(error)} for source, error in preview.failed_samples]
+    facts = {"files": counts, "left_out": preview.left_out, "estimate": estimate, "failed_samples": failed}
     return {"schema": SCHEMA_VERSION, "event": "batch_intended", **facts}

@@ -19,7 +19,18 @@ from ...join.owner import RENEWED_EVERY_S, Owner, in_use
 from . import schema
 from .file import application_in, application_of, not_a_batchs
 from .listing import ListedEntry, list_entries
-from .schema import BatchEntry, Change, Content, CopyNoted, EndedBadly, EntryAction, Fault, FileEnded, FileStarted, PutBack
+from .schema import (
+    BatchEntry,
+    Change,
+    Content,
+    CopyNoted,
+    EndedBadly,
+    EntryAction,
+    Fault,
+    FileEnded,
+    FileStarted,
+    PutBack,
+)
 from .states import EntryEvent, EntryState, after, when_listed
 
 _FREE_SPACE: Final = "Free some space, then run the same command again."

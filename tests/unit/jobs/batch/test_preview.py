@@ -69,7 +69,7 @@ def looked(spec: BatchSpec) -> tuple[list[Intended], Preview]:
 
 
 def test_nothing_is_written(tmp_path: Path) -> None:
-    """No output, no folder, no database; what cannot be sampled is estimated as unknown."""
+    """No output, no folder, no database; what cannot be sampled is named, and estimated as unknown."""
     (tmp_path / "in").mkdir()
     (tmp_path / "in/a.mkv").write_bytes(b"a")
     (tmp_path / "in/b.srt").write_bytes(b"b")
@@ -78,7 +78,9 @@ def test_nothing_is_written(tmp_path: Path) -> None:
         (Intent.ENCODE, "a.mkv"),
         (Intent.COPY, "b.srt"),
     ]
-    assert preview == Preview(counts={Intent.ENCODE: 1, Intent.COPY: 1}, left_out=0, estimate=None)
+    ((source, error),) = preview.failed_samples
+    assert (Path(source).name, type(error), preview.exit_code) == ("a.mkv", InputUnreadable, 3)
+    assert (preview.counts, preview.left_out, preview.estimate) == ({Intent.ENCODE: 1, Intent.COPY: 1}, 0, None)
     assert [path.name for path in tmp_path.iterdir()] == ["in"]
 
 
@@ -134,9 +136,9 @@ def test_a_running_batch_may_be_looked_at(tmp_path: Path) -> None:
         ]
     )
     shown, _ = looked(spec)
-    assert [(each.intent, Path(each.source).name) for each in shown] == [
-        (Intent.LEAVE_FAILED, "gone.mkv"),
-        (Intent.ENCODE, "new.mkv"),
+    assert [(each.intent, Path(each.source).name, each.error and each.error.message) for each in shown] == [
+        (Intent.LEAVE_FAILED, "gone.mkv", "gone"),
+        (Intent.REFUSE, "new.mkv", f"there is no file {tmp_path}/new.mkv"),
     ]
     assert sum(running.counts().values()) == 1
     running.close()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from codecfleet.console.batch_text import summary_lines
 from codecfleet.errors import (
     Cancelled,
     CodecfleetError,
@@ -269,3 +270,14 @@ def test_a_name_that_is_not_utf_8_is_said_before_any_work(films: Path, spec: Bat
     with pytest.raises(UsageError, match="not UTF-8"):
         run_batch(spec, jobs)
     assert jobs.specs == []
+
+
+def test_the_summary_names_ten_failed_files_and_counts_the_others(spec: BatchSpec, films: Path) -> None:
+    """Each with its reason and its error's class; never more, however many fail."""
+    for number in range(5, 13):
+        (films / f"{number:02}.mkv").write_bytes(b"x")
+    _, progress = run_batch(spec, Jobs(lambda each, _n: InputUnreadable(f"{Path(each.source).name} is broken")))
+    lines = summary_lines(progress)
+    named = [line for line in lines if line.endswith("is broken [InputUnreadable]")]
+    assert (progress.failed, len(named), len(set(named))) == (13, 10, 10)
+    assert "          and 3 more: --report FILE.html lists them all" in lines
