@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from ...actors.device.work import Work
 from ...cluster.client.pool import Pool
+from ...errors import WorkerLost
 from ..request.running import WaitOptions
 from .deadlines import LOOK_S, Paces, Seen, WorkPace
 
@@ -16,6 +17,10 @@ ResultT = TypeVar("ResultT")
 
 
 async def _say_nothing(_message: str) -> None:
+    pass
+
+
+async def _ignore_loss(_label: str, _error: WorkerLost) -> None:
     pass
 
 
@@ -28,6 +33,7 @@ class WorkWatch:
         patience: when work counts as hung.
         start_fps: how fast one session should be, before any has ended; 0 for unknown.
         on_hang: called with what was given up, and why.
+        on_loss: called with the label of work whose worker died, and the error.
         bind: returns the work that is submitted for a piece of work, afresh each time.
         clock: returns seconds.
         sleep: waits for seconds.
@@ -41,6 +47,7 @@ class WorkWatch:
         *,
         start_fps: float = 0.0,
         on_hang: Callable[[str], Awaitable[None]] = _say_nothing,
+        on_loss: Callable[[str, WorkerLost], Awaitable[None]] = _ignore_loss,
         bind: Callable[[Work[Any]], Awaitable[Work[Any]]] | None = None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -52,6 +59,7 @@ class WorkWatch:
         self._pool = pool
         self._job = job
         self._on_hang = on_hang
+        self._on_loss = on_loss
         self._bind = bind
         self._clock = clock
         self._sleep = sleep
@@ -74,6 +82,9 @@ class WorkWatch:
             delivered = True
         except asyncio.CancelledError:
             withdrawn = True
+            raise
+        except WorkerLost as error:
+            await self._on_loss(work.label, error)
             raise
         finally:
             self.paces = self.paces.ended(number, delivered=delivered, withdrawn=withdrawn)

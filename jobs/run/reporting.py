@@ -13,6 +13,7 @@ from ...actors.segment.steps import PictureSteps
 from ...actors.segment.tone import ToneMap
 from ...actors.segment.walk import NAMED_DAMAGED_FRAMES, SegmentTally
 from ...actors.tracks.loudness import Loudness
+from ...cluster.worker_names import station_of
 from ..board.events import Run
 from ..board.ladder import Attempt
 from ..join.spool import SpooledSegment
@@ -32,6 +33,8 @@ from ..report.report import (
 )
 from .finished_track import FinishedTrack
 
+WORKER_LOST: Final = "worker-lost"
+_STATIONS_NAMED: Final = 4
 _MET: Final = {
     "damaged": (
         "1 packet of the source does not decode; it was skipped",
@@ -86,6 +89,17 @@ def second_run_warnings(second_runs: str, hangs: int) -> list[Warning_]:
     pieces = "1 piece of work" if hangs == 1 else f"{hangs} pieces of work"
     message = f"{pieces} made no progress within the deadline and ran again elsewhere"
     return found + ([Warning_(code="deadline", message=message, checks=())] if hangs else [])
+
+
+def loss_warnings(lost_on: Sequence[str]) -> list[Warning_]:
+    """Return that workers died, given for each piece of work that one held where it ran; "" where that is unknown."""
+    if not lost_on:
+        return []
+    stations = sorted({station_of(where) for where in lost_on} - {""})
+    named = ", ".join(stations[:_STATIONS_NAMED]) + (" and others" if len(stations) > _STATIONS_NAMED else "")
+    died = f"a worker died at work on {named}" if named else "a worker died at work"
+    ran = "1 piece of work" if len(lost_on) == 1 else f"{len(lost_on)} pieces of work"
+    return [Warning_(code=WORKER_LOST, message=f"{died}: {ran} ran again", checks=())]
 
 
 def _resized(plan: Plan, segments: Sequence[SpooledSegment]) -> Iterator[Warning_]:

@@ -18,7 +18,7 @@ from ...cluster.logs.actions import LogAction
 from ...cluster.logs.entry import LogIds
 from ...cluster.logs.writing import log
 from ...cluster.placement.rates import usual_fps
-from ...errors import Cancelled, CodecfleetError, EncoderFailed, InputDamaged, SegmentFailed
+from ...errors import Cancelled, CodecfleetError, EncoderFailed, InputDamaged, SegmentFailed, WorkerLost
 from ..board.board import Board
 from ..board.events import Finished, Lost, Run
 from ..board.ladder import Attempt, next_step
@@ -42,7 +42,7 @@ from ..report.events import Progress, SegmentFinished, SegmentStarted, Warned
 from ..source.source import SourceStamp
 from .evidence import save_evidence
 from .finished_track import FinishedTrack
-from .reporting import second_run_warnings
+from .reporting import WORKER_LOST, loss_warnings, second_run_warnings
 
 if TYPE_CHECKING:
     from ...actors.tracks.loudness import Loudness
@@ -74,9 +74,11 @@ class TrackRun:
             plan.spec,
             start_fps=usual_fps(demand),
             on_hang=self._say_hang,
+            on_loss=self._say_loss,
             bind=SourceReach(pool, stamp, plan.spec.ship).bind,
         )
         self._hangs = 0
+        self._lost_on: list[str] = []
         self._board = BoardLoop(
             Board.of(
                 [segment.frames for segment in plan.segments],
@@ -145,6 +147,7 @@ class TrackRun:
             warnings=(
                 *self._warnings,
                 *second_run_warnings(self._board.second_runs, self._hangs),
+                *loss_warnings(self._lost_on),
             ),
             loudness=self._loudness,
         )
@@ -152,6 +155,10 @@ class TrackRun:
     async def _say_hang(self, message: str) -> None:
         self._hangs += 1
         await self._events.emit(Warned, code="deadline", message=message)
+
+    async def _say_loss(self, label: str, error: WorkerLost) -> None:
+        self._lost_on.append(error.where)
+        await self._events.emit(Warned, code=WORKER_LOST, message=f"{label} lost its worker: {error.message}")
 
     async def _with_evidence(self, error: BaseException) -> BaseException:
         """Return the error, and where what its segment read was saved, if that was asked for."""

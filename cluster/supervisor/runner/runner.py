@@ -29,7 +29,7 @@ from ..state.settings import SupervisorSettings
 from ..state.stations import IN_USE, StationState
 from ..state.terms import term_of
 from ..status.history import History, HistoryBook
-from ..status.past import EVENTS_KEY, SPEEDS_KEY, Past
+from ..status.past import EVENTS_KEY, NODES_KEY, SPEEDS_KEY, Past, lost_nodes
 from ..status.status import Status, status_of
 from .heartbeats import Heartbeats
 from .leading import Leading
@@ -110,7 +110,10 @@ class SupervisorRunner:
     async def open(self) -> None:
         """See what exists, adopt what an earlier supervisor left, and run."""
         await self._recall_past()
-        self._decide(events.NodesSeen(await self._backend.look(), time.time()))
+        seen = await self._backend.look()
+        self._decide(events.NodesSeen(seen, time.time()))
+        if lost := lost_nodes(await self._backend.kept(NODES_KEY), {each.node for each in seen}):
+            self._carry_out([events.Note(LogAction.NODE_GONE, lost)])
         self._decide(events.Found(await self._backend.find()))
         await self._recall()
         for book in list(self._core.state.stations.values()):
@@ -138,7 +141,8 @@ class SupervisorRunner:
 
     async def _keep_past(self) -> None:
         with suppress(Exception):  # the next one tries again
-            await self._past.keep(self._keep, self._clock(), self._utc_offset_s())
+            nodes = {each.ray.node: self._core.state.nodes.title(each.ray.node) for each in self._core.state.nodes}
+            await self._past.keep(self._keep, self._clock(), self._utc_offset_s(), nodes)
 
     def _utc_offset_s(self) -> float:
         return time.time() - self._clock()

@@ -1,4 +1,4 @@
-"""What a supervisor keeps of its status for its successor: the newest events, and how fast all workers were.
+"""What a supervisor keeps of its status for its successor: the newest events, the nodes, and the speeds.
 
 Without clock or I/O. Times are kept in UTC, since clocks differ from process to process. What the successor, which may
 be of another release, cannot read is left out.
@@ -6,7 +6,7 @@ be of another release, cannot read is left out.
 
 import math
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Container, Mapping
 from typing import Any, Final, TypeAlias
 
 import msgpack
@@ -16,6 +16,9 @@ from .history import HistoryBook
 
 EVENTS_KEY: Final = "codecfleet/events"
 SPEEDS_KEY: Final = "codecfleet/speeds"
+NODES_KEY: Final = "codecfleet/nodes"
+NODES_NAMED: Final = 4
+"""The most lost nodes that one event names."""
 EVENTS_MAX: Final = 1000
 """The most events of a supervisor."""
 EVENTS_KEPT: Final = 200
@@ -38,6 +41,7 @@ class Past:
         self._history = history
         self._events: deque[tuple[float, str]] = deque(maxlen=EVENTS_MAX)
         self._kept: dict[str, tuple[float, object]] = {}
+        self._nodes: dict[str, str] = {}
         self._rests_until_s = -math.inf
 
     @property
@@ -62,8 +66,10 @@ class Past:
         self._history.recall((each for each in seen if math.isfinite(each[1])), now_s)
         return bool(earlier)
 
-    async def keep(self, put: Put, now_s: float, utc_offset_s: float) -> None:
+    async def keep(self, put: Put, now_s: float, utc_offset_s: float, nodes: Mapping[str, str]) -> None:
         """Keep what has changed since it was kept last, unless that was less than ``EVERY_S`` ago.
+
+        ``nodes`` are the live ones: {id: name}.
 
         What ``put`` raises is raised; the next call tries again.
         """
@@ -77,6 +83,23 @@ class Past:
             if newest is not None and newest != self._kept.get(key):
                 await put(key, msgpack.packb(told))
                 self._kept[key] = newest
+        if nodes and nodes != self._nodes:
+            await put(NODES_KEY, msgpack.packb(dict(nodes)))
+            self._nodes = dict(nodes)
+
+
+def lost_nodes(packed: bytes | None, alive: Container[str]) -> str:
+    """Return in one line which nodes of an earlier supervisor are no longer ``alive``; "" where all are."""
+    try:
+        found = {} if packed is None else dict(msgpack.unpackb(packed))
+    except (ValueError, TypeError):
+        return ""
+    lost = sorted(str(name) for node, name in found.items() if node not in alive)
+    if not lost:
+        return ""
+    more = f" and {len(lost) - NODES_NAMED} more" if len(lost) > NODES_NAMED else ""
+    names = f"{', '.join(lost[:NODES_NAMED])}{more}"
+    return f"{'node' if len(lost) == 1 else 'nodes'} {names} went while no supervisor ran"
 
 
 def _moved(speeds: tuple[tuple[float, float], ...]) -> tuple[tuple[float, float], ...]:

@@ -10,10 +10,12 @@ from codecfleet import Fleet
 from codecfleet.actors.device.work import Constraints, Work
 from codecfleet.actors.segment.encoding import EncodedSegment
 from codecfleet.cluster.client.fault_reports import FaultReports
+from codecfleet.cluster.client.pool import Pool
 from codecfleet.cluster.worker.outcome import failed
 from codecfleet.errors import DeviceLost, DeviceMemory, SessionLimit
+from codecfleet.jobs.report.events import Warned
 from codecfleet.jobs.request.spec import TranscodeSpec
-from codecfleet.testing import LocalPool, works
+from codecfleet.testing import FaultyPool, LocalPool, works
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 
 ResultT = TypeVar("ResultT")
@@ -51,6 +53,26 @@ async def test_a_miscounted_segment_is_encoded_again(tmp_path: Path) -> None:
     assert [each.attempts for each in report.segments][:1] == [2]
     assert len(pool.told) == 1
     assert "frames and gave" in pool.told[0]
+
+
+async def test_a_lost_worker_is_said_at_once_and_in_the_report(tmp_path: Path) -> None:
+    """As a warning that names the work; the report counts all of it. A job that lost none says nothing."""
+    source = tmp_path / "in.mkv"
+    make_clip(source, Clip(times=constant_times(50), keyframes=frozenset({0, 25})))
+    spec = TranscodeSpec(source=source, output=tmp_path / "out.mkv", segment_s=1, overwrite=True)
+
+    async def codes(pool: Pool) -> tuple[list[str], list[str]]:
+        async with Fleet(pool=pool) as fleet:
+            job = await fleet.transcode(spec)
+            said = [each.message async for each in job.events() if isinstance(each, Warned)]
+            return said, [each.message for each in (await job).warnings if each.code == "worker-lost"]
+
+    said, reported = await codes(FaultyPool(LocalPool(2), kills=[("segment 0", 1), ("segment 0", 2)]))
+    again = "a worker died at work on here/cpu#0: 2 pieces of work ran again"
+    died = "segment 0 lost its worker: worker of segment 0 was killed at attempt"
+    assert said == [f"{died} 1, as asked", f"{died} 2, as asked", again]
+    assert reported == [again]
+    assert await codes(LocalPool(2)) == ([], [])
 
 
 class Falling(LocalPool):

@@ -159,6 +159,18 @@ async def test_the_next_supervisor_knows_what_was_before(make_runner: MakeRunner
     assert any(fps for _, fps in shown)
 
 
+async def test_the_next_supervisor_says_which_node_died_with_the_last_one(
+    make_runner: MakeRunner, clock: FakeClock
+) -> None:
+    """Ray restarts a supervisor on another node once it has dropped the dead one; a node that is left is no news."""
+    backend = two_nodes()
+    await settled(await make_runner(backend), report(1, 50))
+    await clock.advance(EVERY_S + HEARTBEAT_S)
+    backend.lose("a")
+    lines = [line for _, line in (await make_runner(backend)).status().log]
+    assert [line for line in lines if "went" in line] == ["node host-a went while no supervisor ran"]
+
+
 async def test_a_store_that_keeps_nothing_costs_the_past_alone(make_runner: MakeRunner, clock: FakeClock) -> None:
     """While Ray's control service is away, the supervisor goes on, and says nothing of it every few seconds."""
     backend = two_nodes()

@@ -53,7 +53,7 @@ async def test_a_successor_on_another_clock_begins_with_events_and_speeds() -> N
     past.note("node a joined", OFFSET_S + 9.0)
     history.look(25.0, 10.0)
     history.look(50.0, 12.0)
-    await past.keep(store.put, 12.0, OFFSET_S)
+    await past.keep(store.put, 12.0, OFFSET_S, {})
     after, later, found = store.next(now_s=507.0, offset_s=OFFSET_S - 480.0)
     after.note("node b joined", OFFSET_S + 28.0)
     later.look(10.0, 509.0)
@@ -66,16 +66,16 @@ async def test_only_changes_are_kept_and_seldom() -> None:
     """Of each of two values at most one write in ``EVERY_S``; a fleet that stands still is written once more."""
     store, history = Store(), HistoryBook(str)
     past = Past(history)
-    await past.keep(store.put, 0.0, OFFSET_S)
+    await past.keep(store.put, 0.0, OFFSET_S, {})
     assert store.puts == []
     past.note("a client came", OFFSET_S)
     for now_s in range(100):
         history.look(25.0 if now_s < 50 else 0.0, float(now_s))
-        await past.keep(store.put, float(now_s), OFFSET_S)
+        await past.keep(store.put, float(now_s), OFFSET_S, {})
     assert store.puts.count(EVENTS_KEY) == 1
     assert store.puts.count(SPEEDS_KEY) == 50 / EVERY_S
     past.note("a client left", OFFSET_S + 100)
-    await past.keep(store.put, 100.0, OFFSET_S)
+    await past.keep(store.put, 100.0, OFFSET_S, {})
     assert store.puts[-1] == EVENTS_KEY
     _, later, _ = store.next(now_s=101.0)
     assert later.speeds[-2:] == ((49.0, 25.0), (50.0, 0.0))
@@ -88,10 +88,10 @@ async def test_what_could_not_be_kept_is_tried_again() -> None:
     past.note("a client came", OFFSET_S)
     store.broken = ConnectionError("the control service restarts")
     with pytest.raises(ConnectionError):
-        await past.keep(store.put, 0.0, OFFSET_S)
+        await past.keep(store.put, 0.0, OFFSET_S, {})
     store.broken = None
     for now_s in (EVERY_S / 2, EVERY_S, 2 * EVERY_S):
-        await past.keep(store.put, now_s, OFFSET_S)
+        await past.keep(store.put, now_s, OFFSET_S, {})
     assert store.puts == [EVENTS_KEY]
 
 
@@ -103,7 +103,7 @@ async def test_what_is_kept_is_bounded_and_has_no_secret() -> None:
         past.note(f"{number} s3://key:Hidden0Value@bucket/\n{'x' * LINE_MAX}", OFFSET_S + number)
         history.look(25.0, float(number))
     assert len(past.events) == EVENTS_MAX
-    await past.keep(store.put, 2.0 * EVENTS_MAX, OFFSET_S)
+    await past.keep(store.put, 2.0 * EVENTS_MAX, OFFSET_S, {})
     assert sum(map(len, store.values.values())) < EVENTS_KEPT * (LINE_MAX + 15) + SPEEDS_MAX * 20
     assert b"Hidden0Value" not in store.values[EVENTS_KEY]
     after, later, _ = store.next(now_s=2.0 * EVENTS_MAX + 100)
