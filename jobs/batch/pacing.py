@@ -1,4 +1,4 @@
-"""How many files are in flight, and how long a batch will take. Pure."""
+"""How many files are in flight, and what waits behind them. Pure."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -59,10 +59,3 @@ def behind(waiting: int, planned: PlannedFiles, *, in_flight: int, most: int) ->
         return Behind()
     segments = ceil(files * planned.segments / planned.files)
     return Behind(segments, ceil(waiting * planned.frames / planned.files))
-
-
-def eta_s(elapsed_s: float, *, done: float, left: float) -> float | None:
-    """Return the seconds that what is left takes at the pace so far; None before anything is done."""
-    if left <= 0:
-        return 0.0
-    return elapsed_s * left / done if done > 0 else None

@@ -256,7 +256,7 @@ class _DryRun:
         )
 
     def _note_failed(self, source: str, error: CodecfleetError) -> None:
-        """Note an input at which a run fails too; what another try may mend says nothing of that."""
+        """Note an input at which a run fails too; a lost worker or a full disk does not say that."""
         is_copied = isinstance(error, NoVideoTrack) and self._batch.mirror
         if isinstance(error, InputError | RequestError) and not is_copied:
             self.failed_samples.append((source, error))

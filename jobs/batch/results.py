@@ -78,7 +78,7 @@ def earlier_failure(entry: BatchEntry, root: str) -> BatchResult:
 
 
 def error_of(fault: Fault | None) -> CodecfleetError | None:
-    """Return the error that a database names; a defect is no class of ours, so its name goes before its message."""
+    """Return the error that a database names; the name of a defect goes before its message."""
     if fault is None:
         return None
     kind = getattr(errors, fault.error, None)

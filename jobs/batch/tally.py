@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
+from ..report.time_left import time_left_s
 from .file_run import FileRun
-from .pacing import eta_s
 from .results import BatchProgress, BatchResult, FileProgress
 from .store.database import BatchDatabase
 from .store.schema import BatchEntry, Fault
@@ -87,9 +87,9 @@ class Tally:
         in_flight = sum(_part(file) for file in running)
         in_flight_bytes = sum(_part(file) * (file.entry.source_bytes or 0) for file in running)
         if self._left_bytes > 0:
-            left_s = eta_s(elapsed_s, done=self._ended_bytes + in_flight_bytes, left=self._left_bytes - in_flight_bytes)
+            done, left = self._ended_bytes + in_flight_bytes, self._left_bytes - in_flight_bytes
         else:
-            left_s = eta_s(elapsed_s, done=self._ended + in_flight, left=self.waiting + len(running) - in_flight)
+            done, left = self._ended + in_flight, self.waiting + len(running) - in_flight
         return BatchProgress(
             elapsed_s=elapsed_s,
             files=count.total(),
@@ -100,7 +100,7 @@ class Tally:
             running=tuple(FileProgress(file.entry.source, file.frames_done, file.frames_total) for file in running),
             frames=frames,
             fps=frames / elapsed_s if elapsed_s > 0 else 0.0,
-            eta_s=left_s,
+            eta_s=time_left_s(elapsed_s, done=done, left=left),
             source_bytes=self._source_bytes,
             output_bytes=self._output_bytes,
             left_out=left_out,

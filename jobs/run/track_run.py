@@ -39,6 +39,7 @@ from ..plan.placing import settled_demand
 from ..plan.plan import Plan
 from ..report.channel import JobEvents
 from ..report.events import Progress, SegmentFinished, SegmentStarted, Warned
+from ..report.time_left import time_left_s
 from ..source.source import SourceStamp
 from .evidence import save_evidence
 from .finished_track import FinishedTrack
@@ -349,14 +350,14 @@ class TrackRun:
             delivered = sum(s.facts.frames_out for n, s in self._spooled.items() if n not in running)
             done = max(done, min(self._plan.frames, delivered + sum(running.values())))
             elapsed_s = self._events.elapsed_s - began_s
-            fps = max(0, done - self._frames_restored) / elapsed_s if elapsed_s > 0 else 0.0
+            encoded, left = max(0, done - self._frames_restored), self._plan.frames - done
             planned = self._plan.segments
             await self._events.emit(
                 Progress,
                 frames_done=done,
                 frames_total=self._plan.frames,
-                fps=fps,
-                eta_s=(self._plan.frames - done) / fps if fps else None,
+                fps=encoded / elapsed_s if elapsed_s > 0 else 0.0,
+                eta_s=time_left_s(elapsed_s, done=encoded, left=left),
                 running=tuple((each, frames, planned[each].frames) for each, frames in sorted(running.items())),
             )
 

@@ -1,9 +1,9 @@
-"""How many files are in flight, and the time left."""
+"""How many files are in flight, and what waits behind them."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codecfleet.jobs.batch.pacing import Behind, PlannedFiles, behind, eta_s, wants_file
+from codecfleet.jobs.batch.pacing import Behind, PlannedFiles, behind, wants_file
 
 LEFT = st.lists(st.none() | st.integers(0, 100), max_size=40)
 
@@ -67,10 +67,3 @@ def test_what_waits_is_never_more_than_the_largest_files_would_be(
     assert (found.segments > 0) == (found.frames > 0)
     assert found.frames <= waiting * max((frames for _, frames in files), default=0)
     assert found.segments <= max(0, most - in_flight) * max((segments for segments, _ in files), default=0)
-
-
-def test_the_time_left_follows_the_pace() -> None:
-    """Nothing done: unknown; nothing left: none."""
-    assert eta_s(10, done=0, left=5) is None
-    assert eta_s(10, done=2, left=4) == 20
-    assert eta_s(10, done=0, left=0) == 0

@@ -162,7 +162,7 @@ async def test_the_next_supervisor_knows_what_was_before(make_runner: MakeRunner
 async def test_the_next_supervisor_says_which_node_died_with_the_last_one(
     make_runner: MakeRunner, clock: FakeClock
 ) -> None:
-    """Ray restarts a supervisor on another node once it has dropped the dead one; a node that is left is no news."""
+    """Ray restarts a supervisor on another node once it has dropped the dead one; a node that stays is not named."""
     backend = two_nodes()
     await settled(await make_runner(backend), report(1, 50))
     await clock.advance(EVERY_S + HEARTBEAT_S)
