@@ -34,6 +34,11 @@ def without_query(url: str) -> str:
     return re.split("[?#]", url, maxsplit=1)[0] if split_protocol(url)[0] in _WEB else url
 
 
+def name_of(url: str) -> str:
+    """Return the last part of a path or address, without its query, as people know the file by."""
+    return without_query(url).rstrip("/").rpartition("/")[2]
+
+
 def absolute(url: str) -> str:
     """Return a ``url`` that names the same file in any folder."""
     return str(local_path(url).absolute()) if is_local(url) else url

@@ -142,6 +142,7 @@ def _filling(demand: Demand) -> Demand:
     return replace(
         demand,
         job="",
+        title="",
         segments=(demand.longest_frames,) * FILLING,
         frames_total=demand.about_frames,
         priority=0,

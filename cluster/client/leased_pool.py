@@ -21,6 +21,7 @@ from ...errors import CodecfleetError, FleetUnavailable, UsageError
 from ..autoscale.behind import WorkBehind
 from ..placement.model.demand import PLAIN_FRAMES, Demand, plain_demand
 from ..placement.model.preview import PlacementPreview
+from ..ray.ray_environment import submission_id
 from ..ray.ray_words import first_line
 from ..releases import OURS, PYAV
 from ..supervisor.runner.client import SupervisorClient
@@ -279,10 +280,9 @@ class LeasedPool(Pool):
         wanted = {name: self._followed(demand) for name, demand in plain.items()} | wanted
         demands = {name: _ours(_at_least(demand, outstanding.get(name, 0))) for name, demand in wanted.items()}
         jobs = tuple(JobReport(demand, self._work.leases.held(name)) for name, demand in demands.items())
-        where = f"{socket.gethostname()} process {os.getpid()}"
         return ClientReport(
             self._client,
-            where,
+            _where(),
             next(self._sequence),
             jobs,
             self._work.workers.proven,
@@ -319,6 +319,12 @@ class LeasedPool(Pool):
     def _refuse_if_unrecoverable(self) -> None:
         if (error := unrecoverable(self._lease_renewal.grants)) is not None:
             raise error
+
+
+def _where() -> str:
+    """Return where this client runs, as people know it: its Ray job, or its process."""
+    job, host = submission_id(os.environ), socket.gethostname()
+    return f"Ray job {job} on {host}" if job else f"{host} process {os.getpid()}"
 
 
 def _at_least(demand: Demand, pieces: int) -> Demand:

@@ -3,6 +3,7 @@
 Ray reads hundreds of variables without checking them: a wrong one ends the process, or a start in silence.
 """
 
+import json
 import os
 import re
 import sys
@@ -22,6 +23,8 @@ DEATH_KNOBS = {
 _SET_BY_RAY = ("PYTHONBREAKPOINT", "RAY_CLIENT_MODE")  # in our own process, for a debugger and a client we do not use
 _BREAKS_AGENTS = ("PYTHONINSPECT", "PYTHONOPTIMIZE", "PYTHONWARNINGS")
 """Ray's agents end at once without docstrings, or when a warning is an error."""
+_JOB_CONFIG = "RAY_JOB_CONFIG_JSON_ENV_VAR"
+"""What Ray's job server gives a job's driver: its runtime environment and its metadata, as JSON."""
 _PLAIN_SETTING = re.compile(r"-?[0-9]+(\.[0-9]+)?|true|false")
 
 
@@ -119,6 +122,14 @@ def named_cluster(address: str | None) -> str | None:
     """Return the cluster that an address or else ``RAY_ADDRESS`` names; None where a private Ray is to be started."""
     named = address or os.environ.get("RAY_ADDRESS") or "local"
     return None if named == "local" else named
+
+
+def submission_id(around: Mapping[str, str]) -> str:
+    """Return the id of the Ray job that this process is the driver of, as it was submitted; "" outside one."""
+    try:
+        return str(json.loads(around[_JOB_CONFIG])["metadata"]["job_submission_id"])
+    except (KeyError, TypeError, ValueError):
+        return ""
 
 
 def may_begin_without_ray(address: str | None) -> bool:

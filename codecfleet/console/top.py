@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Final
 from ..cluster.placement.model import DeviceState
 from ..cluster.supervisor.state import StationState
 from ..errors import one_line
+from .page.charts import shortened
+from .text import clock_text
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from ..cluster.supervisor.status import DeviceStatus, JobStatus, NodeStatus, Status, WorkerStatus
 
 GIB: Final = 1 << 30
+_TITLE_MAX: Final = 24
+"""The most characters of a job's input."""
 BROKEN: Final = tuple(each.value for each in (DeviceState.QUARANTINED, StationState.RESTING))
 LIMITED: Final = tuple(each.value for each in (DeviceState.DRAINING, DeviceState.CORDONED, StationState.LEAVING))
 """States in which no new work is given."""
@@ -109,7 +113,9 @@ def tables(status: "Status", most: int | None = None) -> list[Table]:
     device_columns = ("device on", "state", "NVDEC", "NVENC", "memory GiB", "sessions", "what")
     return [
         Table(("quarantine",), tuple(ScreenRow((line,), "red") for line in status.quarantine[:most])),
-        Table(("job", "slots", "left", "priority", "driver", "waits for"), tuple(map(_job, jobs[:most]))),
+        Table(
+            ("job", "input", "done", "left", "slots", "segments", "driver", "waits for"), tuple(map(_job, jobs[:most]))
+        ),
         Table(device_columns, tuple(map(_device, devices[:most]))),
         Table(("worker", "state", "on", "slots", "fps", "works on"), tuple(map(_worker, workers[:most]))),
         Table(("node", "state", "slots", "fps", "offers"), tuple(islice(_nodes(status), most))),
@@ -159,7 +165,11 @@ def _event(event: tuple[float, str]) -> ScreenRow:
 
 def _job(job: "JobStatus") -> ScreenRow:
     slots, name = f"{job.used_slots} of {job.granted_slots}", job.job.rpartition("/")[2]
-    cells = (name, slots, str(job.segments_left), str(job.priority), job.client, job.waits_for)
+    done = "" if job.done_percent is None else f"{job.done_percent} %"
+    left = "" if job.left_s is None else clock_text(job.left_s)
+    driver = f"{job.client}, priority {job.priority}" if job.priority else job.client
+    title = shortened(job.title, _TITLE_MAX)
+    cells = (name, title, done, left, slots, str(job.segments_left), driver, job.waits_for)
     return ScreenRow(cells, "yellow" if job.waits_for else "")
 
 

@@ -49,6 +49,7 @@ def document(seen: "Seen", history: History, stations: tuple[str, ...]) -> dict[
 
 def _fleet(status: Status, history: History, stations: tuple[str, ...]) -> dict[str, Any]:
     gone = _gone(status, history)
+    timeline = _timeline(status, history, stations, gone)
     return {
         "supervisor": f"process {status.pid} on {_short(status.host)}",
         "sums": asdict(sums_of(status)) | _counts(status),
@@ -56,7 +57,8 @@ def _fleet(status: Status, history: History, stations: tuple[str, ...]) -> dict[
         "window_s": WINDOW_S,
         "speeds": [[round(ago_s, 1), round(fps, 1)] for ago_s, fps in history.speeds if ago_s <= WINDOW_S],
         "stations": len(present_workers(status)) + len(gone),
-        "timeline": _timeline(status, history, stations, gone),
+        "timeline": timeline,
+        "titles": _titles(status, timeline),
         "tables": [_table(table, of) for table, of in zip(tables(status, ROWS_MAX), _all_rows(status), strict=True)],
     }
 
@@ -123,6 +125,13 @@ def _timeline(status: Status, history: History, stations: tuple[str, ...], gone:
     there = [_row_of(workers[name], history) for name in stations if name in workers]
     left = [_row_of_gone(name, history) for name in gone[: STATIONS_MAX - len(there)]]
     return [*sorted(there, key=_by_title), *sorted(left, key=_by_title)]
+
+
+def _titles(status: Status, timeline: list[dict[str, Any]]) -> dict[str, str]:
+    """Return the names of the inputs of the timeline's jobs that still run, by job."""
+    shown = {job for row in timeline for _, _, _, job, *_ in row["pieces"]}
+    titles = {job.job.rpartition("/")[2]: _short(job.title) for job in status.jobs if job.title}
+    return {job: titles[job] for job in sorted(shown & titles.keys())}
 
 
 def _gone(status: Status, history: History) -> list[str]:

@@ -6,7 +6,9 @@ from dataclasses import dataclass, replace
 from ...actors.decode.decoding import DecodeRange
 from ...actors.device.work import Blob
 from ...actors.dla.inference import InferSegment, NetworkSettings, PixelRule, WarmNetworks
+from ...actors.media.location import name_of
 from ...cluster.placement.model import Demand, plain_demand
+from ...errors import redacted
 from ..board.events import Run
 from ..plan.track_ranges import PlannedSegment, TrackRanges
 from ..source.index import TrackIndex
@@ -44,6 +46,7 @@ class InferPlan:
             renditions=(),
             dlas=self.spec.devices or (),
             workers_max=self.spec.workers,
+            title=name_of(redacted(self.spec.source)),
         )
 
     def work(self, job: str, run: Run, networks: NetworksOf) -> InferSegment:

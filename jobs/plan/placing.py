@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from av.video.format import VideoFormat as PixelFormat
 
+from ...actors.media.location import name_of
 from ...actors.segment.decode_path import METADATA_IN_SOFTWARE
 from ...actors.settle.nvenc import nvenc_unsupported_reason
 from ...actors.settle.software import codes_interlaced
@@ -30,7 +31,7 @@ from ...cluster.placement.model import (
 from ...cluster.placement.rates import Rates, start_rates
 from ...cluster.probes.report import CodecCase, DeviceKind, Direction, Engine, MediaCodec
 from ...cluster.text_lines import wrapped
-from ...errors import NotEnoughMemory, Unsupported
+from ...errors import NotEnoughMemory, Unsupported, redacted
 from .plan import Plan
 
 if TYPE_CHECKING:
@@ -86,6 +87,7 @@ def demand_of(plan: Plan, job: str = "plan") -> Demand:
         priority=plan.spec.priority,
         weight=Fraction(plan.spec.weight),
         finish_within_s=plan.spec.finish_within_s,
+        title=name_of(redacted(plan.spec.source)),
     )
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from ...actors.decode.describe import StreamExtras
 from ...actors.encode.pix_fmt import is_rgb
+from ...actors.media.location import name_of
 from ...actors.media.values import UNSPECIFIED, Colour, VideoFormat
 from ...actors.segment.filtering import FULL_RANGE
 from ...actors.segment.tone import Operator, ToneMap
@@ -18,7 +19,7 @@ from ...actors.stills.measuring import MeasureSegment
 from ...actors.stills.taking import TakeStills
 from ...cluster.placement.model import Demand, EncoderChoice
 from ...cluster.probes.report import Direction
-from ...errors import Unsupported
+from ...errors import Unsupported, redacted
 from ..board.events import Run
 from ..plan.placing import INTERLACED_IN_SOFTWARE, media_case
 from ..plan.tone import TRANSFERS, tone_of
@@ -116,6 +117,7 @@ class StillsPlan:
             priority=spec.priority,
             weight=Fraction(spec.weight),
             finish_within_s=spec.finish_within_s,
+            title=name_of(redacted(spec.source)),
         )
 
     def measuring(self, job: str, run: Run) -> MeasureSegment:

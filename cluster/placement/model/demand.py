@@ -73,7 +73,8 @@ class Demand(Message):
     ``software_decode`` says why no GPU may decode the input, "" where one may. ``needs_gpu`` keeps the job away from
     processors that no GPU decodes or encodes for. ``dlas`` is for jobs that run a network and encode nothing: the
     numbers of the DLAs, on each machine, that it may run on, () for any. None is a job without a network. ``pyav`` is
-    the version with which its bytes are made, "" for any.
+    the version with which its bytes are made, "" for any. ``title`` is what people know the job by, the name of its
+    input; "" where it has none. Nothing is decided by it.
     """
 
     job: str
@@ -94,6 +95,7 @@ class Demand(Message):
     workers_max: int | None = None
     pyav: str = ""
     finish_within_s: Fraction | None = None
+    title: str = ""
 
     @property
     def chooses_encoder(self) -> bool:

@@ -1,7 +1,7 @@
 """A supervisor's status as text: narrow, without colour, problems first."""
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from textwrap import wrap
 
 from ...releases import Release
@@ -136,11 +136,13 @@ def _worker(worker: WorkerStatus, release: str) -> str:
 
 
 def _job(job: JobStatus) -> Iterator[str]:
-    name = job.job.rpartition("/")[2]
+    name = " ".join(filter(None, (job.job.rpartition("/")[2], job.title)))
     left = _several(job.segments_left, "segment")
     urgency = f", priority {job.priority}" if job.priority else ""
     slots = _several(job.granted_slots, "slot")
-    yield f"  {name:<24} uses {job.used_slots}, may use {slots}, {left} left{urgency} ({job.client})"
+    done = "" if job.done_percent is None else f"{job.done_percent} % done, "
+    soon = "" if job.left_s is None else f"{timedelta(seconds=round(job.left_s))} to go, "
+    yield f"  {name:<24} {done}{soon}uses {job.used_slots}, may use {slots}, {left} left{urgency} ({job.client})"
     if job.waits_for:
         yield from wrap(f"waits: {job.waits_for}", WIDTH, initial_indent="    ", subsequent_indent="      ")
 

@@ -57,7 +57,11 @@ class WorkerStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobStatus:
-    """A job: its remaining segments, what it may use and uses, and why it waits if it does."""
+    """A job: its remaining segments, what it may use and uses, and why it waits if it does.
+
+    ``title`` is the name of its input, "" where it has none. ``done_percent`` is the part whose segments are finished,
+    and ``left_s`` how long the rest takes at its workers' speed; None where that is not known.
+    """
 
     job: str
     client: str
@@ -66,6 +70,9 @@ class JobStatus:
     granted_slots: int
     used_slots: int
     waits_for: str
+    title: str = ""
+    done_percent: int | None = None
+    left_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +149,11 @@ def status_of(
         nodes=tuple(map(_node, state.nodes)),
         devices=devices,
         workers=workers,
-        jobs=tuple(_job(state, client.where, job) for client in state.clients for job in client.jobs.values()),
+        jobs=tuple(
+            _job(state, client.where, job, _speed(job, leases, fps))
+            for client in state.clients
+            for job in client.jobs.values()
+        ),
         quarantine=(
             *(f"{worker.worker}: {worker.reason}" for worker in workers if worker.state == "quarantined"),
             *(_resting(device) for device in devices if device.quarantine),
@@ -220,7 +231,13 @@ def _worker(
     )
 
 
-def _job(state: SupervisorState, client: str, job: JobBook) -> JobStatus:
+def _speed(job: JobBook, leases: Mapping[str, dict[str, int]], fps: Mapping[str, float]) -> float:
+    """Return a job's part of its workers' speed, by the slots that it uses there."""
+    return sum(fps.get(worker, 0.0) * held / sum(leases[worker].values()) for worker, held in job.held.items() if held)
+
+
+def _job(state: SupervisorState, client: str, job: JobBook, speed_fps: float) -> JobStatus:
+    total, left = job.demand.frames_total, sum(job.demand.segments)
     return JobStatus(
         job=job.key,
         client=client,
@@ -229,4 +246,7 @@ def _job(state: SupervisorState, client: str, job: JobBook) -> JobStatus:
         granted_slots=sum(job.promised.values()),
         used_slots=sum(job.held.values()),
         waits_for="" if job.promised else why_not(state, job),
+        title=job.demand.title,
+        done_percent=max(0, 100 * (total - left) // total) if total else None,
+        left_s=round(left / speed_fps, 1) if total and speed_fps else None,
     )

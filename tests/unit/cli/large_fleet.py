@@ -61,6 +61,9 @@ def job(number: int) -> JobStatus:
         granted_slots=0 if waits else 4,
         used_slots=0 if waits else 3,
         waits_for="other jobs hold the slots" if waits else "",
+        title=f"{number}.mkv",
+        done_percent=number,
+        left_s=None if waits else 60.0 * number,
     )
 
 

@@ -13,6 +13,7 @@ from codecfleet.cluster.ray.ray_environment import (
     is_utf8,
     plain_names,
     private_variables,
+    submission_id,
     unreadable_settings,
 )
 
@@ -89,3 +90,19 @@ def test_ray_has_a_working_directory(
     with plain_names(refuge):
         assert Path.cwd() == (here if name == "plain" and not is_deleted else refuge)
     assert Path().stat().st_ino == before.st_ino
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        ('{"runtime_env": {}, "metadata": {"job_submission_id": "raysubmit_1"}}', "raysubmit_1"),
+        ('{"runtime_env": {}}', ""),
+        ("[]", ""),
+        ("no JSON", ""),
+        (None, ""),
+    ],
+)
+def test_a_driver_knows_the_ray_job_that_it_is(config: str | None, expected: str) -> None:
+    """By the id with which it was submitted, and `jobs list` has it; anything else that Ray may give is no id."""
+    around = {} if config is None else {"RAY_JOB_CONFIG_JSON_ENV_VAR": config}
+    assert submission_id(around) == expected
