@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -14,11 +14,14 @@ from ..supervisor.runner.actor import SUPERVISOR
 from ..supervisor.runner.client import refuse_others
 from ..supervisor.state.events import Order
 from ..supervisor.status.history import History
-from ..supervisor.status.status import Status
+from ..supervisor.status.status import NodeStatus, Status
 
 T = TypeVar("T")
 
 ANSWER_S = 10.0
+_NODES_NAMED = 8
+_ID_SHOWN = 8
+"""The first digits of a node's id, as ``status`` shows it."""
 
 
 def require_address(address: str | None) -> str:
@@ -113,9 +116,33 @@ async def order_node(address: str, order: Order, node: str) -> None:
     Raises:
         UsageError: no node, or more than one, matches; or the cluster has no supervisor.
     """
-    known: bool | None = await ask_supervisor(address, lambda actor: actor.ask.remote(order, node))
+
+    async def ask(actor: Any) -> bool | Status:  # noqa: ANN401 - a handle of Ray's
+        known: bool = await actor.ask.remote(order, node)
+        if known:
+            return True
+        status: Status = await actor.status.remote()
+        return status
+
+    known = await ask_supervisor(address, ask)
     if known is None:
         message = "no supervisor runs on this cluster, so nothing of ours is on its nodes"
         raise UsageError(message, "To keep all of Ray off a node, use `ray drain-node`.")
-    if not known:
-        raise UsageError(f"no node, or more than one, is called {node}", "See codecfleet status for names and ids.")
+    if isinstance(known, Status):
+        raise unknown_node(node, order, known)
+
+
+def unknown_node(wanted: str, order: Order, status: Status) -> UsageError:
+    """Return the error of a name that no node, or more than one, has."""
+    found = [node for node in status.nodes if node.name == wanted or node.node.startswith(wanted)]
+    if not found:
+        return UsageError(f"no node is called {wanted}", f"The nodes are {_named(status.nodes)}.")
+    step = f"Give one's id: codecfleet {order.value} {found[0].node[:_ID_SHOWN]}."
+    return UsageError(f"{len(found)} nodes are called {wanted}: {_named(found)}", step)
+
+
+def _named(nodes: Sequence[NodeStatus]) -> str:
+    """Return the names and ids of the first nodes, and how many more there are."""
+    names = [f"{node.name} ({node.node[:_ID_SHOWN]})" for node in nodes[:_NODES_NAMED]]
+    more = len(nodes) - len(names)
+    return ", ".join(names) + (f" and {more} more: see codecfleet status" if more else "")

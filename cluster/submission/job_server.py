@@ -170,7 +170,7 @@ class RayJobServer(JobServer):
         except FleetUnavailable as error:
             if "status code 404" not in error.message:
                 raise
-        raise UsageError(f"{self.address} has no job {job_id}", "`codecfleet jobs list --address URL` lists them.")
+        raise UsageError(f"{self.address} has no job {job_id}", "`codecfleet jobs ray --address URL` lists them.")
 
     def _asked(self, ask: Callable[[], T]) -> T:
         """Ask Ray's client; its errors are mapped here, once."""

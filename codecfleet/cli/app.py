@@ -29,7 +29,7 @@ SUMMARIES: Final = {
     "transcode": "Encode INPUT into OUTPUT on many workers at once, and prove that nothing is missing.",
     "batch": "Encode many files: folders, lists, patterns, URL prefixes. Run again, it continues where it stopped.",
     "resume": "Continue a job that was killed, interrupted or failed, from its finished segments.",
-    "jobs": "List, show or remove unfinished work; list, show or cancel a cluster's Ray jobs.",
+    "jobs": "Unfinished work: list, show, clean. A cluster's Ray jobs: ray (lists them), logs, stop.",
     "probe": "Show what is in a file: tracks, timeline, random access points, colour, and oddities.",
     "plan": "Show the segments, what would be lost or changed, and where the job would run and why. Runs nothing.",
     "verify": "Compare OUTPUT with INPUT: frames, times, order, picture similarity, sound, metadata.",

@@ -15,8 +15,8 @@ from .question import Question
 from .services import Commands, Services
 from .transcode import AddressOption, EventsFlag, QuietFlag, ReportOption, Transcode, check_views
 
-_ACTIONS: Final = ("list", "show", "clean", "logs", "stop")
-_OF_RAY: Final = ("logs", "stop")
+_ACTIONS: Final = ("list", "show", "clean", "ray", "logs", "stop")
+_OF_RAY: Final = ("ray", "logs", "stop")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +49,10 @@ class Resume:
 
 def _resume(
     work: Annotated[
-        str, typer.Argument(metavar="WORK", help="The work location that the job printed: a folder or a URL.")
+        str,
+        typer.Argument(
+            metavar="WORK|OUTPUT", help="The job's output, or the work location that it printed: a folder or a URL."
+        ),
     ],
     *,
     report: ReportOption = None,
@@ -66,9 +69,9 @@ def _jobs(
     action: Annotated[
         str,
         typer.Argument(
-            metavar="list|show|clean|logs|stop",
-            help="list, show or clean (remove) unfinished work in PLACE. For a cluster's Ray jobs: list with "
-            "--address, logs to show a job's output, stop to cancel it.",
+            metavar="list|show|clean|ray|logs|stop",
+            help="list, show or clean (remove) unfinished work in PLACE. For a cluster's Ray jobs: ray lists them, "
+            "logs shows the output of one, stop cancels it.",
             show_default=False,
         ),
     ],
@@ -76,8 +79,8 @@ def _jobs(
         str,
         typer.Argument(
             metavar="PLACE|JOB",
-            help="A folder or URL with unfinished work, or one work location. For logs and stop: a Ray job's name. "
-            "Default: the current folder.",
+            help="A folder or URL with unfinished work, one work location, or an output. For logs and stop: a Ray "
+            "job's name. Default: the current folder.",
             show_default=False,
         ),
     ] = ".",
@@ -89,28 +92,29 @@ def _jobs(
     ] = False,
 ) -> Question | Following:
     chosen, checked = parse_choice("ACTION", action, choices=_ACTIONS), parse_path("PLACE", place)
-    if chosen in _OF_RAY and checked == ".":
-        raise UsageError(f"jobs {chosen} needs a job's name", "`codecfleet jobs list --address URL` lists them.")
+    if chosen in ("logs", "stop") and checked == ".":
+        raise UsageError(f"jobs {chosen} needs a job's name", "`codecfleet jobs ray` lists them.")
     if follow and (chosen != "logs" or as_json):
         raise UsageError("--follow goes with logs, and not with --json", "See codecfleet jobs --help.")
     if follow:
         return Following(job_id=checked, address=address)
-    if chosen in _OF_RAY or (chosen == "list" and address is not None):
+    if chosen in _OF_RAY:
         return Question(ask=lambda services, _progress: services.ray_jobs(chosen, checked, address), as_json=as_json)
     if address is not None:
-        raise UsageError(f"jobs {chosen} has no --address", "It is about work locations: give PLACE.")
+        message = f"jobs {chosen} has no --address: it is about unfinished work in PLACE"
+        raise UsageError(message, "`codecfleet jobs ray --address URL` lists a cluster's Ray jobs.")
     return Question(ask=lambda services, _progress: services.jobs(chosen, checked), as_json=as_json)
 
 
 COMMANDS: Final[Commands] = {
-    "resume": (_resume, ["resume .film.mp4.codecfleet"]),
+    "resume": (_resume, ["resume film.mp4", "resume .film.mp4.codecfleet"]),
     "jobs": (
         _jobs,
         [
             "jobs list films",
             "jobs show films/.film.mp4.codecfleet",
             "jobs clean films",
-            "jobs list --address http://head:8265",
+            "jobs ray --address http://head:8265",
             "jobs logs codecfleet-0123456789ab --follow",
         ],
     ),

@@ -1,7 +1,7 @@
 """Numbers, times and the proof, as text for people."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from fractions import Fraction
 from typing import TYPE_CHECKING, Final
 
@@ -9,13 +9,13 @@ from ..errors import one_line
 
 if TYPE_CHECKING:
     from ..jobs.report.events import JournalOpened, Planned, Progress, SegmentFinished, StageStarted
-    from ..jobs.report.report import LoudnessReport, Report, TrackReport, Warning_
+    from ..jobs.report.report import LoudnessReport, Report, Warning_
 
 
 _THOUSAND: Final = 1_000
 _BYTE_UNITS: Final = ("bytes", "kB", "MB", "GB", "TB")
 _LABEL_WIDTH: Final = 10
-_WARNINGS_SHOWN: Final = 20
+_ROWS_SHOWN: Final = 20
 _STAGES: Final = {
     "index": "reading the index",
     "plan": "planning",
@@ -92,18 +92,17 @@ def proof_lines(report: "Report", report_path: str | None, shown: frozenset[str]
     repeated.
     """
     proof = report.proof
-    due = "equal to the source's" if report.frame_rate is None else f"a multiple of 1 / ({report.frame_rate}) s later"
-    times = f"each {due}" if proof.times_equal else "DIFFERENT"
     rows = [
         ("output", f"{report.output} ({_output_text(report)})"),
         ("frames", _frames_text(report)),
-        ("times", f"{_decimal(proof.first_pts_s)} s to {_decimal(proof.last_pts_s)} s, {times}"),
+        ("times", _times_text(report)),
         ("seams", f"{proof.seams_equal} of {proof.seams} agree picture by picture" if proof.seams else ""),
         ("SHA-256", proof.output_sha256),
         ("continued", _resumed_text(report)),
         ("engines", _engines_text(report)),
         ("speed", _speed_of_report(report)),
-        ("tracks", _tracks_text(report.tracks)),
+        ("tracks", _tracks_text(report)),
+        *_rows("changes", [choice.message for choice in report.choices]),
         ("loudness", "; ".join(_loudness_text(each) for each in report.loudness)),
         *_warning_rows(report.warnings, shown),
     ]
@@ -126,6 +125,16 @@ def _frames_text(report: "Report") -> str:
     held = "every frame is there once" if report.frame_rate is None else f"all {report.frame_rate} of each second"
     counts = f"{proof.frames_in} in, {proof.frames_out} out, {proof.output_frames} read back"
     return f"{counts}: {held if same else 'DIFFERENT'}"
+
+
+def _times_text(report: "Report") -> str:
+    proof, due = report.proof, "equal to the source's"
+    if report.frame_rate is not None:
+        due = f"a multiple of 1 / ({report.frame_rate}) s later"
+    elif report.start_s is not None and _seconds(report.start_s):
+        due = f"the source's, counted from its first picture at or after {_decimal(report.start_s)} s"
+    held = f"each {due}" if proof.times_equal else "DIFFERENT"
+    return f"{_decimal(proof.first_pts_s)} s to {_decimal(proof.last_pts_s)} s, {held}"
 
 
 def _output_text(report: "Report") -> str:
@@ -174,8 +183,10 @@ def _decimal(text: str) -> str:
     return text if seconds is None else f"{float(seconds):.6f}".rstrip("0").rstrip(".")
 
 
-def _tracks_text(tracks: "Iterable[TrackReport]") -> str:
-    counts = Counter(f"{track.kind} {track.action}" for track in tracks)
+def _tracks_text(report: "Report") -> str:
+    burnt = None if report.burnt is None else report.burnt.source_index
+    actions = [(each.kind, "burnt in" if each.source_index == burnt else each.action) for each in report.tracks]
+    counts = Counter(f"{kind} {action}" for kind, action in actions)
     return ", ".join(key if count == 1 else f"{count} {key}" for key, count in counts.items())
 
 
@@ -183,10 +194,15 @@ def _warning_rows(warnings: "tuple[Warning_, ...]", shown: frozenset[str]) -> It
     new = [warning for warning in warnings if warning.message not in shown]
     count = str(len(warnings)) if new else f"{len(warnings)}, shown above"
     yield "warnings", count if warnings else "none"
-    for warning in new[:_WARNINGS_SHOWN]:
-        yield "", f"{warning.message} [{warning.code}]"
-    if len(new) > _WARNINGS_SHOWN:
-        yield "", f"and {len(new) - _WARNINGS_SHOWN} more: --report writes them all"
+    yield from _rows("", [f"{warning.message} [{warning.code}]" for warning in new])
+
+
+def _rows(label: str, texts: list[str]) -> Iterator[tuple[str, str]]:
+    """Yield the first of these in a row each, the first behind the label, and how many more there are."""
+    for number, text in enumerate(texts[:_ROWS_SHOWN]):
+        yield "" if number else label, text
+    if len(texts) > _ROWS_SHOWN:
+        yield "", f"and {len(texts) - _ROWS_SHOWN} more: --report writes them all"
 
 
 def count_text(number: int, noun: str) -> str:

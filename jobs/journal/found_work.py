@@ -11,7 +11,7 @@ from ...actors.media.location import is_local, local_path
 from ...actors.media.stores import open_store
 from ...errors import InputNotFound, JournalRefused, OutputInUse, OutputUnwritable, StorageFailed
 from ..join.owner import OWNER_FILE, Owner
-from ..join.publish import WORK_SUFFIX
+from ..join.publish import WORK_SUFFIX, work_folder
 from ..join.spool import Spool
 from ..request.spec import TranscodeSpec
 from .header import spec_of
@@ -68,7 +68,7 @@ class FoundWork:
 
 
 def find_work(place: str) -> list[FoundWork]:
-    """Return the work in a folder or below a URL, or the one that ``place`` itself is.
+    """Return the work in a folder or below a URL, the one that ``place`` itself is, or that on the output ``place``.
 
     Raises:
         InputNotFound: there is no such place.
@@ -78,28 +78,29 @@ def find_work(place: str) -> list[FoundWork]:
 
 
 def work_at(work: str) -> FoundWork:
-    """Return the work that lies there.
+    """Return the work that lies there, or that on the output of that name.
 
     Raises:
         InputNotFound: none does.
         StorageFailed: it cannot be read.
     """
     found = find_work(work)
-    if len(found) != 1 or not _is_work(work):
+    if len(found) != 1 or not _is_work(_of_output(work)):
         message = f"{work} has no work of a job"
         raise InputNotFound(message, "`codecfleet jobs list FOLDER` shows what is unfinished there.")
     return found[0]
 
 
 def unfinished_spec(work: str) -> TranscodeSpec:
-    """Return the request of the job whose work lies there, to be run again.
+    """Return the request of the job whose work lies there, or is on the output of that name, to be run again.
 
     Raises:
         InputNotFound: no job's work lies there, or it lay elsewhere when it was begun.
         JournalRefused: a version with other options began it.
         StorageFailed: it cannot be read.
     """
-    header = work_at(work).found.header
+    there = work_at(work)
+    work, header = there.work, there.found.header
     if header is None:
         raise InputNotFound(f"{work} has no journal that can be read", "Run the job's own command again.")
     try:
@@ -141,7 +142,16 @@ def remove_work(place: str) -> tuple[list[str], list[str]]:
     return removed, kept
 
 
+def _of_output(place: str) -> str:
+    """Return where work on an output of that name lies, if any does; else the place itself."""
+    if _is_work(place) or (is_local(place) and local_path(place).is_dir()):
+        return place
+    work = work_folder(place)
+    return str(work) if work.is_dir() else place
+
+
 def _works(place: str) -> list[str]:
+    place = _of_output(place)
     if _is_work(place) and (not is_local(place) or local_path(place).is_dir()):
         return [place]
     if is_local(place):
@@ -170,7 +180,8 @@ def _is_work(place: str) -> bool:
 
 
 def _not_there(place: str) -> InputNotFound:
-    return InputNotFound(f"there is no folder {place}", "Check the name.")
+    message = f"there is no folder {place}, nor unfinished work on an output of that name"
+    return InputNotFound(message, "`codecfleet jobs list FOLDER` shows what is unfinished there.")
 
 
 def _normal(work: str) -> str:

@@ -155,12 +155,27 @@ def test_what_is_left_is_listed_and_removed(film: Path, capsys: pytest.CaptureFi
     interrupted(a_spec(film))
     assert command_line(["jobs", "list", str(out)]) == 0
     assert "unfinished" in capsys.readouterr().out
-    assert command_line(["jobs", "show", str(out / ".o.mp4.codecfleet")]) == 0
-    assert "libx264" in capsys.readouterr().out
+    for place in (".o.mp4.codecfleet", "o.mp4"):
+        assert command_line(["jobs", "show", str(out / place)]) == 0
+        assert "libx264" in capsys.readouterr().out
     assert command_line(["jobs", "clean", str(out)]) == 0
     assert "removed" in capsys.readouterr().out
     assert list(out.iterdir()) == []
     assert command_line(["resume", str(out / ".o.mp4.codecfleet")]) == 3
+
+
+def test_a_job_is_resumed_by_its_outputs_name(film: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Also where an older file has that name; a name on which nothing is unfinished says so."""
+    spec = a_spec(film, overwrite=True)
+    output = Path(spec.output)
+    output.parent.mkdir(exist_ok=True)
+    output.write_bytes(b"older")
+    interrupted(spec)
+    assert unfinished_spec(spec.output) == spec
+    assert command_line(["resume", str(output.with_name("other.mp4"))]) == 3
+    assert "nor unfinished work on an output of that name" in capsys.readouterr().err
+    assert command_line(["jobs", "clean", spec.output]) == 0
+    assert [path.name for path in output.parent.iterdir()] == ["o.mp4"]
 
 
 @pytest.mark.ray

@@ -101,6 +101,5 @@ def test_says_what_node_it_does_not_know(cluster: RayCluster) -> None:
     """A node's name that fits none is a usage error, in one line."""
     refused = cluster.run("drain", "nowhere")
     assert (refused.returncode, refused.stdout) == (2, "")
-    assert refused.stderr == (
-        "codecfleet: error: no node, or more than one, is called nowhere. See codecfleet status for names and ids.\n"
-    )
+    assert refused.stderr.startswith("codecfleet: error: no node is called nowhere. The nodes are ")
+    assert refused.stderr.count("\n") == 1

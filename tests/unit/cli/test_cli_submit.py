@@ -93,6 +93,7 @@ def test_an_interruption_ends_this_program_alone(capsys: Captured) -> None:
         ("jobs list films --follow", "--follow goes with logs"),
         ("jobs logs j --follow --json", "--follow goes with logs"),
         ("jobs clean films --address http://head:8265", "has no --address"),
+        ("jobs list --address http://head:8265", "codecfleet jobs ray --address URL"),
     ],
 )
 def test_nonsense_is_refused_before_anything_is_sent(line: str, named: str, capsys: Captured) -> None:
@@ -193,14 +194,15 @@ def test_help_of_a_submitted_command_is_shown_here(capsys: Captured) -> None:
 @pytest.mark.parametrize(
     ("line", "asked"),
     [
-        ("jobs list --address http://head:8265", ("list", ".", "http://head:8265")),
+        ("jobs ray --address http://head:8265", ("ray", ".", "http://head:8265")),
+        ("jobs ray", ("ray", ".", None)),
         ("jobs logs j", ("logs", "j", None)),
         ("jobs stop j --address http://head:8265", ("stop", "j", "http://head:8265")),
         ("jobs list films", ("list", "films")),
     ],
 )
 def test_jobs_are_a_clusters_or_work_locations(line: str, asked: tuple[str | None, ...], capsys: Captured) -> None:
-    """An address, or an action that only Ray jobs have, asks the cluster; all else is about places."""
+    """The action says which: each has one meaning, with an address and without."""
     found: list[tuple[str | None, ...]] = []
 
     def answer(*arguments: str | None) -> Answer:

@@ -15,7 +15,7 @@ from codecfleet.console.output import FrameCounter, Output, ReaderGone, json_lin
 from codecfleet.console.text import bytes_text, clock_text, pace_text, planned_text, proof_lines
 from codecfleet.errors import one_line
 from codecfleet.jobs.report.events import Planned, Progress, StageStarted, Warned
-from codecfleet.jobs.report.report import Warning_
+from codecfleet.jobs.report.report import BurnReport, Warning_
 from codecfleet.testing.fleet.fake_fleet import sample_events, sample_report
 
 PLAN = Planned("job-1", 0.5, 3, 720, Fraction(30), "h264", "libx264", 2)
@@ -105,6 +105,20 @@ def test_warnings_are_told_once_and_never_flood() -> None:
     assert not any("oddity 0 " in line for line in lines)
     assert len(lines) < 40
     assert lines[-1].split() == ["report", "r.json"]
+
+
+def test_the_summary_says_what_was_changed_as_asked() -> None:
+    """Each choice has a row, burnt subtitles are not called dropped, and a part's times name where it begins."""
+    choices = tuple(Warning_(code="size", message=message, checks=()) for message in ("it is cropped", "it is scaled"))
+    subtitle = sample_report().tracks[0].model_copy(update={"kind": "subtitle", "source_index": 7, "action": "dropped"})
+    burnt = BurnReport(source_index=7, sha256="", screen=("0", "0", "9", "9"), source=(9, 9), shape="1")
+    fields = {"choices": choices, "start_s": "7/2", "burnt": burnt, "tracks": (subtitle,)}
+    lines = proof_lines(sample_report().model_copy(update=fields), None)
+    assert "tracks    subtitle burnt in" in lines
+    at = lines.index("changes   it is cropped")
+    assert lines[at + 1] == "          it is scaled"
+    (times,) = [line for line in lines if line.startswith("times")]
+    assert times.endswith("each the source's, counted from its first picture at or after 3.5 s")
 
 
 def test_json_knows_no_nan() -> None:

@@ -4,7 +4,9 @@ import asyncio
 
 import pytest
 
-from codecfleet.cluster.operate.supervisor import in_time
+from codecfleet.cluster.operate.supervisor import in_time, unknown_node
+from codecfleet.cluster.supervisor.state.events import Order
+from codecfleet.cluster.supervisor.status.status import NodeStatus, Status
 from codecfleet.errors import FleetUnavailable
 
 
@@ -23,3 +25,27 @@ async def test_an_answer_in_time_is_returned() -> None:
     assert await in_time(answer(5), "it", "") == 2
     with pytest.raises(ZeroDivisionError):
         await in_time(answer(0), "it", "")
+
+
+def a_status(*nodes: tuple[str, str]) -> Status:
+    """Return the status of a cluster of these nodes: (id, name)."""
+    found = tuple(NodeStatus(node=node, name=name, state="open", devices="", probed=True) for node, name in nodes)
+    return Status(
+        pid=1, host="head", nodes=found, devices=(), workers=(), jobs=(), quarantine=(), log=(), autoscaling=None
+    )
+
+
+def test_a_name_of_two_nodes_lists_both_with_their_ids() -> None:
+    """And says what to type instead, with an id that status shows."""
+    status = a_status(("1a2b3c4d5e", "vm"), ("9f8e7d6c5b", "vm"), ("000000000", "gpu"))
+    error = unknown_node("vm", Order.DRAIN, status)
+    assert error.message == "2 nodes are called vm: vm (1a2b3c4d), vm (9f8e7d6c)"
+    assert error.next_step == "Give one's id: codecfleet drain 1a2b3c4d."
+
+
+def test_an_unknown_name_lists_the_nodes_that_there_are() -> None:
+    """Some of them, where there are many."""
+    error = unknown_node("nowhere", Order.CORDON, a_status(*((f"{number:010}", f"n{number}") for number in range(20))))
+    assert error.message == "no node is called nowhere"
+    assert error.next_step.startswith("The nodes are n0 (00000000), n1 (")
+    assert error.next_step.endswith("and 12 more: see codecfleet status.")
