@@ -9,7 +9,7 @@ import errno
 import os
 import stat
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from io import BufferedReader, FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
@@ -281,9 +281,27 @@ def no_file(path: Path) -> InputNotFound:
     return InputNotFound(f"there is no file {path}", "Check the path.")
 
 
+def refuse_folder(path: Path) -> None:
+    """Make sure that a path is not a folder.
+
+    Raises:
+        InputUnreadable: it is.
+    """
+    is_folder = False
+    with suppress(OSError):  # what cannot be looked at is refused when it is opened
+        is_folder = path.is_dir()
+    if is_folder:
+        raise _folder(path)
+
+
+def _folder(path: Path) -> InputUnreadable:
+    step = "Name one file in it; `codecfleet batch FOLDER --output DIR` encodes all of them."
+    return InputUnreadable(f"{path} is a folder, not a media file", step)
+
+
 def _check_kind(path: Path, mode: int) -> None:
     if stat.S_ISDIR(mode):
-        raise InputUnreadable(f"{path} is a directory, not a media file", "Name one file inside it.")
+        raise _folder(path)
     if not stat.S_ISREG(mode):
         # Opening a pipe without a writer never returns, and it is read again and again.
         message = f"{path} is a pipe or a device, not a media file"

@@ -219,23 +219,25 @@ def _usage_error(error: "typer.TyperException", arguments: Sequence[str]) -> Usa
     context: typer.Context | None = getattr(error, "ctx", None)
     step = f"See {'codecfleet' if context is None else context.command_path} --help."
     if context is not None and message.startswith("No such option"):
-        return _unknown_option(error, context, arguments) or UsageError(message.lower(), step)
+        return _unknown_option(error, context, arguments, step)
     return UsageError(f"{message[:1].lower()}{message[1:]}", step)
 
 
 def _unknown_option(
-    error: "typer.TyperException", context: "typer.Context", arguments: Sequence[str]
-) -> UsageError | None:
-    """Return what to write instead of an unknown option; None where that is not known."""
-    from ..jobs.request.spellings import ours_for
+    error: "typer.TyperException", context: "typer.Context", arguments: Sequence[str], otherwise: str
+) -> UsageError:
+    """Return what to write instead of an unknown option; ``otherwise`` says what to do where that is not known."""
+    from ..jobs.request.spellings import MISSING, near_to, ours_for
 
+    flags = {flag for parameter in context.command.params for flag in parameter.opts}
     # typer takes -c:v for -c, and -crf for -c -r -f.
-    theirs, ours = ours_for(arguments, {flag for parameter in context.command.params for flag in parameter.opts})
+    theirs, ours = ours_for(arguments, flags)
     if theirs:
-        return UsageError(f"no such option: {theirs}", f"Write {ours} instead; docs/ffmpeg.md lists FFmpeg's options.")
-    near: Sequence[str] = getattr(error, "possibilities", None) or ()
-    named = f"no such option: {getattr(error, 'option_name', '')}"
-    return UsageError(named, f"Did you mean {' or '.join(sorted(near))}?") if near else None
+        return UsageError(f"no such option: {theirs}", f"Write {ours} instead.")
+    name = str(getattr(error, "option_name", ""))
+    near = near_to(name, flags)
+    step = f"Did you mean {' or '.join(near)}?" if near else MISSING.get(name, otherwise)
+    return UsageError(f"no such option: {name}", step)
 
 
 def run(arguments: Sequence[str], services: Services | None = None) -> int:

@@ -177,6 +177,11 @@ class Option:
         return bool(self.flag) and not self.flag.startswith("--")
 
     @property
+    def also(self) -> tuple[str, ...]:
+        """What its aliases are called as keys."""
+        return tuple(alias.removeprefix("--").replace("-", "_") for alias in self.aliases)
+
+    @property
     def text(self) -> str:
         """Its help text on the command line."""
         also = f" Also {', '.join(self.aliases)}." * bool(self.aliases)
@@ -229,6 +234,18 @@ def _settled(field: FieldInfo, option: Option) -> Option:
         metavar=option.metavar or kind.metavar,
         default=option.default if stated else str(field.default),
     )
+
+
+def with_own_names(given: Mapping[str, Any], aliases: Mapping[str, str]) -> dict[str, Any]:
+    """Return fields or keys under their own names where an alias is given: {alias: name}.
+
+    Raises:
+        ValueError: one is given under both names.
+    """
+    for alias, name in aliases.items():
+        if alias in given and name in given:
+            raise ValueError(f"{alias} and {name} are one option: leave one of them out")
+    return {aliases.get(name, name): value for name, value in given.items()}
 
 
 def flag_of(model: type[BaseModel]) -> Speller:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from ...actors.encode.settings import Codec
-from .options import CODEC, COUNTS, PRESET, RATE, SIZE, TIME, Option, as_written, options_of
+from .options import CODEC, COUNTS, PRESET, RATE, SIZE, TIME, Option, as_written, options_of, with_own_names
 from .spellings import name_for
 from .values import SIDE_MAX
 
@@ -29,8 +29,10 @@ class Part(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _check_names(cls, given: Any) -> Any:  # noqa: ANN401 - whatever a program gives
-        unknown = [name for name in given if name not in cls.model_fields] if isinstance(given, dict) else []
-        if unknown:
+        if not isinstance(given, dict):
+            return given
+        given = with_own_names(given, {alias: field for field, each in options_of(cls).items() for alias in each.also})
+        if unknown := [name for name in given if name not in cls.model_fields]:
             flags = {option.flag.removeprefix("--").replace("-", "_"): each for each, option in options_of(cls).items()}
             ours = name_for(str(unknown[0]), cls.model_fields, flags)
             raise ValueError(f"there is no option {unknown[0]}" + (f": did you mean {ours}?" if ours else ""))

@@ -14,18 +14,17 @@ from pathlib import Path
 from typing import Any, Final
 
 from ...errors import UsageError
-from .layers import Layer, spec_of
+from .layers import spec_of
 from .options import Kind, options_of
 from .places import presets_folder
 from .spec import TranscodeSpec
-from .spec_file import KEYS_HELP, SpecFile
+from .spec_file import KEYS_HELP, SpecFile, given_layer
 from .spellings import BETWEEN, PRESET_NAMES
 from .values import refusal
 
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9._-]*")
 PRESETS_SCHEMA: Final = 1
 """The version of what ``codecfleet presets --json`` prints."""
-_HELP: Final = "`codecfleet presets` lists them."
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +112,8 @@ def preset_named(name: str, own_folder: Path | None, asked_by: str = "--preset")
     if name in presets:
         return presets[name]
     near = get_close_matches(name, [*presets, *PRESET_NAMES], n=1)
-    raise UsageError(f"{asked_by}: there is no preset {name}", f"Did you mean {near[0]}?" if near else _HELP)
+    listed = f"Choose {', '.join(presets)}; `codecfleet presets` says what each is for. A speed is 1 to 7."
+    raise UsageError(f"{asked_by}: there is no preset {name}", f"Did you mean {near[0]}?" if near else listed)
 
 
 def load_preset(
@@ -131,7 +131,7 @@ def load_preset(
         UsageError: there is no such preset, or its file or the fields make no sense.
     """
     preset = preset_named(name, presets_folder(os.environ), "name")
-    given = Layer({"source": source, "output": output, **overrides}, str)
+    given = given_layer(source, output, overrides)
     return spec_of(TranscodeSpec, [SpecFile.read(preset.path).layer, given], KEYS_HELP)
 
 

@@ -3,6 +3,7 @@
 docs/config.md lists every key. Values are written as on the command line, numbers without quotes too.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from os import PathLike
 from typing import Any, Final, Self
@@ -10,13 +11,15 @@ from typing import Any, Final, Self
 from ...cluster.toml_file import TomlFile, read_toml
 from ...errors import UsageError
 from .layers import Layer, spec_of
-from .options import options_of
+from .options import options_of, with_own_names
 from .spec import TranscodeSpec
 from .spellings import name_for
 
 KEYS_HELP: Final = "docs/config.md lists the keys and their values."
 KEYS: Final = {option.key: field for field, option in options_of(TranscodeSpec).items() if option.key}
 """The field of ``TranscodeSpec`` that each key sets."""
+KEY_ALIASES: Final = {alias: option.key for option in options_of(TranscodeSpec).values() for alias in option.also}
+"""The key that each other name of one stands for."""
 
 
 def load_spec(
@@ -35,8 +38,33 @@ def load_spec(
         UsageError: the file cannot be read, is not TOML, has a key or a value that makes no sense; or the fields do
             not fit together.
     """
-    given = Layer({"source": source, "output": output, **overrides}, str)
-    return spec_of(TranscodeSpec, [SpecFile.read(path).layer, given], KEYS_HELP)
+    return spec_of(TranscodeSpec, [SpecFile.read(path).layer, given_layer(source, output, overrides)], KEYS_HELP)
+
+
+def given_layer(source: str | PathLike[str], output: str | PathLike[str], overrides: Mapping[str, object]) -> Layer:
+    """Return what a call gives beside a file.
+
+    Raises:
+        UsageError: a field is given under two names.
+    """
+    aliases = {alias: KEYS[key] for alias, key in KEY_ALIASES.items()}
+    return Layer(_own_names({"source": source, "output": output, **overrides}, aliases), str)
+
+
+def own_keys(given: Mapping[str, Any], place: str) -> dict[str, Any]:
+    """Return what a file has at a place, in words, under its keys' own names.
+
+    Raises:
+        UsageError: one is written under two names.
+    """
+    return _own_names(given, KEY_ALIASES, f"{place}: ")
+
+
+def _own_names(given: Mapping[str, Any], aliases: Mapping[str, str], place: str = "") -> dict[str, Any]:
+    try:
+        return with_own_names(given, aliases)
+    except ValueError as error:
+        raise UsageError(f"{place}{error}", KEYS_HELP) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +88,7 @@ class SpecFile:
         )
         options = options_of(TranscodeSpec)
         fields = {}
-        for key, value in file.tables.items():
+        for key, value in own_keys(file.tables, str(path)).items():
             if key not in KEYS:
                 raise unknown_key(file.place(key), key)
             fields[KEYS[key]] = options[KEYS[key]].kind.read(_spelled(file, key), value)

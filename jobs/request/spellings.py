@@ -64,8 +64,42 @@ FFMPEG: Final[Mapping[str, str]] = {
     "-progress": "--json",
 }
 """What FFmpeg's options are here, and one that many look for."""
+GUESSED: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("--profile", "--level", "--bframes", "--refs"), "--encoder-option NAME=VALUE"),
+    **dict.fromkeys(("--size", "--resolution", "--width", "--height", "--max-height"), "--scale"),
+    **dict.fromkeys(("--framerate", "--frame-rate", "--rate"), "--fps"),
+    **dict.fromkeys(("--gop", "--keyint", "--gop-size"), "--keyframe-interval"),
+    **dict.fromkeys(("--duration", "--length", "--stop"), "--end (a time, not a length)"),
+    **dict.fromkeys(("--gpu", "--hwaccel", "--cuda", "--nvdec"), "--device gpu"),
+    "--nvenc": "--encoder nvenc",
+    "--cpu": "--device cpu",
+    **dict.fromkeys(("--jobs", "-j", "--concurrency", "--parallel"), "--workers"),
+    "--copy": "--audio copy (pictures are always encoded)",
+    "--no-audio": "--audio none",
+    **dict.fromkeys(("--no-subs", "--no-subtitles"), "--subtitles none"),
+    **dict.fromkeys(("--format", "--container"), "an OUTPUT whose extension names the container"),
+    "--faststart": "--fragmented (the index of a plain mp4 is always in front)",
+    **dict.fromkeys(("--verbose", "--debug", "--log-level"), "CODECFLEET_LOG=text in the environment"),
+    **dict.fromkeys(("--force-overwrite", "--yes"), "--overwrite"),
+    **dict.fromkeys(("--input", "--output"), "the input and the output without an option"),
+}
+"""What else people type, and what it is here."""
+MISSING: Final[Mapping[str, str]] = {
+    **dict.fromkeys(
+        ("--target-vmaf", "--vmaf", "--target-quality", "--target-ssim"),
+        "There is no quality target: --quality is the encoder's own scale, and codecfleet verify measures the result.",
+    ),
+    **dict.fromkeys(("--two-pass", "--2-pass", "--2pass", "--pass", "--passes"), "Every encode is one pass."),
+    **dict.fromkeys(
+        ("--metadata", "--title", "--tag"), "Tags are carried as they are; another program may edit them afterwards."
+    ),
+    **dict.fromkeys(("--hls", "--dash", "--ladder"), "One output is written; --fragmented is what packagers take."),
+    "--watch": "No folder is watched; codecfleet batch, run again, does what is new.",
+}
+"""What people look for that is not there, and what is."""
+_NEAR: Final = 0.8
+"""How like a name of ours another one is that may be a slip of the finger (``difflib``'s ratio)."""
 _KEYWORDS: Final[Mapping[str, str]] = {
-    "crf": "quality",
     **dict.fromkeys(("vcodec", "video_codec"), "codec"),
     "acodec": "audio",
     "size": "scale",
@@ -93,19 +127,29 @@ def parse_preset(name: str, text: str) -> int:
         raise refusal(name, text, "not one of the seven presets", f"Did you mean {BETWEEN[text.lower()]}?")
     if text.isascii() and text.isdigit():
         return parse_count(name, text, least=PRESETS[0], most=PRESETS[-1])
-    how = f"Write a number from {PRESETS[0]} to {PRESETS[-1]}, or {', '.join(PRESET_NAMES)}."
+    named = "`codecfleet presets` lists named ones, which --preset and load_preset take"
+    how = f"Write a number from {PRESETS[0]} to {PRESETS[-1]}, or {', '.join(PRESET_NAMES)}; {named}."
     raise refusal(name, text, "not a preset", how)
 
 
+def near_to(name: str, flags: Iterable[str]) -> list[str]:
+    """Return the flags of which a name may be a slip of the finger, the nearest first."""
+    plain = {flag.lstrip("-"): flag for flag in flags if flag.startswith("--")}
+    return [plain[near] for near in get_close_matches(name.lstrip("-").lower(), plain, n=2, cutoff=_NEAR)]
+
+
 def ours_for(arguments: Sequence[str], flags: Collection[str]) -> tuple[str, str]:
-    """Return the first of FFmpeg's options among ``arguments``, and what to write instead; "" where there is none.
+    """Return the first of others' options among ``arguments``, and what to write instead; "" where there is none.
 
     ``flags`` are the command's own.
     """
     for argument in arguments:
         name = argument.partition("=")[0]
-        # FFmpeg numbers streams: -c:v:0 is -c:v of the first one.
-        ours = FFMPEG.get(name) or FFMPEG.get(name.rpartition(":")[0] if name.count(":") > 1 else "") or ""
+        if name in flags:
+            continue
+        # FFmpeg numbers streams: -c:v:0 is -c:v of the first one; many write its options with two dashes.
+        spelled = (name, name.rpartition(":")[0] if name.count(":") > 1 else "", f"-{name.lstrip('-')}")
+        ours = next((FFMPEG[each] for each in spelled if each in FFMPEG), "") or GUESSED.get(name, "")
         if ours and (not ours.startswith("--") or ours.split()[0].rstrip(",") in flags):
             return name, ours
     return "", ""
@@ -121,5 +165,5 @@ def name_for(name: str, fields: Iterable[str], written: Mapping[str, str]) -> st
     for candidate in (plain, written.get(plain), _KEYWORDS.get(plain)):
         if candidate in known:
             return str(candidate)
-    near = get_close_matches(plain, [*known, *written], n=1, cutoff=0.6)
+    near = get_close_matches(plain, [*known, *written], n=1, cutoff=_NEAR)
     return written.get(near[0], near[0]) if near else ""

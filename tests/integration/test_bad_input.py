@@ -42,7 +42,7 @@ HEADER = b"\0\0\0\x14ftypisom\0\0\2\0isom"
 
 UNREADABLE: dict[str, tuple[Build, str]] = {
     "missing": (lambda folder, _: folder / "none.mp4", "there is no file"),
-    "directory": (lambda folder, _: folder, "is a directory"),
+    "directory": (lambda folder, _: folder, "is a folder"),
     "empty": (lambda folder, _: put(folder / "empty.mp4", b""), "is empty"),
     "text": (lambda folder, _: put(folder / "text.mp4", "hello world\n" * 99), "not a media file"),
     "noise": (noise, "not a media file"),

@@ -10,7 +10,7 @@ from typing import Any, Final
 from ....errors import UsageError
 from ...request.options import FLAG, options_of
 from ...request.spec import TranscodeSpec
-from ...request.spec_file import KEYS, unknown_key
+from ...request.spec_file import KEY_ALIASES, KEYS, own_keys, unknown_key
 
 SOURCE: Final = "source"
 OUTPUT: Final = "output"
@@ -83,6 +83,7 @@ def _csv_rows(lines: Iterable[str], name: str) -> Iterator[ManifestRow]:
         if len(header) == 1 and _OTHER_SEPARATORS.intersection(header[0]):
             message = f"{name}:1: the cells of {header[0][:_SHOWN_CHARACTERS]!r} are not separated by commas"
             raise UsageError(message, "Write for example source,quality,scale; a spreadsheet can save it so.")
+        header = [KEY_ALIASES.get(key, key) for key in header]
         for key in header:
             _check_key(key, f"{name}:1")
         if SOURCE not in header or len(set(header)) < len(header):
@@ -112,6 +113,7 @@ def _json_rows(lines: Iterable[str], name: str) -> Iterator[ManifestRow]:
             raise UsageError(f"{place}: not JSON: {error}", 'Write {"source": "film.mkv"} on each line.') from None
         if not isinstance(values, dict):
             raise UsageError(f"{place}: not an object", 'Write {"source": "film.mkv"} on each line.')
+        values = own_keys(values, place)
         for key in values:
             _check_key(key, place)
         yield _row({key: value for key, value in values.items() if value is not None}, place, lambda _, value: value)

@@ -8,14 +8,25 @@ from pydantic import ValidationError
 
 from codecfleet.actors.encode.profiles import PROFILES
 from codecfleet.actors.encode.settings import Codec
+from codecfleet.cli.app import parse
 from codecfleet.errors import UsageError
+from codecfleet.jobs.batch.listed.manifest import ManifestFormat, read_manifest
 from codecfleet.jobs.encode.request import EncodeRequest
 from codecfleet.jobs.fleet import transcode
 from codecfleet.jobs.frames.stream import frames
 from codecfleet.jobs.request.options import options_of
+from codecfleet.jobs.request.presets import load_preset
 from codecfleet.jobs.request.spec import TranscodeSpec
-from codecfleet.jobs.request.spec_file import load_spec
-from codecfleet.jobs.request.spellings import FFMPEG, PRESET_NAMES, ours_for, parse_codec, parse_preset
+from codecfleet.jobs.request.spec_file import SpecFile, load_spec
+from codecfleet.jobs.request.spellings import (
+    FFMPEG,
+    GUESSED,
+    MISSING,
+    PRESET_NAMES,
+    ours_for,
+    parse_codec,
+    parse_preset,
+)
 
 FLAGS = {flag for option in options_of(TranscodeSpec).values() for flag in (option.flag, *option.aliases)}
 OTHER_FLAGS = {"--quiet", "--json"}
@@ -117,6 +128,60 @@ def test_text_is_read_as_on_the_command_line() -> None:
     assert EncodeRequest(output="b.mp4", size="64x36").size == (64, 36)
 
 
+def test_an_option_s_other_names_are_taken_wherever_it_is() -> None:
+    """``crf`` is ``quality`` in a call as on the command line, in a spec file and in a list."""
+    names = {"source": "a.mkv", "output": "b.mp4"}
+    assert TranscodeSpec(**names, crf=20) == TranscodeSpec(**names, quality=20)
+    assert SpecFile.read("s.toml", "crf = 20").fields == SpecFile.read("s.toml", "quality = 20").fields
+    assert load_preset("web-h264", **names, crf=20) == load_preset("web-h264", **names, quality=20)
+    lists = {ManifestFormat.CSV: ("source,{}", "a.mkv,20"), ManifestFormat.JSONL: ('{{"source": "a.mkv", "{}": 20}}',)}
+    for form, lines in lists.items():
+        crf, quality = ([*read_manifest([each.format(key) for each in lines], form, "-")] for key in ("crf", "quality"))
+        assert [row.overrides for row in crf] == [row.overrides for row in quality]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("crf = 20\nquality = 20", "crf and quality are one option"), ("qualty = 20", "Did you mean quality")],
+)
+def test_a_file_names_an_option_once(text: str, said: str) -> None:
+    """Two names of one option are refused together, and another name is answered as any."""
+    with pytest.raises(UsageError, match=said):
+        SpecFile.read("s.toml", text)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("--threads", "Write --workers instead."),
+        ("--tune", "Write --encoder-option NAME=VALUE instead."),
+        ("--target-vmaf", "There is no quality target"),
+        ("--metadata", "Tags are carried as they are"),
+        ("--resolution", "Write --scale instead."),
+        ("--qualty", "Did you mean --quality?"),
+        ("--crff", "Did you mean --crf?"),
+        ("--vf", "an option of its own, such as --scale or --fps"),
+        ("--xyzzy", "See codecfleet transcode --help."),
+        ("--lossless", "See codecfleet transcode --help."),
+        ("--map", "--video-track and --audio-track"),
+    ],
+)
+def test_a_guess_is_answered_with_what_is_meant_or_with_nothing(name: str, said: str) -> None:
+    """Never with an option that only shares some letters."""
+    with pytest.raises(UsageError) as refused:
+        parse(["transcode", "a.mkv", "b.mp4", name, "4"])
+    assert refused.value.message == f"no such option: {name}"
+    assert said in refused.value.next_step
+
+
+@pytest.mark.parametrize("name", sorted({*GUESSED, *MISSING}))
+def test_no_guess_is_an_option(name: str) -> None:
+    """What is answered for is none of the command's own, and what is advised exists."""
+    assert name not in FLAGS | OTHER_FLAGS
+    advised = {word.rstrip(",;:.") for word in (GUESSED.get(name) or MISSING[name]).split() if word.startswith("--")}
+    assert advised <= FLAGS
+
+
 def test_what_was_written_down_is_read_again() -> None:
     """A spec that went through JSON is the same spec."""
     spec = TranscodeSpec(source="a.mkv", output="b.mp4", scale="720p", start_s=Fraction(1, 3), codec="x264")
@@ -127,7 +192,7 @@ def test_what_was_written_down_is_read_again() -> None:
     ("given", "said"),
     [
         ({"bitrate": "4M"}, "there is no option bitrate: did you mean bitrate_bps?"),
-        ({"crf": 20}, "there is no option crf: did you mean quality?"),
+        ({"crf": 20, "quality": 20}, "crf and quality are one option: leave one of them out"),
         ({"vcodec": "h264"}, "there is no option vcodec: did you mean codec?"),
         ({"segment_seconds": 5}, "there is no option segment_seconds: did you mean segment_s?"),
         ({"start": 5}, "there is no option start: did you mean start_s?"),
@@ -158,11 +223,11 @@ def test_a_spec_itself_says_it_too() -> None:
 
 
 def test_a_spec_file_takes_the_same_spellings(tmp_path: Path) -> None:
-    """A spec file may say h265 and slow; of a key that is an alias on the command line it names the key."""
+    """A spec file may say h265 and slow; of a field's name it says what the key is."""
     file = tmp_path / "job.toml"
     file.write_text('codec = "h265"\npreset = "slow"\n')
     spec = load_spec(file, source=Path("a.mkv"), output=Path("b.mp4"))
     assert (spec.codec, spec.preset) == (Codec.HEVC, 5)
-    file.write_text("crf = 20\n")
-    with pytest.raises(UsageError, match=r"there is no key crf\. Did you mean quality\?"):
+    file.write_text("start_s = 20\n")
+    with pytest.raises(UsageError, match=r"there is no key start_s\. Did you mean start\?"):
         load_spec(file, source="a.mkv", output="b.mp4")
