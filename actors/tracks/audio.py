@@ -23,9 +23,11 @@ from ..device.work import Work, WorkContext
 from ..limits import NO_LIMITS
 from ..media.opening import demux, open_source
 from ..media.stores import Shipment, place_of
-from .downmix import Mixer
-from .loudness import Gain, Loudness, LoudnessMeter
+from .conform import Conformer
+from .downmix import encoded_layout
+from .loudness import Loudness, LoudnessMeter
 from .sample_line import SampleLine
+from .speakers import MIXED, encoder_order, speakers
 
 if TYPE_CHECKING:
     from av.audio.stream import AudioStream
@@ -40,9 +42,6 @@ _RATES = {
     "aac": (8000, 11025, 12000, 16000, 22050, 24000, 32000, 44100, 48000, 64000, 88200, 96000),
     "opus": (48000,),
 }
-_LAYOUTS = {1: "mono", 2: "stereo", 3: "3.0", 4: "4.0", 5: "5.0", 6: "5.1", 7: "6.1", 8: "7.1"}
-_OPUS_LAYOUTS = _LAYOUTS | {4: "quad"}
-"""The one layout of each number of channels (RFC 7845, 5.1.1.2)."""
 _PLANES_PYAV_COUNTS = 7
 _HALF = Fraction(1, 2)
 
@@ -74,6 +73,8 @@ class EncodedTrack:
     clock_resets: int
     loudness: Loudness | None = None
     """What was measured and done, where a loudness was asked for."""
+    formats: tuple[tuple[str, int], ...] = ()
+    """The layouts and rates of the decoded source, each once, in the order of their first samples."""
 
     def packets(self) -> Iterator[tuple[int, int, bytes]]:
         """Yield every packet as (pts, duration, payload)."""
@@ -91,6 +92,8 @@ class EncodeAudio(Work[EncodedTrack]):
 
     ``start_s`` and ``end_s`` cut to the sample, on the source's clock. ``bit_rate_bps`` None is 80 kbit/s a channel
     for AAC and 64 for Opus. ``channels`` is 1 or 2, which all channels are mixed to; None keeps them.
+    ``later`` are the layouts and rates that the track is known to change to: the output's layout keeps most speakers of
+    all, and its rate is the highest. It is one continuous encode, whatever changes.
     ``loudness_lufs`` is what the whole track is brought to by one gain, for which it is decoded twice; None keeps it.
     ``version`` and ``shipment`` are those of a ``DecodeRange``.
     """
@@ -103,6 +106,7 @@ class EncodeAudio(Work[EncodedTrack]):
     bit_rate_bps: int | None = None
     channels: int | None = None
     loudness_lufs: Fraction | None = None
+    later: tuple[tuple[str, int], ...] = ()
     version: Hashable | None = None
     shipment: Shipment | None = None
 
@@ -120,13 +124,16 @@ class EncodeAudio(Work[EncodedTrack]):
             raise Unsupported(message, f"Use one of {', '.join(sorted(_ENCODERS))}.")
         loudness = None if self.loudness_lufs is None else self._measured(context, self.loudness_lufs)
         encode: _Encode | None = None
+        first: AudioFrame | None = None
         line = SampleLine(self.start_s, self.end_s)
         for frame in self._decoded(line):
             context.advance()
-            if encode is None:  # also for a part of the film in which the track has not begun
-                encode = _Encode(self.codec, frame, self.bit_rate_bps, self.channels, loudness)
+            first = first or frame
             for part in line.place(frame):
+                encode = encode or self._encoder(part, loudness)
                 encode.push(part)
+        if encode is None and first is not None:  # a part of the film in which the track has not begun
+            encode = self._encoder(first, loudness)
         if encode is None or line.begin is None:
             message = f"nothing of audio track {self.stream_index} of {self.source} can be decoded"
             raise InputUnreadable(message, "Leave the track out with --audio-track, or use --audio none.")
@@ -142,19 +149,31 @@ class EncodeAudio(Work[EncodedTrack]):
         source, _ = place_of(self.source, self.version, self.shipment)
         return _decoded(source, self.stream_index, line)
 
+    def _encoder(self, first: AudioFrame, loudness: Loudness | None) -> "_Encode":
+        layout, rate = self._target(first)
+        return _Encode(self.codec, layout, rate, self.bit_rate_bps, loudness)
+
+    def _target(self, first: AudioFrame) -> tuple[str, int]:
+        """Return the layout and the rate, not yet the codec's, of a track that begins with this frame."""
+        layouts = {first.layout.name, *(layout for layout, _ in self.later)}
+        layout = encoded_layout(self.codec, layouts) if self.channels is None else MIXED[self.channels]
+        return layout, max(first.sample_rate, *(rate for _, rate in self.later), 0)
+
     def _measured(self, context: WorkContext, target_lufs: Fraction) -> Loudness | None:
         """Return how loud the track is as it is mixed, None where nothing of it is decoded."""
         meter: LoudnessMeter | None = None
-        mixer: Mixer | None = None
+        conformer: Conformer | None = None
         for part in self._parts(context, SampleLine(self.start_s, self.end_s)):
-            part.pts = None
-            if meter is None:
-                mixer = _mixer(part, self.channels)
-                layout = part.layout.name if mixer is None else mixer.layout
-                own = part.layout.nb_channels if mixer is None else 0
-                meter = LoudnessMeter(usual_layout(layout, own), part.sample_rate)
-            meter.push(part if mixer is None else mixer.mix(part))
-        return None if meter is None else meter.finish(target_lufs)
+            if meter is None or conformer is None:
+                layout, rate = self._target(part)
+                meter, conformer = LoudnessMeter(layout, rate), Conformer("dbl", layout, rate)
+            for ready in conformer.take(part):
+                meter.push(ready)
+        if meter is None or conformer is None:
+            return None
+        for ready in conformer.finish():
+            meter.push(ready)
+        return meter.finish(target_lufs)
 
 
 def _decoded(source: str, stream_index: int, line: SampleLine) -> Iterator[AudioFrame]:
@@ -198,34 +217,26 @@ def reachable(frame: AudioFrame) -> AudioFrame:
 
 
 class _Encode:
-    """An encoder and the resampler before it, counting samples from 0."""
+    """An encoder and what comes before it, counting samples from 0."""
 
-    def __init__(
-        self,
-        codec: str,
-        first: AudioFrame,
-        bit_rate_bps: int | None,
-        mixed_to: int | None,
-        loudness: Loudness | None,
-    ) -> None:
-        channels = mixed_to or first.layout.nb_channels
-        self._mixer = _mixer(first, mixed_to)
+    def __init__(self, codec: str, layout: str, rate: int, bit_rate_bps: int | None, loudness: Loudness | None) -> None:
         self._loudness = loudness
-        self._gain = Gain(loudness.gain_db) if loudness is not None and loudness.gain_db else None
-        layout = first.layout.name if self._mixer is None else self._mixer.layout
-        if channels not in _LAYOUTS:
-            message = f"{channels} channels cannot be encoded as {codec}"
-            raise Unsupported(message, "Use --audio copy with a container that holds the track, such as .mkv.")
         self.codec = codec
-        self.layout = _OPUS_LAYOUTS[channels] if codec == "opus" else usual_layout(layout, channels)
-        self.rate = _encoded_rate(codec, first.sample_rate)
-        self.bit_rate_bps = bit_rate_bps or _BITS_PER_CHANNEL[codec] * channels
+        self.layout = layout
+        self.rate = encoded_rate(codec, rate)
+        self.bit_rate_bps = bit_rate_bps or _BITS_PER_CHANNEL[codec] * len(speakers(layout))
         self._pushed = 0
         self._pts: list[int] = []
         self._payloads: list[bytes] = []
         self._encoder = self._open()
         self.frame_samples = self._encoder.frame_size
-        self._resampler = AudioResampler(_FORMATS[codec], self.layout, self.rate)
+        self._conformer = Conformer(
+            _FORMATS[codec],
+            layout,
+            self.rate,
+            order=encoder_order(codec, layout),
+            gain_db=Fraction(0) if loudness is None else loudness.gain_db,
+        )
         self._fifo = AudioFifo()
 
     def _open(self) -> AudioCodecContext:
@@ -243,13 +254,10 @@ class _Encode:
 
     def push(self, frame: AudioFrame) -> None:
         """Take the next samples of the line."""
-        frame.pts = None
-        mixed = frame if self._mixer is None else self._mixer.mix(frame)
-        for ready in self._resampler.resample(mixed if self._gain is None else self._gain.apply(mixed)):
+        for ready in self._conformer.take(frame):
             self._queue(ready)
 
     def _queue(self, frame: AudioFrame) -> None:
-        frame.pts = None
         self._fifo.write(frame)
         while self._fifo.samples >= self.frame_samples:
             self._encode(self._fifo.read(self.frame_samples))
@@ -269,7 +277,7 @@ class _Encode:
 
     def finish(self, line: SampleLine) -> EncodedTrack:
         """Encode the rest and return the track."""
-        for ready in self._resampler.resample(None):
+        for ready in self._conformer.finish():
             self._queue(ready)
         if self._fifo.samples:
             self._encode(self._fifo.read(self._fifo.samples))
@@ -279,7 +287,7 @@ class _Encode:
         durations = np.full(len(pts), self.frame_samples, dtype=np.int64)
         durations[:-1] = np.diff(pts)
         trailing = max(0, int(pts[-1]) + self.frame_samples - self._pushed) if len(pts) else 0
-        begin = Fraction(line.begin or 0, line.rate)
+        begin = line.begin_s
         return EncodedTrack(
             codec=self.codec,
             extradata=self._encoder.extradata or b"",
@@ -298,12 +306,8 @@ class _Encode:
             damaged_packets=line.damaged_packets,
             clock_resets=line.clock_resets,
             loudness=self._loudness,
+            formats=tuple(self._conformer.formats),
         )
-
-
-def _mixer(frame: AudioFrame, channels: int | None) -> Mixer | None:
-    """Return what mixes frames like this one to that number of channels, None where it has them."""
-    return None if channels in (None, frame.layout.nb_channels) else Mixer(channels, _LAYOUTS)
 
 
 def bit_rates(codec: str, channels: int, sample_rate: int) -> tuple[int, int]:
@@ -315,14 +319,9 @@ def bit_rates(codec: str, channels: int, sample_rate: int) -> tuple[int, int]:
     """
     if codec == "opus":
         return 6_000 * channels, 256_000 * channels
-    return 16_000 * channels, 6 * _encoded_rate(codec, sample_rate) * channels
+    return 16_000 * channels, 6 * encoded_rate(codec, sample_rate) * channels
 
 
-def _encoded_rate(codec: str, sample_rate: int) -> int:
+def encoded_rate(codec: str, sample_rate: int) -> int:
     """Return the sample rate that a codec encodes: the source's, or the next one that it has."""
     return next((rate for rate in _RATES[codec] if rate >= sample_rate), _RATES[codec][-1])
-
-
-def usual_layout(layout: str, channels: int) -> str:
-    """Return ``layout`` if it names its speakers, else the usual layout for that number of ``channels``."""
-    return layout if layout in _LAYOUTS.values() else _LAYOUTS.get(channels, layout)

@@ -1,40 +1,61 @@
-"""Mixing a track's channels to stereo or mono, by the coefficients of ITU-R BS.775-3, annex 4.
+"""Mixing a track's speakers to those of another layout; stereo and mono by ITU-R BS.775-3, annex 4.
 
 That has five channels; docs/containers.md says what becomes of others. Each sample is a sum in one fixed order, in
 doubles, so it is the same on every processor.
 """
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from math import sqrt
 from typing import Final
 
 import numpy as np
 from av.audio.frame import AudioFrame
-from av.audio.layout import AudioLayout
 from av.audio.resampler import AudioResampler
 from numpy.typing import NDArray
 
 from ...errors import Unsupported
+from .speakers import STATED, speakers
 
 _HALF_POWER: Final = sqrt(0.5)
 _LEFT, _RIGHT, _CENTRE = (1.0, 0.0), (0.0, 1.0), (_HALF_POWER, _HALF_POWER)
 _SURROUND_LEFT, _SURROUND_RIGHT = (_HALF_POWER, 0.0), (0.0, _HALF_POWER)
 _SHARES: Final[Mapping[str, tuple[float, float]]] = {
-    **dict.fromkeys(("FL", "FLC", "DL", "WL"), _LEFT),
-    **dict.fromkeys(("FR", "FRC", "DR", "WR"), _RIGHT),
+    **dict.fromkeys(("FL", "FLC", "DL", "WL", "BIL"), _LEFT),
+    **dict.fromkeys(("FR", "FRC", "DR", "WR", "BIR"), _RIGHT),
     "FC": _CENTRE,
-    **dict.fromkeys(("BL", "SL", "TFL", "TBL", "TSL"), _SURROUND_LEFT),
-    **dict.fromkeys(("BR", "SR", "TFR", "TBR", "TSR"), _SURROUND_RIGHT),
+    **dict.fromkeys(("BL", "SL", "TFL", "TBL", "TSL", "BFL", "SDL", "SSL", "TTL"), _SURROUND_LEFT),
+    **dict.fromkeys(("BR", "SR", "TFR", "TBR", "TSR", "BFR", "SDR", "SSR", "TTR"), _SURROUND_RIGHT),
     # One channel behind is two at half of its power each.
-    **dict.fromkeys(("BC", "TFC", "TBC", "TC"), (0.5, 0.5)),
+    **dict.fromkeys(("BC", "TFC", "TBC", "TC", "BFC"), (0.5, 0.5)),
     **dict.fromkeys(("LFE", "LFE2"), (0.0, 0.0)),
 }
-"""The part of each channel, by FFmpeg's name, in left and right, before all are scaled."""
-_NAMES: Final = {1: "mono", 2: "stereo"}
+"""The part of each speaker, by FFmpeg's name, in front left and right, before all are scaled."""
+_SAME_PLACE: Final[Mapping[str, str]] = {
+    "SL": "BL",
+    "SR": "BR",
+    "BL": "SL",
+    "BR": "SR",
+    "LFE2": "LFE",
+    "DL": "FL",
+    "DR": "FR",
+    "BIL": "FL",
+    "BIR": "FR",
+}
+"""The speaker that stands for another where the layout has only one of them: 5.1 has its surrounds at side or back."""
+_NEAR: Final[Mapping[str, tuple[Mapping[str, float], ...]]] = {
+    "BC": ({"BL": _HALF_POWER, "BR": _HALF_POWER}, {"SL": _HALF_POWER, "SR": _HALF_POWER}),
+    "TBC": ({"BL": 0.5, "BR": 0.5}, {"SL": 0.5, "SR": 0.5}),
+    **dict.fromkeys(("TBL", "TSL", "SDL", "SSL", "TTL"), ({"BL": _HALF_POWER}, {"SL": _HALF_POWER})),
+    **dict.fromkeys(("TBR", "TSR", "SDR", "SSR", "TTR"), ({"BR": _HALF_POWER}, {"SR": _HALF_POWER})),
+    "BFC": ({"FC": _HALF_POWER},),
+}
+"""Where a speaker goes that the layout lacks, in order of preference, before it goes to the front."""
+Matrix = tuple[tuple[float, ...], ...]
 
 
-def mix_matrix(names: Sequence[str], channels: int) -> tuple[tuple[float, ...], ...]:
-    """Return for each of 1 or 2 output ``channels`` what it takes of each input channel.
+def mix_matrix(names: Sequence[str], target: Sequence[str]) -> Matrix:
+    """Return for each speaker of ``target`` what it takes of each input channel.
 
     The largest sum of one output's coefficients is 1, so that nothing that fitted is clipped.
 
@@ -42,35 +63,81 @@ def mix_matrix(names: Sequence[str], channels: int) -> tuple[tuple[float, ...], 
         Unsupported: a channel has no place in the room, or there is no sound but low-frequency effects.
     """
     unknown = [name for name in names if name not in _SHARES]
-    rows: list[list[float]] = [[_SHARES[name][side] for name in names if name in _SHARES] for side in (0, 1)]
-    if channels == 1:
+    is_mono = tuple(target) == ("FC",)
+    columns = [_places(name, names, ("FL", "FR") if is_mono else target) for name in names if name in _SHARES]
+    rows = [[column.get(speaker, 0.0) for column in columns] for speaker in (("FL", "FR") if is_mono else target)]
+    if is_mono:
         rows = [[_HALF_POWER * (left + right) for left, right in zip(*rows, strict=True)]]
     largest = max(sum(row) for row in rows)
     if unknown or not largest:
-        message = f"the channels {', '.join(unknown or names)} cannot be mixed to {_NAMES[channels]}"
-        raise Unsupported(message, "Use --audio-channels keep, or leave the track out with --audio-track.")
+        where = {("FC",): "mono", ("FL", "FR"): "stereo"}.get(tuple(target), "+".join(target))
+        message = f"the channels {', '.join(unknown or names)} cannot be mixed to {where}"
+        raise Unsupported(message, "Use --audio copy, or leave the track out with --audio-track.")
     return tuple(tuple(share / largest for share in row) for row in rows)
 
 
-class Mixer:
-    """Mixes frames of any format and layout to 1 or 2 ``channels``; used by one thread.
+def _places(name: str, names: Sequence[str], target: Sequence[str]) -> dict[str, float]:
+    """Return the shares of one input channel in the speakers of ``target``."""
+    if name in target:
+        return {name: 1.0}
+    same = _SAME_PLACE.get(name)
+    if same in target and same is not None:
+        return {same: _HALF_POWER if same in names else 1.0}
+    for near in _NEAR.get(name, ()):
+        if all(speaker in target for speaker in near):
+            return dict(near)
+    return {side: share for side, share in zip(("FL", "FR"), _SHARES[name], strict=True) if share and side in target}
 
-    A layout that names no speakers is taken for ``usual``, FFmpeg's layout for that number of channels.
+
+def mixed_speakers(names: Sequence[str], target: Sequence[str]) -> tuple[str, ...]:
+    """Return the speakers of ``names`` that have none of their own in ``target``: mixed into others, or left out.
+
+    A single channel is kept by every layout: its speaker is the centre, or the room between left and right.
+    """
+    if len(names) == 1 and len(target) > 1:
+        return ()
+    places = {name: _places(name, names, target) if name in _SHARES else {} for name in names}
+    owners = Counter(speaker for place in places.values() for speaker, share in place.items() if share == 1)
+    return tuple(
+        name
+        for name, place in places.items()
+        if 1 not in place.values() or (name not in place and owners[next(iter(place))] > 1)
+    )
+
+
+def encoded_layout(codec: str, layouts: Collection[str]) -> str:
+    """Return in which layout ``codec`` encodes a track that has these one after the other.
+
+    It keeps the most of the track's speakers; of several such layouts it leaves out the fewest, then it is the smallest.
     """
 
-    def __init__(self, channels: int, usual: Mapping[int, str]) -> None:
-        self.layout = _NAMES[channels]
-        self._channels = channels
-        self._usual = usual
+    def cost(target: str) -> tuple[int, int, int]:
+        wanted = speakers(target)
+        mixed = [(name, each) for each in map(speakers, set(layouts)) for name in mixed_speakers(each, wanted)]
+        left_out = sum(not _places(name, each, wanted) for name, each in mixed if name in _SHARES)
+        return len(mixed), left_out, len(wanted)
+
+    return min(STATED[codec], key=cost)
+
+
+class Mixer:
+    """Mixes frames of any format and layout to the speakers of one ``layout``; used by one thread.
+
+    ``order`` is the order of its speakers in which an encoder takes them, None for the layout's own.
+    """
+
+    def __init__(self, layout: str, order: Sequence[str] | None = None) -> None:
+        self.layout = layout
+        self._target = tuple(order or speakers(layout))
         self._shape: tuple[str, str, int] | None = None
         self._packed: AudioResampler | None = None
-        self._matrix: tuple[tuple[float, ...], ...] = ()
+        self._matrix: Matrix = ()
 
     def mix(self, frame: AudioFrame) -> AudioFrame:
         """Return a frame of doubles in the wanted layout, without a time; ``Unsupported`` as ``mix_matrix``."""
         shape = (frame.format.name, frame.layout.name, frame.sample_rate)
         if shape != self._shape or self._packed is None:
-            self._matrix = mix_matrix(self._speakers(frame.layout), self._channels)
+            self._matrix = mix_matrix(speakers(frame.layout.name), self._target)
             self._packed = AudioResampler("dbl", frame.layout, frame.sample_rate)
             self._shape = shape
         samples = np.concatenate([self._samples(ready) for ready in self._packed.resample(frame)])
@@ -78,19 +145,12 @@ class Mixer:
         mixed.sample_rate = frame.sample_rate
         return mixed
 
-    def _speakers(self, layout: AudioLayout) -> list[str]:
-        names = [channel.name for channel in layout.channels]
-        usual = self._usual.get(layout.nb_channels)
-        if usual is not None and layout.name.endswith(" channels"):
-            names = [channel.name for channel in AudioLayout(usual).channels]
-        return names
-
     @staticmethod
     def _samples(frame: AudioFrame) -> NDArray[np.float64]:
         return np.asarray(frame.to_ndarray(), dtype=np.float64).reshape(-1, frame.layout.nb_channels)
 
     def _mixed(self, samples: NDArray[np.float64]) -> NDArray[np.float64]:
-        mixed = np.zeros((len(samples), self._channels))
+        mixed = np.zeros((len(samples), len(self._target)))
         for side, row in enumerate(self._matrix):
             for channel, share in enumerate(row):
                 if share:

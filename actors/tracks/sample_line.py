@@ -28,26 +28,39 @@ class SampleLine:
     start_s: Fraction | None
     end_s: Fraction | None
     begin: int | None = None
-    """The first kept sample, counted on the source's clock at the track's rate."""
+    """The first kept sample, counted on the source's clock at the rate that the track has there."""
     end: int = 0
     rate: int = 0
     damaged_packets: int = 0
     clock_resets: int = 0
     _shift: int = 0
+    _begin_rate: int = 0
 
     def place(self, frame: AudioFrame) -> Iterator[AudioFrame]:
         """Yield silence up to ``frame``, and the part of it that is kept."""
-        self.rate = self.rate or frame.sample_rate
-        if frame.sample_rate != self.rate:
-            return
+        self._follow_rate(frame.sample_rate)
         at = self._position(frame)
         if self.begin is None:
             first = at if self.start_s is None else max(at, floor(self.start_s * self.rate + _HALF))
             if at + frame.samples <= first:
                 return
-            self.begin = self.end = first
+            self.begin, self._begin_rate = first, self.rate
+            self.end = first
         yield from self._silence(frame, at - self.end)
         yield from self._part(frame, at)
+
+    @property
+    def begin_s(self) -> Fraction:
+        """When the first kept sample is, on the source's clock; 0 where none is kept."""
+        return Fraction(self.begin or 0, self._begin_rate or 1)
+
+    def _follow_rate(self, rate: int) -> None:
+        """Count in samples of another rate from here on."""
+        if rate != self.rate and self.rate:
+            self.end, self._shift = (
+                floor(Fraction(ticks * rate, self.rate) + _HALF) for ticks in (self.end, self._shift)
+            )
+        self.rate = rate
 
     def _position(self, frame: AudioFrame) -> int:
         if frame.pts is None or frame.time_base is None:

@@ -18,7 +18,8 @@ from av.stream import Discard, Disposition
 
 from ...actors.media.av_stream import copy_parameters, set_audio_padding, set_audio_parameters, set_extradata
 from ...actors.media.opening import demux, open_source
-from ...actors.tracks.audio import EncodedTrack, usual_layout
+from ...actors.tracks.audio import EncodedTrack
+from ...actors.tracks.speakers import is_unnamed, usual_layout
 from ...actors.tracks.subtitles import TX3G_DESCRIPTION
 from ...errors import WorkError
 from ..carry.carry import CarryPlan
@@ -169,12 +170,12 @@ class SideTracks:
 
     def _state_padding(self, stream: "Stream", plan: TrackPlan, audio: AudioTrack) -> None:
         stream.time_base = Fraction(1, audio.sample_rate)
-        if audio.layout.endswith(" channels"):
+        if is_unnamed(audio.layout):
             # mp4 cannot describe PCM whose speakers have no names.
             set_audio_parameters(
                 stream,
                 sample_rate=audio.sample_rate,
-                channel_layout=usual_layout(audio.layout, audio.channels),
+                channel_layout=usual_layout(audio.layout),
                 frame_size=audio.frame_samples,
             )
         set_audio_padding(

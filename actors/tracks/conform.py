@@ -1,0 +1,122 @@
+"""One continuous sound of one sample format, layout and rate, whatever those of the frames that it is made from."""
+
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from math import floor
+
+import numpy as np
+from av.audio.fifo import AudioFifo
+from av.audio.frame import AudioFrame
+from av.audio.resampler import AudioResampler
+
+from ...errors import EncoderFailed
+from .downmix import Mixer
+from .loudness import Gain
+from .speakers import is_same_room, speakers
+
+_HALF = Fraction(1, 2)
+Shape = tuple[str, str, int]
+"""Sample format, layout and rate."""
+
+
+def shape_of(frame: AudioFrame) -> Shape:
+    """Return what all frames must share that one resampler, encoder or buffer takes."""
+    return frame.format.name, frame.layout.name, frame.sample_rate
+
+
+class Conformer:
+    """Makes frames of one shape out of frames of any; used by one thread.
+
+    Where the input's shape changes, a new mixer and a new resampler take over, and the output is padded or cut to the
+    input's time: nothing moves. PyAV checks no frame that follows one which needed no conversion, and its ``AudioFifo``
+    never compares layouts: it would drop channels, or read memory that no channel has. So each output frame is checked.
+
+    Args:
+        sample_format: of the output.
+        layout: of the output.
+        rate: of the output.
+        order: of the output's speakers; None for the layout's own.
+        gain_db: how much louder the output is.
+    """
+
+    def __init__(
+        self,
+        sample_format: str,
+        layout: str,
+        rate: int,
+        *,
+        order: Sequence[str] | None = None,
+        gain_db: Fraction = Fraction(0),
+    ) -> None:
+        self.shape: Shape = (sample_format, layout, rate)
+        self.formats: list[tuple[str, int]] = []
+        """The input's layouts and rates, each once, in the order of their first frames."""
+        self._order = tuple(order or speakers(layout))
+        self._gain = Gain(gain_db) if gain_db else None
+        self._taken: Shape | None = None
+        self._mixer: Mixer | None = None
+        self._resampler: AudioResampler | None = None
+        self._taken_s = Fraction(0)
+        self._given = 0
+
+    def take(self, frame: AudioFrame) -> Iterator[AudioFrame]:
+        """Take the next frame, and yield those that are ready, without times."""
+        if (shape := shape_of(frame)) != self._taken:
+            yield from self._settled()
+            self._follow(shape)
+        self._taken_s += Fraction(frame.samples, frame.sample_rate)
+        frame.pts = None
+        mixed = frame if self._mixer is None else self._mixer.mix(frame)
+        yield from self._resampled(mixed if self._gain is None else self._gain.apply(mixed))
+
+    def finish(self) -> Iterator[AudioFrame]:
+        """Yield what is left."""
+        yield from self._resampled(None)
+
+    def _follow(self, shape: Shape) -> None:
+        _, layout, rate = self._taken = shape
+        if (layout, rate) not in self.formats:
+            self.formats.append((layout, rate))
+        sample_format, target, target_rate = self.shape
+        same = is_same_room(layout, target, self._order)
+        self._mixer = None if same else Mixer(target, self._order)
+        self._resampler = AudioResampler(sample_format, target, target_rate)
+
+    def _settled(self) -> Iterator[AudioFrame]:
+        """Yield the rest of what came in one shape: to the sample as much as its time at the rate that leaves."""
+        missing = floor(self._taken_s * self.shape[2] + _HALF) - self._given
+        for ready in [] if self._resampler is None else self._resampler.resample(None):
+            if ready.samples and missing > 0:
+                kept = _beginning(ready, min(ready.samples, missing))
+                missing -= kept.samples
+                yield self._checked(kept)
+        if missing > 0:
+            yield self._checked(_silence(self.shape, missing))
+
+    def _resampled(self, frame: AudioFrame | None) -> Iterator[AudioFrame]:
+        for ready in [] if self._resampler is None else self._resampler.resample(frame):
+            yield self._checked(ready)
+
+    def _checked(self, frame: AudioFrame) -> AudioFrame:
+        if shape_of(frame) != self.shape:
+            message = f"sound in {shape_of(frame)} came where {self.shape} was to come"
+            raise EncoderFailed(message, "Leave the track out with --audio-track, and please report it with the input.")
+        self._given += frame.samples
+        frame.pts = None
+        return frame
+
+
+def _beginning(frame: AudioFrame, samples: int) -> AudioFrame:
+    frame.pts = None
+    buffer = AudioFifo()
+    buffer.write(frame)
+    found: AudioFrame = buffer.read(samples)  # type: ignore[assignment]  # None of too few samples alone
+    return found
+
+
+def _silence(shape: Shape, samples: int) -> AudioFrame:
+    sample_format, layout, rate = shape
+    zeros = np.zeros((1, samples * len(speakers(layout))))
+    frame = AudioFrame.from_ndarray(zeros, format="dbl", layout=layout)
+    frame.sample_rate = rate
+    return AudioResampler(sample_format, layout, rate).resample(frame)[0]

@@ -1,0 +1,71 @@
+"""The speakers of a layout, and the layouts in which an encoder states them. Layouts have FFmpeg's names."""
+
+from functools import cache
+from typing import Final
+
+from av.audio.layout import AudioLayout
+
+_USUAL: Final = {
+    1: "mono",
+    2: "stereo",
+    3: "3.0",
+    4: "4.0",
+    5: "5.0",
+    6: "5.1",
+    7: "6.1",
+    8: "7.1",
+    10: "5.1.4",
+    12: "7.1.4",
+    14: "9.1.4",
+    16: "hexadecagonal",
+    24: "22.2",
+}
+"""The usual layout of each number of channels."""
+_READ_OTHERWISE: Final = "3 channels"
+"""What FFmpeg's resampler takes for another layout (2.1) than the usual one."""
+MIXED: Final = {1: "mono", 2: "stereo"}
+"""The layouts that a track can be asked to be mixed to, by their number of channels."""
+STATED: Final = {
+    "aac": ("mono", "stereo", "2.1", "3.0", "3.0(back)", "4.0", "quad", "5.0", "5.1", "7.1"),
+    "opus": ("mono", "stereo", "3.0", "quad", "5.0", "5.1", "6.1", "7.1"),
+}
+"""What each encoder writes so that a decoder names the same speakers again.
+
+AAC: the channel configurations, and those program configs for which FFmpeg's decoder finds names (measured). Opus: one
+layout of each number of channels (RFC 7845, 5.1.1.2).
+"""
+_ORDERS: Final = {
+    ("opus", "5.0"): ("FL", "FR", "BR", "FC", "BL"),
+    ("opus", "6.1"): ("FL", "FR", "BC", "LFE", "SL", "FC", "SR"),
+}
+"""FFmpeg's wrapper of libopus sorts channels by the inverse of what it needs: in this order they come out right."""
+_BACK: Final = {"SL": "BL", "SR": "BR"}
+
+
+def is_unnamed(layout: str) -> bool:
+    """Return whether a layout says how many channels there are, and not which speakers they are for."""
+    return layout.endswith((" channels", " channel"))
+
+
+def usual_layout(layout: str) -> str:
+    """Return ``layout`` if it names its speakers or is of an unusual size, else the usual one of its size."""
+    return _USUAL.get(AudioLayout(layout).nb_channels, layout) if is_unnamed(layout) else layout
+
+
+@cache
+def speakers(layout: str) -> tuple[str, ...]:
+    """Return the names of a layout's speakers. Where it names none and is of an unusual size, each is a centre."""
+    named = usual_layout(layout)
+    channels = AudioLayout(named).channels
+    return ("FC",) * len(channels) if is_unnamed(named) else tuple(channel.name for channel in channels)
+
+
+def encoder_order(codec: str, layout: str) -> tuple[str, ...]:
+    """Return the order in which an encoder must be given the speakers of a layout."""
+    return _ORDERS.get((codec, layout), speakers(layout))
+
+
+def is_same_room(layout: str, target: str, order: tuple[str, ...]) -> bool:
+    """Return whether channels need no mixing: ``order`` has the same ones, with surrounds at the side or the back."""
+    names, wanted = (tuple(_BACK.get(name, name) for name in each) for each in (speakers(layout), order))
+    return names == wanted and len(set(names)) == len(names) and order == speakers(target) and layout != _READ_OTHERWISE
