@@ -108,7 +108,7 @@ def mixed_speakers(names: Sequence[str], target: Sequence[str]) -> tuple[str, ..
 def encoded_layout(codec: str, layouts: Collection[str]) -> str:
     """Return in which layout ``codec`` encodes a track that has these one after the other.
 
-    It keeps the most of the track's speakers; of several such layouts it leaves out the fewest, then it is the smallest.
+    It keeps the most of the track's speakers; of several such layouts, it leaves out the fewest, then has the fewest.
     """
 
     def cost(target: str) -> tuple[int, int, int]:

@@ -24,6 +24,7 @@ from ...cluster.worker_names import node_of
 from ...errors import InputError, InputNotFound, InputUnreadable
 from .index import TrackIndex
 from .indexer import TrackIndexer, video_stream
+from .sound_life import SoundLives
 from .tracks import SourceDescription, TrackStarts, describe_container
 
 if TYPE_CHECKING:
@@ -164,7 +165,8 @@ def read_source(source: str, track: int = 0) -> SourceReading:
         is_boxed = container.format.name.startswith("mov")
         fragments = watch.fragments(container.size, decoder_mark(stream)) if is_boxed else None
         indexer = TrackIndexer(source, container.size, stream, limits, fragments)
-        return _Pass(source, container, stream, limits, indexer, watch=watch).read()
+        lives = SoundLives(container, has_several=watch.has_several_descriptions() and is_boxed)
+        return _Pass(source, container, stream, limits, indexer, watch=watch, lives=lives).read()
 
 
 class _Pass:
@@ -179,6 +181,7 @@ class _Pass:
         indexer: TrackIndexer,
         *,
         watch: FragmentWatch,
+        lives: SoundLives,
     ) -> None:
         self._source = source
         self._container = container
@@ -189,6 +192,7 @@ class _Pass:
         self._ends = PacketEnds()
         self._first = _FirstPicture(stream)
         self._starts = TrackStarts(container, stream)
+        self._lives = lives
         self._tracks: SourceDescription | None = None
 
     def read(self) -> SourceReading:
@@ -208,6 +212,7 @@ class _Pass:
         index.check(self._limits)
         self._starts.give_up()
         tracks = self._tracks or describe_container(self._source, self._container, self._starts)
+        tracks = self._lives.described(tracks)
         if self._first.described is None:
             failed = f"{self._first.failed} of {index.packets} packets failed"
             message = f"no picture of {self._source} can be decoded ({failed})"
@@ -232,15 +237,18 @@ class _Pass:
             self._indexer.see(packet)
             self._first.see(packet)
         else:
-            self._starts.see(packet)
-            self._describe_tracks()
+            self._lives.see(packet)
+            if self._tracks is None:
+                self._starts.see(packet)
+                self._describe_tracks()
 
     def _describe_tracks(self) -> None:
-        """Describe the tracks as soon as nothing more is awaited, and read no more of other tracks."""
+        """Describe the tracks as soon as nothing more is awaited; then read only those of sound that may change."""
         if self._tracks is None and self._starts.are_known:
             self._tracks = describe_container(self._source, self._container, self._starts)
             for each in self._starts.streams:
-                each.discard = Discard.all
+                if not self._lives.follows(each):
+                    each.discard = Discard.all
 
 
 class _FirstPicture:

@@ -20,6 +20,7 @@ from av.stream import Discard, Disposition
 from ...actors.media.av_abi import structures
 from ...actors.media.av_stream import extradata
 from ...actors.media.opening import demux, open_source
+from .sound_life import SoundFormat
 
 if TYPE_CHECKING:
     from av.container import InputContainer
@@ -99,6 +100,8 @@ class Track:
     audio: AudioTrack | None = None
     silent: bool = False
     """Whether it is an audio track without packets."""
+    formats: tuple[SoundFormat, ...] = ()
+    """How its sound is coded, format after format, where that changes; nothing where it does not, or is not known."""
     attachment: Attachment | None = None
     frame_rate: Fraction | None = None
     """Of pictures, or of the timecodes that a track counts."""

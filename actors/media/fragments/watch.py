@@ -1,5 +1,6 @@
 """Where the fragments of a file begin, found as FFmpeg opens it."""
 
+import re
 import struct
 from array import array
 from typing import Final
@@ -13,6 +14,9 @@ _TAIL_BYTES: Final = 4
 """The end of an ``mfra`` box, and of the file: how long the box is."""
 _BEFORE_FRAGMENT: Final = (b"styp", b"sidx", b"emsg", b"prft")
 _FRAGMENT: Final = b"moof"
+_DESCRIPTIONS: Final = re.compile(rb"stsd\0\0\0\0\0\0\0[\2-\377]")
+_DESCRIPTIONS_BYTES: Final = 12
+"""The head of a box of sample descriptions, up to their number (ISO/IEC 14496-12, 8.5.2)."""
 
 
 class FragmentWatch:
@@ -35,17 +39,28 @@ class FragmentWatch:
         self._tail = 0, b""
         self._probed_bytes = 0
         """How far packets were read, from the first on."""
+        self._has_several = False
+        self._last: bytes | None = b""
+        """The end of what was read last; None once nobody asks for descriptions any more."""
 
     def see(self, position: int, data: bytes) -> None:
         """Take what was read at ``position``."""
         if len(data) == _TAIL_BYTES:
             self._tail = position, data
+        if self._last is not None:
+            self._has_several = self._has_several or _DESCRIPTIONS.search(self._last + data) is not None
+            self._last = data[-_DESCRIPTIONS_BYTES:]
         before = self._next_bytes
         self._walk(position, data)
         if self._next_bytes != before:
             self._probed_bytes = 0  # the boxes are still looked through
         elif self._probed_bytes or position < self._second_bytes:
             self._probed_bytes = max(position + len(data), self._probed_bytes)
+
+    def has_several_descriptions(self) -> bool:
+        """Return whether a track seems to have several sample descriptions, as its coding changes; look no further."""
+        self._last = None
+        return self._has_several
 
     def fragments(self, size_bytes: int, mark: bytes) -> Fragments | None:
         """Return what was found in a file of that size; None where it is not known for certain."""

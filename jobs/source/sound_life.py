@@ -1,0 +1,174 @@
+"""How the sound of a track is coded from its first packet to its last, where that changes.
+
+Broadcasts change channels and rates between programme and commercials. The packets' own headers say so, or a container
+gives a new configuration with a packet. Which tracks can change is known from how they begin; the others are not read.
+"""
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from av.audio.codeccontext import AudioCodecContext
+from av.audio.layout import AudioLayout
+
+from ...actors.bitstream.sound_headers import HAVE_HEADERS, SoundHeader, aac_header, sound_header
+from ...actors.media.av_stream import extradata
+
+if TYPE_CHECKING:
+    from av.container import InputContainer
+    from av.packet import Packet
+    from av.stream import Stream
+
+    from .tracks import SourceDescription, Track
+
+_SEVERAL = 2
+_NEW_CONFIGURATIONS = frozenset({"flv", "ogg"})
+"""The formats, besides mp4 with several sample descriptions, that give a configuration with a packet."""
+
+
+@dataclass(frozen=True, slots=True)
+class SoundFormat:
+    """How a track's sound is coded from an instant on."""
+
+    start_s: Fraction
+    """On the source's clock."""
+    sample_rate: int
+    layout: str
+    """FFmpeg's name."""
+    header: SoundHeader
+    """What configures a decoder."""
+
+    @property
+    def channels(self) -> int:
+        """How many channels it has."""
+        return AudioLayout(self.layout).nb_channels
+
+    @property
+    def name(self) -> str:
+        """What to call it in messages."""
+        return f"{self.layout} at {self.sample_rate} Hz"
+
+
+class SoundLives:
+    """Sees an open source's packets, and finds the tracks of sound whose format changes.
+
+    Args:
+        container: the open source.
+        has_several: whether an mp4 states several sample descriptions for one of its tracks.
+        all_packets: whether all packets will be seen whatever ``streams`` says.
+    """
+
+    def __init__(self, container: "InputContainer", *, has_several: bool = False, all_packets: bool = False) -> None:
+        given = has_several or all_packets or container.format.name in _NEW_CONFIGURATIONS
+        self._lives: dict[int, _Life] = {}
+        for stream in container.streams:
+            context = stream.codec_context
+            if isinstance(context, AudioCodecContext) and context.sample_rate > 0:
+                codec, stated = context.codec.canonical_name, extradata(stream)
+                if given or has_headers(codec, stated):
+                    self._lives[stream.index] = _Life(stream, context)
+
+    def follows(self, stream: "Stream") -> bool:
+        """Return whether this track can change: all of its packets must then be seen."""
+        return stream.index in self._lives
+
+    def see(self, packet: "Packet[Stream]") -> None:
+        """Take the next packet of any track."""
+        life = self._lives.get(packet.stream_index)
+        if life is not None:
+            life.see(packet)
+
+    def formats(self, index: int) -> tuple[SoundFormat, ...]:
+        """Return the formats of a track, by its stream index; nothing where it has one from beginning to end."""
+        life = self._lives.get(index)
+        return () if life is None or len(life.formats) < _SEVERAL else tuple(life.formats)
+
+    def described(self, source: "SourceDescription") -> "SourceDescription":
+        """Return the description of the source with the formats that were found."""
+        tracks = (replace(track, formats=self.formats(track.index)) for track in source.tracks)
+        return replace(source, tracks=tuple(tracks))
+
+
+def in_part(source: "SourceDescription", start_s: Fraction | None, end_s: Fraction | None) -> "SourceDescription":
+    """Return the description of a part of the source's clock: its tracks have the formats of that part alone."""
+    return replace(source, tracks=tuple(_track_in_part(track, start_s, end_s) for track in source.tracks))
+
+
+def _track_in_part(track: "Track", start_s: Fraction | None, end_s: Fraction | None) -> "Track":
+    begins = [found.start_s for found in track.formats]
+    if track.audio is None or not begins or begins != sorted(begins):
+        return track  # a clock that steps back says nothing of what lies in a part
+    ends = [*begins[1:], None]
+    kept = tuple(
+        found
+        for found, end in zip(track.formats, ends, strict=True)
+        if (start_s is None or end is None or end > start_s)
+        and (end_s is None or found.start_s < end_s or found is track.formats[0])
+    )
+    if {found.header for found in kept} == {track.formats[0].header}:
+        return replace(track, formats=())
+    audio = replace(track.audio, sample_rate=kept[0].sample_rate, layout=kept[0].layout, channels=kept[0].channels)
+    return replace(track, formats=kept, audio=audio)
+
+
+class _Life:
+    """The formats of one track, as its packets show them one after the other."""
+
+    def __init__(self, stream: "Stream", context: AudioCodecContext) -> None:
+        self._codec = context.codec.canonical_name
+        self._stated = context.sample_rate, context.layout.name
+        self._configuration = extradata(stream)
+        self._coming: SoundFormat | None = None
+        """A format that one packet alone has shown so far: it may be damaged."""
+        self.formats: list[SoundFormat] = []
+
+    def see(self, packet: "Packet[Stream]") -> None:
+        given = self._given(packet)
+        header = _header_of(self._codec, given) if given else self._header(packet)
+        if header is None:
+            return
+        if self.formats and header == self.formats[-1].header:
+            self._coming = None
+        elif self._coming is not None and header == self._coming.header:
+            self._add(self._coming)
+        else:
+            self._coming = self._format(packet, header)
+            if given:
+                self._add(self._coming)
+
+    def _given(self, packet: "Packet[Stream]") -> bytes:
+        """Return the configuration that comes with a packet, or that the track begins with."""
+        if packet.has_sidedata("new_extradata"):
+            return next(bytes(entry) for entry in packet.iter_sidedata() if entry.data_type == "new_extradata")
+        return b"" if self.formats or has_headers(self._codec, self._configuration) else self._configuration
+
+    def _header(self, packet: "Packet[Stream]") -> SoundHeader | None:
+        is_read = has_headers(self._codec, self._configuration) and not packet.is_corrupt
+        return sound_header(self._codec, bytes(packet)) if is_read else None
+
+    def _add(self, found: SoundFormat) -> None:
+        self.formats.append(found)
+        self._coming = None
+
+    def _format(self, packet: "Packet[Stream]", header: SoundHeader) -> SoundFormat:
+        ticks = packet.pts if packet.pts is not None else packet.dts
+        start_s = (ticks or 0) * Fraction(packet.time_base)
+        rate, layout = self._stated
+        if self.formats and header != self.formats[0].header:
+            # A decoder that doubles the rate of how the track began does so with such a rate later too.
+            is_doubled = self.formats[0].header.sample_rate * 2 == rate == header.sample_rate * 2
+            rate = rate if is_doubled else header.sample_rate or rate
+            layout = AudioLayout(header.layout).name if header.layout else layout
+        return SoundFormat(start_s, rate, layout, header)
+
+
+def has_headers(codec: str, configuration: bytes) -> bool:
+    """Return whether each packet states its channels and rate: AAC does only where no configuration is stated once."""
+    return codec in HAVE_HEADERS and not (codec == "aac" and configuration)
+
+
+def _header_of(codec: str, configuration: bytes) -> SoundHeader | None:
+    """Return what a configuration says; of a codec whose own are not read here, only what tells it from another."""
+    if codec == "aac":
+        return aac_header(configuration)
+    return SoundHeader(0, "", tuple(configuration))
