@@ -96,12 +96,12 @@ def mixed_speakers(names: Sequence[str], target: Sequence[str]) -> tuple[str, ..
     """
     if len(names) == 1 and len(target) > 1:
         return ()
-    places = {name: _places(name, names, target) if name in _SHARES else {} for name in names}
-    owners = Counter(speaker for place in places.values() for speaker, share in place.items() if share == 1)
+    places = [_places(name, names, target) if name in _SHARES else {} for name in names]
+    owners = Counter(speaker for place in places for speaker, share in place.items() if share == 1)
     return tuple(
         name
-        for name, place in places.items()
-        if 1 not in place.values() or (name not in place and owners[next(iter(place))] > 1)
+        for name, place in zip(names, places, strict=True)
+        if 1 not in place.values() or (owners[next(iter(place))] > 1 and not (name in place and names.count(name) == 1))
     )
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from ...actors.tracks.audio import EncodeAudio, bit_rates
+from ...actors.tracks.speakers import speakers
 from ...cluster.grouping import counted
 from ...errors import Unsupported
 from ..report.report import TrackReport, Warning_
@@ -16,14 +17,13 @@ from ..source.burnt_track import burnt_track
 from ..source.tracks import Chapter, SourceDescription, Track, TrackKind
 from .chapters import row_losses
 from .containers import Container
+from .sound import copy_obstacle, later_formats, mixed_to, output_layout, sound_changes, sound_losses
 from .tags import held_language, kept_tags, lost_dispositions, needs_free_keys, unheld_tags
 from .timecode import output_timecode
 from .track_plan import Action, TrackPlan, content_checks, label_checks
 
 _TEXT_SUBTITLES = frozenset({"mov_text", "subrip", "ass", "webvtt", "text"})
-_MAX_ENCODED_CHANNELS = 8
 _BIT_FOR_BIT = "copied bit for bit"
-_CHANNELS = {"mono": 1, "stereo": 2}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +49,15 @@ class CarryPlan:
     def choices(self) -> tuple[Warning_, ...]:
         """The tracks that are left out or mixed because it was asked for."""
         return (*self._left_out, *self._mixed)
+
+    @property
+    def changes(self) -> tuple[Warning_, ...]:
+        """What of the sound changes in mid-stream, and is kept all the same."""
+        return tuple(
+            Warning_(code=code, message=message, checks=content_checks(self.tracks, plan.track.index, "sound"))
+            for plan in self.tracks
+            for code, message in sound_changes(plan)
+        )
 
     @property
     def _left_out(self) -> Iterator[Warning_]:
@@ -82,6 +91,7 @@ class CarryPlan:
                 bit_rate_bps=plan.bit_rate_bps,
                 channels=plan.channels,
                 loudness_lufs=plan.loudness_lufs,
+                later=later_formats(plan.track),
             )
             for plan in self.tracks
             if plan.action is Action.ENCODE
@@ -223,9 +233,9 @@ class _Planner:
         if self.spec.audio_tracks is not None and number not in self.spec.audio_tracks:
             return TrackPlan(track, Action.DROP, None, "not among the audio tracks asked for", asked=True)
         wanted = track.codec if self.spec.audio == "copy" else self.spec.audio
-        fits = wanted == track.codec and track.codec in self.container.audio_codecs
+        fits = wanted == track.codec and track.codec in self.container.audio_codecs and self._obstacle(track) is None
         is_changed = self.spec.audio_bitrate_bps is not None or self.spec.loudness_lufs is not None
-        copied = fits and not is_changed and self._mixed_to(track) is None
+        copied = fits and not is_changed and mixed_to(track, self.spec.audio_channels) is None
         if (impossible := self._no_sound(track, copied=copied)) is not None:
             return _drop(track, impossible, "audio-dropped")
         if copied:
@@ -242,19 +252,22 @@ class _Planner:
             return "it has no packets"
         return None
 
+    def _obstacle(self, track: Track) -> str | None:
+        return copy_obstacle(track, self.container, self.source.format)
+
     def _encoded(self, track: Track, asked: str | None) -> TrackPlan:
-        if track.audio is not None and track.audio.channels > _MAX_ENCODED_CHANNELS:
-            return _drop(track, f"{track.audio.channels} channels are more than can be encoded", "audio-dropped")
         if asked is not None:
             return self._encoded_as_asked(track, asked)
-        reason = f"{self._refused(track)}: encoded to {self.container.audio_fallback}"
-        return TrackPlan(track, Action.ENCODE, self.container.audio_fallback, reason, "audio-converted")
+        codec, held = self.container.audio_fallback or "", track.codec in self.container.audio_codecs
+        output_layout(track, codec, None)
+        why = self._obstacle(track) if held else self._refused(track)
+        return TrackPlan(track, Action.ENCODE, codec, f"{why}: encoded to {codec}", "audio-converted")
 
     def _encoded_as_asked(self, track: Track, codec: str) -> TrackPlan:
-        rate_bps, channels = self.spec.audio_bitrate_bps, self._mixed_to(track)
-        own = 0 if track.audio is None else track.audio.channels
+        rate_bps, channels = self.spec.audio_bitrate_bps, mixed_to(track, self.spec.audio_channels)
+        count = len(speakers(output_layout(track, codec, channels)))
         if rate_bps is not None and track.audio is not None:
-            _check_bit_rate(track, codec, rate_bps, channels or own, track.audio.sample_rate)
+            _check_bit_rate(track, codec, rate_bps, count, track.audio.sample_rate)
         asked = codec if rate_bps is None else f"{codec} at {rate_bps / 1000:g} kbit/s"
         mixed = "" if channels is None else f" in {self.spec.audio_channels}"
         lufs = self.spec.loudness_lufs
@@ -262,11 +275,6 @@ class _Planner:
         return TrackPlan(
             track, Action.ENCODE, codec, reason, bit_rate_bps=rate_bps, channels=channels, loudness_lufs=lufs
         )
-
-    def _mixed_to(self, track: Track) -> int | None:
-        """Return the number of channels that a track is mixed to, None where it keeps its own."""
-        wanted = _CHANNELS.get(self.spec.audio_channels)
-        return None if track.audio is None or track.audio.channels == wanted else wanted
 
     def _subtitle(self, track: Track) -> TrackPlan:
         if track is self.burnt:
@@ -345,6 +353,8 @@ def _track_losses(plan: CarryPlan, track: TrackPlan) -> Iterator[Warning_]:
     if track.loss is not None:
         message = f"{described.name} is {track.action.value}: {track.reason}"
         yield Warning_(code=track.loss, message=message, checks=_missed(track))
+    for code, message in sound_losses(track, plan.container):
+        yield Warning_(code=code, message=message, checks=content_checks(plan.tracks, described.index, "sound"))
     language = described.language
     if track.kept and language is not None and held_language(language, plan.container) is None:
         message = f".{plan.container.name} cannot name the language of {described.name}"

@@ -19,11 +19,11 @@ from av.stream import Discard, Disposition
 from ...actors.media.av_stream import copy_parameters, set_audio_padding, set_audio_parameters, set_extradata
 from ...actors.media.opening import demux, open_source
 from ...actors.tracks.audio import EncodedTrack
-from ...actors.tracks.speakers import is_unnamed, usual_layout
 from ...actors.tracks.subtitles import TX3G_DESCRIPTION
 from ...errors import WorkError
 from ..carry.carry import CarryPlan
 from ..carry.chapters import chapters_in_a_row, chapters_of_part
+from ..carry.sound import held_layout
 from ..carry.tags import held_language, kept_tags
 from ..carry.track_plan import Action, TrackPlan
 from ..report.report import Warning_
@@ -170,13 +170,9 @@ class SideTracks:
 
     def _state_padding(self, stream: "Stream", plan: TrackPlan, audio: AudioTrack) -> None:
         stream.time_base = Fraction(1, audio.sample_rate)
-        if is_unnamed(audio.layout):
-            # mp4 cannot describe PCM whose speakers have no names.
+        if (layout := held_layout(plan.track, self._plan.container)) is not None:
             set_audio_parameters(
-                stream,
-                sample_rate=audio.sample_rate,
-                channel_layout=usual_layout(audio.layout),
-                frame_size=audio.frame_samples,
+                stream, sample_rate=audio.sample_rate, channel_layout=layout, frame_size=audio.frame_samples
             )
         set_audio_padding(
             stream, self._stated_priming(plan), seek_preroll=_OPUS_PREROLL_SAMPLES if plan.codec == "opus" else None

@@ -33,6 +33,7 @@ from ..carry.containers import Container, container_for
 from ..report.report import TrackReport, Warning_
 from ..request.spec import TranscodeSpec
 from ..source.index import TrackIndex
+from ..source.sound_life import in_part
 from ..source.source import SourceReading, read_source
 from ..source.tracks import SourceDescription
 from .advice import advice
@@ -316,7 +317,7 @@ def plan_of(spec: TranscodeSpec, reading: SourceReading) -> Plan:
     header = settle_header(picture, extras, container)
     skipped_s = (first_picture(index, spec.start_s, reading.first_ticks) - index.first_ticks) * index.time_base
     carry = plan_carry(
-        reading.tracks,
+        _part_of(reading, spec),
         spec,
         container,
         encoded_index=index.stream_index,
@@ -348,12 +349,20 @@ def plan_of(spec: TranscodeSpec, reading: SourceReading) -> Plan:
         warnings=(
             *settled.changes,
             *losses,
+            *carry.changes,
             *source_warnings(reading, spec),
             *advice(source_format, picture, codec, spec),
         ),
         choices=(*picture_choices(source_format, spec, picture), *settled.choices, *carry.choices),
         cropped=settled.cropped,
     )
+
+
+def _part_of(reading: SourceReading, spec: TranscodeSpec) -> SourceDescription:
+    """Return what is in the part of the source that is asked for."""
+    first_s = reading.index.first_ticks * reading.index.time_base
+    start_s, end_s = (None if each is None else first_s + each for each in (spec.start_s, spec.end_s))
+    return in_part(reading.tracks, start_s, end_s)
 
 
 def _container_and_requests(

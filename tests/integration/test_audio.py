@@ -138,7 +138,9 @@ def test_channels_are_mixed(tmp_path: Path, codec: str, layout: str, channels: i
 
     assert track.layout == ["mono", "stereo"][channels - 1]
     assert track.bit_rate_bps == 96_000 * channels
-    for row, wanted in zip(middle(tmp_path / "out.mkv"), mix_matrix(speakers, channels), strict=True):
+    for row, wanted in zip(
+        middle(tmp_path / "out.mkv"), mix_matrix(speakers, ["FL", "FR"] if channels == 2 else ["FC"]), strict=True
+    ):
         loudness = np.abs(np.fft.rfft(row)) / (len(row) / 2) / 0.5
         assert loudness[tones_hz] == pytest.approx(np.array(wanted), abs=0.03)
 

@@ -1,0 +1,152 @@
+"""Which speakers and rates a track of sound keeps: what can be copied, in which layout it is encoded, what is mixed.
+
+Pure functions of a track, its plan and the container.
+"""
+
+from collections.abc import Iterator
+
+from ...actors.tracks.downmix import encoded_layout, mix_matrix, mixed_speakers
+from ...actors.tracks.speakers import MIXED, is_same_room, is_unnamed, speakers, usual_layout
+from ...cluster.grouping import counted
+from ..source.tracks import Track
+from .containers import Container
+from .track_plan import Action, TrackPlan
+
+_SELF_DESCRIBING = frozenset({"ac3", "eac3", "mp1", "mp2", "mp3", "dts"})
+"""The codecs of which each packet states its channels, wherever it lies."""
+_GIVES_DESCRIPTIONS = ("mov", "flv")
+"""The formats in which AAC's configuration lies beside the packets, and can change."""
+_FLAC_ALONE = {2: "stereo", 3: "3.0", 4: "quad", 5: "5.0(side)", 6: "5.1(side)", 7: "6.1", 8: "7.1"}
+"""What FLAC takes its channels for where nothing beside it says more (RFC 9639, 9.1.3)."""
+_MOST_SHOWN = 3
+_NAMELESS_IN_MP4 = frozenset({"DL", "DR", "BIL", "BIR"})
+_MOST_NAMED_SILENTLY = 8
+
+
+def mixed_to(track: Track, wanted: str) -> int | None:
+    """Return the number of channels that a track is mixed to, None where it has them; ``wanted`` may be keep."""
+    channels = next((count for count, layout in MIXED.items() if layout == wanted), None)
+    return None if all(len(speakers(layout)) == channels for layout in layouts(track)) else channels
+
+
+def layouts(track: Track) -> tuple[str, ...]:
+    """Return the layouts that a track has one after the other."""
+    if track.formats:
+        return tuple(dict.fromkeys(found.layout for found in track.formats))
+    return () if track.audio is None else (track.audio.layout,)
+
+
+def later_formats(track: Track) -> tuple[tuple[str, int], ...]:
+    """Return the layouts and rates of a track whose sound changes; nothing where it does not."""
+    return tuple(dict.fromkeys((found.layout, found.sample_rate) for found in track.formats))
+
+
+def output_layout(track: Track, codec: str, channels: int | None) -> str:
+    """Return the layout in which a track is encoded, mixed to so many ``channels``, or to as few as need be.
+
+    Raises:
+        Unsupported: some of its channels have no place in a room, so they cannot be mixed.
+    """
+    target = encoded_layout(codec, layouts(track)) if channels is None else MIXED[channels]
+    for layout in layouts(track):
+        mix_matrix(speakers(layout), speakers(target))
+    return target
+
+
+def copy_obstacle(track: Track, container: Container, source_format: str) -> str | None:
+    """Return why a codec that the container holds can nevertheless not be copied; None where it can."""
+    if track.formats and not _holds_changes(track, container, source_format):
+        return f"its sound changes ({changes(track)}), and .{container.name} states one format of {track.codec}"
+    layout = "" if track.audio is None else track.audio.layout
+    if _needs_names(track, container) and is_unnamed(held_layout(track, container) or layout):
+        count = counted(len(speakers(layout)), "channel")
+        return f".{container.name} holds no {count} without names; .mov and .mkv do"
+    return None
+
+
+def _holds_changes(track: Track, container: Container, source_format: str) -> bool:
+    is_stream = container.muxer == "mpegts"
+    if track.codec in _SELF_DESCRIBING:
+        return is_stream or len({found.sample_rate for found in track.formats}) == 1
+    is_given = source_format.startswith(_GIVES_DESCRIPTIONS)
+    # FFmpeg writes one more sample description where the source has one, and headers before packets that have theirs.
+    return track.codec == "aac" and (is_given if container.is_isobmff else is_stream and not is_given)
+
+
+def _needs_names(track: Track, container: Container) -> bool:
+    return container.muxer == "mp4" and (track.codec or "").startswith("pcm_")
+
+
+def held_layout(track: Track, container: Container) -> str | None:
+    """Return the layout that a copy is labelled with instead of the source's own; None where that one stays."""
+    layout = "" if track.audio is None else track.audio.layout
+    count = len(speakers(layout)) if layout else 0
+    if is_unnamed(layout) and (count <= _MOST_NAMED_SILENTLY or _needs_names(track, container)):
+        return usual_layout(layout)
+    if _needs_names(track, container) and _NAMELESS_IN_MP4 & set(speakers(layout)):
+        return usual_layout(f"{count} channels")
+    return layout if track.formats else None
+
+
+def changes(track: Track) -> str:
+    """Return in words how a track's sound changes, and when."""
+    names = [found.name for found in track.formats]
+    steps = [
+        f"at {float(found.start_s):.3f} s to {found.name if found.name != before else 'another configuration'}"
+        for before, found in zip(names, track.formats[1:], strict=False)
+    ]
+    more = f", {len(steps) - _MOST_SHOWN} more times" if len(steps) > _MOST_SHOWN else ""
+    return f"from {names[0]} {', '.join(steps[:_MOST_SHOWN])}{more}" if steps else f"it is {names[0]} here"
+
+
+def sound_changes(plan: TrackPlan) -> Iterator[tuple[str, str]]:
+    """Yield the code and the words of what a user should know of a track that is kept whole."""
+    if not plan.track.formats or not plan.kept:
+        return
+    named = f"the sound of {plan.track.name} changes: {changes(plan.track)}"
+    if plan.action is Action.ENCODE:
+        target = output_layout(plan.track, plan.codec or "", plan.channels)
+        yield "audio-format-changes", f"{named}; all of it is encoded as {target}"
+    else:
+        yield "audio-format-changes", f"{named}; it is copied, and players must follow"
+
+
+def sound_losses(plan: TrackPlan, container: Container) -> Iterator[tuple[str, str]]:
+    """Yield the code and the words of each loss of speakers that was not asked for."""
+    track = plan.track
+    if track.audio is None or not plan.kept:
+        return
+    if plan.action is Action.ENCODE and plan.channels is None:
+        target = output_layout(track, plan.codec or "", None)
+        for layout in layouts(track):
+            if mixed := mixed_speakers(speakers(layout), speakers(target)):
+                which = "its channels" if is_unnamed(usual_layout(layout)) else ", ".join(mixed)
+                message = f"{plan.codec} cannot state {track.name} as {layout}: {which} are mixed into {target}"
+                yield "audio-remixed", message
+    if plan.action is Action.COPY:
+        yield from _label_losses(track, container)
+
+
+def _label_losses(track: Track, container: Container) -> Iterator[tuple[str, str]]:
+    layout = "" if track.audio is None else track.audio.layout
+    if is_unnamed(layout) or not layout:
+        held = held_layout(track, container)
+        if held is not None and held != layout and len(speakers(layout)) > _MOST_NAMED_SILENTLY:
+            message = f"the channels of {track.name} have no names: .{container.name} must name them, as {held}"
+            yield "layout-assumed", message
+        return
+    taken = _taken_for(track, container)
+    if taken is not None and not is_same_room(layout, taken, speakers(taken)):
+        message = f".{container.name} does not say that the speakers of {track.name} are {layout}: it reads as {taken}"
+        yield "layout-dropped", message
+
+
+def _taken_for(track: Track, container: Container) -> str | None:
+    """Return what a player takes the channels of a copy for, where the container says nothing of them."""
+    count = 0 if track.audio is None else track.audio.channels
+    if track.codec == "flac" and container.is_isobmff:
+        return _FLAC_ALONE.get(count)
+    is_pcm = (track.codec or "").startswith("pcm_")
+    if is_pcm and container.is_matroska:
+        return usual_layout(f"{count} channels")
+    return held_layout(track, container) if is_pcm else None
