@@ -1,0 +1,102 @@
+"""Files that end before they say."""
+
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+
+import av
+import pytest
+from av.video.stream import VideoStream
+
+from codecfleet.actors.media.file_ends import TrackEnd, boxes, is_whole, track_end
+from codecfleet.actors.media.opening import open_source
+from codecfleet.testing.clips import picture
+
+FRAGMENTED = {"movflags": "frag_keyframe+empty_moov+default_base_moof"}
+KINDS: dict[str, tuple[str, str, dict[str, str]]] = {
+    "front.mp4": ("libx264", "pcm_s16le", {"movflags": "faststart"}),
+    "fragmented.mp4": ("libx264", "pcm_s16le", FRAGMENTED),
+    "dash.mp4": ("libx264", "pcm_s16le", {"movflags": "frag_keyframe+empty_moov+dash+global_sidx"}),
+    "film.mov": ("libx264", "pcm_s16le", {"movflags": "faststart"}),
+    "film.mkv": ("libx264", "pcm_s16le", {}),
+    "film.webm": ("libvpx", "libopus", {}),
+    "film.ts": ("libx264", "aac", {}),
+    "film.m2ts": ("libx264", "aac", {"mpegts_m2ts_mode": "1"}),
+    "film.flv": ("libx264", "aac", {}),
+    "film.avi": ("mpeg4", "pcm_s16le", {}),
+    "film.ivf": ("libvpx", "", {}),
+}
+
+
+def make_film(path: Path) -> Path:
+    """Write two seconds of pictures and, where the container takes it, sound."""
+    video, audio, options = KINDS[path.name]
+    form = "mpegts" if path.suffix == ".m2ts" else None
+    with av.open(str(path), "w", format=form, container_options=options) as container:
+        stream = container.add_stream(video, rate=25)
+        assert isinstance(stream, VideoStream)
+        stream.width, stream.height, stream.pix_fmt, stream.codec_context.gop_size = 64, 48, "yuv420p", 10
+        sound = container.add_stream(audio, rate=48_000) if audio else None
+        for number in range(50):
+            container.mux(stream.encode(picture(number, 64, 48)))
+            if sound is None:
+                continue
+            frame = av.AudioFrame("fltp" if audio == "aac" else "s16", "stereo", 1920)
+            frame.pts, frame.sample_rate = number * 1920, 48_000
+            for plane in frame.planes:
+                plane.update(bytes(plane.buffer_size))
+            container.mux(sound.encode(frame))
+        container.mux(stream.encode(None))
+        if sound is not None:
+            container.mux(sound.encode(None))
+    return path
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_file_that_was_cut_short_is_told_from_a_whole_one(name: str, tmp_path: Path) -> None:
+    """Wherever a file is cut, but between two of its parts, what its structure says shows it."""
+    film = make_film(tmp_path / name)
+    assert is_whole(str(film))
+    data = film.read_bytes()
+    for share in (Fraction(1, 2), Fraction(62, 100), Fraction(9, 10)):
+        # A prime beside the lengths of packets, so that the cut lies inside one.
+        film.write_bytes(data[: int(len(data) * share) // 188 * 188 + 37])
+        assert not is_whole(str(film)), f"cut at {float(share)}"
+
+
+@pytest.mark.parametrize("into", ["head", "table", "data"])
+def test_a_fragment_of_which_a_part_is_there(into: str, tmp_path: Path) -> None:
+    """A fragmented file is cut short inside a fragment's table, behind it, and in its data."""
+    film = make_film(tmp_path / "fragmented.mp4")
+    data = film.read_bytes()
+    with film.open("rb") as file:
+        tables = [span for kind, span in boxes(file, (0, len(data))) if kind == b"moof"]
+    begin, end = tables[-1]
+    film.write_bytes(data[: {"head": begin + 20, "table": end, "data": end + 100}[into]])
+    assert not is_whole(str(film))
+
+
+GROWN: dict[str, Callable[[bytes], bytes]] = {
+    "zeros": lambda data: data + bytes(1000),
+    "words": lambda data: data + b"downloaded by some program\r\n",
+}
+
+
+@pytest.mark.parametrize("junk", GROWN)
+@pytest.mark.parametrize("name", ["front.mp4", "fragmented.mp4", "film.mkv", "film.avi"])
+def test_more_than_a_file_is_whole(name: str, junk: str, tmp_path: Path) -> None:
+    """What some program has put behind the end of a file does not make it short."""
+    film = make_film(tmp_path / name)
+    film.write_bytes(GROWN[junk](film.read_bytes()))
+    assert is_whole(str(film))
+
+
+def test_the_end_of_an_edit_list(tmp_path: Path) -> None:
+    """A track of mp4 ends where its edits do; in fragments, and in a track that is not there, nothing says when."""
+    film = make_film(tmp_path / "front.mp4")
+    with open_source(str(film)) as container:
+        assert track_end(str(film), container, 1) == TrackEnd(Fraction(2), Fraction(1, 1000))
+        assert track_end(str(film), container, 3) is None
+    film = make_film(tmp_path / "fragmented.mp4")
+    with open_source(str(film)) as container:
+        assert track_end(str(film), container, 1) is None
