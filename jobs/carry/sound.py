@@ -42,7 +42,7 @@ def later_formats(track: Track) -> tuple[tuple[str, int], ...]:
 
 
 def output_layout(track: Track, codec: str, channels: int | None) -> str:
-    """Return the layout in which a track is encoded, mixed to so many ``channels``, or to as few as need be.
+    """Return the layout in which a track is encoded, mixed to that many ``channels``; None keeps all that can be kept.
 
     Raises:
         Unsupported: some of its channels have no place in a room, so they cannot be mixed.

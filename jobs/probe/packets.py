@@ -8,6 +8,8 @@ import av.error
 
 from ...actors.bitstream.access_points import nal_units
 from ...actors.media.av_stream import extradata
+from ...actors.media.file_ends import PacketEnds, is_cut_short
+from ...actors.media.fragments import FragmentWatch
 from ...actors.media.opening import demux, open_source
 
 if TYPE_CHECKING:
@@ -55,6 +57,8 @@ class SourceTally:
     size_bytes: int = 0
     broken: str | None = None
     """Why reading stopped before the end, None where it did not."""
+    is_cut_short: bool = False
+    """Whether the file ends before its structure says."""
     tracks: dict[int, PacketTally] = field(default_factory=dict)
 
 
@@ -64,26 +68,30 @@ def tally_packets(source: str) -> SourceTally:
     Raises:
         InputError: it cannot be opened.
     """
-    with open_source(source) as container:
+    watch, ends = FragmentWatch(), PacketEnds()
+    with open_source(source, watch=watch) as container:
         duration = container.duration
         found = SourceTally(
             header_duration_s=None if duration is None else duration * _MICROSECOND, size_bytes=max(0, container.size)
         )
         for stream in container.streams:
             found.tracks[stream.index] = PacketTally(header_frames=stream.frames)
-        _read(container, found)
+        _read(container, found, ends)
+        found.is_cut_short = is_cut_short(source, container, watch, ends)
         return found
 
 
-def _read(container: "InputContainer", found: SourceTally) -> None:
+def _read(container: "InputContainer", found: SourceTally, ends: PacketEnds) -> None:
     headers = {stream.index: extradata(stream) for stream in container.streams}
     try:
         for packet in demux(container):
             tally = found.tracks.setdefault(packet.stream_index, PacketTally())
+            ends.see(packet)
             _count(tally, packet)
             tally.note_sequence(_sequence_sets(packet, packet.stream, headers.get(packet.stream_index, b"")))
     except av.error.FFmpegError as error:
         found.broken = error.strerror or str(error)
+        ends.is_broken = True
 
 
 def _count(tally: PacketTally, packet: "Packet[Stream]") -> None:

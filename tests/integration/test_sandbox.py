@@ -16,6 +16,23 @@ pytestmark = [
     pytest.mark.skipif(bool(why_not()), reason=f"commands are not confined here: {why_not()}"),
 ]
 
+REPLACED = """
+import sys
+from pathlib import Path
+from codecfleet.actors.media.opening import open_source
+from codecfleet.cluster.sandbox.confine import FileAccess, confine
+from codecfleet.errors import InputUnreadable
+film = Path(sys.argv[1])
+confine(FileAccess(reads=(film,)), 4 << 30)
+print("confined", flush=True)
+sys.stdin.readline()
+try:
+    with open_source(str(film)):
+        print("opened")
+except InputUnreadable as error:
+    print(error.message)
+"""
+
 TAKEN_OVER = """
 import ctypes, fcntl, json, mmap, os, platform, pty, resource, signal, socket, subprocess, sys, termios
 from pathlib import Path
@@ -111,6 +128,20 @@ def test_nothing_else_can_be_reached(tmp_path: Path) -> None:
     assert json.loads(done.stdout) == []
     assert (tmp_path / "secret.mp4").read_bytes() == clip.read_bytes()
     assert {path.name for path in tmp_path.iterdir()} == {"in.mp4", "secret.mp4", "out"}
+
+
+def test_another_film_under_its_name_is_named(tmp_path: Path) -> None:
+    """A film that took the place of a confined command's own cannot be opened, and it is said that it was replaced."""
+    clip, other = (make_clip(tmp_path / name, Clip(times=constant_times(5))) for name in ("in.mp4", "other.mp4"))
+    command = [sys.executable, "-c", REPLACED, str(clip)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stdout.readline() == "confined\n"
+        other.replace(clip)
+        process.stdin.write("go on\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == f"{clip} was changed or removed while it was read\n"
 
 
 def run_cli(*arguments: object, sandbox: str = "required") -> "subprocess.CompletedProcess[str]":
