@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TextIO
 
 from ..errors import one_line
-from .batch_text import progress_text, result_text, saved_text, summary_lines
+from .batch_text import failed_text, progress_text, result_text, saved_text, summary_lines
 from .output import JsonLines, Output, ReaderGone
 from .text import clock_text
 
@@ -23,7 +23,7 @@ _FILE_ROWS: Final = 8
 
 
 class BatchView:
-    """Shows one batch; this base class shows nothing (``--quiet``). A context manager around the batch."""
+    """Shows one batch; this base class shows nothing. A context manager around the batch."""
 
     def __enter__(self) -> Self:
         return self
@@ -86,6 +86,28 @@ class JsonBatchView(BatchView):
     def _print(self, facts: dict[str, Any], progress: "BatchProgress") -> None:
         document = {"schema": SCHEMA_VERSION, "event": facts["event"], "at_s": round(progress.elapsed_s, 3)}
         self._lines.write(document | facts)
+
+
+class QuietBatchView(BatchView):
+    """Each file that fails, and at the end how many have; nothing else (``--quiet``)."""
+
+    def __init__(self, stderr: Output) -> None:
+        self._stderr = stderr
+
+    def show(self, result: "BatchResult", progress: "BatchProgress") -> None:
+        """Print a line for a file that failed."""
+        del progress
+        if result.error is not None:
+            self._line(result_text(result))
+
+    def finish(self, progress: "BatchProgress") -> None:
+        """Print how many files failed, those of earlier runs included."""
+        if progress.failed:
+            self._line(f"error: {failed_text(progress)}")
+
+    def _line(self, text: str) -> None:
+        with contextlib.suppress(ReaderGone):  # a closed stderr does not stop the batch
+            self._stderr.line(f"codecfleet: {one_line(text)}")
 
 
 class SummaryView(BatchView):

@@ -49,12 +49,21 @@ def saved_text(progress: "BatchProgress") -> str:
     return f"{bytes_text(abs(progress.saved_bytes))} {verb}"
 
 
+def failed_text(progress: "BatchProgress") -> str:
+    """Return how many files failed, and of what: ``3 of 40 files failed: 2 InputUnreadable, 1 OutputExists``."""
+    return f"{progress.failed} of {count_text(progress.files, 'file')} failed: {_failures(progress)}"
+
+
+def _failures(progress: "BatchProgress") -> str:
+    return ", ".join(f"{count} {error}" for error, count in progress.failures)
+
+
 def summary_lines(progress: "BatchProgress") -> list[str]:
     """Return the end of a batch: what was done, what failed and why, and the sizes."""
     skipped = f", {progress.skipped} of them by earlier runs" if progress.skipped else ""
     rows = [
         ("files", f"{progress.done} of {progress.files} done{skipped}"),
-        ("failed", ", ".join(f"{count} {error}" for error, count in progress.failures)),
+        ("failed", _failures(progress)),
         *_failed_files(progress),
         ("left out", f"{count_text(progress.left_out, 'file')} not named as video" if progress.left_out else ""),
         ("size", _sizes(progress)),

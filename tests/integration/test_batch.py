@@ -154,9 +154,19 @@ def test_the_command_tells_what_happened(films: Path) -> None:
     failed, event = map(json.loads, said.splitlines())
     assert (failed["event"], failed["error"], failed["tries"]) == ("file_failed", "InputUnreadable", 0)
     assert (code, event["event"], event["skipped"], event["failed"]) == (3, "batch_done", 10, 1)
+    quiet = [str(films), "--output", out, "--preset", "1", "--quiet"]
+    last = "codecfleet: error: 1 of 11 files failed: 1 InputUnreadable"
+    code, said, told = command([*quiet, "--retry-failed"])
+    assert (code, said) == (3, "")
+    failed, *rest = told.splitlines()
+    assert failed.startswith("codecfleet: failed: ")
+    assert "broken.mkv" in failed
+    assert rest == [last]
+    code, said, told = command(quiet)  # an earlier run's failures count
+    assert (code, said, told.splitlines()) == (3, "", [last])
     (films / "broken.mkv").unlink()
-    code, said, _ = command([str(films), "--output", out, "--preset", "1", "--quiet"])
-    assert (code, said) == (0, "")
+    code, said, told = command(quiet)
+    assert (code, said, told) == (0, "", "")
 
 
 def test_a_batch_on_a_warm_fleet_says_so(films: Path) -> None:
@@ -175,6 +185,7 @@ def test_a_batch_that_cannot_begin_is_one_line(films: Path) -> None:
     assert json.loads(said)["event"] == "failed"
     assert told.startswith("codecfleet: error: there is nothing at ")
     assert told.count("\n") == 1
+    assert not (films.parent / "out").exists()
 
 
 def killed(spec: BatchSpec, *, after: int) -> int:

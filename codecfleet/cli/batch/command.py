@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Annotated, Final, TextIO
 
 from ...cluster.logs.writing import is_logged
-from ...console.batch_live import BatchView, JsonBatchView, PlainBatchView, RichBatchView, SummaryView
+from ...console.batch_live import BatchView, JsonBatchView, PlainBatchView, QuietBatchView, RichBatchView, SummaryView
 from ...console.output import Output, ReaderGone, is_terminal
 from ...jobs.request.parts import BATCH, RULES
 from ...jobs.request.spec import BatchSpec
@@ -61,7 +61,7 @@ def _make_view(request: BatchCommand, stdout: TextIO, stderr: TextIO) -> BatchVi
     if request.as_json:
         return JsonBatchView(output, Output(stderr))
     if request.quiet:
-        return BatchView()
+        return QuietBatchView(Output(stderr))
     if is_logged():
         return SummaryView(output)
     if is_terminal(stderr):

@@ -17,7 +17,7 @@ from typing import Any, Final, Self
 from ....errors import OutputInUse, OutputUnwritable, StorageFailed, UsageError
 from ...join.owner import RENEWED_EVERY_S, Owner, in_use
 from . import schema
-from .file import application_in, application_of, not_a_batchs
+from .file import Files, Made, application_in, application_of, files_of, not_a_batchs, put_back, what_next
 from .listing import ListedEntry, list_entries
 from .schema import (
     BatchEntry,
@@ -33,8 +33,6 @@ from .schema import (
 )
 from .states import EntryEvent, EntryState, after, when_listed
 
-_FREE_SPACE: Final = "Free some space, then run the same command again."
-_DAMAGED: Final = "Put a copy of it in its place; or move it away and use --overwrite, which does all files again."
 _COLUMNS: Final = (
     "entry, source, output, action, overrides, tries, was_in_flight, source_version, source_sha256, source_bytes, "
     "published, output_bytes, error, message, next_step"
@@ -76,6 +74,8 @@ class BatchDatabase:
         self._lock = threading.Lock()
         self._closed = threading.Event()
         self._connection: sqlite3.Connection | None = None
+        self._files: Files | None = None
+        self._made: Made | None = None
 
     def open(self) -> Self:
         """Create the file, unless it is there, and begin a run.
@@ -87,21 +87,19 @@ class BatchDatabase:
             StorageFailed: the disk is full, or fails.
         """
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
             self._make_file()
-            self._connection = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, timeout=30)
-            self._connection.execute("PRAGMA journal_mode = WAL")
-            self._connection.execute("PRAGMA synchronous = FULL")
-            self._connection.create_function("when_listed", 4, _when_listed, deterministic=True)
+            self._connection = self._connect()
             with self._transaction() as connection:
                 self._create(connection)
                 run = self._begin_run(connection)
+            self._files = files_of(self.path)
         except FileExistsError:
             raise OutputUnwritable(f"{self.path.parent} is not a folder", "Choose another --output.") from None
         except (OSError, sqlite3.Error) as error:
             self._abandon()
-            message = f"the batch's database {self.path} cannot be written: {error}"
-            raise OutputUnwritable(message, "Choose another --database, on a local disk.") from None
+            message = f"the batch's database {self.path} cannot be used: {error}"
+            step = f"{what_next(error)} Or choose another --database, on a local disk."
+            raise OutputUnwritable(message, step) from None
         except BaseException:
             self._abandon()
             raise
@@ -134,7 +132,8 @@ class BatchDatabase:
             connection.execute(_UPSERT, values)
             (count,) = connection.execute("SELECT count(*) FROM listed").fetchone()
             connection.execute("DROP TABLE listed")
-            return int(count)
+        self._made = None
+        return int(count)
 
     def entries(self, state: EntryState, most: int, *, skip: int = 0) -> list[BatchEntry]:
         """Return the run's entries in a state, ``most`` after the first ``skip``: not tried yet, then by the list."""
@@ -248,13 +247,11 @@ class BatchDatabase:
 
         Raises:
             OutputInUse: another process has taken the database over, because this one seemed dead.
-            StorageFailed: the disk is full, or fails, or the file is damaged.
+            StorageFailed: the disk is full, or fails, or the file is damaged or was replaced.
         """
         with self._lock:
-            connection = self._connection
-            if connection is None:
-                raise StorageFailed(f"{self.path} is closed", "Run the batch again: it goes on where it was.")
             try:
+                connection = self._there()
                 connection.execute("BEGIN IMMEDIATE")
                 try:
                     self._check_owner(connection)
@@ -265,10 +262,38 @@ class BatchDatabase:
                         connection.execute("ROLLBACK")
                     raise
             except sqlite3.Error as error:
-                message, how = f"the batch's database {self.path} could not be written: {error}", _FREE_SPACE
-                if getattr(error, "sqlite_errorcode", None) in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-                    message, how = f"the batch's database {self.path} is damaged: {error}", _DAMAGED
-                raise StorageFailed(message, how) from error
+                raise self._failed(error) from error
+
+    def _failed(self, error: OSError | sqlite3.Error) -> StorageFailed:
+        return StorageFailed(f"the batch's database {self.path} cannot be used: {error}", what_next(error))
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, timeout=30)
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.create_function("when_listed", 4, _when_listed, deterministic=True)
+        return connection
+
+    def _there(self) -> sqlite3.Connection:
+        """Return the connection, to a file that is still there: SQLite writes on into one that was removed.
+
+        Raises:
+            StorageFailed: it was closed, or the file was replaced by another.
+        """
+        if self._connection is None:
+            raise StorageFailed(f"{self.path} is closed", "Run the batch again: it goes on where it was.")
+        if self._files and self._files != (found := files_of(self.path)):
+            if found[0] not in (None, self._files[0]):
+                message = f"the batch's database {self.path} was replaced by another file"
+                raise StorageFailed(message, "Put the right one in its place, then run the same command again.")
+            try:
+                put_back(self._connection, self.path)
+            except OSError as error:
+                raise self._failed(error) from error
+            self._connection = self._connect()
+            self._connection.execute("UPDATE runs SET renewed_s = ? WHERE run = ?", (self._clock(), self.run))
+            self._files = files_of(self.path)
+        return self._connection
 
     def _check_owner(self, connection: sqlite3.Connection) -> None:
         if self.run and connection.execute("SELECT max(run) FROM runs").fetchone() != (self.run,):
@@ -280,9 +305,15 @@ class BatchDatabase:
 
         SQLite gives its log, the files beside it, the same permissions.
         """
+        folder = self.path.parent
+        missing = [each for each in (folder, *folder.parents) if not each.exists()]
+        folder.mkdir(parents=True, exist_ok=True)
         with suppress(FileExistsError):
             os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+            self._made = Made(files_of(self.path)[0], tuple(missing))
             return
+        if not self.path.is_file():
+            raise OutputUnwritable(f"{self.path} is not a file", "Remove it, or choose another --database.")
         application_of(self.path)
 
     def _create(self, connection: sqlite3.Connection) -> None:
@@ -330,6 +361,13 @@ class BatchDatabase:
             if self._connection is not None:
                 self._connection.close()
                 self._connection = None
+            made, self._made = self._made, None
+        # A batch that was refused leaves nothing.
+        if made is not None and files_of(self.path)[0] == made.file:
+            with suppress(OSError):
+                self.path.unlink()
+                for folder in made.folders:
+                    folder.rmdir()
 
 
 def _entry(row: tuple[Any, ...]) -> BatchEntry:

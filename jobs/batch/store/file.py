@@ -3,9 +3,37 @@
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import Final, NamedTuple, TypeAlias
 
 from ....errors import UsageError
 from . import schema
+
+_AGAIN: Final = "then run the same command again."
+_CHECK_DISK: Final = f"Check the disk and the space left on it, {_AGAIN}"
+_CHECK_PERMISSIONS: Final = f"Check the permissions of the file and its folder, {_AGAIN}"
+_DAMAGED: Final = "Put a copy of it in its place; or move it away and use --overwrite, which does all files again."
+_LOCKED: Final = f"Close the program that holds it locked, {_AGAIN}"
+_WHAT_NEXT: Final = {
+    sqlite3.SQLITE_FULL: f"Free some space, {_AGAIN}",
+    sqlite3.SQLITE_BUSY: _LOCKED,
+    sqlite3.SQLITE_LOCKED: _LOCKED,
+    sqlite3.SQLITE_READONLY: _CHECK_PERMISSIONS,
+    sqlite3.SQLITE_PERM: _CHECK_PERMISSIONS,
+    sqlite3.SQLITE_CANTOPEN: _CHECK_PERMISSIONS,
+    sqlite3.SQLITE_CORRUPT: _DAMAGED,
+    sqlite3.SQLITE_NOTADB: _DAMAGED,
+}
+_PRIMARY: Final = 0xFF
+"""The part of SQLite's extended result codes that is the primary code (sqlite.org/rescode.html)."""
+
+
+class Made(NamedTuple):
+    """What was made for a new database."""
+
+    file: tuple[int, int] | None
+    """Its own file."""
+    folders: tuple[Path, ...]
+    """The folders that it lies in, the innermost first."""
 
 
 def application_of(path: Path) -> int | None:
@@ -25,13 +53,61 @@ def application_of(path: Path) -> int | None:
     return found
 
 
+Files: TypeAlias = tuple[tuple[int, int] | None, tuple[int, int] | None]
+"""Which files a database and its log are: device and number of each, None for one that is not there."""
+
+
+def files_of(path: Path) -> Files:
+    """Return which files a database and its log are now."""
+    return _number(path), _number(_log_of(path))
+
+
+def put_back(connection: sqlite3.Connection, path: Path) -> None:
+    """Write the database of a connection, whose files were removed, as a new file, and close the connection.
+
+    Raises:
+        sqlite3.Error, OSError: it cannot be written.
+    """
+    file = path.resolve()
+    file.parent.mkdir(parents=True, exist_ok=True)
+    part = file.with_name(f".{file.name}.part")
+    part.unlink(missing_ok=True)
+    part.touch(mode=0o600, exist_ok=False)
+    with closing(sqlite3.connect(part)) as new:
+        connection.backup(new)
+    connection.close()
+    # What is left of the log belongs to the removed file, and would be taken for the new one's.
+    for left in (_log_of(path), file.with_name(f"{file.name}-shm")):
+        left.unlink(missing_ok=True)
+    part.replace(file)
+
+
+def _number(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _log_of(path: Path) -> Path:
+    file = path.resolve()
+    return file.with_name(f"{file.name}-wal")
+
+
 def _has_log(path: Path) -> bool:
     """Return whether changes lie beside the file that are not in it yet."""
-    file = path.resolve()
     try:
-        return file.with_name(f"{file.name}-wal").stat().st_size > 0
+        return _log_of(path).stat().st_size > 0
     except FileNotFoundError:
         return False
+
+
+def what_next(error: OSError | sqlite3.Error) -> str:
+    """Return what to do about a database that cannot be read or written."""
+    if isinstance(error, OSError):
+        return _CHECK_PERMISSIONS
+    return _WHAT_NEXT.get(getattr(error, "sqlite_errorcode", 0) & _PRIMARY, _CHECK_DISK)
 
 
 def not_a_batchs(path: Path) -> UsageError:

@@ -1,6 +1,7 @@
 """The database of a batch: what it holds, who owns it, and what is refused before anything is begun."""
 
 import json
+import os
 import shutil
 import sqlite3
 import stat
@@ -237,6 +238,7 @@ def test_a_lease_of_another_machine_runs_out(path: Path) -> None:
 
 def test_what_is_not_this_batchs_database_is_left_alone(tmp_path: Path, path: Path, database: BatchDatabase) -> None:
     """Another root, another program, another version: each is named."""
+    database.take_list([], retry_failed=False)
     database.close()
     with pytest.raises(UsageError, match="batch into /out"):
         BatchDatabase(path, "/elsewhere").open()
@@ -312,6 +314,69 @@ def _last_first_page(log: bytes) -> bytes:
     return log[last + 24 : last + 24 + page_bytes]
 
 
+@pytest.mark.parametrize(
+    ("code", "step"),
+    [
+        (sqlite3.SQLITE_FULL, "Free some space"),
+        (sqlite3.SQLITE_BUSY, "Close the program"),
+        (sqlite3.SQLITE_READONLY_DBMOVED, "Check the permissions"),
+        (sqlite3.SQLITE_CANTOPEN, "Check the permissions"),
+        (sqlite3.SQLITE_IOERR_WRITE, "Check the disk"),
+        (sqlite3.SQLITE_CORRUPT, "Put a copy"),
+    ],
+)
+def test_each_fault_of_a_database_has_its_own_next_step(database: BatchDatabase, code: int, step: str) -> None:
+    """Space helps where there is none, and nowhere else."""
+    error = sqlite3.OperationalError("a fault")
+    error.sqlite_errorcode = code
+
+    def write() -> None:
+        with database._transaction():
+            raise error
+
+    with pytest.raises(StorageFailed, match=step):
+        write()
+
+
+@pytest.mark.parametrize("endless", [False, True])
+def test_a_database_that_is_no_file_is_refused(path: Path, *, endless: bool) -> None:
+    """A pipe is not waited for, and a device not read."""
+    path.parent.mkdir()
+    if endless:
+        path.symlink_to("/dev/zero")
+    else:
+        os.mkfifo(path)
+    with pytest.raises(OutputUnwritable, match="is not a file"):
+        BatchDatabase(path, ROOT).open()
+
+
+@pytest.mark.parametrize("removed", [[""], ["-wal"], ["", "-wal", "-shm"]])
+def test_a_removed_database_is_written_again(path: Path, database: BatchDatabase, removed: list[str]) -> None:
+    """With all that it held: SQLite itself would write on into the removed file."""
+    database.take_list([listed(n) for n in range(1, 4)], retry_failed=False)
+    for end in removed:
+        path.with_name(f"{path.name}{end}").unlink()
+    database.write([FileStarted(entry=1, tries=1)])
+    assert database.counts()[EntryState.WAITING] == 2
+    database.close()
+    with closing(sqlite3.connect(path)) as reader:
+        states = reader.execute("SELECT state FROM entries ORDER BY entry").fetchall()
+        assert states == [("running",), ("waiting",), ("waiting",)]
+        assert reader.execute("SELECT ended_s IS NOT NULL FROM runs").fetchall() == [(1,)]
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_database_that_another_file_replaces_is_not_written_over(path: Path, database: BatchDatabase) -> None:
+    """That may be a copy that its user has put there."""
+    path.unlink()
+    path.write_bytes(b"precious")
+    with pytest.raises(StorageFailed, match="was replaced by another file"):
+        database.counts()
+    database.close()
+    assert path.read_bytes() == b"precious"
+
+
 def test_a_full_disk_is_named_where_sqlite_has_ended_the_transaction(database: BatchDatabase) -> None:
     """What SQLite does of itself then is not the error that is shown."""
 
@@ -332,7 +397,7 @@ def test_a_damaged_database_and_a_file_in_its_folders_place_are_named(tmp_path: 
         begun.take_list([listed(n) for n in range(1, 400)], retry_failed=False)
     pages = path.read_bytes()
     path.write_bytes(pages[:8192] + b"\xa5" * (len(pages) - 8192))
-    with pytest.raises(StorageFailed, match="is damaged: database disk image is malformed"):
+    with pytest.raises(StorageFailed, match=r"malformed.* Put a copy"):
         BatchDatabase(path, ROOT).open()
     (tmp_path / "film.mp4").touch()
     with pytest.raises(OutputUnwritable, match=r"film\.mp4 is not a folder"):

@@ -12,6 +12,7 @@ from codecfleet.errors import (
     Cancelled,
     CodecfleetError,
     FleetUnavailable,
+    InputNotFound,
     InputUnreadable,
     JournalRefused,
     OutputInUse,
@@ -90,6 +91,21 @@ def test_a_file_waits_for_who_holds_its_output(spec: BatchSpec) -> None:
     assert jobs.sources.count("2.mkv") == 2
     assert {each.tries for each in results} == {1}
     assert (progress.done, progress.exit_code) == (5, 0)
+
+
+def test_a_database_that_is_deleted_meanwhile_loses_nothing(spec: BatchSpec) -> None:
+    """The next run finds all files done."""
+
+    def delete(each: TranscodeSpec, _n: int) -> None:
+        if each.source.endswith("2.mkv"):
+            for path in Path(spec.output).glob("codecfleet-batch.sqlite*"):
+                path.unlink()
+
+    _, progress = run_batch(spec, Jobs(delete))
+    assert (progress.done, progress.exit_code) == (5, 0)
+    again = Jobs()
+    _, progress = run_batch(spec, again)
+    assert (again.specs, progress.done, progress.exit_code) == ([], 5, 0)
 
 
 def test_a_fleet_that_is_gone_ends_the_batch_and_fails_no_file(spec: BatchSpec) -> None:
@@ -255,6 +271,24 @@ def test_a_list_that_makes_no_sense_begins_nothing(films: Path, column: str, val
     with pytest.raises(UsageError, match=said):
         run_batch(BatchSpec(inputs=films / "list.csv", output=films.parent / "out"), jobs)
     assert jobs.specs == []
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_a_refused_batch_leaves_nothing(films: Path, *, is_there: bool) -> None:
+    """Neither a database nor the folders that were made for it; what was there stays, an earlier run's database too."""
+    out = films.parent / "new/deep/out"
+    if is_there:
+        out.mkdir(parents=True)
+    before = sorted(films.parent.rglob("*"))
+    for inputs, output in (((films, films / "missing.mkv"), out), ((films,), films)):
+        with pytest.raises((UsageError, InputNotFound)):
+            run_batch(BatchSpec(inputs=inputs, output=output), Jobs())
+        assert sorted(films.parent.rglob("*")) == before
+    run_batch(BatchSpec(inputs=films, output=out), Jobs())
+    before = sorted(films.parent.rglob("*"))
+    with pytest.raises(InputNotFound):
+        run_batch(BatchSpec(inputs=films / "missing.mkv", output=out), Jobs())
+    assert sorted(films.parent.rglob("*")) == before
 
 
 def test_an_input_is_not_its_own_output(films: Path) -> None:
