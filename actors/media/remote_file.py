@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from io import BytesIO
 from typing import Any, Final, Self, TypeAlias, TypeVar
 
-from ...errors import InputNotFound, InputUnreadable, StorageFailed
+from ...errors import CodecfleetError, InputNotFound, InputUnreadable, StorageFailed
 from .fragments import FilePart, FragmentWatch
 from .shared_blocks import MOST_AT_ONCE, SharedBlocks
 from .storage_retry import is_away, is_busy, reason, status_of, try_again
@@ -258,6 +258,8 @@ def _opened(url: str) -> Any:  # noqa: ANN401 - fsspec has no types
             raise InputNotFound(f"there is nothing at {url}", "Check the address.") from None
     except Exception as error:  # noqa: BLE001 - every store raises errors of its own
         cause = error
+    if isinstance(cause, CodecfleetError):
+        raise cause
     message = f"{url} cannot be opened: {reason(cause)}"
     if is_away(cause):
         raise StorageFailed(message, "Check the address, or start again when the server is well.") from cause

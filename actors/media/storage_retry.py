@@ -6,12 +6,14 @@ import time
 from collections.abc import Callable
 from typing import Final, TypeVar
 
+from ...errors import CodecfleetError
+
 ATTEMPTS: Final = 5
 FIRST_PAUSE_S: Final = 0.2
 """The pause before the second try; each later one is twice as long, so that all of them take 3 s."""
 _PERMANENT: Final = (
     *(FileNotFoundError, FileExistsError, PermissionError, IsADirectoryError, NotADirectoryError),
-    *(NotImplementedError, ImportError, TypeError, ValueError, AttributeError),
+    *(NotImplementedError, ImportError, TypeError, ValueError, AttributeError, CodecfleetError),
 )
 _PERMANENT_ERRNOS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.ENAMETOOLONG})
 _CUT_OFF_ERRNOS: Final = frozenset(
@@ -74,6 +76,8 @@ def status_of(error: BaseException) -> int | None:
 
 def reason(error: BaseException) -> str:
     """Return an error's own words, on one line."""
+    if type(error).__name__ == "TooManyRedirects":  # aiohttp, which need not be installed; its own words are empty
+        return "its server redirects without end"
     return getattr(error, "strerror", None) or " ".join(str(error).split()) or type(error).__name__
 
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from ...errors import InputUnreadable
 from .location import is_local, local_path, split_protocol
+from .redirects import guarded_redirects
 from .storage_retry import try_again
 
 S3_ATTEMPTS: Final = 4
@@ -73,7 +74,7 @@ def _web_options() -> dict[str, Any]:
         return {}
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=HTTP_SILENCE_S, sock_read=HTTP_SILENCE_S)
     stated: Mapping[str, Any] = conf.get("https", {}).get("client_kwargs", {})
-    return {"client_kwargs": {"timeout": timeout} | dict(stated)}
+    return {"client_kwargs": {"timeout": timeout, "trace_configs": [guarded_redirects()]} | dict(stated)}
 
 
 def local_version(source: str) -> tuple[int, ...] | None:

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import av
 
@@ -36,6 +36,17 @@ _WORDS: Final = {
     "cuts": "the input is cut elsewhere",
     "kind": "the encoder was {} and is {}",
     "settings": "the encoder's settings or its pictures are others",
+}
+
+
+_CONTINUED_BY: Final = {
+    "codecfleet": "continue it with that version",
+    "libraries": "continue it with that version of PyAV",
+    "input_version": "put the input back as it was",
+    "input_index": "put the input back as it was",
+    "overlay": "put the picture back as it was",
+    "font": "put the font back as it was",
+    "kind": "continue it where that encoder is",
 }
 
 
@@ -86,8 +97,15 @@ def spec_of(header: JobHeader) -> TranscodeSpec:
     return TranscodeSpec.model_validate(dict(header.spec))
 
 
-def difference(found: JobHeader, wanted: JobHeader, *, encoder: bool = True) -> str:
-    """Return why the work under ``found`` is not that of ``wanted``; "" where it is.
+class Difference(NamedTuple):
+    """Why work is not that of a job, and what else than starting over continues it, "" where nothing does."""
+
+    reason: str
+    continued_by: str
+
+
+def difference(found: JobHeader, wanted: JobHeader, *, encoder: bool = True) -> Difference | None:
+    """Return why the work under ``found`` is not that of ``wanted``; None where it is.
 
     Without ``encoder``, which encoder writes it is left out.
     """
@@ -97,11 +115,11 @@ def difference(found: JobHeader, wanted: JobHeader, *, encoder: bool = True) -> 
     if encoder:
         before, now = before | dict(found.encoder), now | dict(wanted.encoder)
     if before == now:
-        return ""
+        return None
     if before.get("spec") != now["spec"]:
-        return _spec_difference(before.get("spec") or {}, now["spec"])
+        return Difference(_spec_difference(before.get("spec") or {}, now["spec"]), "run the command that began it")
     name = next(name for name in now if before.get(name) != now[name])
-    return _WORDS[name].format(before.get(name), now[name])
+    return Difference(_WORDS[name].format(before.get(name), now[name]), _CONTINUED_BY.get(name, ""))
 
 
 def asks_again(found: JobHeader, spec: TranscodeSpec) -> bool:

@@ -76,10 +76,11 @@ class WorkPlace:
 
     def refusal(self, header: JobHeader, *, encoder: bool = True) -> JournalRefused | None:
         """Return why the job of this header cannot go on with what was found; None where it can, or nothing was."""
-        if self.found.header is None or not (reason := difference(self.found.header, header, encoder=encoder)):
+        if self.found.header is None or not (differs := difference(self.found.header, header, encoder=encoder)):
             return None
-        message = f"unfinished work for {self._spec.output} cannot be continued: {reason}"
-        return JournalRefused(message, "Use --restart to start over, or run the command that began it.")
+        message = f"unfinished work for {self._spec.output} cannot be continued: {differs.reason}"
+        otherwise = f", or {differs.continued_by}" if differs.continued_by else ""
+        return JournalRefused(message, f"Use --restart to start over{otherwise}.")
 
     def restore(self, header: JobHeader) -> Replay:
         """Begin the job of this header, or go on with what was found of it; payloads that are damaged are left out.

@@ -31,6 +31,17 @@ FILM = Path(__file__).parents[2] / "examples/media/bunny.mp4"
 pytestmark = pytest.mark.timeout(60)
 
 
+MOVED = {
+    "/moved": "/clip.mp4",
+    "/to-a-file": "file:///etc/passwd",
+    "/round": "/round",
+    "/inside": "http://169.254.169.254/latest/meta-data",
+    "/mapped": "http://[::ffff:169.254.169.254]/latest/meta-data",
+    "/twice": "/inside",
+}
+"""Addresses that lead on."""
+
+
 class Server(http.server.SimpleHTTPRequestHandler):
     """A small web server of one folder, with some addresses that make trouble."""
 
@@ -41,7 +52,7 @@ class Server(http.server.SimpleHTTPRequestHandler):
 
     def send_head(self) -> Any:
         """Answer the troublesome addresses."""
-        moved = {"/moved": "/clip.mp4", "/to-a-file": "file:///etc/passwd", "/round": "/round"}.get(self.path)
+        moved = MOVED.get(self.path)
         if moved is not None:
             self.send_response(302)
             self.send_header("Location", moved)
@@ -121,7 +132,10 @@ def test_a_web_server_without_ranges(web: str, clip: Path, monkeypatch: pytest.M
     [
         ("{web}/none.mp4", "there is nothing at"),
         ("{web}/403", "403"),
-        ("{web}/round", "cannot be opened"),
+        ("{web}/round", "its server redirects without end"),
+        ("{web}/inside", "redirects to 169.254.169.254"),
+        ("{web}/mapped", "an address inside this network"),
+        ("{web}/twice", "redirects to 169.254.169.254"),
         ("{web}/to-a-file", "cannot be opened"),
         ("{web}/", "not a media file"),
         ("http://no-such-host.invalid/x.mp4", "cannot be opened"),

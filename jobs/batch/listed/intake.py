@@ -1,6 +1,8 @@
 """From what the inputs hold to the entries of a run: their outputs' names and their options, each checked. Streamed."""
 
+import os
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -46,9 +48,8 @@ class Intake:
 
     def _entry(self, listed: Listed) -> ListedEntry:
         output = self._output(listed)
-        if not _is_text(listed.source) or not _is_text(output):
-            message = f"the name {listed.source!r} is not UTF-8, and the batch's database holds text alone"
-            raise UsageError(message, "Rename it, or move it elsewhere.")
+        _check_text(listed.source)
+        _check_text(output)
         if joined(self._batch.output, output) in self._own:
             message = f"{listed.source} would replace the batch's own database"
             raise UsageError(message, "Choose another --database, or leave it out.")
@@ -76,13 +77,28 @@ class Intake:
         if listed.row.output:
             check_relative(listed.row.output, "the output")
             return below_root(listed.row.output, listed.row.output)
+        if ".." in listed.name.path.split("/"):
+            message = f"{listed.source} has a part .. in its name, so its output would lie elsewhere"
+            raise UsageError(message, "Rename it, or leave it out and name its output in a list.")
         return self._template.output(listed.name)
 
 
-def _is_text(name: str) -> bool:
-    """Return whether a name can be written as UTF-8: Linux takes any bytes for one."""
-    try:
+def _check_text(name: str) -> None:
+    """Make sure that a name can be written as UTF-8: Linux takes any bytes for one, and JSON any half of a character.
+
+    Raises:
+        UsageError: it cannot.
+    """
+    with suppress(UnicodeEncodeError):
         name.encode()
+        return
+    try:
+        encoded = os.fsencode(name)
     except UnicodeEncodeError:
-        return False
-    return True
+        message = f"the name {name!r} holds half of a character"
+        raise UsageError(message, "Write it as text, or both halves as \\u escapes.") from None
+    with suppress(UnicodeDecodeError):
+        message = f"the name {encoded.decode()!r} is UTF-8, and this program's locale is not"
+        raise UsageError(message, "Set a locale of UTF-8, such as LC_ALL=C.UTF-8, and no PYTHONUTF8=0.")
+    message = f"the name {name!r} is not UTF-8, and the batch's database holds text alone"
+    raise UsageError(message, "Rename it, or move it elsewhere.")

@@ -48,6 +48,8 @@ VIDEO_SUFFIXES: Final = frozenset(
 """Extensions under which folders, patterns and prefixes are searched for video."""
 _MAGIC: Final = frozenset("*?[")
 _ANY_FOLDERS: Final = "**"
+_STEPS: Final = frozenset({".", ".."})
+"""Parts of an object's key that would be steps in a path: its store knows no such steps, and nothing is hidden."""
 _PASSWORD: Final = re.compile(r"^[^/:@]*:[^/@]*@")
 """What lets somebody in, at the beginning of an address: not part of a name."""
 
@@ -267,7 +269,7 @@ def _remote_file(url: str) -> Iterator[Listed]:
 
 
 def _is_left_out(name: str) -> bool:
-    return name.startswith(".") or name.endswith(WORK_SUFFIX)
+    return (name.startswith(".") and name not in _STEPS) or name.endswith(WORK_SUFFIX)
 
 
 def _is_video(path: str) -> bool:

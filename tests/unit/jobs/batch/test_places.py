@@ -120,6 +120,15 @@ def test_a_prefix_of_a_store_is_listed_with_its_sizes() -> None:
     store.rm("/bucket", recursive=True)
 
 
+def test_steps_in_a_key_are_not_hidden() -> None:
+    """An object named with . or .. is listed: it is encoded, or refused by name, and never passed by in silence."""
+    store = fsspec.filesystem("memory")
+    for name in ("./y.mp4", "a/../x.mp4", ".hidden/z.mp4"):
+        store.pipe_file(f"/steps/in/{name}", b"xyz")
+    assert paths(list(list_inputs(["memory://steps/in/"]))) == ["./y.mp4", "a/../x.mp4"]
+    store.rm("/steps", recursive=True)
+
+
 @pytest.mark.parametrize("place", ["missing", "missing/*.mkv", "memory://missing/", "memory://missing/*.mkv"])
 def test_a_place_with_nothing_is_an_error(place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A typing mistake does not end as an empty batch."""

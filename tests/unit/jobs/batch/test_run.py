@@ -5,6 +5,7 @@ import os
 import sqlite3
 from pathlib import Path
 
+import fsspec
 import pytest
 
 from codecfleet.console.batch_text import summary_lines
@@ -291,6 +292,19 @@ def test_a_refused_batch_leaves_nothing(films: Path, *, is_there: bool) -> None:
     assert sorted(films.parent.rglob("*")) == before
 
 
+def test_a_key_that_leads_upwards_is_refused_by_its_name(spec: BatchSpec) -> None:
+    """Its output would lie elsewhere; a key with a step to the same folder has its output there."""
+    store = fsspec.filesystem("memory")
+    store.pipe_file("/keys/./y.mkv", b"xyz")
+    keys = BatchSpec(inputs="memory://keys/", output=spec.output)
+    (result,), _ = run_batch(keys, Jobs())
+    assert result.output == f"{spec.output}/y.mkv"
+    store.pipe_file("/keys/a/../x.mkv", b"xyz")
+    with pytest.raises(UsageError, match=r"memory://keys/a/\.\./x\.mkv has a part \.\. in its name"):
+        run_batch(keys, Jobs())
+    store.rm("/keys", recursive=True)
+
+
 def test_an_input_is_not_its_own_output(films: Path) -> None:
     """In place is refused before anything begins."""
     with pytest.raises(UsageError, match="replaced by its own output"):
@@ -298,7 +312,10 @@ def test_an_input_is_not_its_own_output(films: Path) -> None:
 
 
 def test_a_name_that_is_not_utf_8_is_said_before_any_work(films: Path, spec: BatchSpec) -> None:
-    """The database cannot hold it."""
+    """The database cannot hold it; what a list says wrong is not the film's fault."""
+    (films / "list.jsonl").write_text(f'{{"source": "{films}/0.mkv", "output": "\\ud800.mp4"}}')
+    with pytest.raises(UsageError, match=r"list.jsonl:1: the name '\\ud800.mp4' holds half of a character"):
+        run_batch(BatchSpec(inputs=films / "list.jsonl", output=spec.output), Jobs())
     Path(os.fsdecode(bytes(films) + b"/\xff.mkv")).write_bytes(b"x")
     jobs = Jobs()
     with pytest.raises(UsageError, match="not UTF-8"):

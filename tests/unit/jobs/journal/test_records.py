@@ -215,13 +215,13 @@ def test_what_differs_is_named() -> None:
         output="o.mp4",
         segments=SEGMENTS,
     )
-    assert difference(HEADER, HEADER) == ""
-    assert difference(HEADER, other) == "--preset was 4 and is 5"
+    assert difference(HEADER, HEADER) is None
+    assert difference(HEADER, other) == ("--preset was 4 and is 5", "run the command that began it")
     same = JobHeader(job=HEADER.job, encoder=other.encoder, spec=SPEC, output="o.mp4", segments=SEGMENTS)
-    assert "libx264" in difference(HEADER, same)
+    assert "libx264" in str(difference(HEADER, same))
     older = JobHeader(job={**HEADER.job, "spec": {}}, encoder={}, spec={}, output="o.mp4", segments=SEGMENTS)
-    assert difference(older, HEADER) == "its options are another version's"
-    assert difference(HEADER, same, encoder=False) == ""
+    assert difference(older, HEADER) == ("its options are another version's", "run the command that began it")
+    assert difference(HEADER, same, encoder=False) is None
 
 
 HERE = Owner("here", "boot-1", 10, "500", "a")
