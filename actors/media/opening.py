@@ -281,17 +281,17 @@ def no_file(path: Path) -> InputNotFound:
     return InputNotFound(f"there is no file {path}", "Check the path.")
 
 
-def refuse_folder(path: Path) -> None:
-    """Make sure that a path is not a folder.
+def refuse_folder(source: str) -> None:
+    """Say what a folder is for, before anything else that may be wrong with a request.
 
     Raises:
-        InputUnreadable: it is.
+        InputUnreadable: the source is a folder.
     """
     is_folder = False
-    with suppress(OSError):  # what cannot be looked at is refused when it is opened
-        is_folder = path.is_dir()
+    with suppress(OSError, ValueError):  # what cannot be looked at is refused when it is opened
+        is_folder = is_local(source) and local_path(source).is_dir()
     if is_folder:
-        raise _folder(path)
+        raise _folder(local_path(source))
 
 
 def _folder(path: Path) -> InputUnreadable:

@@ -13,7 +13,6 @@ from typing import Any
 from ...actors.decode.describe import StreamExtras
 from ...actors.encode.libraries import library_version
 from ...actors.encode.settings import Codec, EncoderSettings, RateControl
-from ...actors.media.location import is_local, local_path
 from ...actors.media.opening import refuse_folder
 from ...actors.media.values import VideoFormat
 from ...actors.segment.encoding import EncodeSegment
@@ -276,19 +275,9 @@ def read_for(spec: TranscodeSpec) -> SourceReading:
         InputError: the source cannot be read.
         RequestError: the request can be met with no source, or this one has no such track.
     """
-    check_source_kind(spec)
+    refuse_folder(spec.source)
     check_request(spec)
     return read_source(spec.source, spec.video_track)
-
-
-def check_source_kind(spec: TranscodeSpec) -> None:
-    """Say what a folder is for, before anything else that may be wrong with a request.
-
-    Raises:
-        InputUnreadable: the source is a folder.
-    """
-    if is_local(spec.source):
-        refuse_folder(local_path(spec.source))
 
 
 def check_request(spec: TranscodeSpec) -> None:

@@ -8,6 +8,7 @@ from functools import partial
 
 from ...actors.decode.decoding import SOFTWARE
 from ...actors.media.location import is_local
+from ...actors.media.opening import refuse_folder
 from ...actors.media.shared_blocks import HeldBlocks
 from ...actors.media.stores import remote_state
 from ...actors.tracing import PARENT, span, unserved
@@ -34,7 +35,7 @@ from ..journal.replay import Replay
 from ..journal.work import WorkPlace
 from ..plan.encoders import NOT_ON_NVENC, may_choose, may_restart, settle_encoder_kind
 from ..plan.placing import check_device, check_driver, check_memory, demand_of, settled_demand
-from ..plan.plan import Plan, check_source_kind, plan_of, read_for
+from ..plan.plan import Plan, plan_of, read_for
 from ..report.channel import EventChannel, JobEvents
 from ..report.events import Done, JournalOpened, Planned, Warned, WorkKept
 from ..report.report import Report, Resumed, Warning_
@@ -113,7 +114,7 @@ class JobRun:
     def _taken(self) -> OutputExists | None:
         """Check the output; return its refusal if it may be this job's own, which an earlier run has published."""
         spec = self._spec
-        check_source_kind(spec)
+        refuse_folder(spec.source)
         try:
             check_output(spec.source, spec.output, overwrite=spec.overwrite)
         except OutputExists as error:
