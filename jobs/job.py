@@ -1,6 +1,7 @@
 """A submitted job, as its user holds it. What it does is in ``job_run``."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from typing import Any
 
@@ -9,7 +10,7 @@ from ..cluster.logs.entry import LogIds
 from ..cluster.logs.writing import log
 from ..errors import Cancelled, CodecfleetError
 from .report.channel import EventChannel
-from .report.events import Event
+from .report.events import Event, Failed
 from .report.report import Report
 from .request.spec import TranscodeSpec
 
@@ -23,6 +24,7 @@ class Job:
         self.id = job
         self.spec = spec
         self._channel = EventChannel()
+        self._began_s = time.monotonic()
         self._cancelling = False
         self._keeps = False
         self._task = asyncio.create_task(self._run(run), name=f"codecfleet {job}")
@@ -39,22 +41,34 @@ class Job:
             return await run(self._channel, lambda: self._keeps)
         except asyncio.CancelledError:
             log(LogAction.JOB_CANCELLED, f"{self.spec.source} was cancelled", LogIds(job=self.id))
+            await self._fail(self._was_cancelled())
             raise
         except CodecfleetError as error:
             log(LogAction.JOB_FAILED, f"{type(error).__name__}: {error}", LogIds(job=self.id))
+            await self._fail(error)
             raise
         except Exception as error:  # a defect of ours
             log(LogAction.DEFECT, f"{self.spec.source}: {type(error).__name__}: {error}", LogIds(job=self.id), error)
+            await self._fail(error)
             raise
         finally:
             await self._channel.close()
+
+    def _was_cancelled(self) -> Cancelled:
+        return Cancelled(f"job {self.id} was cancelled")
+
+    async def _fail(self, error: BaseException) -> None:
+        """Send the event that ends a job without an output, once."""
+        if not self._channel.is_over:
+            at_s = round(time.monotonic() - self._began_s, 3)
+            await self._channel.send(Failed.of(self.id, at_s, error))
 
     def on_end(self, call: "Callable[[Job], None]") -> None:
         """Have ``call`` called with this job once it has ended."""
         self._task.add_done_callback(lambda _: call(self))
 
     def events(self) -> AsyncIterator[Event]:
-        """Yield everything that happened and happens, from the start; ends when the job ends, however it does."""
+        """Yield everything that happened and happens, from the start; the last event is ``Done`` or ``Failed``."""
         return self._channel.listen()
 
     async def cancel(self, *, keep: bool = False) -> None:
@@ -67,7 +81,9 @@ class Job:
             self._cancelling, self._keeps = True, keep
             self._task.cancel()
         await asyncio.wait([self._task])
-        await self._channel.close()  # a task that is cancelled before it has begun does nothing itself
+        # A task that is cancelled before it has begun does nothing itself.
+        await self._fail(self._was_cancelled())
+        await self._channel.close()
 
     @property
     def done(self) -> bool:
@@ -88,5 +104,5 @@ class Job:
             return await asyncio.shield(self._task)
         except asyncio.CancelledError:
             if self._task.cancelled():
-                raise Cancelled(f"job {self.id} was cancelled") from None
+                raise self._was_cancelled() from None
             raise

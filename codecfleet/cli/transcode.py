@@ -114,6 +114,8 @@ class _Run:
     async def _follow(self, job: JobLike) -> Report:
         async for event in job.events():
             self._job_name = event.job
+            if isinstance(event, Failed):  # said once it is known what the user may do
+                break
             self._see(event)
             self.view.show(event)
         return await job

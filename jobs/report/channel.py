@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from ...actors.tracing import span
 from ...errors import redacted
-from .events import Event, Progress, StageStarted, Warned
+from .events import Done, Event, Failed, Progress, StageStarted, Warned
 from .logged import log_event
 
 ResultT = TypeVar("ResultT")
@@ -31,6 +31,11 @@ class EventChannel:
             self._sent += 1
             self._events.append((self._sent, event))
             self._changed.notify_all()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the event that ends a job was sent."""
+        return bool(self._events) and isinstance(self._events[-1][1], Done | Failed)
 
     async def close(self) -> None:
         """Say that nothing follows; listeners end once they have received everything."""

@@ -6,8 +6,9 @@ Every event is a frozen value with a ``to_json`` form; docs/events.md describes 
 import dataclasses
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
+from ...errors import CodecfleetError, redacted
 from .report import Report
 
 SCHEMA_VERSION = 1
@@ -139,10 +140,7 @@ class Done(Event):
 
 @dataclass(frozen=True, slots=True)
 class Failed(Event):
-    """The job ended without an output; nothing follows.
-
-    Only the command line says it, as the last line of ``--json``: in Python, awaiting the job raises instead.
-    """
+    """The job ended without an output, and awaiting it raises; nothing follows."""
 
     kind: ClassVar[str] = "failed"
     error: str
@@ -150,3 +148,11 @@ class Failed(Event):
     message: str
     next_step: str
     exit_code: int
+
+    @classmethod
+    def of(cls, job: str, at_s: float, error: BaseException) -> Self:
+        """Return the event of what ended a job."""
+        if isinstance(error, CodecfleetError):
+            return cls(job, at_s, type(error).__name__, error.message, error.next_step, error.exit_code)
+        text = redacted(str(error))
+        return cls(job, at_s, type(error).__name__, text, "Report it: it is a defect.", CodecfleetError.exit_code)

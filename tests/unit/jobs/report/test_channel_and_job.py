@@ -1,15 +1,19 @@
 import asyncio
+import re
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
-from codecfleet.errors import Cancelled, UsageError
+from codecfleet.errors import Cancelled, CodecfleetError, InputNotFound, UsageError
 from codecfleet.jobs.fleet import Fleet, transcode
 from codecfleet.jobs.job import Job
 from codecfleet.jobs.report.channel import EventChannel, JobEvents
-from codecfleet.jobs.report.events import Event, Progress, StageStarted, Warned
+from codecfleet.jobs.report.events import Event, Failed, Progress, StageStarted, Warned
 from codecfleet.jobs.report.report import Report
 from codecfleet.jobs.request.spec import TranscodeSpec
+from codecfleet.testing import LocalPool
+from codecfleet.testing.clips import Clip, constant_times, make_clip
 
 SPEC = TranscodeSpec(source="in.mkv", output="out.mp4")
 
@@ -43,15 +47,64 @@ async def test_progress_does_not_pile_up() -> None:
 
 
 async def test_a_job_that_is_cancelled_before_it_begins_ends_for_its_listeners() -> None:
-    """Who listens hears nothing, and that nothing follows."""
+    """Who listens hears that it was cancelled, once, and that nothing follows."""
 
     async def run(_channel: EventChannel, _keeps: Callable[[], bool]) -> Report:
         raise AssertionError
 
     job = Job("job", SPEC, run)
     await job.cancel()
+    await job.cancel()
     async with asyncio.timeout(10):
-        assert [event async for event in job.events()] == []
+        (event,) = [event async for event in job.events()]
+    assert isinstance(event, Failed)
+    assert (event.job, event.error, event.message, event.exit_code) == (
+        "job",
+        "Cancelled",
+        "job job was cancelled",
+        130,
+    )
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (
+            InputNotFound("there is no file", "Check the path."),
+            ("InputNotFound", "there is no file", "Check the path.", 3),
+        ),
+        (KeyError("x"), ("KeyError", "'x'", "Report it: it is a defect.", 5)),
+    ],
+)
+async def test_the_last_event_says_why_a_job_failed(error: Exception, expected: tuple[object, ...]) -> None:
+    """Awaiting it raises the same."""
+
+    async def run(channel: EventChannel, _keeps: Callable[[], bool]) -> Report:
+        await channel.send(progress(1))
+        raise error
+
+    job = Job("job", SPEC, run)
+    *_, last = [event async for event in job.events()]
+    assert isinstance(last, Failed)
+    assert (last.error, last.message, last.next_step, last.exit_code) == expected
+    with pytest.raises(type(error)):
+        await job
+
+
+@pytest.mark.parametrize(
+    ("source", "output", "error"), [("gone.mkv", "out.mp4", "InputNotFound"), ("in.mkv", "out.webm", "Unsupported")]
+)
+async def test_a_job_that_cannot_begin_ends_with_failed(tmp_path: Path, source: str, output: str, error: str) -> None:
+    """A missing input, and a codec that its container cannot hold, are said as any failure."""
+    make_clip(tmp_path / "in.mkv", Clip(times=constant_times(3)))
+    spec = TranscodeSpec(source=tmp_path / source, output=tmp_path / output, codec="h264")
+    async with Fleet(pool=LocalPool(1)) as fleet:
+        job = await fleet.transcode(spec)
+        *_, last = [event async for event in job.events()]
+        assert isinstance(last, Failed)
+        assert last.error == error
+        with pytest.raises(CodecfleetError, match=re.escape(last.message)):
+            await job
 
 
 async def test_a_second_cancel_waits_for_the_first_ones_clean_up() -> None:
