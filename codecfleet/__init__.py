@@ -155,6 +155,11 @@ def __getattr__(name: str) -> object:
     return value
 
 
+def __dir__() -> list[str]:
+    """Return the public names, imported yet or not."""
+    return sorted(__all__)
+
+
 def _version() -> str:
     from importlib.metadata import PackageNotFoundError, version
 

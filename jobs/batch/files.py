@@ -107,7 +107,9 @@ def may_replace(entry: BatchEntry, root: str, output: str, *, overwrite: bool) -
         return False
     if (output, there) != (entry.published, entry.output_bytes):
         message = f"{joined(root, output)} exists already, and this batch did not write it"
-        raise OutputExists(message, "Use --overwrite to replace it, or another --output-template.")
+        raise OutputExists(
+            message, "Use --overwrite (overwrite=True in Python) to replace it, or another --output-template."
+        )
     return True
 
 

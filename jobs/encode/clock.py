@@ -73,7 +73,7 @@ class FrameClock:
 
 
 def measured_rate(first: Sequence[Offered]) -> Fraction:
-    """Return the nominal frame rate: what the first frame says, unless the first two are shown at another."""
+    """Return the nominal frame rate: what the first frame states, unless the first two are shown at quite another."""
     stated = first[0].format.frame_rate
     times = [each.time_s for each in first[:2] if each.time_s is not None]
     if len(times) < 2 or times[1] <= times[0]:  # noqa: PLR2004 - two make a distance
@@ -81,7 +81,8 @@ def measured_rate(first: Sequence[Offered]) -> Fraction:
     measured = nominal_frame_rate(1 / (times[1] - times[0]))
     if not is_ffmpeg_ratio(measured):  # not a nominal rate
         return stated
-    return stated if _NEAR[0] < measured / stated < _NEAR[1] else measured
+    is_near = first[0].states_rate and _NEAR[0] < measured / stated < _NEAR[1]
+    return stated if is_near else measured
 
 
 def _tick(first: Sequence[Offered]) -> Fraction:

@@ -120,6 +120,7 @@ class FrameEncoder:
         self._shape: tuple[int, int, str, bool] | None = None
         self._opened: _Opened | None = None
         self._cancelled = False
+        self._substitute = ""
 
     def add(self, item: object) -> None:
         """Take the next frame.
@@ -193,6 +194,7 @@ class FrameEncoder:
             output_bytes=self._path.stat().st_size,
             output_sha256=file_sha256(self._path),
             wall_s=time.monotonic() - began,
+            substitute=self._substitute,
         )
 
     def _check_like_first(self, offered: Offered) -> None:
@@ -291,9 +293,10 @@ class FrameEncoder:
         """Return what pictures on the host become: what they are, where the encoder has that."""
         asked = self._request.pix_fmt
         wanted = asked or (_RGB_BECOMES if _is_rgb(source.pix_fmt) else source.pix_fmt)
-        pix_fmt, _ = choose_pix_fmt(
+        pix_fmt, reason = choose_pix_fmt(
             self._codec, wanted, width=source.width, height=source.height, asked=asked is not None
         )
+        self._substitute = reason or ""
         return self._shaped(source, pix_fmt)
 
     def _shaped(self, source: VideoFormat, pix_fmt: str) -> VideoFormat:

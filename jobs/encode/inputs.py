@@ -33,7 +33,8 @@ _BY_BYTES: Final = {1: "nv12", 2: "p010le"}
 class Offered:
     """One picture to encode. ``pixels`` is a software frame, or a picture on the device.
 
-    ``format`` says all that is known of it. ``time_s`` is None where it carries no time; ``ticks`` is the same as whole
+    ``format`` says all that is known of it; its frame rate is the picture's own where ``states_rate``, else a usual
+    one. ``time_s`` is None where it carries no time; ``ticks`` is the same as whole
     ticks of a time base, where it came so. ``streams`` are those to wait for before a user's own memory on the device
     is read, None where it is none; ``from_gpu`` says that it lay on the GPU. ``asked`` is what is asked with it.
     """
@@ -45,6 +46,7 @@ class Offered:
     streams: tuple[int, ...] | None = None
     from_gpu: bool = False
     asked: EncodeFrame | None = None
+    states_rate: bool = False
 
     @property
     def shape(self) -> tuple[int, int, str, bool]:
@@ -88,7 +90,8 @@ class InputReader:
                 raise UsageError(message, "Give (picture, Fraction).") from None
         if isinstance(item, Frame):
             pixels = item.device_picture or item.to_video_frame()
-            return Offered(pixels, item.format, item.time_s, (item.ticks, item.time_base), from_gpu=item.on_device)
+            ticks = item.ticks, item.time_base
+            return Offered(pixels, item.format, item.time_s, ticks, from_gpu=item.on_device, states_rate=True)
         found = find_tensor(item)
         if found is not None:
             return self._of_tensor(*found)

@@ -132,7 +132,11 @@ class EncodeRequest(EncoderTuning, CodecAndRate):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncodeReport:
-    """What was written. ``fallback`` says why software encoded what lay on a GPU, "" where it did not."""
+    """What was written.
+
+    ``fallback`` says why software encoded what lay on a GPU, "" where it did not. ``substitute`` says why the pixel
+    format is not that of the pictures, or for RGB not ``yuv420p``; "" where it is.
+    """
 
     output: str
     codec: str
@@ -152,3 +156,4 @@ class EncodeReport:
     output_bytes: int
     output_sha256: str
     wall_s: float
+    substitute: str = ""

@@ -1,7 +1,7 @@
 """Frames as an async iterator: the shell around the threads that decode."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from functools import partial
 from os import PathLike
@@ -30,7 +30,7 @@ class FrameStream:
             async for frame in frames:
                 ...
 
-    Without an event loop, ``for frame in codecfleet.frames("film.mkv")`` does the same; leaving that loop closes it.
+    Without an event loop, ``with`` and ``for`` do the same; leaving either closes it.
 
     Nothing happens before the first frame is asked for. Reading to the end closes it, as does an error; ``aclose``, or
     leaving the ``async with`` block, stops the threads and lets go of everything that was decoded ahead. Frames that
@@ -47,6 +47,7 @@ class FrameStream:
         self._report = FramesReport()
         self._is_closed = False
         self._in_a_row = 0
+        self._held: Generator[Frame] | None = None
 
     @property
     def source(self) -> str:
@@ -64,13 +65,28 @@ class FrameStream:
         Raises:
             UsageError: an event loop is running here.
         """
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            return self._waited()
-        raise UsageError("a plain `for` waits, and an event loop is running here", "Use `async for`.")
+        _refuse_in_loop("for")
+        return self._waited() if self._held is None else self._held
 
-    def _waited(self) -> Iterator[Frame]:
+    def __enter__(self) -> Self:
+        """Return itself, where no event loop runs.
+
+        Raises:
+            UsageError: an event loop is running here.
+        """
+        _refuse_in_loop("with")
+        self._held = self._waited()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close it."""
+        self._is_closed = True
+        if self._held is not None:
+            self._held.close()
+
+    def _waited(self) -> Generator[Frame]:
         with asyncio.Runner() as runner:
             try:
                 while (frame := runner.run(anext(self, None))) is not None:
@@ -152,6 +168,15 @@ class FrameStream:
         if self._source is not None:
             # Whatever else went wrong, a source that changed explains it.
             await in_thread(self._source.stamp.check)
+
+
+def _refuse_in_loop(word: str) -> None:
+    """Raise ``UsageError`` where an event loop runs, which a statement that waits would stop."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise UsageError(f"a plain `{word}` waits, and an event loop is running here", f"Use `async {word}`.")
 
 
 def _wake(loop: asyncio.AbstractEventLoop, woken: asyncio.Event) -> None:

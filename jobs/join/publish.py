@@ -186,7 +186,7 @@ def _begin_and_discard(store: "AbstractFileSystem", path: str) -> None:
 
 def _exists(output: str) -> RequestError:
     message = f"{output} exists already"
-    return OutputExists(message, "Use --overwrite to replace it, or choose another name.")
+    return OutputExists(message, "Use --overwrite (overwrite=True in Python) to replace it, or choose another name.")
 
 
 def _refused(output: str, error: Exception) -> CodecfleetError:

@@ -7,7 +7,7 @@ and ratios are strings such as "30000/1001". docs/probe.md describes every field
 from fractions import Fraction
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, PlainSerializer
+from pydantic import BaseModel, ConfigDict, Field, PlainSerializer
 
 from ..report.report import ShownName
 
@@ -194,10 +194,10 @@ class TrackFacts(_Value):
     """File name and media type of an attachment."""
 
 
-class SourceFacts(_Value):
+class SourceFacts(_Value, serialize_by_alias=True, validate_by_name=True):
     """Everything ``probe`` found in one source."""
 
-    schema_version: int = 1
+    schema_version: int = Field(default=1, alias="schema")
     source: ShownName
     container: str
     """FFmpeg's name of the format."""

@@ -230,10 +230,10 @@ class Resumed(BaseModel, frozen=True, extra="forbid"):
     """Whether that run had published the output, so that only its work was to be removed; the report is then its."""
 
 
-class Report(BaseModel, frozen=True, extra="forbid"):
+class Report(BaseModel, frozen=True, extra="forbid", serialize_by_alias=True, validate_by_name=True):
     """The whole story of one job."""
 
-    schema_version: int = 1
+    schema_version: int = Field(default=1, alias="schema")
     job: str
     source: ShownName
     output: ShownName

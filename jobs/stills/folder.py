@@ -37,7 +37,10 @@ def check_folder(output: str, *, overwrite: bool) -> None:
         message = f"the folder {path} cannot be read: {error.strerror}"
         raise OutputUnwritable(message, "Choose another name, or change its permissions.") from None
     if not overwrite and not is_empty:
-        raise OutputExists(f"{path} exists already", "Use --overwrite to replace it, or choose another name.")
+        raise OutputExists(
+            f"{path} exists already",
+            "Use --overwrite (overwrite=True in Python) to replace it, or choose another name.",
+        )
 
 
 def _check_replaceable(path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from pydantic import BaseModel, computed_field
+from pydantic import BaseModel, Field, computed_field
 
 from ...cluster.grouping import counted
 from ..report.report import ShownName, Warning_
@@ -55,10 +55,10 @@ class PictureNumbers(BaseModel, frozen=True, extra="forbid"):
     """Whether every sample of every picture is the source's, in the source's own format and size."""
 
 
-class Verdict(BaseModel, frozen=True, extra="forbid"):
+class Verdict(BaseModel, frozen=True, extra="forbid", serialize_by_alias=True, validate_by_name=True):
     """The whole proof. ``exact`` is the answer, which people read as "complete"; the checks are the reasons."""
 
-    schema_version: int = 1
+    schema_version: int = Field(default=1, alias="schema")
     source: ShownName
     output: ShownName
     source_frames: int

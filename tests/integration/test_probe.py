@@ -81,7 +81,7 @@ def test_every_file_can_be_probed(shared_media: Path) -> None:
     for path in sorted(path for path in shared_media.iterdir() if path.name not in NOT_FOOTAGE):
         report = probe(str(path))
         assert report.lines()
-        assert json.loads(json.dumps(report.model_dump(mode="json")))["schema_version"] == 1
+        assert json.loads(json.dumps(report.model_dump(mode="json")))["schema"] == 1
         known, found = manifest[path.name]["video"], [track.video for track in report.tracks if track.video is not None]
         assert len(known) == len(found)
         if known and found[0].timeline is not None and found[0].picture is not None:

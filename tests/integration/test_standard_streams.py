@@ -57,7 +57,7 @@ def test_the_report_goes_to_stdout_as_it_is(tmp_path: Path) -> None:
     done = redirected([*TRANSCODE, "--report", str(own)], f">>{target}")
     assert done.returncode == 0, done.stderr
     text = target.read_text()
-    assert text.startswith('before\n{\n  "schema_version"')
+    assert text.startswith('before\n{\n  "schema"')
     assert text.index('"job"') < text.index("SHA-256")
     assert (target.stat().st_ino, Path("/dev/stdout").readlink(), own.is_symlink()) == (inode, device, True)
 

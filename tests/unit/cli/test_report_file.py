@@ -25,7 +25,7 @@ def test_a_pipe_gets_the_report_as_a_stream(tmp_path: Path) -> None:
     with ReportFile(str(pipe)) as file:
         file.check(SPEC)
         file.write(sample_report())
-    assert os.read(reader, 1 << 16).startswith(b'{\n  "schema_version"')
+    assert os.read(reader, 1 << 16).startswith(b'{\n  "schema"')
     assert os.read(reader, 1) == b""
     os.close(reader)
     assert pipe.is_fifo()

@@ -266,3 +266,22 @@ def test_a_buffer_may_be_used_again_for_the_next_frame(tmp_path: Path) -> None:
     assert all(close(frame, number) for number, frame in enumerate(shown(tmp_path / "out.mp4")))
     waited = device.driver.calls["cuStreamSynchronize"]
     assert waited >= 2 * COUNT
+
+
+@pytest.mark.parametrize(
+    "rate", [Fraction(24), Fraction(24000, 1001), Fraction(25), Fraction(30), Fraction(60), Fraction(1)]
+)
+def test_times_alone_give_the_whole_duration(tmp_path: Path, rate: Fraction) -> None:
+    """The last picture is shown as long as the first, at any rate: nothing has stated another."""
+    pictures = [np.zeros((HEIGHT, WIDTH, 3), dtype=np.uint8)] * 4
+    report = encode([(each, number / rate) for number, each in enumerate(pictures)], tmp_path / "out.mp4")
+    assert report.duration_s == 4 / rate
+
+
+def test_rgb_of_an_odd_size_says_why_it_is_not_yuv420p(tmp_path: Path) -> None:
+    """4:2:0 has no samples for a last odd column and row; an even size is what the page says."""
+    odd = encode([np.zeros((91, 161, 3), dtype=np.uint8)], tmp_path / "odd.mp4", fps=25)
+    assert (odd.width, odd.height, odd.pix_fmt) == (161, 91, "yuv444p")
+    assert "yuv420p" in odd.substitute
+    even = encode([np.zeros((90, 160, 3), dtype=np.uint8)], tmp_path / "even.mp4", fps=25)
+    assert (even.pix_fmt, even.substitute) == ("yuv420p", "")

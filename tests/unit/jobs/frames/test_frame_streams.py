@@ -13,6 +13,7 @@ from codecfleet import Frame
 from codecfleet.actors.nvidia import gpu
 from codecfleet.actors.nvidia.cuda.context import Cuda
 from codecfleet.actors.nvidia.gpu import Gpu, assemble_gpu, open_beside
+from codecfleet.errors import UsageError
 from codecfleet.testing.nvidia.fake_device import FakeDevice, drop_idle
 
 from ..frame_streams import Told, no_gpu, read, reference, source, stream, told, workers
@@ -114,3 +115,28 @@ def test_the_program_s_output_is_its_own(source: Path, monkeypatch: pytest.Monke
             return 1 + len([frame async for frame in frames])
 
     assert asyncio.run(take_all()) == len(reference(source))
+
+
+def test_a_plain_with_closes_what_its_loop_left_open(source: Path) -> None:
+    """Frames come as in any loop, a loop that was left goes on, and afterwards there are no threads."""
+    whole = [frame.index for frame in codecfleet.frames(source)]
+    with codecfleet.frames(source) as frames:
+        first = next(frame.index for frame in frames)
+        rest = []
+        for frame in frames:
+            rest.append(frame.index)
+            if len(rest) == 2:
+                break
+        reader = frames._reader
+    assert [first, *rest] == whole[:3]
+    assert reader is not None
+    assert list(frames) == []
+    with codecfleet.frames(source) as unread:
+        pass
+    assert list(unread) == []
+
+
+async def test_a_plain_with_is_refused_where_a_loop_runs(source: Path) -> None:
+    """It would stop that loop."""
+    with pytest.raises(UsageError, match="event loop"), codecfleet.frames(source):
+        raise AssertionError
