@@ -7,12 +7,13 @@ container's wins, because players read that first.
 
 import struct
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import hypot
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NamedTuple, Self, cast
 
 from ...errors import InputUnreadable
+from ..bitstream.riders import ALPHA, CAPTIONS
 from ..media.av_stream import FieldOrder, side_data, video_parameters
 from ..media.hdr import (
     content_light_from_bytes,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 
 _MATRIX = struct.Struct("=9i")
+_CROP = struct.Struct("<4I")
 _STRETCH = 1 / 100
 _IDENTITY = (1 << 16, 0, 0, 0, 1 << 16, 0, 0, 0, 1 << 30)
 _VIEW_ID = "29"  # AV_FRAME_DATA_VIEW_ID
@@ -39,28 +41,72 @@ _SLOWEST_FPS, _FASTEST_FPS = Fraction(1, 60), Fraction(300)
 _FIELD_CODED = frozenset(FieldOrder) - {FieldOrder.UNKNOWN, FieldOrder.PROGRESSIVE}
 
 
+class Crop(NamedTuple):
+    """How many samples at each edge of a picture are not to be shown."""
+
+    top: int
+    bottom: int
+    left: int
+    right: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rider:
+    """A kind of data that rides on a track's pictures, and when: times are after the first picture, None if unknown."""
+
+    kind: str
+    """FFmpeg's name of the pictures' side data, or one of ``actors/bitstream/riders.py``."""
+    first_s: Fraction | None
+    """When the first picture that has it is shown."""
+    last_s: Fraction | None
+    """When the last one is."""
+
+    def is_within(self, start_s: Fraction | None, end_s: Fraction | None) -> bool:
+        """Return whether a picture that is shown in [start, end) may have it; None is the track's start or end."""
+        ended = start_s is not None and self.last_s is not None and self.last_s < start_s
+        return not ended and (end_s is None or self.first_s is None or self.first_s < end_s)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamExtras:
     """What a track has beside its pictures, and an encoder cannot know.
 
-    ``display_matrix`` is ISO/IEC 14496-12's: a b u c d v x y w as 16.16 and 2.30 fixed point, None for the identity.
-    The byte values are FFmpeg's structures, as in a stream's side data of the same name. ``frame_kinds`` are the kinds
-    of side data of the first picture, by FFmpeg's names (``A53_CC``, ``AFD``, ``DYNAMIC_HDR_PLUS``, ...).
+    The byte values are FFmpeg's structures, as in a stream's side data of the same name.
     """
 
     display_matrix: tuple[int, ...] | None = None
+    """ISO/IEC 14496-12's: a b u c d v x y w as 16.16 and 2.30 fixed point, None for the identity."""
     dovi_configuration: bytes | None = None
+    """Dolby Vision's configuration record."""
     spherical: bytes | None = None
+    """How a sphere is projected onto the pictures."""
     stereo3d: bytes | None = None
+    """How two views are arranged."""
+    crop: Crop | None = None
+    """What the container says is not to be shown (Matroska's PixelCrop, ``clap`` of mp4 and mov), None for nothing."""
     field_order: FieldOrder = FieldOrder.UNKNOWN
+    """Which field is first, as the container or the codec's headers state it."""
     frame_kinds: frozenset[str] = frozenset()
+    """The kinds of side data of the first picture, and of all others once ``riders`` are known; FFmpeg's names."""
+    riders: tuple[Rider, ...] = ()
+    """What the packets of the whole track have on their pictures; empty where only the first picture was read."""
     device_unsupported_reason: str = ""
     """Why no GPU may decode it; "" where one may."""
 
+    def with_riders(self, riders: tuple[Rider, ...]) -> Self:
+        """Return the same with what the whole track has on its pictures."""
+        kinds = self.frame_kinds | {rider.kind for rider in riders}
+        return replace(self, frame_kinds=kinds, riders=riders)
+
+    def during(self, start_s: Fraction | None, end_s: Fraction | None) -> Self:
+        """Return the same for the pictures shown in [start, end) after the first; None is the track's start or end."""
+        outside = {rider.kind for rider in self.riders if not rider.is_within(start_s, end_s)}
+        return replace(self, frame_kinds=self.frame_kinds - outside)
+
     @property
     def captions(self) -> bool:
-        """Whether the first picture carries closed captions (CTA-708 / EIA-608 in A53)."""
-        return "A53_CC" in self.frame_kinds
+        """Whether a picture carries closed captions (CTA-708 / EIA-608 in A53)."""
+        return CAPTIONS in self.frame_kinds
 
     @property
     def dovi_profile(self) -> int | None:
@@ -160,15 +206,25 @@ def describe_extras(stream: "VideoStream", first_frame: "VideoFrame | None" = No
     """Return what a stream has beside its pictures, completed by the first decoded one where given."""
     of_stream = side_data(stream)
     of_frame = frame_side_data(first_frame) if first_frame is not None else {}
+    has_alpha = first_frame is not None and any(component.is_alpha for component in first_frame.format.components)
     return StreamExtras(
         display_matrix=_display_matrix(of_stream.get("display_matrix") or of_frame.get("DISPLAYMATRIX")),
         dovi_configuration=of_stream.get("dovi_conf"),
         spherical=of_stream.get("spherical") or of_frame.get("SPHERICAL"),
         stereo3d=of_stream.get("stereo_3d") or of_frame.get("STEREO3D"),
+        crop=_crop(of_stream.get("frame_cropping")),
         field_order=video_parameters(stream).field_order,
-        frame_kinds=frozenset(of_frame),
+        frame_kinds=frozenset({*of_frame, *([ALPHA] if has_alpha else [])}),
         device_unsupported_reason=unsupported_reason(track_facts(stream)),
     )
+
+
+def _crop(data: bytes | None) -> Crop | None:
+    """Return a crop from FFmpeg's ``AV_PKT_DATA_FRAME_CROPPING``."""
+    if data is None or len(data) < _CROP.size:
+        return None
+    crop = Crop(*_CROP.unpack_from(data))
+    return crop if any(crop) else None
 
 
 def _display_matrix(data: bytes | None) -> tuple[int, ...] | None:

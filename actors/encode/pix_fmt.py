@@ -45,7 +45,7 @@ def choose_pix_fmt(
 
     chosen = min(fitting, key=losses)
     odd = chosen != min(profile.pix_fmts, key=losses)
-    reason = _reason(profile, wanted, chosen, odd=odd)
+    reason = _reason(profile, wanted, chosen, odd=odd, asked=asked)
     if asked and reason is not None:
         other = "change the size with --scale" if odd else "use another --codec"
         raise Unsupported(reason, f"Ask for {chosen}, or {other}.")
@@ -55,6 +55,11 @@ def choose_pix_fmt(
 def is_rgb(name: str) -> bool:
     """Return whether a pixel format holds RGB or a palette of it; ``Unsupported`` if there is no such format."""
     return _shape(name).rgb
+
+
+def has_alpha(name: str) -> bool:
+    """Return whether a pixel format holds how opaque each sample is; ``Unsupported`` if there is no such format."""
+    return _shape(name).alpha
 
 
 def _shape(name: str) -> _Shape:
@@ -106,7 +111,8 @@ def _losses(source: _Shape, target: _Shape) -> tuple[int, ...]:
     return max(0, -depth), lost, int(source.rgb != target.rgb), wasted, max(0, depth)
 
 
-def _reason(profile: SoftwareProfile, wanted: str, chosen: str, *, odd: bool) -> str | None:
+def _reason(profile: SoftwareProfile, wanted: str, chosen: str, *, odd: bool, asked: bool) -> str | None:
+    """Return why a format becomes another, None where nothing is lost but alpha, which has a warning of its own."""
     source, target = _shape(wanted), _shape(chosen)
     depth, chroma, rgb, *_ = _losses(source, target)
     lost = [
@@ -115,7 +121,7 @@ def _reason(profile: SoftwareProfile, wanted: str, chosen: str, *, odd: bool) ->
             (depth > 0, f"{source.depth_bits} bits become {target.depth_bits}"),
             (chroma > 0, "chroma loses resolution"),
             (rgb > 0, "RGB becomes YUV" if source.rgb else "YUV becomes RGB"),
-            (source.alpha, "alpha is lost"),
+            (source.alpha and asked, "alpha is lost"),
         )
         if happened
     ]

@@ -57,23 +57,30 @@ NO_BORDER: Final = FoundPicture(None, None)
 """Nothing was looked for."""
 
 
-def find_picture(ranges: TrackRanges, source: VideoFormat, *, row_step: int = 1) -> FoundPicture:
+def find_picture(
+    ranges: TrackRanges, source: VideoFormat, shown: Region | None = None, *, row_step: int = 1
+) -> FoundPicture:
     """Return the smallest region that holds all of each judged picture, its edges where chroma may be cut.
 
-    ``row_step`` is how many times further apart such rows are: 2 for interlaced pictures.
+    Only what is ``shown`` of the pictures is looked at, None for all of it. ``row_step`` is how many times further
+    apart such rows are: 2 for interlaced pictures.
 
     Raises:
         InputError: the source cannot be read.
     """
     black = 0 if source.colour.range == FULL_RANGE or source.pix_fmt.startswith("yuvj") else _LIMITED_BLACK
-    found = [region for luma in _sample(ranges, source) if (region := lit_region(luma, black)) is not None]
+    within = shown or Region(source.width, source.height, 0, 0)
+    rows, columns = slice(within.y, within.y + within.height), slice(within.x, within.x + within.width)
+    lit = (lit_region(luma[rows, columns], black) for luma in _sample(ranges, source))
+    found = [region for region in lit if region is not None]
     if not found:
         return FoundPicture(None, 0)
     across, down = chroma_step(source.pix_fmt)
-    size = source.width, source.height
+    size = within.width, within.height
     region = fitted(enclosing(found), size, (across, down * row_step))
     is_border = (region.width, region.height) != size and region.width > 0 and region.height > 0
-    return FoundPicture(region if is_border else None, len(found))
+    moved = replace(region, x=within.x + region.x, y=within.y + region.y)
+    return FoundPicture(moved if is_border else None, len(found))
 
 
 def lit_region(luma: _Luma, black: int) -> Region | None:

@@ -1,11 +1,12 @@
 """What of the pictures themselves cannot be carried into the output, named one by one.
 
 Tracks, tags and chapters are ``carry``'s; this is about what rides on the video track: captions, dynamic HDR, a second
-view, field coding, and what the container has no place for.
+view, alpha, field coding, and what the container has no place for.
 """
 
 from collections.abc import Iterator
 
+from ...actors.bitstream.riders import AFD, ALPHA, CAPTIONS, DOLBY_VISION, HDR10_PLUS, HDR_VIVID, LCEVC, SECOND_VIEW
 from ...actors.decode.describe import StreamExtras
 from ...actors.encode.settings import Codec, EncoderSettings
 from ...actors.media.values import Colour, VideoFormat
@@ -17,7 +18,7 @@ _WITH_CAPTIONS = frozenset({Codec.H264, Codec.HEVC})
 _WITH_HDR_IN_BITSTREAM = frozenset({Codec.H264, Codec.HEVC, Codec.AV1})
 LOWEST_PEAK, HIGHEST_PEAK = 5, 10_000
 """Peak luminance of a mastering display, in cd/m², that an SEI message can state (H.264 D.2.29)."""
-_SECOND_VIEW = "VIEW_ID"
+_FORMAT_CHECK = ("metadata.pixel-format",)
 _LARGEST_SHAPE_TERM = (1 << 16) - 1
 
 
@@ -36,19 +37,36 @@ def _losses(extras: StreamExtras, encoder: EncoderSettings, container: Container
     if extras.captions and (codec not in _WITH_CAPTIONS or encoder.on_device or is_repaced):
         writer = "NVENC writes none" if encoder.on_device else f"{codec} has no place for them here"
         writer = "at another frame rate letters would come twice, or not at all" if is_repaced else writer
-        yield "captions-dropped", f"closed captions are lost: {writer}", "metadata.captions"
-    if "AFD" in extras.frame_kinds:
-        yield "afd-dropped", "the active format description (AFD) is lost: the encoders do not write it", "metadata.afd"
+        message = f"closed captions{_since(extras, CAPTIONS)} are lost: {writer}"
+        yield "captions-dropped", message, "metadata.captions"
     if output.interlaced and (encoder.on_device or not codes_interlaced(codec, output)):
         yield "interlace-flag", "interlaced pictures are coded as they are, as whole frames, without their field order"
-    if "DYNAMIC_HDR_PLUS" in extras.frame_kinds:
-        yield "hdr10plus-dropped", "HDR10+ dynamic metadata is lost: the encoders do not write it", "metadata.hdr10plus"
-    if extras.dovi_configuration is not None and not encoder.dolby_vision:
-        message = "Dolby Vision's metadata is lost; the base layer is kept"
+    has_dolby_vision = extras.dovi_configuration is not None or DOLBY_VISION in extras.frame_kinds
+    if has_dolby_vision and not encoder.dolby_vision:
+        message = f"Dolby Vision's metadata{_since(extras, DOLBY_VISION)} is lost; the base layer is kept"
         yield "dovi-dropped", message, "metadata.dovi-configuration", "metadata.dovi-rpu"
-    if _SECOND_VIEW in extras.frame_kinds:
-        yield "second-view-dropped", "the second view of the stereo video is lost; the first one is kept"
+    for kind, (code, what, why, *checks) in _UNWRITTEN.items():
+        if kind in extras.frame_kinds:
+            yield code, f"{what}{_since(extras, kind)} is lost{why}", *checks
     yield from _container_losses(output, codec, container)
+
+
+_NO_WRITER = ": the encoders do not write it"
+_UNWRITTEN = {
+    AFD: ("afd-dropped", "the active format description (AFD)", _NO_WRITER, "metadata.afd"),
+    HDR10_PLUS: ("hdr10plus-dropped", "HDR10+ dynamic metadata", _NO_WRITER, "metadata.hdr10plus"),
+    HDR_VIVID: ("hdr-vivid-dropped", "HDR Vivid's dynamic metadata", _NO_WRITER),
+    LCEVC: ("lcevc-dropped", "the LCEVC enhancement", "; the base layer is kept"),
+    SECOND_VIEW: ("second-view-dropped", "the second view of the stereo video", "; the first one is kept"),
+    ALPHA: ("alpha-dropped", "the transparency (alpha)", ": the encoders have no place for it", *_FORMAT_CHECK),
+}
+"""What no encoder writes: the code, what it is, what is said of its loss, and the checks that miss it."""
+
+
+def _since(extras: StreamExtras, kind: str) -> str:
+    """Return from when on the pictures have a kind, where that is not from the first one on; else ""."""
+    begins = next((rider.first_s for rider in extras.riders if rider.kind == kind), None)
+    return f", from {float(begins):.3f} s on," if begins else ""
 
 
 def _container_losses(output: VideoFormat, codec: Codec, container: Container) -> Iterator[tuple[str, ...]]:

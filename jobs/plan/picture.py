@@ -19,7 +19,7 @@ from ..source.source import SourceReading
 from .borders import NO_BORDER, FoundPicture, find_picture
 from .overlay import burn_choices, overlay_choices, settle_burn, settle_overlay
 from .pace import rate_choices
-from .steps import Framing, canvas, row_step, settle_framing, settle_steps, step_choices
+from .steps import Framing, canvas, row_step, settle_framing, settle_steps, stated_losses, stated_region, step_choices
 from .tone import settle_tone, tone_choices
 from .track_ranges import TrackRanges
 
@@ -74,7 +74,8 @@ def settle_filters(
     source, extras = reading.described()
     cropped = NO_BORDER
     if spec.crop == "auto":
-        cropped = find_picture(ranges, source, row_step=row_step(source, spec))
+        shown = stated_region(source, extras, spec)
+        cropped = find_picture(ranges, source, shown, row_step=row_step(source, spec))
     framing = settle_framing(source, extras, spec, cropped.region)
     settled = settle_picture(source, spec, codec, framing)
     burn, losses = settle_burn(reading, source, settled.format, settled.steps, spec)
@@ -94,7 +95,7 @@ def settle_filters(
         extras=framing.extras(extras),
         cropped=cropped,
         changes=settled.changes,
-        losses=losses,
+        losses=(*stated_losses(source, extras, framing.stated), *losses),
         choices=choices,
     )
 

@@ -302,7 +302,8 @@ def plan_of(spec: TranscodeSpec, reading: SourceReading) -> Plan:
     ranges = cut(rate=rate)
     _check_dolby_vision(extras, spec)
     settled = settle_filters(reading, ranges, spec, codec, rate)
-    picture, extras = settle_orientation(source_format, settled.filters.output, settled.extras, container)
+    extras = settled.extras.during(spec.start_s, spec.end_s)
+    picture, extras = settle_orientation(source_format, settled.filters.output, extras, container)
     header = settle_header(picture, extras, container)
     skipped_s = (first_picture(index, spec.start_s, reading.first_ticks) - index.first_ticks) * index.time_base
     carry = plan_carry(

@@ -32,14 +32,16 @@ _TYPE_BYTES: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Framing:
-    """What is kept of each picture, and how it is turned, before it is scaled.
-
-    ``replaces_matrix``: the turn holds what the source's display matrix says, which the output then has not.
-    """
+    """What is kept of each picture, and how it is turned, before it is scaled."""
 
     crop: Region
+    """What is kept, of the decoded picture."""
     turn: Turn
+    """How that is turned."""
     replaces_matrix: bool
+    """Whether the turn holds what the source's display matrix says, which the output then has not."""
+    stated: Region
+    """What the source's container says is to be shown of the decoded picture: all of it where it says nothing."""
 
     def framed(self, source: VideoFormat) -> VideoFormat:
         """Return the format of the source's pictures after it."""
@@ -55,20 +57,23 @@ class Framing:
 def settle_framing(
     source: VideoFormat, extras: StreamExtras, spec: TranscodeSpec, found: Region | None = None
 ) -> Framing:
-    """Return what is kept and turned; ``found`` is what ``--crop auto`` has found, None for all.
+    """Return what is kept and turned; ``found`` is what ``--crop auto`` has found, None for all that is shown.
 
     Raises:
         Unsupported: the crop does not fit the pictures; they are spherical, of two views or interlaced, so that they
             cannot be cut or turned; or the display matrix is not made of quarter turns and mirrors, or would turn an
             overlay.
     """
-    whole = Region(source.width, source.height, 0, 0)
-    crop = (found or whole) if spec.crop in (None, "auto") else Region(*cast("tuple[int, int, int, int]", spec.crop))
-    _check_crop(source, crop, rows=row_step(source, spec))
+    stated = stated_region(source, extras, spec)
+    crop = found or stated
+    if spec.crop not in (None, "auto"):
+        width, height, x, y = cast("tuple[int, int, int, int]", spec.crop)
+        _check_crop(source, stated, Region(width, height, x, y), rows=row_step(source, spec))
+        crop = Region(width, height, stated.x + x, stated.y + y)
     is_turned = spec.rotate is not None or spec.flip is not None
     turn = _turn(extras, spec) if is_turned else UPRIGHT
     lays = spec.overlay is not None or spec.burn_subtitles is not None
-    if (crop != whole or turn != UPRIGHT or spec.pad is not None or lays) and (what := _projection(extras)):
+    if (crop != stated or turn != UPRIGHT or spec.pad is not None or lays) and (what := _projection(extras)):
         message = f"{what} cannot be cropped, padded, turned or overlaid: players would project them wrongly"
         flags = "--crop, --pad, --rotate, --flip, --overlay and --burn-subtitles"
         raise Unsupported(message, f"Leave out {flags}.")
@@ -79,7 +84,40 @@ def settle_framing(
     if (turn[0] == 0 or turn[3] < 0) and source.interlaced and spec.deinterlace == "off":
         message = "the pictures are interlaced: turned, their fields would be torn or change places"
         raise Unsupported(message, "Add --deinterlace on.")
-    return Framing(crop, turn, is_turned)
+    return Framing(crop, turn, is_turned, stated)
+
+
+def stated_region(source: VideoFormat, extras: StreamExtras, spec: TranscodeSpec) -> Region:
+    """Return what the container says is to be shown of each picture, shrunk to where chroma may be cut.
+
+    All of it where the container says nothing, where nothing would be left, and of spherical pictures or two views,
+    whose projection counts from the whole picture.
+    """
+    size = source.width, source.height
+    asked = _asked_region(source, extras)
+    across, down = chroma_step(source.pix_fmt)
+    region = fitted(asked, size, (across, down * row_step(source, spec)))
+    is_usable = asked.width > 0 < asked.height and region.width > 0 < region.height and not _projection(extras)
+    return region if is_usable else Region(*size, 0, 0)
+
+
+def _asked_region(source: VideoFormat, extras: StreamExtras) -> Region:
+    top, bottom, left, right = extras.crop or (0, 0, 0, 0)
+    return Region(source.width - left - right, source.height - top - bottom, left, top)
+
+
+def stated_losses(source: VideoFormat, extras: StreamExtras, stated: Region) -> tuple[Warning_, ...]:
+    """Return in what the pictures differ from what the container says is to be shown of them."""
+    asked = _asked_region(source, extras)
+    if asked == stated:
+        return ()
+    if (stated.width, stated.height) == (source.width, source.height):
+        why = f"{what} are not cropped" if (what := _projection(extras)) else "nothing would be left of the pictures"
+        message = f"the crop that the source states is lost: {why}"
+        return (Warning_(code="crop-dropped", message=message, checks=("pictures.alike", "metadata.aspect")),)
+    shown = f"{stated.width}x{stated.height} of {asked.width}x{asked.height}"
+    message = f"the crop that the source states cuts through chroma, so that {shown} are shown"
+    return (Warning_(code="crop-rounded", message=message, checks=()),)
 
 
 def row_step(source: VideoFormat, spec: TranscodeSpec) -> int:
@@ -87,14 +125,15 @@ def row_step(source: VideoFormat, spec: TranscodeSpec) -> int:
     return 2 if source.interlaced and spec.deinterlace == "off" else 1
 
 
-def _check_crop(source: VideoFormat, crop: Region, *, rows: int) -> None:
+def _check_crop(source: VideoFormat, shown: Region, crop: Region, *, rows: int) -> None:
+    """Refuse a crop, counted from what is ``shown``, that reaches outside, or cuts through chroma."""
     asked = f"--crop {crop.width}:{crop.height}:{crop.x}:{crop.y}"
     right, bottom = crop.x + crop.width, crop.y + crop.height
-    if right > source.width or bottom > source.height:
-        message = f"{asked} reaches outside the pictures, which are {source.width}x{source.height}"
+    if right > shown.width or bottom > shown.height:
+        message = f"{asked} reaches outside the pictures, which are {shown.width}x{shown.height}"
         raise Unsupported(message, "Write W:H:X:Y with X + W and Y + H within the picture, or --crop auto.")
     across, down = chroma_step(source.pix_fmt)
-    fitting = fitted(crop, (source.width, source.height), (across, down * rows))
+    fitting = fitted(crop, (shown.width, shown.height), (across, down * rows))
     if crop != fitting:
         message = f"{asked} cuts through chroma: {source.pix_fmt} can be cut at multiples of {across}x{down * rows}"
         near = f"{fitting.width}:{fitting.height}:{fitting.x}:{fitting.y}"
@@ -206,6 +245,9 @@ def step_choices(steps: PictureSteps | None, framing: Framing, extras: StreamExt
     choices = []
     if steps is not None:
         choices.append(Warning_(code="picture-steps", message=f"the pictures are {steps.words}", checks=()))
+        if (framing.stated.width, framing.stated.height) != steps.size:
+            message = "the crop that the source states is carried out in the pictures, and not stated"
+            choices.append(Warning_(code="container-crop", message=message, checks=()))
     if framing.replaces_matrix and extras.display_matrix is not None:
         message = "the rotation that the source states is carried out in the pictures, and not stated"
         choices.append(Warning_(code="rotation", message=message, checks=("metadata.rotation",)))

@@ -3,7 +3,17 @@
 from collections.abc import Iterator
 from fractions import Fraction
 
-from .values import AudioFacts, ColourFacts, HdrFacts, PictureFacts, SourceFacts, TimelineFacts, TrackFacts
+from .values import (
+    RIDER_WORDS,
+    AudioFacts,
+    ColourFacts,
+    CropFacts,
+    HdrFacts,
+    PictureFacts,
+    SourceFacts,
+    TimelineFacts,
+    TrackFacts,
+)
 
 _SHOWN_POINTS = 10
 _PRIMARIES = {1: "bt709", 5: "bt470bg", 6: "smpte170m", 9: "bt2020", 11: "dci-p3", 12: "display-p3"}
@@ -67,10 +77,21 @@ def _picture(picture: PictureFacts) -> Iterator[str]:
         f"Dolby Vision profile {picture.dolby_vision_profile}": picture.dolby_vision_profile is not None,
         f"spherical ({picture.spherical})": picture.spherical is not None,
         "stereo": picture.stereo3d,
-        "closed captions": picture.captions,
+        **{_rider(kind, words, picture): kind in picture.side_data for kind, words in RIDER_WORDS.items()},
+        f"cropped by {_crop(picture.crop)}": picture.crop is not None,
     }
     if any(extras.values()):
         yield f"  {', '.join(text for text, present in extras.items() if present)}"
+
+
+def _rider(kind: str, words: str, picture: PictureFacts) -> str:
+    begins = next((rider.first_s for rider in picture.riders if rider.kind == kind), None)
+    return f"{words} from {float(begins):.3f} s on" if begins else words
+
+
+def _crop(crop: CropFacts | None) -> str:
+    edges = () if crop is None else ((name, getattr(crop, name)) for name in ("top", "bottom", "left", "right"))
+    return ", ".join(f"{samples} at the {name}" for name, samples in edges if samples)
 
 
 def _colour(colour: ColourFacts) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from .packets import PacketTally, SourceTally
-from .values import Oddity, PictureFacts, TimelineFacts, TrackFacts
+from .values import RIDER_WORDS, Oddity, PictureFacts, TimelineFacts, TrackFacts
 from .video import VideoFindings
 
 _LIE_S = Fraction(1, 4)
@@ -110,6 +110,14 @@ def _of_picture(picture: PictureFacts) -> Iterator[tuple[str, str]]:
         yield "rotated", f"the pictures are to be shown turned by {picture.rotation_degrees} degrees{mirrored}"
     if picture.dolby_vision_profile == _DOVI_WITHOUT_BASE_LAYER:
         yield "dolby-vision-5", "Dolby Vision profile 5: without its metadata the colours are wrong"
+    for rider in picture.riders:
+        if rider.first_s:
+            words = RIDER_WORDS.get(rider.kind, rider.kind)
+            yield "begins-late", f"not the first picture has {words}, but that at {float(rider.first_s):.3f} s"
+    if picture.crop is not None:
+        yield "cropped", "the container says that an edge of the pictures is not to be shown"
+    if "ALPHA" in picture.side_data:
+        yield "alpha", "the pictures have transparency, which no output has"
     if "VIEW_ID" in picture.side_data:
         yield "second-view", "there is a second view, for stereo; only the first is decoded"
 

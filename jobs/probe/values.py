@@ -5,7 +5,7 @@ and ratios are strings such as "30000/1001". docs/probe.md describes every field
 """
 
 from fractions import Fraction
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PlainSerializer
 
@@ -67,12 +67,41 @@ class HdrFacts(_Value):
     max_fall: int | None = None
 
 
-class PictureFacts(_Value):
-    """What the pictures are. ``decoded`` says whether the first one was decoded; without it the header speaks alone.
+RIDER_WORDS: Final = {
+    "A53_CC": "closed captions",
+    "AFD": "an active format description (AFD)",
+    "ALPHA": "transparency (alpha)",
+    "DOVI_RPU_BUFFER": "Dolby Vision's metadata",
+    "DYNAMIC_HDR_PLUS": "HDR10+ metadata",
+    "DYNAMIC_HDR_VIVID": "HDR Vivid's metadata",
+    "LCEVC": "an LCEVC enhancement",
+    "VIEW_ID": "a second view",
+}
+"""What rides on pictures, by the names of ``RiderFacts.kind``."""
 
-    ``rotation_degrees`` is counter-clockwise; ``mirrored`` says that the display matrix flips as well. ``side_data``
-    are the kinds seen on the first picture, by FFmpeg's names.
-    """
+
+class RiderFacts(_Value):
+    """A kind of data that rides on pictures, and where it begins and ends, after the first picture."""
+
+    kind: str
+    """FFmpeg's name of the pictures' side data, or ``ALPHA`` or ``LCEVC``."""
+    first_s: Seconds | None
+    """When the first picture that has it is shown; None where that is not known."""
+    last_s: Seconds | None
+    """When the last one is."""
+
+
+class CropFacts(_Value):
+    """How many samples at each edge of a picture are not to be shown."""
+
+    top: int
+    bottom: int
+    left: int
+    right: int
+
+
+class PictureFacts(_Value):
+    """What the pictures are."""
 
     width: int
     height: int
@@ -83,14 +112,22 @@ class PictureFacts(_Value):
     colour: ColourFacts
     hdr: HdrFacts | None
     rotation_degrees: int
+    """Counter-clockwise."""
     mirrored: bool
+    """Whether the display matrix flips as well."""
     display_matrix: tuple[int, ...] | None
+    crop: CropFacts | None = None
+    """What the container says is not to be shown."""
     dolby_vision_profile: int | None
     spherical: str | None
     stereo3d: bool
     captions: bool
     side_data: tuple[str, ...]
+    """The kinds that any picture has, by FFmpeg's names."""
+    riders: tuple[RiderFacts, ...] = ()
+    """Of those, what the packets have, and from when to when."""
     decoded: bool
+    """Whether the first picture was decoded; without it the header speaks alone."""
 
 
 class RateFacts(_Value):

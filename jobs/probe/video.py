@@ -13,7 +13,7 @@ from ..plan.cuts import choose_cuts
 from ..source.indexer import video_stream
 from ..source.source import read_source
 from .timeline import describe_timeline
-from .values import ColourFacts, CutFacts, HdrFacts, PictureFacts, VideoFacts
+from .values import ColourFacts, CropFacts, CutFacts, HdrFacts, PictureFacts, RiderFacts, VideoFacts
 
 _PROJECTIONS = ("equirectangular", "cubemap", "equirectangular tile", "half equirectangular", "rectilinear", "fisheye")
 _SPHERICAL_NUMBER_BYTES = 4
@@ -93,11 +93,13 @@ def _picture(video: VideoFormat, extras: StreamExtras, *, decoded: bool) -> Pict
         rotation_degrees=rotation,
         mirrored=mirrored,
         display_matrix=extras.display_matrix,
+        crop=None if extras.crop is None else CropFacts.model_validate(extras.crop, from_attributes=True),
         dolby_vision_profile=extras.dovi_profile,
         spherical=_projection(extras.spherical),
         stereo3d=extras.stereo3d is not None,
         captions=extras.captions,
         side_data=tuple(sorted(extras.frame_kinds)),
+        riders=tuple(RiderFacts.model_validate(rider, from_attributes=True) for rider in extras.riders),
         decoded=decoded,
     )
 

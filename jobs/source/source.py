@@ -13,7 +13,7 @@ from av.stream import Discard
 
 from ...actors.decode.describe import StreamExtras, describe_extras, describe_video
 from ...actors.limits import InputLimits
-from ...actors.media.av_stream import decoder_mark
+from ...actors.media.av_stream import decoder_mark, extradata
 from ...actors.media.file_ends import PacketEnds, is_cut_short, track_end
 from ...actors.media.fragments import FragmentWatch
 from ...actors.media.location import is_local, local_path
@@ -24,6 +24,7 @@ from ...cluster.worker_names import node_of
 from ...errors import InputError, InputNotFound, InputUnreadable
 from .index import TrackIndex
 from .indexer import TrackIndexer, video_stream
+from .riders import Riders
 from .sound_life import SoundLives
 from .tracks import SourceDescription, TrackStarts, describe_container
 
@@ -191,6 +192,7 @@ class _Pass:
         self._watch = watch
         self._ends = PacketEnds()
         self._first = _FirstPicture(stream)
+        self._riders = Riders(stream.codec_context.codec.canonical_name, extradata(stream))
         self._starts = TrackStarts(container, stream)
         self._lives = lives
         self._tracks: SourceDescription | None = None
@@ -219,6 +221,7 @@ class _Pass:
             return SourceReading(index=index, tracks=tracks, picture=None, undecodable=message, is_cut_short=is_cut)
         format_, extras = self._first.described
         self._indexer.check(format_.width * format_.height)
+        extras = extras.with_riders(self._riders.ridden(index))
         picture = _resized(replace(format_, frame_rate=index.frame_rate), index), extras
         pts = self._first.pts
         first_ticks = None if pts is None or index.untimed else pts * index.tick_divisor
@@ -235,6 +238,7 @@ class _Pass:
         self._ends.see(packet)
         if packet.stream_index == self._stream.index:
             self._indexer.see(packet)
+            self._riders.see(packet)
             self._first.see(packet)
         else:
             self._lives.see(packet)

@@ -37,7 +37,7 @@ from .reference_decode import (
     open_track,
     read_timeline,
 )
-from .steps import Stepwise, stepwise
+from .steps import Stepwise, stated_crop, stepwise
 from .streams import Alignment
 from .subtitles import check_subtitles
 from .verdict import Check, Verdict, check, with_declared
@@ -139,12 +139,15 @@ def verify(
 def _pair(
     source: str, output: str, report: Report | None, video_track: int, progress: Callable[[int], None] | None
 ) -> "_Pair":
+    video_track = video_track or (0 if report is None else report.video_track)
+    with open_track(source, video_track) as reference, open_track(output) as shown:
+        stated = stated_crop(reference.stream, shown.stream)
     return _Pair(
         source=source,
         output=output,
-        video_track=video_track or (0 if report is None else report.video_track),
+        video_track=video_track,
         scan=scan_output(output),
-        steps=stepwise(source, report),
+        steps=stepwise(source, report, stated),
         progress=progress,
         fps=None if report is None or report.frame_rate is None else Fraction(report.frame_rate),
     )

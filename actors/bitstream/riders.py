@@ -1,0 +1,154 @@
+"""What rides on a packet's pictures, or beside them, and no encoder knows: captions, dynamic HDR, another view, alpha.
+
+Only the headers of units are read, and messages that come before the first slice; so a pass over a whole film costs a
+microsecond or two a packet. Kinds are named as FFmpeg names the side data of pictures; ``ALPHA`` is our own name.
+
+Sources: ITU-T T.35 and ATSC A/53 part 4 (captions, AFD); SMPTE ST 2094-40 (HDR10+); CTA-861-H and T/UWA 005 (HDR
+Vivid); SCTE 20; ITU-T H.264 sections 7.3.1 and 7.4.1; H.265 section 7.4.2.2; ISO/IEC 13818-2 section 6.2; AV1 Bitstream
+& Decoding Process Specification section 5.8; Matroska's block additions (RFC 9559 section 5.1.3.5.2).
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from .access_points import prefix_bytes
+from .packet_headers import open_bitstream_units
+
+CAPTIONS: Final = "A53_CC"
+AFD: Final = "AFD"
+HDR10_PLUS: Final = "DYNAMIC_HDR_PLUS"
+HDR_VIVID: Final = "DYNAMIC_HDR_VIVID"
+DOLBY_VISION: Final = "DOVI_RPU_BUFFER"
+SECOND_VIEW: Final = "VIEW_ID"
+LCEVC: Final = "LCEVC"
+ALPHA: Final = "ALPHA"
+
+SIDE_DATA: Final = {"a53_cc": CAPTIONS, "afd": AFD, "dynamic_hdr10_plus": HDR10_PLUS, "lcevc": LCEVC}
+"""Side data of packets, by FFmpeg's names, that its decoders pass on to pictures."""
+BLOCK_ADDITION: Final = "matroska_block_additional"
+
+_FILLED: Final = rb"[\x41-\x5f\x61-\x7f\xc1-\xdf\xe1-\xff]"
+"""The flags before captions that say that there are some: process_cc_data_flag, and a cc_count above 0."""
+_ACTIVE: Final = rb"[\x40-\x7f\xc0-\xff]"
+_MESSAGES: Final = re.compile(
+    rb"\x04\xff*[\x00-\xfe]?(?:\xb5\x00\x31(?:(?P<A53_CC>GA94\x03%b)|(?P<AFD>DTG1%b))"
+    rb"|(?P<DYNAMIC_HDR_PLUS>\xb5\x00\x3c\x00\x01\x04)"
+    rb"|(?P<DOVI_RPU_BUFFER>\xb5\x00\x3b\x00\x00\x08\x00)"
+    rb"|(?P<DYNAMIC_HDR_VIVID>\x26\x00\x04\x00\x05)"
+    rb"|(?P<LCEVC>\xb4\x00\x50))" % (_FILLED, _ACTIVE)
+)
+"""The beginnings of registered messages: kind 4, the size (not in AV1), T.35's country and provider, the provider's."""
+_USER_DATA: Final = re.compile(
+    rb"\x00\x00\x01\xb2(?:(?P<A53_CC>GA94\x03%b|CC\x01\xf8|\x03[\x01\x81])|(?P<AFD>DTG1%b))" % (_FILLED, _ACTIVE)
+)
+_FIRST_SLICE: Final = b"\x00\x00\x01\x01"
+_START_CODE: Final = b"\x00\x00\x01"
+_MPEG2: Final = frozenset({"mpeg1video", "mpeg2video"})
+_UNIT_CODECS: Final = frozenset({"h264", "hevc"})
+_WITH_ALPHA: Final = frozenset({"vp8", "vp9"})
+
+_H264_SEI: Final = 6
+_H264_SLICES: Final = range(1, 6)
+_H264_EXTENSION: Final = 20
+_SCALABLE: Final = 0x80
+"""svc_extension_flag: what extends a picture by resolution, and not by a view."""
+_HEVC_SEI: Final = (39, 40)
+_HEVC_SLICES: Final = 32
+_HEVC_RPU: Final = 62
+_TAIL_BYTES: Final = 1 << 16
+"""Where the RPU lies, which is the last unit of its packet."""
+_METADATA_OBU: Final = 5
+_ALPHA_ADDITION: Final = (1).to_bytes(8)
+"""BlockAddID 1 belongs to the codec: of VP8 and VP9 it is the alpha plane."""
+
+
+class RiderReader:
+    """Reads packets of one track: ``codec`` is FFmpeg's canonical name, ``extradata`` says how units are delimited."""
+
+    def __init__(self, codec: str, extradata: bytes) -> None:
+        self._codec = codec
+        self._is_hevc = codec == "hevc"
+        self._prefix_bytes = prefix_bytes(extradata, hevc=self._is_hevc)
+        self.reads = codec in _UNIT_CODECS | _MPEG2 | {"av1"}
+        """Whether packets of this codec are read at all."""
+
+    def kinds(self, packet: memoryview) -> set[str]:
+        """Return what rides on a packet's pictures."""
+        if self._codec in _UNIT_CODECS:
+            return self._of_units(packet)
+        data = bytes(packet)
+        if self._codec == "av1":
+            return _of_open_units(data)
+        return _named(_USER_DATA, data[: end if (end := data.find(_FIRST_SLICE)) >= 0 else len(data)])
+
+    def added(self, addition: bytes) -> str | None:
+        """Return what a block addition of Matroska's adds to the picture; None for nothing that is known."""
+        return ALPHA if self._codec in _WITH_ALPHA and addition.startswith(_ALPHA_ADDITION) else None
+
+    def _of_units(self, packet: memoryview) -> set[str]:
+        found: set[str] = set()
+        units = _annex_b_heads(packet, hevc=self._is_hevc)
+        if self._prefix_bytes is not None:
+            units = _prefixed(packet, self._prefix_bytes, _HEVC_READ if self._is_hevc else _H264_READ)
+        for unit in units:
+            if self._is_hevc and _hevc_kind(unit[0]) == _HEVC_RPU:
+                found.add(DOLBY_VISION)
+            elif not self._is_hevc and unit[0] & 0x1F == _H264_EXTENSION:
+                if len(unit) > 1 and not unit[1] & _SCALABLE:
+                    found.add(SECOND_VIEW)
+            else:
+                found |= _named(_MESSAGES, unit)
+        return found
+
+
+def _hevc_kind(first: int) -> int:
+    return first >> 1 & 0x3F
+
+
+_H264_READ: Final = frozenset(first for first in range(256) if first & 0x1F in (_H264_SEI, _H264_EXTENSION))
+_HEVC_READ: Final = frozenset(first for first in range(256) if _hevc_kind(first) in (*_HEVC_SEI, _HEVC_RPU))
+"""The first bytes of the units that are read."""
+
+
+def _prefixed(packet: memoryview, length_bytes: int, read: frozenset[int]) -> Iterator[memoryview]:
+    """Yield those of a packet's length-prefixed units that are read, a truncated last one too."""
+    begin, end = length_bytes, len(packet)
+    while begin < end:
+        after = begin + int.from_bytes(packet[begin - length_bytes : begin])
+        if packet[begin] in read and after > begin:
+            yield packet[begin:after]
+        begin = after + length_bytes
+
+
+def _named(pattern: re.Pattern[bytes], data: bytes | memoryview) -> set[str]:
+    return {str(match.lastgroup) for match in pattern.finditer(data)}
+
+
+def _of_open_units(data: bytes) -> set[str]:
+    found: set[str] = set()
+    for unit in open_bitstream_units(data):
+        if unit.kind == _METADATA_OBU:
+            found |= _named(_MESSAGES, unit.payload)
+    return found
+
+
+def _annex_b_heads(packet: memoryview, *, hevc: bool) -> Iterator[memoryview]:
+    """Yield the units that are read before the first slice, and the last one of HEVC.
+
+    Slices, which are nearly all of a film, are not searched for the next start code.
+    """
+    data = bytes(packet)
+    at = data.find(_START_CODE) + len(_START_CODE)
+    while len(_START_CODE) <= at < len(data):
+        if _hevc_kind(data[at]) < _HEVC_SLICES if hevc else data[at] & 0x1F in _H264_SLICES:
+            break
+        end = data.find(_START_CODE, at)
+        if data[at] in (_HEVC_READ if hevc else _H264_READ):
+            yield packet[at : end if end >= 0 else len(data)]
+        if end < 0:
+            return
+        at = end + len(_START_CODE)
+    last = data.rfind(_START_CODE, max(at, len(data) - _TAIL_BYTES)) + len(_START_CODE) if hevc else 0
+    if at < last < len(data) and data[last] in _HEVC_READ:
+        yield packet[last:]

@@ -1,0 +1,73 @@
+"""What rides on the pictures of a track anywhere in its life, and from when on: seen in the one pass over its packets.
+
+The first picture alone does not say: captions may begin in mid-stream, and HDR10+ with a second part.
+"""
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from ...actors.bitstream.riders import BLOCK_ADDITION, SIDE_DATA, RiderReader
+from ...actors.decode.describe import Rider
+from .index import MISSING, TrackIndex
+
+if TYPE_CHECKING:
+    from av.packet import Packet, PacketSideData
+    from av.video.stream import VideoStream
+
+
+@dataclass(slots=True)
+class _Span:
+    """From where to where a kind was seen: the numbers of packets, and their times in the source's own ticks."""
+
+    first: int
+    last: int
+    first_pts: int | None
+    last_pts: int | None
+
+
+class Riders:
+    """Sees a track's packets in demux order."""
+
+    def __init__(self, codec: str, extradata: bytes) -> None:
+        self._codec = codec
+        self._reader = RiderReader(codec, extradata)
+        self._packets = 0
+        self._spans: dict[str, _Span] = {}
+
+    def ridden(self, index: TrackIndex) -> tuple[Rider, ...]:
+        """Return every kind that was seen, the first one first; ``index`` is of the same packets."""
+        found = [
+            Rider(kind, *(_relative_s(index, packet) for packet in (span.first, span.last)))
+            for kind, span in self._spans.items()
+        ]
+        return tuple(sorted(found, key=lambda rider: (rider.first_s or 0, rider.kind)))
+
+    def see(self, packet: "Packet[VideoStream]") -> None:
+        """Take the next packet."""
+        for entry in packet.iter_sidedata():
+            self._see_beside(entry.data_type, entry, packet.pts)
+        if self._reader.reads and not packet.is_discard:
+            for kind in self._reader.kinds(memoryview(packet)):
+                self._note(kind, packet.pts)
+        self._packets += 1
+
+    def _see_beside(self, data_type: str, entry: "PacketSideData", pts: int | None) -> None:
+        if data_type == "new_extradata":
+            self._reader = RiderReader(self._codec, bytes(entry))
+        kind = self._reader.added(bytes(entry)) if data_type == BLOCK_ADDITION else SIDE_DATA.get(data_type)
+        if kind is not None:
+            self._note(kind, pts)
+
+    def _note(self, kind: str, pts: int | None) -> None:
+        span = self._spans.setdefault(kind, _Span(self._packets, self._packets, pts, pts))
+        if pts is not None and span.first_pts is not None and pts < span.first_pts:
+            span.first, span.first_pts = self._packets, pts
+        if pts is None or span.last_pts is None or pts > span.last_pts:
+            span.last, span.last_pts = self._packets, pts
+
+
+def _relative_s(index: TrackIndex, packet: int) -> Fraction | None:
+    """Return when a packet's picture is shown, after the first one; None where it has no time."""
+    ticks = int(index.pts[packet])
+    return None if ticks == MISSING else (ticks - index.first_ticks) * index.time_base
