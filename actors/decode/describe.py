@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import hypot
-from typing import TYPE_CHECKING, NamedTuple, Self, cast
+from typing import TYPE_CHECKING, Literal, NamedTuple, Self, cast
 
 from ...errors import InputUnreadable
 from ..bitstream.riders import ALPHA, CAPTIONS
@@ -38,6 +38,8 @@ _VIEW_ID = "29"  # AV_FRAME_DATA_VIEW_ID
 _FALLBACK_FPS = Fraction(25)
 _SLOWEST_FPS, _FASTEST_FPS = Fraction(1, 60), Fraction(300)
 
+_SAYS_FIELDS = frozenset({"h264", "hevc", "vvc", "mpeg1video", "mpeg2video", "mpeg4", "vc1", "wmv3"})
+"""Codecs whose pictures each say whether they have fields: FFmpeg takes these streams' field order from them."""
 _FIELD_CODED = frozenset(FieldOrder) - {FieldOrder.UNKNOWN, FieldOrder.PROGRESSIVE}
 
 
@@ -86,6 +88,8 @@ class StreamExtras:
     """What the container says is not to be shown (Matroska's PixelCrop, ``clap`` of mp4 and mov), None for nothing."""
     field_order: FieldOrder = FieldOrder.UNKNOWN
     """Which field is first, as the container or the codec's headers state it."""
+    unflagged_field: Literal["top", "bottom"] | None = None
+    """The field that is first by ``field_order``, where the pictures themselves do not say that they have fields."""
     frame_kinds: frozenset[str] = frozenset()
     """The kinds of side data of the first picture, and of all others once ``riders`` are known; FFmpeg's names."""
     riders: tuple[Rider, ...] = ()
@@ -207,13 +211,17 @@ def describe_extras(stream: "VideoStream", first_frame: "VideoFrame | None" = No
     of_stream = side_data(stream)
     of_frame = frame_side_data(first_frame) if first_frame is not None else {}
     has_alpha = first_frame is not None and any(component.is_alpha for component in first_frame.format.components)
+    order = video_parameters(stream).field_order
+    is_flagged = first_frame is None or first_frame.interlaced_frame
+    says_fields = is_flagged or stream.codec_context.codec.canonical_name in _SAYS_FIELDS
     return StreamExtras(
         display_matrix=_display_matrix(of_stream.get("display_matrix") or of_frame.get("DISPLAYMATRIX")),
         dovi_configuration=of_stream.get("dovi_conf"),
         spherical=of_stream.get("spherical") or of_frame.get("SPHERICAL"),
         stereo3d=of_stream.get("stereo_3d") or of_frame.get("STEREO3D"),
         crop=_crop(of_stream.get("frame_cropping")),
-        field_order=video_parameters(stream).field_order,
+        field_order=order,
+        unflagged_field=None if says_fields else order.shown_first,
         frame_kinds=frozenset({*of_frame, *([ALPHA] if has_alpha else [])}),
         device_unsupported_reason=unsupported_reason(track_facts(stream)),
     )

@@ -14,7 +14,7 @@ from ctypes import POINTER, byref, c_int
 from dataclasses import dataclass
 from enum import IntEnum
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import av.packet
 
@@ -32,16 +32,29 @@ _COLOUR_FIELDS = ("range", "primaries", "transfer", "matrix", "chroma_location")
 
 
 class FieldOrder(IntEnum):
-    """How a track's pictures are stored: whole, or as fields (FFmpeg's ``AVFieldOrder``)."""
+    """How a track's pictures are stored: whole, or as fields (FFmpeg's ``AVFieldOrder``).
+
+    FFmpeg's comments read the last two otherwise; its encoders and raw decoders, RFC 9559 section 5.1.4.1.28.2 and
+    Apple's TN2162 as here.
+    """
 
     UNKNOWN = 0
     PROGRESSIVE = 1
     TOP_FIRST = 2
-    """Coded and shown top field first."""
+    """Field by field, the top field first."""
     BOTTOM_FIRST = 3
-    """Coded and shown bottom field first."""
-    TOP_CODED_BOTTOM_SHOWN_FIRST = 4
-    BOTTOM_CODED_TOP_SHOWN_FIRST = 5
+    """Field by field, the bottom field first."""
+    INTERLEAVED_TOP_FIRST = 4
+    """Line by line; the top field is shown first."""
+    INTERLEAVED_BOTTOM_FIRST = 5
+    """Line by line; the bottom field is shown first."""
+
+    @property
+    def shown_first(self) -> Literal["top", "bottom"] | None:
+        """The field that is shown first; None where pictures are whole, or nothing is known."""
+        if self in (FieldOrder.TOP_FIRST, FieldOrder.INTERLEAVED_TOP_FIRST):
+            return "top"
+        return "bottom" if self in (FieldOrder.BOTTOM_FIRST, FieldOrder.INTERLEAVED_BOTTOM_FIRST) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

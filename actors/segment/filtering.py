@@ -34,6 +34,8 @@ _BT2020 = 9
 _MATRICES = {1: "bt709", 6: "smpte170m", 9: "bt2020"}
 """The filter's names of H.273's matrices, for RGB."""
 
+_FIELD_FLAGS: Final = {"top": "tff", "bottom": "bff"}
+
 WARM_UP_FRAMES = 2
 LOOK_AHEAD_FRAMES = 2
 """bwdif looks one frame back and one ahead; the second is a margin for its field history."""
@@ -62,6 +64,8 @@ class FilterSettings:
 
     output: VideoFormat
     deinterlace: Literal["off", "auto", "on"] = "off"
+    first_field: Literal["top", "bottom"] | None = None
+    """The field that is shown first of pictures that do not say it themselves; None: they are left as they are."""
     on_device: bool = False
     steps: PictureSteps | None = None
     tone: ToneMap | None = None
@@ -85,7 +89,8 @@ class FilterSettings:
     @property
     def needs_graph(self) -> bool:
         """Whether more is done to a picture by itself than scaling and conversion."""
-        return self.has_memory or self.has_steps or self.denoise != "off" or self.overlay is not None
+        changes = self.has_memory or self.has_steps or self.denoise != "off" or self.overlay is not None
+        return changes or self.first_field is not None
 
     @property
     def has_steps(self) -> bool:
@@ -102,7 +107,8 @@ class FilterSettings:
         """What the encoder kind says of the steps."""
         denoise = (f"bilateral={DENOISE[self.denoise]}",) if self.denoise != "off" else ()
         last = (each.name for each in (self.overlay, self.rate, self.burn) if each is not None)
-        return (*(each.name for each in (self.steps, self.tone) if each is not None), *denoise, *last)
+        fields = () if self.first_field is None else (f"fields={self.first_field}-first",)
+        return (*fields, *(each.name for each in (self.steps, self.tone) if each is not None), *denoise, *last)
 
     @property
     def words(self) -> str:
@@ -225,6 +231,8 @@ class FilterChain:
 
     def _filters(self, graph: av.filter.Graph, frame: VideoFrame) -> list[FilterContext]:
         filters = []
+        if self._settings.first_field is not None:
+            filters.append(graph.add("setfield", _FIELD_FLAGS[self._settings.first_field]))
         if self._settings.has_memory:
             which = "interlaced" if self._settings.deinterlace == "auto" else "all"
             filters.append(graph.add("bwdif", f"mode=send_frame:parity=auto:deint={which}"))

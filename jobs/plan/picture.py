@@ -82,6 +82,7 @@ def settle_filters(
     filters = FilterSettings(
         settled.format,
         spec.deinterlace,
+        first_field=extras.unflagged_field,
         steps=settled.steps,
         tone=settled.tone,
         denoise=spec.denoise,

@@ -1,0 +1,114 @@
+"""The field order that only a container states: pictures are coded and deinterlaced by it."""
+
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+import pytest
+from av.filter import Graph
+from av.video.frame import VideoFrame
+
+from codecfleet.actors.media.av_stream import FieldOrder
+from codecfleet.jobs.plan.plan import plan_transcode
+from codecfleet.jobs.request.spec import TranscodeSpec
+
+from .published import published
+
+pytestmark = pytest.mark.timeout(120)
+
+_OPTIONS = {
+    FieldOrder.PROGRESSIVE: "progressive",
+    FieldOrder.TOP_FIRST: "tt",
+    FieldOrder.INTERLEAVED_TOP_FIRST: "tb",
+    FieldOrder.INTERLEAVED_BOTTOM_FIRST: "bt",
+}
+WIDTH, HEIGHT, FRAMES, MOVE = 64, 64, 8, 4
+
+
+def field_times(order: FieldOrder) -> tuple[int, int]:
+    """Return when the top and the bottom field of the first picture are shown, in fields."""
+    return (0, 1) if order.shown_first == "top" else (1, 0)
+
+
+def pictures(order: FieldOrder) -> Iterator[VideoFrame]:
+    """Yield pictures whose two fields show a bar at two moments: it moves to the right."""
+    for number in range(FRAMES):
+        luma = np.full((HEIGHT * 2, WIDTH), 128, np.uint8)
+        luma[:HEIGHT] = 40
+        for field, time in enumerate(field_times(order)):
+            left = MOVE * (2 * number + time) % (WIDTH - 8)
+            luma[field:HEIGHT:2, left : left + 8] = 200
+        frame = VideoFrame.from_ndarray(luma[: HEIGHT * 3 // 2], format="yuv420p")
+        frame.pts, frame.time_base = number, Fraction(1, 25)
+        yield frame
+
+
+def film(path: Path, order: FieldOrder, encoder: str = "prores_ks", pix_fmt: str = "yuv422p10le") -> Path:
+    """Write a film whose pictures say nothing of their fields, and whose container does."""
+    with av.open(str(path), "w") as output:
+        stream: Any = output.add_stream(encoder, rate=25, options={"field_order": _OPTIONS[order]})
+        stream.width, stream.height, stream.pix_fmt = WIDTH, HEIGHT, pix_fmt
+        for frame in pictures(order):
+            output.mux(stream.encode(frame.reformat(format=pix_fmt)))
+        output.mux(stream.encode(None))
+    return path
+
+
+def coded_first(path: Path) -> str:
+    """Return the field that the pictures of a film say is shown first, "" where they say nothing of fields."""
+    with av.open(str(path)) as container:
+        stream = container.streams.video[0]
+        frame = next(container.decode(stream))
+        if not frame.interlaced_frame:
+            return ""
+        graph = Graph()
+        source = graph.add_buffer(template=stream)
+        graph.link_nodes(source, graph.add("separatefields"), graph.add("format", "gray"), graph.add("buffersink"))
+        graph.configure()
+        graph.push(frame)
+        graph.push(None)
+        first: Any = graph.pull()
+        lines: Any = frame.reformat(format="gray").to_ndarray()
+        near = [np.abs(first.to_ndarray().astype(int) - lines[field::2]).mean() for field in (0, 1)]
+        return "top" if near[0] < near[1] else "bottom"
+
+
+ORDERS = [FieldOrder.INTERLEAVED_TOP_FIRST, FieldOrder.INTERLEAVED_BOTTOM_FIRST, FieldOrder.TOP_FIRST]
+
+
+@pytest.mark.parametrize("name", ["a.mov", "a.mkv"])
+@pytest.mark.parametrize("order", ORDERS)
+def test_pictures_are_coded_in_the_order_that_the_container_states(
+    tmp_path: Path, name: str, order: FieldOrder
+) -> None:
+    """ProRes that does not flag its fields becomes H.264 that does, in the container's order."""
+    source = film(tmp_path / name, order)
+    assert coded_first(source) == ""
+    _, verdict = published(source, tmp_path / "out.mp4")
+    assert verdict.exact, verdict.lines()
+    assert coded_first(tmp_path / "out.mp4") == order.shown_first
+
+
+def test_deinterlacing_goes_by_the_container_too(tmp_path: Path) -> None:
+    """With the right parity the bar is where the first field has it: both orders give the same pictures."""
+    shown = []
+    for order in ORDERS[:2]:
+        source = film(tmp_path / f"{order.name}.mov", order)
+        output = tmp_path / f"{order.name}.mp4"
+        published(source, output, deinterlace="auto", pix_fmt="yuv420p", quality=1)
+        with av.open(str(output)) as container:
+            frames = [frame.reformat(format="gray").to_ndarray() for frame in container.decode(video=0)]
+        assert not coded_first(output)
+        shown.append([int(frame[HEIGHT // 2].argmax()) for frame in frames[1:-1]])
+    assert shown[0] == shown[1]
+
+
+def test_pictures_that_say_it_themselves_are_left_as_they_are(tmp_path: Path) -> None:
+    """Progressive pictures in a container that says nothing get no flags, and no other bytes."""
+    source = film(tmp_path / "a.mov", FieldOrder.PROGRESSIVE)
+    plan = plan_transcode(TranscodeSpec(source=str(source), output="b.mp4"))
+    assert plan.filters.first_field is None
+    assert "fields" not in plan.encoder_kind
