@@ -18,7 +18,7 @@ from ..source.tracks import Chapter, SourceDescription, Track, TrackKind
 from .chapters import row_losses
 from .containers import Container
 from .sound import copy_obstacle, later_formats, mixed_to, output_layout, sound_changes, sound_losses
-from .tags import held_language, kept_tags, lost_dispositions, needs_free_keys, unheld_tags
+from .tags import held_language, holds_language_tags, kept_tags, lost_dispositions, needs_free_keys, unheld_tags
 from .timecode import output_timecode
 from .track_plan import Action, TrackPlan, content_checks, label_checks
 
@@ -113,6 +113,13 @@ class CarryPlan:
             return {"language": self.video.language} if self.video.language else {}
         tags = kept_tags(self.video.tags, self.container, of_track=True)
         return tags | ({"timecode": self.timecode} if self.timecode else {})
+
+    @property
+    def states_language_tags(self) -> bool:
+        """Whether a track of the output has a language by BCP 47, which is written when the file is complete."""
+        kept = (track.track for track in self.tracks if track.kept)
+        tagged = any(track.language_tag for track in (*kept, self.video) if track is not None)
+        return tagged and holds_language_tags(self.container)
 
     @property
     def video_disposition(self) -> int:
@@ -360,6 +367,9 @@ def _track_losses(plan: CarryPlan, track: TrackPlan) -> Iterator[Warning_]:
         message = f".{plan.container.name} cannot name the language of {described.name}"
         checks = label_checks(plan.tracks, described.index, "language")
         yield Warning_(code="language-dropped", message=message, checks=checks)
+    if track.kept and described.language_tag is not None and not holds_language_tags(plan.container):
+        message = f".{plan.container.name} states the language of {described.name} without {described.language_tag}"
+        yield Warning_(code="language-shortened", message=message, checks=())
     if track.kept and (lost := lost_dispositions(described, plan.container)):
         message = f".{plan.container.name} does not say that {described.name} is {', '.join(lost)}"
         checks = label_checks(plan.tracks, described.index, "disposition")

@@ -66,6 +66,11 @@ def held_language(language: str, container: Container) -> str | None:
     return language if is_iso_code and container.holds_tracks else None
 
 
+def holds_language_tags(container: Container) -> bool:
+    """Return whether ``container`` states languages by BCP 47, and not by ISO 639-2 alone."""
+    return container.is_isobmff or container.is_matroska
+
+
 def kept_tags(tags: Iterable[tuple[str, str]], container: Container, *, of_track: bool = False) -> dict[str, str]:
     """Return the tags worth carrying into ``container``."""
     kept = {key: value for key, value in tags if not _ABOUT_THE_FILE.fullmatch(key)}

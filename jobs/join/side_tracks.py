@@ -17,6 +17,7 @@ from av.packet import Packet
 from av.stream import Discard, Disposition
 
 from ...actors.media.av_stream import copy_parameters, set_audio_padding, set_audio_parameters, set_extradata
+from ...actors.media.language_tags import make_room
 from ...actors.media.opening import demux, open_source
 from ...actors.tracks.audio import EncodedTrack
 from ...actors.tracks.subtitles import TX3G_DESCRIPTION
@@ -24,7 +25,7 @@ from ...errors import WorkError
 from ..carry.carry import CarryPlan
 from ..carry.chapters import chapters_in_a_row, chapters_of_part
 from ..carry.sound import held_layout
-from ..carry.tags import held_language, kept_tags
+from ..carry.tags import held_language, holds_language_tags, kept_tags
 from ..carry.track_plan import Action, TrackPlan
 from ..report.report import Warning_
 from ..source.tracks import AudioTrack, Chapter, TrackKind
@@ -216,6 +217,8 @@ class SideTracks:
         container = self._plan.container
         if container.tags:
             stream.metadata.update(kept_tags(plan.track.tags, container, of_track=True))
+            if plan.track.language_tag is not None and holds_language_tags(container):
+                make_room(stream, plan.track.language_tag, is_matroska=container.is_matroska)
         elif plan.track.language:
             stream.metadata["language"] = held_language(plan.track.language, container) or "und"
         if container.dispositions:

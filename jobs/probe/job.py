@@ -82,6 +82,7 @@ def _track(track: Track, tally: PacketTally, video: VideoFindings | None) -> Tra
         codec=track.codec,
         tag=track.tag,
         language=track.language,
+        language_tag=track.language_tag,
         title=next((value for key in _TITLE_TAGS if (value := tag_value(track.tags, key)) is not None), None),
         dispositions=tuple(f.name for f in Disposition if f.name is not None and f.value & track.disposition),
         decodable=track.decodable,

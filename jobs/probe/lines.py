@@ -42,7 +42,8 @@ def describe_for_people(facts: SourceFacts) -> Iterator[str]:
 
 
 def _track(track: TrackFacts) -> Iterator[str]:
-    details = [track.codec or track.tag or "unknown codec", track.language, track.title, *track.dispositions]
+    spoken = track.language_tag or track.language
+    details = [track.codec or track.tag or "unknown codec", spoken, track.title, *track.dispositions]
     start = None if track.start_s is None else f"from {_seconds(track.start_s)}"
     size = f"{track.packets} packets, {track.size_bytes:,} bytes" if track.packets else track.attachment
     yield f"track {track.index} ({track.kind}): {', '.join(filter(None, (*details, start, size)))}"

@@ -218,6 +218,8 @@ class TrackFacts(_Value):
     codec: str | None
     tag: str
     language: str | None
+    language_tag: str | None = None
+    """The language by BCP 47, where the container states one that says more: pt-BR, zh-Hans."""
     title: str | None
     dispositions: tuple[str, ...]
     decodable: bool

@@ -15,7 +15,7 @@ from ...actors.decode.describe import StreamExtras, describe_extras, describe_vi
 from ...actors.limits import InputLimits
 from ...actors.media.av_stream import decoder_mark, extradata
 from ...actors.media.file_ends import PacketEnds, is_cut_short, track_end
-from ...actors.media.fragments import FragmentWatch
+from ...actors.media.header_bytes import HeaderWatch
 from ...actors.media.location import is_local, local_path
 from ...actors.media.opening import demux, no_file, open_source
 from ...actors.media.stores import changed_meanwhile, source_version, version_anywhere
@@ -26,7 +26,7 @@ from .index import TrackIndex
 from .indexer import TrackIndexer, video_stream
 from .riders import Riders
 from .sound_life import SoundLives
-from .tracks import SourceDescription, TrackStarts, describe_container
+from .tracks import SourceDescription, TrackStarts, describe_container, stated_languages
 
 if TYPE_CHECKING:
     from av.container import InputContainer
@@ -160,14 +160,13 @@ def read_source(source: str, track: int = 0) -> SourceReading:
         NoVideoTrack: it has no such video track.
     """
     limits = InputLimits.of(os.environ)
-    watch = FragmentWatch()
+    watch = HeaderWatch()
     with open_source(source, limits=limits, watch=watch) as container:
         stream = video_stream(container, source, track)
         is_boxed = container.format.name.startswith("mov")
         fragments = watch.fragments(container.size, decoder_mark(stream)) if is_boxed else None
         indexer = TrackIndexer(source, container.size, stream, limits, fragments)
-        lives = SoundLives(container, has_several=watch.has_several_descriptions() and is_boxed)
-        return _Pass(source, container, stream, limits, indexer, watch=watch, lives=lives).read()
+        return _Pass(source, container, stream, indexer, watch).read(limits)
 
 
 class _Pass:
@@ -178,26 +177,24 @@ class _Pass:
         source: str,
         container: "InputContainer",
         stream: "VideoStream",
-        limits: InputLimits,
         indexer: TrackIndexer,
-        *,
-        watch: FragmentWatch,
-        lives: SoundLives,
+        watch: HeaderWatch,
     ) -> None:
         self._source = source
         self._container = container
         self._stream = stream
         self._indexer = indexer
-        self._limits = limits
         self._watch = watch
         self._ends = PacketEnds()
+        self._languages = stated_languages(container, watch)
+        is_boxed = container.format.name.startswith("mov")
+        self._lives = SoundLives(container, has_several=watch.has_several_descriptions() and is_boxed)
         self._first = _FirstPicture(stream)
         self._riders = Riders(stream.codec_context.codec.canonical_name, extradata(stream))
         self._starts = TrackStarts(container, stream)
-        self._lives = lives
         self._tracks: SourceDescription | None = None
 
-    def read(self) -> SourceReading:
+    def read(self, limits: InputLimits) -> SourceReading:
         beside = self._starts.streams
         for each in self._container.streams:
             each.discard = Discard.default if each is self._stream or each in beside else Discard.all
@@ -211,10 +208,9 @@ class _Pass:
         source, container = self._source, self._container
         is_cut = is_cut_short(source, container, self._watch, self._ends)
         index = self._indexer.index(lambda: None if is_cut else track_end(source, container, self._stream.id))
-        index.check(self._limits)
+        index.check(limits)
         self._starts.give_up()
-        tracks = self._tracks or describe_container(self._source, self._container, self._starts)
-        tracks = self._lives.described(tracks)
+        tracks = self._lives.described(self._tracks or self._described())
         if self._first.described is None:
             failed = f"{self._first.failed} of {index.packets} packets failed"
             message = f"no picture of {self._source} can be decoded ({failed})"
@@ -249,10 +245,13 @@ class _Pass:
     def _describe_tracks(self) -> None:
         """Describe the tracks as soon as nothing more is awaited; then read only those of sound that may change."""
         if self._tracks is None and self._starts.are_known:
-            self._tracks = describe_container(self._source, self._container, self._starts)
+            self._tracks = self._described()
             for each in self._starts.streams:
                 if not self._lives.follows(each):
                     each.discard = Discard.all
+
+    def _described(self) -> SourceDescription:
+        return describe_container(self._source, self._container, self._starts, self._languages)
 
 
 class _FirstPicture:

@@ -19,6 +19,9 @@ from av.stream import Discard, Disposition
 
 from ...actors.media.av_abi import structures
 from ...actors.media.av_stream import extradata
+from ...actors.media.header_bytes import HeaderWatch
+from ...actors.media.iso_639 import iso_639_2
+from ...actors.media.language_tags import StatedLanguage, read_language_tags
 from ...actors.media.opening import demux, open_source
 from .sound_life import SoundFormat
 
@@ -92,6 +95,8 @@ class Track:
     time_base: Fraction
     tag: str = ""
     language: str | None = None
+    language_tag: str | None = None
+    """The language by BCP 47, where the container states one that says more than ``language``: pt-BR, zh-Hans."""
     tags: tuple[tuple[str, str], ...] = ()
     disposition: int = 0
     decodable: bool = True
@@ -148,7 +153,9 @@ def describe_tracks(url: str) -> SourceDescription:
     Raises:
         InputError: it cannot be opened.
     """
-    with open_source(url) as container:
+    watch = HeaderWatch()
+    with open_source(url, watch=watch) as container:
+        languages = stated_languages(container, watch)
         starts = TrackStarts(container)
         for stream in container.streams:
             stream.discard = Discard.default if stream in starts.streams else Discard.all
@@ -158,7 +165,17 @@ def describe_tracks(url: str) -> SourceDescription:
                 starts.see(packet)
                 if starts.are_known:
                     break
-        return describe_container(url, container, starts)
+        return describe_container(url, container, starts, languages)
+
+
+def stated_languages(container: "InputContainer", watch: HeaderWatch) -> dict[int, StatedLanguage]:
+    """Return the languages by BCP 47 of an open source's streams; ``watch`` has seen it opened."""
+    name, streams = container.format.name, container.streams
+    is_matroska = name.startswith("matroska")
+    if not is_matroska and not name.startswith("mov"):
+        return {}
+    kinds = [stream.type for stream in streams if stream.type != "attachment" and _kind(stream) is not TrackKind.COVER]
+    return read_language_tags(watch.read, kinds, [stream.id for stream in streams], is_matroska=is_matroska)
 
 
 class TrackStarts:
@@ -195,14 +212,16 @@ class TrackStarts:
         self._awaited.clear()
 
 
-def describe_container(url: str, container: "InputContainer", starts: TrackStarts) -> SourceDescription:
-    """Describe an open source, of which ``starts`` has seen the first packets."""
+def describe_container(
+    url: str, container: "InputContainer", starts: TrackStarts, languages: Mapping[int, StatedLanguage]
+) -> SourceDescription:
+    """Describe an open source, of which ``starts`` has seen the first packets; ``languages`` are by stream index."""
     return SourceDescription(
         url=url,
         format=container.format.name,
         tags=_pairs(container.metadata),
         chapters=tuple(_chapters(container)),
-        tracks=tuple(_track(stream, starts) for stream in container.streams),
+        tracks=tuple(_track(stream, starts, languages.get(stream.index)) for stream in container.streams),
         end_s=_end_s(container),
     )
 
@@ -244,12 +263,12 @@ def container_tag(stream: "Stream") -> str:
     return letters if len(letters) == len("avc1") and letters.isprintable() else ""
 
 
-def _track(stream: "Stream", starts: TrackStarts) -> Track:
+def _track(stream: "Stream", starts: TrackStarts, stated: StatedLanguage | None) -> Track:
     context, first = stream.codec_context, starts.first.get(stream.index)
     kind = _kind(stream)
     tag = container_tag(stream)
     rate = timecode_rate(stream) if tag == TIMECODE_TAG else getattr(stream, "average_rate", None)
-    language = tag_value(stream.metadata.items(), "language") or ""
+    language = _language(stream, stated)
     audio = _audio(stream, 0 if first is None else first.priming_samples) if kind is TrackKind.AUDIO else None
     return Track(
         index=stream.index,
@@ -257,8 +276,9 @@ def _track(stream: "Stream", starts: TrackStarts) -> Track:
         codec=None if context is None else context.codec.canonical_name,
         time_base=Fraction(stream.time_base or 1),
         tag=tag,
-        language=language if language.isascii() and language.isprintable() and language not in ("", "und") else None,
-        tags=_pairs(stream.metadata),
+        language=language,
+        language_tag=stated.tag if stated is not None and "-" in stated.tag else None,
+        tags=_pairs({**stream.metadata, **({"language": language} if stated is not None and language else {})}),
         disposition=int(stream.disposition),
         decodable=context is not None,
         start_s=None if stream.index in starts.missed else _start(stream, first, audio),
@@ -273,6 +293,15 @@ def timecode_rate(stream: "Stream") -> Fraction | None:
     """Return the rate that QuickTime's description of timecodes states."""
     stated = structures(stream)[0].average_frame_rate
     return Fraction(stated.num, stated.den) if stated.num > 0 and stated.den > 0 else None
+
+
+def _language(stream: "Stream", stated: StatedLanguage | None) -> str | None:
+    """Return a track's language as FFmpeg reads it; by its BCP 47 tag where the container states nothing else."""
+    language = tag_value(stream.metadata.items(), "language") or ""
+    is_known = language.isascii() and language.isprintable() and language not in ("", "und")
+    if stated is not None and (stated.is_alone or not is_known):
+        return iso_639_2(stated.tag)
+    return language if is_known else None
 
 
 def _kind(stream: "Stream") -> TrackKind:

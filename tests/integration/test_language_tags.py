@@ -1,0 +1,136 @@
+"""Languages by BCP 47: read from the source's header, written again where the container can, named where not."""
+
+import zlib
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+import pytest
+from av.audio.frame import AudioFrame
+
+from codecfleet.actors.media.iso_639 import iso_639_2
+from codecfleet.errors import WouldLose
+from codecfleet.jobs.plan.plan import plan_transcode
+from codecfleet.jobs.request.spec import TranscodeSpec
+from codecfleet.jobs.source.tracks import describe_tracks
+from codecfleet.testing.clips import constant_times, picture
+
+from .published import published
+
+pytestmark = pytest.mark.timeout(120)
+
+TAGS = (None, "pt-BR", "zh-Hans", "de")
+TITLES = ("", "", "Dubbing of the city " * 8, "")
+
+
+def film(path: Path, *, with_language: bool = True) -> Path:
+    """Write a Matroska film whose three sound tracks state a language by BCP 47, and one by ISO 639-2 or not."""
+    with av.open(str(path), "w", container_options={"write_crc32": "0"}) as output:
+        stream: Any = output.add_stream("libx264", rate=25)
+        stream.width, stream.height = 64, 48
+        sounds: list[Any] = [output.add_stream("aac", rate=48_000, layout="mono") for _ in TAGS[1:]]
+        for sound, tag, title, code in zip(sounds, TAGS[1:], TITLES[1:], ("por", "chi", "ger"), strict=True):
+            # As long as the element that takes the place of the name, or of a part of it.
+            sound.metadata["title"] = ("~" * (len(str(tag)) + 1)) if not title else title + "~" * (len(str(tag)) + 4)
+            if with_language:
+                sound.metadata["language"] = code
+        for number, pts in enumerate(constant_times(10, step=1)):
+            frame = picture(number, 64, 48)
+            frame.pts = pts
+            output.mux(stream.encode(frame))
+        for sound in sounds:
+            for number in range(18):
+                wave = AudioFrame.from_ndarray(np.zeros((1, 1024), np.float32), format="fltp", layout="mono")
+                wave.sample_rate, wave.pts = 48_000, number * 1024
+                output.mux(sound.encode(wave))
+        for each in (stream, *sounds):
+            output.mux(each.encode(None))
+    path.write_bytes(_tagged(path.read_bytes()))
+    return path
+
+
+def _tagged(data: bytes) -> bytes:
+    """Put LanguageBCP47 (22 B5 9D) where the names (53 6E) have room for it."""
+    for tag, title in zip(TAGS, TITLES, strict=True):
+        if tag is None:
+            continue
+        stated = b"\x22\xb5\x9d" + bytes((0x80 | len(tag),)) + tag.encode()
+        length = len(title) + len(tag) + (4 if title else 1)
+        size = bytes((0x80 | length,)) if length < 127 else (0x4000 | length).to_bytes(2)
+        name = b"\x53\x6e" + size + title.encode() + b"~" * (length - len(title))
+        assert data.count(name) == 1
+        kept = b"\x53\x6e" + (0x4000 | len(title)).to_bytes(2) + title.encode() if title else b""
+        assert len(kept + stated) == len(name)
+        data = data.replace(name, kept + stated)
+    return data
+
+
+def stated(path: Path) -> list[tuple[str | None, str | None]]:
+    """Return language and tag of each track of sound."""
+    return [(t.language, t.language_tag) for t in describe_tracks(str(path)).tracks if t.audio is not None]
+
+
+@pytest.mark.parametrize("name", ["out.mkv", "out.mp4", "out.mov"])
+def test_languages_are_written_again(tmp_path: Path, name: str) -> None:
+    """Each track has the tag of its own, the code of ISO 639-2 and its name; nothing else of the file moved."""
+    source, output = film(tmp_path / "in.mkv"), tmp_path / name
+    _, verdict = published(source, output)
+    assert verdict.exact, verdict.lines()
+    assert stated(output) == [("por", "pt-BR"), ("chi", "zh-Hans"), ("ger", None)]
+    data = output.read_bytes()
+    for tag in (b"pt-BR", b"zh-Hans"):
+        element = b"\x22\xb5\x9d" + bytes((0x80 | len(tag),)) + tag
+        assert data.count(element if name == "out.mkv" else b"elng\0\0\0\0" + tag + b"\0") == 1
+        assert data.count(tag) == 1
+    with av.open(str(output)) as container:
+        titles = [track.metadata.get("title", track.metadata.get("name", "")) for track in container.streams.audio]
+    assert titles == list(TITLES[1:]) if name == "out.mkv" else ["", TITLES[2], ""]
+
+
+def test_the_checksum_of_matroskas_tracks_is_right(tmp_path: Path) -> None:
+    """The Tracks element begins with a CRC-32 of the rest of it."""
+    published(film(tmp_path / "in.mkv"), tmp_path / "out.mkv")
+    data = (tmp_path / "out.mkv").read_bytes()
+    at = data.index(b"\x16\x54\xae\x6b", data.index(b"\x16\x54\xae\x6b") + 1) + 4  # the seek head names it first
+    size_bytes = 9 - data[at].bit_length()
+    length = int.from_bytes(data[at : at + size_bytes]) & (1 << 7 * size_bytes) - 1
+    content = data[at + size_bytes :][:length]
+    assert content[:2] == b"\xbf\x84"
+    assert int.from_bytes(content[2:6], "little") == zlib.crc32(content[6:])
+
+
+def test_languages_come_back_from_mp4_and_mov(tmp_path: Path) -> None:
+    """What elng states is read too, also of a fragmented file."""
+    source = film(tmp_path / "in.mkv")
+    published(source, tmp_path / "a.mp4", fragmented=True)
+    published(tmp_path / "a.mp4", tmp_path / "b.mov")
+    published(tmp_path / "b.mov", tmp_path / "c.mkv")
+    assert stated(tmp_path / "c.mkv")[:2] == [("por", "pt-BR"), ("chi", "zh-Hans")]
+
+
+def test_a_language_without_three_letters_gets_them(tmp_path: Path) -> None:
+    """Where BCP 47 is all that Matroska states, the default language, English, is not meant."""
+    assert stated(film(tmp_path / "in.mkv", with_language=False)) == [
+        ("por", "pt-BR"),
+        ("chi", "zh-Hans"),
+        ("ger", None),
+    ]
+
+
+def test_what_a_transport_stream_cannot_state_is_named(tmp_path: Path) -> None:
+    """It has three letters alone: strict refuses it."""
+    spec = {"source": str(film(tmp_path / "in.mkv")), "output": "a.ts"}
+    codes = [warning.code for warning in plan_transcode(TranscodeSpec.model_validate(spec)).warnings]
+    assert codes.count("language-shortened") == 2
+    with pytest.raises(WouldLose, match="pt-BR"):
+        plan_transcode(TranscodeSpec.model_validate(spec | {"strict": True}))
+
+
+def test_codes_of_three_letters_stay() -> None:
+    """A language that only ISO 639-2 or 639-3 has is its own code; what is none has no code."""
+    assert [iso_639_2(tag) for tag in ("yue-Hant", "fr", "EN-us", "x-y", "cel-gaulish")] == [
+        *("yue", "fre", "eng"),
+        None,
+        "cel",
+    ]
