@@ -172,16 +172,18 @@ def _h264_kind(data: bytes, extradata: bytes) -> RandomAccess:
 
 
 def _has_recovery_point(unit: bytes) -> bool:
-    """Walk the SEI messages of a unit (H.264 section 7.3.2.3)."""
-    data = unit[1:].replace(b"\x00\x00\x03", b"\x00\x00")
+    return any(kind == _SEI_RECOVERY_POINT for kind, _ in sei_messages(unit))
+
+
+def sei_messages(unit: bytes, *, hevc: bool = False) -> Iterator[tuple[int, bytes]]:
+    """Yield the messages of an SEI unit: kind and payload (H.264 section 7.3.2.3, H.265 section 7.3.2.4)."""
+    data = unit[2 if hevc else 1 :].replace(b"\x00\x00\x03", b"\x00\x00")
     at = 0
     while at + 2 < len(data):
         kind, at = _sei_number(data, at)
         size, at = _sei_number(data, at)
-        if kind == _SEI_RECOVERY_POINT:
-            return True
+        yield kind, data[at : at + size]
         at += size
-    return False
 
 
 def _sei_number(data: bytes, at: int) -> tuple[int, int]:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from .access_points import prefix_bytes
+from .access_points import BitReader, prefix_bytes, sei_messages
 from .packet_headers import open_bitstream_units
 
 CAPTIONS: Final = "A53_CC"
@@ -22,6 +22,8 @@ HDR_VIVID: Final = "DYNAMIC_HDR_VIVID"
 DOLBY_VISION: Final = "DOVI_RPU_BUFFER"
 SECOND_VIEW: Final = "VIEW_ID"
 LCEVC: Final = "LCEVC"
+STEREO: Final = "STEREO3D"
+ROTATION: Final = "DISPLAYMATRIX"
 ALPHA: Final = "ALPHA"
 
 SIDE_DATA: Final = {"a53_cc": CAPTIONS, "afd": AFD, "dynamic_hdr10_plus": HDR10_PLUS, "lcevc": LCEVC}
@@ -31,14 +33,14 @@ BLOCK_ADDITION: Final = "matroska_block_additional"
 _FILLED: Final = rb"[\x41-\x5f\x61-\x7f\xc1-\xdf\xe1-\xff]"
 """The flags before captions that say that there are some: process_cc_data_flag, and a cc_count above 0."""
 _ACTIVE: Final = rb"[\x40-\x7f\xc0-\xff]"
-_MESSAGES: Final = re.compile(
-    rb"\x04\xff*[\x00-\xfe]?(?:\xb5\x00\x31(?:(?P<A53_CC>GA94\x03%b)|(?P<AFD>DTG1%b))"
+_REGISTERED: Final = re.compile(
+    rb"\xb5\x00\x31(?:(?P<A53_CC>GA94\x03%b)|(?P<AFD>DTG1%b))"
     rb"|(?P<DYNAMIC_HDR_PLUS>\xb5\x00\x3c\x00\x01\x04)"
     rb"|(?P<DOVI_RPU_BUFFER>\xb5\x00\x3b\x00\x00\x08\x00)"
     rb"|(?P<DYNAMIC_HDR_VIVID>\x26\x00\x04\x00\x05)"
-    rb"|(?P<LCEVC>\xb4\x00\x50))" % (_FILLED, _ACTIVE)
+    rb"|(?P<LCEVC>\xb4\x00\x50)" % (_FILLED, _ACTIVE)
 )
-"""The beginnings of registered messages: kind 4, the size (not in AV1), T.35's country and provider, the provider's."""
+"""The beginnings of registered messages: T.35's country and provider, and what the provider adds."""
 _USER_DATA: Final = re.compile(
     rb"\x00\x00\x01\xb2(?:(?P<A53_CC>GA94\x03%b|CC\x01\xf8|\x03[\x01\x81])|(?P<AFD>DTG1%b))" % (_FILLED, _ACTIVE)
 )
@@ -54,6 +56,12 @@ _H264_EXTENSION: Final = 20
 _SCALABLE: Final = 0x80
 """svc_extension_flag: what extends a picture by resolution, and not by a view."""
 _HEVC_SEI: Final = (39, 40)
+_T35: Final = 4
+"""The kind of registered messages, both of SEI and of AV1's metadata."""
+_FRAME_PACKING: Final = 45
+_ORIENTATION: Final = 47
+_ORIENTATION_CANCELLED: Final = 1 << 18
+"""Orientation is told in 19 bits: that the last one ends, two mirrors, and an angle."""
 _HEVC_SLICES: Final = 32
 _HEVC_RPU: Final = 62
 _TAIL_BYTES: Final = 1 << 16
@@ -80,7 +88,8 @@ class RiderReader:
         data = bytes(packet)
         if self._codec == "av1":
             return _of_open_units(data)
-        return _named(_USER_DATA, data[: end if (end := data.find(_FIRST_SLICE)) >= 0 else len(data)])
+        end = data.find(_FIRST_SLICE)
+        return {str(match.lastgroup) for match in _USER_DATA.finditer(data[: end if end >= 0 else len(data)])}
 
     def added(self, addition: bytes) -> str | None:
         """Return what a block addition of Matroska's adds to the picture; None for nothing that is known."""
@@ -98,8 +107,27 @@ class RiderReader:
                 if len(unit) > 1 and not unit[1] & _SCALABLE:
                     found.add(SECOND_VIEW)
             else:
-                found |= _named(_MESSAGES, unit)
+                found.update(_of_messages(bytes(unit), hevc=self._is_hevc))
         return found
+
+
+def _of_messages(unit: bytes, *, hevc: bool) -> Iterator[str]:
+    for kind, payload in sei_messages(unit, hevc=hevc):
+        if kind == _T35 and (match := _REGISTERED.match(payload)) is not None:
+            yield str(match.lastgroup)
+        elif kind == _FRAME_PACKING and payload and not _cancels_packing(payload):
+            yield STEREO
+        elif kind == _ORIENTATION and 0 < int.from_bytes(payload[:3].ljust(3, b"\0")) >> 5 < _ORIENTATION_CANCELLED:
+            yield ROTATION
+
+
+def _cancels_packing(payload: bytes) -> bool:
+    reader = BitReader(payload[:8], is_escaped=False)
+    try:
+        reader.ue()  # frame_packing_arrangement_id
+        return reader.flag()
+    except EOFError:
+        return True
 
 
 def _hevc_kind(first: int) -> int:
@@ -121,15 +149,12 @@ def _prefixed(packet: memoryview, length_bytes: int, read: frozenset[int]) -> It
         begin = after + length_bytes
 
 
-def _named(pattern: re.Pattern[bytes], data: bytes | memoryview) -> set[str]:
-    return {str(match.lastgroup) for match in pattern.finditer(data)}
-
-
 def _of_open_units(data: bytes) -> set[str]:
     found: set[str] = set()
     for unit in open_bitstream_units(data):
-        if unit.kind == _METADATA_OBU:
-            found |= _named(_MESSAGES, unit.payload)
+        is_registered = unit.kind == _METADATA_OBU and unit.payload[:1] == bytes((_T35,))
+        if is_registered and (match := _REGISTERED.match(unit.payload, 1)) is not None:
+            found.add(str(match.lastgroup))
     return found
 
 

@@ -57,11 +57,6 @@ def is_rgb(name: str) -> bool:
     return _shape(name).rgb
 
 
-def has_alpha(name: str) -> bool:
-    """Return whether a pixel format holds how opaque each sample is; ``Unsupported`` if there is no such format."""
-    return _shape(name).alpha
-
-
 def _shape(name: str) -> _Shape:
     try:
         known = PixelFormat(name)

@@ -16,7 +16,7 @@ from av.video.stream import VideoStream
 
 from ...actors.encode.software import reorder_depth
 from ...actors.media.av_stream import FieldOrder, add_side_data
-from ...actors.media.language_tags import make_room, state_language_tags
+from ...actors.media.headers import make_room, state_language_tags
 from ...actors.settle.software import codes_interlaced
 from ...actors.tracks.audio import EncodedTrack
 from ...errors import InputDamaged, ProofFailed

@@ -17,7 +17,7 @@ from av.packet import Packet
 from av.stream import Discard, Disposition
 
 from ...actors.media.av_stream import copy_parameters, set_audio_padding, set_audio_parameters, set_extradata
-from ...actors.media.language_tags import make_room
+from ...actors.media.headers import make_room
 from ...actors.media.opening import demux, open_source
 from ...actors.tracks.audio import EncodedTrack
 from ...actors.tracks.subtitles import TX3G_DESCRIPTION

@@ -6,7 +6,18 @@ view, alpha, field coding, and what the container has no place for.
 
 from collections.abc import Iterator
 
-from ...actors.bitstream.riders import AFD, ALPHA, CAPTIONS, DOLBY_VISION, HDR10_PLUS, HDR_VIVID, LCEVC, SECOND_VIEW
+from ...actors.bitstream.riders import (
+    AFD,
+    ALPHA,
+    CAPTIONS,
+    DOLBY_VISION,
+    HDR10_PLUS,
+    HDR_VIVID,
+    LCEVC,
+    ROTATION,
+    SECOND_VIEW,
+    STEREO,
+)
 from ...actors.decode.describe import StreamExtras
 from ...actors.encode.settings import Codec, EncoderSettings
 from ...actors.media.values import Colour, VideoFormat
@@ -48,6 +59,12 @@ def _losses(extras: StreamExtras, encoder: EncoderSettings, container: Container
     for kind, (code, what, why, *checks) in _UNWRITTEN.items():
         if kind in extras.frame_kinds:
             yield code, f"{what}{_since(extras, kind)} is lost{why}", *checks
+    for kind, code, what, stated in (
+        (STEREO, "stereo3d-dropped", "the arrangement of the two views", extras.stereo3d),
+        (ROTATION, "rotation-dropped", "the rotation", extras.display_matrix),
+    ):
+        if stated is None and (since := _since(extras, kind)) and kind in extras.frame_kinds:
+            yield code, f"{what}{since} is lost: a container states one for all pictures"
     yield from _container_losses(output, codec, container)
 
 

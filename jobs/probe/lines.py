@@ -16,6 +16,7 @@ from .values import (
 )
 
 _SHOWN_POINTS = 10
+_SHOWN_FOR_ALL = frozenset({"DISPLAYMATRIX", "DOVI_RPU_BUFFER", "STEREO3D"})
 _PRIMARIES = {1: "bt709", 5: "bt470bg", 6: "smpte170m", 9: "bt2020", 11: "dci-p3", 12: "display-p3"}
 _TRANSFERS = {1: "bt709", 6: "smpte170m", 8: "linear", 13: "srgb", 14: "bt2020-10", 15: "bt2020-12"}
 _TRANSFERS |= {16: "pq", 18: "hlg"}
@@ -78,7 +79,7 @@ def _picture(picture: PictureFacts) -> Iterator[str]:
         f"Dolby Vision profile {picture.dolby_vision_profile}": picture.dolby_vision_profile is not None,
         f"spherical ({picture.spherical})": picture.spherical is not None,
         "stereo": picture.stereo3d,
-        **{_rider(kind, words, picture): kind in picture.side_data for kind, words in RIDER_WORDS.items()},
+        **{_rider(kind, words, picture): _is_shown(kind, picture) for kind, words in RIDER_WORDS.items()},
         f"cropped by {_crop(picture.crop)}": picture.crop is not None,
     }
     if any(extras.values()):
@@ -86,8 +87,17 @@ def _picture(picture: PictureFacts) -> Iterator[str]:
 
 
 def _rider(kind: str, words: str, picture: PictureFacts) -> str:
-    begins = next((rider.first_s for rider in picture.riders if rider.kind == kind), None)
+    begins = _begins_s(kind, picture)
     return f"{words} from {float(begins):.3f} s on" if begins else words
+
+
+def _is_shown(kind: str, picture: PictureFacts) -> bool:
+    """Return whether pictures have a kind that is not shown already, for the whole track."""
+    return kind in picture.side_data and (kind not in _SHOWN_FOR_ALL or bool(_begins_s(kind, picture)))
+
+
+def _begins_s(kind: str, picture: PictureFacts) -> Fraction | None:
+    return next((rider.first_s for rider in picture.riders if rider.kind == kind), None)
 
 
 def _crop(crop: CropFacts | None) -> str:

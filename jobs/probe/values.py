@@ -74,7 +74,9 @@ RIDER_WORDS: Final = {
     "DOVI_RPU_BUFFER": "Dolby Vision's metadata",
     "DYNAMIC_HDR_PLUS": "HDR10+ metadata",
     "DYNAMIC_HDR_VIVID": "HDR Vivid's metadata",
+    "DISPLAYMATRIX": "a rotation",
     "LCEVC": "an LCEVC enhancement",
+    "STEREO3D": "two views",
     "VIEW_ID": "a second view",
 }
 """What rides on pictures, by the names of ``RiderFacts.kind``."""

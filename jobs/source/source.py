@@ -15,7 +15,7 @@ from ...actors.decode.describe import StreamExtras, describe_extras, describe_vi
 from ...actors.limits import InputLimits
 from ...actors.media.av_stream import decoder_mark, extradata
 from ...actors.media.file_ends import PacketEnds, is_cut_short, track_end
-from ...actors.media.header_bytes import HeaderWatch
+from ...actors.media.headers import HeaderWatch
 from ...actors.media.location import is_local, local_path
 from ...actors.media.opening import demux, no_file, open_source
 from ...actors.media.stores import changed_meanwhile, source_version, version_anywhere

@@ -19,9 +19,7 @@ from av.stream import Discard, Disposition
 
 from ...actors.media.av_abi import structures
 from ...actors.media.av_stream import extradata
-from ...actors.media.header_bytes import HeaderWatch
-from ...actors.media.iso_639 import iso_639_2
-from ...actors.media.language_tags import StatedLanguage, read_language_tags
+from ...actors.media.headers import HeaderWatch, StatedLanguage, iso_639_2, read_language_tags
 from ...actors.media.opening import demux, open_source
 from .sound_life import SoundFormat
 

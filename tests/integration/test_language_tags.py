@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from av.audio.frame import AudioFrame
 
-from codecfleet.actors.media.iso_639 import iso_639_2
+from codecfleet.actors.media.headers import iso_639_2
 from codecfleet.errors import WouldLose
 from codecfleet.jobs.plan.plan import plan_transcode
 from codecfleet.jobs.request.spec import TranscodeSpec

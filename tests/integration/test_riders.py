@@ -115,6 +115,19 @@ def test_late_hdr10plus_is_named(tmp_path: Path) -> None:
     assert planned(source, "a.mkv", end_s="1") == []
 
 
+def test_two_views_that_begin_late_are_named(tmp_path: Path) -> None:
+    """A container states one arrangement for all pictures, and the first picture has none."""
+    plain = make_clip(tmp_path / "plain.mp4", Clip(times=constant_times(FRAMES)))
+    unit = b"\x06\x2d\x06\x81\x81\x00\x00\x00\x40\x80"
+
+    def change(number: int, data: bytes) -> bytes:
+        return data if number < LATE else len(unit).to_bytes(4) + unit + data
+
+    source = rewritten(plain, tmp_path / "late.mp4", change)
+    assert planned(source, "a.mkv") == ["stereo3d-dropped"]
+    assert planned(source, "a.mkv", end_s="1") == []
+
+
 def cropped(folder: Path, name: str, edges: tuple[int, int, int, int], pix_fmt: str = "yuv420p") -> Path:
     """Return a film whose container hides top, bottom, left and right."""
     plain = make_clip(folder / f"plain{Path(name).suffix}", Clip(times=constant_times(10), pix_fmt=pix_fmt))

@@ -62,6 +62,24 @@ def test_two_messages_of_one_unit_are_both_found() -> None:
     assert RiderReader("h264", AVCC).kinds(prefixed(unit, SLICE)) == {"A53_CC", "AFD"}
 
 
+@pytest.mark.parametrize(
+    ("kind", "payload", "kinds"),
+    [
+        (45, b"\x81\x80\x00", {"STEREO3D"}),  # arrangement 0, not cancelled
+        (45, b"\x4c\x00", {"STEREO3D"}),  # arrangement 1
+        (45, b"\xc0", set()),  # arrangement 0, cancelled
+        (47, b"\x08\x00\x10", {"DISPLAYMATRIX"}),  # a quarter turn
+        (47, b"\x40\x00\x10", {"DISPLAYMATRIX"}),  # a mirror
+        (47, b"\x00\x00\x10", set()),  # upright
+        (47, b"\x80", set()),  # cancelled
+    ],
+)
+def test_two_views_and_rotations_are_read_until_they_are_cancelled(kind: int, payload: bytes, kinds: set[str]) -> None:
+    """Frame packing and display orientation are messages of their own kinds, which may also end what was said."""
+    unit = b"\x06" + bytes((kind, len(payload))) + payload + b"\x80"
+    assert RiderReader("h264", AVCC).kinds(prefixed(unit, SLICE)) == kinds
+
+
 def test_the_rpu_of_dolby_vision_is_the_last_unit() -> None:
     """Dolby Vision's metadata lies behind the slices, in both forms of HEVC."""
     rpu = b"\x7c\x01\x19\x08\x09"
@@ -112,6 +130,6 @@ def test_the_first_block_addition_of_vp9_is_alpha() -> None:
 @pytest.mark.parametrize("codec", ["h264", "hevc", "mpeg2video", "av1"])
 @pytest.mark.parametrize("data", [b"", b"\x00", b"\x00\x00\x01", b"\x00\x00\x00\x09\x06", b"\xff" * 9, bytes(64)])
 def test_damaged_packets_have_nothing(codec: str, data: bytes) -> None:
-    """A packet that is cut short or void is no error."""
+    """A packet that is cut short or void passes."""
     for extradata in (b"", AVCC, HVCC):
         assert RiderReader(codec, extradata).kinds(memoryview(data)) == set()

@@ -4,7 +4,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple, TypeAlias
 
-from .fragments import FragmentWatch
+from ..fragments import FragmentWatch
 
 Read: TypeAlias = Callable[[int, int], bytes]
 """Return what lies at a position, of a size, both in bytes; less where that is not known or the file ends."""

@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple
 
-from .header_bytes import Part, Read, boxes, elements, first
+from .watch import Part, Read, boxes, elements, first
 
 if TYPE_CHECKING:
     from av.stream import Stream
@@ -114,10 +114,7 @@ def _isobmff_tags(read: Read, ids: Sequence[int]) -> dict[int, StatedLanguage]:
         box = None if media is None else first(boxes(read, media.content, media.end), b"elng")
         if header is None or box is None:
             continue
-        facts, text = (
-            read(header.content, 24),
-            read(box.content, _TAG_BYTES_MOST)[_FULL_BOX_BYTES : box.end - box.content],
-        )
+        facts, text = read(header.content, _TRACK_HEAD_BYTES), _content(read, box)[_FULL_BOX_BYTES:]
         at = 20 if facts[:1] == b"\x01" else 12
         if (number := int.from_bytes(facts[at : at + 4])) in ids:
             found[ids.index(number)] = StatedLanguage(_text(text), is_alone=False)
