@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Self
 from ..media.values import Colour
 
 if TYPE_CHECKING:
+    from ..segment.steps import Region, Size
     from ..segment.tone import ToneMap
 
 
@@ -59,16 +60,18 @@ def shown_size(width: int, height: int, sample_aspect_ratio: Fraction, turn: Tur
 
 @dataclass(frozen=True, slots=True)
 class StillLook:
-    """How pictures become stills of ``width`` x ``height``, upright.
-
-    ``colour`` is the source's, with matrix and range known. A ``format`` of None gives RGB samples rather than files.
-    ``quality`` is 1 to 100, of JPEG and WebP. ``tone`` makes SDR of HDR, None where there is nothing to map.
-    """
+    """How pictures become stills of ``width`` x ``height``, upright."""
 
     width: int
     height: int
     turn: Turn
     colour: Colour
+    """The source's, with matrix and range known."""
     format: StillFormat | None
+    """None gives RGB samples rather than files."""
     quality: int
+    """1 to 100, of JPEG and WebP."""
     tone: "ToneMap | None" = None
+    """Makes SDR of HDR; None where there is nothing to map."""
+    crop: "tuple[Size, Region] | None" = None
+    """The size of pictures, and what the source's container says is to be shown of them; None for all."""

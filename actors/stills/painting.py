@@ -6,6 +6,7 @@ from numpy.typing import NDArray
 
 from ..media.values import VideoFormat
 from ..segment.filtering import FilterChain, FilterSettings
+from ..segment.steps import UPRIGHT, PictureSteps
 from .files import ANY_RATE, RGB, encode_still
 from .look import StillLook, Turn
 
@@ -17,7 +18,13 @@ class Painter:
         self._look = look
         width, height = look.turn.size(look.width, look.height)
         stored = VideoFormat(width, height, RGB, ANY_RATE, colour=look.colour)
-        self._chain = FilterChain(FilterSettings(stored, tone=look.tone), 1 / ANY_RATE)
+        steps = None
+        if look.crop is not None:
+            size, shown = look.crop
+            steps = PictureSteps(
+                size=size, crop=shown, turn=UPRIGHT, scaled=(width, height), padded=(width, height), place=(0, 0)
+            )
+        self._chain = FilterChain(FilterSettings(stored, steps=steps, tone=look.tone), 1 / ANY_RATE)
 
     def paint(self, frame: VideoFrame) -> NDArray[np.uint8]:
         """Return a decoded picture as (rows, columns, 3) samples of RGB, as it is to be shown.

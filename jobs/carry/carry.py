@@ -338,6 +338,8 @@ def _losses(plan: CarryPlan, source: SourceDescription, spec: TranscodeSpec) -> 
     name = plan.container.name
     for track in plan.tracks:
         yield from _track_losses(plan, track)
+    if plan.video is not None and plan.container.holds_tracks:
+        yield from _label_losses(plan, plan.video)
     if source.chapters and not plan.chapters:
         message = f"{len(source.chapters)} chapters are lost in .{name}"
         yield Warning_(code="chapters-dropped", message=message, checks=("metadata.chapters",))
@@ -362,17 +364,23 @@ def _track_losses(plan: CarryPlan, track: TrackPlan) -> Iterator[Warning_]:
         yield Warning_(code=track.loss, message=message, checks=_missed(track))
     for code, message in sound_losses(track, plan.container):
         yield Warning_(code=code, message=message, checks=content_checks(plan.tracks, described.index, "sound"))
-    language = described.language
-    if track.kept and language is not None and held_language(language, plan.container) is None:
-        message = f".{plan.container.name} cannot name the language of {described.name}"
-        checks = label_checks(plan.tracks, described.index, "language")
+    if track.kept:
+        yield from _label_losses(plan, described)
+
+
+def _label_losses(plan: CarryPlan, track: Track) -> Iterator[Warning_]:
+    """Name what the container does not say of a track that it holds."""
+    name, language = plan.container.name, track.language
+    if language is not None and held_language(language, plan.container) is None:
+        message = f".{name} cannot name the language of {track.name}"
+        checks = label_checks(plan.tracks, track.index, "language")
         yield Warning_(code="language-dropped", message=message, checks=checks)
-    if track.kept and described.language_tag is not None and not holds_language_tags(plan.container):
-        message = f".{plan.container.name} states the language of {described.name} without {described.language_tag}"
+    if track.language_tag is not None and not holds_language_tags(plan.container):
+        message = f".{name} states the language of {track.name} without {track.language_tag}"
         yield Warning_(code="language-shortened", message=message, checks=())
-    if track.kept and (lost := lost_dispositions(described, plan.container)):
-        message = f".{plan.container.name} does not say that {described.name} is {', '.join(lost)}"
-        checks = label_checks(plan.tracks, described.index, "disposition")
+    if lost := lost_dispositions(track, plan.container):
+        message = f".{name} does not say that {track.name} is {', '.join(lost)}"
+        checks = label_checks(plan.tracks, track.index, "disposition")
         yield Warning_(code="disposition-dropped", message=message, checks=checks)
 
 

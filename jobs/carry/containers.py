@@ -203,6 +203,7 @@ _TS = Container(
     audio_fallback="aac",
     subtitle_codecs=frozenset({"dvb_subtitle", "dvb_teletext"}),
     extra_video_codecs=frozenset({"h264", "hevc", "mpeg2video", "mpeg1video"}),
+    dispositions=True,
 )
 
 

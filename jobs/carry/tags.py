@@ -123,18 +123,20 @@ _ALWAYS = _flags(_D.default, _D.attached_pic, _D.timed_thumbnails, _D.still_imag
 """Kept everywhere that counts, or about how a track is stored and not what it is for."""
 _SPOKEN = _flags(_D.hearing_impaired, _D.visual_impaired, _D.comment, _D.dub)
 _HELD = {
-    "mp4": _SPOKEN | _flags(_D.captions, _D.descriptions),
+    "mp4": _SPOKEN | _flags(_D.captions, _D.descriptions, _D.forced),
     "mov": 0,
     "matroska": _SPOKEN | _flags(_D.forced, _D.original),
     "webm": _flags(_D.forced),
 }
-_HELD_OF_SUBTITLES = {"matroska": _flags(_D.descriptions), "webm": _flags(_D.captions, _D.descriptions)}
-"""By FFmpeg's muxers, besides the default; each was written and read back."""
+_HELD_OF = {
+    ("matroska", TrackKind.SUBTITLE): _flags(_D.descriptions),
+    ("webm", TrackKind.SUBTITLE): _flags(_D.captions, _D.descriptions),
+    ("mpegts", TrackKind.AUDIO): _flags(_D.hearing_impaired, _D.visual_impaired, _D.clean_effects),
+}
+"""By FFmpeg's muxers, besides the default, of all tracks and of those of one kind; each was written and read back."""
 
 
 def lost_dispositions(track: Track, container: Container) -> list[str]:
     """Return the names of what a track is for, and ``container`` does not say."""
-    held = _ALWAYS | _HELD.get(container.muxer, 0)
-    if track.kind is TrackKind.SUBTITLE:
-        held |= _HELD_OF_SUBTITLES.get(container.muxer, 0)
+    held = _ALWAYS | _HELD.get(container.muxer, 0) | _HELD_OF.get((container.muxer, track.kind), 0)
     return sorted(str(flag.name) for flag in Disposition if track.disposition & int(flag) & ~held)

@@ -74,8 +74,8 @@ def settle_filters(
     source, extras = reading.described()
     cropped = NO_BORDER
     if spec.crop == "auto":
-        shown = stated_region(source, extras, spec)
-        cropped = find_picture(ranges, source, shown, row_step=row_step(source, spec))
+        rows = row_step(source, spec)
+        cropped = find_picture(ranges, source, stated_region(source, extras, rows=rows), row_step=rows)
     framing = settle_framing(source, extras, spec, cropped.region)
     settled = settle_picture(source, spec, codec, framing)
     burn, losses = settle_burn(reading, source, settled.format, settled.steps, spec)

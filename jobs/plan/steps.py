@@ -64,7 +64,7 @@ def settle_framing(
             cannot be cut or turned; or the display matrix is not made of quarter turns and mirrors, or would turn an
             overlay.
     """
-    stated = stated_region(source, extras, spec)
+    stated = stated_region(source, extras, rows=row_step(source, spec))
     crop = found or stated
     if spec.crop not in (None, "auto"):
         width, height, x, y = cast("tuple[int, int, int, int]", spec.crop)
@@ -87,16 +87,16 @@ def settle_framing(
     return Framing(crop, turn, is_turned, stated)
 
 
-def stated_region(source: VideoFormat, extras: StreamExtras, spec: TranscodeSpec) -> Region:
+def stated_region(source: VideoFormat, extras: StreamExtras, *, rows: int = 1) -> Region:
     """Return what the container says is to be shown of each picture, shrunk to where chroma may be cut.
 
-    All of it where the container says nothing, where nothing would be left, and of spherical pictures or two views,
-    whose projection counts from the whole picture.
+    ``rows`` is as of ``row_step``. All of it where the container says nothing, where nothing would be left, and of
+    spherical pictures or two views, whose projection counts from the whole picture.
     """
     size = source.width, source.height
     asked = _asked_region(source, extras)
     across, down = chroma_step(source.pix_fmt)
-    region = fitted(asked, size, (across, down * row_step(source, spec)))
+    region = fitted(asked, size, (across, down * rows))
     is_usable = asked.width > 0 < asked.height and region.width > 0 < region.height and not _projection(extras)
     return region if is_usable else Region(*size, 0, 0)
 

@@ -22,6 +22,7 @@ from ...cluster.probes.report import Direction
 from ...errors import Unsupported, redacted
 from ..board.events import Run
 from ..plan.placing import INTERLACED_IN_SOFTWARE, media_case
+from ..plan.steps import stated_region
 from ..plan.tone import TRANSFERS, tone_of
 from ..plan.track_ranges import TrackRanges
 from ..source.index import TrackIndex
@@ -208,7 +209,8 @@ def look_of(spec: StillsSpec, picture: VideoFormat, extras: StreamExtras) -> Sti
         message = "the colours of Dolby Vision profile 5 come out wrong without its metadata, which is not applied"
         raise Unsupported(message, "Use a version of the film in HDR10, HLG or SDR.")
     turn = Turn.of(extras.display_matrix)
-    shown = shown_size(picture.width, picture.height, picture.sample_aspect_ratio, turn)
+    region, size = stated_region(picture, extras), (picture.width, picture.height)
+    shown = shown_size(region.width, region.height, picture.sample_aspect_ratio, turn)
     width, height = _size(spec, *shown)
     columns, rows = spec.sheet or (1, 1)
     most = SIDE_MAX[spec.format]
@@ -224,6 +226,7 @@ def look_of(spec: StillsSpec, picture: VideoFormat, extras: StreamExtras) -> Sti
         colour=picture.colour,
         format=None if spec.sheet else spec.format,
         quality=spec.quality or QUALITY,
+        crop=None if (region.width, region.height) == size else (size, region),
     )
 
 

@@ -11,6 +11,7 @@ from av.video.frame import VideoFrame
 from numpy.typing import NDArray
 
 from codecfleet.actors.media.values import Colour
+from codecfleet.actors.segment.steps import Region
 from codecfleet.actors.segment.tone import Operator, ToneMap, Transfer, mapped
 from codecfleet.actors.stills.files import encode_still, quantizer_scale
 from codecfleet.actors.stills.look import StillFormat, StillLook, Turn
@@ -60,6 +61,16 @@ def test_colours_are_those_of_the_source_s_matrix_and_range(matrix: int, range_:
     found = Painter(_look(colour=Colour(range_, matrix=matrix))).paint(_flat(120, 90, 170))
     assert found.shape == (24, 32, 3)
     np.testing.assert_allclose(found[12, 16], _rgb(120, 90, 170, matrix, range_), atol=1)
+
+
+def test_only_what_is_shown_is_painted() -> None:
+    """What the container hides is left out before the picture is scaled, and turned after."""
+    frame = _flat(16, 128, 128)
+    luma = np.full((48, frame.planes[0].line_size), 16, np.uint8)
+    luma[8:40, 16:48] = 235
+    frame.planes[0].update(luma.tobytes())
+    look = _look(width=32, height=32, crop=((64, 48), Region(32, 32, 16, 8)))
+    assert set(Painter(look).paint(frame).ravel()) == {255}
 
 
 def test_black_and_white_are_full_range() -> None:

@@ -340,10 +340,11 @@ def test_losses_name_the_checks_that_miss_what_is_lost() -> None:
 @pytest.mark.parametrize(
     ("output", "lost"),
     [
-        ("a.mp4", ["forced, original"]),
+        ("a.mp4", ["original"]),
         ("a.mov", ["dub, forced, hearing_impaired, original"]),
         ("a.mkv", []),
         ("a.webm", ["dub, hearing_impaired, original"]),
+        ("a.ts", ["dub, forced, original"]),
     ],
 )
 def test_what_a_track_is_for_is_named_where_it_is_not_kept(output: str, lost: list[str]) -> None:

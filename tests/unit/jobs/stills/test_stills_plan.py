@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from codecfleet.actors.decode.describe import StreamExtras
+from codecfleet.actors.decode.describe import Crop, StreamExtras
 from codecfleet.actors.media.values import Colour, VideoFormat
+from codecfleet.actors.segment.steps import Region
 from codecfleet.actors.segment.tone import Operator
 from codecfleet.actors.stills.look import StillFormat, Turn
 from codecfleet.cluster.placement.assign import place
@@ -53,6 +54,13 @@ def test_the_size_is_what_was_asked_for(changes: dict[str, Any], size: tuple[int
     look = look_of(_spec(**changes), _format(), StreamExtras())
     assert (look.width, look.height) == size
     assert (look.format is None) == ("sheet" in changes)
+
+
+def test_what_the_container_hides_is_not_on_a_still() -> None:
+    """The size is that of what is shown, whose edges lie where chroma may be cut."""
+    look = look_of(_spec(), _format(), StreamExtras(crop=Crop(top=131, bottom=131, left=0, right=8)))
+    assert (look.width, look.height) == (1912, 816)
+    assert look.crop == ((1920, 1080), Region(1912, 816, 0, 132))
 
 
 def test_what_turns_and_stretches_counts_before_the_size() -> None:
