@@ -13,10 +13,13 @@ from av.packet import Packet
 from av.video.stream import VideoStream
 
 from ...actors.encode.settings import Codec, EncoderSettings
+from ...actors.media.av_abi import structures
 from ...actors.media.av_stream import FieldOrder, set_extradata, set_video_parameters
 from ...actors.media.file_ends import state_media_duration
 from ...errors import CodecfleetError, InputUnreadable, StorageFailed, WorkError
 from ..carry.containers import Container
+from ..source.tracks import skipped_samples
+from .matroska_duration import state_durations
 from .output_times import OutputTimes, PacketTimes
 from .spool import storage_error
 
@@ -77,6 +80,7 @@ class TrackFile:
         self._media: tuple[int, int] | None = None
         self._output: OutputContainer | None = None
         self._copied = ""
+        self._ends_s: dict[int, Fraction] = {}
         tick = container.video_tick(time_base)
         try:
             self._output = av.open(str(path), "w", format=container.muxer, container_options=options(tick))
@@ -138,6 +142,8 @@ class TrackFile:
         """
         if self._output is None:
             raise WorkError("the output is not open", "Please report it.")
+        if self._container.is_matroska:
+            self._see_end(packet)
         try:
             self._output.mux(packet)
         except (av.error.FFmpegError, OSError) as error:
@@ -159,9 +165,18 @@ class TrackFile:
                 output.close()
                 if self._container.is_isobmff and not self._container.fragmented and self._media is not None:
                     state_media_duration(self._path, self._media[1] - self._media[0])
+                state_durations(self._path, self._ends_s)
         except (av.error.FFmpegError, OSError) as error:
             raise self._refused(error, "at its end") from error
         return self.joined
+
+    def _see_end(self, packet: "Packet[Stream]") -> None:
+        """Note when a track ends so far: when the last of its packets does, less what is not heard of it."""
+        end_s = ((packet.pts or 0) + (packet.duration or 0)) * Fraction(packet.time_base or 1)
+        if packet.has_sidedata("skip_samples"):
+            end_s -= Fraction(skipped_samples(packet)[1], structures(packet.stream)[1].sample_rate or 1)
+        number = packet.stream.index + 1
+        self._ends_s[number] = max(end_s, self._ends_s.get(number, end_s))
 
     def abandon(self) -> None:
         """Give up: close what is open. The caller deletes the file."""
