@@ -20,7 +20,7 @@ from .containers import Container
 from .sound import copy_obstacle, later_formats, mixed_to, output_layout, sound_changes, sound_losses
 from .tags import held_language, holds_language_tags, kept_tags, lost_dispositions, needs_free_keys, unheld_tags
 from .timecode import output_timecode
-from .track_plan import Action, TrackPlan, content_checks, label_checks
+from .track_plan import Action, PictureTimes, TrackPlan, content_checks, label_checks
 
 _TEXT_SUBTITLES = frozenset({"mov_text", "subrip", "ass", "webvtt", "text"})
 _BIT_FOR_BIT = "copied bit for bit"
@@ -146,21 +146,20 @@ def plan_carry(
     container: Container,
     *,
     encoded_index: int | None = None,
-    skipped_s: Fraction = Fraction(0),
-    video_end_s: Fraction = Fraction(0),
+    pictures: PictureTimes | None = None,
 ) -> CarryPlan:
     """Decide the fate of everything in ``source`` beside the video track at ``encoded_index``.
 
-    ``encoded_index`` is the container's stream index; None takes it from ``spec.video_track``. ``skipped_s`` is how
-    much later the output's first picture is shown in the source than the source's first one, ``video_end_s`` when the
-    source's pictures end.
+    ``encoded_index`` is the container's stream index; None takes it from ``spec.video_track``.
 
     Raises:
         Unsupported: the audio asked for does not fit the container, or a selected track does not exist.
     """
     video = _encoded_track(source, spec, encoded_index)
     _check_audio(source, spec, container)
-    timecode = output_timecode(source, spec, video, container, skipped_s)
+    pictures = pictures or PictureTimes()
+    rate = pictures.rate or (None if video is None else video.frame_rate)
+    timecode = output_timecode(source, spec, container, rate, pictures.skipped_s)
     planner = _Planner(source, spec, container, timecode, burnt_track(source, spec.burn_subtitles))
     tracks = tuple(planner.fate(track) for track in source.tracks if track is not video)
     tags = tuple(kept_tags(source.tags, container).items()) if container.tags else ()
@@ -173,7 +172,7 @@ def plan_carry(
         tags=tags,
         timecode=timecode,
         losses=(),
-        end_s=None if source.end_s is None else max(source.end_s, video_end_s),
+        end_s=None if source.end_s is None else max(source.end_s, pictures.end_s),
     )
     return replace(plan, losses=tuple(_losses(plan, source, spec)))
 

@@ -11,7 +11,7 @@ from math import floor
 from typing import Final, Self
 
 from ..request.spec import TranscodeSpec
-from ..source.tracks import SourceDescription, Track
+from ..source.tracks import SourceDescription
 from .containers import Container
 
 _COUNTABLE: Final = (24, 25, 30, 48, 50, 60, 100, 120, 150)
@@ -89,10 +89,12 @@ def _left_out(per_second: int) -> int:
 
 
 def output_timecode(
-    source: SourceDescription, spec: TranscodeSpec, video: Track | None, container: Container, skipped_s: Fraction
+    source: SourceDescription, spec: TranscodeSpec, container: Container, rate: Fraction | None, skipped_s: Fraction
 ) -> str | None:
-    """Return the timecode of the output's first picture; None where there is none, or the output cannot count it."""
-    rate = video.frame_rate if video is not None else None
+    """Return the timecode of the output's first picture; None where there is none, or the output cannot count it.
+
+    There are ``rate`` pictures in a second; ``skipped_s`` lies between the source's first picture and the output's.
+    """
     if source.timecode is None or not container.tags or rate is None or spec.fps is not None:
         return None
     # Beside 60 pictures a second, cameras count 30.

@@ -19,6 +19,18 @@ class Action(Enum):
     DROP = "dropped"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PictureTimes:
+    """What the index knows of the encoded track's pictures."""
+
+    rate: Fraction | None = None
+    """How many there are in a second; None where only the container says it."""
+    skipped_s: Fraction = Fraction(0)
+    """How much later the output's first picture is shown in the source than the source's first one."""
+    end_s: Fraction = Fraction(0)
+    """When the source's pictures end, on its clock."""
+
+
 @dataclass(frozen=True, slots=True)
 class TrackPlan:
     """One track's fate. ``codec`` is the output's, None where nothing is written; ``asked``: it was asked to go.

@@ -11,6 +11,7 @@ from ...actors.media.values import VideoFormat
 from ...actors.segment.frame_rate import CountedGrid, FrameRate
 from ...actors.segment.keyframe_grid import KeyframeGrid
 from ...errors import Unsupported, UsageError
+from ..carry.track_plan import PictureTimes
 from ..report.report import Warning_
 from ..request.spec import TranscodeSpec
 from ..source.index import TrackIndex
@@ -90,6 +91,16 @@ def first_picture(index: TrackIndex, start_s: Fraction | None, shown_from_ticks:
     begin = begin if shown_from_ticks is None else max(begin, shown_from_ticks)
     place = min(int(np.searchsorted(index.times, begin)), len(index.times) - 1)
     return int(index.times[place])
+
+
+def picture_times(index: TrackIndex, spec: TranscodeSpec, shown_from_ticks: int | None) -> PictureTimes:
+    """Return what tracks beside the pictures need to know of them; parameters as of ``keyframe_grid``."""
+    first = first_picture(index, spec.start_s, shown_from_ticks)
+    return PictureTimes(
+        rate=index.frame_rate,
+        skipped_s=(first - index.first_ticks) * index.time_base,
+        end_s=index.end_ticks * index.time_base,
+    )
 
 
 def check_interval(interval_s: Fraction, frame_rate: Fraction) -> None:

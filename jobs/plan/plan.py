@@ -39,7 +39,7 @@ from .advice import advice
 from .borders import NO_BORDER, FoundPicture
 from .header_trial import settle_header, settle_orientation, states_shape
 from .losses import picture_losses
-from .pace import OutputClock, first_picture, keyframe_grid, output_clock, settle_rate, source_warnings
+from .pace import OutputClock, keyframe_grid, output_clock, picture_times, settle_rate, source_warnings
 from .picture import picture_choices, settle_filters
 from .track_ranges import PlannedSegment, TrackRanges
 
@@ -305,14 +305,12 @@ def plan_of(spec: TranscodeSpec, reading: SourceReading) -> Plan:
     extras = settled.extras.during(spec.start_s, spec.end_s)
     picture, extras = settle_orientation(source_format, settled.filters.output, extras, container)
     header = settle_header(picture, extras, container)
-    skipped_s = (first_picture(index, spec.start_s, reading.first_ticks) - index.first_ticks) * index.time_base
     carry = plan_carry(
         _part_of(reading, spec),
         spec,
         container,
         encoded_index=index.stream_index,
-        skipped_s=skipped_s,
-        video_end_s=index.end_ticks * index.time_base,
+        pictures=picture_times(index, spec, reading.first_ticks),
     )
     _check_starts(index, carry, spec)
     # Its metadata says where in the source's picture the picture lies, and how HDR's colours are shown.

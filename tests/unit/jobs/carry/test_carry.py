@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from codecfleet.errors import Unsupported
 from codecfleet.jobs.carry.carry import CarryPlan, plan_carry
 from codecfleet.jobs.carry.containers import container_for
-from codecfleet.jobs.carry.track_plan import Action, content_checks
+from codecfleet.jobs.carry.track_plan import Action, PictureTimes, content_checks
 from codecfleet.jobs.request.spec import TranscodeSpec
 from codecfleet.jobs.source.tracks import Attachment, AudioTrack, Chapter, SourceDescription, Track, TrackKind
 
@@ -35,10 +35,10 @@ def track(index: int, kind: TrackKind, codec: str | None = None, tag: str = "", 
 def plan(*tracks: Track, output: str = "out.mp4", **asked: Any) -> CarryPlan:
     """Plan for a source with these tracks; ``asked`` goes to the source's description or to the request."""
     about = {key: asked.pop(key) for key in ("tags", "chapters") if key in asked}
-    skipped_s = asked.pop("skipped_s", Fraction(0))
+    pictures = PictureTimes(skipped_s=asked.pop("skipped_s", Fraction(0)))
     source = SourceDescription(url="in", format="mov,mp4", tracks=tracks, **about)
     spec = TranscodeSpec(source="in", output=output, **asked)
-    return plan_carry(source, spec, container_for(output), skipped_s=skipped_s)
+    return plan_carry(source, spec, container_for(output), pictures=pictures)
 
 
 def codes(carried: CarryPlan) -> list[str]:

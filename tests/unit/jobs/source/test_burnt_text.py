@@ -55,11 +55,11 @@ def test_markup_is_left_out(tmp_path: Path) -> None:
     """Styles and places are; a cue's own end counts."""
     packets = [
         Packed(Fraction(1), b"{\\an8}<i>One</i>\r\n<b>two</b> <font color=red>three</font>", Fraction(3, 2)),
-        Packed(Fraction(4), b"1 < 2"),
+        Packed(Fraction(4), b"1 < 2 > {note} <MUSIC> &amp;"),
     ]
     assert read(tmp_path, packets) == [
         Cue(Fraction(1), Fraction(5, 2), ("One", "two three")),
-        Cue(Fraction(4), None, ("1 < 2",)),
+        Cue(Fraction(4), None, ("1 < 2 > {note} <MUSIC> &amp;",)),
     ]
 
 
