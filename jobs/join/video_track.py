@@ -15,7 +15,7 @@ from av.video.stream import VideoStream
 from ...actors.encode.settings import Codec, EncoderSettings
 from ...actors.media.av_abi import structures
 from ...actors.media.av_stream import FieldOrder, set_extradata, set_video_parameters
-from ...actors.media.file_ends import state_media_duration
+from ...actors.media.fragments import state_media_duration
 from ...errors import CodecfleetError, InputUnreadable, StorageFailed, WorkError
 from ..carry.containers import Container
 from ..source.tracks import skipped_samples

@@ -8,9 +8,9 @@ import av.error
 
 from ...actors.bitstream.access_points import nal_units
 from ...actors.media.av_stream import extradata
-from ...actors.media.file_ends import PacketEnds, is_cut_short
 from ...actors.media.fragments import FragmentWatch
 from ...actors.media.opening import demux, open_source
+from ..source.file_ends import PacketEnds, is_cut_short
 
 if TYPE_CHECKING:
     from av.container import InputContainer

@@ -14,7 +14,6 @@ from av.stream import Discard
 from ...actors.decode.describe import StreamExtras, describe_extras, describe_video
 from ...actors.limits import InputLimits
 from ...actors.media.av_stream import decoder_mark, extradata
-from ...actors.media.file_ends import PacketEnds, is_cut_short, track_end
 from ...actors.media.headers import HeaderWatch
 from ...actors.media.location import is_local, local_path
 from ...actors.media.opening import demux, no_file, open_source
@@ -22,6 +21,7 @@ from ...actors.media.stores import changed_meanwhile, source_version, version_an
 from ...actors.media.values import VideoFormat
 from ...cluster.worker_names import node_of
 from ...errors import InputError, InputNotFound, InputUnreadable
+from .file_ends import PacketEnds, is_cut_short, track_end
 from .index import TrackIndex
 from .indexer import TrackIndexer, video_stream
 from .riders import Riders

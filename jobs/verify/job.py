@@ -19,11 +19,11 @@ from typing import TypeVar
 from av.video.frame import VideoFrame
 from pydantic import ValidationError
 
-from ...actors.media.file_ends import is_whole
 from ...actors.media.shared_blocks import blocks_held
 from ...errors import UsageError
 from ..report.report import Report
 from ..request.values import location
+from ..source.file_ends import is_whole
 from ..source.source import read_source
 from .audio import check_audio
 from .metadata import Facts, check_metadata, video_facts

@@ -19,11 +19,11 @@ pytestmark = [
 REPLACED = """
 import sys
 from pathlib import Path
-from codecfleet.actors.media.opening import open_source
 from codecfleet.cluster.sandbox.confine import FileAccess, confine
-from codecfleet.errors import InputUnreadable
 film = Path(sys.argv[1])
 confine(FileAccess(reads=(film,)), 4 << 30)
+from codecfleet.actors.media.opening import open_source
+from codecfleet.errors import InputUnreadable
 print("confined", flush=True)
 sys.stdin.readline()
 try:

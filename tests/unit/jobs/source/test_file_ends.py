@@ -8,8 +8,9 @@ import av
 import pytest
 from av.video.stream import VideoStream
 
-from codecfleet.actors.media.file_ends import TrackEnd, boxes, is_whole, track_end
+from codecfleet.actors.media.fragments import TrackEnd, boxes_in
 from codecfleet.actors.media.opening import open_source
+from codecfleet.jobs.source.file_ends import is_whole, track_end
 from codecfleet.testing.clips import picture
 
 FRAGMENTED = {"movflags": "frag_keyframe+empty_moov+default_base_moof"}
@@ -70,7 +71,7 @@ def test_a_fragment_of_which_a_part_is_there(into: str, tmp_path: Path) -> None:
     film = make_film(tmp_path / "fragmented.mp4")
     data = film.read_bytes()
     with film.open("rb") as file:
-        tables = [span for kind, span in boxes(file, (0, len(data))) if kind == b"moof"]
+        tables = [span for kind, span in boxes_in(file, (0, len(data))) if kind == b"moof"]
     begin, end = tables[-1]
     film.write_bytes(data[: {"head": begin + 20, "table": end, "data": end + 100}[into]])
     assert not is_whole(str(film))
