@@ -102,7 +102,7 @@ class Conformer:
             message = f"sound in {shape_of(frame)} came where {self.shape} was to come"
             raise EncoderFailed(message, "Leave the track out with --audio-track, and please report it with the input.")
         self._given += frame.samples
-        frame.pts = None
+        frame.pts, frame.time_base = None, Fraction(1, frame.sample_rate)
         return frame
 
 

@@ -67,5 +67,7 @@ def encoder_order(codec: str, layout: str) -> tuple[str, ...]:
 
 def is_same_room(layout: str, target: str, order: tuple[str, ...]) -> bool:
     """Return whether channels need no mixing: ``order`` has the same ones, with surrounds at the side or the back."""
-    names, wanted = (tuple(_BACK.get(name, name) for name in each) for each in (speakers(layout), order))
-    return names == wanted and len(set(names)) == len(names) and order == speakers(target) and layout != _READ_OTHERWISE
+    names = speakers(layout)
+    at_back, wanted = (tuple(_BACK.get(name, name) for name in each) for each in (names, order))
+    is_same = names == order or (len(set(at_back)) == len(names) and at_back == wanted)
+    return is_same and order == speakers(target) and layout != _READ_OTHERWISE

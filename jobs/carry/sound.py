@@ -5,9 +5,11 @@ Pure functions of a track, its plan and the container.
 
 from collections.abc import Iterator
 
+from ...actors.tracks.audio import encoded_rate
 from ...actors.tracks.downmix import encoded_layout, mix_matrix, mixed_speakers
 from ...actors.tracks.speakers import MIXED, is_same_room, is_unnamed, speakers, usual_layout
 from ...cluster.grouping import counted
+from ..source.sound_life import in_words
 from ..source.tracks import Track
 from .containers import Container
 from .track_plan import Action, TrackPlan
@@ -18,7 +20,6 @@ _GIVES_DESCRIPTIONS = ("mov", "flv")
 """The formats in which AAC's configuration lies beside the packets, and can change."""
 _FLAC_ALONE = {2: "stereo", 3: "3.0", 4: "quad", 5: "5.0(side)", 6: "5.1(side)", 7: "6.1", 8: "7.1"}
 """What FLAC takes its channels for where nothing beside it says more (RFC 9639, 9.1.3)."""
-_MOST_SHOWN = 3
 _NAMELESS_IN_MP4 = frozenset({"DL", "DR", "BIL", "BIR"})
 _MOST_NAMED_SILENTLY = 8
 
@@ -56,7 +57,7 @@ def output_layout(track: Track, codec: str, channels: int | None) -> str:
 def copy_obstacle(track: Track, container: Container, source_format: str) -> str | None:
     """Return why a codec that the container holds can nevertheless not be copied; None where it can."""
     if track.formats and not _holds_changes(track, container, source_format):
-        return f"its sound changes ({changes(track)}), and .{container.name} states one format of {track.codec}"
+        return f"its format changes ({in_words(track.formats)}), and .{container.name} states one of {track.codec}"
     layout = "" if track.audio is None else track.audio.layout
     if _needs_names(track, container) and is_unnamed(held_layout(track, container) or layout):
         count = counted(len(speakers(layout)), "channel")
@@ -88,27 +89,23 @@ def held_layout(track: Track, container: Container) -> str | None:
     return layout if track.formats else None
 
 
-def changes(track: Track) -> str:
-    """Return in words how a track's sound changes, and when."""
-    names = [found.name for found in track.formats]
-    steps = [
-        f"at {float(found.start_s):.3f} s to {found.name if found.name != before else 'another configuration'}"
-        for before, found in zip(names, track.formats[1:], strict=False)
-    ]
-    more = f", {len(steps) - _MOST_SHOWN} more times" if len(steps) > _MOST_SHOWN else ""
-    return f"from {names[0]} {', '.join(steps[:_MOST_SHOWN])}{more}" if steps else f"it is {names[0]} here"
-
-
 def sound_changes(plan: TrackPlan) -> Iterator[tuple[str, str]]:
     """Yield the code and the words of what a user should know of a track that is kept whole."""
     if not plan.track.formats or not plan.kept:
         return
-    named = f"the sound of {plan.track.name} changes: {changes(plan.track)}"
+    named = f"the format of {plan.track.name} changes: {in_words(plan.track.formats)}"
     if plan.action is Action.ENCODE:
-        target = output_layout(plan.track, plan.codec or "", plan.channels)
-        yield "audio-format-changes", f"{named}; all of it is encoded as {target}"
+        codec, rate = plan.codec or "", max(found.sample_rate for found in plan.track.formats)
+        target = output_layout(plan.track, codec, plan.channels)
+        yield "audio-format-changes", f"{named}; all of it is encoded as {target} at {encoded_rate(codec, rate)} Hz"
     else:
-        yield "audio-format-changes", f"{named}; it is copied, and players must follow"
+        yield "audio-format-changes", f"{named}; it is copied, and a player has to follow"
+
+
+def remixed(name: str, codec: str, layout: str, target: str, mixed: tuple[str, ...]) -> str:
+    """Return in words that a layout is mixed to another one, in which some speakers are not."""
+    which = "" if is_unnamed(usual_layout(layout)) else f", which has no speaker for {', '.join(mixed)} alone"
+    return f"{codec} cannot state {layout}, the layout of {name}: it is mixed to {target}{which}"
 
 
 def sound_losses(plan: TrackPlan, container: Container) -> Iterator[tuple[str, str]]:
@@ -120,9 +117,7 @@ def sound_losses(plan: TrackPlan, container: Container) -> Iterator[tuple[str, s
         target = output_layout(track, plan.codec or "", None)
         for layout in layouts(track):
             if mixed := mixed_speakers(speakers(layout), speakers(target)):
-                which = "its channels" if is_unnamed(usual_layout(layout)) else ", ".join(mixed)
-                message = f"{plan.codec} cannot state {track.name} as {layout}: {which} are mixed into {target}"
-                yield "audio-remixed", message
+                yield "audio-remixed", remixed(track.name, plan.codec or "", layout, target, mixed)
     if plan.action is Action.COPY:
         yield from _label_losses(track, container)
 
@@ -132,12 +127,12 @@ def _label_losses(track: Track, container: Container) -> Iterator[tuple[str, str
     if is_unnamed(layout) or not layout:
         held = held_layout(track, container)
         if held is not None and held != layout and len(speakers(layout)) > _MOST_NAMED_SILENTLY:
-            message = f"the channels of {track.name} have no names: .{container.name} must name them, as {held}"
+            message = f".{container.name} must name the {len(speakers(layout))} channels of {track.name}: as {held}"
             yield "layout-assumed", message
         return
     taken = _taken_for(track, container)
     if taken is not None and not is_same_room(layout, taken, speakers(taken)):
-        message = f".{container.name} does not say that the speakers of {track.name} are {layout}: it reads as {taken}"
+        message = f".{container.name} cannot state {layout}, the layout of {track.name}: players take it for {taken}"
         yield "layout-dropped", message
 
 

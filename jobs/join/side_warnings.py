@@ -5,9 +5,12 @@ from fractions import Fraction
 from math import floor
 
 from ...actors.tracks.audio import EncodedTrack
+from ...actors.tracks.downmix import mixed_speakers
 from ...actors.tracks.loudness import TRUE_PEAK_DB, Loudness
+from ...actors.tracks.speakers import speakers
 from ...cluster.grouping import counted
 from ..carry.carry import CarryPlan
+from ..carry.sound import layouts, remixed
 from ..carry.track_plan import content_checks
 from ..report.report import Warning_
 from ..source.tracks import Track
@@ -106,8 +109,20 @@ def _of_encoded(plan: CarryPlan, index: int, track: EncodedTrack) -> Iterator[Wa
     if track.damaged_packets:
         message = f"{track.damaged_packets} packets of audio track {index} could not be decoded and are silent"
         yield Warning_(code="audio-damaged", message=message, checks=checks)
+    yield from _of_unplanned_layouts(plan, index, track)
     if track.loudness is not None:
         yield from _of_loudness(index, track.loudness)
+
+
+def _of_unplanned_layouts(plan: CarryPlan, index: int, track: EncodedTrack) -> Iterator[Warning_]:
+    """Yield what was mixed without being asked for since the source's headers did not say that it was coming."""
+    planned = next(each for each in plan.tracks if each.track.index == index)
+    found = {layout for layout, _ in track.formats} if planned.channels is None else set()
+    for layout in sorted(found - {*layouts(planned.track)}):
+        if mixed := mixed_speakers(speakers(layout), speakers(track.layout)):
+            message = remixed(planned.track.name, track.codec, layout, track.layout, mixed)
+            checks = content_checks(plan.tracks, index, "sound")
+            yield Warning_(code="audio-remixed", message=message, checks=checks)
 
 
 def _of_loudness(index: int, loudness: Loudness) -> Iterator[Warning_]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 
+from ..source.sound_life import in_words
 from .packets import PacketTally, SourceTally
 from .values import RIDER_WORDS, Oddity, PictureFacts, TimelineFacts, TrackFacts
 from .video import VideoFindings
@@ -61,6 +62,8 @@ def _of_track(evidence: Evidence, track: TrackFacts) -> Iterator[tuple[str, str]
     tally = evidence.tally.tracks.get(track.index, PacketTally())
     yield from _of_any_track(track, tally)
     if track.audio is not None:
+        if tally.formats:
+            yield "audio-format-changes", f"the format of the sound changes: {in_words(tally.formats)}"
         yield from _of_sound(evidence, track)
     if track.video is None:
         return

@@ -11,6 +11,7 @@ from ...actors.media.av_stream import extradata
 from ...actors.media.fragments import FragmentWatch
 from ...actors.media.opening import demux, open_source
 from ..source.file_ends import PacketEnds, is_cut_short
+from ..source.sound_life import SoundFormat, SoundLives
 
 if TYPE_CHECKING:
     from av.container import InputContainer
@@ -35,6 +36,8 @@ class PacketTally:
     side_data: set[str] = field(default_factory=set)
     sequence_changes: int = 0
     """How often a keyframe of H.264 or HEVC brought other sequence parameter sets than the one before it."""
+    formats: tuple[SoundFormat, ...] = ()
+    """How its sound is coded, format after format, where that changes."""
     _sequence: frozenset[bytes] = frozenset()
 
     @property
@@ -82,16 +85,20 @@ def tally_packets(source: str) -> SourceTally:
 
 
 def _read(container: "InputContainer", found: SourceTally, ends: PacketEnds) -> None:
+    lives = SoundLives(container, all_packets=True)
     headers = {stream.index: extradata(stream) for stream in container.streams}
     try:
         for packet in demux(container):
             tally = found.tracks.setdefault(packet.stream_index, PacketTally())
             ends.see(packet)
             _count(tally, packet)
+            lives.see(packet)
             tally.note_sequence(_sequence_sets(packet, packet.stream, headers.get(packet.stream_index, b"")))
     except av.error.FFmpegError as error:
         found.broken = error.strerror or str(error)
         ends.is_broken = True
+    for index, tally in found.tracks.items():
+        tally.formats = lives.formats(index)
 
 
 def _count(tally: PacketTally, packet: "Packet[Stream]") -> None:

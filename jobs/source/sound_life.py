@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .tracks import SourceDescription, Track
 
 _SEVERAL = 2
+_MOST_SHOWN = 3
 _NEW_CONFIGURATIONS = frozenset({"flv", "ogg"})
 """The formats, besides mp4 with several sample descriptions, that give a configuration with a packet."""
 
@@ -87,6 +88,16 @@ class SoundLives:
         """Return the description of the source with the formats that were found."""
         tracks = (replace(track, formats=self.formats(track.index)) for track in source.tracks)
         return replace(source, tracks=tuple(tracks))
+
+
+def in_words(formats: tuple[SoundFormat, ...]) -> str:
+    """Return how a track's sound changes, and when on the source's clock."""
+    first, *later = formats
+    if not later:
+        return f"{first.name} in this part, another as the track begins"
+    steps = [f"from {float(found.start_s):.3f} s on {found.name}" for found in later[:_MOST_SHOWN]]
+    more = [f"{len(later) - _MOST_SHOWN} more"] if len(later) > _MOST_SHOWN else []
+    return ", ".join([first.name, *steps, *more])
 
 
 def in_part(source: "SourceDescription", start_s: Fraction | None, end_s: Fraction | None) -> "SourceDescription":
