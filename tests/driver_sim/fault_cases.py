@@ -34,7 +34,7 @@ class Case:
         )
 
 
-def told_by(folder: Path, cases: list[Case], *, limit_s: float = 110) -> list[dict[str, Any]]:
+def told_by(folder: Path, cases: list[Case], *, limit_s: float = 550) -> list[dict[str, Any]]:
     """Run all cases in forks of one process, in ``limit_s``; return what each told."""
     film = make_clip(folder / "film.mp4", Clip(times=constant_times(26), options=(("x264-params", "keyint=8"),)))
     described = []

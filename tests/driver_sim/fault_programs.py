@@ -49,6 +49,7 @@ from codecfleet.errors import CodecfleetError
 from codecfleet.testing.clips import picture
 
 from .loadable import Loadable, Operation, Tensor
+from .quiet_clock import wait_quietly, watch_quietly
 
 __all__ = ["STEPS"]
 
@@ -140,7 +141,7 @@ def dla_steps(limits: TimeLimits) -> Generator[Step]:
     """A DLA beside CUDA: a session, a network, tasks one after the other, and the host's end."""
     shape = (1, 3, 4, 4)
     network = Loadable(Operation.AFFINE, (Tensor("x", shape),), (Tensor("y", shape),), scale=2.0)
-    host = open_host(Timing(limits=limits))
+    host = open_host(Timing(limits=limits, patience=wait_quietly))
     tasks: list[DlaTask] = []
     sessions: list[Any] = []
 
@@ -241,7 +242,7 @@ def as_work(steps: Callable[[], Generator[Step]], limit_s: float) -> None:
     """Run steps as a worker process runs work, with calls watched."""
     watch = process_watch()
     if limit_s:
-        watch.call_s = watch.opening_s = limit_s
+        watch_quietly(watch, limit_s)
     core = WorkerCore(1)
     watch.on_overdue(core.give_up)
     error = core.submit("run", Sequence(job="faults", label="steps", steps=steps)).exception()
@@ -253,8 +254,8 @@ def as_work(steps: Callable[[], Generator[Step]], limit_s: float) -> None:
 
 def as_worker(steps: Callable[[], Generator[Step]], limit_s: float) -> None:
     """Have the worker of a cluster run steps, and something beside them that goes on until it is told to stop."""
-    watch = process_watch()
-    watch.call_s = watch.opening_s = limit_s or watch.call_s
+    if limit_s:
+        watch_quietly(process_watch(), limit_s)
     asyncio.run(_as_worker(steps))
 
 

@@ -21,13 +21,19 @@ from codecfleet.errors import (
 from .fault_programs import STEPS
 from .scenario import Action, Fault
 
-PATIENCE_S: Final = 10.0
+PATIENCE_S: Final = 60.0
+"""How long a case may take before it is ended: a last resort, which no case needs, however busy the machine is."""
 
 
 SILENT_AFTER_S: Final = 2.0
 
 
 HUNG_AFTER_S: Final = 1.0
+"""In seconds in which nothing of the process can run: ``quiet_clock.py``."""
+
+
+FAR_TOO_SLOW_MS: Final = 120_000
+"""Of a call that is given up long before it comes back."""
 
 
 EXIT_CODE: Final = 41
@@ -237,8 +243,22 @@ EXTRAS: Final = (
     Row("nvenc", fault("NvEncOpenEncodeSessionEx", Action.HANG, 2), "opening", EngineHung, "", HUNG_AFTER_S),
     Row("nvenc", fault("NvEncLockBitstream", Action.HANG, 2), "later calls", EngineHung, "Encode", HUNG_AFTER_S),
     # A call that comes back too late was given up before.
-    Row("libcuda", fault("cuMemAlloc", Action.SLOW, 3, 1500), "later calls", EngineHung, "cuMemAlloc", HUNG_AFTER_S),
-    Row("nvenc", fault("NvEncEncodePicture", Action.SLOW, 3, 1500), "later calls", EngineHung, "Encode", HUNG_AFTER_S),
+    Row(
+        "libcuda",
+        fault("cuMemAlloc", Action.SLOW, 3, FAR_TOO_SLOW_MS),
+        "later calls",
+        EngineHung,
+        "cuMemAlloc",
+        HUNG_AFTER_S,
+    ),
+    Row(
+        "nvenc",
+        fault("NvEncEncodePicture", Action.SLOW, 3, FAR_TOO_SLOW_MS),
+        "later calls",
+        EngineHung,
+        "Encode",
+        HUNG_AFTER_S,
+    ),
     Row("cudla", fault("cudlaTask", Action.CORRUPT, 1), "first call", EngineFailed, "does not match"),
     Row("cudla", fault("cudlaTask", Action.CORRUPT, 3), "later calls", EngineFailed, "does not match"),
     Row("cudla", fault("cudlaTask", Action.HANG, 3), "later calls", EngineHung, "in time", HUNG_AFTER_S),
