@@ -31,6 +31,22 @@ class _SequenceSet:
     whole_frames_only: bool
     is_cropped: bool
     reorder_frames: int | None
+    fields: "H264Fields | None" = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class H264Fields:
+    """What a sequence parameter set of H.264 says of how a picture's fields are coded and stated."""
+
+    frame_num_bits: int
+    has_plane_numbers: bool
+    """Whether slices name a colour plane (``separate_colour_plane_flag``)."""
+    adapts_by_pair: bool
+    """Whether frames are coded in pairs of macroblocks, as frame or as fields (``mb_adaptive_frame_field_flag``)."""
+    delay_bits: int = 0
+    """Of a picture timing message: how many come before its ``pic_struct``."""
+    states_structure: bool = False
+    """Whether picture timing messages have a ``pic_struct``."""
 
 
 def max_reorder_frames(codec: str, extradata: bytes) -> int | None:
@@ -168,26 +184,41 @@ def sequence_set_size(unit: bytes, *, hevc: bool) -> tuple[int, PictureSize] | N
     return (found.number, found.size) if min(found.size.width, found.size.height) > 0 else None
 
 
+@lru_cache(_KEPT)
+def h264_fields(unit: bytes) -> H264Fields | None:
+    """Return how a sequence parameter set of H.264 has fields coded; None where every picture is a whole frame."""
+    with suppress(EOFError):
+        found = _read_set(unit, hevc=False)
+        return None if found.whole_frames_only else found.fields
+    return None
+
+
 def _h264_sps(reader: BitReader) -> _SequenceSet:
     """Read a sequence parameter set (H.264 section 7.3.2.1.1) with its VUI."""
     profile = reader.bits(8)
     reader.skip(16)  # constraints and level
     number = reader.ue()
-    chroma = _h264_chroma(reader) if profile in _H264_WITH_CHROMA else _YUV420
-    reader.ue()  # log2_max_frame_num
+    chroma, has_plane_numbers = _h264_chroma(reader) if profile in _H264_WITH_CHROMA else (_YUV420, False)
+    frame_num_bits = reader.ue() + 4
     _skip_h264_order_count(reader)
     reader.ue()  # max_num_ref_frames
     reader.skip(1)
     columns, rows = reader.ue() + 1, reader.ue() + 1  # in macroblocks, or pairs of them
     whole_frames_only = reader.flag()
-    if not whole_frames_only:
-        reader.skip(1)
+    adapts_by_pair = not whole_frames_only and reader.flag()
     reader.skip(1)
     lines = 1 if whole_frames_only else 2
     window = _window(reader, chroma, lines)
-    shape, reorder = _h264_vui(reader) if reader.flag() else (None, None)
-    size = window.shown(columns * 16, rows * 16 * lines, shape)
-    return _SequenceSet(number, size, whole_frames_only, window.is_cropped, reorder)
+    vui = _h264_vui(reader) if reader.flag() else _H264Vui()
+    size = window.shown(columns * 16, rows * 16 * lines, vui.shape)
+    fields = H264Fields(
+        frame_num_bits=frame_num_bits,
+        has_plane_numbers=has_plane_numbers,
+        adapts_by_pair=adapts_by_pair,
+        delay_bits=vui.delay_bits,
+        states_structure=vui.states_structure,
+    )
+    return _SequenceSet(number, size, whole_frames_only, window.is_cropped, vui.reorder_frames, fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,8 +243,8 @@ def _window(reader: BitReader, chroma: int, lines: int = 1) -> _Window:
     return _Window((left + right) * across, (top + bottom) * down * lines, left > 0 or top > 0)
 
 
-def _h264_chroma(reader: BitReader) -> int:
-    """Read how chroma is sampled, and skip how samples are coded; separate planes count as no chroma."""
+def _h264_chroma(reader: BitReader) -> tuple[int, bool]:
+    """Read how chroma is sampled, and whether planes are separate, which counts as no chroma; skip the rest."""
     chroma = reader.ue()
     separate = chroma == _YUV444 and reader.flag()
     reader.ue()
@@ -223,7 +254,7 @@ def _h264_chroma(reader: BitReader) -> int:
         for index in range(12 if chroma == _YUV444 else 8):
             if reader.flag():
                 _skip_scaling_list(reader, 16 if index < 6 else 64)  # noqa: PLR2004 - six 4x4 lists come first
-    return _YUV400 if separate else chroma
+    return _YUV400 if separate else chroma, separate
 
 
 def _skip_scaling_list(reader: BitReader, size: int) -> None:
@@ -246,8 +277,18 @@ def _skip_h264_order_count(reader: BitReader) -> None:
             reader.se()
 
 
-def _h264_vui(reader: BitReader) -> tuple[Fraction | None, int | None]:
-    """Read the sample aspect ratio and the reorder limit of the video usability information (H.264 annex E.1.1)."""
+@dataclass(frozen=True, slots=True)
+class _H264Vui:
+    """What is read of the video usability information."""
+
+    shape: Fraction | None = None
+    delay_bits: int = 0
+    states_structure: bool = False
+    reorder_frames: int | None = None
+
+
+def _h264_vui(reader: BitReader) -> _H264Vui:
+    """Read the video usability information (H.264 annex E.1.1)."""
     shape = _sample_shape(reader) if reader.flag() else None
     if reader.flag():  # overscan
         reader.skip(1)
@@ -260,16 +301,16 @@ def _h264_vui(reader: BitReader) -> tuple[Fraction | None, int | None]:
         reader.ue()
     if reader.flag():  # timing
         reader.skip(65)
-    nal, vcl = _skip_h264_hrd(reader), _skip_h264_hrd(reader)
-    if nal or vcl:
+    delays = [_h264_delay_bits(reader) for _ in range(2)]  # of NAL units, then of coded pictures
+    if any(delays):
         reader.skip(1)
-    reader.skip(1)  # pic_struct_present
+    states_structure = reader.flag()
     if not reader.flag():
-        return shape, None
+        return _H264Vui(shape, max(delays), states_structure)
     reader.skip(1)
     for _ in range(4):
         reader.ue()
-    return shape, reader.ue()
+    return _H264Vui(shape, max(delays), states_structure, reader.ue())
 
 
 def _sample_shape(reader: BitReader) -> Fraction | None:
@@ -280,17 +321,20 @@ def _sample_shape(reader: BitReader) -> Fraction | None:
     return Fraction(*_SAMPLE_SHAPES[number - 1]) if 0 < number <= len(_SAMPLE_SHAPES) else None
 
 
-def _skip_h264_hrd(reader: BitReader) -> bool:
+def _h264_delay_bits(reader: BitReader) -> int:
+    """Read the parameters of a hypothetical decoder (annex E.1.2): the bits of a picture's two delays; 0 if absent."""
     if not reader.flag():
-        return False
+        return 0
     count = reader.ue() + 1
     reader.skip(8)
     for _ in range(count):
         reader.ue()
         reader.ue()
         reader.skip(1)
-    reader.skip(20)
-    return True
+    reader.skip(5)  # the length of a buffering period's delay
+    delay_bits = reader.bits(5) + 1 + reader.bits(5) + 1
+    reader.skip(5)
+    return delay_bits
 
 
 def _hevc_sps(reader: BitReader) -> _SequenceSet:

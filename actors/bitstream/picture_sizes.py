@@ -33,6 +33,9 @@ class PictureSizes:
         self._hevc = codec == "hevc"
         self._extradata = extradata
         self._sizes: dict[int, PictureSize] = {}
+        self._sets: dict[int, bytes] = {}
+        self.sequence_set = b""
+        """Of H.264 and HEVC, the sequence parameter set that the last access point refers to; b"" where unknown."""
         self._of_picture_set: dict[int, int] = {}
         self._sequence = av1_sequence(extradata[_AV1C_HEAD_BYTES:]) if extradata[:1] == _AV1C else None
         if codec in ("h264", "hevc"):
@@ -81,7 +84,7 @@ class PictureSizes:
             return
         if is_sequence_set(unit, hevc=self._hevc):
             if (found := sequence_set_size(unit, hevc=self._hevc)) is not None:
-                self._sizes[found[0]] = found[1]
+                self._sizes[found[0]], self._sets[found[0]] = found[1], unit
         elif unit_kinds([unit], hevc=self._hevc)[0] == (_HEVC_PICTURE_SET if self._hevc else _H264_PICTURE_SET):
             numbers = _numbers(unit, 2, header_bytes=2 if self._hevc else 1)
             if numbers is not None:
@@ -94,8 +97,9 @@ class PictureSizes:
             numbers = _numbers(unit, 3, header_bytes=1)
         if numbers is None:
             return None
-        sequence = self._of_picture_set.get(numbers[-1])
-        return None if sequence is None else self._sizes.get(sequence)
+        sequence = self._of_picture_set.get(numbers[-1], -1)
+        self.sequence_set = self._sets.get(sequence, b"")
+        return self._sizes.get(sequence)
 
 
 def _numbers(unit: bytes, count: int, *, header_bytes: int, flags: int = 0) -> list[int] | None:

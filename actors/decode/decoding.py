@@ -7,6 +7,7 @@ damaged stream decodes to. Segments fill the machine, not a decoder's threads.
 import hashlib
 import time
 from abc import ABC, abstractmethod
+from bisect import bisect_right
 from collections.abc import Generator, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -35,6 +36,8 @@ from ..media.opening import demux
 from ..media.seeking import AccessPoint, first_packets, packets_from
 from ..media.stores import Shipment
 from ..media.timeline import REORDER_FRAMES, RepairedTime, TimeShift, TimestampRepair
+from ..media.values import Colour
+from ..surfaces.device_frame import state_colour
 from .picture_memory import can_allocate, forget_remains, is_incomplete
 
 if TYPE_CHECKING:
@@ -93,6 +96,13 @@ class DecodeRange:
     span_bytes: tuple[int, int] | None = None
     part: FilePart | None = None
     max_pixels: int = (1 << 31) - 1
+    colours: tuple[tuple[int, Colour], ...] = ()
+    """From which packet on pictures have which colours, whatever a decoder says; empty where it is right."""
+
+    def colour(self, packet: int | None) -> Colour | None:
+        """Return the colours of a packet's pictures; None leaves a decoder's word."""
+        place = bisect_right(self.colours, -1 if packet is None else packet, key=lambda each: each[0])
+        return self.colours[max(0, place - 1)][1] if self.colours else None
 
 
 @dataclass(slots=True)
@@ -129,7 +139,9 @@ class PictureHash:
 
 def picture_hash(ticks: int, frame: VideoFrame) -> PictureHash:
     """Hash the format and the visible samples of every plane, without padding and metadata."""
-    digest = hashlib.blake2b(f"{frame.width}x{frame.height} {frame.format.name}".encode(), digest_size=DIGEST_BYTES)
+    # A decoder that comes from limited range keeps the name yuv420p, and one that begins in full range says yuvj420p.
+    layout = frame.format.name.replace("yuvj", "yuv")
+    digest = hashlib.blake2b(f"{frame.width}x{frame.height} {layout}".encode(), digest_size=DIGEST_BYTES)
     for number, plane in enumerate(frame.planes):
         row_bytes = sum((c.bits + 7) // 8 * c.width for c in frame.format.components if c.plane == number)
         view = memoryview(plane)
@@ -258,6 +270,8 @@ def _in_time(
         if ticks is not None:
             ticks += sum(shift.ticks for shift in range_.shifts if packet is not None and shift.first_packet <= packet)
             ticks *= range_.tick_divisor
+        if (colour := range_.colour(packet)) is not None:
+            state_colour(frame, colour)
         damaged = packet in tally.damaged_packets
         yield from _named(repair.push((frame, damaged), ticks), tally)
     yield from _named(repair.finish(), tally)

@@ -21,12 +21,13 @@ from ..media.hdr import (
     mastering_display_from_bytes,
     mastering_display_to_bytes,
 )
-from ..media.values import UNSPECIFIED, Colour, HdrStatic, VideoFormat
+from ..media.values import UNSPECIFIED, Colour, HdrStatic, StatedPicture, VideoFormat
 from .nvdec_support import track_facts, unsupported_reason
 
 if TYPE_CHECKING:
     from av import VideoFrame
     from av.sidedata.sidedata import SideData
+    from av.video.codeccontext import VideoCodecContext
     from av.video.stream import VideoStream
 
 
@@ -159,6 +160,20 @@ def describe_video(stream: "VideoStream", first_frame: "VideoFrame | None" = Non
         colour=_completed(stated.colour, first_frame),
         hdr=_static_hdr(side_data(stream), frame_side_data(first_frame) if first_frame is not None else {}),
         interlaced=stated.field_order in _FIELD_CODED or (first_frame is not None and first_frame.interlaced_frame),
+    )
+
+
+def stated_picture(context: "VideoCodecContext", frame: "VideoFrame") -> StatedPicture:
+    """Return what a picture states of itself, as its decoder reads it; the decoder must know nothing else of it."""
+    return StatedPicture(
+        width=frame.width,
+        height=frame.height,
+        pix_fmt=frame.format.name,
+        sample_aspect_ratio=context.sample_aspect_ratio or None,
+        colour=_completed(Colour(), frame),
+        hdr=_static_hdr({}, frame_side_data(frame)),
+        interlaced=frame.interlaced_frame,
+        frame_rate=context.framerate or None,
     )
 
 

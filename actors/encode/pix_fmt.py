@@ -1,5 +1,6 @@
 """Choosing the pixel format to encode: the source's where the encoder has it, else the one that loses least."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -9,6 +10,8 @@ from ...errors import Unsupported
 from .profiles import PROFILES, SoftwareProfile
 from .settings import Codec
 
+_SAMPLINGS: Final = {(1, 1): "420", (1, 0): "422"}
+"""FFmpeg's numbers of chroma shifts; of others, all chroma is kept."""
 _USUAL: Final = "yuv420p is what nearly every player takes."
 
 
@@ -50,6 +53,24 @@ def choose_pix_fmt(
         other = "change the size with --scale" if odd else "use another --codec"
         raise Unsupported(reason, f"Ask for {chosen}, or {other}.")
     return chosen, reason
+
+
+def finest_pix_fmt(names: Sequence[str]) -> str:
+    """Return the format that holds pictures of all these formats without loss, RGB or YUV as the first one.
+
+    That is the first of them with the deepest samples and the finest chroma, else a planar one.
+    """
+    shapes = [_shape(name) for name in names]
+    rgb = shapes[0].rgb
+    depth_bits = max(shape.depth_bits for shape in shapes)
+    chromas = [shape.chroma_shifts for shape in shapes if shape.chroma_shifts is not None]
+    chroma = (min(across for across, _ in chromas), min(down for _, down in chromas)) if chromas else None
+    for name, shape in zip(names, shapes, strict=True):
+        if (shape.depth_bits, shape.chroma_shifts, shape.rgb) == (depth_bits, chroma, rgb):
+            return name
+    depth = f"{depth_bits}le" if depth_bits > 8 else ""  # noqa: PLR2004 - a byte
+    sampling = "444" if chroma is None else _SAMPLINGS.get(chroma, "444")
+    return f"gbrp{depth}" if rgb else f"yuv{sampling}p{depth}"
 
 
 def is_rgb(name: str) -> bool:

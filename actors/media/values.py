@@ -74,6 +74,24 @@ class PictureSize:
         return self.width * self.height * (self.sample_aspect_ratio or Fraction(1))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatedPicture:
+    """What a picture states of itself in its bitstream; what only the container states is missing."""
+
+    width: int
+    height: int
+    pix_fmt: str
+    sample_aspect_ratio: Fraction | None
+    """None where it is not stated."""
+    colour: Colour
+    hdr: HdrStatic
+    interlaced: bool
+    top_first: bool | None = None
+    """Of interlaced pictures, whether the upper field is shown first; None where no header is read for it."""
+    frame_rate: Fraction | None = None
+    """None where it is not stated."""
+
+
 @dataclass(frozen=True, slots=True)
 class VideoFormat:
     """The format of a track's pictures. ``frame_rate`` is nominal: for rate control and headers, never timestamps."""
@@ -86,6 +104,8 @@ class VideoFormat:
     colour: Colour = field(default_factory=Colour)
     hdr: HdrStatic = field(default_factory=HdrStatic)
     interlaced: bool = False
+    bottom_first: bool = False
+    """Whether the first interlaced picture states that its lower field is shown first."""
 
     def __post_init__(self) -> None:
         if self.width <= 0 or self.height <= 0:

@@ -11,7 +11,7 @@ from fractions import Fraction
 from math import ceil
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final, Literal, Self, TypeAlias, TypeVar
+from typing import Final, Literal, NamedTuple, Self, TypeAlias, TypeVar
 
 import av.error
 import av.filter
@@ -20,19 +20,25 @@ from av.video.frame import VideoFrame
 
 from ...errors import StorageFailed, Unsupported
 from ..encode.pix_fmt import is_rgb
-from ..media.values import VideoFormat
+from ..media.values import UNSPECIFIED, VideoFormat
 from .burn import BurntSubtitles
 from .frame_rate import FrameRate
 from .overlay import Blend, Overlay, blends_of, lay
 from .steps import PictureSteps, Size, blacken, chroma_step, pad_arguments, turn_filters, workable_format
-from .tone import TABLE_FORMAT, ToneMap, cube
+from .tone import TABLE_FORMAT, TRANSFERS, ToneMap, cube
 
 ResultT = TypeVar("ResultT")
 
 FULL_RANGE = 2
+_RGB = 0
 _BT2020 = 9
-_MATRICES = {1: "bt709", 6: "smpte170m", 9: "bt2020"}
-"""The filter's names of H.273's matrices, for RGB."""
+_MATRICES = {1: "bt709", 4: "fcc", 5: "smpte170m", 6: "smpte170m", 7: "smpte240m", 9: "bt2020"}
+"""The filter's names of H.273's matrices; 5 and 6 are the same."""
+
+_BY_SAMPLE = frozenset(f"yuv{chroma}p{depth}" for chroma in ("420", "422", "444") for depth in ("", "10le", "12le"))
+_BY_SAMPLE |= {"yuvj420p", "yuvj422p", "yuvj444p"}
+"""Formats that FFmpeg's ``colorspace`` takes."""
+_ONLY_MATRIX = "iprimaries=bt709:primaries=bt709:itrc=bt709:trc=bt709:fast=1"
 
 _FIELD_FLAGS: Final = {"top": "tff", "bottom": "bff"}
 
@@ -75,6 +81,8 @@ class FilterSettings:
     """At what rate pictures reach the encoder; None: each as it comes."""
     burn: BurntSubtitles | None = None
     """What is burnt into pictures as they reach the encoder, after all else."""
+    by_picture: bool = False
+    """Whether each picture's own colours decide how it becomes ``output``, in a track where they change."""
 
     @property
     def has_memory(self) -> bool:
@@ -84,7 +92,7 @@ class FilterSettings:
     @property
     def needs_software(self) -> bool:
         """Whether something is done that no device does."""
-        return self.rate is not None or self.burn is not None or self.needs_graph
+        return self.rate is not None or self.burn is not None or self.by_picture or self.needs_graph
 
     @property
     def needs_graph(self) -> bool:
@@ -148,13 +156,39 @@ class FilterSettings:
         return (self.output.width, self.output.height) if self.steps is None else self.steps.size
 
 
+def can_convert(first: int, second: int) -> bool:
+    """Return whether both are matrices of H.273 that pictures can be converted from and to."""
+    return first in _MATRICES and second in _MATRICES
+
+
+def same_matrix(first: int, second: int) -> bool:
+    """Return whether pictures of one matrix stay as they are in the other: it is the same, or they cannot change."""
+    return not can_convert(first, second) or _MATRICES[first] == _MATRICES[second]
+
+
+class _Given(NamedTuple):
+    """What pictures are before they are filtered: a change needs another graph."""
+
+    width: int
+    height: int
+    pix_fmt: str
+    range: int
+    matrix: int
+    transfer: int
+
+    @property
+    def levels(self) -> str:
+        """The range in the filter's words."""
+        return "full" if self.range == FULL_RANGE else "limited"
+
+
 class FilterChain:
     """Turns decoded frames into the encoder's input, with a new graph for each change of the input format."""
 
     def __init__(self, settings: FilterSettings, time_base: Fraction) -> None:
         self._settings = settings
         self._time_base = time_base
-        self._shape: tuple[int, int, str] | None = None
+        self._given: _Given | None = None
         self._graph: av.filter.Graph | None = None
         self._blends: Sequence[tuple[int, Blend]] | None = None
         self.resized: Counter[tuple[int, int]] = Counter()
@@ -165,12 +199,12 @@ class FilterChain:
         Raises:
             Unsupported: FFmpeg cannot convert this picture.
         """
-        shape = (frame.width, frame.height, frame.format.name)
-        if shape != self._shape:
+        given = self._described(frame)
+        if given != self._given:
             yield from self.finish()
-            self._shape = shape
-            is_needed = self._settings.needs_graph or self._converts(frame)
-            self._graph = self._mapped(lambda: self._build(frame)) if is_needed else None
+            self._given = given
+            is_needed = self._settings.needs_graph or self._converts(given)
+            self._graph = self._mapped(lambda: self._build(given)) if is_needed else None
         if (frame.width, frame.height) != self._settings.size:
             self.resized[frame.width, frame.height] += 1
         frame.pts, frame.time_base = ticks, self._time_base
@@ -191,7 +225,7 @@ class FilterChain:
 
     def close(self) -> None:
         """Drop the graph and its frames. Idempotent."""
-        self._graph, self._shape = None, None
+        self._graph, self._given = None, None
 
     def _mapped(self, call: Callable[[], ResultT]) -> ResultT:
         try:
@@ -199,53 +233,73 @@ class FilterChain:
         except (av.error.BlockingIOError, av.error.EOFError):
             raise
         except (av.error.FFmpegError, ValueError, NotImplementedError) as error:
-            width, height, pix_fmt = self._shape or (0, 0, "")
+            width, height, pix_fmt = (self._given or (0, 0, ""))[:3]
             message = f"a picture of {width}x{height} {pix_fmt} cannot be converted: {error}"
             raise Unsupported(message, "Try another --pix-fmt or --scale, or leave them out.") from error
 
-    def _converts(self, frame: VideoFrame) -> bool:
-        output = self._settings.output
-        shape = (frame.width, frame.height, frame.format.name)
-        return shape != (output.width, output.height, output.pix_fmt)
+    def _described(self, frame: VideoFrame) -> _Given:
+        pix_fmt, colour = frame.format.name, self._settings.output.colour
+        shape = frame.width, frame.height, pix_fmt
+        if is_rgb(pix_fmt):
+            return _Given(*shape, FULL_RANGE, _RGB, colour.transfer)  # its own matrix, at full range
+        if self._settings.by_picture:
+            levels, matrix = int(frame.color_range) or colour.range, int(frame.colorspace)
+            matrix = colour.matrix if matrix == UNSPECIFIED else matrix
+            return _Given(*shape, levels, matrix, int(frame.color_trc))
+        return _Given(*shape, colour.range, self._working_matrix(self._settings.tone), colour.transfer)
 
-    def _build(self, frame: VideoFrame) -> av.filter.Graph:
+    def _tone(self, given: _Given) -> ToneMap | None:
+        """Return how such pictures are tone mapped: where only some are HDR, those alone are."""
+        tone = self._settings.tone
+        if tone is None or (self._settings.by_picture and TRANSFERS.get(given.transfer) is not tone.transfer):
+            return None
+        return tone
+
+    def _working_matrix(self, tone: ToneMap | None) -> int:
+        return self._settings.output.colour.matrix if tone is None else _BT2020
+
+    def _recolours(self, given: _Given) -> bool:
+        """Return whether such pictures are of another range or matrix than the output."""
+        if not self._settings.by_picture or is_rgb(given.pix_fmt):
+            return False
+        return given.levels != self._levels or not same_matrix(given.matrix, self._working_matrix(self._tone(given)))
+
+    def _converts(self, given: _Given) -> bool:
+        output = self._settings.output
+        return given[:3] != (output.width, output.height, output.pix_fmt) or self._recolours(given)
+
+    def _build(self, given: _Given) -> av.filter.Graph:
         graph = av.filter.Graph()
         # Slice threads inside a filter would only compete with the other segments.
         graph.threads = 1
-        contexts = [graph.add("buffer", self._describe(frame))]
-        contexts += self._filters(graph, frame)
+        description = (
+            f"video_size={given.width}x{given.height}:pix_fmt={given.pix_fmt}:time_base={self._time_base}"
+            f":pixel_aspect=1/1:colorspace={given.matrix}:range={given.range}"
+        )
+        contexts = [graph.add("buffer", description), *self._filters(graph, given)]
         contexts += [graph.add("settb", str(self._time_base)), graph.add("buffersink")]
         graph.link_nodes(*contexts)
         graph.configure()
         return graph
 
-    def _describe(self, frame: VideoFrame) -> str:
-        colour = self._settings.output.colour
-        coded = colour.matrix if self._settings.tone is None else _BT2020
-        # RGB is its own matrix, at full range.
-        matrix, levels = (0, FULL_RANGE) if is_rgb(frame.format.name) else (coded, colour.range)
-        return (
-            f"video_size={frame.width}x{frame.height}:pix_fmt={frame.format.name}:time_base={self._time_base}"
-            f":pixel_aspect=1/1:colorspace={matrix}:range={levels}"
-        )
-
-    def _filters(self, graph: av.filter.Graph, frame: VideoFrame) -> list[FilterContext]:
+    def _filters(self, graph: av.filter.Graph, given: _Given) -> list[FilterContext]:
         filters = []
         if self._settings.first_field is not None:
             filters.append(graph.add("setfield", _FIELD_FLAGS[self._settings.first_field]))
         if self._settings.has_memory:
             which = "interlaced" if self._settings.deinterlace == "auto" else "all"
             filters.append(graph.add("bwdif", f"mode=send_frame:parity=auto:deint={which}"))
-        pix_fmt, steps, output = frame.format.name, self._settings.steps, self._settings.output
+        steps, output, tone = self._settings.steps, self._settings.output, self._tone(given)
         size = (output.width, output.height) if steps is None else steps.scaled
+        now = given
         if steps is not None:
-            pix_fmt = workable_format(pix_fmt, steps.turn)
-            filters += self._framing(graph, frame, steps, pix_fmt)
-        if self._settings.tone is not None:
-            filters += self._toning(graph, pix_fmt, size, self._settings.tone)
-            pix_fmt = TABLE_FORMAT
-        if self._settings.has_steps or self._converts(frame):
-            filters += self._conversion(graph, pix_fmt, size, output.pix_fmt, self._levels)
+            framing, now = self._framing(graph, given, steps)
+            filters += framing
+        if tone is not None:
+            filters += self._toning(graph, now, size, tone)
+            now = now._replace(pix_fmt=TABLE_FORMAT)
+        if steps is not None or tone is not None or self._converts(given):
+            filters += self._conversion(graph, now, size, output.pix_fmt, self._levels)
         if self._settings.denoise != "off":
             # All planes; in the encoder's format, which the filter takes as it is.
             filters.append(graph.add("bilateral", f"{DENOISE[self._settings.denoise]}:planes=15"))
@@ -254,18 +308,26 @@ class FilterChain:
         return filters + ([graph.add("copy")] if self._settings.overlay is not None else [])
 
     def _framing(
-        self, graph: av.filter.Graph, frame: VideoFrame, steps: PictureSteps, pix_fmt: str
-    ) -> list[FilterContext]:
-        """Return what brings pictures to the size and format in which they are cropped and turned, and does that."""
-        given, crop, filters = frame.format.name, steps.crop, []
-        if (frame.width, frame.height, given) != (*steps.size, pix_fmt):
-            levels = "full" if is_rgb(pix_fmt) else self._levels
-            filters += self._conversion(graph, given, steps.size, pix_fmt, levels)
+        self, graph: av.filter.Graph, given: _Given, steps: PictureSteps
+    ) -> tuple[list[FilterContext], _Given]:
+        """Return what brings pictures to the size and format in which they are cropped and turned, and does that.
+
+        And what they are then.
+        """
+        crop, filters = steps.crop, []
+        width, height = steps.size
+        now = given._replace(width=width, height=height, pix_fmt=workable_format(given.pix_fmt, steps.turn))
+        if now != given or self._recolours(given):
+            levels = "full" if is_rgb(now.pix_fmt) else self._levels
+            filters += self._conversion(graph, given, steps.size, now.pix_fmt, levels)
+            if not is_rgb(now.pix_fmt):
+                output = self._settings.output.colour
+                now = now._replace(range=output.range, matrix=self._working_matrix(self._tone(given)))
         if steps.is_cropped:
             filters.append(graph.add("crop", f"{crop.width}:{crop.height}:{crop.x}:{crop.y}:exact=1"))
-        return filters + [graph.add(name, arguments) for name, arguments in turn_filters(steps.turn)]
+        return filters + [graph.add(name, arguments) for name, arguments in turn_filters(steps.turn)], now
 
-    def _toning(self, graph: av.filter.Graph, given: str, size: Size, tone: ToneMap) -> list[FilterContext]:
+    def _toning(self, graph: av.filter.Graph, given: _Given, size: Size, tone: ToneMap) -> list[FilterContext]:
         filters = self._conversion(graph, given, size, TABLE_FORMAT, "full")
         try:
             # The filter reads its table when it is added.
@@ -284,16 +346,28 @@ class FilterChain:
         return "full" if self._settings.output.colour.range == FULL_RANGE else "limited"
 
     def _conversion(
-        self, graph: av.filter.Graph, given: str, size: Size, pix_fmt: str, levels: str
+        self, graph: av.filter.Graph, given: _Given, size: Size, pix_fmt: str, levels: str
     ) -> list[FilterContext]:
-        """Return what brings pictures of format ``given`` to a size, a format and a range."""
+        """Return what brings pictures to a size, a format and a range, and to the matrix that steps work in."""
         # The range is stated on both sides: a change of format must never stretch or squeeze the levels.
-        rgb = is_rgb(given)
+        rgb = is_rgb(given.pix_fmt)
+        output = self._settings.output
         arguments = f"w={size[0]}:h={size[1]}:flags={SCALE_FLAGS}"
-        arguments += f":in_range={'full' if rgb else self._levels}:out_range={levels}"
-        if rgb and (matrix := _MATRICES.get(self._settings.output.colour.matrix)) is not None:
+        arguments += f":in_range={'full' if rgb else given.levels}:out_range={levels}"
+        if rgb and (matrix := _MATRICES.get(output.colour.matrix)) is not None:
             arguments += f":out_color_matrix={matrix}"
-        return [graph.add("scale", arguments), graph.add("format", pix_fmt)]
+        filters = []
+        working = self._working_matrix(self._tone(given))
+        to_yuv = not rgb and not is_rgb(pix_fmt)  # the buffer states the matrix with which RGB is made
+        if to_yuv and self._settings.by_picture and not same_matrix(given.matrix, working):
+            if given.pix_fmt in _BY_SAMPLE:
+                # Chroma becomes chroma sample by sample; through RGB it would be blurred.
+                spaces = f"ispace={_MATRICES[given.matrix]}:space={_MATRICES[working]}".replace("bt2020", "bt2020ncl")
+                kept = f"irange={given.range or 1}:range={given.range or 1}:{_ONLY_MATRIX}"
+                filters.append(graph.add("colorspace", f"{spaces}:{kept}"))
+            else:
+                arguments += f":in_color_matrix={_MATRICES[given.matrix]}:out_color_matrix={_MATRICES[working]}"
+        return [*filters, graph.add("scale", arguments), graph.add("format", pix_fmt)]
 
     def _pull(self) -> Iterator[tuple[int, VideoFrame]]:
         while self._graph is not None:

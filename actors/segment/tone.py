@@ -47,6 +47,10 @@ class Transfer(StrEnum):
     HLG = "hlg"
 
 
+TRANSFERS: Final = {16: Transfer.PQ, 18: Transfer.HLG}
+"""Of HDR, by H.273's numbers."""
+
+
 class Operator(StrEnum):
     """What compresses the highlights."""
 

@@ -223,7 +223,9 @@ def _params(codec: Codec, picture: VideoFormat, rate: RateControl) -> _Params:
     bucket = {"vbv-init": _decimal(INITIAL_FULLNESS)} if rate.maxrate_bps is not None else {}
     mastering, light = picture.hdr.mastering, picture.hdr.light
     if codec is Codec.H264:
-        params = {"cpu-independent": "1", "open-gop": "0"} | bucket
+        # x264 learns the order from each picture, but a few pictures late.
+        fields = {"bff": "1"} if picture.bottom_first and codes_interlaced(codec, picture) else {}
+        params = {"cpu-independent": "1", "open-gop": "0"} | fields | bucket
         return params | _named_hdr(("mastering-display", "cll"), mastering, light)
     if codec is Codec.HEVC:
         params = {"pools": str(THREADS), "frame-threads": "1", "open-gop": "0", "info": "0", "log-level": "none"}

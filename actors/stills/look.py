@@ -75,3 +75,5 @@ class StillLook:
     """Makes SDR of HDR; None where there is nothing to map."""
     crop: "tuple[Size, Region] | None" = None
     """The size of pictures, and what the source's container says is to be shown of them; None for all."""
+    by_picture: bool = False
+    """Whether each picture's own colours decide, in a track where they change."""

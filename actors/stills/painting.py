@@ -24,7 +24,8 @@ class Painter:
             steps = PictureSteps(
                 size=size, crop=shown, turn=UPRIGHT, scaled=(width, height), padded=(width, height), place=(0, 0)
             )
-        self._chain = FilterChain(FilterSettings(stored, steps=steps, tone=look.tone), 1 / ANY_RATE)
+        settings = FilterSettings(stored, steps=steps, tone=look.tone, by_picture=look.by_picture)
+        self._chain = FilterChain(settings, 1 / ANY_RATE)
 
     def paint(self, frame: VideoFrame) -> NDArray[np.uint8]:
         """Return a decoded picture as (rows, columns, 3) samples of RGB, as it is to be shown.

@@ -1,11 +1,11 @@
 """A picture in a device's memory, as decoders output and encoders take it, and what a decoder reports beside it."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from av.video.frame import VideoFrame
 
-from ..media.values import SeiMessage
+from ..media.values import Colour, SeiMessage
 from .formats import SurfaceFormat, SurfaceLayout
 
 
@@ -69,6 +69,8 @@ class DevicePicture:
     pix_fmt: str
     pts: int | None = None
     opaque: object = None
+    colour: Colour | None = None
+    """Its own colours, in a track where they change; None: the track's."""
 
     @property
     def address(self) -> int:
@@ -82,6 +84,28 @@ class TimedPicture:
 
     pixels: VideoFrame | DeviceFrame
     pts_ticks: int
+
+
+def state_colour(picture: object, colour: Colour) -> None:
+    """Give a decoded picture of either memory its own colours, in place of what its decoder says."""
+    if isinstance(picture, VideoFrame):
+        picture.color_range, picture.colorspace = colour.range, colour.matrix
+        picture.color_primaries, picture.color_trc = colour.primaries, colour.transfer
+    elif isinstance(picture, DevicePicture):
+        picture.colour = colour
+
+
+def stated_colour(picture: VideoFrame | DevicePicture, otherwise: Colour) -> Colour:
+    """Return the colours that ``state_colour`` gave a picture; ``otherwise`` completes them."""
+    if isinstance(picture, DevicePicture):
+        return picture.colour or otherwise
+    return replace(
+        otherwise,
+        range=int(picture.color_range),
+        primaries=int(picture.color_primaries),
+        transfer=int(picture.color_trc),
+        matrix=int(picture.colorspace),
+    )
 
 
 def device_planes(format_: SurfaceFormat, address: int, width: int, height: int) -> tuple[DevicePlane, ...]:

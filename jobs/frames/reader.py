@@ -16,7 +16,7 @@ from ...actors.media.kept_sources import KEPT
 from ...actors.segment.decode_path import DecodePath
 from ...actors.segment.filtering import FilterSettings
 from ...actors.segment.walk import SEAM_FRAMES, SegmentTally, SegmentWalk, decode_on_first
-from ...actors.surfaces.device_frame import DevicePicture, PictureNotes
+from ...actors.surfaces.device_frame import DevicePicture, PictureNotes, stated_colour
 from ...actors.surfaces.frames import Frame, frame_bytes
 from ...errors import Cancelled, DeviceError, InputDamaged, Retry, UsageError
 from ..board.board import Board
@@ -210,7 +210,10 @@ class _Attempt:
         self.last_ticks = self._past
         self._sound_at: int | None = None
         self._time_base = source.ranges.index.time_base
-        self._chain = None if source.output is None else path.open_chain(FilterSettings(source.output), self._time_base)
+        self._chain = None
+        if source.output is not None:
+            filters = FilterSettings(source.output, by_picture=bool(range_.colours))
+            self._chain = path.open_chain(filters, self._time_base)
         self._number = self._numbers()
         self._walk: SegmentWalk[Any, tuple[Frame, int]] = SegmentWalk(
             range_,
@@ -257,7 +260,14 @@ class _Attempt:
         if number % self._source.request.every == 0:
             notes = picture.opaque if isinstance(picture.opaque, PictureNotes) else None
             for moment, each in ((ticks, picture),) if self._chain is None else self._chain.push(ticks, picture):
-                yield moment, (self._frame(number, moment, each, notes), frame_bytes(each))
+                frame = self._frame(number, moment, each, notes)
+                yield moment, (self._coloured(frame, picture), frame_bytes(each))
+
+    def _coloured(self, frame: Frame, decoded: VideoFrame | DevicePicture) -> Frame:
+        """Return a frame with the colours of its own picture, where those change; on the host a chain converts them."""
+        if not self._range.colours or (self._chain is not None and self._path.device is None):
+            return frame
+        return replace(frame, format=replace(frame.format, colour=stated_colour(decoded, frame.format.colour)))
 
     def _check_damage(self) -> None:
         damage = self._walk.met.first_damaged_packet

@@ -12,9 +12,12 @@ from ...actors.segment.frame_rate import FrameRate
 from ...actors.segment.overlay import Overlay
 from ...actors.segment.steps import PictureSteps, Size
 from ...actors.segment.tone import ToneMap
+from ...actors.settle.software import codes_interlaced
 from ...errors import Unsupported
+from ..carry.changes import change_losses, conversions, hdr_picture
 from ..report.report import Warning_
 from ..request.spec import TranscodeSpec
+from ..source.life import UNCHANGING, PictureLife
 from ..source.source import SourceReading
 from .borders import NO_BORDER, FoundPicture, find_picture
 from .overlay import burn_choices, overlay_choices, settle_burn, settle_overlay
@@ -77,8 +80,15 @@ def settle_filters(
         rows = row_step(source, spec)
         cropped = find_picture(ranges, source, stated_region(source, extras, rows=rows), row_step=rows)
     framing = settle_framing(source, extras, spec, cropped.region)
-    settled = settle_picture(source, spec, codec, framing)
+    settled = settle_picture(source, spec, codec, framing, reading.life)
     burn, losses = settle_burn(reading, source, settled.format, settled.steps, spec)
+    losses += change_losses(
+        reading.life,
+        source,
+        reading.index,
+        settled.tone,
+        codes_fields=codes_interlaced(codec, settled.format),
+    )
     filters = FilterSettings(
         settled.format,
         spec.deinterlace,
@@ -89,20 +99,25 @@ def settle_filters(
         overlay=settled.overlay,
         rate=rate,
         burn=burn,
+        by_picture=bool(reading.index.colours),
     )
     choices = *step_choices(settled.steps, framing, extras), *settled.choices, *rate_choices(rate), *burn_choices(burn)
     return SettledFilters(
         filters=filters,
         extras=framing.extras(extras),
         cropped=cropped,
-        changes=settled.changes,
+        changes=(*settled.changes, *conversions(reading.life, source, reading.index)),
         losses=(*stated_losses(source, extras, framing.stated), *losses),
         choices=choices,
     )
 
 
-def settle_picture(source: VideoFormat, spec: TranscodeSpec, codec: Codec, framing: Framing) -> SettledPicture:
+def settle_picture(
+    source: VideoFormat, spec: TranscodeSpec, codec: Codec, framing: Framing, life: PictureLife = UNCHANGING
+) -> SettledPicture:
     """Return what comes out of the source's pictures once they are cropped and turned by ``framing``.
+
+    ``life`` is what changes in them.
 
     Raises:
         InputError: the overlay's file cannot be read.
@@ -125,7 +140,7 @@ def settle_picture(source: VideoFormat, spec: TranscodeSpec, codec: Codec, frami
     if reason is not None:
         checks = _FORMAT_CHECKS if is_rgb(source.pix_fmt) else _FORMAT_CHECKS[:1]
         changes.append(Warning_(code="pixel-format", message=reason, checks=checks))
-    tone = settle_tone(source, spec)
+    tone = settle_tone(hdr_picture(source, life), spec)
     if spec.tonemap is not None and tone is None:
         message = "--tonemap has nothing to do: the source does not say that its pictures are HDR"
         changes.append(Warning_(code="not-hdr", message=message, checks=()))

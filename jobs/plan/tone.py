@@ -5,13 +5,11 @@ from typing import Final
 
 from ...actors.encode.pix_fmt import is_rgb
 from ...actors.media.values import UNSPECIFIED, VideoFormat
-from ...actors.segment.tone import HLG_PEAK_CD, WHITE_CD, Operator, ToneMap, Transfer
+from ...actors.segment.tone import HLG_PEAK_CD, TRANSFERS, WHITE_CD, Operator, ToneMap, Transfer
 from ...errors import Unsupported
 from ..report.report import Warning_
 from ..request.spec import TranscodeSpec
 
-TRANSFERS: Final = {16: Transfer.PQ, 18: Transfer.HLG}
-"""Of HDR, by H.273's numbers."""
 _BT2020: Final = frozenset({UNSPECIFIED, 9})
 """Primaries and matrices that are BT.2020's, or taken for them: HDR states little else."""
 _USUAL_PEAK_CD, _HIGHEST_PEAK_CD = 1000, 10_000

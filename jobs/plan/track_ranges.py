@@ -115,6 +115,7 @@ class TrackRanges:
             span_bytes=index.span_bytes(entry, last_packet),
             part=index.part(entry, last_packet),
             max_pixels=index.max_pixels,
+            colours=index.colours,
         )
 
     def entry(self, segment: PlannedSegment, moves: int, warm_up_frames: int = 0) -> AccessPoint | None:

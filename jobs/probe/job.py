@@ -1,7 +1,7 @@
 """``probe``: what is in a file, as its packets say it, and what is odd about it.
 
 The header is only the first word. Every packet is read: once for all tracks together, and once more for the index of
-each video track. At most one picture of each video track is decoded.
+each video track. One picture of each video track is decoded, and one more for each change in mid-stream.
 """
 
 from fractions import Fraction

@@ -10,12 +10,13 @@ from fractions import Fraction
 from ..source.sound_life import in_words
 from .packets import PacketTally, SourceTally
 from .values import RIDER_WORDS, Oddity, PictureFacts, TimelineFacts, TrackFacts
-from .video import VideoFindings
+from .video import ChangeFacts, VideoFindings
 
 _LIE_S = Fraction(1, 4)
 _LIE_SHARE = Fraction(1, 50)
 _LATE_S = Fraction(1, 10)
 _GAP_FACTOR = 3
+_NAMED_CHANGES = 4
 _DOVI_WITHOUT_BASE_LAYER = 5
 _ENCRYPTED_TAGS = frozenset({"encv", "enca", "encs", "enct", "drmi", "drms"})
 _ENCRYPTED_SIDE_DATA = frozenset({"encryption_info", "encryption_init_info"})
@@ -74,10 +75,21 @@ def _of_track(evidence: Evidence, track: TrackFacts) -> Iterator[tuple[str, str]
         yield "undecodable", found.undecodable
     if tally.sequence_changes or "new_extradata" in tally.side_data or "param_change" in tally.side_data:
         yield "parameters-change", "the coding parameters change in mid-stream: the picture size may change too"
+    if found is not None:
+        yield from _of_changes(found.changes)
     if track.video.picture is not None:
         yield from _of_picture(track.video.picture)
     if track.video.timeline is not None:
         yield from _of_timeline(track.video.timeline)
+
+
+def _of_changes(changes: tuple[ChangeFacts, ...]) -> Iterator[tuple[str, str]]:
+    """Yield an oddity for each property that changes, with its first changes."""
+    for what in dict.fromkeys(change.what for change in changes):
+        own = [change for change in changes if change.what == what]
+        named = [f"{each.before} to {each.after} at {float(each.time_s):.3f} s" for each in own[:_NAMED_CHANGES]]
+        more = f" and {len(own) - _NAMED_CHANGES} times more" if len(own) > _NAMED_CHANGES else ""
+        yield "picture-changes", f"the {what} changes: {', '.join(named)}{more}"
 
 
 def _of_any_track(track: TrackFacts, tally: PacketTally) -> Iterator[tuple[str, str]]:

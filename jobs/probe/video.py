@@ -1,4 +1,4 @@
-"""One video track: its pictures, its timeline and where it would be cut. At most one picture is decoded."""
+"""One video track: its pictures, its timeline and where it would be cut. Few pictures are decoded."""
 
 import math
 from dataclasses import asdict, dataclass
@@ -21,6 +21,16 @@ _ANY_RATE = Fraction(25)
 
 
 @dataclass(frozen=True, slots=True)
+class ChangeFacts:
+    """One property that changes, ``time_s`` after the first picture."""
+
+    time_s: Fraction
+    what: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True)
 class VideoFindings:
     """What was found of one video track, and why not more."""
 
@@ -29,6 +39,8 @@ class VideoFindings:
     """Why its packets could not be indexed."""
     undecodable: str | None = None
     """Why no picture of it could be decoded."""
+    changes: tuple[ChangeFacts, ...] = ()
+    """What changes in its pictures in mid-stream."""
 
 
 def probe_video(source: str, track: int) -> VideoFindings:
@@ -50,7 +62,11 @@ def probe_video(source: str, track: int) -> VideoFindings:
         for cut in choose_cuts(index)
     )
     facts = VideoFacts(picture=picture, timeline=describe_timeline(index), cuts=cuts, segments=len(cuts) + 1)
-    return VideoFindings(facts, undecodable=reading.undecodable or None)
+    changes = tuple(
+        ChangeFacts((each.ticks - index.first_ticks) * index.time_base, each.what, each.before, each.after)
+        for each in reading.life.changes
+    )
+    return VideoFindings(facts, undecodable=reading.undecodable or None, changes=changes)
 
 
 def _stated(source: str, track: int) -> PictureFacts | None:

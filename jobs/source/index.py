@@ -19,7 +19,7 @@ from ...actors.limits import InputLimits
 from ...actors.media.fragments import FilePart, Fragments
 from ...actors.media.seeking import AccessPoint
 from ...actors.media.timeline import MOST_HELD_FRAMES, REORDER_FRAMES, TimeShift, nominal_ticks, whole_ticks
-from ...actors.media.values import PictureSize
+from ...actors.media.values import Colour, PictureSize
 from .last_picture import LONGEST_S
 
 MISSING = np.iinfo(np.int64).min
@@ -66,6 +66,8 @@ class TrackIndex:
     tick_divisor: int = 1
     sizes: Mapping[int, PictureSize] = field(default_factory=dict)
     max_pixels: int = InputLimits().max_pixels
+    colours: tuple[tuple[int, Colour], ...] = ()
+    """From which packet on pictures have which colours; empty where they have the same from the first to the last."""
     clusters: NDArray[np.int64] = field(default_factory=lambda: np.empty((0, 2), np.int64))
     fragments: Fragments | None = None
     stated_last_ticks: Fraction | None = None
@@ -167,7 +169,7 @@ class TrackIndex:
 
     @cached_property
     def largest_size(self) -> PictureSize | None:
-        """The largest display size that pictures change to or from; None where they have one size, or none is stated.
+        """The largest display size that pictures change to or from; None where they have one, or none is stated.
 
         An access point counts if anything up to the next one is presented. Of sizes that cover the same area, the one
         with more samples is the larger, then the earlier.
@@ -178,7 +180,7 @@ class TrackIndex:
             for begin, end in pairwise(ends)
             if begin in self.sizes and bool(self.presented[begin:end].any())
         ]
-        if len({(size.width, size.height) for size in shown}) < 2:  # noqa: PLR2004 - one size never changes
+        if len(set(shown)) < 2:  # noqa: PLR2004 - one size never changes
             return None
         return max(shown, key=lambda size: (size.display_area, size.width * size.height))
 

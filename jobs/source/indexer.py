@@ -1,7 +1,7 @@
 """Makes a track's index, from one demux pass that decodes nothing."""
 
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from fractions import Fraction
 from itertools import accumulate
 from typing import TYPE_CHECKING
@@ -13,9 +13,12 @@ from av.video.stream import VideoStream
 from numpy.typing import NDArray
 
 from ...actors.bitstream.access_points import RandomAccess, random_access_kind
+from ...actors.bitstream.field_orders import FieldOrders
+from ...actors.bitstream.picture_marks import PictureMarks
 from ...actors.bitstream.picture_sizes import PictureSizes
 from ...actors.decode.describe import nominal_frame_rate
 from ...actors.limits import InputLimits
+from ...actors.media.av_stream import FieldOrder
 from ...actors.media.fragments import Fragments, TrackEnd
 from ...actors.media.timeline import LONGEST_GAP_S, RESET_S, TimeShift, nominal_ticks, tick_divisor, whole_ticks
 from ...errors import InputUnreadable, NoVideoTrack
@@ -79,6 +82,14 @@ class TrackIndexer:
         self._extradata = context.extradata or b""
         self._pictures = WholePictures(self._codec, self._extradata)
         self._picture_sizes = PictureSizes(self._codec, self._extradata)
+        self._picture_marks = PictureMarks(self._codec, self._extradata)
+        self._field_orders = FieldOrders(self._codec, self._extradata)
+        self.new_extradata = b""
+        """The changed configuration of the codec, once there was one."""
+        self.marks: list[tuple[int, Hashable]] = []
+        """Where runs begin: the packet, and what its headers state of pictures (``picture_marks.py``)."""
+        self.orders: list[tuple[int, FieldOrder]] = []
+        """Where the order of fields changes, and to which."""
         self._rows = array("q")  # six numbers a packet: a list of tuples takes six times the memory
         self._packets = 0
         self._kinds: dict[int, RandomAccess] = {}
@@ -91,6 +102,8 @@ class TrackIndexer:
         dts = MISSING if packet.dts is None else packet.dts
         if packet.is_keyframe:
             self._see_keyframe(packet)
+        if self._field_orders.needs_packets:
+            self._note_order(self._field_orders.order(memoryview(packet)))
         self._rows.extend(
             (pts, dts, -1 if packet.pos is None else packet.pos, packet.size, flags, packet.duration or 0)
         )
@@ -105,10 +118,37 @@ class TrackIndexer:
         extradata = b""
         if packet.has_sidedata("new_extradata"):
             extradata = next(bytes(entry) for entry in packet.iter_sidedata() if entry.data_type == "new_extradata")
+            self.new_extradata = extradata
         size = self._picture_sizes.size(data, extradata)
+        if self._kinds[number] is not RandomAccess.NONE and not packet.is_corrupt:
+            self._see_access_point(data, extradata)
         if size is not None and not packet.is_corrupt:
             self._limits.check_size(self._source, size.width, size.height)
             self._sizes[number] = size
+
+    def _see_access_point(self, data: bytes, new_extradata: bytes) -> None:
+        sequence_set = self._picture_sizes.sequence_set
+        mark = self._picture_marks.mark(data, sequence_set, new_extradata)
+        if mark != self.mark:
+            self.marks.append((self._packets, mark))
+        self._field_orders.begin(sequence_set, new_extradata)
+        if self._field_orders.is_read and not self._field_orders.needs_packets:
+            self._note_order(FieldOrder.PROGRESSIVE)
+
+    def _note_order(self, order: FieldOrder | None) -> None:
+        if order is not None and (not self.orders or self.orders[-1][1] is not order):
+            self.orders.append((self._packets, order))
+
+    @property
+    def is_bottom_first(self) -> bool:
+        """Whether the first interlaced picture states that its lower field is shown first."""
+        interlaced = (order for _, order in self.orders if order is not FieldOrder.PROGRESSIVE)
+        return next(interlaced, None) is FieldOrder.BOTTOM_FIRST
+
+    @property
+    def mark(self) -> Hashable:
+        """What the last access point's headers state of pictures; None before the first."""
+        return self.marks[-1][1] if self.marks else None
 
     def check(self, pixels: int) -> None:
         """Check what was seen so far, of pictures with this number of pixels.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import av.error
 from av.stream import Discard
 
-from ...actors.decode.describe import StreamExtras, describe_extras, describe_video
+from ...actors.decode.describe import StreamExtras
 from ...actors.limits import InputLimits
 from ...actors.media.av_stream import decoder_mark, extradata
 from ...actors.media.headers import HeaderWatch
@@ -24,14 +24,16 @@ from ...errors import InputError, InputNotFound, InputUnreadable
 from .file_ends import PacketEnds, is_cut_short, track_end
 from .index import TrackIndex
 from .indexer import TrackIndexer, video_stream
+from .life import UNCHANGING, PictureLife, picture_life
+from .one_format import one_format, with_colours, with_life
 from .riders import Riders
+from .runs import RunReader
 from .sound_life import SoundLives
 from .tracks import SourceDescription, TrackStarts, describe_container, stated_languages
 
 if TYPE_CHECKING:
     from av.container import InputContainer
     from av.packet import Packet
-    from av.video.frame import VideoFrame
     from av.video.stream import VideoStream
 
 
@@ -126,9 +128,9 @@ class SourceReading:
     index: TrackIndex
     tracks: SourceDescription
     picture: tuple[VideoFormat, StreamExtras] | None
-    """The format of the track's pictures and what they have beside them; None where none decodes."""
+    """The one format of its pictures (``one_format.py``), and what they have beside them; None if none decodes."""
     undecodable: str
-    """The message for that."""
+    """Why no picture decodes."""
     first_ticks: int | None = None
     """When the first picture that decodes is shown, in the index's ticks; None where it has no time.
 
@@ -136,6 +138,8 @@ class SourceReading:
     """
     is_cut_short: bool = False
     """Whether the file ends before it says."""
+    life: PictureLife = UNCHANGING
+    """What changes in the pictures from the first to the last."""
 
     def described(self) -> tuple[VideoFormat, StreamExtras]:
         """Return the format of the pictures, and what they have beside them.
@@ -150,10 +154,11 @@ class SourceReading:
 
 
 def read_source(source: str, track: int = 0) -> SourceReading:
-    """Open a source, read every packet of its ``track``-th video track, and decode the first picture.
+    """Open a source, read every packet of its ``track``-th video track, and decode a picture of each of its runs.
 
     Sizes are read from headers (``TrackIndex.largest_size``); but only a picture shows its pixel format for certain,
-    whether it is interlaced, what it carries (captions, HDR), and that anything of the track decodes at all.
+    whether it is interlaced, what it carries (captions, HDR), and that anything of the track decodes at all. Most
+    tracks have one run (``life.py``), of which the first picture is decoded.
 
     Raises:
         InputError: the source cannot be read, breaks a limit, or the track has no packets.
@@ -189,7 +194,7 @@ class _Pass:
         self._languages = stated_languages(container, watch)
         is_boxed = container.format.name.startswith("mov")
         self._lives = SoundLives(container, has_several=watch.has_several_descriptions() and is_boxed)
-        self._first = _FirstPicture(stream)
+        self._runs = RunReader(stream)
         self._riders = Riders(stream.codec_context.codec.canonical_name, extradata(stream))
         self._starts = TrackStarts(container, stream)
         self._tracks: SourceDescription | None = None
@@ -204,30 +209,34 @@ class _Pass:
                 self._see(packet)
         except av.error.FFmpegError:
             self._ends.is_broken = True  # what came before is what there is
-        self._first.see(None)  # a picture that the decoder has held back
+        self._runs.finish(changes=len(self._indexer.orders) > 1)
         source, container = self._source, self._container
         is_cut = is_cut_short(source, container, self._watch, self._ends)
         index = self._indexer.index(lambda: None if is_cut else track_end(source, container, self._stream.id))
         index.check(limits)
         self._starts.give_up()
         tracks = self._lives.described(self._tracks or self._described())
-        if self._first.described is None:
-            failed = f"{self._first.failed} of {index.packets} packets failed"
+        if self._runs.described is None:
+            failed = f"{self._runs.failed} of {index.packets} packets failed"
             message = f"no picture of {self._source} can be decoded ({failed})"
             return SourceReading(index=index, tracks=tracks, picture=None, undecodable=message, is_cut_short=is_cut)
-        format_, extras = self._first.described
+        format_, extras = self._runs.described
         self._indexer.check(format_.width * format_.height)
         extras = extras.with_riders(self._riders.ridden(index))
-        picture = _resized(replace(format_, frame_rate=index.frame_rate), index), extras
-        pts = self._first.pts
+        first = replace(format_, frame_rate=index.frame_rate, bottom_first=self._indexer.is_bottom_first)
+        life = picture_life(index, self._indexer.marks, self._runs.pictures, self._indexer.orders)
+        life = with_colours(life, first)
+        index = with_life(index, life)
+        pts = self._runs.pts
         first_ticks = None if pts is None or index.untimed else pts * index.tick_divisor
         return SourceReading(
             index=index,
             tracks=tracks,
-            picture=picture,
+            picture=(one_format(first, life, index), extras),
             undecodable="",
             first_ticks=first_ticks,
             is_cut_short=is_cut,
+            life=life,
         )
 
     def _see(self, packet: "Packet[Any]") -> None:
@@ -235,7 +244,7 @@ class _Pass:
         if packet.stream_index == self._stream.index:
             self._indexer.see(packet)
             self._riders.see(packet)
-            self._first.see(packet)
+            self._runs.see(packet, self._indexer.mark, self._indexer.new_extradata)
         else:
             self._lives.see(packet)
             if self._tracks is None:
@@ -252,44 +261,3 @@ class _Pass:
 
     def _described(self) -> SourceDescription:
         return describe_container(self._source, self._container, self._starts, self._languages)
-
-
-class _FirstPicture:
-    """Sees a track's packets, and decodes them in one thread until a picture comes."""
-
-    def __init__(self, stream: "VideoStream") -> None:
-        self._stream = stream
-        self._context = stream.codec_context
-        self._context.thread_count = 1
-        self.described: tuple[VideoFormat, StreamExtras] | None = None
-        self.pts: int | None = None
-        self.failed = 0
-
-    def see(self, packet: "Packet[VideoStream] | None") -> None:
-        if self.described is not None:
-            return
-        frames: list[VideoFrame] = []
-        try:
-            frames = self._context.decode(packet)
-        except av.error.FFmpegError:
-            self.failed += 1
-        if frames:
-            self.pts = frames[0].pts
-            self.described = describe_video(self._stream, frames[0]), describe_extras(self._stream, frames[0])
-
-
-def _resized(format_: VideoFormat, index: TrackIndex) -> VideoFormat:
-    """Return the format with the track's largest size, where its headers say that sizes change.
-
-    The container's sample aspect ratio holds, unless the bitstream's is another there than at the beginning.
-    """
-    largest = index.largest_size
-    if largest is None:
-        return format_
-    shape, first = largest.sample_aspect_ratio, next(iter(index.sizes.values())).sample_aspect_ratio
-    return replace(
-        format_,
-        width=largest.width,
-        height=largest.height,
-        sample_aspect_ratio=format_.sample_aspect_ratio if shape is None or shape == first else shape,
-    )

@@ -12,7 +12,7 @@ from ...actors.encode.pix_fmt import is_rgb
 from ...actors.media.location import name_of
 from ...actors.media.values import UNSPECIFIED, Colour, VideoFormat
 from ...actors.segment.filtering import FULL_RANGE
-from ...actors.segment.tone import Operator, ToneMap
+from ...actors.segment.tone import TRANSFERS, Operator, ToneMap
 from ...actors.stills.files import SIDE_MAX
 from ...actors.stills.look import StillFormat, StillLook, Turn, shown_size
 from ...actors.stills.measuring import MeasureSegment
@@ -23,7 +23,7 @@ from ...errors import Unsupported, redacted
 from ..board.events import Run
 from ..plan.placing import INTERLACED_IN_SOFTWARE, media_case
 from ..plan.steps import stated_region
-from ..plan.tone import TRANSFERS, tone_of
+from ..plan.tone import tone_of
 from ..plan.track_ranges import TrackRanges
 from ..source.index import TrackIndex
 from ..source.source import read_source
@@ -167,7 +167,7 @@ def plan_stills(spec: StillsSpec) -> StillsPlan:
     format_, extras = reading.described()
     tone = tone_of(format_, Operator.BT2390)
     format_ = replace(format_, colour=settled_colour(format_))
-    look = replace(look_of(spec, format_, extras), tone=tone)
+    look = replace(look_of(spec, format_, extras), tone=tone, by_picture=bool(reading.index.colours))
     return StillsPlan(
         spec=spec,
         index=reading.index,

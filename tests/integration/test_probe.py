@@ -16,13 +16,13 @@ ODDITIES = {
     "derived_av1_svt_multigop_360p_opus.mkv": set(),
     "encrypted_cenc_tenc_only.mp4": {"encrypted", "undecodable", "no-keyframe-flags"},
     "hevc_dovi_p5_1080p.mp4": {"dolby-vision-5", "single-gop"},
-    "hevc_multi_stsd_reschange_128.mp4": {"parameters-change"},
+    "hevc_multi_stsd_reschange_128.mp4": {"parameters-change", "picture-changes"},
     "hevc_mvhevc_multiview_1080p.mov": {"second-view", "single-gop"},
     "mov_3elist.mov": {"edit-list-discards"},
     "mp4_editlist_positive_shift.mp4": {"sound-offset"},
     "mp4_missing_audio_stsd.mp4": {"unknown-codec", "single-gop"},
     "phone_slowmo_gap_vfr_h264.mp4": {"variable-frame-rate", "gap", "single-gop"},
-    "reschange_h264_848_to_424.h264": {"parameters-change", "no-pts", "dts-missing"},
+    "reschange_h264_848_to_424.h264": {"parameters-change", "picture-changes", "no-pts", "dts-missing"},
     "stream_missing_sei_pes.ts": {"pts-missing", "dts-missing", "single-gop"},
 }
 

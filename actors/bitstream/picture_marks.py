@@ -1,0 +1,124 @@
+"""What an access point's headers state of its pictures, only to be compared: size, sampling, depth, colours, HDR.
+
+While the mark stays the same, so does what a decoder says of the pictures. Fields are read in ``field_orders.py``.
+
+Sources: ITU-T H.262 (02/2012) section 6.2.2; ISO/IEC 14496-2 section 6.2.3; SMPTE ST 421 annex G; SMPTE RDD 36 section
+5.1; ITU-T T.81 annex B; ITU-T H.264 (08/2021) and H.265 (08/2021) annex D; RFC 6386 section 9.2; VP9 and AV1 Bitstream
+& Decoding Process Specifications.
+"""
+
+from collections.abc import Callable, Hashable, Mapping
+from typing import Final
+
+from .access_points import annex_b_units, nal_units, sei_messages
+from .packet_headers import open_bitstream_units, unit_kinds, vp8_size
+from .vp9 import vp9_frames
+
+_MESSAGES: Final = frozenset({45, 47, 137, 144, 147})
+"""Frame packing, display orientation, mastering display, content light level, alternative transfer function."""
+_HEVC_SEI, _H264_SEI = 39, 6
+_AV1_SEQUENCE, _AV1_METADATA = 1, 5
+_AV1_LIGHT_AND_MASTERING: Final = (b"\x01", b"\x02")
+_MPEG2_SEQUENCE, _MPEG2_EXTENSION, _SEQUENCE_EXTENSIONS = 0xB3, 0xB5, (1, 2)
+_MPEG2_STATED_BYTES: Final = 5
+"""A sequence header's start, size, aspect ratio and frame rate; a bitrate and matrices follow."""
+_MPEG4_LAYERS: Final = range(0x20, 0x30)
+_VC1_SEQUENCE: Final = 0x0F
+_PRORES_STATED: Final = slice(16, 26)
+"""Size, sampling, interlacing, aspect ratio, frame rate, colours and alpha of an ``icpf`` frame."""
+_JPEG_FRAMES, _JPEG_SCAN = (0xC0, 0xC1, 0xC2, 0xC3), 0xDA
+
+
+class PictureMarks:
+    """Reads a track's access points in demux order; ``codec`` is FFmpeg's canonical name."""
+
+    def __init__(self, codec: str, extradata: bytes) -> None:
+        self._codec = codec
+        self._extradata = extradata
+        self._messages: dict[int, bytes] = {}
+
+    def mark(self, data: bytes, sequence_set: bytes, new_extradata: bytes = b"") -> Hashable:
+        """Return the mark of an access point's packet.
+
+        ``sequence_set`` is what it refers to, of H.264 and HEVC. ``new_extradata`` is the changed configuration that
+        comes with the packet, if any.
+        """
+        self._extradata = new_extradata or self._extradata
+        if self._codec in ("h264", "hevc"):
+            return sequence_set, self._stated_messages(data)
+        stated = _STATED.get(self._codec)
+        return self._extradata, None if stated is None else stated(data)
+
+    def _stated_messages(self, data: bytes) -> Hashable:
+        """Return the messages of the kinds that are read; one that is not repeated still holds."""
+        hevc = self._codec == "hevc"
+        units = list(nal_units(data, self._extradata, hevc=hevc))
+        for unit, kind in zip(units, unit_kinds(units, hevc=hevc), strict=True):
+            if kind == (_HEVC_SEI if hevc else _H264_SEI):
+                self._messages |= {kind: load for kind, load in sei_messages(unit, hevc=hevc) if kind in _MESSAGES}
+        return tuple(sorted(self._messages.items()))
+
+
+def _vp8_stated(data: bytes) -> Hashable:
+    return vp8_size(data), data[10:11] and data[10] >> 6  # color_space and clamping_type
+
+
+def _vp9_stated(data: bytes) -> Hashable:
+    first = next((frame for frame in vp9_frames(data) if frame.colours is not None), None)
+    # The profile; then, behind the synchronization code, depth, colours and sampling.
+    return first, data[:1] and data[0] >> 4, data[4:5] and data[4] >> 4
+
+
+def _av1_stated(data: bytes) -> Hashable:
+    found = set()
+    for unit in open_bitstream_units(data):
+        is_hdr = unit.kind == _AV1_METADATA and unit.payload[:1] in _AV1_LIGHT_AND_MASTERING
+        found |= {unit.payload} if unit.kind == _AV1_SEQUENCE or is_hdr else set()
+    return frozenset(found)
+
+
+def _mpeg2_stated(data: bytes) -> Hashable:
+    found = set()
+    for unit in annex_b_units(data):
+        if unit[0] == _MPEG2_SEQUENCE:
+            found.add(unit[:_MPEG2_STATED_BYTES])
+        elif unit[0] == _MPEG2_EXTENSION and len(unit) > 1 and unit[1] >> 4 in _SEQUENCE_EXTENSIONS:
+            found.add(unit)
+    return frozenset(found)
+
+
+def _mpeg4_stated(data: bytes) -> Hashable:
+    return frozenset(unit for unit in annex_b_units(data) if unit[0] in _MPEG4_LAYERS)
+
+
+def _vc1_stated(data: bytes) -> Hashable:
+    return frozenset(unit for unit in annex_b_units(data) if unit[0] == _VC1_SEQUENCE)
+
+
+def _prores_stated(data: bytes) -> Hashable:
+    return data[_PRORES_STATED]
+
+
+def _jpeg_stated(data: bytes) -> Hashable:
+    """Return the frame header: depth, size and sampling; b"" where there is none."""
+    at = 2
+    while at + 4 <= len(data) and data[at + 1] != _JPEG_SCAN:
+        end = at + 2 + int.from_bytes(data[at + 2 : at + 4], "big")
+        if data[at + 1] in _JPEG_FRAMES:
+            return data[at:end]
+        at = end
+    return b""
+
+
+_STATED: Final[Mapping[str, Callable[[bytes], Hashable]]] = {
+    "vp8": _vp8_stated,
+    "vp9": _vp9_stated,
+    "av1": _av1_stated,
+    "mpeg1video": _mpeg2_stated,
+    "mpeg2video": _mpeg2_stated,
+    "mpeg4": _mpeg4_stated,
+    "vc1": _vc1_stated,
+    "prores": _prores_stated,
+    "mjpeg": _jpeg_stated,
+}
+"""By FFmpeg's canonical name of the codec; of others only a changed configuration is noticed."""

@@ -1,0 +1,123 @@
+"""The one format that stands for a track whose pictures change, by the rules of docs/timeline.md. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Final
+
+from ...actors.encode.pix_fmt import finest_pix_fmt
+from ...actors.media.values import UNSPECIFIED, PictureSize, StatedPicture, VideoFormat
+from .index import TrackIndex
+from .life import PictureLife, PictureRun
+
+UNSTATED: Final = {"range": 0, "primaries": UNSPECIFIED, "transfer": UNSPECIFIED, "matrix": UNSPECIFIED}
+"""The values of a colour's fields that state nothing."""
+_LIMITED, _FULL = 1, 2
+
+
+def with_life(index: TrackIndex, life: PictureLife) -> TrackIndex:
+    """Return the index with the runs' colours, and with sizes and shapes where headers were not read for them."""
+    sizes = dict(index.sizes)
+    packets = [point.packet for point in index.access_points] if life.runs else []
+    for begin, end, picture in _stretches(index, life):
+        for packet in packets:
+            if begin <= packet < end:
+                sizes[packet] = _completed(sizes.get(packet), picture)
+    colours = tuple((run.packet, run.colour) for run in life.runs)
+    changes = len({colour for _, colour in colours}) > 1
+    return replace(index, sizes=dict(sorted(sizes.items())), colours=colours if changes else ())
+
+
+def _completed(size: PictureSize | None, picture: StatedPicture) -> PictureSize:
+    if size is None:
+        return PictureSize(picture.width, picture.height, picture.sample_aspect_ratio)
+    return replace(size, sample_aspect_ratio=size.sample_aspect_ratio or picture.sample_aspect_ratio)
+
+
+def _stretches(index: TrackIndex, life: PictureLife) -> list[tuple[int, int, StatedPicture]]:
+    ends = [*(run.packet for run in life.runs[1:]), index.packets]
+    return [(run.packet, end, run.picture) for run, end in zip(life.runs, ends, strict=bool(life.runs))]
+
+
+def with_colours(life: PictureLife, first: VideoFormat) -> PictureLife:
+    """Return the life with each run's colours; ``first`` is the first picture's format, with the container's word."""
+    columns = {
+        name: _meant([getattr(run.picture.colour, name) for run in life.runs], name, getattr(first.colour, name))
+        for name in UNSTATED
+    }
+    runs = tuple(
+        replace(run, colour=replace(first.colour, **{name: column[place] for name, column in columns.items()}))
+        for place, run in enumerate(life.runs)
+    )
+    return PictureLife(runs)
+
+
+def _meant(own: Sequence[int], name: str, first: int) -> list[int]:
+    """Return what each run's value of a field means.
+
+    Where pictures do not contradict one another, the container's word holds for all, else what any of them states. Full
+    range must be stated (H.264 and H.265, annex E: 0 if absent). Another value that is missing is that of the run
+    before; ahead of the first that is stated it is that one.
+    """
+    unstated = UNSTATED[name]
+    if name == "range" and _FULL in own:
+        own = [value or _LIMITED for value in own]
+    stated = {value for value in own if value != unstated}
+    if len(stated) <= 1:
+        value = first if first != unstated else next(iter(stated), unstated)
+        return [value] * len(own)
+    found: list[int] = []
+    last = next(value for value in own if value != unstated)
+    for value in own:
+        last = value if value != unstated else last
+        found.append(last)
+    if first != unstated and first not in stated:
+        # The container states another value than any picture: it replaces that of the pictures it was written for.
+        found = [first if value == own[0] else value for value in found]
+    return found
+
+
+def one_format(first: VideoFormat, life: PictureLife, index: TrackIndex) -> VideoFormat:
+    """Return the format of a whole track, whose first picture has the format ``first``.
+
+    Size and aspect ratio are the largest, depth the deepest, chroma the finest; colours and HDR values are those of the
+    first picture of that size; it is interlaced if any picture is.
+    """
+    sized = _resized(first, index)
+    if not life.runs:
+        return sized
+    base = base_run(life.runs, index)
+    return replace(
+        sized,
+        pix_fmt=finest_pix_fmt([base.picture.pix_fmt, *(run.picture.pix_fmt for run in life.runs)]),
+        colour=base.colour,
+        # The container may state values that no picture does.
+        hdr=first.hdr if base.picture.hdr == life.runs[0].picture.hdr else base.picture.hdr,
+        interlaced=first.interlaced or any(run.picture.interlaced for run in life.runs),
+    )
+
+
+def base_run(runs: Sequence[PictureRun], index: TrackIndex) -> PictureRun:
+    """Return the run whose colours stand for all: the first one with the largest pictures."""
+    largest = index.largest_size
+    if largest is None:
+        return runs[0]
+    packet = next(packet for packet, size in index.sizes.items() if size == largest)
+    return next((run for run, after in pairwise(runs) if packet < after.packet), runs[-1])
+
+
+def _resized(format_: VideoFormat, index: TrackIndex) -> VideoFormat:
+    """Return the format with the track's largest size, where its headers say that sizes change.
+
+    The container's sample aspect ratio holds, unless the bitstream's is another there than at the beginning.
+    """
+    largest = index.largest_size
+    if largest is None:
+        return format_
+    shape, first = largest.sample_aspect_ratio, next(iter(index.sizes.values())).sample_aspect_ratio
+    return replace(
+        format_,
+        width=largest.width,
+        height=largest.height,
+        sample_aspect_ratio=format_.sample_aspect_ratio if shape is None or shape == first else shape,
+    )

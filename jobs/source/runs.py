@@ -1,0 +1,129 @@
+"""Decodes one picture of each run of a track while its packets are read: the first, and one more for each new header.
+
+Sources: the headers in ``actors/bitstream/picture_marks.py``.
+"""
+
+import os
+from collections.abc import Hashable
+from typing import TYPE_CHECKING, cast
+
+import av.error
+from av.codec.context import CodecContext
+from av.video.codeccontext import VideoCodecContext
+
+from ...actors.decode.describe import StreamExtras, describe_extras, describe_video, stated_picture
+from ...actors.limits import InputLimits
+from ...actors.media.av_abi import configure_decoder
+
+if TYPE_CHECKING:
+    from av.packet import Packet
+    from av.video.frame import VideoFrame
+    from av.video.stream import VideoStream
+
+    from ...actors.media.values import StatedPicture, VideoFormat
+
+_MOST_PACKETS = 64
+"""How many packets are decoded for one picture: more than any decoder holds back."""
+
+
+class RunReader:
+    """Sees every packet of a track, with the mark of its run, and decodes a picture of each. Used once."""
+
+    def __init__(self, stream: "VideoStream") -> None:
+        self._stream = stream
+        self._first = _Decoding(stream.codec_context)
+        self._first_packets: list[Packet[VideoStream]] = []
+        self._mark: Hashable = None
+        self._sample: _Decoding | None = None
+        self._sampled: Hashable = None
+        self._tried: set[Hashable] = set()
+        self.described: tuple[VideoFormat, StreamExtras] | None = None
+        """The format of the first picture that decodes, and what it has beside it."""
+        self.pts: int | None = None
+        """When that picture is shown."""
+        self.pictures: dict[Hashable, StatedPicture] = {}
+        """What pictures state, by the mark of their run; empty where there is one run, but for ``changes``."""
+
+    @property
+    def failed(self) -> int:
+        """How many packets failed before the first picture came."""
+        return self._first.failed
+
+    def see(self, packet: "Packet[VideoStream]", mark: Hashable, new_extradata: bytes = b"") -> None:
+        """Take the next packet and the mark of its run; ``new_extradata`` is the changed configuration by now."""
+        if mark != self._mark:
+            self._see_mark(mark, new_extradata)
+        self._feed(packet)
+        if self.described is None:
+            self._first_packets += [packet] if len(self._first_packets) < _MOST_PACKETS else []
+            self._describe(packet)
+
+    def finish(self, *, changes: bool) -> None:
+        """End the decoding; ``changes`` asks for a picture of the first run, also where there is no other."""
+        self._feed(None)
+        if self.described is None:
+            self._describe(None)
+        if changes and not self._tried:
+            self._decode_first()
+
+    def _describe(self, packet: "Packet[VideoStream] | None") -> None:
+        if (frame := self._first.picture(packet)) is not None:
+            self.pts = frame.pts
+            self.described = describe_video(self._stream, frame), describe_extras(self._stream, frame)
+
+    def _see_mark(self, mark: Hashable, new_extradata: bytes) -> None:
+        """Begin to decode a picture of another run, and do so for the first one where that has not been done."""
+        if self._mark is None:
+            self._first_packets.clear()  # nothing before the first access point decodes
+        elif not self._tried:
+            self._decode_first()
+        self._feed(None)
+        if self._mark is not None and mark not in self._tried:
+            self._begin(mark, new_extradata)
+        self._mark = mark
+
+    def _decode_first(self) -> None:
+        self._begin(self._mark, b"")
+        for packet in (*self._first_packets, None):
+            self._feed(packet)
+        self._first_packets.clear()
+
+    def _begin(self, mark: Hashable, new_extradata: bytes) -> None:
+        """Begin to decode a picture of a run with a decoder of its own, which knows no colours yet."""
+        context = cast("VideoCodecContext", CodecContext.create(self._stream.codec_context.codec, "r"))
+        configure_decoder(context, self._stream)
+        if new_extradata:
+            context.extradata = new_extradata
+        context.color_range, context.colorspace, context.color_primaries, context.color_trc = 0, 2, 2, 2
+        context.options = {"max_pixels": str(InputLimits.of(os.environ).max_pixels)}
+        self._sample, self._sampled = _Decoding(context), mark
+        self._tried.add(mark)
+
+    def _feed(self, packet: "Packet[VideoStream] | None") -> None:
+        sample = self._sample
+        if sample is None:
+            return
+        frame = sample.picture(packet)
+        if frame is not None:
+            self.pictures[self._sampled] = stated_picture(sample.context, frame)
+        if frame is not None or packet is None or sample.packets == _MOST_PACKETS:
+            self._sample = None
+
+
+class _Decoding:
+    """Decodes packets in one thread until a picture comes."""
+
+    def __init__(self, context: VideoCodecContext) -> None:
+        self.context = context
+        self.context.thread_count = 1
+        self.failed = 0
+        self.packets = 0
+
+    def picture(self, packet: "Packet[VideoStream] | None") -> "VideoFrame | None":
+        """Return a picture if there is one now."""
+        self.packets += 1
+        try:
+            return next(iter(self.context.decode(packet)), None)
+        except av.error.FFmpegError:
+            self.failed += 1
+            return None
