@@ -43,7 +43,13 @@ def conversions(life: PictureLife, source: VideoFormat, index: TrackIndex) -> tu
     if not found:
         return ()
     message = f"pictures are converted to one format: {'; '.join(found)}"
-    return (Warning_(code="pictures-converted", message=message, checks=()),)
+    first = life.runs[0]
+    # The track's header may state what the first picture does.
+    differing = [name for name in _ALIKE if not _is_alike(name, first.colour, source.colour)]
+    differing += ["range"] if _is_full(first) != (source.colour.range == FULL_RANGE) else []
+    differing += ["pixel-format"] if _layout(first.picture.pix_fmt) != _layout(source.pix_fmt) else []
+    checks = tuple(f"metadata.{name}" for name in differing)
+    return (Warning_(code="pictures-converted", message=message, checks=checks),)
 
 
 def change_losses(
@@ -80,14 +86,21 @@ def _colours_lost(
     for name, words in (("primaries", "primaries"), ("transfer", "transfer function")):
         when = _when(life, index, lambda run: is_kept(run) and not _is_alike(name, run.colour, target))  # noqa: B023
         if when:
-            yield f"{name}-changes", f"colours are wrong {when}: these pictures have another {words} than the output"
+            message = f"colours are wrong {when}: these pictures have another {words} than the output"
+            yield f"{name}-changes", message, f"metadata.{name}"
     if when := _when(life, index, lambda run: is_kept(run) and _is_stuck(run, source, target)):
-        yield "matrix-changes", f"colours are wrong {when}: these pictures have another matrix, which is not converted"
+        message = f"colours are wrong {when}: these pictures have another matrix, which is not converted"
+        yield "matrix-changes", message, "metadata.matrix"
     stated = {run.picture.hdr for run in life.runs} - {HdrStatic()}
     if len(stated) > 1 and tone is None:
         kept = base_run(life.runs, index).picture.hdr
         when = _when(life, index, lambda run: run.picture.hdr not in (HdrStatic(), kept))
-        yield "hdr-changes", f"other HDR values are lost {when}: the output states one set"
+        yield (
+            "hdr-changes",
+            f"other HDR values are lost {when}: the output states one set",
+            "hdr.container",
+            "hdr.bitstream",
+        )
 
 
 def _is_stuck(run: PictureRun, source: VideoFormat, target: Colour) -> bool:
@@ -109,13 +122,13 @@ def _shapes_lost(life: PictureLife, index: TrackIndex) -> Iterator[tuple[str, ..
 def _scans_lost(life: PictureLife, index: TrackIndex) -> Iterator[tuple[str, ...]]:
     if when := _when(life, index, lambda run: not run.picture.interlaced):
         message = f"progressive pictures {when} are coded as interlaced, as others of the track are"
-        yield "scan-changes", f"{message}; --deinterlace auto makes all progressive"
+        yield "scan-changes", f"{message}; --deinterlace auto makes all progressive", "pictures.interlaced"
     orders = {run.picture.top_first for run in life.runs if run.picture.interlaced}
     if len(orders) > 1:
         first = next(run.picture.top_first for run in life.runs if run.picture.interlaced)
         when = _when(life, index, lambda run: run.picture.interlaced and run.picture.top_first != first)
         message = f"the order of fields changes {when}: pictures near a change state the wrong order"
-        yield "field-order-changes", f"{message}; --deinterlace auto makes all progressive"
+        yield "field-order-changes", f"{message}; --deinterlace auto makes all progressive", "pictures.interlaced"
 
 
 def _when(life: PictureLife, index: TrackIndex, differs: Callable[[PictureRun], bool]) -> str:

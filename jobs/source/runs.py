@@ -1,7 +1,4 @@
-"""Decodes one picture of each run of a track while its packets are read: the first, and one more for each new header.
-
-Sources: the headers in ``actors/bitstream/picture_marks.py``.
-"""
+"""Decodes one picture of each run of a track while its packets are read; ``picture_marks.py`` says where runs begin."""
 
 import os
 from collections.abc import Hashable
