@@ -297,6 +297,7 @@ def plan_of(spec: TranscodeSpec, reading: SourceReading) -> Plan:
     cut = partial(TrackRanges.cut, index, start_s=spec.start_s, end_s=spec.end_s, segment_s=spec.segment_s, grid=grid)
     if reading.picture is None:
         cut()  # that no picture is shown says more than that none decodes
+    reading = reading.in_part(spec.start_s, spec.end_s)
     source_format, extras = reading.described()
     rate = settle_rate(index, source_format, spec, reading.first_ticks)
     ranges = cut(rate=rate)

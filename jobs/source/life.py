@@ -48,11 +48,25 @@ class PictureLife:
     """The runs of a track, in demux order; none where its pictures state the same from the first to the last."""
 
     runs: tuple[PictureRun, ...] = ()
+    whole: tuple[PictureRun, ...] = ()
+    """All runs of the track, where ``runs`` are those of a part."""
 
     @property
     def changes(self) -> tuple[PictureChange, ...]:
         """Every change, in order."""
         return tuple(change for before, after in pairwise(self.runs) for change in _changes(before, after))
+
+    def during(self, start: int | None, end: int | None) -> "PictureLife":
+        """Return the runs that are shown in [``start``, ``end``), in ticks; None is the track's own end."""
+        ends = [*(run.ticks for run in self.runs[1:]), None]
+        return PictureLife(
+            tuple(
+                run
+                for run, stop in zip(self.runs, ends, strict=bool(self.runs))
+                if (start is None or stop is None or stop > start) and (end is None or run.ticks < end)
+            ),
+            self.runs,
+        )
 
 
 UNCHANGING: Final = PictureLife()

@@ -97,6 +97,22 @@ def one_format(first: VideoFormat, life: PictureLife, index: TrackIndex) -> Vide
     )
 
 
+def part_format(whole: VideoFormat, life: PictureLife, part: PictureLife, index: TrackIndex) -> VideoFormat:
+    """Return the format of a part of a track: the runs in ``part`` decide it, but the size stays the whole track's."""
+    if part.runs in ((), life.runs):
+        return whole
+    base = base_run(part.runs, index)
+    interlaced = [run.picture for run in part.runs if run.picture.interlaced]
+    return replace(
+        whole,
+        pix_fmt=finest_pix_fmt([base.picture.pix_fmt, *(run.picture.pix_fmt for run in part.runs)]),
+        colour=base.colour,
+        hdr=whole.hdr if base.picture.hdr == base_run(life.runs, index).picture.hdr else base.picture.hdr,
+        interlaced=bool(interlaced),
+        bottom_first=bool(interlaced) and interlaced[0].top_first is False,
+    )
+
+
 def base_run(runs: Sequence[PictureRun], index: TrackIndex) -> PictureRun:
     """Return the run whose colours stand for all: the first one with the largest pictures."""
     largest = index.largest_size

@@ -6,6 +6,7 @@ And whether the source is still the same: its index, its segments and its sound 
 import os
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import av.error
@@ -25,7 +26,7 @@ from .file_ends import PacketEnds, is_cut_short, track_end
 from .index import TrackIndex
 from .indexer import TrackIndexer, video_stream
 from .life import UNCHANGING, PictureLife, picture_life
-from .one_format import one_format, with_colours, with_life
+from .one_format import one_format, part_format, with_colours, with_life
 from .riders import Riders
 from .runs import RunReader
 from .sound_life import SoundLives
@@ -140,6 +141,16 @@ class SourceReading:
     """Whether the file ends before it says."""
     life: PictureLife = UNCHANGING
     """What changes in the pictures from the first to the last."""
+
+    def in_part(self, start_s: Fraction | None, end_s: Fraction | None) -> "SourceReading":
+        """Return the reading with the format and the changes of a part alone; times count from the first picture."""
+        index = self.index
+        if self.picture is None or not self.life.runs or (start_s is None and end_s is None):
+            return self
+        start, end = (None if each is None else index.tick_at(each) for each in (start_s, end_s))
+        part = self.life.during(start, end)
+        format_, extras = self.picture
+        return replace(self, picture=(part_format(format_, self.life, part, index), extras), life=part)
 
     def described(self) -> tuple[VideoFormat, StreamExtras]:
         """Return the format of the pictures, and what they have beside them.

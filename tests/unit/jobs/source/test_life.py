@@ -10,7 +10,7 @@ from codecfleet.actors.media.av_stream import FieldOrder
 from codecfleet.actors.media.values import Colour, HdrStatic, StatedPicture, VideoFormat
 from codecfleet.jobs.source.index import TrackIndex
 from codecfleet.jobs.source.life import PictureLife, picture_life
-from codecfleet.jobs.source.one_format import one_format, with_colours, with_life
+from codecfleet.jobs.source.one_format import one_format, part_format, with_colours, with_life
 from tests.unit.jobs.source.test_index_and_cuts import index_of
 
 PLAIN = StatedPicture(
@@ -108,3 +108,25 @@ def test_the_index_has_colours_only_where_they_change() -> None:
     assert with_life(index(), same).colours == ()
     life = with_colours(life_of(with_matrix(6), with_matrix(1)), FIRST)
     assert [(packet, colour.matrix) for packet, colour in with_life(index(), life).colours] == [(0, 6), (10, 1)]
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "matrices", "pix_fmt", "interlaced"),
+    [
+        (None, None, [6, 1], "yuv420p10le", True),
+        (400, None, [1], "yuv420p10le", True),
+        (None, 400, [6], "yuv420p", False),
+        (390, 410, [6, 1], "yuv420p10le", True),
+    ],
+)
+def test_a_part_has_the_format_of_its_own_pictures(
+    start: int | None, end: int | None, matrices: list[int], pix_fmt: str, *, interlaced: bool
+) -> None:
+    """What changes outside the part neither converts nor loses anything in it."""
+    later = replace(with_matrix(1), pix_fmt="yuv420p10le", interlaced=True)
+    life = with_colours(life_of(with_matrix(6), later), replace(FIRST, colour=Colour(matrix=6)))
+    whole = one_format(replace(FIRST, colour=Colour(matrix=6)), life, with_life(index(), life))
+    part = life.during(start, end)
+    found = part_format(whole, life, part, index())
+    assert [run.colour.matrix for run in part.runs] == matrices
+    assert (found.colour.matrix, found.pix_fmt, found.interlaced) == (matrices[0], pix_fmt, interlaced)
