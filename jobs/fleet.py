@@ -1,6 +1,7 @@
 """``Fleet``: where jobs are submitted. The public face of everything below."""
 
 import asyncio
+import os
 import secrets
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
@@ -13,6 +14,7 @@ from pydantic import BaseModel
 
 from ..actors.tracing import send_spans
 from ..cluster.client.pool import Pool
+from ..cluster.process.forked import keep_from_children
 from ..errors import Cancelled, UsageError
 from .board.threads import in_thread
 from .job import Job
@@ -69,6 +71,7 @@ class Fleet:
         self._batches: set[Batch] = set()
         self._stills: set[asyncio.Task[StillsReport]] = set()
         self._open = False
+        self._process = os.getpid()
 
     async def __aenter__(self) -> Self:
         """Open the fleet. Workers start with the first job that has something for them to do."""
@@ -76,7 +79,8 @@ class Fleet:
             from ..cluster.host.hosted_pool import default_pool
 
             self._pool = default_pool(self._address, self._workers)
-        self._open = True
+        keep_from_children()
+        self._open, self._process = True, os.getpid()
         return self
 
     async def __aexit__(
@@ -91,6 +95,8 @@ class Fleet:
 
     async def _aclose(self, *, keep: bool) -> None:
         self._open = False
+        if os.getpid() != self._process:
+            return  # a fork of the process that opened it, whose jobs and workers these are not
         for batch in list(self._batches):
             await batch.cancel()
         for job in list(self._jobs):

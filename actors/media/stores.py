@@ -4,17 +4,23 @@ Silence times out, and a store's own retries stay few. Work reads a local source
 source on its machine too, or else as it is shipped.
 """
 
+import asyncio
 import hashlib
+import ipaddress
+import socket
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any, Final
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from ...errors import InputUnreadable
+from ...errors import InputRefused, InputUnreadable
 from .location import is_local, local_path, split_protocol
-from .redirects import guarded_redirects
 from .storage_retry import try_again
+
+if TYPE_CHECKING:
+    from aiohttp import ClientSession, TraceConfig, TraceRequestRedirectParams
+    from yarl import URL
 
 S3_ATTEMPTS: Final = 4
 """How often botocore itself makes one request: growing pauses, 4 s in all on average. An upload's parts need that."""
@@ -27,6 +33,8 @@ MARK_PLACES: Final = 16
 """In how many places of a file two machines compare its content."""
 _PLACE_BYTES: Final = 4096
 _MARKS_KEPT: Final = 64
+_WEB_PORT: Final = 80
+Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 def open_store(url: str) -> tuple[Any, str]:
@@ -75,6 +83,53 @@ def _web_options() -> dict[str, Any]:
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=HTTP_SILENCE_S, sock_read=HTTP_SILENCE_S)
     stated: Mapping[str, Any] = conf.get("https", {}).get("client_kwargs", {})
     return {"client_kwargs": {"timeout": timeout, "trace_configs": [guarded_redirects()]} | dict(stated)}
+
+
+def leads_inside(source: Address, target: Address) -> bool:
+    """Return whether a web server may not send its readers from one address to another: it could not reach that itself.
+
+    Such a redirect would let whoever names or serves a source read a cloud's metadata service or an internal server. A
+    source on a private network may lead on within it; link-local addresses are for link-local sources alone.
+    """
+    if target.is_link_local:
+        return not source.is_link_local
+    return source.is_global and not target.is_global
+
+
+@cache
+def guarded_redirects() -> "TraceConfig":
+    """Return the hook with which aiohttp checks each redirect before it follows it."""
+    from aiohttp import TraceConfig
+
+    hook = TraceConfig()
+    hook.on_request_redirect.append(_check)
+    return hook
+
+
+async def _check(session: "ClientSession", context: object, sent: "TraceRequestRedirectParams") -> None:
+    del session, context
+    place = sent.response.headers.get("Location") or sent.response.headers.get("URI")
+    if not place:
+        return
+    target = sent.url.join(type(sent.url)(place))
+    sources, targets = await _addresses(sent.url), await _addresses(target)
+    if any(leads_inside(source, each) for source in sources for each in targets):
+        message = f"{sent.url.host} redirects to {target.host}, an address inside this network"
+        raise InputRefused(message, "Name that address itself, if you trust it.")
+
+
+async def _addresses(url: "URL") -> list[Address]:
+    """Return the addresses of a URL's host; none where it has no name that is known."""
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(url.host, url.port or _WEB_PORT, type=socket.SOCK_STREAM)
+    except OSError:
+        return []
+    return [_plain(ipaddress.ip_address(str(each[4][0]).partition("%")[0])) for each in found]
+
+
+def _plain(address: Address) -> Address:
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return mapped or address
 
 
 def local_version(source: str) -> tuple[int, ...] | None:

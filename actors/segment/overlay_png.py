@@ -59,7 +59,8 @@ def _decoded(content: bytes, size: Size) -> Iterator[VideoFrame]:
     """Yield the one picture; a larger one than ``size`` gets no memory."""
     decoder = CodecContext.create("png", "r")
     decoder.thread_count = 1
-    decoder.options = {"max_pixels": str((size[0] + _ALIGNED_SAMPLES) * size[1])}
+    # Else a chunk whose checksum is wrong is used all the same.
+    decoder.options = {"max_pixels": str((size[0] + _ALIGNED_SAMPLES) * size[1]), "err_detect": "crccheck+explode"}
     yield from decoder.decode(Packet(content))
     yield from decoder.decode(None)
 

@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar, cast
 from ...actors.device.work import Work
 from ...errors import Cancelled
 from ..process.calls import Calls
+from ..process.forked import keep_from_children
 from ..process.process import StartedProcess
 from ..process.wire import Channel, MessageKind, WireMessage
 from ..worker.blobs import BlobCache
@@ -35,6 +36,7 @@ class HostLink:
         self._process = process
         self._on_end = on_end
         self._channel = Channel(process.end)
+        keep_from_children(process.end)
         self._blobs = BlobCache(self._send_blob)
         self._blob_numbers = itertools.count()
         self._calls = Calls(self._channel)

@@ -1,5 +1,6 @@
 """How a command fails: one line on stderr, and an exit code."""
 
+import errno
 import os
 from dataclasses import dataclass
 from typing import Final, TextIO
@@ -47,9 +48,20 @@ def failure_of(error: BaseException, interrupted_code: int | None = None, *, int
     if isinstance(cause, CodecfleetError):
         return Failure(type(cause).__name__, cause.message, cause.next_step, cause.exit_code)
     name = type(cause).__name__
+    if _is_limit(cause):
+        step = (
+            "Free memory, or raise the limit of this program: ulimit -v, ulimit -u, its container's or its service's."
+        )
+        return Failure(name, "no memory, or no thread, was left for this program", step, CodecfleetError.exit_code)
     step = "This is a defect in codecfleet; run again with CODECFLEET_DEBUG=1 to see where it happened."
     message = f"unexpected {name}: {cause}" if str(cause) else f"unexpected {name}"
     return Failure(name, message, step, CodecfleetError.exit_code)
+
+
+def _is_limit(error: BaseException) -> bool:
+    """Return whether this process may have no more memory or threads."""
+    is_refused = isinstance(error, OSError) and error.errno in (errno.ENOMEM, errno.EAGAIN)
+    return isinstance(error, MemoryError) or is_refused or "start new thread" in str(error)
 
 
 def print_failure(failure: Failure, error: BaseException, stderr: TextIO) -> None:

@@ -125,7 +125,7 @@ def test_another_picture_is_another_job(tmp_path: Path) -> None:
     assert asks_again(before, spec)
     write_png(overlay, logo(9, 9))
     now = header_of(plan_transcode(spec))
-    assert difference(before, now) == "the overlay picture has changed"
+    assert difference(before, now) == ("the overlay picture has changed", "put the picture back as it was")
     assert before.encoder["kind"] != now.encoder["kind"]
     assert not asks_again(before, spec)
     assert EntrySpecs(batch).digest("{}") != digest

@@ -4,7 +4,7 @@ from ipaddress import ip_address
 
 import pytest
 
-from codecfleet.actors.media.redirects import leads_inside
+from codecfleet.actors.media.stores import leads_inside
 
 
 @pytest.mark.parametrize(

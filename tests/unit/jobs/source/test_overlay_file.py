@@ -71,6 +71,18 @@ def test_anything_else_is_one_line(tmp_path: Path, content: bytes, words: str) -
     assert caught.value.next_step
 
 
+@pytest.mark.parametrize("name", [b"IHDR", b"PLTE", b"tRNS", b"IDAT"])
+def test_a_wrong_checksum_is_damage(tmp_path: Path, name: bytes) -> None:
+    """Of whichever chunk: its content is not used."""
+    places = (np.arange(23 * 13) % 16).reshape(13, 23, 1).astype(np.uint8)
+    content = bytearray(png(places, logo(16, 1)[0]))
+    at = content.index(name)
+    (size,) = struct.unpack(">I", content[at - 4 : at])
+    content[at + 4 + size] ^= 1
+    with pytest.raises(InputUnreadable, match="decoded"):
+        read(tmp_path / "a.png", bytes(content)).samples()
+
+
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     """With the option that named it."""
     with pytest.raises(InputNotFound, match=r"no\.png"):

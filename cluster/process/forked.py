@@ -1,0 +1,38 @@
+"""A fork of a process with open channels: the child has them, and its event loop, in common with its parent.
+
+What the child's cleanup sent, or took out of the loop's list of files, would end the parent's work or let it wait for
+ever. So a child gets files of its own under the same numbers, where nothing can be sent to.
+"""
+
+import asyncio
+import os
+import select
+import selectors
+import socket
+from pathlib import Path
+from typing import Final
+from weakref import WeakSet
+
+_ENDS: Final[WeakSet[socket.socket]] = WeakSet()
+_LOOPS: Final[WeakSet[asyncio.AbstractEventLoop]] = WeakSet()
+
+
+def keep_from_children(*ends: socket.socket) -> None:
+    """Keep forked children from using the running event loop and these sockets, which may be closed as usual."""
+    _LOOPS.add(asyncio.get_running_loop())
+    _ENDS.update(ends)
+
+
+def _part() -> None:
+    for end in _ENDS:
+        if end.fileno() >= 0:
+            with Path(os.devnull).open("r+b", buffering=0) as nothing:
+                os.dup2(nothing.fileno(), end.fileno(), inheritable=False)
+    for loop in _LOOPS:
+        selector = getattr(loop, "_selector", None)  # private; loops of other kinds have none
+        if isinstance(selector, selectors.EpollSelector) and not loop.is_closed():
+            with select.epoll() as fresh:
+                os.dup2(fresh.fileno(), selector.fileno(), inheritable=False)
+
+
+os.register_at_fork(after_in_child=_part)
