@@ -88,7 +88,7 @@ def _web_options() -> dict[str, Any]:
 def leads_inside(source: Address, target: Address) -> bool:
     """Return whether a web server may not send its readers from one address to another: it could not reach that itself.
 
-    Such a redirect would let whoever names or serves a source read a cloud's metadata service or an internal server. A
+    Such a redirect would let the server of a source read a cloud's metadata service or an internal server. A
     source on a private network may lead on within it; link-local addresses are for link-local sources alone.
     """
     if target.is_link_local:
