@@ -27,7 +27,7 @@ from .conform import Conformer
 from .downmix import encoded_layout
 from .loudness import Loudness, LoudnessMeter
 from .sample_line import SampleLine
-from .speakers import MIXED, encoder_order, speakers
+from .speakers import MIXED, STATED, encoder_order, speakers
 
 if TYPE_CHECKING:
     from av.audio.stream import AudioStream
@@ -93,7 +93,8 @@ class EncodeAudio(Work[EncodedTrack]):
     ``start_s`` and ``end_s`` cut to the sample, on the source's clock. ``bit_rate_bps`` None is 80 kbit/s a channel
     for AAC and 64 for Opus. ``channels`` is 1 or 2, which all channels are mixed to; None keeps them.
     ``later`` are the layouts and rates that the track is known to change to: the output's layout keeps most speakers of
-    all, and its rate is the highest. It is one continuous encode, whatever changes.
+    all, and its rate is the highest. It is one continuous encode, whatever changes. ``stated`` are the layouts that the
+    container can state; nothing stands for all of the codec's.
     ``loudness_lufs`` is what the whole track is brought to by one gain, for which it is decoded twice; None keeps it.
     ``version`` and ``shipment`` are those of a ``DecodeRange``.
     """
@@ -107,6 +108,7 @@ class EncodeAudio(Work[EncodedTrack]):
     channels: int | None = None
     loudness_lufs: Fraction | None = None
     later: tuple[tuple[str, int], ...] = ()
+    stated: tuple[str, ...] = ()
     version: Hashable | None = None
     shipment: Shipment | None = None
 
@@ -156,7 +158,8 @@ class EncodeAudio(Work[EncodedTrack]):
     def _target(self, first: AudioFrame) -> tuple[str, int]:
         """Return the layout and the rate, not yet the codec's, of a track that begins with this frame."""
         layouts = {first.layout.name, *(layout for layout, _ in self.later)}
-        layout = encoded_layout(self.codec, layouts) if self.channels is None else MIXED[self.channels]
+        stated = self.stated or STATED[self.codec]
+        layout = encoded_layout(layouts, stated) if self.channels is None else MIXED[self.channels]
         return layout, max(first.sample_rate, *(rate for _, rate in self.later), 0)
 
     def _measured(self, context: WorkContext, target_lufs: Fraction) -> Loudness | None:

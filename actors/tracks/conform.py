@@ -71,7 +71,7 @@ class Conformer:
 
     def finish(self) -> Iterator[AudioFrame]:
         """Yield what is left."""
-        yield from self._resampled(None)
+        yield from self._settled() if len(self.formats) > 1 else self._resampled(None)
 
     def _follow(self, shape: Shape) -> None:
         _, layout, rate = self._taken = shape

@@ -15,7 +15,7 @@ from av.audio.resampler import AudioResampler
 from numpy.typing import NDArray
 
 from ...errors import Unsupported
-from .speakers import STATED, speakers
+from .speakers import speakers
 
 _HALF_POWER: Final = sqrt(0.5)
 _LEFT, _RIGHT, _CENTRE = (1.0, 0.0), (0.0, 1.0), (_HALF_POWER, _HALF_POWER)
@@ -105,8 +105,8 @@ def mixed_speakers(names: Sequence[str], target: Sequence[str]) -> tuple[str, ..
     )
 
 
-def encoded_layout(codec: str, layouts: Collection[str]) -> str:
-    """Return in which layout ``codec`` encodes a track that has these one after the other.
+def encoded_layout(layouts: Collection[str], stated: Collection[str]) -> str:
+    """Return in which of the ``stated`` layouts a track is encoded that has ``layouts`` one after the other.
 
     It keeps the most of the track's speakers; of several such layouts, it leaves out the fewest, then has the fewest.
     """
@@ -117,7 +117,7 @@ def encoded_layout(codec: str, layouts: Collection[str]) -> str:
         left_out = sum(not _places(name, each, wanted) for name, each in mixed if name in _SHARES)
         return len(mixed), left_out, len(wanted)
 
-    return min(STATED[codec], key=cost)
+    return min(stated, key=cost)
 
 
 class Mixer:

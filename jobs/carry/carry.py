@@ -17,7 +17,7 @@ from ..source.burnt_track import burnt_track
 from ..source.tracks import Chapter, SourceDescription, Track, TrackKind
 from .chapters import row_losses
 from .containers import Container
-from .sound import copy_obstacle, later_formats, mixed_to, output_layout, sound_changes, sound_losses
+from .sound import copy_obstacle, later_formats, mixed_to, output_layout, sound_changes, sound_losses, stated_layouts
 from .tags import held_language, holds_language_tags, kept_tags, lost_dispositions, needs_free_keys, unheld_tags
 from .timecode import output_timecode
 from .track_plan import Action, PictureTimes, TrackPlan, content_checks, label_checks
@@ -56,7 +56,7 @@ class CarryPlan:
         return tuple(
             Warning_(code=code, message=message, checks=content_checks(self.tracks, plan.track.index, "sound"))
             for plan in self.tracks
-            for code, message in sound_changes(plan)
+            for code, message in sound_changes(plan, self.container)
         )
 
     @property
@@ -92,6 +92,7 @@ class CarryPlan:
                 channels=plan.channels,
                 loudness_lufs=plan.loudness_lufs,
                 later=later_formats(plan.track),
+                stated=stated_layouts(plan.codec or "", self.container),
             )
             for plan in self.tracks
             if plan.action is Action.ENCODE
@@ -265,13 +266,13 @@ class _Planner:
         if asked is not None:
             return self._encoded_as_asked(track, asked)
         codec, held = self.container.audio_fallback or "", track.codec in self.container.audio_codecs
-        output_layout(track, codec, None)
+        output_layout(track, codec, None, self.container)
         why = self._obstacle(track) if held else self._refused(track)
         return TrackPlan(track, Action.ENCODE, codec, f"{why}: encoded to {codec}", "audio-converted")
 
     def _encoded_as_asked(self, track: Track, codec: str) -> TrackPlan:
         rate_bps, channels = self.spec.audio_bitrate_bps, mixed_to(track, self.spec.audio_channels)
-        count = len(speakers(output_layout(track, codec, channels)))
+        count = len(speakers(output_layout(track, codec, channels, self.container)))
         if rate_bps is not None and track.audio is not None:
             _check_bit_rate(track, codec, rate_bps, count, track.audio.sample_rate)
         asked = codec if rate_bps is None else f"{codec} at {rate_bps / 1000:g} kbit/s"

@@ -7,19 +7,21 @@ from collections.abc import Iterator
 
 from ...actors.tracks.audio import encoded_rate
 from ...actors.tracks.downmix import encoded_layout, mix_matrix, mixed_speakers
-from ...actors.tracks.speakers import MIXED, is_same_room, is_unnamed, speakers, usual_layout
+from ...actors.tracks.speakers import MIXED, STATED, is_same_room, is_unnamed, speakers, usual_layout
 from ...cluster.grouping import counted
 from ..source.sound_life import in_words
 from ..source.tracks import Track
 from .containers import Container
 from .track_plan import Action, TrackPlan
 
-_SELF_DESCRIBING = frozenset({"ac3", "eac3", "mp1", "mp2", "mp3", "dts"})
+_SELF_DESCRIBING = frozenset({"ac3", "eac3", "mp1", "mp2", "mp3", "dts", "flac"})
 """The codecs of which each packet states its channels, wherever it lies."""
 _GIVES_DESCRIPTIONS = ("mov", "flv")
 """The formats in which AAC's configuration lies beside the packets, and can change."""
 _FLAC_ALONE = {2: "stereo", 3: "3.0", 4: "quad", 5: "5.0(side)", 6: "5.1(side)", 7: "6.1", 8: "7.1"}
 """What FLAC takes its channels for where nothing beside it says more (RFC 9639, 9.1.3)."""
+_UNREAD = {("mpegts", "opus"): ("6.1",)}
+"""What FFmpeg writes into a container and cannot decode again: it takes the number of streams for another."""
 _NAMELESS_IN_MP4 = frozenset({"DL", "DR", "BIL", "BIR"})
 _MOST_NAMED_SILENTLY = 8
 
@@ -42,13 +44,20 @@ def later_formats(track: Track) -> tuple[tuple[str, int], ...]:
     return tuple(dict.fromkeys((found.layout, found.sample_rate) for found in track.formats))
 
 
-def output_layout(track: Track, codec: str, channels: int | None) -> str:
+def stated_layouts(codec: str, container: Container) -> tuple[str, ...]:
+    """Return the layouts in which a codec is encoded for a container."""
+    unread = _UNREAD.get((container.muxer, codec), ())
+    return tuple(layout for layout in STATED[codec] if layout not in unread)
+
+
+def output_layout(track: Track, codec: str, channels: int | None, container: Container) -> str:
     """Return the layout in which a track is encoded, mixed to that many ``channels``; None keeps all that can be kept.
 
     Raises:
         Unsupported: some of its channels have no place in a room, so they cannot be mixed.
     """
-    target = encoded_layout(codec, layouts(track)) if channels is None else MIXED[channels]
+    stated = stated_layouts(codec, container)
+    target = encoded_layout(layouts(track), stated) if channels is None else MIXED[channels]
     for layout in layouts(track):
         mix_matrix(speakers(layout), speakers(target))
     return target
@@ -59,6 +68,8 @@ def copy_obstacle(track: Track, container: Container, source_format: str) -> str
     if track.formats and not _holds_changes(track, container, source_format):
         return f"its format changes ({in_words(track.formats)}), and .{container.name} states one of {track.codec}"
     layout = "" if track.audio is None else track.audio.layout
+    if layout in _UNREAD.get((container.muxer, track.codec or ""), ()):
+        return f".{container.name} cannot state {track.codec} in {layout}"
     if _needs_names(track, container) and is_unnamed(held_layout(track, container) or layout):
         count = counted(len(speakers(layout)), "channel")
         return f".{container.name} holds no {count} without names; .mov and .mkv do"
@@ -89,14 +100,14 @@ def held_layout(track: Track, container: Container) -> str | None:
     return layout if track.formats else None
 
 
-def sound_changes(plan: TrackPlan) -> Iterator[tuple[str, str]]:
+def sound_changes(plan: TrackPlan, container: Container) -> Iterator[tuple[str, str]]:
     """Yield the code and the words of what a user should know of a track that is kept whole."""
     if not plan.track.formats or not plan.kept:
         return
     named = f"the format of {plan.track.name} changes: {in_words(plan.track.formats)}"
     if plan.action is Action.ENCODE:
         codec, rate = plan.codec or "", max(found.sample_rate for found in plan.track.formats)
-        target = output_layout(plan.track, codec, plan.channels)
+        target = output_layout(plan.track, codec, plan.channels, container)
         yield "audio-format-changes", f"{named}; all of it is encoded as {target} at {encoded_rate(codec, rate)} Hz"
     else:
         yield "audio-format-changes", f"{named}; it is copied, and a player has to follow"
@@ -114,7 +125,7 @@ def sound_losses(plan: TrackPlan, container: Container) -> Iterator[tuple[str, s
     if track.audio is None or not plan.kept:
         return
     if plan.action is Action.ENCODE and plan.channels is None:
-        target = output_layout(track, plan.codec or "", None)
+        target = output_layout(track, plan.codec or "", None, container)
         for layout in layouts(track):
             if mixed := mixed_speakers(speakers(layout), speakers(target)):
                 yield "audio-remixed", remixed(track.name, plan.codec or "", layout, target, mixed)

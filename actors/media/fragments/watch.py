@@ -41,7 +41,7 @@ class FragmentWatch:
         """How far packets were read, from the first on."""
         self._has_several = False
         self._last: bytes | None = b""
-        """The end of what was read last; None once no reader asks for descriptions any more."""
+        """The end of what was read last; None once descriptions are looked for no more."""
 
     def see(self, position: int, data: bytes) -> None:
         """Take what was read at ``position``."""
