@@ -94,7 +94,7 @@ class EncodeAudio(Work[EncodedTrack]):
     for AAC and 64 for Opus. ``channels`` is 1 or 2, which all channels are mixed to; None keeps them.
     ``later`` are the layouts and rates that the track is known to change to: the output's layout keeps most speakers of
     all, and its rate is the highest. It is one continuous encode, whatever changes. ``stated`` are the layouts that the
-    container can state; nothing stands for all of the codec's.
+    container can state; empty means all of the codec's.
     ``loudness_lufs`` is what the whole track is brought to by one gain, for which it is decoded twice; None keeps it.
     ``version`` and ``shipment`` are those of a ``DecodeRange``.
     """

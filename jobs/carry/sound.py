@@ -15,7 +15,7 @@ from .containers import Container
 from .track_plan import Action, TrackPlan
 
 _SELF_DESCRIBING = frozenset({"ac3", "eac3", "mp1", "mp2", "mp3", "dts", "flac"})
-"""The codecs of which each packet states its channels, wherever it lies."""
+"""The codecs whose packets each state their own channels, in any container."""
 _GIVES_DESCRIPTIONS = ("mov", "flv")
 """The formats in which AAC's configuration lies beside the packets, and can change."""
 _FLAC_ALONE = {2: "stereo", 3: "3.0", 4: "quad", 5: "5.0(side)", 6: "5.1(side)", 7: "6.1", 8: "7.1"}
@@ -64,7 +64,7 @@ def output_layout(track: Track, codec: str, channels: int | None, container: Con
 
 
 def copy_obstacle(track: Track, container: Container, source_format: str) -> str | None:
-    """Return why a codec that the container holds can nevertheless not be copied; None where it can."""
+    """Return why this track cannot be copied although the container holds its codec; None if it can."""
     if track.formats and not _holds_changes(track, container, source_format):
         return f"its format changes ({in_words(track.formats)}), and .{container.name} states one of {track.codec}"
     layout = "" if track.audio is None else track.audio.layout

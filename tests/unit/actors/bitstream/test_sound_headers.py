@@ -58,7 +58,7 @@ def test_spectral_band_replication_doubles_the_rate() -> None:
 @pytest.mark.parametrize("codec", ["ac3", "eac3", "aac", "aac_latm", "mp3", "dts", "flac"])
 @pytest.mark.parametrize("data", [b"", b"\x0b", bytes(16), b"\x0b\x77" + bytes(4), bytes(range(40))])
 def test_what_has_no_header_says_nothing(codec: str, data: bytes) -> None:
-    """A damaged or short packet is no change of format."""
+    """A damaged or short packet does not change the format."""
     assert sound_header(codec, data) is None
 
 
