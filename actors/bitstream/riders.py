@@ -12,8 +12,9 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from .access_points import BitReader, prefix_bytes, sei_messages
+from .access_points import BitReader, nal_kind, prefix_bytes, sei_messages
 from .packet_headers import open_bitstream_units
+from .parameter_sets import configuration_units
 
 CAPTIONS: Final = "A53_CC"
 AFD: Final = "AFD"
@@ -59,6 +60,7 @@ _HEVC_SEI: Final = (39, 40)
 _T35: Final = 4
 """The kind of registered messages, both of SEI and of AV1's metadata."""
 _FRAME_PACKING: Final = 45
+_ALPHA_CHANNEL, _ALPHA_CANCELLED = 165, 0x80
 _ORIENTATION: Final = 47
 _ORIENTATION_CANCELLED: Final = 1 << 18
 """Orientation is told in 19 bits: that the last one ends, two mirrors, and an angle."""
@@ -78,6 +80,9 @@ class RiderReader:
         self._codec = codec
         self._is_hevc = codec == "hevc"
         self._prefix_bytes = prefix_bytes(extradata, hevc=self._is_hevc)
+        stated = configuration_units(extradata, hevc=True) if self._is_hevc else ()
+        self._above = ALPHA if any(ALPHA in _of_messages(unit, hevc=True) for unit in stated) else SECOND_VIEW
+        """What the layer above the base of HEVC holds."""
         self.reads = codec in _UNIT_CODECS | _MPEG2 | {"av1"}
         """Whether packets of this codec are read at all."""
 
@@ -99,19 +104,31 @@ class RiderReader:
         found: set[str] = set()
         units = _annex_b_heads(packet, hevc=self._is_hevc)
         if self._prefix_bytes is not None:
-            units = _prefixed(packet, self._prefix_bytes, _HEVC_READ if self._is_hevc else _H264_READ)
+            units = _prefixed(packet, self._prefix_bytes, hevc=self._is_hevc)
         for unit in units:
-            if self._is_hevc and _hevc_kind(unit[0]) == _HEVC_RPU:
-                found.add(DOLBY_VISION)
-            elif not self._is_hevc and unit[0] & 0x1F == _H264_EXTENSION:
-                if len(unit) > 1 and not unit[1] & _SCALABLE:
-                    found.add(SECOND_VIEW)
-            else:
-                found.update(_of_messages(bytes(unit), hevc=self._is_hevc))
+            if self._is_hevc:
+                self._read_hevc(unit, found)
+            elif unit[0] & 0x1F == _H264_SEI:
+                found.update(_of_messages(bytes(unit), hevc=False))
+            elif len(unit) > 1 and not unit[1] & _SCALABLE:
+                found.add(SECOND_VIEW)
         return found
+
+    def _read_hevc(self, unit: memoryview, found: set[str]) -> None:
+        kind = _hevc_kind(unit[0])
+        if kind == _HEVC_RPU:
+            found.add(DOLBY_VISION)
+        elif kind in _HEVC_SEI:
+            found.update(_of_messages(bytes(unit), hevc=True))
+            self._above = ALPHA if ALPHA in found else self._above
+        else:
+            found.add(self._above)
 
 
 def _of_messages(unit: bytes, *, hevc: bool) -> Iterator[str]:
+    """Yield what the messages of an SEI unit say; nothing of other units."""
+    if not unit or nal_kind(unit, hevc=hevc) not in (_HEVC_SEI if hevc else (_H264_SEI,)):
+        return
     for kind, payload in sei_messages(unit, hevc=hevc):
         if kind == _T35 and (match := _REGISTERED.match(payload)) is not None:
             yield str(match.lastgroup)
@@ -119,6 +136,8 @@ def _of_messages(unit: bytes, *, hevc: bool) -> Iterator[str]:
             yield STEREO
         elif kind == _ORIENTATION and 0 < int.from_bytes(payload[:3].ljust(3, b"\0")) >> 5 < _ORIENTATION_CANCELLED:
             yield ROTATION
+        elif hevc and kind == _ALPHA_CHANNEL and payload and not payload[0] & _ALPHA_CANCELLED:
+            yield ALPHA
 
 
 def _cancels_packing(payload: bytes) -> bool:
@@ -137,14 +156,17 @@ def _hevc_kind(first: int) -> int:
 _H264_READ: Final = frozenset(first for first in range(256) if first & 0x1F in (_H264_SEI, _H264_EXTENSION))
 _HEVC_READ: Final = frozenset(first for first in range(256) if _hevc_kind(first) in (*_HEVC_SEI, _HEVC_RPU))
 """The first bytes of the units that are read."""
+_HEVC_ABOVE: Final = frozenset(first for first in range(256) if _hevc_kind(first) < _HEVC_SLICES and not first & 1)
+"""Those of slices, which are read in layer 1 alone; the layer is in this bit and in the next byte."""
 
 
-def _prefixed(packet: memoryview, length_bytes: int, read: frozenset[int]) -> Iterator[memoryview]:
+def _prefixed(packet: memoryview, length_bytes: int, *, hevc: bool) -> Iterator[memoryview]:
     """Yield those of a packet's length-prefixed units that are read, a truncated last one too."""
-    begin, end = length_bytes, len(packet)
+    begin, end, read = length_bytes, len(packet), _HEVC_READ if hevc else _H264_READ
     while begin < end:
         after = begin + int.from_bytes(packet[begin - length_bytes : begin])
-        if packet[begin] in read and after > begin:
+        is_above = hevc and begin + 1 < end and packet[begin + 1] >> 3 == 1 and packet[begin] in _HEVC_ABOVE
+        if (packet[begin] in read or is_above) and after > begin:
             yield packet[begin:after]
         begin = after + length_bytes
 

@@ -370,17 +370,17 @@ def _track_losses(plan: CarryPlan, track: TrackPlan) -> Iterator[Warning_]:
 
 def _label_losses(plan: CarryPlan, track: Track) -> Iterator[Warning_]:
     """Name what the container does not say of a track that it holds."""
-    name, language = plan.container.name, track.language
+    name, language, is_checked = plan.container.name, track.language, track is not plan.video
     if language is not None and held_language(language, plan.container) is None:
         message = f".{name} cannot name the language of {track.name}"
-        checks = label_checks(plan.tracks, track.index, "language")
+        checks = label_checks(plan.tracks, track.index, "language") if is_checked else ()
         yield Warning_(code="language-dropped", message=message, checks=checks)
     if track.language_tag is not None and not holds_language_tags(plan.container):
         message = f".{name} states the language of {track.name} without {track.language_tag}"
         yield Warning_(code="language-shortened", message=message, checks=())
     if lost := lost_dispositions(track, plan.container):
         message = f".{name} does not say that {track.name} is {', '.join(lost)}"
-        checks = label_checks(plan.tracks, track.index, "disposition")
+        checks = label_checks(plan.tracks, track.index, "disposition") if is_checked else ()
         yield Warning_(code="disposition-dropped", message=message, checks=checks)
 
 

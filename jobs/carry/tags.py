@@ -119,7 +119,9 @@ def _flags(*flags: Disposition) -> int:
 
 
 _D = Disposition
-_ALWAYS = _flags(_D.default, _D.attached_pic, _D.timed_thumbnails, _D.still_image, _D.dependent, _D.metadata)
+_ALWAYS = _flags(
+    _D.default, _D.attached_pic, _D.timed_thumbnails, _D.still_image, _D.dependent, _D.metadata, _D.multilayer
+)
 """Kept everywhere that counts, or about how a track is stored and not what it is for."""
 _SPOKEN = _flags(_D.hearing_impaired, _D.visual_impaired, _D.comment, _D.dub)
 _HELD = {

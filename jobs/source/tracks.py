@@ -33,6 +33,10 @@ _SEARCH_PACKETS = 20_000
 """How many packets are read at most in search of the first one of each track."""
 
 
+_UNDETERMINED = "und"
+"""ISO 639-2's code for a language that nobody knows."""
+
+
 class TrackKind(Enum):
     """What a track holds."""
 
@@ -276,7 +280,7 @@ def _track(stream: "Stream", starts: TrackStarts, stated: StatedLanguage | None)
         tag=tag,
         language=language,
         language_tag=stated.tag if stated is not None and "-" in stated.tag else None,
-        tags=_pairs({**stream.metadata, **({"language": language} if stated is not None and language else {})}),
+        tags=_pairs({**stream.metadata, **({} if stated is None else {"language": language or _UNDETERMINED})}),
         disposition=int(stream.disposition),
         decodable=context is not None,
         start_s=None if stream.index in starts.missed else _start(stream, first, audio),
@@ -296,10 +300,9 @@ def timecode_rate(stream: "Stream") -> Fraction | None:
 def _language(stream: "Stream", stated: StatedLanguage | None) -> str | None:
     """Return a track's language as FFmpeg reads it; by its BCP 47 tag where the container states nothing else."""
     language = tag_value(stream.metadata.items(), "language") or ""
-    is_known = language.isascii() and language.isprintable() and language not in ("", "und")
-    if stated is not None and (stated.is_alone or not is_known):
-        return iso_639_2(stated.tag)
-    return language if is_known else None
+    if stated is not None and (stated.is_alone or language in ("", _UNDETERMINED)):
+        language = iso_639_2(stated.tag) or ""
+    return language if language.isascii() and language.isprintable() and language not in ("", _UNDETERMINED) else None
 
 
 def _kind(stream: "Stream") -> TrackKind:

@@ -94,6 +94,17 @@ def test_a_second_view_is_told_from_a_scalable_layer() -> None:
     assert RiderReader("h264", AVCC).kinds(prefixed(SLICE, b"\x74\xc0\x00\x07\x88")) == set()
 
 
+def test_the_layer_above_hevc_s_base_is_alpha_or_a_second_view() -> None:
+    """A message of the configuration, or of a packet, says that the layer is alpha; else it is a view."""
+    above = b"\x28\x09" + bytes(range(100, 120))
+    alpha = b"\x4e\x01\xa5\x04\x00\x00\x7f\x90\x80"
+    with_alpha = HVCC[:22] + b"\x01\x27\x00\x01" + len(alpha).to_bytes(2) + alpha
+    assert RiderReader("hevc", with_alpha).kinds(prefixed(HEVC_SLICE, above)) == {"ALPHA"}
+    assert RiderReader("hevc", HVCC).kinds(prefixed(alpha, HEVC_SLICE, above)) == {"ALPHA"}
+    assert RiderReader("hevc", HVCC).kinds(prefixed(HEVC_SLICE, above)) == {"VIEW_ID"}
+    assert RiderReader("hevc", with_alpha).kinds(prefixed(HEVC_SLICE)) == set()
+
+
 @pytest.mark.parametrize(
     ("user_data", "kinds"),
     [

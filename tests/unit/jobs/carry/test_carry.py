@@ -357,6 +357,13 @@ def test_what_a_track_is_for_is_named_where_it_is_not_kept(output: str, lost: li
     assert all(loss.checks == ("metadata.disposition.audio-0",) for loss in found)
 
 
+def test_what_the_encoded_video_is_for_is_named_too() -> None:
+    """The container says no more of it than of other tracks."""
+    shown = video(disposition=int(Disposition.original), language="zzz")
+    assert codes(plan(shown, output="a.mov")) == ["language-dropped", "disposition-dropped"]
+    assert codes(plan(shown, output="a.mkv")) == []
+
+
 def test_tags_that_matroska_renames_are_named() -> None:
     """Its names have no spaces."""
     assert codes(plan(video(), tags=(("a key", "v"), ("title", "t")), output="a.mkv")) == ["tags-renamed"]
