@@ -83,6 +83,7 @@ class RiderReader:
         stated = configuration_units(extradata, hevc=True) if self._is_hevc else ()
         self._above = ALPHA if any(ALPHA in _of_messages(unit, hevc=True) for unit in stated) else SECOND_VIEW
         """What the layer above the base of HEVC holds."""
+        self._read_firsts = _HEVC_READ if self._is_hevc else _H264_READ
         self.reads = codec in _UNIT_CODECS | _MPEG2 | {"av1"}
         """Whether packets of this codec are read at all."""
 
@@ -102,17 +103,30 @@ class RiderReader:
 
     def _of_units(self, packet: memoryview) -> set[str]:
         found: set[str] = set()
-        units = _annex_b_heads(packet, hevc=self._is_hevc)
-        if self._prefix_bytes is not None:
-            units = _prefixed(packet, self._prefix_bytes, hevc=self._is_hevc)
-        for unit in units:
-            if self._is_hevc:
-                self._read_hevc(unit, found)
-            elif unit[0] & 0x1F == _H264_SEI:
-                found.update(_of_messages(bytes(unit), hevc=False))
-            elif len(unit) > 1 and not unit[1] & _SCALABLE:
-                found.add(SECOND_VIEW)
+        if self._prefix_bytes is None:
+            for unit in _annex_b_heads(packet, hevc=self._is_hevc):
+                self._read(unit, found)
+            return found
+        # Each unit of each packet passes here: no generator, and no slice of a unit that is not read.
+        length_bytes, end, read, is_hevc = self._prefix_bytes, len(packet), self._read_firsts, self._is_hevc
+        begin = length_bytes
+        while begin < end:
+            after = begin + int.from_bytes(packet[begin - length_bytes : begin])
+            first = packet[begin]
+            if first in read or (is_hevc and _is_above(packet, begin)):
+                self._read(packet[begin:after], found)
+            begin = after + length_bytes
         return found
+
+    def _read(self, unit: memoryview, found: set[str]) -> None:
+        if not unit:
+            return
+        if self._is_hevc:
+            self._read_hevc(unit, found)
+        elif unit[0] & 0x1F == _H264_SEI:
+            found.update(_of_messages(bytes(unit), hevc=False))
+        elif len(unit) > 1 and not unit[1] & _SCALABLE:
+            found.add(SECOND_VIEW)
 
     def _read_hevc(self, unit: memoryview, found: set[str]) -> None:
         kind = _hevc_kind(unit[0])
@@ -160,15 +174,9 @@ _HEVC_ABOVE: Final = frozenset(first for first in range(256) if _hevc_kind(first
 """Those of slices, which are read in layer 1 alone; the layer is in this bit and in the next byte."""
 
 
-def _prefixed(packet: memoryview, length_bytes: int, *, hevc: bool) -> Iterator[memoryview]:
-    """Yield those of a packet's length-prefixed units that are read, a truncated last one too."""
-    begin, end, read = length_bytes, len(packet), _HEVC_READ if hevc else _H264_READ
-    while begin < end:
-        after = begin + int.from_bytes(packet[begin - length_bytes : begin])
-        is_above = hevc and begin + 1 < end and packet[begin + 1] >> 3 == 1 and packet[begin] in _HEVC_ABOVE
-        if (packet[begin] in read or is_above) and after > begin:
-            yield packet[begin:after]
-        begin = after + length_bytes
+def _is_above(packet: memoryview, begin: int) -> bool:
+    """Return whether a unit of HEVC is a slice of layer 1."""
+    return packet[begin] in _HEVC_ABOVE and begin + 1 < len(packet) and packet[begin + 1] >> 3 == 1
 
 
 def _of_open_units(data: bytes) -> set[str]:

@@ -34,7 +34,7 @@ _SEARCH_PACKETS = 20_000
 
 
 _UNDETERMINED = "und"
-"""ISO 639-2's code for a language that nobody knows."""
+"""ISO 639-2's code for a language that is not known."""
 
 
 class TrackKind(Enum):
