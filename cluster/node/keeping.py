@@ -18,6 +18,7 @@ from ...errors import FleetUnavailable
 from ..logs.actions import LogAction
 from ..logs.writing import log
 from ..process.process import how_it_ended
+from .leftovers import remove_dead_listeners
 
 PROGRAM: Final = "codecfleet.cluster.node.ray_program"
 STOP_S: Final = 15
@@ -112,7 +113,7 @@ def keep(
     Raises:
         FleetUnavailable: Ray did not start, or ended by itself.
     """
-    is_up = threading.Event()
+    is_up, began_s = threading.Event(), time.time()
 
     def joined() -> None:
         is_up.set()
@@ -126,6 +127,7 @@ def keep(
         reader.start()
         code = kept.wait(signals)
     kept.kill()
+    remove_dead_listeners(began_s)
     if kept.is_told:
         return
     reader.join(1)
@@ -134,7 +136,7 @@ def keep(
     raise FleetUnavailable(f"Ray {what}: {how_it_ended(code, last)}", _HELP)
 
 
-_HELP: Final = "Its logs are in session_latest/logs below /tmp/ray, or the --temp-dir."
+_HELP: Final = "Its logs are in session_latest/logs below the --temp-dir, else below ray in RAY_TMPDIR, TMPDIR or /tmp."
 
 
 def _start(arguments: Sequence[str], environment: Mapping[str, str]) -> "subprocess.Popen[bytes]":

@@ -10,12 +10,12 @@ import os
 import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Annotated, Final, TextIO, cast
+from typing import TYPE_CHECKING, Annotated, Any, Final, TextIO, cast
 
 from ..console.output import ReaderGone
 from ..console.streams import drop_unwritten, install_streams
 from ..errors import UsageError
-from .failures import READER_GONE_CODE, failure_of, print_failure
+from .failures import PAGE, READER_GONE_CODE, failure_of, print_failure
 from .interrupts import FastEnd, end_at_once_on_signals
 from .services import Commands, Request, Services
 
@@ -36,6 +36,7 @@ SUMMARIES: Final = {
     "stills": "Write thumbnails of INPUT into the folder DIR, at given times or scene changes; single or in sheets.",
     "presets": "List the named sets of options for --preset, built-in and your own; or show one.",
     "config": "Show the options that the configuration file and the environment set for all jobs.",
+    "docs": "Show a page of this documentation, which is installed with the program; or list the pages.",
     "infer": "Run a neural network over every frame of INPUT on DLAs, and write its output tensors in order.",
     "submit": "Run a command as a job on a Ray cluster, and follow it. The job outlives this program.",
     "up": "Start a warm fleet: workers that stay up on this machine, so that later commands start at once.",
@@ -82,11 +83,12 @@ def _commands(name: str) -> Commands:
             from .pictures import stills as cli_stills
 
             commands = cli_stills.COMMANDS
-        case "presets" | "config":
+        case "presets" | "config" | "docs":
             from .config import config as cli_config
+            from .config import pages as cli_pages
             from .config import presets as cli_presets
 
-            commands = {**cli_presets.COMMANDS, **cli_config.COMMANDS}
+            commands = {**cli_presets.COMMANDS, **cli_config.COMMANDS, **cli_pages.COMMANDS}
         case "infer":
             from . import infer as cli_infer
 
@@ -134,7 +136,7 @@ def program(named: Collection[str] = tuple(SUMMARIES)) -> "typer.Typer":
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
         epilog="Exit codes: 0 done; 1 verify found a difference, or doctor a problem; 2 usage; 3 input; "
-        "4 request; 5 work failed; 130 interrupted. More: docs/cli.md",
+        "4 request; 5 work failed; 130 interrupted. More: codecfleet docs cli",
     )
 
     @app.callback(invoke_without_command=True)
@@ -173,6 +175,8 @@ def _node_commands() -> "typer.Typer":
 def _add(app: "typer.Typer", name: str, summary: str, command: "tuple[Callable[..., object], Sequence[str]]") -> None:
     function, examples = command
     shown = [f"[bold]Example{'s' * (len(examples) > 1)}[/bold]", *(f"codecfleet {each}" for each in examples)]
+    if name not in ("docs", *GROUPS):
+        shown.append("Pages that are named, such as docs cli: codecfleet docs cli shows them.")
     # What follows the name of a submitted command is that command's.
     settings = {"allow_interspersed_args": name != "submit"}
     app.command(name, help=summary, epilog="\n\n".join(shown), context_settings=settings)(function)
@@ -206,12 +210,23 @@ def parse(arguments: Sequence[str]) -> Request | int:
 
     first = next((each for each in arguments if not each.startswith("-")), "")
     try:
-        request = program([first])(list(arguments), prog_name="codecfleet", standalone_mode=False)
+        command = typer.main.get_command(program([first]))
+        _name_pages(command)
+        request = command(list(arguments), prog_name="codecfleet", standalone_mode=False)
     except typer.TyperException as error:
         raise _usage_error(error, arguments) from None
     except SystemExit:
         raise ReaderGone from None  # how typer ends when stdout is closed
     return cast("Request | int", request or 0)
+
+
+def _name_pages(command: Any) -> None:  # noqa: ANN401 - typer's own kinds of commands and parameters
+    """Have help texts name pages of docs/ as the command ``docs`` takes them, since no such file is installed."""
+    for parameter in command.params:
+        if text := getattr(parameter, "help", None):
+            parameter.help = PAGE.sub(r"docs \1", text)
+    for each in getattr(command, "commands", {}).values():
+        _name_pages(each)
 
 
 def _usage_error(error: "typer.TyperException", arguments: Sequence[str]) -> UsageError:

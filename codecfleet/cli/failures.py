@@ -2,11 +2,13 @@
 
 import errno
 import os
+import re
 from dataclasses import dataclass
 from typing import Final, TextIO
 
 from ..errors import Cancelled, CodecfleetError, one_line, redacted
 
+PAGE: Final = re.compile(r"\bdocs/([a-z/-]+)\.md\b")
 READER_GONE_CODE: Final = 141
 """What a shell reports for a program that SIGPIPE ended."""
 
@@ -28,6 +30,11 @@ class Failure:
         return f"codecfleet: error: {one_line(' '.join(sentences))}"
 
 
+def page_commands(text: str) -> str:
+    """Return a text whose pages of docs/ are named as the command that shows them, wherever the program lies."""
+    return PAGE.sub(r"`codecfleet docs \1`", text)
+
+
 def failure_of(error: BaseException, interrupted_code: int | None = None, *, interrupted_step: str = "") -> Failure:
     """Return what to print about ``error``.
 
@@ -46,7 +53,7 @@ def failure_of(error: BaseException, interrupted_code: int | None = None, *, int
         code = Cancelled.exit_code if interrupted_code is None else interrupted_code
         return Failure("Cancelled", "interrupted", interrupted_step, code)
     if isinstance(cause, CodecfleetError):
-        return Failure(type(cause).__name__, cause.message, cause.next_step, cause.exit_code)
+        return Failure(type(cause).__name__, cause.message, page_commands(cause.next_step), cause.exit_code)
     name = type(cause).__name__
     if _is_limit(cause):
         step = (

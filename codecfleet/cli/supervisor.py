@@ -28,6 +28,7 @@ _TOP: Final = "\x1b[H"
 _CLEAR_LINE: Final = "\x1b[K"
 _CLEAR_REST: Final = "\x1b[J"
 """Both from the cursor on. Each line is cleared just before it is written: an empty screen in between would flicker."""
+_CONNECTING: Final = "connecting to the fleet ..."
 WATCH_EVERY_S: Final = 1.0
 PRINTED_COLUMNS: Final = 110
 """How wide ``top`` is where there is no terminal."""
@@ -67,6 +68,8 @@ class Watch:
         """
         del stderr
         on_screen = is_terminal(stdout) and not self.as_json
+        if on_screen:
+            Output(stdout).line(_TOP + _CLEAR_REST + _CONNECTING)
         show = _show_screen(Output(stdout)) if on_screen else _shower(Output(stdout), as_json=self.as_json)
         show = _always(show)
         with contextlib.ExitStack() as terminal:

@@ -44,14 +44,14 @@ def drawing(log: dict[str, list[list[float]]]) -> str:
         parts.append(f'<line class="rule" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
         parts.append(f'<text x="{LEFT - 10}" y="{y + 4:.1f}" text-anchor="end">{count}</text>')
     for at_s in range(0, int(last_s) + 1, STEP_S):
-        x = LEFT + at_s * across
-        parts.append(f'<line class="axis" x1="{x:.1f}" x2="{x:.1f}" y1="{bottom}" y2="{bottom + 4}"/>')
-        parts.append(f'<text x="{x:.1f}" y="{bottom + 20}" text-anchor="middle">{at_s} s</text>')
+        mark_x = LEFT + at_s * across
+        parts.append(f'<line class="axis" x1="{mark_x:.1f}" x2="{mark_x:.1f}" y1="{bottom}" y2="{bottom + 4}"/>')
+        parts.append(f'<text x="{mark_x:.1f}" y="{bottom + 20}" text-anchor="middle">{at_s} s</text>')
     there = " ".join((place(0, 0), *steps(log["nodes"]), place(last_s, 0)))
     parts.append(f'<polygon class="there" points="{there}"/>')
     parts.append(f'<polyline class="wanted" points="{" ".join(steps(log["wanted"]))}"/>')
-    for (at_s,) in log["files"]:
-        parts.append(f'<circle class="file" cx="{LEFT + at_s * across:.1f}" cy="{bottom - 7}" r="4"/>')
+    for (done_s,) in log["files"]:
+        parts.append(f'<circle class="file" cx="{LEFT + done_s * across:.1f}" cy="{bottom - 7}" r="4"/>')
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{LABEL}">'
     return "".join((head, f"<style>{STYLE}</style>", *parts, *_legend(), "</svg>\n"))
 

@@ -7,6 +7,7 @@ import asyncio
 import io
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TextIO, cast
 
 from rich.console import Console
 from rich.text import Text
@@ -70,7 +71,7 @@ async def main() -> None:
         )
         async with Fleet(workers=4) as fleet:
             job = await fleet.transcode(spec)
-            view = RichView(Output(io.StringIO()), screen.file)
+            view = RichView(Output(io.StringIO()), cast("TextIO", screen.file))
             view._console = screen  # noqa: SLF001 - the picture is of what the view draws
             async for event in job.events():
                 if isinstance(event, Planned | Progress):

@@ -22,6 +22,10 @@ def _configs(tree: Path) -> set[str]:
     return {f"codecfleet/{path.relative_to(tree)}" for path in (tree / "configs").rglob("*") if path.is_file()}
 
 
+def _pages(tree: Path) -> set[str]:
+    return {f"codecfleet/{path.relative_to(tree)}" for path in (tree / "docs").rglob("*.md")}
+
+
 def _contents(wheel: Path) -> dict[str, bytes]:
     """Return a wheel's files beside its metadata."""
     with zipfile.ZipFile(wheel) as archive:
@@ -29,9 +33,9 @@ def _contents(wheel: Path) -> dict[str, bytes]:
 
 
 def test_wheel_holds_every_module_and_config_and_nothing_else(wheel: Path, checkout: Path) -> None:
-    """A module in a folder is in the wheel, and so are configs, typing marker and the dashboard's page; no test is."""
+    """A module in a folder is in the wheel, and so are configs, pages, typing marker and the dashboard; no test is."""
     others = {"codecfleet/py.typed", "codecfleet/dashboard/page.html"}
-    assert set(_contents(wheel)) == _modules(checkout) | _configs(checkout) | others
+    assert set(_contents(wheel)) == _modules(checkout) | _configs(checkout) | _pages(checkout) | others
 
 
 def test_wheel_holds_each_file_once_and_no_link(wheel: Path) -> None:
@@ -67,7 +71,7 @@ def test_sdist_holds_what_tests_and_the_demo_need(build: Build, checkout: Path) 
     """From an sdist one can set up, test and run the demo: all that is tracked is in it, and no link out of it."""
     with tarfile.open(build(checkout, "sdist")) as archive:
         members = {member.name.partition("/")[2]: member for member in archive.getmembers()}
-    floors = tuple(f"codecfleet/{name}" for name in (*FLOORS, "configs"))
+    floors = tuple(f"codecfleet/{name}" for name in (*FLOORS, "configs", "docs"))
     tracked = {str(path.relative_to(checkout)) for path in checkout.rglob("*") if path.is_file()}
     generated = ("codecfleet.egg-info/", "build/")
     assert {name for name in tracked if not name.startswith((*floors, *generated))} <= set(members)

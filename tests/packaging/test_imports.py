@@ -88,7 +88,7 @@ def test_project_with_its_own_jobs_keeps_them(installed: Path, project_with_jobs
     assert answer == {"owner": ["the user"] * 2, "file": str(installed / "codecfleet" / "jobs" / "__init__.py")}
 
 
-@pytest.mark.parametrize("name", [*FLOORS, "configs"])
+@pytest.mark.parametrize("name", [*FLOORS, "configs", "docs"])
 def test_bare_folder_is_no_module_once_installed(installed: Path, tmp_path: Path, name: str) -> None:
     """An installed codecfleet takes no name but its own."""
     assert not (installed / name).exists()

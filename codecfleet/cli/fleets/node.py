@@ -49,7 +49,14 @@ _Ip = Annotated[
 _DrainSeconds = Annotated[
     str | None, _text("--drain-seconds", "N", "How long a stopping node waits for its work. Default: 60.")
 ]
-_TempDir = Annotated[str | None, _text("--temp-dir", "DIR", "Where Ray keeps its logs and sockets. Default: /tmp/ray.")]
+_TempDir = Annotated[
+    str | None,
+    _text(
+        "--temp-dir",
+        "DIR",
+        "Folder for Ray's logs and sockets. Default: the folder ray in RAY_TMPDIR, else in TMPDIR, else in /tmp.",
+    ),
+]
 _Insecure = Annotated[
     bool, flag("--insecure", "Start without a token: anyone who reaches this node can run any program on it.")
 ]

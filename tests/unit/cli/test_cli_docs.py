@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import typer
 
-from codecfleet.cli.app import program
+from codecfleet.cli.app import program, run
 from codecfleet.jobs.report import events
 from tests.docs.option_tables import all_commands
 
@@ -96,3 +96,23 @@ def test_the_example_of_an_event_has_its_shape(kind: str) -> None:
 def test_the_schema_version_is_the_documented_one() -> None:
     """The page describes the version that is printed."""
     assert f"this page describes **{events.SCHEMA_VERSION}**" in EVENTS
+
+
+def test_pages_are_shown_and_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    """As they are written, by the name that help and errors give; a wrong name is answered."""
+    assert run(["docs"]) == 0
+    listed = {line.split()[0] for line in capsys.readouterr().out.splitlines()}
+    assert {"cli", "encoders", "nvidia/tegra"} <= listed
+    assert run(["docs", "encoders"]) == 0
+    assert capsys.readouterr().out == (DOCS / "encoders.md").read_text(encoding="utf-8")
+    assert run(["docs", "encoder"]) == 2
+    assert "Did you mean encoders?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["transcode", "batch", "plan"])
+def test_help_names_pages_that_are_installed(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """No help names a file of the checkout."""
+    assert run([name, "--help"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "docs/" not in said
+    assert "docs cli: codecfleet docs cli" in said

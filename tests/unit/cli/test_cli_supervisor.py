@@ -266,12 +266,16 @@ def test_watch_with_json_is_a_line_each_time(capsys: Captured) -> None:
 
 
 def test_a_terminal_shows_the_screen_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """``top`` and ``status --watch`` write over the screen, within its size; --json writes no escape sequence."""
+    """``top`` and ``status --watch`` say at once that they connect, then write over the screen, within its size.
+
+    With --json there is no escape sequence.
+    """
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "30")
     monkeypatch.setenv("LINES", "4")
     lines = [screen_lines(busy(turn), width=30, height=3, colour=True) for turn in range(2)]
-    drawn = "".join(f"\x1b[H\x1b[K{first}\n\x1b[K{second}\n\x1b[J{third}\n" for first, second, third in lines)
+    drawn = "\x1b[H\x1b[Jconnecting to the fleet ...\n"
+    drawn += "".join(f"\x1b[H\x1b[K{first}\n\x1b[K{second}\n\x1b[J{third}\n" for first, second, third in lines)
     for line, wanted in (("top", drawn), ("status --watch", drawn)):
         screen = Screen()
         with redirect_stdout(screen):
