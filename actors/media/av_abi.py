@@ -164,6 +164,11 @@ class FrameHead(Structure):
         ("repeat_picture", c_int),
         ("sample_rate", c_int),
         ("buffers", POINTER(BufferReference) * 8),
+        ("extended_buffers", c_void_p),
+        ("extended_count", c_int),
+        ("side_data", c_void_p),
+        ("side_data_count", c_int),
+        ("flags", c_int),
     ]
 
 

@@ -17,7 +17,17 @@ from ..source.burnt_track import burnt_track
 from ..source.tracks import Chapter, SourceDescription, Track, TrackKind
 from .chapters import row_losses
 from .containers import Container
-from .sound import copy_obstacle, later_formats, mixed_to, output_layout, sound_changes, sound_losses, stated_layouts
+from .sound import (
+    SPEAKER_CHECKS,
+    changed_checks,
+    copy_obstacle,
+    later_formats,
+    mixed_to,
+    output_layout,
+    sound_changes,
+    sound_losses,
+    stated_layouts,
+)
 from .tags import held_language, holds_language_tags, kept_tags, lost_dispositions, needs_free_keys, unheld_tags
 from .timecode import output_timecode
 from .track_plan import Action, PictureTimes, TrackPlan, content_checks, label_checks
@@ -54,7 +64,7 @@ class CarryPlan:
     def changes(self) -> tuple[Warning_, ...]:
         """What of the sound changes in mid-stream, and is kept all the same."""
         return tuple(
-            Warning_(code=code, message=message, checks=content_checks(self.tracks, plan.track.index, "sound"))
+            Warning_(code=code, message=message, checks=changed_checks(self.tracks, plan))
             for plan in self.tracks
             for code, message in sound_changes(plan, self.container)
         )
@@ -71,7 +81,7 @@ class CarryPlan:
         for plan in self.tracks:
             if plan.channels is not None:
                 # What low-frequency effects alone carry is not heard any more; what is out of phase may cancel out.
-                checks = content_checks(self.tracks, plan.track.index, "sound")
+                checks = content_checks(self.tracks, plan.track.index, *SPEAKER_CHECKS)
                 message = f"the channels of {plan.track.name} are mixed: {plan.reason}"
                 yield Warning_(code="audio-mixed", message=message, checks=checks)
 
@@ -363,7 +373,7 @@ def _track_losses(plan: CarryPlan, track: TrackPlan) -> Iterator[Warning_]:
         message = f"{described.name} is {track.action.value}: {track.reason}"
         yield Warning_(code=track.loss, message=message, checks=_missed(track))
     for code, message in sound_losses(track, plan.container):
-        yield Warning_(code=code, message=message, checks=content_checks(plan.tracks, described.index, "sound"))
+        yield Warning_(code=code, message=message, checks=content_checks(plan.tracks, described.index, *SPEAKER_CHECKS))
     if track.kept:
         yield from _label_losses(plan, described)
 
@@ -377,7 +387,8 @@ def _label_losses(plan: CarryPlan, track: Track) -> Iterator[Warning_]:
         yield Warning_(code="language-dropped", message=message, checks=checks)
     if track.language_tag is not None and not holds_language_tags(plan.container):
         message = f".{name} states the language of {track.name} without {track.language_tag}"
-        yield Warning_(code="language-shortened", message=message, checks=())
+        checks = label_checks(plan.tracks, track.index, "language")
+        yield Warning_(code="language-shortened", message=message, checks=checks)
     if lost := lost_dispositions(track, plan.container):
         message = f".{name} does not say that {track.name} is {', '.join(lost)}"
         checks = label_checks(plan.tracks, track.index, "disposition") if is_checked else ()

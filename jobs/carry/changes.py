@@ -87,10 +87,10 @@ def _colours_lost(
         when = _when(life, index, lambda run: is_kept(run) and not _is_alike(name, run.colour, target))  # noqa: B023
         if when:
             message = f"colours are wrong {when}: these pictures have another {words} than the output"
-            yield f"{name}-changes", message, f"metadata.{name}"
+            yield f"{name}-changes", message, f"metadata.{name}", f"pictures.{name}"
     if when := _when(life, index, lambda run: is_kept(run) and _is_stuck(run, source, target)):
         message = f"colours are wrong {when}: these pictures have another matrix, which is not converted"
-        yield "matrix-changes", message, "metadata.matrix"
+        yield "matrix-changes", message, "metadata.matrix", "pictures.matrix"
     stated = {run.picture.hdr for run in life.runs} - {HdrStatic()}
     if len(stated) > 1 and tone is None:
         kept = base_run(life.runs, index).picture.hdr
@@ -116,7 +116,7 @@ def _shapes_lost(life: PictureLife, index: TrackIndex) -> Iterator[tuple[str, ..
     wanted = _shape(base_run(life.whole or life.runs, index))  # a part has the whole track's size
     if when := _when(life, index, lambda run: abs(_shape(run) / wanted - 1) > _KEEPS_SHAPE):
         message = f"pictures of another shape are stretched {when}: the output's are {float(wanted):.3f}:1"
-        yield "aspect-changes", message, "metadata.aspect"
+        yield "aspect-changes", message, "metadata.aspect", "pictures.aspect"
 
 
 def _scans_lost(life: PictureLife, index: TrackIndex) -> Iterator[tuple[str, ...]]:

@@ -3,7 +3,7 @@
 Pure functions of a track, its plan and the container.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ...actors.tracks.audio import encoded_rate
 from ...actors.tracks.downmix import encoded_layout, mix_matrix, mixed_speakers
@@ -12,7 +12,7 @@ from ...cluster.grouping import counted
 from ..source.sound_life import in_words
 from ..source.tracks import Track
 from .containers import Container
-from .track_plan import Action, TrackPlan
+from .track_plan import Action, TrackPlan, content_checks
 
 _SELF_DESCRIBING = frozenset({"ac3", "eac3", "mp1", "mp2", "mp3", "dts", "flac"})
 """The codecs whose packets each state their own channels, in any container."""
@@ -22,6 +22,8 @@ _FLAC_ALONE = {2: "stereo", 3: "3.0", 4: "quad", 5: "5.0(side)", 6: "5.1(side)",
 """What FLAC takes its channels for where nothing beside it says more (RFC 9639, 9.1.3)."""
 _UNREAD = {("mpegts", "opus"): ("6.1",)}
 """What FFmpeg writes into a container and cannot decode again: it takes the number of streams for another."""
+SPEAKER_CHECKS = ("sound", "layout", "speakers")
+"""The checks of ``verify`` that see it when sound has other speakers than its source."""
 _NAMELESS_IN_MP4 = frozenset({"DL", "DR", "BIL", "BIR"})
 _MOST_NAMED_SILENTLY = 8
 
@@ -117,6 +119,11 @@ def remixed(name: str, codec: str, layout: str, target: str, mixed: tuple[str, .
     """Return in words that a layout is mixed to another one, in which some speakers are not."""
     which = "" if is_unnamed(usual_layout(layout)) else f", which has no speaker for {', '.join(mixed)} alone"
     return f"{codec} cannot state {layout}, the layout of {name}: it is mixed to {target}{which}"
+
+
+def changed_checks(tracks: Sequence[TrackPlan], plan: TrackPlan) -> tuple[str, ...]:
+    """Return what may differ of sound that changes in mid-stream: what a copy's container states of all of it."""
+    return content_checks(tracks, plan.track.index, "layout", "rate") if plan.action is Action.COPY else ()
 
 
 def sound_losses(plan: TrackPlan, container: Container) -> Iterator[tuple[str, str]]:

@@ -10,7 +10,7 @@ from ...actors.tracks.loudness import TRUE_PEAK_DB, Loudness
 from ...actors.tracks.speakers import speakers
 from ...cluster.grouping import counted
 from ..carry.carry import CarryPlan
-from ..carry.sound import layouts, remixed
+from ..carry.sound import SPEAKER_CHECKS, layouts, remixed
 from ..carry.track_plan import content_checks
 from ..report.report import Warning_
 from ..source.tracks import Track
@@ -121,7 +121,7 @@ def _of_unplanned_layouts(plan: CarryPlan, index: int, track: EncodedTrack) -> I
     for layout in sorted(found - {*layouts(planned.track)}):
         if mixed := mixed_speakers(speakers(layout), speakers(track.layout)):
             message = remixed(planned.track.name, track.codec, layout, track.layout, mixed)
-            checks = content_checks(plan.tracks, index, "sound")
+            checks = content_checks(plan.tracks, index, *SPEAKER_CHECKS)
             yield Warning_(code="audio-remixed", message=message, checks=checks)
 
 

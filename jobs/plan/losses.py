@@ -29,7 +29,7 @@ _WITH_CAPTIONS = frozenset({Codec.H264, Codec.HEVC})
 _WITH_HDR_IN_BITSTREAM = frozenset({Codec.H264, Codec.HEVC, Codec.AV1})
 LOWEST_PEAK, HIGHEST_PEAK = 5, 10_000
 """Peak luminance of a mastering display, in cd/m², that an SEI message can state (H.264 D.2.29)."""
-_FORMAT_CHECK = ("metadata.pixel-format",)
+_ALPHA_CHECKS = ("metadata.alpha", "metadata.pixel-format")
 _LARGEST_SHAPE_TERM = (1 << 16) - 1
 
 
@@ -51,7 +51,8 @@ def _losses(extras: StreamExtras, encoder: EncoderSettings, container: Container
         message = f"closed captions{_since(extras, CAPTIONS)} are lost: {writer}"
         yield "captions-dropped", message, "metadata.captions"
     if output.interlaced and (encoder.on_device or not codes_interlaced(codec, output)):
-        yield "interlace-flag", "interlaced pictures are coded as they are, as whole frames, without their field order"
+        message = "interlaced pictures are coded as they are, as whole frames, without their field order"
+        yield "interlace-flag", message, "pictures.interlaced"
     has_dolby_vision = extras.dovi_configuration is not None or DOLBY_VISION in extras.frame_kinds
     if has_dolby_vision and not encoder.dolby_vision:
         message = f"Dolby Vision's metadata{_since(extras, DOLBY_VISION)} is lost; the base layer is kept"
@@ -75,7 +76,7 @@ _UNWRITTEN = {
     HDR_VIVID: ("hdr-vivid-dropped", "HDR Vivid's dynamic metadata", _NO_WRITER),
     LCEVC: ("lcevc-dropped", "the LCEVC enhancement", "; the base layer is kept"),
     SECOND_VIEW: ("second-view-dropped", "the second view of the stereo video", "; the first one is kept"),
-    ALPHA: ("alpha-dropped", "the transparency (alpha)", ": the encoders have no place for it", *_FORMAT_CHECK),
+    ALPHA: ("alpha-dropped", "the transparency (alpha)", ": the encoders have no place for it", *_ALPHA_CHECKS),
 }
 """What no encoder writes: the code, what it is, what is said of its loss, and the checks that miss it."""
 

@@ -127,7 +127,7 @@ def source_warnings(reading: SourceReading, spec: TranscodeSpec) -> Iterator[War
         yield Warning_(code="source-truncated", message=message, checks=("source.whole",))
     if index.states_too_long:
         message = f"the last picture is shown for its nominal duration, not for the {index.stated_last_words}"
-        yield Warning_(code="last-duration", message=message, checks=())
+        yield Warning_(code="last-duration", message=message, checks=("times.last",))
     if index.shifts:
         message = (
             f"the source's clock was reset {len(index.shifts)} times; what follows was moved up behind what came before"

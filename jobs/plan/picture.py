@@ -27,6 +27,7 @@ from .tone import settle_tone, tone_choices
 from .track_ranges import TrackRanges
 
 _FORMAT_CHECKS = ("metadata.pixel-format", "metadata.range", "metadata.matrix")
+_FIELD_CHECKS = ("pictures.interlaced",)
 _LIMITED, _FULL = 1, 2
 _IDENTITY, _BT709, _SMPTE170M, _BT2020 = 0, 1, 6, 9
 _HD_LINES = 720
@@ -188,6 +189,8 @@ def picture_choices(source: VideoFormat, spec: TranscodeSpec, output: VideoForma
     if spec.scale is not None and (output.width, output.height) != (source.width, source.height):
         message = f"{output.width}x{output.height} was asked for, and the source has {source.width}x{source.height}"
         found.append(Warning_(code="size", message=message, checks=("metadata.aspect",)))
+    if source.interlaced and not output.interlaced:
+        found.append(Warning_(code="deinterlaced", message="the pictures are deinterlaced", checks=_FIELD_CHECKS))
     if spec.denoise != "off":
         message = f"the pictures are denoised ({spec.denoise})"
         found.append(Warning_(code="denoise", message=message, checks=()))

@@ -114,10 +114,14 @@ def stated_losses(source: VideoFormat, extras: StreamExtras, stated: Region) -> 
     if (stated.width, stated.height) == (source.width, source.height):
         why = f"{what} are not cropped" if (what := _projection(extras)) else "nothing would be left of the pictures"
         message = f"the crop that the source states is lost: {why}"
-        return (Warning_(code="crop-dropped", message=message, checks=("pictures.alike", "metadata.aspect")),)
+        return (
+            Warning_(
+                code="crop-dropped", message=message, checks=("metadata.crop", "pictures.alike", "metadata.aspect")
+            ),
+        )
     shown = f"{stated.width}x{stated.height} of {asked.width}x{asked.height}"
     message = f"the crop that the source states cuts through chroma, so that {shown} are shown"
-    return (Warning_(code="crop-rounded", message=message, checks=()),)
+    return (Warning_(code="crop-rounded", message=message, checks=("metadata.crop", "metadata.aspect")),)
 
 
 def row_step(source: VideoFormat, spec: TranscodeSpec) -> int:

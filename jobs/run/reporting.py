@@ -111,7 +111,7 @@ def _resized(plan: Plan, segments: Sequence[SpooledSegment]) -> Iterator[Warning
         sizes = ", ".join(f"{count} of {width}x{height}" for (width, height), count in sorted(counts.items()))
         width, height = plan.filters.size
         message = f"pictures of other sizes were scaled to {width}x{height}: {sizes}"
-        yield Warning_(code="resized", message=message, checks=("metadata.aspect",))
+        yield Warning_(code="resized", message=message, checks=("metadata.aspect", "pictures.aspect"))
 
 
 def _times(plan: Plan, met: Sequence[SegmentTally]) -> str:

@@ -1,33 +1,31 @@
-"""Audio: copied tracks bit for bit and packet for packet in time, encoded ones by what is heard and when."""
+"""Audio: copied tracks bit for bit and packet for packet in time; and of all what is heard, when, and from where."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
-from math import floor
 
 import numpy as np
-from av.audio.frame import AudioFrame
 from numpy.typing import NDArray
 
-from ...actors.media.timeline import RESET_S
+from .hearing import GAP_EDGE_S, GRID_HZ, LFE, WINDOW_S, Heard, gaps_of, hear, speakers_that_differ, window_starts
 from .loudness import check_loudness
-from .sound_tracks import SoundTrack, decoded_sound, frame_start_s, read_tracks
+from .sound_tracks import SoundTrack, read_tracks
 from .streams import Alignment
 from .verdict import Check, check, not_applicable
 
 OFFSET_S = Fraction(1, 1000)
 """How far sound may move against the pictures."""
-WINDOWS = 8
-WINDOW_S = Fraction(1)
 LAG_S = 0.05
 """How far apart two encodings of one sound are looked for."""
 LIKENESS = 0.4
 """The least correlation of two encodings of one sound."""
-_AS_ALIKE = 0.99
-"""A tone is alike at every period: of lags that are nearly as alike as the best, the shortest counts."""
+_PERIODIC = 0.9
 _SILENCE = 1e-3
-_HALF = Fraction(1, 2)
-_GRID_HZ = 16_000
+_QUIET_PART = 1 / 20
+"""What part of the loudest speaker in a window is too quiet to be compared: codecs spread their noise."""
+_LEVEL_TIMES = 2
+"""By how much a speaker's level may differ: 6 dB."""
+_OPUS_HZ = 48_000
 _AAC_FRAME_SAMPLES = 1024
 
 
@@ -52,10 +50,13 @@ def check_audio(source: str, output: str, alignment: Alignment) -> list[Check]:
         # An encoder never gives the same bytes: where most packets are the source's, the track is a copy.
         shared = len(set(left.sums) & set(right.sums)) > len(set(right.sums)) // 2
         may_be_copy = left.codec == right.codec and left.index not in alignment.encoded
-        if may_be_copy and (left.digest == right.digest or alignment.trimmed or shared):
+        # Where silence fills the gaps of PCM, more bytes are right than the source has: what is heard decides.
+        may_be_part = (alignment.trimmed or shared) and not (left.bytes_a_second and gaps_of(left))
+        if may_be_copy and (left.digest == right.digest or may_be_part):
             checks += _check_copied(name, left, right, alignment)
+            checks += _check_heard(name, left, right, alignment, copied=True)
         else:
-            checks += _check_encoded(name, left, right, alignment)
+            checks += _check_heard(name, left, right, alignment, copied=False)
             if left.index in alignment.loudness:
                 checks.append(check_loudness(name, right, alignment.loudness[left.index]))
         checks.append(_check_offset(name, left, right, alignment))
@@ -107,7 +108,7 @@ def _check_copied(name: str, left: SoundTrack, right: SoundTrack, alignment: Ali
         passed=same,
         detail="copied bit for bit" if same else "",
     )
-    if left.codec.startswith("pcm_") or matched is None:
+    if matched is None:
         return [payload]
     moved = [abs(a - b) for a, b in matched if a is not None and b is not None]
     said = f"the most {float(max(moved, default=Fraction(0)) * 1000):.3f} ms"
@@ -122,15 +123,23 @@ def _matched_times(
     """Return when each packet of a copy is heard in the source and in the output; None if the bytes differ."""
     if left.digest == right.digest:
         # FFmpeg divides damaged sound of some codecs into other packets, by container.
-        source_s = dict(zip(left.begins, left.heard_s, strict=True))
         found = zip(right.begins, right.heard_s, strict=True)
-        return [(source_s[begin], time_s) for begin, time_s in found if begin in source_s]
+        return [(time_s, after) for begin, after in found if (time_s := _time_of(left, begin)) is not None]
     if alignment.part_s is None:
         return None
     first = find_run(left.sums, left.times_s, right.sums, next(iter(right.times_s), None))
     kept = find_kept(left.sums, left.times_s, right.sums, alignment.part_s) if first is None else None
     places: Sequence[int] = (kept or ()) if first is None else range(first, first + len(right.sums))
     return [(left.heard_s[a], b) for a, b in zip(places, right.heard_s, strict=True)] if places else None
+
+
+def _time_of(track: SoundTrack, byte: int) -> Fraction | None:
+    """Return when a byte of a track is heard; None inside a packet, but for PCM, whose packets have no borders."""
+    place = bisect_right(track.begins, byte) - 1
+    time_s, inside = (track.heard_s[place], byte - track.begins[place]) if place >= 0 else (None, 0)
+    if time_s is None or (inside and not track.bytes_a_second):
+        return None
+    return time_s + (inside / track.bytes_a_second if inside else 0)
 
 
 def find_kept(
@@ -185,39 +194,46 @@ def _is_priming(left: SoundTrack, right: SoundTrack, first_sample_s: Fraction) -
     return left.digest == right.digest or encoded
 
 
-@dataclass(slots=True)
-class _Heard:
-    """What decoding a track gives: where it ends, and the sound in a few windows, mixed down, on one grid."""
+def _check_heard(
+    name: str, left: SoundTrack, right: SoundTrack, alignment: Alignment, *, copied: bool
+) -> Iterator[Check]:
+    """Hold what is heard of a track against what was heard of the source's; of a copy, its packets end it."""
+    gaps = gaps_of(left)
+    starts = window_starts(right if alignment.trimmed else left, () if alignment.trimmed else gaps)
+    held = [] if alignment.trimmed else [begin + GAP_EDGE_S for begin, end in gaps if end - begin > 3 * GAP_EDGE_S]
+    was, now = hear(left, [*starts, *held]), hear(right, [*starts, *held])
+    if not copied:
+        yield _check_duration(name, left, right, was, now, trimmed=alignment.trimmed)
+    yield check(f"{name}.decodes", f"at most {was.failed} packets fail", now.failed, passed=now.failed <= was.failed)
+    yield from _check_sound(name, was, now, range(len(starts)))
+    yield from _check_speakers(name, was, now, range(len(starts)), amplified=left.index in alignment.loudness)
+    yield _check_rate(name, left, right, was, now)
+    if held:
+        lengths = {begin + GAP_EDGE_S: end - begin - 2 * GAP_EDGE_S for begin, end in gaps}
+        yield _check_gaps(name, was, now, [(len(starts) + n, lengths[begin]) for n, begin in enumerate(held)])
 
-    end_s: Fraction
-    windows: list[NDArray[np.float32]]
 
-
-def _check_encoded(name: str, left: SoundTrack, right: SoundTrack, alignment: Alignment) -> list[Check]:
-    """Hold what is heard of an encoded track against what was heard of the source's."""
-    starts = _window_starts(right if alignment.trimmed else left)
-    was, now = _hear(left, starts), _hear(right, starts)
+def _check_duration(name: str, left: SoundTrack, right: SoundTrack, was: Heard, now: Heard, *, trimmed: bool) -> Check:
     frame_s = Fraction(
         max(left.frame_samples, right.frame_samples, _AAC_FRAME_SAMPLES), min(left.rate_hz, right.rate_hz)
     )
-    ends = check(
+    return check(
         f"{name}.duration",
         f"ends at {float(was.end_s):.3f} s within {float(frame_s) * 1000:.0f} ms",
         f"{float(now.end_s):.3f} s",
         passed=abs(was.end_s - now.end_s) <= frame_s + OFFSET_S,
         detail=f"{left.codec} encoded as {right.codec}",
+        unless="a part was asked for" if trimmed else "",
     )
-    if alignment.trimmed:
-        ends = not_applicable(f"{name}.duration", "a part was asked for")
-    return [ends, *_check_sound(name, was, now)]
 
 
-def _check_sound(name: str, was: _Heard, now: _Heard) -> list[Check]:
+def _check_sound(name: str, was: Heard, now: Heard, windows: Sequence[int]) -> list[Check]:
+    before, after = ([each.mono(n) for n in windows] for each in (was, now))
     # In the quiet windows an encoder's noise drowns the sound.
-    loudness = [float(np.sqrt(np.mean(window**2))) for window in was.windows]
+    loudness = [float(np.sqrt(np.mean(window**2))) for window in before]
     least = max(_SILENCE, max(loudness, default=0.0) / 4)
-    triples = zip(was.windows, now.windows, loudness, strict=True)
-    found = [_lag(before, after) for before, after, loud in triples if loud >= least]
+    triples = zip(before, after, loudness, strict=True)
+    found = [_lag(first, second) for first, second, loud in triples if loud >= least]
     if not found:
         return [not_applicable(f"{name}.sound", "nothing but silence in the windows listened to")]
     late = max((lag for lag, _ in found), key=abs)
@@ -232,54 +248,88 @@ def _check_sound(name: str, was: _Heard, now: _Heard) -> list[Check]:
     ]
 
 
-def _window_starts(track: SoundTrack) -> list[Fraction]:
-    known = [time for time in track.times_s if time is not None]
-    if not known:
-        return []
-    first, last = max(known[0], Fraction(0)), known[-1]
-    step = max(last - first - WINDOW_S, Fraction(0)) / max(WINDOWS - 1, 1)
-    return sorted({first + n * step for n in range(WINDOWS)})
+def _check_speakers(name: str, was: Heard, now: Heard, windows: Sequence[int], *, amplified: bool) -> Iterator[Check]:
+    """Check the speakers that the output states, and how loud each is."""
+    wanted, found = was.speakers, now.speakers
+    alone = {"FC"} if len(was.layouts) > 1 and ("FC",) in was.layouts else set()
+    named = not any(each.startswith("#") for each in wanted | found)
+    same = wanted - alone <= found and len(found) <= max(len(wanted), 2 if alone else 0)
+    same = same if named else max(map(len, was.layouts), default=0) == max(map(len, now.layouts), default=0)
+    texts = [" ".join(sorted(each)) or "none" for each in (wanted, found)]
+    yield check(f"{name}.layout", *texts, passed=same)
+    levels = [(was.levels(n), now.levels(n)) for n in windows]
+    if not named:
+        before, after = ({*was.layouts}, {*now.layouts})
+        if before != after:
+            yield not_applicable(f"{name}.speakers", "one of the files does not name its speakers")
+            return
+    gain = _gain(levels) if amplified else 1.0
+    yield _check_levels(f"{name}.speakers", levels, gain, _exchanged(was, now, levels))
 
 
-def _hear(track: SoundTrack, starts: Sequence[Fraction]) -> _Heard:
-    heard = _Heard(Fraction(0), [np.zeros(int(WINDOW_S * _GRID_HZ), np.float32) for _ in starts])
-    for frame in decoded_sound(track.url, track.number):
-        begin_s = frame_start_s(frame) - track.zero_s
-        if abs(begin_s - heard.end_s) <= Fraction(frame.time_base or 0):
-            begin_s = heard.end_s  # a container with coarse ticks rounds each frame's time, and not the sound's
-        end_s = begin_s + Fraction(frame.samples, frame.sample_rate)
-        late_s = heard.end_s - begin_s
-        skip = floor(late_s * frame.sample_rate + _HALF) if 0 < late_s < RESET_S else 0
-        if skip >= frame.samples:
-            continue  # what overlaps sound ahead of it is not heard
-        begin_s, heard.end_s = begin_s + Fraction(skip, frame.sample_rate), end_s
-        touched = [n for n, start in enumerate(starts) if begin_s < start + WINDOW_S and end_s > start]
-        if touched:
-            mono = _mono(frame)[skip:]
-            for n in touched:
-                _lay(heard.windows[n], float(begin_s - starts[n]), mono, frame.sample_rate)
-    return heard
+def _exchanged(was: Heard, now: Heard, levels: Sequence[tuple[dict[str, float], dict[str, float]]]) -> dict[str, str]:
+    """Return the speakers from which the sound of another one comes, and which."""
+    found: dict[str, str] = {}
+    for window, (before, after) in enumerate(levels):
+        least = max(_SILENCE, max(before.values(), default=0.0) / 4)
+        loud = [name for name in before if before[name] >= least and len(before) > 1]
+        first, second = was.sounds(window), now.sounds(window)
+        for name in loud:
+            own = _lag(first[name], second[name])[1] if name in after else 0.0
+            if own < LIKENESS and name not in found:
+                others = {each: _lag(first[name], second[each])[1] for each in after if each not in (name, LFE)}
+                likest = max(others, key=others.__getitem__, default="")
+                if likest and others[likest] >= max(2 * own, LIKENESS) and name in after:
+                    found[name] = likest
+    return found
 
 
-def _mono(frame: AudioFrame) -> NDArray[np.float32]:
-    samples = frame.to_ndarray()
-    channels = (samples if frame.format.is_planar else samples.reshape(-1, frame.layout.nb_channels).T).astype(
-        np.float32
+def _check_levels(
+    name: str,
+    levels: Sequence[tuple[dict[str, float], dict[str, float]]],
+    gain: float,
+    exchanged: dict[str, str],
+) -> Check:
+    wrong: dict[str, int] = {}
+    for place, (before, after) in enumerate(levels):
+        least = max(_SILENCE, _QUIET_PART * max([*before.values(), *after.values()], default=0.0))
+        for speaker in speakers_that_differ(before, after, gain=gain, least=least, times=_LEVEL_TIMES):
+            wrong.setdefault(speaker, place)
+    louder = [
+        f"{speaker} {levels[place][0].get(speaker, 0.0):.4f} became {levels[place][1].get(speaker, 0.0):.4f}"
+        for speaker, place in wrong.items()
+    ]
+    moved = [f"{speaker} is heard from {other}" for speaker, other in exchanged.items()]
+    found = ", ".join([*louder, *moved])
+    return check(name, "each speaker's own sound, within 6 dB", found or "so it is", passed=not found)
+
+
+def _gain(levels: Sequence[tuple[dict[str, float], dict[str, float]]]) -> float:
+    """Return by how much the whole track is louder than it was."""
+    before, after = (sum(level**2 for pair in levels for level in pair[side].values()) for side in (0, 1))
+    return float((after / before) ** 0.5) if before else 1.0
+
+
+def _check_rate(name: str, left: SoundTrack, right: SoundTrack, was: Heard, now: Heard) -> Check:
+    """Check that the output has one rate, the one that it states, which the source has too; Opus has its own."""
+    wanted = sorted({_OPUS_HZ} if right.codec == "opus" else {*was.rates_hz, left.rate_hz})
+    passed = now.rates_hz in ([right.rate_hz], []) and (
+        right.rate_hz in wanted or right.rate_hz > min(wanted[-1], 44_099)
     )
-    if samples.dtype.kind != "f":
-        full = np.float32(2 ** (8 * samples.dtype.itemsize - 1))
-        # 8-bit samples are unsigned, with silence in the middle.
-        channels = (channels - full) / full if samples.dtype.kind == "u" else channels / full
-    mixed: NDArray[np.float32] = channels.mean(axis=0, dtype=np.float32)
-    return mixed
+    expected = f"one of {', '.join(map(str, wanted))} Hz, all through"
+    return check(f"{name}.rate", expected, f"{right.rate_hz} Hz stated, {now.rates_hz} heard", passed=passed)
 
 
-def _lay(window: NDArray[np.float32], offset_s: float, mono: NDArray[np.float32], rate_hz: int) -> None:
-    """Put the part of ``mono``, which begins ``offset_s`` after the window, onto the window's grid."""
-    first = max(0, int(np.ceil(offset_s * _GRID_HZ)))
-    last = min(len(window), int(np.ceil((offset_s + len(mono) / rate_hz) * _GRID_HZ)))
-    places = (np.arange(first, last) / _GRID_HZ - offset_s) * rate_hz
-    window[first:last] = np.interp(places, np.arange(len(mono)), mono)
+def _check_gaps(name: str, was: Heard, now: Heard, gaps: Sequence[tuple[int, Fraction]]) -> Check:
+    """Check that there is silence where the source has no sound."""
+    filled = []
+    for window, length_s in gaps:
+        samples = int(min(length_s, WINDOW_S) * GRID_HZ)
+        before, after = (float(np.sqrt(np.mean(each.mono(window)[:samples] ** 2))) for each in (was, now))
+        if before < _SILENCE <= after:
+            filled.append(window)
+    found = f"sound in {len(filled)}" if filled else "silence in all"
+    return check(f"{name}.gaps", f"silence in {len(gaps)} gaps", found, passed=not filled)
 
 
 def _lag(first: NDArray[np.float32], second: NDArray[np.float32]) -> tuple[float, float]:
@@ -287,9 +337,12 @@ def _lag(first: NDArray[np.float32], second: NDArray[np.float32]) -> tuple[float
     size = 2 * len(first)
     product = np.fft.rfft(second, size) * np.conj(np.fft.rfft(first, size))
     correlation = np.fft.irfft(product, size)
-    reach = int(LAG_S * _GRID_HZ)
+    reach = int(LAG_S * GRID_HZ)
     around = np.concatenate([correlation[-reach:], correlation[: reach + 1]])
-    alike = np.flatnonzero(around >= _AS_ALIKE * around.max())
-    best = int(alike[np.argmin(np.abs(alike - reach))])
+    best = int(np.argmax(around))
+    near = slice(reach - int(OFFSET_S * GRID_HZ), reach + int(OFFSET_S * GRID_HZ) + 1)
+    if around[near].max() >= _PERIODIC * around[best]:
+        # A tone repeats itself: of places that are as good the nearest one.
+        best = near.start + int(np.argmax(around[near]))
     energy = float(np.sqrt(np.sum(first.astype(np.float64) ** 2) * np.sum(second.astype(np.float64) ** 2)))
-    return (best - reach) / _GRID_HZ, float(around[best]) / energy if energy else 0.0
+    return (best - reach) / GRID_HZ, float(around[best]) / energy if energy else 0.0

@@ -23,12 +23,12 @@ from ...actors.media.shared_blocks import blocks_held
 from ...errors import UsageError
 from ..report.report import Report
 from ..request.values import location
-from ..source.file_ends import is_whole
-from ..source.source import read_source
 from .audio import check_audio
+from .container_checks import Containers, Showing, check_containers, check_crop
 from .metadata import Facts, check_metadata, video_facts
+from .picture_life import PictureLife
 from .pictures import PictureComparison
-from .reference_decode import (
+from .reference.reference_decode import (
     ComparedPart,
     Timeline,
     at_rate,
@@ -37,7 +37,8 @@ from .reference_decode import (
     open_track,
     read_timeline,
 )
-from .steps import Stepwise, stated_crop, stepwise
+from .stated.reading import read_stated
+from .steps import Stepwise, cropped, stepwise
 from .streams import Alignment
 from .subtitles import check_subtitles
 from .verdict import Check, Verdict, check, with_declared
@@ -52,6 +53,7 @@ class _Compared:
 
     steps: Stepwise | None = None
     comparison: PictureComparison = field(default_factory=PictureComparison)
+    life: PictureLife = field(default_factory=PictureLife)
     digests_wanted: frozenset[int] = frozenset()
     digests: dict[int, int] = field(default_factory=dict)
     emitted: list[int] = field(default_factory=list)
@@ -64,6 +66,16 @@ class _Compared:
     source_size: tuple[int, int] = (0, 0)
     """Of the largest picture of the source: what the output's pictures should be."""
     output_facts: Facts | None = None
+
+    def begin(self, was: Facts, now: Facts, files: Containers) -> None:
+        """Take what the two tracks and their first pictures say."""
+        self.source_facts, self.output_facts = was, now
+        self.life.state(was.format.colour, now.format.colour)
+        crop, kept = files.crops
+        whole, visible = (abs(was.shape(each) / now.shape(None) - 1) for each in (None, crop))
+        if crop and not kept and self.steps is None and visible < whole:
+            self.steps = cropped(was.format, crop, now.format)
+            self.comparison.identical = False
 
     def take(
         self,
@@ -80,8 +92,14 @@ class _Compared:
             size = expected[1].width, expected[1].height
             self.source_size = max(self.source_size, size, key=prod)
             if frame is not None:
-                wanted = expected[1] if self.steps is None else self.steps.picture(expected[1], frame, time_s)
-                self.comparison.add(wanted, frame)
+                self.comparison.add(self._wanted(expected[1], frame, time_s), frame)
+
+    def _wanted(self, source: VideoFrame, output: VideoFrame, time_s: Fraction | None) -> VideoFrame:
+        """Return what ``output`` should show."""
+        if (steps := self.steps) is None:
+            return self.life.take(source, output, None, toned=False) or source
+        self.life.take(source, output, lambda frame: steps.picture(frame, output, time_s), toned=steps.tone is not None)
+        return steps.picture(source, output, time_s)
 
 
 def verify(
@@ -139,15 +157,14 @@ def verify(
 def _pair(
     source: str, output: str, report: Report | None, video_track: int, progress: Callable[[int], None] | None
 ) -> "_Pair":
-    video_track = video_track or (0 if report is None else report.video_track)
-    with open_track(source, video_track) as reference, open_track(output) as shown:
-        stated = stated_crop(reference.stream, shown.stream)
+    track = video_track or (0 if report is None else report.video_track)
     return _Pair(
         source=source,
         output=output,
-        video_track=video_track,
+        files=Containers(source=read_stated(source), output=read_stated(output), video_track=track),
+        video_track=track,
         scan=scan_output(output),
-        steps=stepwise(source, report, stated),
+        steps=stepwise(source, report),
         progress=progress,
         fps=None if report is None or report.frame_rate is None else Fraction(report.frame_rate),
     )
@@ -167,6 +184,7 @@ def _alignment(
         output_zero_s=next((pts for pts in compared.output_pts if pts is not None), 0) * pair.scan.time_base,
         tracks=None if audio_tracks is None else tuple(audio_tracks),
         part_s=chosen.length_s,
+        begin_s=chosen.begin_s,
         muxer=pair.scan.muxer,
         dropped=frozenset(each.source_index for each in tracks if each.action == "dropped"),
         encoded=frozenset(each.source_index for each in tracks if each.action == "encoded"),
@@ -181,7 +199,6 @@ def _whole(timeline: Timeline, time_base: Fraction) -> ComparedPart:
 
 def _checks(pair: "_Pair", chosen: ComparedPart, compared: _Compared, alignment: Alignment) -> list[Check]:
     checks = [
-        check("source.whole", expected=True, found=is_whole(pair.source), held="the source ends where it says"),
         check("frames.count", len(chosen.order), len(compared.output_pts)),
         check(
             "frames.undamaged",
@@ -194,16 +211,37 @@ def _checks(pair: "_Pair", chosen: ComparedPart, compared: _Compared, alignment:
         *compared.comparison.checks(),
         *check_stream(pair.scan, len(compared.output_pts)),
         check_access(pair.output, pair.scan, compared.digests),
+        *check_containers(pair.files, _showing(pair, chosen, compared)),
+        *compared.life.checks(pair.files.top_first),
         *check_audio(pair.source, pair.output, alignment),
         *check_subtitles(pair.source, pair.output, alignment),
     ]
     was, now = compared.source_facts, compared.output_facts
     if was is None or now is None:
         return checks
+    checks += _crop_checks(pair, compared, was, now)
     width, height = compared.source_size
     largest = replace(was.format, width=width, height=height)
     was = replace(was, format=largest if compared.steps is None else compared.steps.format(largest))
+    life = compared.life.source
+    alignment = replace(alignment, files=pair.files, pix_fmts=tuple(life.formats), seen=life.seen)
     return [*checks, *check_metadata(pair.source, pair.output, was, now, alignment)]
+
+
+def _showing(pair: "_Pair", chosen: ComparedPart, compared: _Compared) -> Showing:
+    last_s = pair.files.source_last_s if chosen.length_s is None else chosen.last_s
+    nominal_s = compared.timeline.nominal * compared.time_base
+    return Showing(
+        times_s=[ticks * chosen.time_base for ticks in chosen.times],
+        last_s=last_s if pair.fps is None else 1 / pair.fps,
+        nominal_s=nominal_s if pair.fps is None else 1 / pair.fps,
+    )
+
+
+def _crop_checks(pair: "_Pair", compared: _Compared, was: Facts, now: Facts) -> list[Check]:
+    steps = None if compared.steps is None else compared.steps.steps
+    kept = None if steps is None else (steps.crop[2], steps.crop[3], *steps.crop[:2])
+    return check_crop(*pair.files.crops, kept, (was.shape(pair.files.crops[0]), now.shape(None)))
 
 
 def _read_report(report: str) -> Report:
@@ -240,12 +278,24 @@ def _select(pair: "_Pair", start_s: Fraction | None, end_s: Fraction | None) -> 
         return replace(whole, order=(), times=(), length_s=Fraction(0))
     times = tuple(timeline.times[n] for n in kept)
     length_s = None if start_s is None and end_s is None else (times[-1] - times[0]) * time_base
-    part = ComparedPart(tuple(timeline.order[n] for n in kept), times, time_base, times[0] * time_base, length_s)
+    last_s = pair.files.source_last_s
+    if kept[-1] + 1 < len(timeline.times):
+        last_s = (timeline.times[kept[-1] + 1] - times[-1]) * time_base
+    if last_s is not None and end_s is not None:
+        left_s = end_s - (times[-1] - timeline.zero) * time_base
+        last_s = min(last_s, max(left_s, timeline.nominal * time_base))
+    part = ComparedPart(
+        order=tuple(timeline.order[n] for n in kept),
+        times=times,
+        time_base=time_base,
+        zero_s=times[0] * time_base,
+        length_s=length_s,
+        begin_s=(times[0] - timeline.times[0]) * time_base,
+        last_s=last_s,
+    )
     if fps is None:
         return part
-    index = read_source(source, video_track).index
-    last = index.shown_ticks(None) * index.time_base / time_base
-    return at_rate(replace(timeline, last=last), part, fps, start_s, end_s)
+    return at_rate(timeline, replace(part, last_s=pair.files.source_last_s), fps, start_s, end_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,6 +304,8 @@ class _Pair:
 
     source: str
     output: str
+    files: Containers
+    """What their containers say."""
     video_track: int
     scan: OutputScan
     steps: Stepwise | None
@@ -279,8 +331,8 @@ def _run(pair: _Pair, part: ComparedPart | None) -> _Compared:
         with _ahead(wanted) as left, _ahead(iter(shown)) as right:
             for number, (expected, frame) in enumerate(zip_longest(left, right)):
                 if number == 0 and expected is not None and frame is not None:
-                    compared.source_facts = video_facts(reference.stream, expected[1])
-                    compared.output_facts = video_facts(shown.stream, frame)
+                    was, now = video_facts(reference.stream, expected[1]), video_facts(shown.stream, frame)
+                    compared.begin(was, now, pair.files)
                 compared.take(number, expected, frame, None if part is None else part.time_s(number))
                 if pair.progress is not None:
                     pair.progress(number + 1)

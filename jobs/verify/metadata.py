@@ -17,11 +17,18 @@ from av.video.format import VideoFormat as PixelFormat
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
-from ...actors.decode.describe import StreamExtras, axis_scales, describe_extras, describe_video, frame_side_data
+from ...actors.decode.describe import (
+    StreamExtras,
+    axis_scales,
+    describe_extras,
+    describe_video,
+    frame_side_data,
+)
 from ...actors.media.av_stream import side_data
 from ...actors.media.hdr import content_light_from_bytes, mastering_display_from_bytes
 from ...actors.media.opening import open_source
 from ...actors.media.values import HdrStatic, MasteringDisplay, VideoFormat
+from .stated.facts import Crop
 from .streams import Alignment, audio_tracks, covers, data_tracks, only, subtitle_tracks, video_tracks
 from .subtitles import check_chapters, check_timecode
 from .verdict import Check, check, not_applicable
@@ -29,6 +36,7 @@ from .verdict import Check, check, not_applicable
 if TYPE_CHECKING:
     from av.video.codeccontext import VideoCodecContext
 
+_SHAPE_NEAR = Fraction(1, 50)
 _LEFT = 1
 _SKEW = 1 / 1000
 _UNKNOWN_COLOUR = frozenset({0, 2, 3})  # H.273: reserved, unspecified, reserved
@@ -51,7 +59,6 @@ _CODES = (
     "mya:bur nld:dut ron:rum slk:slo sqi:alb zho:chi"
 )
 _BIBLIOGRAPHIC = {pair[:3]: pair[4:] for pair in _CODES.split()}
-_KINDS = {"A53_CC": "captions", "AFD": "afd", "DYNAMIC_HDR_PLUS": "hdr10plus", "DOVI_RPU_BUFFER": "dovi-rpu"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +69,12 @@ class Facts:
     extras: StreamExtras
     codec: str
     container_hdr: HdrStatic
+
+    def shape(self, crop: Crop | None) -> Fraction:
+        """Return the shape, width over height, in which pictures are shown that a container crops."""
+        cut = crop or Crop()
+        width, height = self.format.width - cut.left - cut.right, self.format.height - cut.top - cut.bottom
+        return self.format.sample_aspect_ratio * max(width, 1) / max(height, 1)
 
 
 def video_facts(stream: VideoStream, first_frame: VideoFrame) -> Facts:
@@ -114,27 +127,26 @@ def _check_file(left: InputContainer, right: InputContainer, alignment: Alignmen
 
 def _check_picture(was: Facts, now: Facts, alignment: Alignment) -> Iterator[Check]:
     before, after = was.format, now.format
-    held = _family(before.pix_fmt) == _family(after.pix_fmt) or _holds(after.pix_fmt, before.pix_fmt)
-    yield check("metadata.pixel-format", _family(before.pix_fmt), _family(after.pix_fmt), passed=held)
+    formats = alignment.pix_fmts or (before.pix_fmt,)
+    lost = [each for each in formats if _family(each) != _family(after.pix_fmt) and not _holds(after.pix_fmt, each)]
+    wanted = ", ".join(_family(each) for each in lost or formats)
+    yield check("metadata.pixel-format", wanted, _family(after.pix_fmt), passed=not lost)
     yield _check_aspect(before, after, alignment)
-    yield check("metadata.range", _stated_range(before), _stated_range(after))
+    yield _check_colour("range", _stated_range(before), _stated_range(after), alignment)
     for name in ("primaries", "transfer"):
-        yield _check_colour(name, getattr(before.colour, name), getattr(after.colour, name))
-    yield _check_colour("matrix", _stated_matrix(before), _stated_matrix(after))
+        yield _check_colour(name, getattr(before.colour, name), getattr(after.colour, name), alignment)
+    yield _check_colour("matrix", _stated_matrix(before), _stated_matrix(after), alignment)
     yield _check_chroma(was, now)
     turned, turns = was.extras.display_matrix, now.extras.display_matrix
-    lost = turned is not None and turns is None
+    unturned = turned is not None and turns is None
     holds_matrix = alignment.output_is_isobmff or alignment.output_is_matroska
-    nowhere = "the container has no place for it" if lost and not holds_matrix else ""
+    nowhere = "the container has no place for it" if unturned and not holds_matrix else ""
     yield check("metadata.rotation", turned, turns, passed=_turn(turned) == _turn(turns), unless=nowhere)
     for name in ("spherical", "stereo3d", "dovi_configuration"):
         if (value := getattr(was.extras, name)) is not None:
             given = getattr(now.extras, name)
             short = [hashlib.sha256(data).hexdigest()[:8] if data else "none" for data in (value, given)]
             yield check(f"metadata.{name.replace('_', '-')}", *short, passed=value == given)
-    for kind, name in _KINDS.items():
-        if kind in was.extras.frame_kinds:
-            yield check(f"metadata.{name}", expected=True, found=kind in now.extras.frame_kinds)
 
 
 def _family(pix_fmt: str) -> str:
@@ -184,15 +196,20 @@ def _check_aspect(before: VideoFormat, after: VideoFormat, alignment: Alignment)
     if not alignment.output_holds_tracks and wanted != found and after.sample_aspect_ratio == 1:
         return not_applicable("metadata.aspect", "the container states none, and this bitstream need not")
     same_size = (before.width, before.height) == (after.width, after.height)
-    passed = wanted == found if same_size else abs(found / wanted - 1) < Fraction(1, 50)
+    passed = wanted == found if same_size else abs(found / wanted - 1) < _SHAPE_NEAR
+    shapes_seen = alignment.seen.get("shape", ())
+    passed = passed or (len(shapes_seen) > 1 and any(abs(found / each - 1) < _SHAPE_NEAR for each in shapes_seen))
     shapes = [f"{f.width}x{f.height}, samples {f.sample_aspect_ratio}" for f in (before, after)]
     return check("metadata.aspect", *shapes, passed=passed)
 
 
-def _check_colour(name: str, before: int, after: int) -> Check:
+def _check_colour(name: str, before: int, after: int, alignment: Alignment) -> Check:
+    """Check a value of the first picture's; of pictures that change the output may state what any of them does."""
     # Matrix 0 is the identity of RGB, and not a reserved value.
-    unknown = _UNKNOWN_COLOUR - ({0} if name == "matrix" else set())
-    return check(f"metadata.{name}", before, after, passed=before == after or {before, after} <= unknown)
+    unknown = {"matrix": _UNKNOWN_COLOUR - {0}, "range": frozenset()}.get(name, _UNKNOWN_COLOUR)
+    seen = alignment.seen.get(name, ())
+    passed = before == after or {before, after} <= unknown or (len(seen) > 1 and after in seen)
+    return check(f"metadata.{name}", before, after, passed=passed)
 
 
 def _check_chroma(was: Facts, now: Facts) -> Check:
@@ -290,10 +307,15 @@ def _check_labels(left: InputContainer, right: InputContainer, alignment: Alignm
         *_pairs("audio", audio, audio_tracks(right), alignment),
         *_pairs("subtitles", subtitle_tracks(left), subtitle_tracks(right), alignment),
     ]
+    tags = {} if alignment.files is None else alignment.files.language_tags(alignment.tracks)
     for label, a, b in pairs:
         before, after = (_language(stream) for stream in (a, b))
         same = _BIBLIOGRAPHIC.get(before, before) == _BIBLIOGRAPHIC.get(after, after)
-        yield check(f"metadata.language.{label}", before, after, passed=same)
+        tag, kept = tags.get(label, ("", ""))
+        # What two letters say three letters say too; a region or a script they do not.
+        held = tag.lower() == kept.lower() or "-" not in tag
+        texts = (f"{before} {tag}".strip(), f"{after} {kept}".strip())
+        yield check(f"metadata.language.{label}", *texts, passed=same and held)
         if (title := _title(a)) is not None:
             nowhere = "a transport stream has no place for titles" if alignment.output_is_ts else ""
             yield check(f"metadata.title.{label}", title, _title(b), unless=nowhere)

@@ -236,17 +236,27 @@ def _resembles(theirs: _Plane, mine: _Plane, apart: _Plane) -> bool:
     return _ratio(theirs, mine) < CLEARLY and float(theirs.sum()) < FAITHFULLY * float(apart.sum())
 
 
-_MATRICES = {1: Colorspace.ITU709, 5: Colorspace.ITU601, 6: Colorspace.ITU601, 9: Colorspace.BT2020}
+MATRICES = {1: Colorspace.ITU709, 5: Colorspace.ITU601, 6: Colorspace.ITU601, 9: Colorspace.BT2020}
+"""H.273's matrices that FFmpeg's scaler converts."""
 
 
 def conformed(
-    reformatter: VideoReformatter, frame: VideoFrame, output: VideoFrame, size: tuple[int, int], pix_fmt: str
+    reformatter: VideoReformatter,
+    frame: VideoFrame,
+    output: VideoFrame,
+    size: tuple[int, int],
+    pix_fmt: str,
+    *,
+    keeps_matrix: bool = False,
 ) -> VideoFrame:
-    """Return the frame in a size and a planar format, and in the output's range."""
+    """Return the frame in a size and a planar format, in the output's range and, unless it keeps its own, matrix."""
     colour_range = int(output.color_range)
     rgb = frame.format.is_rgb or frame.format.has_palette
     given = int(ColorRange.JPEG) if rgb else int(frame.color_range) or colour_range
-    if (frame.width, frame.height) == size and frame.format.name == pix_fmt and given == (colour_range or given):
+    from_matrix, to_matrix = (MATRICES.get(int(each.colorspace)) for each in (frame, output))
+    recoloured = not (rgb or keeps_matrix) and None not in (from_matrix, to_matrix) and from_matrix != to_matrix
+    same = (frame.width, frame.height) == size and frame.format.name == pix_fmt and not recoloured
+    if same and given == (colour_range or given):
         return frame
     return reformatter.reformat(
         frame,
@@ -255,8 +265,9 @@ def conformed(
         interpolation=Interpolation.BICUBIC,
         src_color_range=given or None,
         dst_color_range=colour_range or given or None,
-        # RGB becomes YUV by the matrix that the output states; YUV keeps its own.
-        dst_colorspace=_MATRICES.get(int(output.colorspace)) if rgb else None,
+        # RGB becomes YUV by the matrix that the output states, and so does YUV of another matrix.
+        src_colorspace=from_matrix if recoloured else None,
+        dst_colorspace=to_matrix if rgb or recoloured else None,
         # FFmpeg 8's scaler, given several threads, writes chroma of 10 bits over other lines.
         threads=1,
     )

@@ -1,8 +1,9 @@
 """The audio tracks of a file as ``verify`` reads them: packets, their times, and the decoded sound."""
 
 import hashlib
+import re
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -40,6 +41,10 @@ class SoundTrack:
     times_s: list[Fraction | None] = field(default_factory=list)
     heard_s: list[Fraction | None] = field(default_factory=list)
     """``times_s``, None too for packets of which nothing is heard: an edit list or the priming hides them."""
+    lasts_s: list[Fraction] = field(default_factory=list)
+    """How long each packet's sound is; 0 where that is not known."""
+    bytes_a_second: Fraction = Fraction(0)
+    """Of PCM; 0 of all else."""
     sums: list[int] = field(default_factory=list)
     begins: list[int] = field(default_factory=list)
     """The payload's bytes ahead of each packet."""
@@ -65,6 +70,7 @@ def read_tracks(url: str, zero_s: Fraction, chosen: Sequence[int] | None) -> lis
             base = Fraction(packet.time_base or 1)
             track.times_s.append(None if packet.pts is None else packet.pts * base - zero_s)
             track.heard_s.append(None if packet.is_discard else track.times_s[-1])
+            track.lasts_s.append(_lasts_s(packet, len(payload), track))
             track.sums.append(zlib.crc32(payload))
             track.begins.append(track.bytes_total)
             track.bytes_total += len(payload)
@@ -92,8 +98,26 @@ def _track(url: str, number: int, zero_s: Fraction, stream: AudioStream) -> Soun
         codec=context.codec.canonical_name,
         rate_hz=context.rate,
         frame_samples=context.frame_size or 0,
+        bytes_a_second=_bytes_a_second(context.codec.canonical_name, context.rate * context.layout.nb_channels),
         tick_s=Fraction(stream.time_base or 1),
     )
+
+
+def _bytes_a_second(codec: str, samples_a_second: int) -> Fraction:
+    """Return how many bytes of PCM are a second: its name ends with the bits of a sample, or it is companded."""
+    if not codec.startswith("pcm_"):
+        return Fraction(0)
+    bits = re.search(r"_[a-z]+(\d+)", codec)
+    return Fraction(samples_a_second * (int(bits[1]) if bits else 8), 8)
+
+
+def _lasts_s(packet: "Packet[Stream]", size_bytes: int, track: SoundTrack) -> Fraction:
+    """Return how long a packet's sound is: what the codec says counts before the container's next time."""
+    if track.bytes_a_second:
+        return size_bytes / track.bytes_a_second
+    stated_s = (packet.duration or 0) * Fraction(packet.time_base or 1)
+    framed_s = Fraction(track.frame_samples, track.rate_hz or 1)
+    return min(stated_s, framed_s) if stated_s and framed_s else stated_s or framed_s
 
 
 def _payload(data: bytes, codec: str) -> bytes:
@@ -133,13 +157,14 @@ def _first_sample_s(url: str, number: int) -> Fraction | None:
     return damaged_s
 
 
-def decoded_sound(url: str, number: int) -> Iterator[AudioFrame]:
-    """Yield the sound of a file's audio track ``number``; what does not decode is left out."""
+def decoded_sound(url: str, number: int, failed: Callable[[], None] = lambda: None) -> Iterator[AudioFrame]:
+    """Yield the sound of a file's audio track ``number``; ``failed`` is called for each packet that does not decode."""
     with open_source(url) as container:
         stream = audio_tracks(container)[number]
         for packet in chain(_readable(container, [stream]), (None,)):
-            frames: list[AudioFrame] = []
-            with suppress(av.error.FFmpegError):
+            try:
                 decoded = stream.codec_context.decode(cast("Packet[AudioStream] | None", packet))
-                frames = [reachable(frame) for frame in decoded if frame.samples]
-            yield from frames
+            except av.error.FFmpegError:
+                failed()
+                continue
+            yield from (reachable(frame) for frame in decoded if frame.samples)

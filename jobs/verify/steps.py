@@ -13,15 +13,14 @@ import av.filter
 import numpy as np
 from av.video.frame import VideoFrame
 from av.video.reformatter import ColorRange, VideoReformatter
-from av.video.stream import VideoStream
 from numpy.typing import NDArray
 
-from ...actors.media.av_stream import side_data
 from ...actors.media.values import HdrStatic, VideoFormat
 from ..report.report import PictureReport, Report, ToneReport
-from .overlay import BurnReference, OverlayReference
 from .pictures import comparable_format, conformed
-from .tone import ToneReference
+from .reference.overlay import BurnReference, OverlayReference
+from .reference.tone import ToneReference
+from .stated.facts import Crop
 
 _KEEPS_SHAPE = Fraction(1, 200)
 """One rounding to a whole size must not turn square samples into 1281:1280."""
@@ -84,9 +83,8 @@ class Stepwise:
         return frame_of(self._padded(scaled, output, steps), pix_fmt, output)
 
     def _conformed(self, frame: VideoFrame, output: VideoFrame, size: tuple[int, int], pix_fmt: str) -> VideoFrame:
-        return conformed(
-            self._reformatters.setdefault((*size, pix_fmt), VideoReformatter()), frame, output, size, pix_fmt
-        )
+        reformatter = self._reformatters.setdefault((*size, pix_fmt), VideoReformatter())
+        return conformed(reformatter, frame, output, size, pix_fmt, keeps_matrix=self.tone is not None)
 
     @staticmethod
     def _toned(scaled: VideoFrame, output: VideoFrame, tone: ToneReference) -> VideoFrame:
@@ -123,42 +121,26 @@ class Stepwise:
         return replace(source, width=steps.padded[0], height=steps.padded[1], sample_aspect_ratio=shape)
 
 
-def stepwise(source: str, report: Report | None, stated: PictureReport | None) -> Stepwise | None:
+def stepwise(source: str, report: Report | None) -> Stepwise | None:
     """Return what makes the reference of a job's pictures; None where they are the source's.
-
-    ``stated`` is the crop that the source's container states: where the report names no steps, it should be done.
 
     Raises:
         InputError: the overlay's file, or the source's subtitles, cannot be read.
         UsageError: they are not what they were.
     """
-    if report is None:
-        return None if stated is None else Stepwise(stated, None)
-    steps = report.steps or stated
-    if not (steps or report.tone or report.denoise or report.overlay or report.burnt):
+    if report is None or not (report.steps or report.tone or report.denoise or report.overlay or report.burnt):
         return None
     overlay = None if report.overlay is None else OverlayReference.of(report.overlay)
     burn = None if report.burnt is None else BurnReference.of(source, report.burnt)
-    return Stepwise(steps, report.tone, report.denoise, overlay, burn)
+    return Stepwise(report.steps, report.tone, report.denoise, overlay, burn)
 
 
-def stated_crop(source: VideoStream, output: VideoStream) -> PictureReport | None:
-    """Return the crop that the source's container states, scaled to the output's size; None where it states none."""
-    if (data := side_data(source).get("frame_cropping")) is None:
-        return None
-    top, bottom, left, right = (int.from_bytes(data[at : at + 4], "little") for at in range(0, 16, 4))
-    size = output.width, output.height
-    width, height = source.width - left - right, source.height - top - bottom
-    if width <= 0 or height <= 0:
-        return None
-    return PictureReport(
-        size=(source.width, source.height),
-        crop=(width, height, left, top),
-        turn=(1, 0, 0, 1),
-        scaled=size,
-        padded=size,
-        place=(0, 0),
-    )
+def cropped(source: VideoFormat, crop: Crop, output: VideoFormat) -> Stepwise:
+    """Return what makes the reference where the source's container crops its pictures, and they were cropped."""
+    size, scaled = (source.width, source.height), (output.width, output.height)
+    inner = (source.width - crop.left - crop.right, source.height - crop.top - crop.bottom, crop.left, crop.top)
+    steps = PictureReport(size=size, crop=inner, turn=(1, 0, 0, 1), scaled=scaled, padded=scaled, place=(0, 0))
+    return Stepwise(steps, None)
 
 
 def denoised(frame: VideoFrame, options: str) -> VideoFrame:

@@ -1,9 +1,9 @@
 """What the checks beside the pictures share: how the two files' clocks lie, and what the tracks in a file are."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from av.audio.stream import AudioStream
 from av.container import InputContainer
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from av.packet import Packet
+
+    from .container_checks import Containers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +40,14 @@ class Alignment:
     """The source's streams that the report says are not in the output: the others are its tracks, in order."""
     encoded: frozenset[int] = frozenset()
     """Those that it says were encoded, however few of their bytes differ."""
+    begin_s: Fraction = Fraction(0)
+    """From the source's first frame to the first one compared."""
+    files: "Containers | None" = None
+    """What the containers say themselves."""
+    pix_fmts: tuple[str, ...] = ()
+    """All pixel formats of the source's pictures."""
+    seen: Mapping[str, Collection[Any]] = field(default_factory=dict)
+    """What the source's pictures state of colours and shape."""
     loudness: Mapping[int, float | None] = field(default_factory=dict)
     """How loud the report says that tracks are, in LUFS, by the source's streams; None where that is not known."""
 

@@ -14,7 +14,7 @@ from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
 from ...actors.media.opening import open_source
-from .reference_decode import open_track
+from .reference.reference_decode import open_track
 from .verdict import Check, check, not_applicable
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from codecfleet.jobs.plan.overlay import placed
 from codecfleet.jobs.plan.plan import Plan, plan_transcode
 from codecfleet.jobs.report.report import OverlayReport
 from codecfleet.jobs.request.spec import BatchSpec, TranscodeSpec
-from codecfleet.jobs.verify.overlay import OverlayReference
+from codecfleet.jobs.verify.reference.overlay import OverlayReference
 from codecfleet.testing.clips import Clip, make_clip
 from tests.pngs import logo, write_png
 from tests.sweeps import swept

@@ -19,7 +19,7 @@ from codecfleet.errors import UsageError
 from codecfleet.jobs.plan.plan import plan_transcode
 from codecfleet.jobs.probe.job import probe
 from codecfleet.jobs.source.source import read_source
-from codecfleet.jobs.verify.reference_decode import read_timeline
+from codecfleet.jobs.verify.reference.reference_decode import read_timeline
 from codecfleet.testing import LocalPool
 from codecfleet.testing.clips import Clip, constant_times, make_clip, picture
 

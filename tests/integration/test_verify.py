@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from codecfleet.errors import InputNotFound, UsageError
 from codecfleet.jobs.verify.job import Verdict, verify
-from codecfleet.jobs.verify.reference_decode import read_timeline
+from codecfleet.jobs.verify.reference.reference_decode import read_timeline
 
 FRAMES, WIDTH, HEIGHT, RATE_HZ = 48, 192, 112, 48_000
 TICK = Fraction(1, 24_000)

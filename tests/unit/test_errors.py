@@ -64,10 +64,10 @@ def test_everything_public_is_in_the_tree() -> None:
 
 
 def test_only_what_may_succeed_is_tried_again() -> None:
-    """Bad inputs and bad requests are never retried."""
+    """Bad inputs and bad requests are never retried, but for an output that another process still holds."""
     may = {kind for kind in CLASSES if kind.retry is not Retry.NEVER}
     elsewhere = errors.WorkerLost | errors.EncoderFailed | errors.DeviceError | errors.DeadlineMissed
-    elsewhere |= errors.ObjectStoreFull
+    elsewhere |= errors.ObjectStoreFull | errors.OutputInUse
     assert may == {kind for kind in CLASSES if issubclass(kind, elsewhere)}
 
 

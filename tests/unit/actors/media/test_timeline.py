@@ -14,8 +14,8 @@ from codecfleet.actors.media.timeline import (
     tick_divisor,
     whole_ticks,
 )
-from codecfleet.jobs.verify.reference_decode import FrameStamp, Nominal, divisor_of
-from codecfleet.jobs.verify.reference_decode import repair as repair_all
+from codecfleet.jobs.verify.reference.reference_decode import FrameStamp, Nominal, divisor_of
+from codecfleet.jobs.verify.reference.reference_decode import repair as repair_all
 
 NOMINAL = Fraction(40)
 MILLISECOND = Fraction(1, 1000)

@@ -104,7 +104,9 @@ def test_what_has_the_channels_asked_for_is_copied() -> None:
 
     assert [t.action for t in carried.tracks] == [Action.COPY, Action.ENCODE, Action.ENCODE]
     assert {index: work.channels for index, work in carried.audio_works("job", "in").items()} == {2: 2, 3: None}
-    assert [(choice.code, choice.checks) for choice in carried.choices] == [("audio-mixed", ("audio.1.sound",))]
+    assert [(choice.code, choice.checks) for choice in carried.choices] == [
+        ("audio-mixed", ("audio.1.sound", "audio.1.layout", "audio.1.speakers"))
+    ]
     assert not carried.losses
 
 

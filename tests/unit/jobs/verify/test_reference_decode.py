@@ -6,7 +6,14 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codecfleet.jobs.verify.reference_decode import FrameStamp, Nominal, PacketStamp, ResetClock, divisor_of, repair
+from codecfleet.jobs.verify.reference.reference_decode import (
+    FrameStamp,
+    Nominal,
+    PacketStamp,
+    ResetClock,
+    divisor_of,
+    repair,
+)
 
 MILLISECOND = Fraction(1, 1000)
 FORTY_MS = Nominal(Fraction(40))

@@ -247,6 +247,25 @@ def test_a_part_of_sound_that_steps_back_lacks_nothing_inside() -> None:
 
 
 @pytest.mark.parametrize(
+    ("codec", "payload", "words"),
+    [
+        ("subrip", rb"{\an8}Top line", "Top line"),
+        ("subrip", b"if a < 5 > b then", "if a < 5 > b then"),
+        ("subrip", b"I <3 you -- <MUSIC> -- {note}", "I <3 you -- <MUSIC> -- {note}"),
+        ("subrip", rb'<font color="#ff0000">red</font> {\pos(10,20)}pos {\smile}', r"red pos {\smile}"),
+        ("mov_text", b"\x00\x0f{\\an8}<i>it</i>", r"{\an8}<i>it</i>"),
+        ("mov_text", b"\x00\x06\xfe\xff\x00H\x00i", "Hi"),
+        ("ass", rb"0,0,Default,,0,0,0,,{note}kept \{note\} a < 5", "kept {note} a < 5"),
+        ("ass", rb"0,0,Default,,0,0,0,,{\p1}m 0 0 l 9 9{\p0}seen", "seen"),
+        ("webvtt", b"<v Ann>5 &lt; 6 &amp; 7</v> <00:01.000>8", "5 < 6 & 7 8"),
+    ],
+)
+def test_words_that_look_like_markup_are_words(codec: str, payload: bytes, words: str) -> None:
+    """Only what a format's own table calls a tag is none of its words."""
+    assert plain_text(codec, payload) == words
+
+
+@pytest.mark.parametrize(
     ("codec", "payload"),
     [
         ("subrip", b"<i>Hello</i>\r\nworld"),

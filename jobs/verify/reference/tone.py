@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ..report.report import ToneReport
+from ...report.report import ToneReport
 
 _Plane: TypeAlias = NDArray[Any]
 _Light: TypeAlias = NDArray[np.float32]

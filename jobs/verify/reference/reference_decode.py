@@ -21,10 +21,10 @@ from av.stream import Discard, Disposition
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
-from ...actors.decode.describe import nominal_frame_rate
-from ...actors.decode.picture_memory import forget_remains
-from ...actors.media.opening import open_source
-from ...errors import NoVideoTrack
+from ....actors.decode.describe import nominal_frame_rate
+from ....actors.decode.picture_memory import forget_remains
+from ....actors.media.opening import open_source
+from ....errors import NoVideoTrack
 
 RESET_S = 1
 """A decoding clock that steps back by more than this was reset; smaller steps are disorder, and left alone."""
@@ -96,8 +96,6 @@ class Timeline:
     zero: int = 0
     packets: tuple[int, ...] = ()
     nominal: Fraction = Fraction(1)
-    last: Fraction | None = None
-    """How long the last picture is shown, in ticks; None is nominally."""
 
 
 class ResetClock:
@@ -347,8 +345,7 @@ def in_known_order(decode: SequentialDecode, order: Sequence[int]) -> Iterator[t
 class ComparedPart:
     """What of a track is compared: its frames in ``order``, each as often as it is shown, and their ``times``.
 
-    Times are in ticks of ``time_base`` and begin at ``zero_s`` of the source's clock. ``length_s`` is from the source's
-    first frame in it to the last; None where it is the whole track.
+    Times are in ticks of ``time_base`` and begin at ``zero_s`` of the source's clock.
     """
 
     order: tuple[int, ...]
@@ -356,6 +353,11 @@ class ComparedPart:
     time_base: Fraction
     zero_s: Fraction
     length_s: Fraction | None
+    """From the source's first frame in it to the last; None where it is the whole track."""
+    begin_s: Fraction = Fraction(0)
+    """From the track's first frame to the part's."""
+    last_s: Fraction | None = None
+    """How long the last one is shown; None where the source does not say."""
 
     def time_s(self, number: int) -> Fraction | None:
         """Return when a frame is shown, on the source's clock; None behind the last."""
@@ -375,7 +377,7 @@ def at_rate(
     base = part.time_base
     wanted = max(timeline.packets[0] + ceil((start_s or 0) / base), timeline.times[0])
     first = timeline.packets[min(bisect_left(timeline.packets, wanted), len(timeline.packets) - 1)]
-    end = timeline.packets[-1] + max(1, round(timeline.nominal if timeline.last is None else timeline.last))
+    end = timeline.packets[-1] + max(1, round(timeline.nominal if part.last_s is None else part.last_s / base))
     if end_s is not None:
         end = min(end, timeline.packets[0] + ceil(end_s / base))
     step = 1 / (fps * base)
@@ -384,4 +386,5 @@ def at_rate(
     while not order or first + len(order) * step + lead < end:
         chosen = first + len(order) * step + lead
         order.append(part.order[max(0, bisect_right(part.times, chosen) - 1)])
-    return ComparedPart(tuple(order), tuple(range(len(order))), 1 / fps, first * base, part.length_s)
+    begin_s = part.begin_s + first * base - part.zero_s
+    return ComparedPart(tuple(order), tuple(range(len(order))), 1 / fps, first * base, part.length_s, begin_s)

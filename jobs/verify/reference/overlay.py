@@ -14,15 +14,15 @@ from av.video.frame import VideoFrame
 from av.video.reformatter import ColorRange
 from numpy.typing import NDArray
 
-from ...errors import REDACTED, UsageError
-from ..report.report import BurnReport, OverlayReport
-from ..source.burnt_track import BurntTrack, read_burnt
-from ..source.overlay_file import OverlayFile
-from ..source.tracks import describe_tracks
+from ....errors import REDACTED, UsageError
+from ...report.report import BurnReport, OverlayReport
+from ...source.burnt_track import BurntTrack, read_burnt
+from ...source.overlay_file import OverlayFile
+from ...source.tracks import describe_tracks
 from .tone import LUMA_2020, to_pq
 
 if TYPE_CHECKING:
-    from ...actors.segment.burn import Subtitle
+    from ....actors.segment.burn import Subtitle
 
 _Samples: TypeAlias = NDArray[np.float64]
 

@@ -1,0 +1,170 @@
+"""What the boxes and elements of the two files say, without FFmpeg: durations, rates, crop, alpha, missing bytes."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import pairwise
+
+from .stated.facts import Crop, Kind, StatedFile, StatedTrack
+from .verdict import Check, check, not_applicable
+
+LONGEST_S = 3600
+"""Longer than this a last picture is not believed to be shown."""
+_HALF = Fraction(1, 2)
+_SHAPE_NEAR = Fraction(1, 50)
+_NO_BOXES = "the container has no boxes or elements that are read here"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Containers:
+    """The two files as their containers describe them; None where a container is read by FFmpeg alone."""
+
+    source: StatedFile | None
+    output: StatedFile | None
+    video_track: int
+
+    @property
+    def source_video(self) -> StatedTrack | None:
+        """The video track that was encoded."""
+        return _video(self.source, self.video_track)
+
+    @property
+    def output_video(self) -> StatedTrack | None:
+        """The output's video track."""
+        return _video(self.output, 0)
+
+    @property
+    def crops(self) -> tuple[Crop, Crop]:
+        """What each container crops."""
+        found = [Crop() if track is None else track.crop for track in (self.source_video, self.output_video)]
+        return found[0], found[1]
+
+    @property
+    def source_last_s(self) -> Fraction | None:
+        """How long the source's last picture is shown; None where its container does not say, or is not believed."""
+        track = self.source_video
+        last_s = None if track is None or track.spread is None else track.spread.last_s
+        return last_s if last_s is not None and 0 < last_s <= LONGEST_S else None
+
+    @property
+    def timecode_rate(self) -> Fraction | None:
+        """How many pictures a second the source's timecodes count; None where no track of them says."""
+        tracks = () if self.source is None else self.source.tracks
+        return next((track.timecode_rate for track in tracks if track.timecode_rate is not None), None)
+
+    @property
+    def top_first(self) -> tuple[bool | None, bool | None]:
+        """The field order that each container states."""
+        found = [None if track is None else track.top_field_first for track in (self.source_video, self.output_video)]
+        return found[0], found[1]
+
+    def language_tags(self, audio_tracks: Sequence[int] | None) -> dict[str, tuple[str, str]]:
+        """Return BCP 47's names of languages, the source's and the output's, by labels such as "audio-0"."""
+        found: dict[str, tuple[str, str]] = {}
+        for kind in (Kind.AUDIO, Kind.SUBTITLES):
+            before, after = ([] if file is None else file.of(kind) for file in (self.source, self.output))
+            if kind is Kind.AUDIO and audio_tracks is not None:
+                before = [before[n] for n in audio_tracks if n < len(before)]
+            for number, track in enumerate(before):
+                kept = after[number].language_tag if number < len(after) else ""
+                found[f"{kind}-{number}"] = (track.language_tag, kept)
+        return found
+
+
+def _video(file: StatedFile | None, number: int) -> StatedTrack | None:
+    tracks = [] if file is None else file.of(Kind.VIDEO)
+    return tracks[number] if number < len(tracks) else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Showing:
+    """When the output's pictures should be shown, in seconds after the first, and for how long the last one."""
+
+    times_s: Sequence[Fraction]
+    last_s: Fraction | None
+    """None where nothing says it."""
+    nominal_s: Fraction
+    """The nominal duration of one."""
+
+
+def check_containers(files: Containers, showing: Showing) -> Iterator[Check]:
+    """Yield the checks of what the containers themselves say."""
+    yield _check_whole("source.whole", files.source)
+    yield _check_whole("stream.whole", files.output)
+    yield _check_durations(files.output)
+    yield _check_last(files.output_video, showing)
+    yield _check_rate(files.output_video, showing)
+    yield from _check_alpha(files)
+
+
+def _check_whole(name: str, file: StatedFile | None) -> Check:
+    if file is None:
+        return not_applicable(name, _NO_BOXES)
+    found = f"the last one lacks {file.missing_bytes} bytes" if file.missing_bytes else "all end in the file"
+    return check(name, "every box or element ends in the file", found, passed=not file.missing_bytes)
+
+
+def _check_durations(file: StatedFile | None) -> Check:
+    if file is None:
+        return not_applicable("stream.durations", _NO_BOXES)
+    found = [*file.disagreements, *(each for track in file.tracks for each in track.disagreements)]
+    return check("stream.durations", "headers as their samples", "; ".join(found) or "as they are", passed=not found)
+
+
+def _check_last(track: StatedTrack | None, showing: Showing) -> Check:
+    """Check how long the last picture is shown; what is nominal may be rounded."""
+    name = "times.last"
+    if track is None or track.spread is None:
+        return not_applicable(name, _NO_BOXES)
+    if showing.last_s is None:
+        return not_applicable(name, "the source does not say how long its last picture is shown")
+    found = track.spread.last_s
+    if found is None and showing.last_s <= 2 * showing.nominal_s:
+        return not_applicable(name, "the output's container states no duration of it, which is the nominal one")
+    near = found is not None and abs(found - showing.last_s) <= showing.nominal_s / 2
+    shown = "none" if found is None else f"{float(found):.3f} s"
+    return check(name, f"{float(showing.last_s):.3f} s", shown, passed=near)
+
+
+def _check_rate(track: StatedTrack | None, showing: Showing) -> Check:
+    """Check that samples last together as long as the pictures do, and none for much less than the shortest does."""
+    name = "times.rate"
+    spread = None if track is None else track.spread
+    if spread is None or spread.total_s is None or not showing.times_s:
+        return not_applicable(name, "the output's container states no duration of each picture")
+    if spread.samples != len(showing.times_s):
+        return not_applicable(name, "the output has not as many pictures as it should")
+    wanted_s = showing.times_s[-1] - showing.times_s[0] + (showing.last_s or showing.nominal_s)
+    # How long the last one is shown is a check of its own.
+    late_s = abs(spread.total_s - wanted_s) - abs((spread.last_s or 0) - (showing.last_s or showing.nominal_s))
+    least_s = min((b - a for a, b in pairwise(showing.times_s)), default=Fraction(0))
+    passed = late_s <= showing.nominal_s / 2 and spread.shortest_s >= least_s * _HALF
+    expected = f"{float(len(showing.times_s) / wanted_s):.3f} pictures a second"
+    found = f"{float(spread.samples / spread.total_s) if spread.total_s else 0:.3f}"
+    return check(name, expected, f"{found}, the shortest lasts {float(spread.shortest_s) * 1000:.3f} ms", passed=passed)
+
+
+def _check_alpha(files: Containers) -> Iterator[Check]:
+    source, output = files.source_video, files.output_video
+    if source is not None and source.alpha:
+        found = output is not None and output.alpha
+        yield check("metadata.alpha", "blocks with alpha", "some" if found else "none", passed=found)
+
+
+def check_crop(
+    wanted: Crop, found: Crop, kept: tuple[int, int, int, int] | None, shapes: tuple[Fraction, Fraction]
+) -> list[Check]:
+    """Check that what the source's container crops stays hidden.
+
+    Args:
+        wanted: what it crops.
+        found: what the output's container crops.
+        kept: what of each source picture the output's shows, by its report: left, top, width, height; None: all.
+        shapes: width over height of the source's visible part, and of the output's pictures.
+    """
+    if not wanted and not found:
+        return []
+    is_cut = kept is not None and kept[0] >= wanted.left - 1 and kept[1] >= wanted.top - 1  # rounded to whole chroma
+    is_shaped = not found and abs(shapes[0] / shapes[1] - 1) <= _SHAPE_NEAR
+    passed = wanted == found or is_cut or is_shaped
+    return [check("metadata.crop", wanted, found or "nothing is cropped", passed=passed)]

@@ -1,0 +1,185 @@
+"""What is heard of a track: each speaker's sound in a few windows, when it ends, and what does not decode."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Final, TypeAlias
+
+import numpy as np
+from av.audio.frame import AudioFrame
+from av.audio.layout import AudioLayout
+from numpy.typing import NDArray
+
+from .sound_tracks import SoundTrack, decoded_sound, frame_start_s
+
+_Sound: TypeAlias = NDArray[np.float32]
+
+WINDOWS: Final = 8
+MOST_GAPS: Final = 8
+WINDOW_S: Final = Fraction(1)
+GAP_S: Final = Fraction(1, 50)
+"""A shorter one is a rounding, or a codec's own."""
+GAP_EDGE_S: Final = Fraction(1, 20)
+"""How far an encoder carries sound into a gap."""
+ROUNDED_S: Final = Fraction(1, 1000)
+"""What a millisecond's ticks may have moved a frame."""
+GRID_HZ: Final = 16_000
+LFE: Final = "LFE"
+_LFE_HZ: Final = 120
+"""Codecs leave out what is above it."""
+_MOST_USUAL: Final = 8
+"""More channels than this are in no usual place."""
+_UNNAMED: Final = frozenset({"NONE", "UNK"})
+_SIDES: Final = {"SL": "BL", "SR": "BR"}
+
+
+@dataclass(slots=True)
+class Heard:
+    """What decoding a track gives; windows are on one grid of ``GRID_HZ``."""
+
+    windows: list[dict[str, _Sound]]
+    """Of each window the speakers' sound."""
+    end_s: Fraction = Fraction(0)
+    layouts: list[tuple[str, ...]] = field(default_factory=list)
+    """The different layouts in their order, each by the names of its speakers."""
+    rates_hz: list[int] = field(default_factory=list)
+    failed: int = 0
+    """How many packets do not decode."""
+
+    @property
+    def speakers(self) -> frozenset[str]:
+        """All speakers of the track; those at the sides are at the back where it has only one such pair."""
+        return frozenset(aliases(self.layouts).values())
+
+    def mono(self, window: int) -> _Sound:
+        """Return the mean of a window's speakers."""
+        sounds = list(self.windows[window].values())
+        return np.mean(sounds, axis=0, dtype=np.float32) if sounds else np.zeros(_window_samples(), np.float32)
+
+    def sounds(self, window: int) -> dict[str, _Sound]:
+        """Return what each speaker gives in a window."""
+        names = aliases(self.layouts)
+        return {names[name]: sound for name, sound in self.windows[window].items()}
+
+    def levels(self, window: int) -> dict[str, float]:
+        """Return the RMS of each speaker in a window; of low-frequency effects what is low."""
+        return {name: _level(name, sound) for name, sound in self.sounds(window).items()}
+
+
+def aliases(layouts: Sequence[Sequence[str]]) -> dict[str, str]:
+    """Return one name for each speaker of a track: side and back are told apart only where it has both."""
+    names = {name for layout in layouts for name in layout}
+    only_sides = not names & set(_SIDES.values())
+    return {name: _SIDES.get(name, name) if only_sides else name for name in names}
+
+
+def hear(track: SoundTrack, starts: Sequence[Fraction]) -> Heard:
+    """Decode a track; listen at each of ``starts``, in seconds after the first picture, for ``WINDOW_S``."""
+    heard = Heard([{} for _ in starts])
+
+    def note() -> None:
+        heard.failed += 1
+
+    for frame in decoded_sound(track.url, track.number, note):
+        begin_s = frame_start_s(frame) - track.zero_s
+        if abs(begin_s - heard.end_s) <= ROUNDED_S + Fraction(frame.time_base or 0):
+            begin_s = heard.end_s  # coarse ticks, the file's or its source's, round each frame's time, not the sound's
+        heard.end_s = begin_s + Fraction(frame.samples, frame.sample_rate)
+        names = _names(frame)
+        _note_new(heard.layouts, names)
+        _note_new(heard.rates_hz, frame.sample_rate)
+        touched = [n for n, start in enumerate(starts) if begin_s < start + WINDOW_S and heard.end_s > start]
+        channels = _channels(frame) if touched else ()
+        for n in touched:
+            for name, samples in zip(names, channels, strict=False):
+                sound = heard.windows[n].setdefault(name, np.zeros(_window_samples(), np.float32))
+                _lay(sound, float(begin_s - starts[n]), samples, frame.sample_rate)
+    return heard
+
+
+def _note_new(found: list, value: object) -> None:  # type: ignore[type-arg] # of whatever it holds
+    if value not in found[-1:] and value not in found:
+        found.append(value)
+
+
+def _names(frame: AudioFrame) -> tuple[str, ...]:
+    """Return the names of a frame's speakers; of a layout without names those of the usual one, else numbers."""
+    names = tuple(channel.name for channel in frame.layout.channels)
+    if len(set(names)) == len(names) and not _UNNAMED & set(names):
+        return names
+    count = frame.layout.nb_channels
+    usual = count <= _MOST_USUAL
+    return tuple(c.name for c in AudioLayout(f"{count}c").channels) if usual else tuple(f"#{n}" for n in range(count))
+
+
+def _channels(frame: AudioFrame) -> _Sound:
+    samples = frame.to_ndarray()
+    channels = samples if frame.format.is_planar else samples.reshape(-1, frame.layout.nb_channels).T
+    found = channels.astype(np.float32)
+    if samples.dtype.kind != "f":
+        full = np.float32(2 ** (8 * samples.dtype.itemsize - 1))
+        # 8-bit samples are unsigned, with silence in the middle.
+        found = (found - full) / full if samples.dtype.kind == "u" else found / full
+    return found
+
+
+def _window_samples() -> int:
+    return int(WINDOW_S * GRID_HZ)
+
+
+def _lay(window: _Sound, offset_s: float, samples: _Sound, rate_hz: int) -> None:
+    """Put the part of ``samples``, which begin ``offset_s`` after the window, onto the window's grid."""
+    first = max(0, int(np.ceil(offset_s * GRID_HZ)))
+    last = min(len(window), int(np.ceil((offset_s + len(samples) / rate_hz) * GRID_HZ)))
+    places = (np.arange(first, last) / GRID_HZ - offset_s) * rate_hz
+    window[first:last] = np.interp(places, np.arange(len(samples)), samples)
+
+
+def _level(name: str, sound: _Sound) -> float:
+    if name != LFE:
+        return float(np.sqrt(np.mean(sound**2)))
+    low = np.fft.rfft(sound)[: int(_LFE_HZ * WINDOW_S) + 1]
+    return float(np.sqrt(2 * np.sum(np.abs(low) ** 2)) / len(sound))
+
+
+def gaps_of(track: SoundTrack) -> list[tuple[Fraction, Fraction]]:
+    """Return where a track has no sound between two packets, the longest ones first: when each begins and ends."""
+    gaps = []
+    end_s: Fraction | None = None
+    for time_s, lasts_s in zip(track.heard_s, track.lasts_s, strict=True):
+        if time_s is None:
+            continue
+        if end_s is not None and time_s - end_s > GAP_S + 2 * track.tick_s:
+            gaps.append((end_s, time_s))
+        end_s = time_s + lasts_s if lasts_s else None
+    return sorted(gaps, key=lambda gap: gap[0] - gap[1])[:MOST_GAPS]
+
+
+def window_starts(track: SoundTrack, gaps: Sequence[tuple[Fraction, Fraction]]) -> list[Fraction]:
+    """Return when to listen: all through a track, and where the sound goes on after each gap."""
+    known = [time for time in track.times_s if time is not None]
+    if not known:
+        return []
+    first, last = max(known[0], Fraction(0)), known[-1]
+    step = max(last - first - WINDOW_S, Fraction(0)) / max(WINDOWS - 1, 1)
+    return sorted({first + n * step for n in range(WINDOWS)} | {end for _, end in gaps if end >= 0})
+
+
+def speakers_that_differ(
+    was: Mapping[str, float], now: Mapping[str, float], *, gain: float, least: float, times: float
+) -> list[str]:
+    """Return the speakers of a window that are not as loud as they were, but for a ``gain``.
+
+    A difference by less than a factor of ``times`` does not count, nor what is below ``least``. One channel alone may
+    be heard from the centre, or from the left and the right.
+    """
+    if (set(was) == {"FC"} and "FC" not in now and {"FL", "FR"} <= set(now)) or (
+        set(was) == {"FC"} and now.get("FC", 0.0) < least and {"FL", "FR"} <= set(now)
+    ):
+        was = {"FL": was["FC"], "FR": was["FC"]}
+    found = []
+    for name in sorted(set(was) | set(now)):
+        before, after = was.get(name, 0.0) * gain, now.get(name, 0.0)
+        if max(before, after) > least and not before / times <= after <= before * times:
+            found.append(name)
+    return found

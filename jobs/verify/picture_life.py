@@ -1,0 +1,293 @@
+"""What each picture says of itself, through a whole track, which may change where its first picture promised nothing.
+
+A picture whose colours or shape differ from those of the source's first one must have been converted to what the output
+states. Whether it was is seen from its samples: they match the converted source picture better than the unconverted.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import numpy as np
+from av.video.frame import VideoFrame
+from av.video.reformatter import VideoReformatter
+from numpy.typing import NDArray
+
+from ...actors.decode.describe import frame_side_data
+from ...actors.media.av_abi import frame_structure
+from ...actors.media.values import Colour
+from .pictures import MATRICES, comparable_format, conformed
+from .steps import frame_of, planes_of
+from .verdict import Check, check
+
+if TYPE_CHECKING:
+    from av.video.format import VideoFormat as PixelFormat
+
+_Planes: TypeAlias = Sequence[NDArray[np.float32]]
+
+CARRIED: Final = {"A53_CC": "captions", "AFD": "afd", "DYNAMIC_HDR_PLUS": "hdr10plus", "DOVI_RPU_BUFFER": "dovi-rpu"}
+"""What rides on pictures, by FFmpeg's name, and its check."""
+_EXACT: Final = frozenset({"A53_CC", "DOVI_RPU_BUFFER"})
+"""Of these the bytes must be the source's too."""
+_INTERLACED, _TOP_FIRST = 1 << 3, 1 << 4
+"""``AV_FRAME_FLAG_INTERLACED`` and ``AV_FRAME_FLAG_TOP_FIELD_FIRST``."""
+_RESERVED: Final = frozenset({0, 2, 3})
+_UNSTATED: Final = {"range": frozenset({0}), "matrix": frozenset({2, 3}), "primaries": _RESERVED, "transfer": _RESERVED}
+"""Values of H.273 that say nothing. Matrix 0 is RGB's."""
+_LIMITED, _FULL = 1, 2
+_CONVERTED: Final = {"range": "color_range", "matrix": "colorspace"}
+"""What the scaler converts, and PyAV's name of it."""
+_ONE_CURVE: Final = frozenset({1, 6, 14, 15})
+"""Transfer functions of H.273 that are one curve under several numbers."""
+_SHAPE_NEAR: Final = Fraction(1, 50)
+_EVIDENCE: Final = 1.0
+"""The least mean squared difference of two possible pictures that tells them apart, in 8-bit steps."""
+_SHOWN: Final = 8
+"""How many numbers of pictures a check names."""
+
+Reference: TypeAlias = Callable[[VideoFrame], VideoFrame]
+"""Makes of a source picture what the output's picture should show, in the format in which the two are compared."""
+
+
+@dataclass(frozen=True, slots=True)
+class PictureTags:
+    """What one picture says of itself."""
+
+    range: int
+    matrix: int
+    primaries: int
+    transfer: int
+    shape: Fraction
+    """Width over height, as shown."""
+
+    @classmethod
+    def of(cls, frame: VideoFrame) -> "PictureTags":
+        """Read a decoded picture's."""
+        stated = frame_structure(frame).sample_aspect_ratio
+        samples = Fraction(stated.num, stated.den) if stated.num > 0 and stated.den > 0 else Fraction(1)
+        return cls(
+            range=int(frame.color_range),
+            matrix=int(frame.colorspace),
+            primaries=int(frame.color_primaries),
+            transfer=int(frame.color_trc),
+            shape=samples * frame.width / frame.height,
+        )
+
+
+@dataclass(slots=True)
+class _Side:
+    """One file's pictures."""
+
+    first: PictureTags | None = None
+    stated: Colour = field(default_factory=Colour)
+    """What the file says of all pictures, which counts before what its first one says."""
+    kinds: Counter[str] = field(default_factory=Counter)
+    """How many pictures carry each kind of side data."""
+    formats: dict[str, int] = field(default_factory=dict)
+    """Pixel formats, and the first picture of each."""
+    seen: dict[str, set[Any]] = field(default_factory=lambda: {name: set() for name in (*_UNSTATED, "shape")})
+    """What pictures state, by the field of ``PictureTags``."""
+    fields: list[bool | None] = field(default_factory=list)
+    """Of each picture whether its top field is first; None where it is progressive."""
+
+    def take(self, frame: VideoFrame, number: int) -> tuple[PictureTags, dict[str, bytes]]:
+        tags, carried = PictureTags.of(frame), frame_side_data(frame)
+        self.first = self.first or tags
+        for name, values in self.seen.items():
+            values.add(tags.shape if name == "shape" else self.value(tags, name))
+        self.kinds.update(carried.keys())
+        self.formats.setdefault(frame.format.name, number)
+        self.fields.append(_field_order(frame))
+        return tags, carried
+
+    def value(self, tags: PictureTags, name: str) -> int:
+        """Return a colour value of a picture: as the file says, unless the picture differs from the first one."""
+        own: int = getattr(tags, name)
+        first = own if self.first is None else getattr(self.first, name)
+        stated: int = getattr(self.stated, name)
+        return stated if own == first and stated not in _UNSTATED[name] else own
+
+
+def _field_order(frame: VideoFrame) -> bool | None:
+    flags = frame_structure(frame).flags
+    return bool(flags & _TOP_FIRST) if flags & _INTERLACED and frame.interlaced_frame else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    """A picture of the source and the output's, with what each says of itself."""
+
+    number: int
+    was: PictureTags
+    now: PictureTags
+    source: VideoFrame
+    output: VideoFrame
+
+
+@dataclass(slots=True)
+class PictureLife:
+    """Holds every picture of the source against the output's: ``take`` each pair once, in order; then ``checks``."""
+
+    source: _Side = field(default_factory=_Side)
+    output: _Side = field(default_factory=_Side)
+    wrong: dict[str, list[int]] = field(default_factory=dict)
+    """Pictures that fail a check, by the check's last word."""
+    altered: Counter[str] = field(default_factory=Counter)
+    """How many pictures carry other bytes of a kind than the source's."""
+    _reformatter: VideoReformatter = field(default_factory=VideoReformatter)
+
+    def state(self, source: Colour, output: Colour) -> None:
+        """Take what the two files say of all their pictures."""
+        self.source.stated, self.output.stated = source, output
+
+    def take(
+        self, source: VideoFrame, output: VideoFrame, steps: Reference | None, *, toned: bool
+    ) -> VideoFrame | None:
+        """Take a pair of pictures; return what the output should show, None where nothing had to be found out.
+
+        ``steps`` makes the reference where the report names steps; ``toned`` is whether colours were meant to change.
+        """
+        number = len(self.output.fields)
+        was, carried = self.source.take(source, number)
+        now, kept = self.output.take(output, number)
+        self.altered.update(kind for kind in _EXACT & carried.keys() & kept.keys() if carried[kind] != kept[kind])
+        if _is_rgb(source) or _is_rgb(output):
+            return None
+        pair = _Pair(number, was, now, source, output)
+        for name in () if toned else _UNSTATED:
+            self._judge_colour(name, pair, steps or (lambda frame: self._conformed(frame, output)))
+        return self._judge_shape(pair) if steps is None else None
+
+    def _conformed(self, frame: VideoFrame, output: VideoFrame) -> VideoFrame:
+        size, pix_fmt = (output.width, output.height), comparable_format(output.format.name)
+        return conformed(self._reformatter, frame, output, size, pix_fmt)
+
+    def _judge_colour(self, name: str, pair: "_Pair", reference: Reference) -> None:
+        before, after = self.source.value(pair.was, name), self.output.value(pair.now, name)
+        if _alike(name, before, after):
+            return
+        if name not in _CONVERTED or (name == "matrix" and not {before, after} <= MATRICES.keys()):
+            self._note(name, pair.number)
+            return
+        # A picture that says nothing itself means what its container says, or limited range.
+        setattr(pair.source, _CONVERTED[name], before or _LIMITED)
+        converted = _planes(reference(pair.source))
+        with _relabelled(pair.source, _CONVERTED[name], int(getattr(pair.output, _CONVERTED[name])) or after):
+            kept = _planes(reference(pair.source))
+        shown = self._conformed(pair.output, pair.output)
+        if _squared(kept, converted) > _EVIDENCE and _is_nearer(shown, kept, converted):
+            self._note(name, pair.number)
+
+    def _judge_shape(self, pair: "_Pair") -> VideoFrame | None:
+        shape = pair.was.shape
+        if abs(shape / pair.now.shape - 1) <= _SHAPE_NEAR:
+            return None
+        stretched = self._conformed(pair.source, pair.output)
+        fitted = self._fitted(pair.source, pair.output, shape / pair.now.shape)
+        if _is_nearer(self._conformed(pair.output, pair.output), _planes(fitted), _planes(stretched)):
+            return fitted
+        self._note("aspect", pair.number)
+        return None
+
+    def _fitted(self, source: VideoFrame, output: VideoFrame, wider: Fraction) -> VideoFrame:
+        """Return a picture between bars, so that its shape stays; it is ``wider`` than the output's."""
+        width, height = output.width, output.height
+        size = (width, round(height / wider)) if wider > 1 else (round(width * wider), height)
+        size = (max(2, size[0] & ~1), max(2, size[1] & ~1))
+        inner = planes_of(conformed(self._reformatter, source, output, size, comparable_format(output.format.name)))
+        whole = self._conformed(output, output)
+        left, top = (width - size[0]) // 2 & ~1, (height - size[1]) // 2 & ~1
+        planes = []
+        for place, (plane, canvas) in enumerate(zip(inner, planes_of(whole), strict=True)):
+            across, down = width // canvas.shape[1] or 1, height // canvas.shape[0] or 1
+            black = 0 if int(output.color_range) == _FULL else 16
+            level = (128 if place else black) << (whole.format.components[place].bits - 8)
+            filled = np.full(canvas.shape, level, canvas.dtype)
+            x, y = left // across, top // down
+            filled[y : y + plane.shape[0], x : x + plane.shape[1]] = plane[: canvas.shape[0] - y, : canvas.shape[1] - x]
+            planes.append(filled)
+        return frame_of(planes, whole.format.name, output)
+
+    def _note(self, name: str, number: int) -> None:
+        self.wrong.setdefault(name, []).append(number)
+
+    def checks(self, container_top_first: Sequence[bool | None]) -> Iterator[Check]:
+        """Yield the checks; ``container_top_first`` is the field order that source and output containers state."""
+        for name in (*_UNSTATED, "aspect"):
+            # What all pictures of a track state is the track's, which has checks of its own.
+            changes = len(self.source.seen["shape" if name == "aspect" else name]) > 1
+            yield _check_pictures(f"pictures.{name}", self.wrong.get(name, []) if changes else [])
+        sides = zip((self.source, self.output), container_top_first, strict=True)
+        fields = [_stated_fields(side.fields, top_first=first) for side, first in sides]
+        yield _check_pictures("pictures.interlaced", _other_fields(*fields))
+        for kind, name in CARRIED.items():
+            if self.source.kinds[kind]:
+                found = self.output.kinds[kind]
+                same = "" if not self.altered[kind] else f", {self.altered[kind]} of them others"
+                passed = found == self.source.kinds[kind] and not self.altered[kind]
+                expected = f"{self.source.kinds[kind]} pictures with them"
+                yield check(f"metadata.{name}", expected, f"{found}{same}", passed=passed)
+
+
+def _check_pictures(name: str, wrong: Sequence[int]) -> Check:
+    shown = ", ".join(map(str, wrong[:_SHOWN])) + (" ..." if len(wrong) > _SHOWN else "")
+    found = f"{len(wrong)} pictures are not: {shown}" if wrong else "all are"
+    return check(name, "every picture is as the output states", found, passed=not wrong)
+
+
+def _stated_fields(fields: Sequence[bool | None], *, top_first: bool | None) -> Sequence[bool | None]:
+    """Return the order of each picture's fields: where no picture says that it has any, as the container says."""
+    return fields if any(each is not None for each in fields) else [top_first] * len(fields)
+
+
+def _other_fields(before: Sequence[bool | None], after: Sequence[bool | None]) -> list[int]:
+    """Return the pictures whose fields are lost or exchanged; and those that have some, where the source has none."""
+    if not any(each is not None for each in before):
+        return [number for number, order in enumerate(after) if order is not None]
+    pairs = enumerate(zip(before, after, strict=False))
+    return [number for number, (was, now) in pairs if was is not None and was != now]
+
+
+def _is_rgb(frame: VideoFrame) -> bool:
+    pixel: PixelFormat = frame.format
+    return bool(pixel.is_rgb or pixel.has_palette)
+
+
+def _alike(name: str, before: int, after: int) -> bool:
+    """Return whether two values mean the same, or one of them says nothing; an unstated range is limited."""
+    if name == "range":
+        return (before or _LIMITED) == (after or _LIMITED)
+    same = before == after or bool({before, after} & _UNSTATED[name])
+    if name == "transfer":
+        return same or {before, after} <= _ONE_CURVE
+    return same or (name == "matrix" and before in MATRICES and MATRICES[before] == MATRICES.get(after))
+
+
+@contextmanager
+def _relabelled(frame: VideoFrame, attribute: str, value: int) -> Iterator[None]:
+    """Have a picture state another range or matrix for a while."""
+    own = getattr(frame, attribute)
+    setattr(frame, attribute, value)
+    try:
+        yield
+    finally:
+        setattr(frame, attribute, own)
+
+
+def _planes(frame: VideoFrame) -> _Planes:
+    """Return copies of a picture's planes in 8-bit steps, a sample of every 2 x 2."""
+    scale = 1 << (frame.format.components[0].bits - 8)
+    return [plane[::2, ::2].astype(np.float32) / np.float32(scale) for plane in planes_of(frame)]
+
+
+def _squared(first: _Planes, second: _Planes) -> float:
+    return sum(float(np.mean((a - b) ** 2)) for a, b in zip(first, second, strict=True))
+
+
+def _is_nearer(shown: VideoFrame, first: _Planes, second: _Planes) -> bool:
+    """Return whether a picture is more like the first of two others than like the second."""
+    planes = _planes(shown)
+    return _squared(planes, first) < _squared(planes, second)

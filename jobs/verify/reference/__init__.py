@@ -1,0 +1,1 @@
+"""What the pictures of an output should be, worked out a second time."""

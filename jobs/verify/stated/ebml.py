@@ -1,0 +1,268 @@
+"""Matroska and WebM as their elements say: RFC 8794 (EBML) and RFC 9559 (Matroska)."""
+
+from array import array
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from struct import unpack
+from typing import Final
+
+from .facts import Crop, Kind, Spread, StatedFile, StatedTrack
+from .file_bytes import FileBytes
+
+MOST_HEADER_BYTES: Final = 64 << 20
+MOST_ELEMENTS: Final = 1 << 27
+_EBML, _SEGMENT, _INFO, _TRACKS, _CLUSTER = 0x1A45DFA3, 0x18538067, 0x1549A966, 0x1654AE6B, 0x1F43B675
+_TOP: Final = (_INFO, _TRACKS, _CLUSTER, 0x114D9B74, 0x1C53BB6B, 0x1043A770, 0x1254C367, 0x1941A469, _SEGMENT)
+"""What ends a cluster of unknown size."""
+_SCALE, _DURATION, _ENTRY = 0x2AD7B1, 0x4489, 0xAE
+_NUMBER, _TYPE, _LANGUAGE_TAG, _DEFAULT_DURATION, _VIDEO = 0xD7, 0x83, 0x22B59D, 0x23E383, 0xE0
+_CROPS: Final = (0x54CC, 0x54BB, 0x54DD, 0x54AA)
+"""PixelCropLeft, Top, Right, Bottom."""
+_INTERLACED, _FIELD_ORDER, _IS_INTERLACED = 0x9A, 0x9D, 1
+_TOP_FIRST: Final = {1: True, 9: True, 6: False, 14: False}
+_TIMESTAMP, _SIMPLE_BLOCK, _GROUP, _BLOCK, _BLOCK_DURATION = 0xE7, 0xA3, 0xA0, 0xA1, 0x9B
+_ADDITIONS, _MORE, _ADD_ID, _ALPHA_ID = 0x75A1, 0xA6, 0xEE, 1
+_KINDS: Final = {1: Kind.VIDEO, 2: Kind.AUDIO, 17: Kind.SUBTITLES}
+_HEAD_BYTES: Final = 12
+_LACED: Final = 0x06
+_NANOSECOND: Final = Fraction(1, 10**9)
+
+
+@dataclass(frozen=True, slots=True)
+class _Element:
+    """An element: ``size`` is None where it is unknown."""
+
+    number: int
+    begin: int
+    """Where its payload begins."""
+    size: int | None
+
+    def end(self, parent: int) -> int:
+        return parent if self.size is None else self.begin + self.size
+
+
+@dataclass
+class _Track:
+    """What a track's entry and its blocks say."""
+
+    kind: Kind
+    language_tag: str
+    crop: Crop
+    top_field_first: bool | None
+    default_s: Fraction | None
+    """``DefaultDuration``."""
+    times: "array[int]" = field(default_factory=lambda: array("q"))
+    durations: "array[int]" = field(default_factory=lambda: array("q"))
+    """``BlockDuration`` in ticks; -1 where a block has none."""
+    alpha: bool = False
+
+    def spread(self, tick_s: Fraction) -> Spread | None:
+        """Return how its blocks lie, in ticks of ``tick_s``."""
+        if not self.times:
+            return None
+        last = max(range(len(self.times)), key=self.times.__getitem__)
+        duration = self.durations[last]
+        last_s = self.default_s if duration < 0 else duration * tick_s
+        return Spread(
+            samples=len(self.times),
+            shortest_s=self.default_s or Fraction(0),
+            total_s=None,
+            end_s=self.times[last] * tick_s + (last_s or 0),
+            last_s=last_s,
+        )
+
+
+def read_elements(file: FileBytes) -> StatedFile | None:
+    """Return what a Matroska or WebM file states; None if it is none."""
+    first = _element(file, 0)
+    if first is None or first.number != _EBML:
+        return None
+    segment = _element(file, first.end(file.size))
+    if segment is None or segment.number != _SEGMENT:
+        return None
+    reading = _Reading(file)
+    end = reading.read(segment)
+    tracks = {number: _stated(track, reading.tick_s) for number, track in reading.tracks.items()}
+    return StatedFile(
+        tracks=tuple(tracks.values()),
+        missing_bytes=max(0, end - file.size),
+        disagreements=tuple(_disagreements(reading)),
+    )
+
+
+@dataclass
+class _Reading:
+    """One pass over a segment."""
+
+    file: FileBytes
+    tick_s: Fraction = Fraction(1, 1000)
+    duration_s: Fraction = Fraction(0)
+    tracks: dict[int, _Track] = field(default_factory=dict)
+    _elements: int = 0
+
+    def read(self, segment: _Element) -> int:
+        """Read it all; return where its last element ends, or says that it ends."""
+        end = segment.end(self.file.size)
+        place = segment.begin
+        while place < min(end, self.file.size) and (element := self._next(place)) is not None:
+            place = self._cluster(element, end) if element.number == _CLUSTER else element.end(self.file.size)
+            if element.number in (_INFO, _TRACKS) and (held := _children(self.file, element)):
+                (self._info if element.number == _INFO else self._entries)(held)
+        return max(place, end)
+
+    def _next(self, place: int) -> _Element | None:
+        self._elements += 1
+        return _element(self.file, place) if self._elements < MOST_ELEMENTS else None
+
+    def _info(self, held: list[tuple[int, bytes]]) -> None:
+        values = dict(held)
+        self.tick_s = _unsigned(values.get(_SCALE, b"\x0f\x42\x40")) * _NANOSECOND
+        self.duration_s = _float(values.get(_DURATION, b"")) * self.tick_s
+
+    def _entries(self, held: list[tuple[int, bytes]]) -> None:
+        for number, payload in held:
+            if number == _ENTRY:
+                values = dict(_inside(payload))
+                self.tracks[_unsigned(values.get(_NUMBER, b""))] = _track(values)
+
+    def _cluster(self, cluster: _Element, parent: int) -> int:
+        """Read the blocks of a cluster; return where it ends."""
+        end, place, start = cluster.end(parent), cluster.begin, 0
+        while place < min(end, self.file.size) and (element := self._next(place)) is not None:
+            if cluster.size is None and element.number in _TOP:
+                return place
+            if element.number == _TIMESTAMP:
+                start = _unsigned(self.file.read(element.begin, element.size or 0))
+            elif element.number == _SIMPLE_BLOCK:
+                self._block(element, start)
+            elif element.number == _GROUP:
+                self._group(element, start)
+            place = element.end(end)
+        return end if cluster.size is not None else place
+
+    def _group(self, group: _Element, start: int) -> None:
+        place, end = group.begin, min(group.end(self.file.size), self.file.size)
+        track, duration = None, -1
+        while place < end and (element := self._next(place)) is not None:
+            if element.number == _BLOCK:
+                track = self._block(element, start)
+            elif element.number == _BLOCK_DURATION:
+                duration = _unsigned(self.file.read(element.begin, element.size or 0))
+            elif element.number == _ADDITIONS and track is not None:
+                track.alpha = track.alpha or _has_alpha(_children(self.file, element))
+            place = element.end(end)
+        if track is not None:
+            track.durations[-1] = duration
+
+    def _block(self, block: _Element, start: int) -> _Track | None:
+        head = self.file.read(block.begin, _HEAD_BYTES)
+        number, length = _variable(head, 0, marked=False)
+        track = self.tracks.get(number)
+        if track is None or len(head) < length + 4:
+            return None
+        track.times.append(start + int.from_bytes(head[length : length + 2], signed=True))
+        track.durations.append(-1)
+        if head[length + 2] & _LACED and track.default_s is not None:
+            track.durations[-1] = round((head[length + 3] + 1) * track.default_s / self.tick_s)
+        return track
+
+
+def _element(file: FileBytes, place: int) -> _Element | None:
+    head = file.read(place, _HEAD_BYTES)
+    number, first = _variable(head, 0, marked=True)
+    size, second = _variable(head, first, marked=False) if first else (0, 0)
+    if not second:
+        return None
+    unknown = size == (1 << 7 * second) - 1
+    return _Element(number, place + first + second, None if unknown else size)
+
+
+def _variable(data: bytes, place: int, *, marked: bool) -> tuple[int, int]:
+    """Return a number of variable length and how many bytes it takes; 0 bytes where there is none."""
+    if place >= len(data) or not data[place]:
+        return 0, 0
+    length = 9 - data[place].bit_length()
+    value = int.from_bytes(data[place : place + length])
+    return value if marked else value & (1 << 7 * length) - 1, length if place + length <= len(data) else 0
+
+
+def _children(file: FileBytes, element: _Element) -> list[tuple[int, bytes]]:
+    if element.size is None or element.size > MOST_HEADER_BYTES:
+        return []
+    return list(_inside(file.read(element.begin, element.size)))
+
+
+def _inside(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield the elements of a payload: number and payload of each. What does not fit ends it."""
+    place = 0
+    while place < len(data):
+        number, first = _variable(data, place, marked=True)
+        size, second = _variable(data, place + first, marked=False) if first else (0, 0)
+        begin = place + first + second
+        if not second or begin + size > len(data):
+            return
+        yield number, data[begin : begin + size]
+        place = begin + size
+
+
+def _has_alpha(additions: list[tuple[int, bytes]]) -> bool:
+    mores = (dict(_inside(payload)) for number, payload in additions if number == _MORE)
+    return any(_unsigned(more.get(_ADD_ID, b"\x01")) == _ALPHA_ID for more in mores)
+
+
+def _track(values: Mapping[int, bytes]) -> _Track:
+    video = dict(_inside(values.get(_VIDEO, b"")))
+    default_ns = _unsigned(values.get(_DEFAULT_DURATION, b""))
+    is_interlaced = _unsigned(video.get(_INTERLACED, b"")) == _IS_INTERLACED
+    return _Track(
+        kind=_KINDS.get(_unsigned(values.get(_TYPE, b"")), Kind.OTHER),
+        language_tag=values.get(_LANGUAGE_TAG, b"").split(b"\0")[0].decode("ascii", "replace"),
+        crop=Crop(*(_unsigned(video.get(number, b"")) for number in _CROPS)),
+        top_field_first=_TOP_FIRST.get(_unsigned(video.get(_FIELD_ORDER, b""))) if is_interlaced else None,
+        default_s=default_ns * _NANOSECOND if default_ns else None,
+    )
+
+
+def _stated(track: _Track, tick_s: Fraction) -> StatedTrack:
+    return StatedTrack(
+        kind=track.kind,
+        language_tag=track.language_tag,
+        crop=track.crop,
+        alpha=track.alpha,
+        top_field_first=track.top_field_first,
+        spread=track.spread(tick_s),
+    )
+
+
+def _disagreements(reading: _Reading) -> Iterator[str]:
+    """Compare the header's duration with where the last block ends."""
+    ends: list[Fraction] = []
+    near_s = 2 * reading.tick_s
+    for track in reading.tracks.values():
+        if track.times:
+            shown = sorted(track.times)[-2:]
+            step_s = (shown[-1] - shown[0]) * reading.tick_s
+            # What no block says: subtitles stay until something clears them, all else is as long as before.
+            step_s = Fraction(0) if track.kind is Kind.SUBTITLES else step_s
+            stated_s = track.durations[track.times.index(shown[-1])] * reading.tick_s
+            ends.append(shown[-1] * reading.tick_s + (stated_s if stated_s >= 0 else track.default_s or step_s))
+            near_s = max(near_s, step_s)
+    if ends and reading.duration_s and abs(max(ends) - reading.duration_s) > near_s:
+        yield f"the header says {float(reading.duration_s):.3f} s, its blocks end at {float(max(ends)):.3f} s"
+
+
+def _unsigned(data: bytes) -> int:
+    return int.from_bytes(data)
+
+
+_FLOATS: Final[Mapping[int, Callable[[bytes], float]]] = {
+    4: lambda data: float(unpack(">f", data)[0]),
+    8: lambda data: float(unpack(">d", data)[0]),
+}
+
+
+def _float(data: bytes) -> Fraction:
+    """Return a float as a fraction; 0 where it is none, or not a number of seconds."""
+    value = _FLOATS[len(data)](data) if len(data) in _FLOATS else 0.0
+    return Fraction(value) if 0 <= value < 1 << 53 else Fraction(0)

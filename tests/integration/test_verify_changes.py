@@ -1,0 +1,325 @@
+"""The proof against sources that change: each wrong output of a kind fails that kind's check, a right one none."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from pathlib import Path
+from typing import cast
+
+import av
+import av.filter
+import numpy as np
+import pytest
+from av.video.reformatter import ColorRange, Colorspace, VideoReformatter
+from numpy.typing import NDArray
+
+from codecfleet.jobs.verify.job import Verdict, verify
+
+WIDTH, HEIGHT, PICTURES, RATE_HZ = 128, 96, 10, 48_000
+TICK = Fraction(1, 25)
+BT709, BT601 = 1, 6
+LIMITED, FULL = 1, 2
+SOUND_S = 2
+FIELDS = {"flags": "+ildct+ilme"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """Pictures of one kind, as a broadcast sends them until the next programme."""
+
+    frames: Sequence[av.VideoFrame]
+    matrix: int = BT709
+    levels: int = LIMITED
+    shape: Fraction = Fraction(1)
+    options: dict[str, str] = field(default_factory=dict)
+
+
+def frame(number: int) -> av.VideoFrame:
+    """Return a colourful picture with a box that moves."""
+    rows, columns = np.mgrid[:HEIGHT, :WIDTH]
+    luma = 60 + columns + 4 * ((rows // 8 + columns // 8) % 2)
+    luma[30:60, 6 * number : 6 * number + 30] = 210
+    planes = [luma, 90 + 60 * (columns[::2, ::2] > WIDTH // 2), 60 + 2 * rows[::2, ::2]]
+    found = av.VideoFrame(WIDTH, HEIGHT, "yuv420p")
+    for samples, plane in zip(planes, found.planes, strict=True):
+        lines = np.frombuffer(memoryview(plane), np.uint8).reshape(plane.height, plane.line_size)
+        lines[:, : plane.width] = samples.astype(np.uint8)
+    return found
+
+
+def frames() -> list[av.VideoFrame]:
+    """Return the pictures of one part."""
+    return [frame(number) for number in range(PICTURES)]
+
+
+def converted(given: Sequence[av.VideoFrame], **colours: int) -> list[av.VideoFrame]:
+    """Return pictures in another range or matrix."""
+    return [VideoReformatter().reformat(each, threads=1, **colours) for each in given]  # type: ignore[arg-type]
+
+
+def transport_stream(path: Path, parts: Sequence[Part]) -> str:
+    """Write parts one after another, as a recorder does that never stops: each with parameter sets of its own."""
+    data, begin = b"", 0
+    for part in parts:
+        piece = path.with_suffix(".part.ts")
+        with av.open(str(piece), "w", format="mpegts") as container:
+            options = {"crf": "10", "preset": "ultrafast", **part.options}
+            stream = container.add_stream("libx264", rate=25, options=options)
+            stream.width, stream.height, stream.pix_fmt = WIDTH, HEIGHT, "yuv420p"
+            context = stream.codec_context
+            context.time_base, context.sample_aspect_ratio = TICK, part.shape
+            context.colorspace, context.color_range = part.matrix, part.levels
+            for number, each in enumerate(part.frames, begin):
+                each.pts, each.time_base, each.pict_type = number, TICK, 0
+                each.color_range, each.colorspace = part.levels, part.matrix
+                container.mux(stream.encode(each))
+            container.mux(stream.encode(None))
+        data += piece.read_bytes()
+        begin += len(part.frames)
+    path.write_bytes(data)
+    return str(path)
+
+
+def failures(verdict: Verdict) -> set[str]:
+    """Return the names of the checks that failed."""
+    return {one.name for one in verdict.failures}
+
+
+def bars(given: Sequence[av.VideoFrame], shape: Fraction) -> list[av.VideoFrame]:
+    """Return wide pictures between bars."""
+    height = int(HEIGHT / shape) & ~1
+    found = []
+    for each in given:
+        inner = VideoReformatter().reformat(each, WIDTH, height, threads=1)
+        whole = av.VideoFrame(WIDTH, HEIGHT, "yuv420p")
+        for place, (small, plane) in enumerate(zip(inner.planes, whole.planes, strict=True)):
+            lines = np.frombuffer(memoryview(plane), np.uint8).reshape(plane.height, plane.line_size)
+            source = np.frombuffer(memoryview(small), np.uint8).reshape(small.height, small.line_size)
+            lines[:] = 128 if place else 16
+            top = ((HEIGHT - height) // 2 & ~1) // (2 if place else 1)
+            lines[top : top + small.height, : plane.width] = source[:, : small.width]
+        found.append(whole)
+    return found
+
+
+def in_fields(order: str) -> list[av.VideoFrame]:
+    """Return pictures that say that they are interlaced."""
+    graph = av.filter.Graph()
+    shape = f"video_size={WIDTH}x{HEIGHT}:pix_fmt=yuv420p:time_base=1/25:pixel_aspect=1/1"
+    source = graph.add("buffer", shape)
+    graph.link_nodes(source, graph.add("setfield", order), graph.add("buffersink")).configure()
+    found = []
+    for number, each in enumerate(frames()):
+        each.pts, each.time_base = number, TICK
+        source.push(each)
+        found.append(cast("av.VideoFrame", graph.pull()))
+    return found
+
+
+def with_range() -> tuple[list[Part], list[Part], list[Part]]:
+    """Return a source whose range changes, a wrong output, and a right one."""
+    full = converted(frames(), src_color_range=ColorRange.MPEG, dst_color_range=ColorRange.JPEG)
+    return (
+        [Part(frames=frames()), Part(frames=full, levels=FULL)],
+        [Part(frames=[*frames(), *full])],
+        [Part(frames=[*frames(), *frames()])],
+    )
+
+
+def with_matrix() -> tuple[list[Part], list[Part], list[Part]]:
+    """Return a source whose matrix changes, a wrong output, and a right one."""
+    moved = converted(frames(), src_colorspace=Colorspace.ITU709, dst_colorspace=Colorspace.ITU601)
+    return (
+        [Part(frames=frames()), Part(frames=moved, matrix=BT601)],
+        [Part(frames=[*frames(), *moved])],
+        [Part(frames=[*frames(), *frames()])],
+    )
+
+
+def with_shape() -> tuple[list[Part], list[Part], list[Part]]:
+    """Return a source whose pictures become wider, a wrong output, and a right one."""
+    wider = Fraction(4, 3)
+    return (
+        [Part(frames=frames()), Part(frames=frames(), shape=wider)],
+        [Part(frames=[*frames(), *frames()])],
+        [Part(frames=[*frames(), *bars(frames(), wider)])],
+    )
+
+
+def with_fields() -> tuple[list[Part], list[Part], list[Part]]:
+    """Return a source that becomes interlaced, an output that does not, and one that is interlaced throughout."""
+    top = FIELDS | {"x264-params": "tff=1"}
+    return (
+        [Part(frames=frames()), Part(frames=frames(), options=top)],
+        [Part(frames=[*frames(), *frames()])],
+        [Part(frames=[*frames(), *frames()], options=top)],
+    )
+
+
+def with_field_order() -> tuple[list[Part], list[Part], list[Part]]:
+    """Return a source whose field order changes, an output that states one, and one that follows."""
+    return (
+        [Part(frames=in_fields("bff"), options=FIELDS), Part(frames=in_fields("tff"), options=FIELDS)],
+        [Part(frames=[*in_fields("bff"), *in_fields("bff")], options=FIELDS)],
+        [Part(frames=in_fields("bff"), options=FIELDS), Part(frames=in_fields("tff"), options=FIELDS)],
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        (with_range, "pictures.range"),
+        (with_matrix, "pictures.matrix"),
+        (with_shape, "pictures.aspect"),
+        (with_fields, "pictures.interlaced"),
+        (with_field_order, "pictures.interlaced"),
+    ],
+)
+def test_pictures_that_change_are_each_compared(
+    tmp_path: Path, kind: Callable[[], tuple[list[Part], list[Part], list[Part]]], name: str
+) -> None:
+    """What is labelled as the first picture, but is not like it, fails; what was converted passes."""
+    source, wrong, right = (
+        transport_stream(tmp_path / f"{label}.ts", parts)
+        for label, parts in zip(("source", "wrong", "right"), kind(), strict=True)
+    )
+    assert failures(verify(source, wrong)) == {name}
+    assert failures(verify(source, right)) == set()
+
+
+def escaped(data: bytes) -> bytes:
+    """Return a NAL unit's payload without start codes in it."""
+    found, zeros = bytearray(), 0
+    for byte in data:
+        if zeros > 1 and byte <= 3:
+            found.append(3)
+            zeros = 0
+        found.append(byte)
+        zeros = 0 if byte else zeros + 1
+    return bytes(found)
+
+
+def captioned(source: str, path: Path, first: int) -> str:
+    """Copy a track of whole pictures; from picture ``first`` on each has a caption of its own."""
+    with av.open(source) as given, av.open(str(path), "w") as container:
+        stream = container.add_stream_from_template(given.streams.video[0])
+        for number, packet in enumerate(p for p in given.demux(video=0) if p.size):
+            data = bytes(packet)
+            if number >= first:
+                letters = b"\xb5\x00\x31GA94\x03" + bytes(
+                    [0x42, 0xFF, 0xFC, 0x80 | number, 0x80, 0xFD, 0x21, 0x22, 0xFF]
+                )
+                data = b"\0\0\0\1\x06" + escaped(bytes([4, len(letters)]) + letters + b"\x80") + data
+            copy = av.Packet(len(data))
+            copy.update(data)
+            copy.pts, copy.dts, copy.time_base, copy.stream = packet.pts, packet.dts, packet.time_base, stream
+            copy.is_keyframe = packet.is_keyframe
+            container.mux(copy)
+    return str(path)
+
+
+def test_captions_are_counted_over_the_whole_track(tmp_path: Path) -> None:
+    """Captions that begin late are missed where they are lost, and where one is another's."""
+    plain = transport_stream(tmp_path / "plain.ts", [Part(frames=frames(), options={"tune": "zerolatency"})])
+    late = captioned(plain, tmp_path / "late.ts", 6)
+    assert failures(verify(late, late)) == set()
+    assert failures(verify(late, plain)) == {"metadata.captions"}
+    assert failures(verify(late, captioned(plain, tmp_path / "later.ts", 8))) == {"metadata.captions"}
+
+
+def tones(layout: str, names: Sequence[str]) -> NDArray[np.float32]:
+    """Return a sound for each speaker of a layout, which belongs to its name."""
+    moments = np.arange(SOUND_S * RATE_HZ) / RATE_HZ
+    order = [channel.name for channel in av.AudioLayout(layout).channels]
+    pitch = {name: 60 if name == "LFE" else 400 + 170 * place for place, name in enumerate(names)}
+    waves = [0.3 * np.sin(2 * np.pi * pitch[name] * moments * (1 + moments / 50)) for name in order]
+    return np.array(waves, np.float32)
+
+
+def film(
+    path: Path,
+    sound: NDArray[np.float32],
+    layout: str,
+    *,
+    codec: str = "flac",
+    gap: tuple[int, int] = (0, 0),
+    lasts: Sequence[int] = (),
+) -> str:
+    """Write pictures and sound; samples from ``gap`` are left out, and ``lasts`` are pictures' durations in ticks."""
+    with av.open(str(path), "w") as container:
+        options = {"preset": "ultrafast", "bf": "0"}
+        video = container.add_stream("libx264", rate=25, options=options)
+        video.width, video.height, video.pix_fmt = WIDTH, HEIGHT, "yuv420p"
+        video.codec_context.time_base = TICK
+        audio = container.add_stream(codec, rate=RATE_HZ, layout=layout)
+        packets = []
+        durations = lasts or [1] * PICTURES
+        for number, ticks in enumerate(np.cumsum([0, *durations[:-1]])):
+            each = frame(number)
+            each.pts, each.time_base = int(ticks), TICK
+            packets += video.encode(each)
+        for packet, lasts_ticks in zip(packets + video.encode(None), durations, strict=True):
+            packet.duration = int(lasts_ticks * TICK / Fraction(packet.time_base))
+            container.mux(packet)
+        for begin in range(0, sound.shape[1] - 1023, 1024):
+            if gap[0] <= begin < gap[1]:
+                continue
+            samples = sound[:, begin : begin + 1024]
+            packed = (samples.T.reshape(1, -1) * 32767).astype(np.int16)
+            given = av.AudioFrame.from_ndarray(packed, format="s16", layout=layout)
+            given.sample_rate, given.time_base, given.pts = RATE_HZ, Fraction(1, RATE_HZ), begin
+            container.mux(audio.encode(given))
+        container.mux(audio.encode(None))
+    return str(path)
+
+
+def test_each_speaker_keeps_its_own_sound(tmp_path: Path) -> None:
+    """A speaker that is lost, silent or exchanged with another fails; what is the same passes."""
+    names = [channel.name for channel in av.AudioLayout("5.0").channels]
+    source = film(tmp_path / "source.mkv", tones("5.0", names), "5.0")
+    exchanged = film(tmp_path / "exchanged.mkv", tones("5.0", ["FL", "FR", "BL", "FC", "BR"]), "5.0")
+    silent = tones("5.0", names)
+    silent[3] = 0
+    assert failures(verify(source, film(tmp_path / "right.mkv", tones("5.0", names), "5.0"))) == set()
+    assert failures(verify(source, exchanged)) == {"audio.0.speakers"}
+    assert failures(verify(source, film(tmp_path / "silent.mkv", silent, "5.0"))) == {"audio.0.speakers"}
+    stereo = film(tmp_path / "stereo.mkv", tones("stereo", names), "stereo")
+    assert {"audio.0.layout", "audio.0.speakers"} <= failures(verify(source, stereo))
+
+
+@pytest.mark.parametrize("name", ["output.mp4", "output.mov"])
+def test_pcm_after_a_gap_is_heard_when_it_was(tmp_path: Path, name: str) -> None:
+    """PCM that closes the gap is early; PCM with silence there is right."""
+    sound, gap = tones("mono", ["FC"]), (32 * 1024, 52 * 1024)
+    source = film(tmp_path / "source.mkv", sound, "mono", codec="pcm_s16le", gap=gap)
+    closed = np.concatenate([sound[:, : gap[0]], sound[:, gap[1] :]], axis=1)
+    filled = sound.copy()
+    filled[:, gap[0] : gap[1]] = 0
+    wrong = film(tmp_path / f"wrong-{name}", closed, "mono", codec="pcm_s16le")
+    right = film(tmp_path / f"right-{name}", filled, "mono", codec="pcm_s16le")
+    assert {"audio.0.times", "audio.0.sound", "audio.0.gaps"} <= failures(verify(source, wrong))
+    assert failures(verify(source, right)) == set()
+
+
+def test_the_last_picture_is_shown_as_long_as_it_was(tmp_path: Path) -> None:
+    """A slide show whose last slide is cut to a picture's usual duration fails."""
+    sound, slides = tones("mono", ["FC"]), [12, 13, 12, 38]
+    source = film(tmp_path / "source.mkv", sound, "mono", lasts=slides)
+    assert failures(verify(source, film(tmp_path / "right.mp4", sound, "mono", lasts=slides))) == set()
+    wrong = film(tmp_path / "wrong.mp4", sound, "mono", lasts=[*slides[:3], 1])
+    assert failures(verify(source, wrong)) == {"times.last"}
+
+
+def test_a_source_that_was_cut_short_is_named(tmp_path: Path) -> None:
+    """However whole the output is, it lacks what the source lacks."""
+    sound = tones("mono", ["FC"])
+    whole = Path(film(tmp_path / "whole.mkv", sound, "mono"))
+    cut = tmp_path / "cut.mkv"
+    cut.write_bytes(whole.read_bytes()[:-2000])
+    with av.open(str(cut)) as given, av.open(str(tmp_path / "output.mkv"), "w") as container:
+        streams = {each.index: container.add_stream_from_template(each) for each in given.streams}
+        for packet in given.demux():
+            if packet.size:
+                packet.stream = streams[packet.stream.index]
+                container.mux(packet)
+    assert failures(verify(str(cut), str(tmp_path / "output.mkv"))) == {"source.whole"}

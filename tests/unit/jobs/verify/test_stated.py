@@ -1,0 +1,278 @@
+"""What boxes and elements say, read from bytes made by hand, and the checks of it."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from fractions import Fraction
+from io import BytesIO
+from struct import pack
+
+import pytest
+
+from codecfleet.jobs.verify.container_checks import Containers, Showing, check_containers, check_crop
+from codecfleet.jobs.verify.reference.timecode import moved_timecode
+from codecfleet.jobs.verify.stated.boxes import read_boxes
+from codecfleet.jobs.verify.stated.ebml import read_elements
+from codecfleet.jobs.verify.stated.facts import Crop, Kind, Spread, StatedFile, StatedTrack
+from codecfleet.jobs.verify.stated.file_bytes import FileBytes
+
+SECOND = Fraction(1)
+NO_CROP = Crop()
+ONE_SHAPE = (SECOND, SECOND)
+
+
+def box(kind: bytes, *parts: bytes) -> bytes:
+    """Return a box of ISO BMFF."""
+    payload = b"".join(parts)
+    return pack(">I4s", 8 + len(payload), kind) + payload
+
+
+def element(number: int, payload: bytes | int | str) -> bytes:
+    """Return an element of EBML, its size in 8 bytes."""
+    if isinstance(payload, int):
+        payload = payload.to_bytes(8)
+    data = payload.encode() if isinstance(payload, str) else payload
+    return number.to_bytes((number.bit_length() + 7) // 8) + (len(data) | 1 << 56).to_bytes(8) + data
+
+
+def movie(
+    *,
+    durations: Sequence[tuple[int, int]] = ((50, 40),),
+    offsets: Sequence[tuple[int, int]] = (),
+    media_ticks: int = 2000,
+    edit: tuple[int, int] = (2000, 0),
+    entry: bytes = b"",
+    language: bytes = b"",
+) -> bytes:
+    """Return an mp4 file of one video track of 320x240, in ticks of a millisecond."""
+    runs = b"".join(pack(">II", *run) for run in durations)
+    shifts = b"".join(pack(">Ii", *run) for run in offsets)
+    visual = bytes(24) + pack(">2H", 320, 240) + bytes(50)
+    table = box(b"stsd", bytes(4), pack(">I", 1), box(b"avc1", visual, entry))
+    table += box(b"stts", bytes(4), pack(">I", len(durations)), runs)
+    table += box(b"ctts", bytes(4), pack(">I", len(offsets)), shifts) if offsets else b""
+    media = box(b"mdhd", bytes(12), pack(">II", 1000, media_ticks), bytes(4)) + language
+    media += box(b"hdlr", bytes(8), b"vide", bytes(12)) + box(b"minf", box(b"stbl", table))
+    header = box(b"tkhd", bytes(12), pack(">I", 1), bytes(4), pack(">I", edit[0]), bytes(60))
+    edits = box(b"edts", box(b"elst", bytes(4), pack(">IIiI", 1, *edit, 1 << 16)))
+    track = box(b"trak", header, edits, box(b"mdia", media))
+    return box(b"ftyp", b"isom") + box(b"moov", box(b"mvhd", bytes(12), pack(">II", 1000, edit[0])), track)
+
+
+def matroska(*, blocks: bytes = b"", entry: bytes = b"", video: bytes = b"", duration_ms: float = 80.0) -> bytes:
+    """Return a Matroska file of one video track with these blocks, of 40 ms each."""
+    track = element(0xD7, 1) + element(0x83, 1) + element(0x23E383, 40_000_000) + element(0xE0, video) + entry
+    info = element(0x2AD7B1, 1_000_000) + element(0x4489, pack(">d", duration_ms))
+    cluster = element(0x1F43B675, element(0xE7, 0) + (blocks or simple(0) + simple(40)))
+    segment = element(0x1549A966, info) + element(0x1654AE6B, element(0xAE, track)) + cluster
+    return element(0x1A45DFA3, b"") + element(0x18538067, segment)
+
+
+def simple(time_ms: int) -> bytes:
+    """Return a SimpleBlock of track 1."""
+    return element(0xA3, b"\x81" + time_ms.to_bytes(2) + b"\x80payload")
+
+
+def group(time_ms: int, *more: bytes) -> bytes:
+    """Return a BlockGroup of track 1."""
+    return element(0xA0, element(0xA1, b"\x81" + time_ms.to_bytes(2) + b"\x00payload") + b"".join(more))
+
+
+def read_mp4(data: bytes) -> StatedFile:
+    """Return what an mp4 file states."""
+    found = read_boxes(FileBytes(BytesIO(data)))
+    assert found is not None
+    return found
+
+
+def read_mkv(data: bytes) -> StatedFile:
+    """Return what a Matroska file states."""
+    found = read_elements(FileBytes(BytesIO(data)))
+    assert found is not None
+    return found
+
+
+def spread_of(file: StatedFile) -> Spread:
+    """Return how the samples of the only track lie."""
+    assert file.tracks[0].spread is not None
+    return file.tracks[0].spread
+
+
+def failed(source: StatedFile | None, output: StatedFile | None, showing: Showing | None = None) -> list[str]:
+    """Return the checks of containers that fail."""
+    shown = showing or Showing(times_s=[Fraction(n, 25) for n in range(50)], last_s=None, nominal_s=Fraction(1, 25))
+    files = Containers(source=source, output=output, video_track=0)
+    return [one.name for one in check_containers(files, shown) if one.failed]
+
+
+def test_an_even_mp4_agrees_with_itself() -> None:
+    """50 samples of 40 ms are 2 s at 25 pictures a second."""
+    file = read_mp4(movie())
+    assert spread_of(file) == Spread(
+        samples=50, shortest_s=Fraction(1, 25), total_s=2 * SECOND, end_s=2 * SECOND, last_s=Fraction(1, 25)
+    )
+    assert failed(file, file) == []
+
+
+def test_decoding_times_that_are_pushed_together_are_found() -> None:
+    """Two samples of a tick at the beginning read as another frame rate."""
+    pushed = read_mp4(movie(durations=((2, 1), (48, 40))))
+    assert failed(read_mp4(movie()), pushed) == ["stream.durations", "times.rate"]
+
+
+def test_a_duration_of_the_header_that_samples_do_not_fill_is_found() -> None:
+    """Samples of PCM after a gap that was left out end before the header says."""
+    short = read_mp4(movie(media_ticks=2500, edit=(2000, 0)))
+    assert failed(short, short) == ["stream.durations"]
+
+
+def test_the_last_picture_ends_with_its_edit_where_pictures_are_reordered() -> None:
+    """The last sample decoded is another than the last one shown, whose end the edit list says."""
+    shifts = ((1, 40), (1, 120), (1, 0), (1, 0))
+    reordered = movie(durations=((4, 40),), offsets=shifts, edit=(1040, 40), media_ticks=160)
+    assert spread_of(read_mp4(reordered)).last_s == Fraction(1080 - 160, 1000)
+    plain = movie(durations=((3, 40), (1, 5000)), edit=(5120, 0), media_ticks=5120)
+    assert spread_of(read_mp4(plain)).last_s == 5
+
+
+def test_a_last_picture_that_is_too_short_is_found() -> None:
+    """The last slide is shown for 5 s, not for a frame."""
+    slides = read_mp4(movie(durations=((3, 1000), (1, 5000)), edit=(8000, 0), media_ticks=8000))
+    cut = read_mp4(movie(durations=((3, 1000), (1, 33)), edit=(3033, 0), media_ticks=3033))
+    showing = Showing(times_s=[Fraction(n) for n in range(4)], last_s=5 * SECOND, nominal_s=Fraction(1, 30))
+    assert failed(slides, slides, showing) == []
+    assert failed(slides, cut, showing) == ["times.last"]
+
+
+def test_missing_bytes_are_counted() -> None:
+    """A file that was cut short says so, and the check of that file fails."""
+    whole = movie() + box(b"mdat", bytes(1000))
+    assert read_mp4(whole).missing_bytes == 0
+    assert read_mp4(whole[:-300]).missing_bytes == 300
+    assert failed(read_mp4(whole[:-300]), read_mp4(whole)) == ["source.whole"]
+    assert failed(read_mp4(whole), read_mp4(whole[:-300])) == ["stream.whole"]
+    assert read_mkv(matroska()[:-3]).missing_bytes == 3
+
+
+def test_fragments_are_samples_too() -> None:
+    """Durations are those of ``trun``, else of ``tfhd``, else of ``trex``; ``tfdt`` says when they begin."""
+    empty = movie(durations=(), media_ticks=0)
+    defaults = box(b"mvex", box(b"trex", bytes(4), pack(">5I", 1, 1, 40, 0, 0)))
+    at = empty.index(b"moov") - 4
+    length = int.from_bytes(empty[at : at + 4])
+    head = empty[:at] + pack(">I", length + len(defaults)) + empty[at + 4 :] + defaults
+    header = box(b"tfhd", pack(">II", 0, 1))
+    first = box(b"traf", header, box(b"tfdt", bytes(8)), box(b"trun", bytes(4), pack(">I", 3)))
+    run = box(b"trun", pack(">II", 0x100, 2), pack(">II", 40, 500))
+    second = box(b"traf", header, box(b"tfdt", pack(">I", 1 << 24), pack(">Q", 120)), run)
+    spread = spread_of(read_mp4(head + box(b"moof", first) + box(b"moof", second)))
+    assert (spread.samples, spread.total_s, spread.shortest_s) == (5, Fraction(66, 100), Fraction(1, 25))
+    assert spread.end_s == Fraction(66, 100)
+
+
+def test_crop_and_field_order_of_an_mp4_are_read() -> None:
+    """``clap`` leaves 320x180 of the middle; ``fiel`` names the field that is shown first."""
+    aperture = box(b"clap", pack(">8i", 320, 1, 180, 1, 0, 1, 0, 1))
+    assert read_mp4(movie(entry=aperture)).tracks[0].crop == Crop(0, 30, 0, 30)
+    assert [read_mp4(movie(entry=box(b"fiel", bytes([2, n])))).tracks[0].top_field_first for n in (1, 9, 6, 14)] == [
+        *(True, True, False, False)
+    ]
+    assert read_mp4(movie(entry=box(b"fiel", b"\x01\x00"))).tracks[0].top_field_first is None
+
+
+def test_crop_alpha_and_durations_of_a_matroska_are_read() -> None:
+    """PixelCrop, alpha planes beside blocks, and how long the last block is shown."""
+    cropped = matroska(video=element(0x54AA, 30) + element(0x54BB, 20))
+    assert read_mkv(cropped).tracks[0].crop == Crop(0, 20, 0, 30)
+    addition = element(0x75A1, element(0xA6, element(0xEE, 1) + element(0xA5, b"alpha")))
+    assert read_mkv(matroska(blocks=group(0, addition))).tracks[0].alpha
+    last = read_mkv(matroska(blocks=simple(0) + group(40, element(0x9B, 5000)), duration_ms=5040))
+    assert spread_of(last).last_s == 5
+    assert last.disagreements == ()
+    assert read_mkv(matroska()).disagreements == ()
+
+
+def test_a_header_that_is_longer_than_its_blocks_is_found() -> None:
+    """Sound that is hidden must not lengthen the file."""
+    assert failed(None, read_mkv(matroska(duration_ms=700))) == ["stream.durations"]
+
+
+def test_clusters_and_segments_of_unknown_size_are_read() -> None:
+    """Live Matroska states no sizes: what belongs to a cluster ends where another one begins."""
+    whole = matroska()
+    unknown = (1 << 56) - 1 | 1 << 56
+    for number in (b"\x18\x53\x80\x67", b"\x1f\x43\xb6\x75"):
+        at = whole.index(number) + 4
+        whole = whole[:at] + unknown.to_bytes(8) + whole[at + 8 :]
+    more = b"\x1f\x43\xb6\x75" + unknown.to_bytes(8) + element(0xE7, 80) + simple(0)
+    file = read_mkv(whole + more)
+    assert spread_of(file).samples == 3
+    assert file.missing_bytes == 0
+
+
+def test_languages_are_named_by_bcp_47() -> None:
+    """LanguageBCP47 of Matroska, and ``elng`` of mp4."""
+    spoken = read_mkv(matroska(entry=element(0x22B59D, "pt-BR")))
+    assert spoken.tracks[0].language_tag == "pt-BR"
+    assert read_mp4(movie(language=box(b"elng", bytes(4), b"zh-Hans\0"))).tracks[0].language_tag == "zh-Hans"
+    audio = replace(spoken.tracks[0], kind=Kind.AUDIO)
+    files = Containers(source=StatedFile(tracks=(audio, audio)), output=StatedFile(tracks=(audio,)), video_track=0)
+    assert files.language_tags(None) == {"audio-0": ("pt-BR", "pt-BR"), "audio-1": ("pt-BR", "")}
+
+
+def test_lost_alpha_is_found() -> None:
+    """Alpha that only side blocks have is missed in an output without them."""
+    plain, alpha = StatedTrack(kind=Kind.VIDEO), StatedTrack(kind=Kind.VIDEO, alpha=True)
+    assert failed(StatedFile(tracks=(alpha,)), StatedFile(tracks=(alpha,))) == []
+    assert failed(StatedFile(tracks=(alpha,)), StatedFile(tracks=(plain,))) == ["metadata.alpha"]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found", "kept", "shapes", "is_good"),
+    [
+        (Crop(0, 30, 0, 30), NO_CROP, None, (Fraction(16, 9), Fraction(4, 3)), False),
+        (Crop(0, 30, 0, 30), Crop(0, 30, 0, 30), None, (Fraction(16, 9), Fraction(4, 3)), True),
+        (Crop(0, 30, 0, 30), NO_CROP, None, (Fraction(16, 9), Fraction(16, 9)), True),
+        (Crop(0, 30, 0, 30), NO_CROP, (0, 30, 320, 180), (Fraction(16, 9), Fraction(4, 3)), True),
+        (Crop(0, 30, 0, 30), NO_CROP, (0, 0, 320, 240), (Fraction(16, 9), Fraction(4, 3)), False),
+        (NO_CROP, Crop(0, 30, 0, 30), None, ONE_SHAPE, False),
+    ],
+)
+def test_what_a_container_crops_stays_hidden(
+    *,
+    wanted: Crop,
+    found: Crop,
+    kept: tuple[int, int, int, int] | None,
+    shapes: tuple[Fraction, Fraction],
+    is_good: bool,
+) -> None:
+    """It is cropped, or stated again; and nothing else is cropped."""
+    assert [one.passed for one in check_crop(wanted, found, kept, shapes)] == [is_good]
+
+
+@pytest.mark.parametrize(
+    ("timecode", "by_s", "rate", "counted", "moved"),
+    [
+        ("10:00:00:00", Fraction(2), Fraction(25), None, "10:00:02:00"),
+        ("00:00:59:29", Fraction(1001, 30_000), Fraction(30_000, 1001), None, "00:01:00:00"),
+        ("00:00:59;29", Fraction(1001, 30_000), Fraction(30_000, 1001), None, "00:01:00;02"),
+        ("00:09:59;29", Fraction(1001, 30_000), Fraction(30_000, 1001), None, "00:10:00;00"),
+        ("00:00:59;59", Fraction(1001, 60_000), Fraction(60_000, 1001), None, "00:01:00;04"),
+        ("23:59:59:24", Fraction(1, 25), Fraction(25), None, "00:00:00:00"),
+        ("10:00:00:12", Fraction(1, 50), Fraction(50), Fraction(25), "10:00:00:25"),
+    ],
+)
+def test_a_timecode_moves_on_with_the_pictures(
+    timecode: str, by_s: Fraction, rate: Fraction, counted: Fraction | None, moved: str
+) -> None:
+    """Drop-frame counting leaves out 2 numbers in each minute that 10 does not divide, 4 at 59.94."""
+    assert moved_timecode(timecode, by_s, rate, counted) == moved
+
+
+def test_damaged_headers_end_the_reading() -> None:
+    """What is not understood is not guessed: there is nothing, or what came before it."""
+    assert read_boxes(FileBytes(BytesIO(b"\0\0\0\x04ftyp"))) is None
+    assert read_elements(FileBytes(BytesIO(b"RIFF" + bytes(100)))) is None
+    for cut in range(0, len(movie()), 7):
+        read_boxes(FileBytes(BytesIO(movie()[:cut])))
+    for cut in range(0, len(matroska()), 5):
+        read_elements(FileBytes(BytesIO(matroska()[:cut])))
