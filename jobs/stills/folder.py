@@ -12,7 +12,7 @@ from ..join.publish import check_folder_of
 from ..join.spool import storage_error
 from .listing import INDEX
 
-REPLACED: Final = "replaced"
+REPLACED: Final = "stills-replaced"
 """The name, among unfinished work, of an earlier folder that makes room for a new one."""
 
 

@@ -184,6 +184,6 @@ def unpack(packed: bytes) -> NodeReport:
     """
     try:
         document = msgpack.unpackb(packed, strict_map_key=False)
-    except (ValueError, msgpack.UnpackException, RecursionError):
+    except (ValueError, TypeError, msgpack.UnpackException, RecursionError):
         document = None
     return from_json(document)

@@ -70,8 +70,8 @@ def load_trials(folder: Path | None, key: CacheKey) -> tuple[Trial, ...] | None:
         if not isinstance(kept, dict) or kept.get("key") != key.as_list():
             return None
         return _adapter().validate_python(kept.get("trials"))
-    # msgpack raises these and ValueError for what is cut short or no msgpack at all.
-    except (OSError, ValueError, ValidationError, msgpack.UnpackException, RecursionError):
+    # msgpack raises the last four for what is cut short, not msgpack at all, or a map whose key is a list.
+    except (OSError, ValidationError, ValueError, TypeError, msgpack.UnpackException, RecursionError):
         return None
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgpack
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from codecfleet.cluster.probes.cuda.pynvvideocodec import PyNvVideoCodecReport
@@ -108,6 +108,7 @@ def test_another_schema_is_refused_in_one_line(schema: object) -> None:
     assert "\n" not in str(caught.value)
 
 
+@example(b"\x81\x90\x00")
 @given(st.binary(max_size=200))
 def test_what_is_no_report_is_refused_in_one_line(content: bytes) -> None:
     """Any bytes at all give one error, and never another."""

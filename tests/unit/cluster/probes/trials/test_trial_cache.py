@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgpack
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from codecfleet.cluster.probes.report.engines import CodecCase, Direction, Engine, How, MediaCodec, Trial
@@ -49,6 +49,7 @@ def test_another_driver_device_or_package_is_another_key(tmp_path: Path, other: 
     assert load_trials(tmp_path, other) is None
 
 
+@example(b"\x81\x90\x00")
 @given(st.binary(max_size=400))
 def test_any_file_at_all_is_no_cache_and_no_error(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
     """Garbage in the file's place is nothing kept."""
