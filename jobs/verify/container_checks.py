@@ -6,7 +6,7 @@ from fractions import Fraction
 from itertools import pairwise
 
 from .stated.facts import Crop, Kind, StatedFile, StatedTrack
-from .verdict import Check, check, not_applicable
+from .verdict import ALPHA_CHECK, Check, check, not_applicable
 
 LONGEST_S = 3600
 """Longer than this a last picture is not believed to be shown."""
@@ -148,7 +148,7 @@ def _check_alpha(files: Containers) -> Iterator[Check]:
     source, output = files.source_video, files.output_video
     if source is not None and source.alpha:
         found = output is not None and output.alpha
-        yield check("metadata.alpha", "blocks with alpha", "some" if found else "none", passed=found)
+        yield check(ALPHA_CHECK, "blocks with alpha", "some" if found else "none", passed=found)
 
 
 def check_crop(

@@ -1,6 +1,7 @@
 """What ``verify`` found: checks, numbers, and a verdict for people and machines."""
 
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from pydantic import BaseModel, Field, computed_field
 
@@ -38,6 +39,9 @@ class Check(BaseModel, frozen=True, extra="forbid"):
         if self.declared is not None:
             story.append(f"the transcode said: {self.declared}")
         return f"{mark} {self.name}" + (f": {'; '.join(story)}" if story else "")
+
+
+ALPHA_CHECK: Final = "metadata.alpha"
 
 
 class PictureNumbers(BaseModel, frozen=True, extra="forbid"):
@@ -82,10 +86,10 @@ class Verdict(BaseModel, frozen=True, extra="forbid", serialize_by_alias=True, v
     @computed_field  # type: ignore[prop-decorator] # as above
     @property
     def lossless(self) -> bool:
-        """Whether all frames are there, and every sample of them is the source's."""
-        return (
-            self.exact and self.source_frames == self.output_frames and bool(self.pictures and self.pictures.identical)
-        )
+        """Whether all frames are there, and every sample of them is the source's, transparency included."""
+        lost_alpha = any(check.name == ALPHA_CHECK and check.passed is False for check in self.checks)
+        same_samples = bool(self.pictures and self.pictures.identical) and not lost_alpha
+        return self.exact and self.source_frames == self.output_frames and same_samples
 
     @property
     def failures(self) -> tuple[Check, ...]:

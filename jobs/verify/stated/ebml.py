@@ -23,6 +23,7 @@ _INTERLACED, _FIELD_ORDER, _IS_INTERLACED = 0x9A, 0x9D, 1
 _TOP_FIRST: Final = {1: True, 9: True, 6: False, 14: False}
 _TIMESTAMP, _SIMPLE_BLOCK, _GROUP, _BLOCK, _BLOCK_DURATION = 0xE7, 0xA3, 0xA0, 0xA1, 0x9B
 _ADDITIONS, _MORE, _ADD_ID, _ALPHA_ID = 0x75A1, 0xA6, 0xEE, 1
+_CODEC_DELAY, _DISCARD_PADDING = 0x56AA, 0x75A2
 _KINDS: Final = {1: Kind.VIDEO, 2: Kind.AUDIO, 17: Kind.SUBTITLES}
 _HEAD_BYTES: Final = 12
 _LACED: Final = 0x06
@@ -52,9 +53,13 @@ class _Track:
     top_field_first: bool | None
     default_s: Fraction | None
     """``DefaultDuration``."""
+    delay_s: Fraction
+    """``CodecDelay``: how much of the beginning is not heard, by which all blocks are late."""
     times: "array[int]" = field(default_factory=lambda: array("q"))
     durations: "array[int]" = field(default_factory=lambda: array("q"))
     """``BlockDuration`` in ticks; -1 where a block has none."""
+    hidden_s: dict[int, Fraction] = field(default_factory=dict)
+    """``DiscardPadding``: by a block's time, how much of its end is not heard."""
     alpha: bool = False
 
     def spread(self, tick_s: Fraction) -> Spread | None:
@@ -149,6 +154,9 @@ class _Reading:
                 track = self._block(element, start)
             elif element.number == _BLOCK_DURATION:
                 duration = _unsigned(self.file.read(element.begin, element.size or 0))
+            elif element.number == _DISCARD_PADDING and track is not None:
+                hidden_ns = int.from_bytes(self.file.read(element.begin, element.size or 0), signed=True)
+                track.hidden_s[track.times[-1]] = hidden_ns * _NANOSECOND
             elif element.number == _ADDITIONS and track is not None:
                 track.alpha = track.alpha or _has_alpha(_children(self.file, element))
             place = element.end(end)
@@ -221,6 +229,7 @@ def _track(values: Mapping[int, bytes]) -> _Track:
         crop=Crop(*(_unsigned(video.get(number, b"")) for number in _CROPS)),
         top_field_first=_TOP_FIRST.get(_unsigned(video.get(_FIELD_ORDER, b""))) if is_interlaced else None,
         default_s=default_ns * _NANOSECOND if default_ns else None,
+        delay_s=_unsigned(values.get(_CODEC_DELAY, b"")) * _NANOSECOND,
     )
 
 
@@ -236,7 +245,7 @@ def _stated(track: _Track, tick_s: Fraction) -> StatedTrack:
 
 
 def _disagreements(reading: _Reading) -> Iterator[str]:
-    """Compare the header's duration with where the last block ends."""
+    """Compare the header's duration with when the last thing is seen or heard."""
     ends: list[Fraction] = []
     near_s = 2 * reading.tick_s
     for track in reading.tracks.values():
@@ -246,7 +255,8 @@ def _disagreements(reading: _Reading) -> Iterator[str]:
             # What no block says: subtitles stay until something clears them, all else is as long as before.
             step_s = Fraction(0) if track.kind is Kind.SUBTITLES else step_s
             stated_s = track.durations[track.times.index(shown[-1])] * reading.tick_s
-            ends.append(shown[-1] * reading.tick_s + (stated_s if stated_s >= 0 else track.default_s or step_s))
+            end_s = shown[-1] * reading.tick_s + (stated_s if stated_s >= 0 else track.default_s or step_s)
+            ends.append(end_s - track.delay_s - max(Fraction(0), track.hidden_s.get(shown[-1], Fraction(0))))
             near_s = max(near_s, step_s)
     if ends and reading.duration_s and abs(max(ends) - reading.duration_s) > near_s:
         yield f"the header says {float(reading.duration_s):.3f} s, its blocks end at {float(max(ends)):.3f} s"

@@ -196,6 +196,16 @@ def test_a_header_that_is_longer_than_its_blocks_is_found() -> None:
     assert failed(None, read_mkv(matroska(duration_ms=700))) == ["stream.durations"]
 
 
+@pytest.mark.parametrize(("header_ms", "agrees"), [(40.0, True), (65.0, False)])
+def test_what_is_not_heard_does_not_count(header_ms: float, *, agrees: bool) -> None:
+    """Neither an encoder's delay before the first sample nor the padding after the last one lasts."""
+    delay = element(0x56AA, 21_333_333)
+    padding = element(0x75A2, (3_000_000).to_bytes(4))
+    blocks = simple(0) + simple(21) + group(43, element(0x9B, 21), padding)
+    file = read_mkv(matroska(blocks=blocks, entry=delay, duration_ms=header_ms))
+    assert (not file.disagreements) is agrees
+
+
 def test_clusters_and_segments_of_unknown_size_are_read() -> None:
     """Live Matroska states no sizes: what belongs to a cluster ends where another one begins."""
     whole = matroska()
