@@ -21,6 +21,9 @@ MOST_BOXES: Final = 1 << 21
 MOST_SAMPLES: Final = 1 << 26
 _NEAR_SAMPLES: Final = Fraction(3, 2)
 """How far a header's duration may be off, in samples: FFmpeg's muxer counts one more where pictures are reordered."""
+_NEEDED: Final = (b"moov", b"moof", b"mdat")
+"""The boxes without which something of the film is missing; what else a file ends in may be damage."""
+_SIZES_HEAD_BYTES: Final = 12
 _HEAD_BYTES: Final = 8
 _LONG_HEAD_BYTES: Final = 16
 _FIRST: Final = (b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"pnot", b"styp", b"moof")
@@ -133,6 +136,8 @@ class _Track:
     edits: list[tuple[int, int]]
     """Duration in the movie's ticks and media time of each edit; an empty one has -1."""
     samples: _Samples
+    sample_bytes: int = 0
+    """How large the samples of ``stsz`` are together; 0 where fragments list them."""
     crop: Crop = field(default_factory=Crop)
     top_field_first: bool | None = None
     timecode_rate: Fraction | None = None
@@ -144,9 +149,11 @@ def read_boxes(file: FileBytes) -> StatedFile | None:
     """Return what an mp4 or mov file states; None if it is none, or if its header cannot be read."""
     movie: _Payload | None = None
     tracks: dict[int, _Track] = {}
-    end = 0
+    held_bytes = missing = 0
     for kind, place, payload_at, length in _top_boxes(file):
         end = place + length
+        held_bytes += min(end, file.size) - payload_at if kind == b"mdat" else 0
+        missing = max(0, end - file.size) if kind in _NEEDED else 0
         if kind == b"moov" and movie is None:
             movie = _payload(file, payload_at, end)
             tracks = {} if movie is None else dict(_tracks(movie))
@@ -156,7 +163,9 @@ def read_boxes(file: FileBytes) -> StatedFile | None:
         return None
     header = _child(movie, b"mvhd")
     scale, duration = (1, 0) if header is None else _scale_and_duration(header)
-    missing = max(0, end - file.size)
+    is_fragmented = any(track.samples.is_fragmented for track in tracks.values())
+    if not is_fragmented and 0 < sum(track.sample_bytes for track in tracks.values()) <= held_bytes:
+        missing = 0  # the box says that it is longer, but no sample is missing
     return StatedFile(
         tracks=tuple(_stated(track, scale, edited=not missing) for track in tracks.values()),
         missing_bytes=missing,
@@ -230,6 +239,10 @@ def _read_table(table: _Payload, track: _Track) -> None:
         if kind == b"tmcd" and (seconds := _u32(entry, 20)):
             track.timecode_rate = Fraction(_u32(entry, 16), seconds) or None
         break
+    if (sizes := _child(table, b"stsz")) is not None and len(sizes) >= _SIZES_HEAD_BYTES:
+        each, count = _u32(sizes, 4), _u32(sizes, 8)
+        listed = sizes[_SIZES_HEAD_BYTES:][: 4 * count]
+        track.sample_bytes = each * count or int(np.frombuffer(listed, ">u4", len(listed) // 4).sum(dtype=np.int64))
     times, shifts = _child(table, b"stts"), _child(table, b"ctts")
     if times is not None:
         durations = _runs(times, ">i4")

@@ -15,6 +15,8 @@ MOST_ELEMENTS: Final = 1 << 27
 _EBML, _SEGMENT, _INFO, _TRACKS, _CLUSTER = 0x1A45DFA3, 0x18538067, 0x1549A966, 0x1654AE6B, 0x1F43B675
 _TOP: Final = (_INFO, _TRACKS, _CLUSTER, 0x114D9B74, 0x1C53BB6B, 0x1043A770, 0x1254C367, 0x1941A469, _SEGMENT)
 """What ends a cluster of unknown size."""
+_LEVEL_1: Final = frozenset({*_TOP, 0xEC, 0xBF})
+"""All that may lie in a segment: the above, and what is void or a checksum."""
 _SCALE, _DURATION, _ENTRY = 0x2AD7B1, 0x4489, 0xAE
 _NUMBER, _TYPE, _LANGUAGE_TAG, _DEFAULT_DURATION, _VIDEO = 0xD7, 0x83, 0x22B59D, 0x23E383, 0xE0
 _CROPS: Final = (0x54CC, 0x54BB, 0x54DD, 0x54AA)
@@ -111,6 +113,8 @@ class _Reading:
         end = segment.end(self.file.size)
         place = segment.begin
         while place < min(end, self.file.size) and (element := self._next(place)) is not None:
+            if element.number not in _LEVEL_1:
+                break  # damage, after which nothing is known
             place = self._cluster(element, end) if element.number == _CLUSTER else element.end(self.file.size)
             if element.number in (_INFO, _TRACKS) and (held := _children(self.file, element)):
                 (self._info if element.number == _INFO else self._entries)(held)
