@@ -235,6 +235,7 @@ def _showing(pair: "_Pair", chosen: ComparedPart, compared: _Compared) -> Showin
         times_s=[ticks * chosen.time_base for ticks in chosen.times],
         last_s=last_s if pair.fps is None else 1 / pair.fps,
         nominal_s=nominal_s if pair.fps is None else 1 / pair.fps,
+        is_whole=len(compared.timeline.packets) == len(compared.timeline.times),
     )
 
 
