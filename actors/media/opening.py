@@ -21,7 +21,7 @@ import av.error
 from ...errors import InputNotFound, InputRefused, InputTooLarge, InputUnreadable
 from ..limits import InputLimits
 from .av_stream import extradata
-from .fragments import FragmentWatch, Readable, SplicedFile
+from .fragments import FragmentWatch, SplicedFile
 from .location import is_local, local_path
 from .remote_file import RemoteFile, WantedBytes
 from .storage_retry import reason
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from av.packet import Packet
     from av.stream import Stream
     from av.video.stream import VideoStream
+
+    from .structure import Readable
 
     _File: TypeAlias = "_LocalFile | RemoteFile | SplicedFile"
 

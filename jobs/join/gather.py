@@ -16,15 +16,13 @@ from av.video.stream import VideoStream
 
 from ...actors.encode.software import reorder_depth
 from ...actors.media.av_stream import FieldOrder, add_side_data
-from ...actors.media.headers import make_room, state_language_tags
 from ...actors.settle.software import codes_interlaced
 from ...actors.tracks.audio import EncodedTrack
 from ...errors import InputDamaged, ProofFailed
-from ..carry.tags import holds_language_tags
 from ..plan.plan import Plan
 from .output_times import decoding_lead
-from .side_tracks import SideTracks
-from .spool import SpooledSegment, storage_error
+from .side_tracks import SideTracks, put_language
+from .spool import SpooledSegment
 from .video_track import JoinedTrack, TrackFile, add_video_track
 
 if TYPE_CHECKING:
@@ -82,17 +80,8 @@ class Gather:
         self._mux_sides(None)
         self.warnings = () if self._sides is None else self._sides.warnings
         joined = self._file.close()
-        if self._plan.carry.states_language_tags:
-            self._state_language_tags()
         self._stack.close()
         return joined
-
-    def _state_language_tags(self) -> None:
-        try:
-            with self._path.open("r+b") as file:
-                state_language_tags(file, muxer=self._plan.container.muxer)
-        except OSError as error:
-            raise storage_error(error, self._path) from error
 
     def abandon(self) -> None:
         """Give up: close what is open. The caller deletes the file."""
@@ -122,6 +111,7 @@ class Gather:
             reorder_frames=reorder_frames,
             lead_ticks=decoding_lead(_promised_times(plan), reorder_frames, clock.picture_ticks, clock.tick_s),
             last_duration_ticks=clock.last_ticks,
+            states_language_tags=plan.carry.states_language_tags,
             add_streams=lambda output, tick: self._add_streams(output, tick, extradata),
         )
         copied = () if self._sides is None else self._sides.copied
@@ -153,8 +143,8 @@ class Gather:
             if kind != "dovi_conf" or encoder.dolby_vision:
                 add_side_data(stream, kind, data)
         stream.metadata.update(plan.carry.video_tags)
-        if plan.carry.video is not None and plan.carry.video.language_tag and holds_language_tags(plan.container):
-            make_room(stream, plan.carry.video.language_tag, is_matroska=plan.container.is_matroska)
+        if plan.carry.video is not None:
+            put_language(stream, plan.carry.video.language_tag, plan.container)
         stream.disposition = Disposition(plan.carry.video_disposition)
         if plan.container.holds_tracks:
             self._add_sides(output)

@@ -24,6 +24,7 @@ from ...actors.tracks.subtitles import TX3G_DESCRIPTION
 from ...errors import WorkError
 from ..carry.carry import CarryPlan
 from ..carry.chapters import chapters_in_a_row, chapters_of_part
+from ..carry.containers import Container
 from ..carry.sound import held_layout
 from ..carry.tags import held_language, holds_language_tags, kept_tags
 from ..carry.track_plan import Action, TrackPlan
@@ -217,8 +218,7 @@ class SideTracks:
         container = self._plan.container
         if container.tags:
             stream.metadata.update(kept_tags(plan.track.tags, container, of_track=True))
-            if plan.track.language_tag is not None and holds_language_tags(container):
-                make_room(stream, plan.track.language_tag, is_matroska=container.is_matroska)
+            put_language(stream, plan.track.language_tag, container)
         elif plan.track.language:
             stream.metadata["language"] = held_language(plan.track.language, container) or "und"
         if container.dispositions:
@@ -352,6 +352,12 @@ class SideTracks:
             packet.pts = packet.dts = position
             packet.duration, packet.time_base = length, tick
             yield position * tick, packet
+
+
+def put_language(stream: "Stream", tag: str | None, container: Container) -> None:
+    """Put a language by BCP 47 where the finished file gets it from (``make_room``), if the container states one."""
+    if tag is not None and holds_language_tags(container):
+        make_room(stream, tag, is_matroska=container.is_matroska)
 
 
 def _in_order(packets: "Iterator[Packet[Stream]]") -> "Iterator[tuple[Fraction, Packet[Stream]]]":

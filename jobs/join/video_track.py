@@ -1,9 +1,10 @@
 """The one encoded video track of an output file: how its stream is described, its packets and times, and the muxing."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -15,11 +16,11 @@ from av.video.stream import VideoStream
 from ...actors.encode.settings import Codec, EncoderSettings
 from ...actors.media.av_abi import structures
 from ...actors.media.av_stream import FieldOrder, set_extradata, set_video_parameters
-from ...actors.media.fragments import state_media_duration
+from ...actors.media.headers import film_durations, language_changes, media_duration
+from ...actors.media.structure import Change, Read, change_finished
 from ...errors import CodecfleetError, InputUnreadable, StorageFailed, WorkError
 from ..carry.containers import Container
 from ..source.tracks import skipped_samples
-from .matroska_duration import state_durations
 from .output_times import OutputTimes, PacketTimes
 from .spool import storage_error
 
@@ -47,7 +48,7 @@ class TrackFile:
 
     ``options`` gives the muxer's by the tick that it is asked for, ``extradata`` is the track's parameter sets, and
     ``add_streams`` adds the track and whatever else is in the file. ``lead_ticks`` and ``last_duration_ticks`` are
-    those of ``OutputTimes``.
+    those of ``OutputTimes``. ``states_language_tags`` says whether tracks have names with languages (``make_room``).
 
     Raises:
         StorageFailed: it cannot be written.
@@ -66,6 +67,7 @@ class TrackFile:
         lead_ticks: Fraction,
         last_duration_ticks: Fraction,
         add_streams: "Callable[[OutputContainer, Fraction], VideoStream]",
+        states_language_tags: bool = False,
     ) -> None:
         self._path = path
         self._container = container
@@ -80,6 +82,7 @@ class TrackFile:
         self._media: tuple[int, int] | None = None
         self._output: OutputContainer | None = None
         self._copied = ""
+        self._states_language_tags = states_language_tags
         self._ends_s: dict[int, Fraction] = {}
         tick = container.video_tick(time_base)
         try:
@@ -163,12 +166,19 @@ class TrackFile:
         try:
             if output is not None:
                 output.close()
-                if self._container.is_isobmff and not self._container.fragmented and self._media is not None:
-                    state_media_duration(self._path, self._media[1] - self._media[0])
-                state_durations(self._path, self._ends_s)
+                change_finished(self._path, self._changes())
         except (av.error.FFmpegError, OSError) as error:
             raise self._refused(error, "at its end") from error
         return self.joined
+
+    def _changes(self) -> Iterator[Callable[[Read], Iterable[Change]]]:
+        """Yield what changes the closed file, for ``change_finished``."""
+        if self._container.is_isobmff and not self._container.fragmented and self._media is not None:
+            yield partial(media_duration, ticks=self._media[1] - self._media[0])
+        if self._ends_s:
+            yield partial(film_durations, ends_s=self._ends_s)
+        if self._states_language_tags:
+            yield partial(language_changes, muxer=self._container.muxer)
 
     def _see_end(self, packet: "Packet[Stream]") -> None:
         """Note when a track ends so far: when the last of its packets does, less what is not heard of it."""

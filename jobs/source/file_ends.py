@@ -9,20 +9,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 import av.error
 
-from ...actors.media.fragments import FragmentWatch, TrackEnd
-from ...actors.media.fragments import track_end as edits_end
+from ...actors.media.fragments import FragmentWatch
+from ...actors.media.headers import TrackEnd
+from ...actors.media.headers import track_end as edits_end
 from ...actors.media.opening import demux, open_bytes, open_source
+from ...actors.media.structure import HEADER, NO_END, SEGMENT, Read, elements, reader_of
 
 if TYPE_CHECKING:
     from av.container import InputContainer
     from av.packet import Packet
 
-    from ...actors.media.fragments import Readable
-
 _MOST_PARTS: Final = 1 << 16
 """How many tags or frames are looked through; of a file with more it is not known how it ends."""
-_ELEMENT_BYTES: Final = 16
-_EBML, _SEGMENT = b"\x1a\x45\xdf\xa3", b"\x18\x53\x80\x67"
 _FLV_HEAD_BYTES: Final = 11
 _IVF_HEAD_BYTES: Final = 12
 _SYNC: Final = 0x47
@@ -68,7 +66,7 @@ def is_cut_short(source: str, container: "InputContainer", watch: FragmentWatch,
     if muxer not in _ENDS:
         return False
     with open_bytes(source) as file:
-        end = _ENDS[muxer](file, size_bytes, seen)
+        end = _ENDS[muxer](reader_of(file), size_bytes, seen)
     return end is not None and end > size_bytes
 
 
@@ -95,30 +93,19 @@ def _samples_end(container: "InputContainer") -> int:
     return max((entry.pos + entry.size for entry in last), default=0)
 
 
-def _matroska_end(file: "Readable", size_bytes: int, _: PacketEnds) -> int | None:
+def _matroska_end(read: Read, _: int, __: PacketEnds) -> int | None:
     """Return where the segment ends; None where its length is unknown, as of one that was streamed."""
-    position = 0
-    while position < size_bytes:
-        file.seek(position)
-        head = file.read(_ELEMENT_BYTES)
-        if len(head) < _ELEMENT_BYTES or head[:4] not in (_EBML, _SEGMENT) or not head[4]:
-            return None
-        length = 9 - head[4].bit_length()
-        value = int.from_bytes(head[4 : 4 + length]) & ~(1 << 7 * length)
-        if value == (1 << 7 * length) - 1:
-            return None
-        position += 4 + length + value
-        if head[:4] == _SEGMENT:
-            return position
+    for part in elements(read, 0, None):
+        if part.kind != HEADER:
+            return part.end if part.kind == SEGMENT and part.end != NO_END else None
     return None
 
 
-def _avi_end(file: "Readable", size_bytes: int, _: PacketEnds) -> int | None:
+def _avi_end(read: Read, size_bytes: int, _: PacketEnds) -> int | None:
     """Return where the last of the file's RIFF chunks ends."""
     position = end = 0
     while position + _IVF_HEAD_BYTES <= size_bytes:
-        file.seek(position)
-        head = file.read(_IVF_HEAD_BYTES)
+        head = read(position, _IVF_HEAD_BYTES)
         if head[:4] != b"RIFF" or head[8:] not in (b"AVI ", b"AVIX"):
             break
         end = position + 8 + int.from_bytes(head[4:8], "little")
@@ -126,34 +113,30 @@ def _avi_end(file: "Readable", size_bytes: int, _: PacketEnds) -> int | None:
     return end
 
 
-def _flv_end(file: "Readable", size_bytes: int, seen: PacketEnds) -> int | None:
-    return _last_end(file, size_bytes, seen.last_bytes, lambda head: (_FLV_HEAD_BYTES + int.from_bytes(head[1:4]), 4))
+def _flv_end(read: Read, size_bytes: int, seen: PacketEnds) -> int | None:
+    return _last_end(read, size_bytes, seen.last_bytes, lambda head: (_FLV_HEAD_BYTES + int.from_bytes(head[1:4]), 4))
 
 
-def _ivf_end(file: "Readable", size_bytes: int, seen: PacketEnds) -> int | None:
+def _ivf_end(read: Read, size_bytes: int, seen: PacketEnds) -> int | None:
     return _last_end(
-        file, size_bytes, seen.last_bytes, lambda head: (_IVF_HEAD_BYTES + int.from_bytes(head[:4], "little"), 0)
+        read, size_bytes, seen.last_bytes, lambda head: (_IVF_HEAD_BYTES + int.from_bytes(head[:4], "little"), 0)
     )
 
 
-def _last_end(
-    file: "Readable", size_bytes: int, position: int, lengths: Callable[[bytes], tuple[int, int]]
-) -> int | None:
+def _last_end(read: Read, size_bytes: int, position: int, lengths: Callable[[bytes], tuple[int, int]]) -> int | None:
     """Return where the last of a chain of records ends; ``lengths`` has, by its head, its own and what follows it."""
     end = position
     for _ in range(_MOST_PARTS):
         if position + _FLV_HEAD_BYTES > size_bytes:
             return end
-        file.seek(position)
-        own, gap = lengths(file.read(_FLV_HEAD_BYTES))
+        own, gap = lengths(read(position, _FLV_HEAD_BYTES))
         end, position = position + own, position + own + gap
     return None
 
 
-def _transport_end(file: "Readable", size_bytes: int, seen: PacketEnds) -> int | None:
+def _transport_end(read: Read, size_bytes: int, seen: PacketEnds) -> int | None:
     """Return the end of the packet that the file ends in, or with; None where the packets' length is not known."""
-    file.seek(seen.first_bytes)
-    head = file.read(3 * max(_TRANSPORT_TAILS))
+    head = read(seen.first_bytes, 3 * max(_TRANSPORT_TAILS))
     for length, tail in _TRANSPORT_TAILS.items():
         for offset in range(len(head) - 2 * length):
             if all(head[offset + n * length] == _SYNC for n in range(3)):
@@ -164,7 +147,7 @@ def _transport_end(file: "Readable", size_bytes: int, seen: PacketEnds) -> int |
     return None
 
 
-_ENDS: Final[dict[str, Callable[["Readable", int, PacketEnds], int | None]]] = {
+_ENDS: Final[dict[str, Callable[[Read, int, PacketEnds], int | None]]] = {
     "matroska": _matroska_end,
     "avi": _avi_end,
     "flv": _flv_end,
@@ -173,7 +156,7 @@ _ENDS: Final[dict[str, Callable[["Readable", int, PacketEnds], int | None]]] = {
 }
 
 
-def track_end(source: str, container: "InputContainer", track_id: int) -> TrackEnd | None:
+def track_end(source: str, track_id: int) -> TrackEnd | None:
     """Return when the edit list of a track of mp4 or mov is over; None where there is none that says.
 
     Raises:
@@ -181,4 +164,4 @@ def track_end(source: str, container: "InputContainer", track_id: int) -> TrackE
         StorageFailed: its store does not answer.
     """
     with open_bytes(source) as file:
-        return edits_end(file, container.size, track_id)
+        return edits_end(reader_of(file), track_id)

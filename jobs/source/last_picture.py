@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ...actors.media.fragments import TrackEnd
+from ...actors.media.headers import TrackEnd
 
 LONGEST_S: Final = 3600
 """Longer than this a last picture is not believed to be shown."""

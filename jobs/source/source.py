@@ -15,7 +15,7 @@ from av.stream import Discard
 from ...actors.decode.describe import StreamExtras
 from ...actors.limits import InputLimits
 from ...actors.media.av_stream import decoder_mark, extradata
-from ...actors.media.headers import HeaderWatch
+from ...actors.media.headers import HeaderWatch, has_several_descriptions
 from ...actors.media.location import is_local, local_path
 from ...actors.media.opening import demux, no_file, open_source
 from ...actors.media.stores import changed_meanwhile, source_version, version_anywhere
@@ -203,8 +203,7 @@ class _Pass:
         self._watch = watch
         self._ends = PacketEnds()
         self._languages = stated_languages(container, watch)
-        is_boxed = container.format.name.startswith("mov")
-        self._lives = SoundLives(container, has_several=watch.has_several_descriptions() and is_boxed)
+        self._lives = SoundLives(container, has_several=has_several_descriptions(watch.read))
         self._runs = RunReader(stream)
         self._riders = Riders(stream.codec_context.codec.canonical_name, extradata(stream))
         self._starts = TrackStarts(container, stream)
@@ -223,7 +222,7 @@ class _Pass:
         self._runs.finish(changes=len(self._indexer.orders) > 1)
         source, container = self._source, self._container
         is_cut = is_cut_short(source, container, self._watch, self._ends)
-        index = self._indexer.index(lambda: None if is_cut else track_end(source, container, self._stream.id))
+        index = self._indexer.index(lambda: None if is_cut else track_end(source, self._stream.id))
         index.check(limits)
         self._starts.give_up()
         tracks = self._lives.described(self._tracks or self._described())

@@ -6,14 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ..seeking import AccessPoint
+from ..structure import LONG, LONG_HEAD_BYTES
 
 if TYPE_CHECKING:
     from array import array
 
-LONG: Final = 1
-"""What a box states instead of its length where one of 64 bits follows."""
-FILLER_BYTES: Final = 16
-"""The length of the head of a box with a length of 64 bits (ISO/IEC 14496-12, 4.2)."""
+FILLER_BYTES: Final = LONG_HEAD_BYTES
+"""What a worker's demuxer is shown of the skipped fragments: the head of a box with a length of 64 bits."""
 
 
 @dataclass(frozen=True, slots=True)

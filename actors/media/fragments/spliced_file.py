@@ -1,22 +1,9 @@
 """A remote file as a demuxer sees it that is shown only a part: its head, a box that is skipped, and one range."""
 
 import os
-from typing import Protocol
 
+from ..structure import Readable
 from .part import FILLER_BYTES, FilePart
-
-
-class Readable(Protocol):
-    """A file as FFmpeg reads it."""
-
-    def read(self, size: int, /) -> bytes:
-        """Return up to ``size`` bytes, nothing at the end of the file."""
-
-    def seek(self, offset: int, whence: int = ..., /) -> int:
-        """Go to a place; return it."""
-
-    def tell(self) -> int:
-        """Return the place."""
 
 
 class SplicedFile:

@@ -1,11 +1,10 @@
 """Where the fragments of a file begin, found as FFmpeg opens it."""
 
-import re
-import struct
 from array import array
 from typing import Final
 
-from .part import FILLER_BYTES, LONG, Fragments
+from ..structure import LONG_HEAD_BYTES, box_length
+from .part import Fragments
 
 MOST_BOXES: Final = 1 << 20
 """Of a file with more nothing is known. Ten hours in which each picture is a fragment, of two boxes, have as many."""
@@ -14,9 +13,6 @@ _TAIL_BYTES: Final = 4
 """The end of an ``mfra`` box, and of the file: how long the box is."""
 _BEFORE_FRAGMENT: Final = (b"styp", b"sidx", b"emsg", b"prft")
 _FRAGMENT: Final = b"moof"
-_DESCRIPTIONS: Final = re.compile(rb"stsd\0\0\0\0\0\0\0[\2-\377]")
-_DESCRIPTIONS_BYTES: Final = 12
-"""The head of a box of sample descriptions, up to their number (ISO/IEC 14496-12, 8.5.2)."""
 
 
 class FragmentWatch:
@@ -39,28 +35,17 @@ class FragmentWatch:
         self._tail = 0, b""
         self._probed_bytes = 0
         """How far packets were read, from the first on."""
-        self._has_several = False
-        self._last: bytes | None = b""
-        """The end of what was read last; None once descriptions are looked for no more."""
 
     def see(self, position: int, data: bytes) -> None:
         """Take what was read at ``position``."""
         if len(data) == _TAIL_BYTES:
             self._tail = position, data
-        if self._last is not None:
-            self._has_several = self._has_several or _DESCRIPTIONS.search(self._last + data) is not None
-            self._last = data[-_DESCRIPTIONS_BYTES:]
         before = self._next_bytes
         self._walk(position, data)
         if self._next_bytes != before:
             self._probed_bytes = 0  # the boxes are still looked through
         elif self._probed_bytes or position < self._second_bytes:
             self._probed_bytes = max(position + len(data), self._probed_bytes)
-
-    def has_several_descriptions(self) -> bool:
-        """Return whether a track seems to have several sample descriptions, as its coding changes; look no further."""
-        self._last = None
-        return self._has_several
 
     def fragments(self, size_bytes: int, mark: bytes) -> Fragments | None:
         """Return what was found in a file of that size; None where it is not known for certain."""
@@ -87,7 +72,7 @@ class FragmentWatch:
             position, data = self._next_bytes, self._cut + data
         self._cut = b""
         while self._next_bytes is not None and position <= self._next_bytes < position + len(data):
-            head = data[self._next_bytes - position :][:FILLER_BYTES]
+            head = data[self._next_bytes - position :][:LONG_HEAD_BYTES]
             length = box_length(head)
             if length is None:
                 self._cut = head
@@ -105,13 +90,3 @@ class FragmentWatch:
         self._boxes += 1
         is_sound = length >= _HEAD_BYTES and self._boxes <= MOST_BOXES
         self._next_bytes = position + length if is_sound else None
-
-
-def box_length(head: bytes) -> int | None:
-    """Return how long the box with this head says it is; None where the head is cut."""
-    if len(head) < _HEAD_BYTES:
-        return None
-    length: int = struct.unpack_from(">I", head)[0]
-    if length != LONG:
-        return length
-    return None if len(head) < FILLER_BYTES else int(struct.unpack_from(">Q", head, _HEAD_BYTES)[0])

@@ -1,14 +1,24 @@
-"""What a container's header says and FFmpeg does not: read from the bytes that opening a file reads anyway."""
+"""What a container's header says and FFmpeg does not: read from the bytes that opening a file reads anyway.
+
+And what FFmpeg's muxers do not write there, or otherwise: changes to a finished file.
+"""
 
 from .iso_639 import iso_639_2
-from .language_tags import StatedLanguage, make_room, read_language_tags, state_language_tags
+from .language_tags import StatedLanguage, language_changes, make_room, read_language_tags
+from .matroska_duration import film_durations
+from .movie import TrackEnd, has_several_descriptions, media_duration, track_end
 from .watch import HeaderWatch
 
 __all__ = [
     "HeaderWatch",
     "StatedLanguage",
+    "TrackEnd",
+    "film_durations",
+    "has_several_descriptions",
     "iso_639_2",
+    "language_changes",
     "make_room",
+    "media_duration",
     "read_language_tags",
-    "state_language_tags",
+    "track_end",
 ]

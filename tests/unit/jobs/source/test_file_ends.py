@@ -8,8 +8,8 @@ import av
 import pytest
 from av.video.stream import VideoStream
 
-from codecfleet.actors.media.fragments import TrackEnd, boxes_in
-from codecfleet.actors.media.opening import open_source
+from codecfleet.actors.media.headers import TrackEnd
+from codecfleet.actors.media.structure import boxes, reader_of
 from codecfleet.jobs.source.file_ends import is_whole, track_end
 from codecfleet.testing.clips import picture
 
@@ -71,8 +71,7 @@ def test_a_fragment_of_which_a_part_is_there(into: str, tmp_path: Path) -> None:
     film = make_film(tmp_path / "fragmented.mp4")
     data = film.read_bytes()
     with film.open("rb") as file:
-        tables = [span for kind, span in boxes_in(file, (0, len(data))) if kind == b"moof"]
-    begin, end = tables[-1]
+        *_, (_, _, begin, end) = (box for box in boxes(reader_of(file), 0, None) if box.kind == b"moof")
     film.write_bytes(data[: {"head": begin + 20, "table": end, "data": end + 100}[into]])
     assert not is_whole(str(film))
 
@@ -95,9 +94,7 @@ def test_more_than_a_file_is_whole(name: str, junk: str, tmp_path: Path) -> None
 def test_the_end_of_an_edit_list(tmp_path: Path) -> None:
     """A track of mp4 ends where its edits do; in fragments, and in a track that is not there, nothing says when."""
     film = make_film(tmp_path / "front.mp4")
-    with open_source(str(film)) as container:
-        assert track_end(str(film), container, 1) == TrackEnd(Fraction(2), Fraction(1, 1000))
-        assert track_end(str(film), container, 3) is None
+    assert track_end(str(film), 1) == TrackEnd(Fraction(2), Fraction(1, 1000))
+    assert track_end(str(film), 3) is None
     film = make_film(tmp_path / "fragmented.mp4")
-    with open_source(str(film)) as container:
-        assert track_end(str(film), container, 1) is None
+    assert track_end(str(film), 1) is None

@@ -5,7 +5,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from codecfleet.actors.media.fragments import TrackEnd
+from codecfleet.actors.media.headers import TrackEnd
 from codecfleet.jobs.source.last_picture import stated_duration
 
 TICK = Fraction(1, 1000)

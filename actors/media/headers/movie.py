@@ -1,0 +1,69 @@
+"""What the boxes of mp4 and mov state that FFmpeg does not say, or writes otherwise (ISO/IEC 14496-12)."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Final
+
+from ..structure import Change, Part, Read, boxes, content, descendant, first, tracks_of_movie
+
+_FIELDS_BYTES: Final = 32
+"""The fields of a header box that are read lie in its first bytes."""
+_MOST_EDITS_BYTES: Final = 20 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class TrackEnd:
+    """When the edit list of a track is over, on the movie's clock, and that clock's tick."""
+
+    end_s: Fraction
+    tick_s: Fraction
+
+
+def track_end(read: Read, track_id: int) -> TrackEnd | None:
+    """Return when the edit list of a track is over; None where there is none that says."""
+    movie = first(boxes(read, 0, None), b"moov")
+    timescale = _field(read, descendant(read, movie, b"mvhd"), 12, 20)
+    for track in tracks_of_movie(read) if timescale else ():
+        if track_number(read, track) == track_id:
+            edits = _edits(read, descendant(read, track, b"edts", b"elst"))
+            return TrackEnd(Fraction(sum(edits), timescale), Fraction(1, timescale)) if edits and all(edits) else None
+    return None
+
+
+def has_several_descriptions(read: Read) -> bool:
+    """Return whether a track has several sample descriptions, as its coding changes (8.5.2)."""
+    tables = (descendant(read, track, b"mdia", b"minf", b"stbl", b"stsd") for track in tracks_of_movie(read))
+    return any(_field(read, table, 4, 4) > 1 for table in tables)
+
+
+def track_number(read: Read, track: Part) -> int:
+    """Return the ID that a ``trak`` box states; 0 where it states none."""
+    return _field(read, descendant(read, track, b"tkhd"), 12, 20)
+
+
+def media_duration(read: Read, ticks: int) -> Iterator[Change]:
+    """Yield what states in the header of the first track how long its samples last together.
+
+    FFmpeg's muxer adds to that where every picture is decoded before it is shown.
+    """
+    header = descendant(read, next(tracks_of_movie(read), None), b"mdia", b"mdhd")
+    if header is not None:
+        place, width = (24, 8) if read(header.content, 1) == b"\1" else (16, 4)
+        if int.from_bytes(read(header.content + place, width)) > ticks:
+            yield header.content + place, ticks.to_bytes(width)
+
+
+def _field(read: Read, box: Part | None, *places: int) -> int:
+    """Return the 32 bits that lie at the first of ``places`` in version 0 of a box, at the second in version 1."""
+    fields = b"" if box is None else content(read, box, _FIELDS_BYTES)
+    place = places[fields[0] != 0] if fields else 0
+    return int.from_bytes(fields[place : place + 4])
+
+
+def _edits(read: Read, box: Part | None) -> tuple[int, ...]:
+    """Return how long each edit of an edit list lasts; 0 is as long as the fragments do."""
+    edits = b"" if box is None else content(read, box, _MOST_EDITS_BYTES)
+    step, width = (20, 8) if edits[:1] != b"\0" else (12, 4)
+    count = min(int.from_bytes(edits[4:8]), max(0, len(edits) - 8) // step)
+    return tuple(int.from_bytes(edits[8 + n * step :][:width]) for n in range(count))
