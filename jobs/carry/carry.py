@@ -13,7 +13,7 @@ from ...cluster.grouping import counted
 from ...errors import Unsupported
 from ..report.report import TrackReport, Warning_
 from ..request.spec import TranscodeSpec
-from ..source.burnt_track import burnt_track
+from ..source.drawn.burnt_track import burnt_track
 from ..source.tracks import Chapter, SourceDescription, Track, TrackKind
 from .chapters import row_losses
 from .containers import Container

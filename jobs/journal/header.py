@@ -13,9 +13,9 @@ from ...actors.media.stores import source_version
 from ..plan.plan import Plan
 from ..request.options import options_of
 from ..request.spec import JobOptions, TranscodeSpec
-from ..source.burnt_track import font_sha256
+from ..source.drawn.burnt_track import font_sha256
+from ..source.drawn.overlay_file import OverlayFile
 from ..source.index import TrackIndex
-from ..source.overlay_file import OverlayFile
 from .records import JobHeader, packed, unpacked
 
 _NEITHER: Final = frozenset(

@@ -12,9 +12,9 @@ from ...cluster.grouping import counted
 from ...errors import Unsupported
 from ..report.report import Warning_
 from ..request.spec import TranscodeSpec
-from ..source.burnt_text import TEXT_CODECS
-from ..source.burnt_track import BurntTrack, burnt_track, read_burnt
-from ..source.overlay_file import OverlayFile
+from ..source.drawn.burnt_text import TEXT_CODECS
+from ..source.drawn.burnt_track import BurntTrack, burnt_track, read_burnt
+from ..source.drawn.overlay_file import OverlayFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

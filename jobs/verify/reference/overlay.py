@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from ....errors import REDACTED, UsageError
 from ...report.report import BurnReport, OverlayReport
-from ...source.burnt_track import BurntTrack, read_burnt
-from ...source.overlay_file import OverlayFile
+from ...source.drawn.burnt_track import BurntTrack, read_burnt
+from ...source.drawn.overlay_file import OverlayFile
 from ...source.tracks import describe_tracks
 from .tone import LUMA_2020, to_pq
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codecfleet.errors import InputTooLarge
-from codecfleet.jobs.source.burnt_text import MOST_AT_ONCE, MOST_LETTERS, Cue, on_screen, read_cues
+from codecfleet.jobs.source.drawn.burnt_text import MOST_AT_ONCE, MOST_LETTERS, Cue, on_screen, read_cues
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 from tests.subtitle_tracks import Cue as Packed
 from tests.subtitle_tracks import with_subtitles

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from codecfleet.actors.segment.burn import Subtitle
 from codecfleet.errors import InputTooLarge, Unsupported
-from codecfleet.jobs.source import burnt_track as module
-from codecfleet.jobs.source.burnt_track import NEVER_S, PackedShowing, burnt_track, in_order, read_burnt
+from codecfleet.jobs.source.drawn import burnt_track as module
+from codecfleet.jobs.source.drawn.burnt_track import NEVER_S, PackedShowing, burnt_track, in_order, read_burnt
 from codecfleet.jobs.source.tracks import SourceDescription, Track, TrackKind, describe_tracks
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 from tests.subtitle_tracks import Cue, bars, pgs_packet, with_subtitles

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from codecfleet.errors import InputNotFound, InputTooLarge, InputUnreadable
-from codecfleet.jobs.source.overlay_file import MOST_BYTES, OverlayFile
+from codecfleet.jobs.source.drawn.overlay_file import MOST_BYTES, OverlayFile
 from tests.pngs import logo, png, write_png
 
 if TYPE_CHECKING:

@@ -7,19 +7,19 @@ from functools import cached_property
 from io import BufferedReader
 from typing import TYPE_CHECKING, Final, Self
 
-from ...actors.limits import InputLimits
-from ...actors.media.location import is_local, local_path
-from ...actors.media.opening import open_regular
-from ...actors.media.storage_retry import try_again
-from ...actors.media.stores import open_store
-from ...actors.segment.overlay_png import png_samples, png_size
-from ...errors import InputNotFound, InputUnreadable, redacted
+from ....actors.limits import InputLimits
+from ....actors.media.location import is_local, local_path
+from ....actors.media.opening import open_regular
+from ....actors.media.storage_retry import try_again
+from ....actors.media.stores import open_store
+from ....actors.segment.overlay_png import png_samples, png_size
+from ....errors import InputNotFound, InputUnreadable, redacted
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from ...actors.segment.steps import Size
+    from ....actors.segment.steps import Size
 
 MOST_BYTES: Final = 1 << 20
 """The largest file: it travels as it is with each segment's work, so that workers need not see it."""

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Final
 
 import av.error
 
-from ...actors.media.opening import demux
-from ...actors.tracks.bitmaps import Showing
-from ...actors.tracks.rendered_text import TextRenderer, plain_lines
-from ...actors.tracks.subtitles import plain_cue, read_cue
-from ...errors import InputTooLarge
+from ....actors.media.opening import demux
+from ....actors.tracks.bitmaps import Showing
+from ....actors.tracks.rendered_text import TextRenderer, plain_lines
+from ....actors.tracks.subtitles import plain_cue, read_cue
+from ....errors import InputTooLarge
 
 if TYPE_CHECKING:
     from av.container import InputContainer

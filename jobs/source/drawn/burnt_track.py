@@ -15,20 +15,20 @@ import av.error
 import numpy as np
 from av.stream import Discard
 
-from ...actors.media.opening import demux, open_source
-from ...actors.segment.burn import Subtitle
-from ...actors.tracks.bitmaps import BITMAP_CODECS, BitmapDecoder, Showing
-from ...actors.tracks.rendered_text import TextRenderer
-from ...errors import InputTooLarge, Unsupported, redacted
+from ....actors.media.opening import demux, open_source
+from ....actors.segment.burn import Subtitle
+from ....actors.tracks.bitmaps import BITMAP_CODECS, BitmapDecoder, Showing
+from ....actors.tracks.rendered_text import TextRenderer
+from ....errors import InputTooLarge, Unsupported, redacted
+from ..tracks import SourceDescription, Track, TrackKind
 from .burnt_text import TEXT_CODECS, read_cues, text_showings
 from .overlay_file import content_of
-from .tracks import SourceDescription, Track, TrackKind
 
 if TYPE_CHECKING:
     from av.container import InputContainer
     from av.subtitles.stream import SubtitleStream
 
-    from ...actors.segment.steps import Size
+    from ....actors.segment.steps import Size
 
 MOST_BYTES: Final = 128 << 20
 """What a track's subtitles may take, compressed: those of a long film take some 20 MB."""
