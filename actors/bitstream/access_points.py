@@ -63,12 +63,11 @@ class BitReader:
 
     def ue(self) -> int:
         """Read an unsigned Exp-Golomb number (ue(v), H.264 section 9.1)."""
-        zeros = 0
-        while not self.flag():
-            zeros += 1
-            if zeros > _EXP_GOLOMB_ZEROS:
-                raise EOFError
-        return (1 << zeros) - 1 + self.bits(zeros)
+        zeros = self._left - (self._bits & (1 << self._left) - 1).bit_length()
+        if zeros > min(_EXP_GOLOMB_ZEROS, self._left - 1):
+            raise EOFError
+        self._left -= zeros
+        return self.bits(zeros + 1) - 1
 
     def se(self) -> int:
         """Read a signed Exp-Golomb number (se(v))."""

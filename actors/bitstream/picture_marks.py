@@ -20,6 +20,7 @@ _HEVC_SEI, _H264_SEI = 39, 6
 _AV1_SEQUENCE, _AV1_METADATA = 1, 5
 _AV1_LIGHT_AND_MASTERING: Final = (b"\x01", b"\x02")
 _MPEG2_SEQUENCE, _MPEG2_EXTENSION, _SEQUENCE_EXTENSIONS = 0xB3, 0xB5, (1, 2)
+_MPEG2_SLICE: Final = b"\x00\x00\x01\x01"
 _MPEG2_STATED_BYTES: Final = 5
 """A sequence header's start, size, aspect ratio and frame rate; a bitrate and matrices follow."""
 _MPEG4_LAYERS: Final = range(0x20, 0x30)
@@ -79,7 +80,7 @@ def _av1_stated(data: bytes) -> Hashable:
 
 def _mpeg2_stated(data: bytes) -> Hashable:
     found = set()
-    for unit in annex_b_units(data):
+    for unit in annex_b_units(data[: data.find(_MPEG2_SLICE)]):
         if unit[0] == _MPEG2_SEQUENCE:
             found.add(unit[:_MPEG2_STATED_BYTES])
         elif unit[0] == _MPEG2_EXTENSION and len(unit) > 1 and unit[1] >> 4 in _SEQUENCE_EXTENSIONS:

@@ -66,6 +66,8 @@ _ORIENTATION_CANCELLED: Final = 1 << 18
 """Orientation is told in 19 bits: that the last one ends, two mirrors, and an angle."""
 _HEVC_SLICES: Final = 32
 _HEVC_RPU: Final = 62
+_HEAD_BYTES: Final = 4096
+"""Nearly always more than lies before a picture's first slice."""
 _TAIL_BYTES: Final = 1 << 16
 """Where the RPU lies, which is the last unit of its packet."""
 _METADATA_OBU: Final = 5
@@ -91,11 +93,13 @@ class RiderReader:
         """Return what rides on a packet's pictures."""
         if self._codec in _UNIT_CODECS:
             return self._of_units(packet)
-        data = bytes(packet)
         if self._codec == "av1":
-            return _of_open_units(data)
-        end = data.find(_FIRST_SLICE)
-        return {str(match.lastgroup) for match in _USER_DATA.finditer(data[: end if end >= 0 else len(data)])}
+            return _of_open_units(bytes(packet))
+        data = bytes(packet[:_HEAD_BYTES])
+        if (end := data.find(_FIRST_SLICE)) < 0:
+            data = bytes(packet)
+            end = data.find(_FIRST_SLICE)
+        return {str(match.lastgroup) for match in _USER_DATA.finditer(data, 0, end if end >= 0 else len(data))}
 
     def added(self, addition: bytes) -> str | None:
         """Return what a block addition of Matroska's adds to the picture; None for nothing that is known."""
@@ -188,22 +192,30 @@ def _of_open_units(data: bytes) -> set[str]:
     return found
 
 
-def _annex_b_heads(packet: memoryview, *, hevc: bool) -> Iterator[memoryview]:
-    """Yield the units that are read before the first slice, and the last one of HEVC.
+def _annex_b_heads(packet: memoryview, *, hevc: bool) -> list[bytes]:
+    """Return the units that are read before the first slice, and the last one of HEVC.
 
     Slices, which are nearly all of a film, are not searched for the next start code.
     """
-    data = bytes(packet)
+    found, slice_at = _before_slice(bytes(packet[:_HEAD_BYTES]), hevc=hevc)
+    if slice_at is None and len(packet) > _HEAD_BYTES:
+        found, slice_at = _before_slice(bytes(packet), hevc=hevc)
+    if hevc and slice_at is not None:
+        tail = bytes(packet[max(slice_at, len(packet) - _TAIL_BYTES) :])
+        last = tail.rpartition(_START_CODE)
+        found += [last[2]] if last[1] and last[2] and last[2][0] in _HEVC_READ else []
+    return found
+
+
+def _before_slice(data: bytes, *, hevc: bool) -> tuple[list[bytes], int | None]:
+    """Return the units that are read before the first slice, and where that begins; None where there is none."""
+    found: list[bytes] = []
     at = data.find(_START_CODE) + len(_START_CODE)
     while len(_START_CODE) <= at < len(data):
         if _hevc_kind(data[at]) < _HEVC_SLICES if hevc else data[at] & 0x1F in _H264_SLICES:
-            break
+            return found, at
         end = data.find(_START_CODE, at)
         if data[at] in (_HEVC_READ if hevc else _H264_READ):
-            yield packet[at : end if end >= 0 else len(data)]
-        if end < 0:
-            return
-        at = end + len(_START_CODE)
-    last = data.rfind(_START_CODE, max(at, len(data) - _TAIL_BYTES)) + len(_START_CODE) if hevc else 0
-    if at < last < len(data) and data[last] in _HEVC_READ:
-        yield packet[last:]
+            found.append(data[at : end if end >= 0 else len(data)])
+        at = end + len(_START_CODE) if end >= 0 else len(data)
+    return found, None

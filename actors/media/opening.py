@@ -28,7 +28,7 @@ from .storage_retry import reason
 from .stores import changed_meanwhile
 
 if TYPE_CHECKING:
-    from av.packet import Packet
+    from av.packet import Packet, PacketSideData
     from av.stream import Stream
     from av.video.stream import VideoStream
 
@@ -131,6 +131,12 @@ def demux(container: av.container.InputContainer, *streams: "Stream") -> "Iterat
     except IndexError:
         # PyAV ends by flushing every track that FFmpeg knows by then, also those for which it made no object.
         return
+
+
+def side_data(packet: "Packet[Any]") -> "dict[str, PacketSideData]":
+    """Return what a container gives beside a packet, by FFmpeg's names."""
+    entries = tuple(packet.iter_sidedata())
+    return {entry.data_type: entry for entry in entries} if entries else {}
 
 
 @contextmanager

@@ -44,8 +44,9 @@ class PacketEnds:
     def see(self, packet: "Packet[Any]") -> None:
         """Take the next packet."""
         position = packet.pos or 0
-        self.first_bytes = self.first_bytes or position
-        self.last_bytes = max(self.last_bytes, position)
+        if position > self.last_bytes:
+            self.last_bytes = position
+            self.first_bytes = self.first_bytes or position
         self.is_damaged = packet.is_corrupt
 
 

@@ -1,7 +1,7 @@
 """Makes a track's index, from one demux pass that decodes nothing."""
 
 from array import array
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from fractions import Fraction
 from itertools import accumulate
 from typing import TYPE_CHECKING
@@ -28,7 +28,7 @@ from .last_picture import stated_duration
 from .whole_pictures import WholePictures
 
 if TYPE_CHECKING:
-    from av.packet import Packet
+    from av.packet import Packet, PacketSideData
 
     from ...actors.media.values import PictureSize
 
@@ -89,6 +89,8 @@ class TrackIndexer:
         """The changed configuration of the codec, once there was one."""
         self.marks: list[tuple[int, Hashable]] = []
         """Where runs begin: the packet, and what its headers state of pictures (``picture_marks.py``)."""
+        self.mark: Hashable = None
+        """What the last access point's headers state of pictures; None before the first."""
         self.orders: list[tuple[int, FieldOrder]] = []
         """Where the order of fields changes, and to which."""
         self._rows = array("q")  # six numbers a packet: a list of tuples takes six times the memory
@@ -96,13 +98,13 @@ class TrackIndexer:
         self._kinds: dict[int, RandomAccess] = {}
         self._sizes: dict[int, PictureSize] = {}
 
-    def see(self, packet: "Packet[VideoStream]") -> None:
-        """Take the next packet."""
+    def see(self, packet: "Packet[VideoStream]", beside: "Mapping[str, PacketSideData]") -> None:
+        """Take the next packet and its side data."""
         flags = packet.is_keyframe * KEY | packet.is_discard * DISCARD | packet.is_corrupt * CORRUPT
         pts = MISSING if packet.pts is None else packet.pts
         dts = MISSING if packet.dts is None else packet.dts
         if packet.is_keyframe:
-            self._see_keyframe(packet)
+            self._see_keyframe(packet, beside)
         if self._field_orders.needs_packets:
             self._note_order(self._field_orders.order(memoryview(packet)))
         self._rows.extend(
@@ -111,15 +113,14 @@ class TrackIndexer:
         self._packets += 1
         if self._packets % _CHECKED_PACKETS == 0:
             self.check(self._pixels)
-        self._pictures.see(packet)
+        if packet.is_keyframe or beside or self._pictures.reads_all:
+            self._pictures.see(packet, beside)
 
-    def _see_keyframe(self, packet: "Packet[VideoStream]") -> None:
+    def _see_keyframe(self, packet: "Packet[VideoStream]", beside: "Mapping[str, PacketSideData]") -> None:
         number, data = self._packets, bytes(packet)
         self._kinds[number] = random_access_kind(self._codec, data, self._extradata)
-        extradata = b""
-        if packet.has_sidedata("new_extradata"):
-            extradata = next(bytes(entry) for entry in packet.iter_sidedata() if entry.data_type == "new_extradata")
-            self.new_extradata = extradata
+        extradata = bytes(beside.get("new_extradata", b""))
+        self.new_extradata = extradata or self.new_extradata
         size = self._picture_sizes.size(data, extradata)
         if self._kinds[number] is not RandomAccess.NONE and not packet.is_corrupt:
             self._see_access_point(data, extradata)
@@ -131,6 +132,7 @@ class TrackIndexer:
         sequence_set = self._picture_sizes.sequence_set
         mark = self._picture_marks.mark(data, sequence_set, new_extradata)
         if mark != self.mark:
+            self.mark = mark
             self.marks.append((self._packets, mark))
         self._field_orders.begin(sequence_set, new_extradata)
         if self._field_orders.is_read and not self._field_orders.needs_packets:
@@ -145,11 +147,6 @@ class TrackIndexer:
         """Whether the first interlaced picture states that its lower field is shown first."""
         interlaced = (order for _, order in self.orders if order is not FieldOrder.PROGRESSIVE)
         return next(interlaced, None) is FieldOrder.BOTTOM_FIRST
-
-    @property
-    def mark(self) -> Hashable:
-        """What the last access point's headers state of pictures; None before the first."""
-        return self.marks[-1][1] if self.marks else None
 
     def check(self, pixels: int) -> None:
         """Check what was seen so far, of pictures with this number of pixels.

@@ -12,6 +12,8 @@ from ...actors.decode.describe import Rider
 from .index import MISSING, TrackIndex
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from av.packet import Packet, PacketSideData
     from av.video.stream import VideoStream
 
@@ -43,10 +45,10 @@ class Riders:
         ]
         return tuple(sorted(found, key=lambda rider: (rider.first_s or 0, rider.kind)))
 
-    def see(self, packet: "Packet[VideoStream]") -> None:
-        """Take the next packet."""
-        for entry in packet.iter_sidedata():
-            self._see_beside(entry.data_type, entry, packet.pts)
+    def see(self, packet: "Packet[VideoStream]", beside: "Mapping[str, PacketSideData]") -> None:
+        """Take the next packet and its side data."""
+        for kind, entry in beside.items():
+            self._see_beside(kind, entry, packet.pts)
         if self._reader.reads and not packet.is_discard:
             for kind in self._reader.kinds(memoryview(packet)):
                 self._note(kind, packet.pts)
@@ -60,7 +62,10 @@ class Riders:
             self._note(kind, pts)
 
     def _note(self, kind: str, pts: int | None) -> None:
-        span = self._spans.setdefault(kind, _Span(self._packets, self._packets, pts, pts))
+        span = self._spans.get(kind)
+        if span is None:
+            self._spans[kind] = _Span(self._packets, self._packets, pts, pts)
+            return
         if pts is not None and span.first_pts is not None and pts < span.first_pts:
             span.first, span.first_pts = self._packets, pts
         if pts is None or span.last_pts is None or pts > span.last_pts:

@@ -48,9 +48,10 @@ class RunReader:
 
     def see(self, packet: "Packet[VideoStream]", mark: Hashable, new_extradata: bytes = b"") -> None:
         """Take the next packet and the mark of its run; ``new_extradata`` is the changed configuration by now."""
-        if mark != self._mark:
+        if mark is not self._mark:
             self._see_mark(mark, new_extradata)
-        self._feed(packet)
+        if self._sample is not None:
+            self._feed(packet)
         if self.described is None:
             self._first_packets += [packet] if len(self._first_packets) < _MOST_PACKETS else []
             self._describe(packet)

@@ -13,6 +13,7 @@ from av.audio.layout import AudioLayout
 
 from ...actors.bitstream.sound_headers import HAVE_HEADERS, SoundHeader, aac_header, sound_header
 from ...actors.media.av_stream import extradata
+from ...actors.media.opening import side_data
 
 if TYPE_CHECKING:
     from av.container import InputContainer
@@ -129,6 +130,7 @@ class _Life:
         self._codec = context.codec.canonical_name
         self._stated = context.sample_rate, context.layout.name
         self._configuration = extradata(stream)
+        self._has_headers = has_headers(self._codec, self._configuration)
         self._coming: SoundFormat | None = None
         """A format that one packet alone has shown so far: it may be damaged."""
         self.formats: list[SoundFormat] = []
@@ -149,12 +151,12 @@ class _Life:
 
     def _given(self, packet: "Packet[Stream]") -> bytes:
         """Return the configuration that comes with a packet, or that the track begins with."""
-        if packet.has_sidedata("new_extradata"):
-            return next(bytes(entry) for entry in packet.iter_sidedata() if entry.data_type == "new_extradata")
-        return b"" if self.formats or has_headers(self._codec, self._configuration) else self._configuration
+        if (configuration := side_data(packet).get("new_extradata")) is not None:
+            return bytes(configuration)
+        return b"" if self.formats or self._has_headers else self._configuration
 
     def _header(self, packet: "Packet[Stream]") -> SoundHeader | None:
-        is_read = has_headers(self._codec, self._configuration) and not packet.is_corrupt
+        is_read = self._has_headers and not packet.is_corrupt
         return sound_header(self._codec, bytes(packet)) if is_read else None
 
     def _add(self, found: SoundFormat) -> None:

@@ -17,7 +17,7 @@ from ...actors.limits import InputLimits
 from ...actors.media.av_stream import decoder_mark, extradata
 from ...actors.media.headers import HeaderWatch, has_several_descriptions
 from ...actors.media.location import is_local, local_path
-from ...actors.media.opening import demux, no_file, open_source
+from ...actors.media.opening import demux, no_file, open_source, side_data
 from ...actors.media.stores import changed_meanwhile, source_version, version_anywhere
 from ...actors.media.values import VideoFormat
 from ...cluster.worker_names import node_of
@@ -178,53 +178,38 @@ def read_source(source: str, track: int = 0) -> SourceReading:
     limits = InputLimits.of(os.environ)
     watch = HeaderWatch()
     with open_source(source, limits=limits, watch=watch) as container:
-        stream = video_stream(container, source, track)
-        is_boxed = container.format.name.startswith("mov")
-        fragments = watch.fragments(container.size, decoder_mark(stream)) if is_boxed else None
-        indexer = TrackIndexer(source, container.size, stream, limits, fragments)
-        return _Pass(source, container, stream, indexer, watch).read(limits)
+        return _Pass(source, container, video_stream(container, source, track), watch, limits).read()
 
 
 class _Pass:
     """The pass over a source's packets. Used once."""
 
     def __init__(
-        self,
-        source: str,
-        container: "InputContainer",
-        stream: "VideoStream",
-        indexer: TrackIndexer,
-        watch: HeaderWatch,
+        self, source: str, container: "InputContainer", stream: "VideoStream", watch: HeaderWatch, limits: InputLimits
     ) -> None:
         self._source = source
         self._container = container
         self._stream = stream
-        self._indexer = indexer
+        self._limits = limits
         self._watch = watch
-        self._ends = PacketEnds()
         self._languages = stated_languages(container, watch)
-        self._lives = SoundLives(container, has_several=has_several_descriptions(watch.read))
-        self._runs = RunReader(stream)
+        self._ends = PacketEnds()
+        # These see the packets of pictures:
+        is_boxed = container.format.name.startswith("mov")
+        fragments = watch.fragments(container.size, decoder_mark(stream)) if is_boxed else None
+        self._indexer = TrackIndexer(source, container.size, stream, limits, fragments)
         self._riders = Riders(stream.codec_context.codec.canonical_name, extradata(stream))
+        self._runs = RunReader(stream)
+        # And these the others:
         self._starts = TrackStarts(container, stream)
+        self._lives = SoundLives(container, has_several=has_several_descriptions(watch.read))
         self._tracks: SourceDescription | None = None
 
-    def read(self, limits: InputLimits) -> SourceReading:
-        beside = self._starts.streams
-        for each in self._container.streams:
-            each.discard = Discard.default if each is self._stream or each in beside else Discard.all
-        self._describe_tracks()
-        try:
-            for packet in demux(self._container, self._stream, *beside):
-                self._see(packet)
-        except av.error.FFmpegError:
-            self._ends.is_broken = True  # what came before is what there is
-        self._runs.finish(changes=len(self._indexer.orders) > 1)
-        source, container = self._source, self._container
-        is_cut = is_cut_short(source, container, self._watch, self._ends)
-        index = self._indexer.index(lambda: None if is_cut else track_end(source, self._stream.id))
-        index.check(limits)
-        self._starts.give_up()
+    def read(self) -> SourceReading:
+        self._see_all()
+        is_cut = is_cut_short(self._source, self._container, self._watch, self._ends)
+        index = self._indexer.index(lambda: None if is_cut else track_end(self._source, self._stream.id))
+        index.check(self._limits)
         tracks = self._lives.described(self._tracks or self._described())
         if self._runs.described is None:
             failed = f"{self._runs.failed} of {index.packets} packets failed"
@@ -232,34 +217,49 @@ class _Pass:
             return SourceReading(index=index, tracks=tracks, picture=None, undecodable=message, is_cut_short=is_cut)
         format_, extras = self._runs.described
         self._indexer.check(format_.width * format_.height)
-        extras = extras.with_riders(self._riders.ridden(index))
         first = replace(format_, frame_rate=index.frame_rate, bottom_first=self._indexer.is_bottom_first)
         life = picture_life(index, self._indexer.marks, self._runs.pictures, self._indexer.orders)
         life = with_colours(life, first)
         index = with_life(index, life)
         pts = self._runs.pts
-        first_ticks = None if pts is None or index.untimed else pts * index.tick_divisor
         return SourceReading(
             index=index,
             tracks=tracks,
-            picture=(one_format(first, life, index), extras),
+            picture=(one_format(first, life, index), extras.with_riders(self._riders.ridden(index))),
             undecodable="",
-            first_ticks=first_ticks,
+            first_ticks=None if pts is None or index.untimed else pts * index.tick_divisor,
             is_cut_short=is_cut,
             life=life,
         )
 
-    def _see(self, packet: "Packet[Any]") -> None:
-        self._ends.see(packet)
-        if packet.stream_index == self._stream.index:
-            self._indexer.see(packet)
-            self._riders.see(packet)
-            self._runs.see(packet, self._indexer.mark, self._indexer.new_extradata)
-        else:
-            self._lives.see(packet)
-            if self._tracks is None:
-                self._starts.see(packet)
-                self._describe_tracks()
+    def _see_all(self) -> None:
+        beside = self._starts.streams
+        for each in self._container.streams:
+            each.discard = Discard.default if each is self._stream or each in beside else Discard.all
+        self._describe_tracks()
+        try:
+            for packet in demux(self._container, self._stream, *beside):
+                self._ends.see(packet)
+                if packet.stream_index == self._stream.index:
+                    self._see_picture(packet)
+                else:
+                    self._see_other(packet)
+        except av.error.FFmpegError:
+            self._ends.is_broken = True  # what came before is what there is
+        self._runs.finish(changes=len(self._indexer.orders) > 1)
+        self._starts.give_up()
+
+    def _see_picture(self, packet: "Packet[Any]") -> None:
+        beside = side_data(packet)
+        self._indexer.see(packet, beside)
+        self._riders.see(packet, beside)
+        self._runs.see(packet, self._indexer.mark, self._indexer.new_extradata)
+
+    def _see_other(self, packet: "Packet[Any]") -> None:
+        self._lives.see(packet)
+        if self._tracks is None:
+            self._starts.see(packet)
+            self._describe_tracks()
 
     def _describe_tracks(self) -> None:
         """Describe the tracks as soon as nothing more is awaited; then read only those of sound that may change."""

@@ -20,7 +20,7 @@ from av.stream import Discard, Disposition
 from ...actors.media.av_abi import structures
 from ...actors.media.av_stream import extradata
 from ...actors.media.headers import HeaderWatch, StatedLanguage, iso_639_2, read_language_tags
-from ...actors.media.opening import demux, open_source
+from ...actors.media.opening import demux, open_source, side_data
 from .sound_life import SoundFormat
 
 if TYPE_CHECKING:
@@ -236,11 +236,8 @@ def _end_s(container: "InputContainer") -> Fraction | None:
 
 def skipped_samples(packet: "Packet[Stream]") -> tuple[int, int]:
     """Return how many samples a decoder drops at the start and at the end of this packet's audio."""
-    for entry in packet.iter_sidedata():
-        if entry.data_type == "skip_samples":
-            data = bytes(entry)
-            return int.from_bytes(data[:4], "little"), int.from_bytes(data[4:8], "little")
-    return 0, 0
+    data = bytes(side_data(packet).get("skip_samples", b""))
+    return int.from_bytes(data[:4], "little"), int.from_bytes(data[4:8], "little")
 
 
 def tag_value(tags: Iterable[tuple[str, str]], key: str) -> str | None:

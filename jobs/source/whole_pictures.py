@@ -8,6 +8,7 @@ Process Specification section 7.5 (a temporal unit shows one frame); SMPTE RDD 3
 FFV1. What H.264 and HEVC promise is read in ``actors/bitstream/parameter_sets.py``.
 """
 
+from collections.abc import Container
 from typing import TYPE_CHECKING, Final
 
 from ...actors.bitstream.packet_headers import vp8_headers
@@ -39,16 +40,18 @@ class WholePictures:
             self.are_proven = has_whole_frames_only(extradata, hevc=self._hevc) is True
         else:
             self.are_proven = codec in _BY_DEFINITION | _WITH_HIDDEN_FRAMES
+        self.reads_all = codec in _WITH_HIDDEN_FRAMES
+        """Whether every packet must be seen; else keyframes, and packets with side data."""
 
-    def see(self, packet: "Packet[VideoStream]") -> None:
-        """Take the next packet."""
+    def see(self, packet: "Packet[VideoStream]", beside: Container[str] = ()) -> None:
+        """Take the next packet; ``beside`` names its side data."""
         if not self.are_proven or self._codec in _BY_DEFINITION:
             return
         if self._codec == "vp8":
             self.are_proven = vp8_headers(bytes(packet)).shown == 1
         elif self._codec == "vp9":
             self.are_proven = sum(frame.is_shown for frame in vp9_frames(bytes(packet))) == 1
-        elif packet.has_sidedata("new_extradata"):
+        elif "new_extradata" in beside:
             self.are_proven = False  # its packets may be delimited in another way, too
         elif packet.is_keyframe:
             sets = packet_sequence_sets(bytes(packet), self._extradata, hevc=self._hevc)

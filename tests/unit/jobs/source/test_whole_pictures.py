@@ -9,6 +9,7 @@ from av.bitstream import BitStreamFilterContext
 from av.packet import Packet
 
 from codecfleet.actors.media.av_stream import extradata
+from codecfleet.actors.media.opening import side_data
 from codecfleet.jobs.source.source import read_source
 from codecfleet.jobs.source.whole_pictures import WholePictures
 from codecfleet.testing.clips import Clip, constant_times, make_clip
@@ -87,8 +88,9 @@ def test_a_new_configuration_beside_a_packet_proves_nothing(tmp_path: Path) -> N
     with av.open(str(path)) as container:
         filter_ = BitStreamFilterContext("extract_extradata", in_stream=container.streams.video[0])
         (announced,) = filter_.filter(first)
-    assert announced.has_sidedata("new_extradata")
-    pictures.see(announced)
+    beside = side_data(announced)
+    assert "new_extradata" in beside
+    pictures.see(announced, beside)
     assert not pictures.are_proven
 
 
