@@ -7,11 +7,12 @@ Sources: ITU-T H.262 (02/2012) section 6.2.2; ISO/IEC 14496-2 section 6.2.3; SMP
 & Decoding Process Specifications.
 """
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Final
 
-from .access_points import annex_b_units, nal_units, sei_messages
+from .access_points import annex_b_units, sei_messages
 from .packet_headers import open_bitstream_units, unit_kinds, vp8_size
+from .picture_sizes import PictureSizes
 from .vp9 import vp9_frames
 
 _MESSAGES: Final = frozenset({45, 47, 137, 144, 147})
@@ -38,22 +39,20 @@ class PictureMarks:
         self._extradata = extradata
         self._messages: dict[int, bytes] = {}
 
-    def mark(self, data: bytes, sequence_set: bytes, new_extradata: bytes = b"") -> Hashable:
-        """Return the mark of an access point's packet.
+    def mark(self, data: bytes, sizes: PictureSizes, new_extradata: bytes = b"") -> Hashable:
+        """Return the mark of an access point's packet, which ``sizes`` has read.
 
-        ``sequence_set`` is what it refers to, of H.264 and HEVC. ``new_extradata`` is the changed configuration that
-        comes with the packet, if any.
+        ``new_extradata`` is the changed configuration that comes with the packet, if any.
         """
         self._extradata = new_extradata or self._extradata
         if self._codec in ("h264", "hevc"):
-            return sequence_set, self._stated_messages(data)
+            return sizes.sequence_set, self._stated_messages(sizes.units)
         stated = _STATED.get(self._codec)
         return self._extradata, None if stated is None else stated(data)
 
-    def _stated_messages(self, data: bytes) -> Hashable:
+    def _stated_messages(self, units: Sequence[bytes]) -> Hashable:
         """Return the messages of the kinds that are read; one that is not repeated still holds."""
         hevc = self._codec == "hevc"
-        units = list(nal_units(data, self._extradata, hevc=hevc))
         for unit, kind in zip(units, unit_kinds(units, hevc=hevc), strict=True):
             if kind == (_HEVC_SEI if hevc else _H264_SEI):
                 self._messages |= {kind: load for kind, load in sei_messages(unit, hevc=hevc) if kind in _MESSAGES}

@@ -36,6 +36,8 @@ class PictureSizes:
         self._sets: dict[int, bytes] = {}
         self.sequence_set = b""
         """Of H.264 and HEVC, the sequence parameter set that the last access point refers to; b"" where unknown."""
+        self.units: list[bytes] = []
+        """The NAL units of the last access point of H.264 or HEVC."""
         self._of_picture_set: dict[int, int] = {}
         self._sequence = av1_sequence(extradata[_AV1C_HEAD_BYTES:]) if extradata[:1] == _AV1C else None
         if codec in ("h264", "hevc"):
@@ -63,7 +65,8 @@ class PictureSizes:
         if new_extradata:
             self._extradata = new_extradata
             self._configure(new_extradata)
-        return self._unit_size(list(nal_units(data, self._extradata, hevc=self._hevc)))
+        self.units = list(nal_units(data, self._extradata, hevc=self._hevc))
+        return self._unit_size(self.units)
 
     def _configure(self, extradata: bytes) -> None:
         for unit in configuration_units(extradata, hevc=self._hevc):

@@ -9,7 +9,8 @@ Vivid); SCTE 20; ITU-T H.264 sections 7.3.1 and 7.4.1; H.265 section 7.4.2.2; IS
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from struct import Struct
 from typing import Final
 
 from .access_points import BitReader, nal_kind, prefix_bytes, sei_messages
@@ -113,16 +114,17 @@ class RiderReader:
             return found
         # Each unit of each packet passes here: no generator, and no slice of a unit that is not read.
         length_bytes, end, read, is_hevc = self._prefix_bytes, len(packet), self._read_firsts, self._is_hevc
+        length = _LENGTHS[length_bytes]
         begin = length_bytes
         while begin < end:
-            after = begin + int.from_bytes(packet[begin - length_bytes : begin])
+            after = begin + length(packet, begin - length_bytes)[0]
             first = packet[begin]
             if first in read or (is_hevc and _is_above(packet, begin)):
                 self._read(packet[begin:after], found)
             begin = after + length_bytes
         return found
 
-    def _read(self, unit: memoryview, found: set[str]) -> None:
+    def _read(self, unit: bytes | memoryview, found: set[str]) -> None:
         if not unit:
             return
         if self._is_hevc:
@@ -132,7 +134,7 @@ class RiderReader:
         elif len(unit) > 1 and not unit[1] & _SCALABLE:
             found.add(SECOND_VIEW)
 
-    def _read_hevc(self, unit: memoryview, found: set[str]) -> None:
+    def _read_hevc(self, unit: bytes | memoryview, found: set[str]) -> None:
         kind = _hevc_kind(unit[0])
         if kind == _HEVC_RPU:
             found.add(DOLBY_VISION)
@@ -176,6 +178,15 @@ _HEVC_READ: Final = frozenset(first for first in range(256) if _hevc_kind(first)
 """The first bytes of the units that are read."""
 _HEVC_ABOVE: Final = frozenset(first for first in range(256) if _hevc_kind(first) < _HEVC_SLICES and not first & 1)
 """Those of slices, which are read in layer 1 alone; the layer is in this bit and in the next byte."""
+
+
+_LENGTHS: Final[Mapping[int, Callable[[memoryview, int], tuple[int, ...]]]] = {
+    1: Struct(">B").unpack_from,
+    2: Struct(">H").unpack_from,
+    3: lambda packet, at: (int.from_bytes(packet[at : at + 3]),),
+    4: Struct(">I").unpack_from,
+}
+"""What reads the length of a unit, by how many bytes that takes; faster than a slice of each packet."""
 
 
 def _is_above(packet: memoryview, begin: int) -> bool:

@@ -129,12 +129,11 @@ class TrackIndexer:
             self._sizes[number] = size
 
     def _see_access_point(self, data: bytes, new_extradata: bytes) -> None:
-        sequence_set = self._picture_sizes.sequence_set
-        mark = self._picture_marks.mark(data, sequence_set, new_extradata)
+        mark = self._picture_marks.mark(data, self._picture_sizes, new_extradata)
         if mark != self.mark:
             self.mark = mark
             self.marks.append((self._packets, mark))
-        self._field_orders.begin(sequence_set, new_extradata)
+        self._field_orders.begin(self._picture_sizes.sequence_set, new_extradata)
         if self._field_orders.is_read and not self._field_orders.needs_packets:
             self._note_order(FieldOrder.PROGRESSIVE)
 
