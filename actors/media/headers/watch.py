@@ -33,8 +33,9 @@ class HeaderWatch(FragmentWatch):
         while len(found) < size:
             at = position + len(found)
             place = bisect_right(starts, at) - 1
-            data = self._kept[starts[place]][at - starts[place] :] if place >= 0 else b""
+            begin = at - starts[place]
+            data = self._kept[starts[place]][begin : begin + size - len(found)] if place >= 0 else b""
             if not data:
                 break
-            found += data[: size - len(found)]
+            found += data
         return bytes(found)
