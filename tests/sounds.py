@@ -35,11 +35,19 @@ def tones(layout: str, rate: int, seconds: Fraction) -> NDArray[np.float64]:
     return np.stack([LEVEL * np.sin(2 * np.pi * HZ[name] * clock) for name in names(layout)])
 
 
-def film(path: Path, codec: str, *parts: tuple[str, int], muxer: str | None = None, gap_s: int = 0) -> Path:
+def film(
+    path: Path,
+    codec: str,
+    *parts: tuple[str, int],
+    muxer: str | None = None,
+    gap_s: int = 0,
+    options: dict[str, str] | None = None,
+) -> Path:
     """Write a film whose sound has these layouts and rates one after the other, a second each.
 
     Transport streams are written one after the other, as recorders do; other containers get the packets of all parts
-    in one track, with a new configuration where a codec needs one. ``gap_s`` is silent between two parts.
+    in one track, with a new configuration where a codec needs one. ``gap_s`` is silent between two parts; ``options``
+    are the encoder's.
     """
     if path.suffix == ".ts":
         pieces = [_film(path, codec, part, number * (PART_S + gap_s)) for number, part in enumerate(parts)]
@@ -48,8 +56,8 @@ def film(path: Path, codec: str, *parts: tuple[str, int], muxer: str | None = No
     with av.open(str(path), "w", format=muxer) as output:
         streams: list[Any] = []
         last = -(1 << 60)
-        for number, (layout, rate) in enumerate(parts):
-            packets, templates = _packets(path.with_suffix(f".{number}.mkv"), codec, layout, rate)
+        for number, part in enumerate(parts):
+            packets, templates = _packets(path.with_suffix(f".{number}.mkv"), codec, part, options)
             streams = streams or [output.add_stream_from_template(each, opaque=True) for each in templates]
             configuration = templates[1].codec_context.extradata or b""
             for packet in sorted(packets, key=lambda each: each.dts * each.time_base):
@@ -76,13 +84,15 @@ def _side_data(configuration: bytes) -> PacketSideData:
 
 def _film(path: Path, codec: str, part: tuple[str, int], offset_s: int) -> bytes:
     with av.open(str(path), "w") as output:
-        _encode(output, codec, *part, offset_s)
+        _encode(output, codec, part, offset_s)
     return path.read_bytes()
 
 
-def _packets(path: Path, codec: str, layout: str, rate: int) -> "tuple[list[Packet[Any]], list[Any]]":
+def _packets(
+    path: Path, codec: str, part: tuple[str, int], options: dict[str, str] | None
+) -> "tuple[list[Packet[Any]], list[Any]]":
     with av.open(str(path), "w") as output:
-        _encode(output, codec, layout, rate, 0)
+        _encode(output, codec, part, 0, options)
     source = av.open(str(path))
     found = [packet for packet in source.demux() if packet.size]
     for packet in found:
@@ -90,10 +100,13 @@ def _packets(path: Path, codec: str, layout: str, rate: int) -> "tuple[list[Pack
     return found, list(source.streams)
 
 
-def _encode(output: Any, codec: str, layout: str, rate: int, offset_s: int) -> None:
+def _encode(
+    output: Any, codec: str, part: tuple[str, int], offset_s: int, options: dict[str, str] | None = None
+) -> None:
+    layout, rate = part
     video = output.add_stream("libx264", rate=FRAMES_A_SECOND, options={"preset": "ultrafast", "bf": "0"})
     video.width, video.height = 64, 48
-    sound = output.add_stream(codec, rate=rate, layout=layout)
+    sound = output.add_stream(codec, rate=rate, layout=layout, options=options or {})
     sound.codec_context.format = _FORMATS.get(codec, sound.codec_context.format)
     sound.codec_context.bit_rate = 96_000 * len(names(layout)) if codec != "mp2" else 128_000
     for number in range(FRAMES_A_SECOND * PART_S):

@@ -92,9 +92,10 @@ def _places(name: str, names: Sequence[str], target: Sequence[str]) -> dict[str,
 def mixed_speakers(names: Sequence[str], target: Sequence[str]) -> tuple[str, ...]:
     """Return the speakers of ``names`` that have none of their own in ``target``: mixed into others, or left out.
 
-    A single channel is kept by every layout: its speaker is the centre, or the room between left and right.
+    A single channel is kept by every layout: its speaker is the centre, or the room between left and right. Alone,
+    low-frequency effects need a speaker of their own all the same.
     """
-    if len(names) == 1 and len(target) > 1:
+    if len(names) == 1 and len(target) > 1 and any(_SHARES.get(names[0], ())):
         return ()
     places = [_places(name, names, target) if name in _SHARES else {} for name in names]
     owners = Counter(speaker for place in places for speaker, share in place.items() if share == 1)

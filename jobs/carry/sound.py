@@ -24,6 +24,8 @@ _UNREAD = {("mpegts", "opus"): ("6.1",)}
 """What FFmpeg writes into a container and cannot decode again: it takes the number of streams for another."""
 SPEAKER_CHECKS = ("sound", "layout", "speakers")
 """The checks of ``verify`` that see it when sound has other speakers than its source."""
+_NEEDS_NAMES = frozenset({("mpegts", "opus")})
+"""Where FFmpeg writes a number of channels that no decoder takes if they have no names (RFC 7845, family 255)."""
 _NAMELESS_IN_MP4 = frozenset({"DL", "DR", "BIL", "BIR"})
 _MOST_NAMED_SILENTLY = 8
 
@@ -70,7 +72,8 @@ def copy_obstacle(track: Track, container: Container, source_format: str) -> str
     if track.formats and not _holds_changes(track, container, source_format):
         return f"its format changes ({in_words(track.formats)}), and .{container.name} states one of {track.codec}"
     layout = "" if track.audio is None else track.audio.layout
-    if layout in _UNREAD.get((container.muxer, track.codec or ""), ()):
+    pair = container.muxer, track.codec or ""
+    if layout in _UNREAD.get(pair, ()) or (is_unnamed(layout) and pair in _NEEDS_NAMES):
         return f".{container.name} cannot state {track.codec} in {layout}"
     if _needs_names(track, container) and is_unnamed(held_layout(track, container) or layout):
         count = counted(len(speakers(layout)), "channel")

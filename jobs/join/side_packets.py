@@ -178,7 +178,8 @@ class AudioPipe(Pipe):
         self._next = position + length
         if self.trims_by_duration and not length:
             length = 1 if before is None else position - before  # mp4 does not play a last packet that lasts no time
-        if self.trims_by_duration and self._coarse:
+        if self.trims_by_duration and self._coarse and samples:
+            # Where the codec does not fix the length, it is the container's, which leaves these out already.
             length = max(1, length - skipped_samples(packet)[1])
         at, tick = position, Fraction(1, rate)
         if self.padding_to_shift is not None:

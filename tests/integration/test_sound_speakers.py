@@ -178,3 +178,23 @@ def test_sixteen_channels_are_mixed_to_stereo(tmp_path: Path) -> None:
     layout, _, found = heard(tmp_path / "out.mp4", 0.3, 0.8)
     assert layout == "stereo"
     assert len({*found["FL"], *found["FR"]}) > len(["FL", "FR", "FC"])
+
+
+@pytest.mark.parametrize(("codec", "name"), [("aac", "out.mp4"), ("opus", "out.mkv")])
+def test_low_frequency_effects_alone_keep_their_speaker(tmp_path: Path, codec: str, name: str) -> None:
+    """As in a film of six tracks of one speaker each; the other speakers of the layout are silent."""
+    source = film(tmp_path / "in.mkv", "flac", ("LFE", 48_000))
+
+    assert run(source, tmp_path / name, audio=codec) == []
+    _, _, found = heard(tmp_path / name, 0.3, 0.8)
+    assert alone(found, [("LFE", "LFE")])
+
+
+def test_opus_without_names_is_encoded_for_a_transport_stream(tmp_path: Path) -> None:
+    """No decoder takes such a copy: the descriptor there states layouts with names alone (RFC 7845, family 255)."""
+    source = film(tmp_path / "in.mkv", "libopus", ("5.1", 48_000), options={"mapping_family": "255"})
+
+    assert run(source, tmp_path / "out.ts") == ["audio-converted"]
+    layout, _, found = heard(tmp_path / "out.ts", 0.3, 0.8)
+    assert layout == "5.1"
+    assert alone(found, [(tone, tone) for tone in names("5.1")])

@@ -17,6 +17,7 @@ from codecfleet.jobs.join.side_packets import (
     has_ac3_header,
     matroska_ticks,
     samples_of,
+    skip_samples_data,
 )
 from codecfleet.jobs.source.tracks import AudioTrack, Track, TrackKind
 
@@ -140,6 +141,16 @@ def test_a_packet_without_a_duration_lasts_in_mp4() -> None:
     pipe = AudioPipe(track, SOUND, Interval(Fraction(0)), trims_by_duration=True)
     out = feed(pipe, packet(0, 0), packet(21, 0), packet(42, 0))
     assert [duration for _, _, duration in out][1:] == [Fraction(21, 1000)] * 2
+
+
+@pytest.mark.parametrize(("frame_samples", "stated_ms", "lasts_ms"), [(0, 21, 21), (1536, 21, 22), (1536, 32, 22)])
+def test_samples_to_skip_at_the_end_are_left_out_once(frame_samples: int, stated_ms: int, lasts_ms: int) -> None:
+    """A duration that the container alone states, as of E-AC-3, has no samples in it that players skip."""
+    track = replace(sound(), audio=AudioTrack(48_000, 6, "5.1(side)", frame_samples, 0))
+    last = packet(0, stated_ms)
+    last.set_sidedata(skip_samples_data(480))
+    ((_, _, length),) = feed(AudioPipe(track, SOUND, Interval(Fraction(0)), trims_by_duration=True), last)
+    assert length == Fraction(lasts_ms, 1000)
 
 
 @pytest.mark.parametrize(
