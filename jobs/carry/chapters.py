@@ -18,14 +18,16 @@ _SAME_S = Fraction(1, 1000)
 """Times this near are the same: containers round."""
 
 
-def chapters_of_part(chapters: Sequence[Chapter], begin_s: Fraction, end_s: Fraction | None) -> tuple[Chapter, ...]:
-    """Return the chapters of a part of the film, cut to it; ``end_s`` None is the film's own end."""
+def chapters_of_part(
+    chapters: Sequence[Chapter], begin_s: Fraction | None, end_s: Fraction | None
+) -> tuple[Chapter, ...]:
+    """Return the chapters of a part of the film, cut to it; None is where the film itself begins or ends."""
     return tuple(_cut(chapters, begin_s, end_s))
 
 
-def _cut(chapters: Sequence[Chapter], begin_s: Fraction, end_s: Fraction | None) -> Iterator[Chapter]:
+def _cut(chapters: Sequence[Chapter], begin_s: Fraction | None, end_s: Fraction | None) -> Iterator[Chapter]:
     for chapter in chapters:
-        start_s = max(chapter.start_s, begin_s)
+        start_s = chapter.start_s if begin_s is None else max(chapter.start_s, begin_s)
         stop_s = chapter.end_s if end_s is None else min(chapter.end_s, end_s)
         if start_s < stop_s or (start_s == stop_s and chapter.start_s == chapter.end_s):
             yield replace(chapter, start_s=start_s, end_s=stop_s)

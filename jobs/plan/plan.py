@@ -28,6 +28,7 @@ from ...cluster.grouping import counted
 from ...cluster.placement.model import EncoderKind
 from ...errors import InputDamaged, Unsupported, WouldLose
 from ..carry.carry import CarryPlan, plan_carry
+from ..carry.chapters import chapters_of_part
 from ..carry.containers import Container, container_for
 from ..report.report import TrackReport, Warning_
 from ..request.spec import TranscodeSpec
@@ -351,7 +352,8 @@ def _part_of(reading: SourceReading, spec: TranscodeSpec) -> SourceDescription:
     """Return what is in the part of the source that is asked for."""
     first_s = reading.index.first_ticks * reading.index.time_base
     start_s, end_s = (None if each is None else first_s + each for each in (spec.start_s, spec.end_s))
-    return in_part(reading.tracks, start_s, end_s)
+    part = in_part(reading.tracks, start_s, end_s, None if reading.index.shifts else first_s)
+    return replace(part, chapters=chapters_of_part(part.chapters, start_s, end_s))
 
 
 def _container_and_requests(

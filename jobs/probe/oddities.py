@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from ..source.sound_life import in_words
+from ..source.sound_life import counted_from, in_words
 from .packets import PacketTally, SourceTally
 from .values import RIDER_WORDS, Oddity, PictureFacts, TimelineFacts, TrackFacts
 from .video import ChangeFacts, VideoFindings
@@ -63,9 +63,7 @@ def _of_track(evidence: Evidence, track: TrackFacts) -> Iterator[tuple[str, str]
     tally = evidence.tally.tracks.get(track.index, PacketTally())
     yield from _of_any_track(track, tally)
     if track.audio is not None:
-        if tally.formats:
-            yield "audio-format-changes", f"the format of the sound changes: {in_words(tally.formats)}"
-        yield from _of_sound(evidence, track)
+        yield from _of_sound(evidence, track, tally)
     if track.video is None:
         return
     found = evidence.videos.get(track.index)
@@ -104,8 +102,12 @@ def _of_any_track(track: TrackFacts, tally: PacketTally) -> Iterator[tuple[str, 
         yield "empty-track", f"the {track.kind} track has no packets"
 
 
-def _of_sound(evidence: Evidence, track: TrackFacts) -> Iterator[tuple[str, str]]:
+def _of_sound(evidence: Evidence, track: TrackFacts, tally: PacketTally) -> Iterator[tuple[str, str]]:
     first = next((t.video.timeline for t in evidence.tracks if t.video is not None and t.video.timeline), None)
+    if tally.formats:
+        zero_s = Fraction(0) if first is None else None if first.clock_resets else first.first_s
+        words = in_words(counted_from(tally.formats, zero_s))
+        yield "audio-format-changes", f"the format of the sound changes: {words}"
     if first is None or track.start_s is None:
         return
     late_s = track.start_s - first.first_s

@@ -39,6 +39,8 @@ class SoundFormat:
     """FFmpeg's name."""
     header: SoundHeader
     """What configures a decoder."""
+    shown_s: Fraction | None = None
+    """When it begins, counted from the first picture; None where that is not known."""
 
     @property
     def channels(self) -> int:
@@ -92,18 +94,32 @@ class SoundLives:
 
 
 def in_words(formats: tuple[SoundFormat, ...]) -> str:
-    """Return how a track's sound changes, and when on the source's clock."""
+    """Return how a track's sound changes, and when, counted from the first picture."""
     first, *later = formats
     if not later:
         return f"{first.name} in this part, another as the track begins"
-    steps = [f"from {float(found.start_s):.3f} s on {found.name}" for found in later[:_MOST_SHOWN]]
+    steps = [
+        f"then {found.name}" if found.shown_s is None else f"from {float(found.shown_s):.3f} s on {found.name}"
+        for found in later[:_MOST_SHOWN]
+    ]
     more = [f"{len(later) - _MOST_SHOWN} more"] if len(later) > _MOST_SHOWN else []
     return ", ".join([first.name, *steps, *more])
 
 
-def in_part(source: "SourceDescription", start_s: Fraction | None, end_s: Fraction | None) -> "SourceDescription":
-    """Return the description of a part of the source's clock: its tracks have the formats of that part alone."""
-    return replace(source, tracks=tuple(_track_in_part(track, start_s, end_s) for track in source.tracks))
+def in_part(
+    source: "SourceDescription", start_s: Fraction | None, end_s: Fraction | None, first_s: Fraction | None = None
+) -> "SourceDescription":
+    """Return the description of a part of the source's clock: its tracks have the formats of that part alone.
+
+    ``first_s`` is when the first picture is shown on that clock; None where the clock starts over.
+    """
+    parts = (_track_in_part(track, start_s, end_s) for track in source.tracks)
+    return replace(source, tracks=tuple(replace(part, formats=counted_from(part.formats, first_s)) for part in parts))
+
+
+def counted_from(formats: tuple[SoundFormat, ...], first_s: Fraction | None) -> tuple[SoundFormat, ...]:
+    """Return formats that say when they begin after the first picture; ``first_s`` as above."""
+    return tuple(replace(found, shown_s=None if first_s is None else found.start_s - first_s) for found in formats)
 
 
 def _track_in_part(track: "Track", start_s: Fraction | None, end_s: Fraction | None) -> "Track":

@@ -139,13 +139,13 @@ def test_a_copy_of_changing_sound_decodes_to_the_end(
 
 
 def test_probe_says_when_sound_changes(tmp_path: Path) -> None:
-    """With the time, the layouts and the rates; the index of a job knows the same."""
+    """With the time after the first picture, the layouts and the rates; the index of a job knows the same."""
     source = film(tmp_path / "in.ts", "ac3", ("stereo", 48_000), ("5.1(side)", 48_000))
     oddity = probe(source).oddity("audio-format-changes")
 
     assert oddity is not None
     assert oddity.track == 1
-    assert "stereo at 48000 Hz, from 0.995 s on 5.1(side) at 48000 Hz" in oddity.message
+    assert "stereo at 48000 Hz, from 0.989 s on 5.1(side) at 48000 Hz" in oddity.message
     (track,) = [each for each in read_source(str(source)).tracks.tracks if each.formats]
     assert [(each.layout, each.sample_rate) for each in track.formats] == [("stereo", 48_000), ("5.1(side)", 48_000)]
 

@@ -207,3 +207,13 @@ def test_chapters_that_cannot_lie_end_to_end_are_named_before_the_work(tmp_path:
     with pytest.raises(WouldLose, match="over the next one's start"):
         plan_transcode(TranscodeSpec(source=str(source), output=str(tmp_path / "out.mp4"), strict=True))
     plan_transcode(TranscodeSpec(source=str(source), output=str(tmp_path / "out.mkv"), strict=True))
+
+
+def test_a_part_loses_no_chapter_that_lies_outside_of_it(tmp_path: Path) -> None:
+    """A chapter of no length before the part changes nothing in it, so that strict jobs go on."""
+    source, output = with_chapters(tmp_path, (0, 1000, "A"), (1000, 1000, "B"), (2000, 3000, "C")), tmp_path / "out.mp4"
+
+    report = transcode(source, output, start_s=Fraction(3, 2), strict=True)
+
+    assert not report.warnings
+    assert chapters_of(output)[-1] == (500, 1500, "C")

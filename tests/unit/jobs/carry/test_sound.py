@@ -11,7 +11,7 @@ from codecfleet.jobs.carry.carry import CarryPlan, plan_carry
 from codecfleet.jobs.carry.containers import container_for
 from codecfleet.jobs.carry.track_plan import Action
 from codecfleet.jobs.request.spec import TranscodeSpec
-from codecfleet.jobs.source.sound_life import SoundFormat, in_part
+from codecfleet.jobs.source.sound_life import SoundFormat, in_part, in_words
 from codecfleet.jobs.source.tracks import AudioTrack, SourceDescription, Track, TrackKind
 
 CHANNELS = {"mono": 1, "stereo": 2, "2.1": 3, "4.1": 5, "5.1": 6, "6.1": 7, "16 channels": 16, "11 channels": 11}
@@ -132,3 +132,14 @@ def test_the_clock_that_steps_back_hides_no_format() -> None:
     formats = (first, SoundFormat(Fraction(-5), second.sample_rate, second.layout, second.header))
     described = SourceDescription(url="in", format="mpegts", tracks=(replace(track, formats=formats),))
     assert in_part(described, None, Fraction(1)).tracks[0].formats == formats
+
+
+@pytest.mark.parametrize(
+    ("first_s", "words"),
+    [(Fraction(1, 2), "from 1.500 s on 5.1 at 48000 Hz"), (None, "stereo at 48000 Hz, then 5.1 at 48000 Hz")],
+)
+def test_changes_are_told_from_the_first_picture_on(first_s: Fraction | None, words: str) -> None:
+    """As those of pictures are; where the clock starts over, no time would be true."""
+    described = SourceDescription(url="in", format="mpegts", tracks=(sound("ac3", *TO_SURROUND),))
+    (track,) = in_part(described, None, None, first_s).tracks
+    assert words in in_words(track.formats)
