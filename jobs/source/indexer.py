@@ -219,6 +219,7 @@ class TrackIndexer:
             timed[:, 5],
             tick_s=time_base,
             track_end=track_end,
+            hides_packets=bool((columns[:, 4] & DISCARD).any()),
         )
 
 

@@ -15,11 +15,15 @@ REORDERED = ((0, -500, 500), (2000, 0, 500), (500, 500, 1500))
 
 
 def stated(
-    packets: tuple[tuple[int, int, int], ...], muxer: str = "mov,mp4", end: TrackEnd | None = None
+    packets: tuple[tuple[int, int, int], ...],
+    muxer: str = "mov,mp4",
+    end: TrackEnd | None = None,
+    *,
+    hides_packets: bool = False,
 ) -> Fraction | None:
     """Return what is stated of the last picture, in milliseconds."""
     pts, dts, durations = np.array(packets, np.int64).reshape(-1, 3).T
-    return stated_duration(muxer, pts, dts, durations, tick_s=TICK, track_end=lambda: end)
+    return stated_duration(muxer, pts, dts, durations, tick_s=TICK, track_end=lambda: end, hides_packets=hides_packets)
 
 
 def ends(end_ms: int) -> TrackEnd:
@@ -52,3 +56,10 @@ def test_what_a_container_states(
 ) -> None:
     """Edit lists end a picture; of reordered ones they count first; half a picture's length at least is believed."""
     assert stated(packets, muxer, end) == expected
+
+
+@pytest.mark.parametrize(("end_ms", "hides_packets", "expected"), [(180, True, 40), (180, False, 60), (240, True, 120)])
+def test_an_edit_list_that_begins_within_a_picture(end_ms: int, *, hides_packets: bool, expected: int) -> None:
+    """FFmpeg moves what is shown to the beginning of the edit list, so its end is late by a part of a picture."""
+    packets = ((0, -40, 40), (120, 0, 40), (40, 40, 40), (80, 80, 40))
+    assert stated(packets, end=ends(end_ms), hides_packets=hides_packets) == expected
