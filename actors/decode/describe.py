@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Self, cast
 
 from ...errors import InputUnreadable
 from ..bitstream.riders import ALPHA, CAPTIONS
+from ..media.av_abi import frame_structure
 from ..media.av_stream import FieldOrder, side_data, video_parameters
 from ..media.hdr import (
     content_light_from_bytes,
@@ -41,6 +42,7 @@ _SLOWEST_FPS, _FASTEST_FPS = Fraction(1, 60), Fraction(300)
 
 _SAYS_FIELDS = frozenset({"h264", "hevc", "vvc", "mpeg1video", "mpeg2video", "mpeg4", "vc1", "wmv3"})
 """Codecs whose pictures each say whether they have fields: FFmpeg takes these streams' field order from them."""
+_TOP_FIELD_FIRST = 1 << 4  # AV_FRAME_FLAG_TOP_FIELD_FIRST
 _FIELD_CODED = frozenset(FieldOrder) - {FieldOrder.UNKNOWN, FieldOrder.PROGRESSIVE}
 
 
@@ -160,7 +162,15 @@ def describe_video(stream: "VideoStream", first_frame: "VideoFrame | None" = Non
         colour=_completed(stated.colour, first_frame),
         hdr=_static_hdr(side_data(stream), frame_side_data(first_frame) if first_frame is not None else {}),
         interlaced=stated.field_order in _FIELD_CODED or (first_frame is not None and first_frame.interlaced_frame),
+        bottom_first=_is_bottom_first(first_frame, stated.field_order),
     )
+
+
+def _is_bottom_first(frame: "VideoFrame | None", stated: FieldOrder) -> bool:
+    """Return whether a picture says that its lower field is shown first; one that says nothing has the stated order."""
+    if frame is None or not frame.interlaced_frame:
+        return stated.shown_first == "bottom"
+    return not frame_structure(frame).flags & _TOP_FIELD_FIRST
 
 
 def stated_picture(context: "VideoCodecContext", frame: "VideoFrame") -> StatedPicture:

@@ -51,6 +51,7 @@ _PALETTE_BYTES = 1024  # AVPALETTE_SIZE
 _ADVICE = "Install the PyAV version that codecfleet's package metadata asks for."
 _NO_PTS: Final = -(1 << 63)  # AV_NOPTS_VALUE
 _KEYFRAME_ENTRY: Final = 1  # AVINDEX_KEYFRAME
+_INTERLACED: Final = 1 << 3  # AV_FRAME_FLAG_INTERLACED
 _MEDIA_TYPES: Final = ("video", "audio", "data", "subtitle", "attachment")
 """Names of ``AVMediaType``, in its order."""
 
@@ -338,8 +339,9 @@ def _prove_pictures() -> None:
 
 def _agrees(found: FrameHead, frame: "VideoFrame") -> bool:
     plane = frame.planes[0]
-    stated = (plane.buffer_ptr, plane.line_size, frame.width, frame.height)
-    return (found.data[0], found.line_size[0], found.width, found.height) == stated
+    stated = (plane.buffer_ptr, plane.line_size, frame.width, frame.height, frame.interlaced_frame)
+    has_fields = bool(found.flags & _INTERLACED)
+    return (found.data[0], found.line_size[0], found.width, found.height, has_fields) == stated
 
 
 def _context_address(context: "CodecContext") -> int:

@@ -109,8 +109,12 @@ def part_format(whole: VideoFormat, life: PictureLife, part: PictureLife, index:
         colour=base.colour,
         hdr=whole.hdr if base.picture.hdr == base_run(life.runs, index).picture.hdr else base.picture.hdr,
         interlaced=bool(interlaced),
-        bottom_first=bool(interlaced) and interlaced[0].top_first is False,
+        bottom_first=bool(interlaced) and _is_bottom_first(interlaced[0], whole),
     )
+
+
+def _is_bottom_first(picture: StatedPicture, whole: VideoFormat) -> bool:
+    return whole.bottom_first if picture.top_first is None else not picture.top_first
 
 
 def base_run(runs: Sequence[PictureRun], index: TrackIndex) -> PictureRun:

@@ -217,7 +217,8 @@ class _Pass:
             return SourceReading(index=index, tracks=tracks, picture=None, undecodable=message, is_cut_short=is_cut)
         format_, extras = self._runs.described
         self._indexer.check(format_.width * format_.height)
-        first = replace(format_, frame_rate=index.frame_rate, bottom_first=self._indexer.is_bottom_first)
+        bottom_first = self._indexer.is_bottom_first if self._indexer.orders else format_.bottom_first
+        first = replace(format_, frame_rate=index.frame_rate, bottom_first=bottom_first)
         life = picture_life(index, self._indexer.marks, self._runs.pictures, self._indexer.orders)
         life = with_colours(life, first)
         index = with_life(index, life)

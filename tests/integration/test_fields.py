@@ -14,6 +14,7 @@ from av.video.frame import VideoFrame
 from codecfleet.actors.media.av_stream import FieldOrder
 from codecfleet.jobs.plan.plan import plan_transcode
 from codecfleet.jobs.request.spec import TranscodeSpec
+from codecfleet.jobs.source.source import read_source
 
 from .published import published
 
@@ -112,3 +113,22 @@ def test_pictures_that_say_it_themselves_are_left_as_they_are(tmp_path: Path) ->
     plan = plan_transcode(TranscodeSpec(source=str(source), output="b.mp4"))
     assert plan.filters.first_field is None
     assert "fields" not in plan.encoder_kind
+
+
+def test_pictures_that_flag_the_bottom_field_are_coded_so(tmp_path: Path) -> None:
+    """DV is bottom field first; H.264's picture structure says the same as the order of its fields, from the start."""
+    source, output = tmp_path / "in.avi", tmp_path / "out.mp4"
+    with av.open(str(source), "w") as file:
+        stream: Any = file.add_stream("dvvideo", rate=25)
+        stream.width, stream.height, stream.pix_fmt = 720, 576, "yuv420p"
+        for frame in pictures(FieldOrder.BOTTOM_FIRST):
+            file.mux(stream.encode(frame.reformat(720, 576)))
+        file.mux(stream.encode(None))
+
+    _, verdict = published(source, output)
+
+    assert verdict.exact, verdict.lines()
+    assert coded_first(output) == "bottom"
+    found = read_source(str(output)).picture
+    assert found is not None
+    assert found[0].bottom_first
