@@ -352,7 +352,8 @@ class FilterChain:
         # The range is stated on both sides: a change of format must never stretch or squeeze the levels.
         rgb = is_rgb(given.pix_fmt)
         output = self._settings.output
-        arguments = f"w={size[0]}:h={size[1]}:flags={SCALE_FLAGS}"
+        # Of an interlaced picture each field is converted by itself (interl).
+        arguments = f"w={size[0]}:h={size[1]}:flags={SCALE_FLAGS}:interl=-1"
         arguments += f":in_range={'full' if rgb else given.levels}:out_range={levels}"
         if rgb and (matrix := _MATRICES.get(output.colour.matrix)) is not None:
             arguments += f":out_color_matrix={matrix}"

@@ -132,3 +132,22 @@ def test_pictures_that_flag_the_bottom_field_are_coded_so(tmp_path: Path) -> Non
     found = read_source(str(output)).picture
     assert found is not None
     assert found[0].bottom_first
+
+
+def test_each_field_is_scaled_by_itself(tmp_path: Path) -> None:
+    """Pictures that stay interlaced show the bar of one moment in the lines of one field, at any size."""
+    order = FieldOrder.INTERLEAVED_TOP_FIRST
+    source, output = film(tmp_path / "in.mov", order), tmp_path / "out.mp4"
+
+    published(source, output, scale="64x96", quality=5)
+
+    with av.open(str(output)) as container:
+        shown = [frame.to_ndarray(format="gray").astype(int) for frame in container.decode(video=0)]
+    assert len(shown) == FRAMES
+    for number, luma in enumerate(shown):
+        for field, time in enumerate(field_times(order)):
+            left = MOVE * (2 * number + time) % (WIDTH - 8)
+            lines = luma[field + 8 : -8 : 2]
+            assert lines[:, left + 1 : left + 7].min() > 160
+            lines[:, max(0, left - 2) : left + 10] = 40
+            assert lines.max() < 80
