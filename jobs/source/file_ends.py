@@ -7,12 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-import av.error
-
 from ...actors.media.fragments import FragmentWatch
 from ...actors.media.headers import TrackEnd
 from ...actors.media.headers import track_end as edits_end
-from ...actors.media.opening import demux, open_bytes, open_source
+from ...actors.media.opening import open_bytes
 from ...actors.media.structure import HEADER, NO_END, SEGMENT, Read, elements, reader_of
 
 if TYPE_CHECKING:
@@ -69,23 +67,6 @@ def is_cut_short(source: str, container: "InputContainer", watch: FragmentWatch,
     with open_bytes(source) as file:
         end = _ENDS[muxer](reader_of(file), size_bytes, seen)
     return end is not None and end > size_bytes
-
-
-def is_whole(source: str) -> bool:
-    """Return whether a file ends where it says, by reading every packet of every track; True where it does not say.
-
-    Raises:
-        InputError: it cannot be read.
-        StorageFailed: its store does not answer.
-    """
-    watch, seen = FragmentWatch(), PacketEnds()
-    with open_source(source, watch=watch) as container:
-        try:
-            for packet in demux(container):
-                seen.see(packet)
-        except av.error.FFmpegError:
-            seen.is_broken = True
-        return not is_cut_short(source, container, watch, seen)
 
 
 def _samples_end(container: "InputContainer") -> int:

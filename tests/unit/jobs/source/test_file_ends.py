@@ -10,7 +10,8 @@ from av.video.stream import VideoStream
 
 from codecfleet.actors.media.headers import TrackEnd
 from codecfleet.actors.media.structure import boxes, reader_of
-from codecfleet.jobs.source.file_ends import is_whole, track_end
+from codecfleet.jobs.source.file_ends import track_end
+from codecfleet.jobs.source.source import read_source
 from codecfleet.testing.clips import picture
 
 FRAGMENTED = {"movflags": "frag_keyframe+empty_moov+default_base_moof"}
@@ -27,6 +28,11 @@ KINDS: dict[str, tuple[str, str, dict[str, str]]] = {
     "film.avi": ("mpeg4", "pcm_s16le", {}),
     "film.ivf": ("libvpx", "", {}),
 }
+
+
+def is_whole(source: str) -> bool:
+    """Return whether reading a source finds that it ends where it says."""
+    return not read_source(source).is_cut_short
 
 
 def make_film(path: Path) -> Path:
