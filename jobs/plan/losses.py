@@ -4,7 +4,7 @@ Tracks, tags and chapters are ``carry``'s; this is about what rides on the video
 view, alpha, field coding, and what the container has no place for.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ...actors.bitstream.riders import (
     AFD,
@@ -22,8 +22,11 @@ from ...actors.decode.describe import StreamExtras
 from ...actors.encode.settings import Codec, EncoderSettings
 from ...actors.media.values import Colour, VideoFormat
 from ...actors.settle.software import codes_interlaced
+from ...errors import InputDamaged, Unsupported, WouldLose
 from ..carry.containers import Container
 from ..report.report import Warning_
+from ..request.spec import TranscodeSpec
+from ..source.source import SourceReading
 
 _WITH_CAPTIONS = frozenset({Codec.H264, Codec.HEVC})
 _WITH_HDR_IN_BITSTREAM = frozenset({Codec.H264, Codec.HEVC, Codec.AV1})
@@ -31,6 +34,10 @@ LOWEST_PEAK, HIGHEST_PEAK = 5, 10_000
 """Peak luminance of a mastering display, in cd/m², that an SEI message can state (H.264 D.2.29)."""
 _ALPHA_CHECKS = ("metadata.alpha", "metadata.pixel-format")
 _LARGEST_SHAPE_TERM = (1 << 16) - 1
+_DOVI_WITHOUT_BASE_LAYER = 5
+"""Dolby Vision profile 5 codes its pictures in a colour space of its own: wrong colours without the metadata."""
+
+_DOVI_OVER_BASE_LAYER = 8
 
 
 def picture_losses(extras: StreamExtras, encoder: EncoderSettings, container: Container) -> tuple[Warning_, ...]:
@@ -122,3 +129,40 @@ def _rounds_shape(output: VideoFormat, codec: Codec, container: Container) -> bo
     if codec in (Codec.H264, Codec.HEVC):
         return max(shape.numerator, shape.denominator) > _LARGEST_SHAPE_TERM
     return container.is_matroska and (output.width * shape).denominator != 1
+
+
+def check_dolby_vision(extras: StreamExtras, spec: TranscodeSpec) -> None:
+    """Raise ``Unsupported`` for pictures whose colours would be wrong, unless the job is forced."""
+    if extras.dovi_profile == _DOVI_WITHOUT_BASE_LAYER and not spec.force:
+        message = f"{spec.source} is Dolby Vision profile 5: re-encoded, its colours would be wrong"
+        raise Unsupported(message, "Use --force to encode it nevertheless.")
+
+
+def check_nothing_is_lost(losses: Sequence[Warning_], reading: SourceReading) -> None:
+    """Refuse losses and damage, for ``--strict``.
+
+    Raises:
+        WouldLose: something would be lost.
+        InputDamaged: the source is cut short, or its times need repair.
+    """
+    if losses:
+        message = "; ".join(loss.message for loss in losses)
+        raise WouldLose(message, "Leave out --strict to accept this, or choose another container or codec.")
+    index = reading.index
+    if reading.is_cut_short:
+        raise InputDamaged(
+            f"{index.source} is cut short", "Get all of it, or leave out --strict to encode what is there."
+        )
+    if index.shifts or index.states_too_long:
+        resets = f"the source's clock was reset {len(index.shifts)} times"
+        lasting = f"the last picture would be shown for the {index.stated_last_words}"
+        raise InputDamaged(resets if index.shifts else lasting, "Leave out --strict to have it repaired.")
+
+
+def keeps_dolby_vision(extras: StreamExtras, codec: Codec, picture: VideoFormat, container: Container) -> bool:
+    """Return whether Dolby Vision's metadata can be kept: over a base layer that is viewable without it.
+
+    FFmpeg writes the configuration record into mp4 and Matroska alone, and without it players ignore the metadata.
+    """
+    fits = codec is Codec.HEVC and picture.pix_fmt == "yuv420p10le"
+    return extras.dovi_profile == _DOVI_OVER_BASE_LAYER and fits and container.muxer in ("mp4", "matroska")

@@ -4,7 +4,7 @@ Everything that decides the output's bytes is in the plan, and the plan is a pur
 never of workers, cores or measured rates.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from functools import partial
@@ -26,7 +26,7 @@ from ...actors.surfaces.conversion import device_conversion
 from ...actors.surfaces.formats import surface_format
 from ...cluster.grouping import counted
 from ...cluster.placement.model import EncoderKind
-from ...errors import InputDamaged, Unsupported, WouldLose
+from ...errors import Unsupported
 from ..carry.carry import CarryPlan, plan_carry
 from ..carry.chapters import chapters_of_part
 from ..carry.containers import Container, container_for
@@ -39,15 +39,11 @@ from ..source.tracks import SourceDescription
 from .advice import advice
 from .borders import NO_BORDER, FoundPicture
 from .header_trial import settle_header, settle_orientation, states_shape
-from .losses import picture_losses
+from .losses import check_dolby_vision, check_nothing_is_lost, keeps_dolby_vision, picture_losses
 from .pace import OutputClock, keyframe_grid, output_clock, picture_times, settle_rate, source_warnings
 from .picture import picture_choices, settle_filters
 from .track_ranges import PlannedSegment, TrackRanges
 
-DOVI_WITHOUT_BASE_LAYER = 5
-"""Dolby Vision profile 5 codes its pictures in a colour space of its own: wrong colours without the metadata."""
-
-DOVI_OVER_BASE_LAYER = 8
 _TS_CLOCK_S = Fraction(2**33, 90_000)
 """After this a transport stream's clock starts again (ISO/IEC 13818-1, 2.4.3.7)."""
 
@@ -302,7 +298,7 @@ def plan_of(spec: TranscodeSpec, reading: SourceReading) -> Plan:
     source_format, extras = reading.described()
     rate = settle_rate(index, source_format, spec, reading.first_ticks)
     ranges = cut(rate=rate)
-    _check_dolby_vision(extras, spec)
+    check_dolby_vision(extras, spec)
     settled = settle_filters(reading, ranges, spec, codec, rate)
     extras = settled.extras.during(spec.start_s, spec.end_s)
     picture, extras = settle_orientation(source_format, settled.filters.output, extras, container)
@@ -316,12 +312,12 @@ def plan_of(spec: TranscodeSpec, reading: SourceReading) -> Plan:
     )
     _check_starts(index, carry, spec)
     # Its metadata says where in the source's picture the picture lies, and how HDR's colours are shown.
-    keeps_dolby_vision = settled.filters.keeps_colours and _keeps_dolby_vision(extras, codec, picture, container)
-    software = replace(software, dolby_vision=keeps_dolby_vision, captions=rate is None, segments=len(ranges.segments))
+    dolby_vision = settled.filters.keeps_colours and keeps_dolby_vision(extras, codec, picture, container)
+    software = replace(software, dolby_vision=dolby_vision, captions=rate is None, segments=len(ranges.segments))
     encoder = settle(software, picture, output_clock(index, rate, spec.end_s).tick_s)
     losses = (*carry.losses, *settled.losses, *header.losses, *picture_losses(extras, encoder, container))
     if spec.strict:
-        _check_nothing_is_lost(losses, reading)
+        check_nothing_is_lost(losses, reading)
     return Plan(
         spec=spec,
         container=container,
@@ -383,12 +379,6 @@ def _requests(spec: TranscodeSpec, codec: Codec) -> tuple[SoftwareRequest, Nvenc
     return in_software, nvenc()
 
 
-def _check_dolby_vision(extras: StreamExtras, spec: TranscodeSpec) -> None:
-    if extras.dovi_profile == DOVI_WITHOUT_BASE_LAYER and not spec.force:
-        message = f"{spec.source} is Dolby Vision profile 5: re-encoded, its colours would be wrong"
-        raise Unsupported(message, "Use --force to encode it nevertheless.")
-
-
 def _check_starts(index: TrackIndex, carry: CarryPlan, spec: TranscodeSpec) -> None:
     """Refuse a track that begins so long before the video that the output's clock would have run through between."""
     first_s, video_s = carry.first_presentation_s, index.first_ticks * index.time_base
@@ -396,27 +386,3 @@ def _check_starts(index: TrackIndex, carry: CarryPlan, spec: TranscodeSpec) -> N
         return
     message = f"a track of {spec.source} begins {float((video_s - first_s) / 3600):.0f} hours before the video"
     raise Unsupported(message, "A transport stream cannot hold that: write mkv or mp4, or leave it out (--audio none).")
-
-
-def _check_nothing_is_lost(losses: Sequence[Warning_], reading: SourceReading) -> None:
-    if losses:
-        message = "; ".join(loss.message for loss in losses)
-        raise WouldLose(message, "Leave out --strict to accept this, or choose another container or codec.")
-    index = reading.index
-    if reading.is_cut_short:
-        raise InputDamaged(
-            f"{index.source} is cut short", "Get all of it, or leave out --strict to encode what is there."
-        )
-    if index.shifts or index.states_too_long:
-        resets = f"the source's clock was reset {len(index.shifts)} times"
-        lasting = f"the last picture would be shown for the {index.stated_last_words}"
-        raise InputDamaged(resets if index.shifts else lasting, "Leave out --strict to have it repaired.")
-
-
-def _keeps_dolby_vision(extras: StreamExtras, codec: Codec, picture: VideoFormat, container: Container) -> bool:
-    """Return whether Dolby Vision's metadata can be kept: over a base layer that is viewable without it.
-
-    FFmpeg writes the configuration record into mp4 and Matroska alone, and without it players ignore the metadata.
-    """
-    fits = codec is Codec.HEVC and picture.pix_fmt == "yuv420p10le"
-    return extras.dovi_profile == DOVI_OVER_BASE_LAYER and fits and container.muxer in ("mp4", "matroska")
