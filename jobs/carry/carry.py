@@ -7,33 +7,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from ...actors.tracks.audio import EncodeAudio, bit_rates
-from ...actors.tracks.speakers import speakers
-from ...cluster.grouping import counted
+from ...actors.tracks.audio import EncodeAudio
 from ...errors import Unsupported
 from ..report.report import TrackReport, Warning_
 from ..request.spec import TranscodeSpec
 from ..source.drawn.burnt_track import burnt_track
 from ..source.tracks import Chapter, SourceDescription, Track, TrackKind
-from .chapters import row_losses
 from .containers import Container
-from .sound import (
-    SPEAKER_CHECKS,
-    changed_checks,
-    copy_obstacle,
-    later_formats,
-    mixed_to,
-    output_layout,
-    sound_changes,
-    sound_losses,
-    stated_layouts,
-)
-from .tags import held_language, holds_language_tags, kept_tags, lost_dispositions, needs_free_keys, unheld_tags
+from .fates import Fates
+from .losses import losses_of
+from .sound import SPEAKER_CHECKS, changed_checks, later_formats, sound_changes, stated_layouts
+from .tags import holds_language_tags, kept_tags, needs_free_keys
 from .timecode import output_timecode
-from .track_plan import Action, PictureTimes, TrackPlan, content_checks, label_checks
-
-_TEXT_SUBTITLES = frozenset({"mov_text", "subrip", "ass", "webvtt", "text"})
-_BIT_FOR_BIT = "copied bit for bit"
+from .track_plan import Action, PictureTimes, TrackPlan, content_checks, missed_checks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +60,7 @@ class CarryPlan:
         for plan in self.tracks:
             if plan.asked:
                 message = f"{plan.track.name} is left out: {plan.reason}"
-                yield Warning_(code=f"{plan.track.kind.value}-left-out", message=message, checks=_missed(plan))
+                yield Warning_(code=f"{plan.track.kind.value}-left-out", message=message, checks=missed_checks(plan))
 
     @property
     def _mixed(self) -> Iterator[Warning_]:
@@ -171,8 +157,8 @@ def plan_carry(
     pictures = pictures or PictureTimes()
     rate = pictures.rate or (None if video is None else video.frame_rate)
     timecode = output_timecode(source, spec, container, rate, pictures.skipped_s)
-    planner = _Planner(source, spec, container, timecode, burnt_track(source, spec.burn_subtitles))
-    tracks = tuple(planner.fate(track) for track in source.tracks if track is not video)
+    fates = Fates(source, spec, container, timecode, burnt_track(source, spec.burn_subtitles))
+    tracks = tuple(fates.of(track) for track in source.tracks if track is not video)
     tags = tuple(kept_tags(source.tags, container).items()) if container.tags else ()
     chapters = source.chapters if container.chapters else ()
     plan = CarryPlan(
@@ -185,7 +171,7 @@ def plan_carry(
         losses=(),
         end_s=None if source.end_s is None else max(source.end_s, pictures.end_s),
     )
-    return replace(plan, losses=tuple(_losses(plan, source, spec)))
+    return replace(plan, losses=tuple(losses_of(plan, source, spec)))
 
 
 def _encoded_track(source: SourceDescription, spec: TranscodeSpec, index: int | None) -> Track | None:
@@ -205,197 +191,3 @@ def _check_audio(source: SourceDescription, spec: TranscodeSpec, container: Cont
         if number >= count:
             message = f"{source.url} has no audio track {number}: it has {count}"
             raise Unsupported(message, "Count from 0; `codecfleet probe` lists the tracks.")
-
-
-def _copy(track: Track, why: str = _BIT_FOR_BIT) -> TrackPlan:
-    return TrackPlan(track, Action.COPY, track.codec, why)
-
-
-def _drop(track: Track, why: str, loss: str) -> TrackPlan:
-    return TrackPlan(track, Action.DROP, None, why, loss)
-
-
-@dataclass(frozen=True, slots=True)
-class _Planner:
-    source: SourceDescription
-    spec: TranscodeSpec
-    container: Container
-    timecode: str | None
-    burnt: Track | None
-
-    def fate(self, track: Track) -> TrackPlan:
-        decide = {TrackKind.AUDIO: self._audio, TrackKind.SUBTITLE: self._subtitle, TrackKind.DATA: self._data}
-        if track.kind in decide:
-            return decide[track.kind](track)
-        container = self.container
-        fits, loss = {
-            TrackKind.VIDEO: (track.codec in container.extra_video_codecs, "video-track-dropped"),
-            TrackKind.COVER: (track.codec in container.cover_codecs, "cover-dropped"),
-            TrackKind.ATTACHMENT: (container.attachments, "attachment-dropped"),
-        }[track.kind]
-        if fits:
-            return _copy(track, "a further video track is copied" if track.kind is TrackKind.VIDEO else _BIT_FOR_BIT)
-        is_attachment = track.kind is TrackKind.ATTACHMENT
-        return _drop(
-            track, f".{container.name} cannot hold attachments" if is_attachment else self._refused(track), loss
-        )
-
-    def _refused(self, track: Track) -> str:
-        return f".{self.container.name} cannot hold {track.codec or track.tag or 'this kind of'} {track.kind.value}"
-
-    def _audio(self, track: Track) -> TrackPlan:
-        if self.spec.audio == "none":
-            return TrackPlan(track, Action.DROP, None, "no audio was asked for", asked=True)
-        number = self.source.of_kind(TrackKind.AUDIO).index(track)
-        if self.spec.audio_tracks is not None and number not in self.spec.audio_tracks:
-            return TrackPlan(track, Action.DROP, None, "not among the audio tracks asked for", asked=True)
-        wanted = track.codec if self.spec.audio == "copy" else self.spec.audio
-        fits = wanted == track.codec and track.codec in self.container.audio_codecs and self._obstacle(track) is None
-        is_changed = self.spec.audio_bitrate_bps is not None or self.spec.loudness_lufs is not None
-        copied = fits and not is_changed and mixed_to(track, self.spec.audio_channels) is None
-        if (impossible := self._no_sound(track, copied=copied)) is not None:
-            return _drop(track, impossible, "audio-dropped")
-        if copied:
-            return _copy(track)
-        return self._encoded(track, None if self.spec.audio == "copy" else self.spec.audio)
-
-    def _no_sound(self, track: Track, *, copied: bool) -> str | None:
-        """Return why the output can have no track for this one."""
-        if not self.container.holds_tracks:
-            return f".{self.container.name} holds nothing but one video track"
-        if not track.decodable or track.audio is None:
-            return "its codec or its parameters are unknown"
-        if track.silent and (self.container.is_isobmff or not copied):
-            return "it has no packets"
-        return None
-
-    def _obstacle(self, track: Track) -> str | None:
-        return copy_obstacle(track, self.container, self.source.format)
-
-    def _encoded(self, track: Track, asked: str | None) -> TrackPlan:
-        if asked is not None:
-            return self._encoded_as_asked(track, asked)
-        codec, held = self.container.audio_fallback or "", track.codec in self.container.audio_codecs
-        output_layout(track, codec, None, self.container)
-        why = self._obstacle(track) if held else self._refused(track)
-        return TrackPlan(track, Action.ENCODE, codec, f"{why}: encoded to {codec}", "audio-converted")
-
-    def _encoded_as_asked(self, track: Track, codec: str) -> TrackPlan:
-        rate_bps, channels = self.spec.audio_bitrate_bps, mixed_to(track, self.spec.audio_channels)
-        count = len(speakers(output_layout(track, codec, channels, self.container)))
-        if rate_bps is not None and track.audio is not None:
-            _check_bit_rate(track, codec, rate_bps, count, track.audio.sample_rate)
-        asked = codec if rate_bps is None else f"{codec} at {rate_bps / 1000:g} kbit/s"
-        mixed = "" if channels is None else f" in {self.spec.audio_channels}"
-        lufs = self.spec.loudness_lufs
-        reason = f"{asked}{mixed}{'' if lufs is None else f' at {float(lufs):g} LUFS'} was asked for"
-        return TrackPlan(
-            track, Action.ENCODE, codec, reason, bit_rate_bps=rate_bps, channels=channels, loudness_lufs=lufs
-        )
-
-    def _subtitle(self, track: Track) -> TrackPlan:
-        if track is self.burnt:
-            return TrackPlan(track, Action.DROP, None, "it is burnt into the pictures", asked=True)
-        if self.spec.subtitles == "none":
-            return TrackPlan(track, Action.DROP, None, "no subtitles were asked for", asked=True)
-        if track.codec in self.container.subtitle_codecs:
-            return _copy(track)
-        target = self.container.text_subtitles
-        if track.codec in _TEXT_SUBTITLES and target is not None:
-            reason = f"{self._refused(track)}: its text became {target}, without styles"
-            return TrackPlan(track, Action.CONVERT, target, reason, "subtitle-converted")
-        return _drop(track, self._refused(track), "subtitle-dropped")
-
-    def _data(self, track: Track) -> TrackPlan:
-        if track.tag == "tmcd":
-            if self.timecode is not None:
-                return TrackPlan(track, Action.CONVERT, "timecode", f"its timecode {self.timecode} is written again")
-            why = (
-                "it counts the source's pictures"
-                if self.spec.fps
-                else f".{self.container.name} cannot hold this timecode"
-            )
-            return _drop(track, why, "timecode-dropped")
-        if track.tag == "text" and self.source.chapters:
-            if self.container.chapters:
-                return TrackPlan(track, Action.CONVERT, "chapters", "it names the chapters, which are written again")
-            return TrackPlan(track, Action.DROP, None, "it names the chapters, which have no place here")
-        # Not even mov: FFmpeg's muxer writes a timed metadata track whose sample description is void.
-        return _drop(track, self._refused(track), "data-track-dropped")
-
-
-def _check_bit_rate(track: Track, codec: str, rate_bps: int, channels: int, sample_rate: int) -> None:
-    least_bps, most_bps = bit_rates(codec, channels, sample_rate)
-    if not least_bps <= rate_bps <= most_bps:
-        of = f"{counted(channels, 'channel')} of {track.name}"
-        least, most, asked = (f"{bps / 1000:.12g}" for bps in (least_bps, most_bps, rate_bps))
-        message = f"{codec} takes {least} to {most} kbit/s for {of}, not {asked}"
-        raise Unsupported(message, "Choose another --audio-bitrate, or leave it out.")
-
-
-_TRACK_CHECKS = {
-    TrackKind.VIDEO: "tracks.video",
-    TrackKind.AUDIO: "tracks.audio",
-    TrackKind.SUBTITLE: "tracks.subtitles",
-    TrackKind.DATA: "tracks.data",
-    TrackKind.ATTACHMENT: "metadata.attachments",
-    TrackKind.COVER: "metadata.cover",
-}
-"""The check that misses a dropped track."""
-
-
-def _losses(plan: CarryPlan, source: SourceDescription, spec: TranscodeSpec) -> Iterator[Warning_]:
-    name = plan.container.name
-    for track in plan.tracks:
-        yield from _track_losses(plan, track)
-    if plan.video is not None and plan.container.holds_tracks:
-        yield from _label_losses(plan, plan.video)
-    if source.chapters and not plan.chapters:
-        message = f"{len(source.chapters)} chapters are lost in .{name}"
-        yield Warning_(code="chapters-dropped", message=message, checks=("metadata.chapters",))
-    if plan.chapters and plan.container.chapters_in_a_row:
-        yield from row_losses(plan.chapters, plan.container, plan.end_s)
-    if source.timecode is not None and plan.timecode is None and not any(t.track.tag == "tmcd" for t in plan.tracks):
-        where = "at another frame rate" if spec.fps else f"in .{name}"
-        message = f"the timecode {source.timecode} is lost {where}"
-        yield Warning_(code="timecode-dropped", message=message, checks=("metadata.timecode",))
-    if renamed := sorted(key for key, _ in plan.tags if plan.container.is_matroska and " " in key):
-        message = f"tags are renamed in .{name}, whose names have no spaces: {', '.join(renamed)}"
-        yield Warning_(code="tags-renamed", message=message, checks=("metadata.tags",))
-    if lost := unheld_tags(source.tags, plan.container, free_keys=plan.free_keys):
-        message = f"tags are lost in .{name}: {', '.join(lost)}"
-        yield Warning_(code="tags-dropped", message=message, checks=("metadata.tags",))
-
-
-def _track_losses(plan: CarryPlan, track: TrackPlan) -> Iterator[Warning_]:
-    described = track.track
-    if track.loss is not None:
-        message = f"{described.name} is {track.action.value}: {track.reason}"
-        yield Warning_(code=track.loss, message=message, checks=_missed(track))
-    for code, message in sound_losses(track, plan.container):
-        yield Warning_(code=code, message=message, checks=content_checks(plan.tracks, described.index, *SPEAKER_CHECKS))
-    if track.kept:
-        yield from _label_losses(plan, described)
-
-
-def _label_losses(plan: CarryPlan, track: Track) -> Iterator[Warning_]:
-    """Name what the container does not say of a track that it holds."""
-    name, language, is_checked = plan.container.name, track.language, track is not plan.video
-    if language is not None and held_language(language, plan.container) is None:
-        message = f".{name} cannot name the language of {track.name}"
-        checks = label_checks(plan.tracks, track.index, "language") if is_checked else ()
-        yield Warning_(code="language-dropped", message=message, checks=checks)
-    if track.language_tag is not None and not holds_language_tags(plan.container):
-        message = f".{name} states the language of {track.name} without {track.language_tag}"
-        checks = label_checks(plan.tracks, track.index, "language")
-        yield Warning_(code="language-shortened", message=message, checks=checks)
-    if lost := lost_dispositions(track, plan.container):
-        message = f".{name} does not say that {track.name} is {', '.join(lost)}"
-        checks = label_checks(plan.tracks, track.index, "disposition") if is_checked else ()
-        yield Warning_(code="disposition-dropped", message=message, checks=checks)
-
-
-def _missed(track: TrackPlan) -> tuple[str, ...]:
-    if track.action is not Action.DROP:
-        return ()
-    return ("metadata.timecode",) if track.track.tag == "tmcd" else (_TRACK_CHECKS[track.track.kind],)

@@ -9,6 +9,16 @@ from typing import Literal
 from ..report.report import TrackReport
 from ..source.tracks import Track, TrackKind
 
+_TRACK_CHECKS = {
+    TrackKind.VIDEO: "tracks.video",
+    TrackKind.AUDIO: "tracks.audio",
+    TrackKind.SUBTITLE: "tracks.subtitles",
+    TrackKind.DATA: "tracks.data",
+    TrackKind.ATTACHMENT: "metadata.attachments",
+    TrackKind.COVER: "metadata.cover",
+}
+"""The check that misses a dropped track."""
+
 
 class Action(Enum):
     """What becomes of one track."""
@@ -94,3 +104,10 @@ def _numbered(tracks: Sequence[TrackPlan], index: int) -> tuple[str, str] | None
     counted = [plan.track for plan in tracks if not plan.asked]
     number = sum(track.kind is kind and track.decodable and track.index < index for track in counted)
     return (_LABELS[kind], str(number)) if kind in _LABELS else None
+
+
+def missed_checks(track: TrackPlan) -> tuple[str, ...]:
+    """Return the checks of verify that miss a track; none where it is kept."""
+    if track.action is not Action.DROP:
+        return ()
+    return ("metadata.timecode",) if track.track.tag == "tmcd" else (_TRACK_CHECKS[track.track.kind],)
