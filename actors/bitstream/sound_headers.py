@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from .access_points import BitReader
+
 _HEADER_BYTES: Final = 16
 """No header read here is longer; a shorter packet has none."""
 _AC3_LAYOUTS: Final = ("stereo", "mono", "stereo", "3.0", "3.0(back)", "4.0", "quad(side)", "5.0(side)")
@@ -75,40 +77,33 @@ def sound_header(codec: str, data: bytes) -> SoundHeader | None:
 
 def aac_header(config: bytes) -> SoundHeader | None:
     """Read an AudioSpecificConfig; None where it is cut short."""
-    bits = _Bits(config)
-    kind, rate, channels = bits.aac_object(), bits.aac_rate(), bits.take(4)
-    doubled = bits.aac_rate() if kind in _REPLICATES_SPECTRUM else 0
-    if bits.are_short:
+    bits = BitReader(config, is_escaped=False)
+    try:
+        kind, rate, channels = _aac_object(bits), _aac_rate(bits), bits.bits(4)
+        doubled = _aac_rate(bits) if kind in _REPLICATES_SPECTRUM else 0
+    except EOFError:
         return None
     return SoundHeader(doubled or rate, _AAC_LAYOUTS.get(channels, ""), (kind, rate, channels))
 
 
-class _Bits:
-    """Bits of big-endian bytes, in order; zeros after the end."""
+def _aac_object(bits: BitReader) -> int:
+    escape = 31
+    kind = bits.bits(5)
+    return kind if kind != escape else 32 + bits.bits(6)
 
-    def __init__(self, data: bytes, skipped: int = 0) -> None:
-        self._value = int.from_bytes(data)
-        self._left = 8 * len(data) - skipped
 
-    @property
-    def are_short(self) -> bool:
-        return self._left < 0
+def _aac_rate(bits: BitReader) -> int:
+    explicit = 15
+    index = bits.bits(4)
+    if index == explicit:
+        return bits.bits(24)
+    return _AAC_RATES[index] if index < len(_AAC_RATES) else 0
 
-    def take(self, count: int) -> int:
-        self._left -= count
-        return 0 if self._left < 0 else self._value >> self._left & (1 << count) - 1
 
-    def aac_object(self) -> int:
-        escape = 31
-        kind = self.take(5)
-        return kind if kind != escape else 32 + self.take(6)
-
-    def aac_rate(self) -> int:
-        explicit = 15
-        index = self.take(4)
-        if index == explicit:
-            return self.take(24)
-        return _AAC_RATES[index] if index < len(_AAC_RATES) else 0
+def _bits_of(data: bytes, skipped: int) -> BitReader:
+    bits = BitReader(data, is_escaped=False)
+    bits.skip(skipped)
+    return bits
 
 
 def _ac3(data: bytes) -> SoundHeader | None:
@@ -117,10 +112,10 @@ def _ac3(data: bytes) -> SoundHeader | None:
     bsid, mode = data[5] >> 3, data[6] >> 5
     if bsid >= _EAC3_BSID:
         return _eac3(data)
-    bits = _Bits(data[6:8], 3)
+    bits = _bits_of(data[6:8], 3)
     # Levels of the centre, of the surrounds, and Dolby Surround's mark are there where the mode has what they are of.
-    bits.take(2 * (mode & 1 and mode > 1) + 2 * (mode >> 2) + 2 * (mode == 2))  # noqa: PLR2004 - stereo
-    layouts = _AC3_LAYOUTS_LFE if bits.take(1) else _AC3_LAYOUTS
+    bits.skip(2 * (mode & 1 and mode > 1) + 2 * (mode >> 2) + 2 * (mode == 2))  # noqa: PLR2004 - stereo
+    layouts = _AC3_LAYOUTS_LFE if bits.flag() else _AC3_LAYOUTS
     return SoundHeader(_AC3_RATES[data[4] >> 6] >> max(0, bsid - _AC3_BSID), layouts[mode])
 
 
@@ -160,10 +155,10 @@ def _mpeg(data: bytes) -> SoundHeader | None:
 def _dts(data: bytes) -> SoundHeader | None:
     if data[:4] != b"\x7f\xfe\x80\x01":
         return None
-    bits = _Bits(data, 60)
-    mode, rate = bits.take(6), _DTS_RATES[bits.take(4)]
-    bits.take(15)
-    layouts = _DTS_LAYOUTS_LFE if bits.take(2) else _DTS_LAYOUTS
+    bits = _bits_of(data[:_HEADER_BYTES], 60)
+    mode, rate = bits.bits(6), _DTS_RATES[bits.bits(4)]
+    bits.skip(15)
+    layouts = _DTS_LAYOUTS_LFE if bits.bits(2) else _DTS_LAYOUTS
     return SoundHeader(rate, layouts[mode] if mode < len(layouts) else "", (mode,))
 
 
