@@ -24,6 +24,7 @@ from ...actors.tracks.subtitles import read_cue, write_cue
 from ..request.values import is_ffmpeg_ratio
 from ..source.tracks import Track, skipped_samples
 from .counted_sound import CountedSound
+from .cue_row import CueRow, Shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -260,7 +261,8 @@ class CuePipe(Pipe):
     """Copies or converts subtitles and timed data: what is shown from one instant to another.
 
     Cues are clipped to the interval. ``target`` is the codec to convert text to, None for a copy. ``one_at_a_time``
-    says that the output shows one cue until the next begins (mp4): ``crowded`` counts those that this changes.
+    says that the output shows one cue until the next begins (mp4): ``crowded`` counts those that this changes. Text
+    that is converted is shown together then.
     """
 
     target: str | None = None
@@ -268,6 +270,7 @@ class CuePipe(Pipe):
     crowded: int = 0
     _last: int | None = None
     _until: int = 0
+    _row: CueRow = field(default_factory=CueRow)
 
     def feed(self, packet: "Packet[Stream]") -> "Iterator[Packet[Stream]]":
         """Take the next cue and give it, if anything of it is kept."""
@@ -280,16 +283,34 @@ class CuePipe(Pipe):
             end_s = min(end_s, self.interval.end_s)
         if duration_s and end_s <= begin_s:
             return
+        tick = self._tick
+        begin, end = (floor(self.interval.output_s(t) / tick + _HALF) for t in (begin_s, end_s))
+        if self.target is not None and self.one_at_a_time:
+            if text := read_cue(self.track.codec or "", bytes(packet)):
+                yield from self._written(self._row.add(Shown(begin, end, text)))
+            return
         kept = self._converted(packet) if self.target is not None else packet
         if kept is None:
             return
-        tick = _fine_tick(self.track.time_base, self.interval.origin_s)
-        begin, end = (floor(self.interval.output_s(t) / tick + _HALF) for t in (begin_s, end_s))
         self.crowded += self.one_at_a_time and (end <= begin or (self._last is not None and begin < self._until))
         self._until = end
         # Cues may overlap and tie, but no muxer takes them out of order.
         self._last = begin if self._last is None else max(begin, self._last)
         yield self._send(kept, self._last, self._last, max(0, end - self._last), tick)
+
+    def finish(self) -> "Iterator[Packet[Stream]]":
+        """Give what is still shown after the last cue has begun."""
+        yield from self._written(self._row.finish())
+
+    @property
+    def _tick(self) -> Fraction:
+        return _fine_tick(self.track.time_base, self.interval.origin_s)
+
+    def _written(self, cues: "Iterator[Shown]") -> "Iterator[Packet[Stream]]":
+        for cue in cues:
+            packet = new_packet(write_cue(self.target or "", cue.text))
+            yield self._send(packet, cue.begin, cue.begin, cue.end - cue.begin, self._tick)
+        self.crowded = self._row.crowded
 
     def _converted(self, packet: "Packet[Stream]") -> "Packet[Stream] | None":
         text = read_cue(self.track.codec or "", bytes(packet))

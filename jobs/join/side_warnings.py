@@ -77,7 +77,7 @@ def _of_pipe(plan: CarryPlan, pipe: Pipe) -> Iterator[Warning_]:
     if isinstance(pipe, CuePipe) and pipe.crowded:
         message = (
             f"{pipe.crowded} cues of {pipe.track.name} overlap others or last no time: "
-            f".{plan.container.name} shows one after the other"
+            f".{plan.container.name} shows one at a time, {'with the text of all' if pipe.target else 'each late'}"
         )
         yield Warning_(code="subtitle-overlap", message=message, checks=checks)
 

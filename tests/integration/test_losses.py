@@ -136,13 +136,17 @@ async def test_a_track_without_packets_is_named_where_it_is_dropped(tmp_path: Pa
 
 
 async def test_cues_that_overlap_are_named_where_one_is_shown_at_a_time(tmp_path: Path) -> None:
-    """mp4 shows one after the other; Matroska holds them as they are."""
+    """mp4 shows the lines of both in a cue of its own; Matroska holds them as they are."""
     film(tmp_path / "in.mkv", cues_ms=((0, 200), (100, 200), (400, 50)))
     for name, warned in (("out.mp4", ["subtitle-converted", "subtitle-overlap"]), ("out.mkv", [])):
         report, verdict = await transcode(tmp_path / "in.mkv", tmp_path / name, codec=Codec.H264)
         assert verdict.exact, verdict.lines()
         assert [warning.code for warning in report.warnings] == warned
     assert report.warnings == ()
+    with av.open(str(tmp_path / "out.mp4")) as container:
+        cues = [packet for packet in container.demux(container.streams.subtitles[0]) if packet.size > len(b"\0\0")]
+    spans = [(round((each.pts or 0) * Fraction(each.time_base) * 1000), bytes(each).count(b"\n")) for each in cues]
+    assert spans == [(0, 0), (100, 1), (200, 0), (400, 0)]
 
 
 async def test_subtitles_of_an_unknown_codec_are_named_and_verified(tmp_path: Path) -> None:

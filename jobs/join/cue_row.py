@@ -1,0 +1,49 @@
+"""Text cues where a container shows one at a time, as mp4 and mov do: what is shown at once becomes one cue. Pure."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+
+class Shown(NamedTuple):
+    """A text, and from when to when it is shown, in ticks."""
+
+    begin: int
+    end: int
+    text: str
+
+
+@dataclass(slots=True)
+class CueRow:
+    """Takes cues in the order in which they begin, and gives cues that follow one another.
+
+    Where several are shown, one cue has the lines of all, those of the earliest first; it ends when any of them does.
+    """
+
+    crowded: int = 0
+    """How many cues begin while others are shown, or last no time."""
+    _at: int | None = None
+    _shown: list[Shown] = field(default_factory=list)
+
+    def add(self, cue: Shown) -> Iterator[Shown]:
+        """Take the next cue, and give what is shown until it begins."""
+        begin = cue.begin if self._at is None else max(cue.begin, self._at)
+        yield from self._until(begin)
+        self._at = begin
+        self.crowded += bool(self._shown) or cue.end <= begin
+        if cue.end > begin:
+            self._shown.append(cue._replace(begin=begin))
+        else:
+            yield Shown(begin, begin, cue.text)
+
+    def finish(self) -> Iterator[Shown]:
+        """Give what is shown after the last cue has begun."""
+        yield from self._until(max((cue.end for cue in self._shown), default=0))
+
+    def _until(self, limit: int) -> Iterator[Shown]:
+        at = self._at or 0
+        while self._shown and at < limit:
+            end = min(limit, *(cue.end for cue in self._shown))
+            yield Shown(at, end, "\n".join(cue.text for cue in self._shown))
+            self._shown = [cue for cue in self._shown if cue.end > end]
+            at = end
