@@ -118,6 +118,14 @@ def test_a_language_without_three_letters_gets_them(tmp_path: Path) -> None:
     ]
 
 
+def test_an_undetermined_language_is_none(tmp_path: Path) -> None:
+    """Files of mkvmerge say "und" by BCP 47 where nothing is known: no container loses anything of it."""
+    source = film(tmp_path / "in.mkv", with_language=False)
+    data = source.read_bytes().replace(b"\x22\xb5\x9d\x85pt-BR", b"\x22\xb5\x9d\x83und\xec\x80")
+    source.write_bytes(data)
+    assert stated(source)[0] == (None, None)
+
+
 def test_what_a_transport_stream_cannot_state_is_named(tmp_path: Path) -> None:
     """It has three letters alone: strict refuses it."""
     spec = {"source": str(film(tmp_path / "in.mkv")), "output": "a.ts"}
