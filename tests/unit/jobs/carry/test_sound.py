@@ -32,7 +32,7 @@ def plan(track: Track, output: str, source_format: str = "mpegts", **asked: Any)
     """Plan for a source with this track; times are those of a part of it."""
     part = asked.pop("start_s", None), asked.pop("end_s", None)
     video = Track(index=0, kind=TrackKind.VIDEO, codec="h264", time_base=Fraction(1, 1000))
-    source = in_part(SourceDescription(url="in", format=source_format, tracks=(video, track)), *part)
+    source = in_part(SourceDescription(url="in", format=source_format, tracks=(video, track)), *part, Fraction(0))
     return plan_carry(source, TranscodeSpec(source="in", output=output, **asked), container_for(output))
 
 
