@@ -312,6 +312,8 @@ def _gain(levels: Sequence[tuple[dict[str, float], dict[str, float]]]) -> float:
 
 def _check_rate(name: str, left: SoundTrack, right: SoundTrack, was: Heard, now: Heard) -> Check:
     """Check that the output has one rate, the one that it states, which the source has too; Opus has its own."""
+    if not was.rates_hz and not now.rates_hz:
+        return not_applicable(f"{name}.rate", "no sample of the track decodes")
     wanted = sorted({_OPUS_HZ} if right.codec == "opus" else {*was.rates_hz, left.rate_hz})
     passed = now.rates_hz in ([right.rate_hz], []) and (
         right.rate_hz in wanted or right.rate_hz > min(wanted[-1], 44_099)
