@@ -5,10 +5,11 @@ Only of MPEG-2 and H.264, where that may change from picture to picture. FFmpeg'
 Sources: ITU-T H.262 (02/2012) section 6.3.10; ITU-T H.264 (08/2021) sections 7.3.3 and D.1.3.
 """
 
+from functools import lru_cache
 from typing import Final
 
 from ..media.av_stream import FieldOrder
-from .access_points import BitReader, nal_kind, nal_units, sei_messages
+from .access_points import BitReader, nal_units, sei_messages
 from .parameter_sets import H264Fields, h264_fields
 
 _HEAD_BYTES: Final = 4096
@@ -25,6 +26,8 @@ _BOTTOM_FIRST: Final = frozenset({4, 6})
 _CLOCKS: Final = (1, 1, 1, 2, 2, 3, 3, 2, 3)
 """How many clock timestamps come with each ``pic_struct`` (H.264 table D-1)."""
 _INTERLACED_SCAN, _UNKNOWN_SCAN = 1, 2
+_KEPT: Final = 256
+"""How many units with a picture's timing are remembered."""
 _FIRST: Final = {False: FieldOrder.TOP_FIRST, True: FieldOrder.BOTTOM_FIRST}
 
 
@@ -66,10 +69,9 @@ class FieldOrders:
     def _h264_order(self, data: bytes, fields: H264Fields) -> FieldOrder | None:
         timing = None
         for unit in nal_units(data, self._extradata):
-            kind = nal_kind(unit, hevc=False)
+            kind = unit[0] & 0x1F
             if kind == _H264_SEI and fields.states_structure:
-                loads = [load for number, load in sei_messages(unit, hevc=False) if number == _PICTURE_TIMING]
-                timing = _picture_timing(BitReader(loads[0], is_escaped=False), fields) if loads else timing
+                timing = _timing(unit, fields) or timing
             elif kind in _H264_SLICES:
                 return self._of_slice(BitReader(unit[1:_SLICE_HEAD_BYTES]), fields, timing)
         return None
@@ -102,6 +104,13 @@ class FieldOrders:
         if structure in _TOP_FIRST | _BOTTOM_FIRST:
             return _FIRST[structure in _BOTTOM_FIRST]
         return FieldOrder.UNKNOWN
+
+
+@lru_cache(_KEPT)
+def _timing(unit: bytes, fields: H264Fields) -> tuple[int, int] | None:
+    """Read the picture timing in an SEI unit, None where there is none; the same ones come again in each sequence."""
+    loads = [load for number, load in sei_messages(unit, hevc=False) if number == _PICTURE_TIMING]
+    return _picture_timing(BitReader(loads[0], is_escaped=False), fields) if loads else None
 
 
 def _picture_timing(reader: BitReader, fields: H264Fields) -> tuple[int, int]:

@@ -63,6 +63,8 @@ _T35: Final = 4
 _FRAME_PACKING: Final = 45
 _ALPHA_CHANNEL, _ALPHA_CANCELLED = 165, 0x80
 _ORIENTATION: Final = 47
+_LONG_NUMBER: Final = 0xFF
+"""What begins a kind of 255 or above, which takes more bytes."""
 _ORIENTATION_CANCELLED: Final = 1 << 18
 """Orientation is told in 19 bits: that the last one ends, two mirrors, and an angle."""
 _HEVC_SLICES: Final = 32
@@ -130,7 +132,8 @@ class RiderReader:
         if self._is_hevc:
             self._read_hevc(unit, found)
         elif unit[0] & 0x1F == _H264_SEI:
-            found.update(_of_messages(bytes(unit), hevc=False))
+            if _may_ride(unit, hevc=False):
+                found.update(_of_messages(bytes(unit), hevc=False))
         elif len(unit) > 1 and not unit[1] & _SCALABLE:
             found.add(SECOND_VIEW)
 
@@ -139,10 +142,22 @@ class RiderReader:
         if kind == _HEVC_RPU:
             found.add(DOLBY_VISION)
         elif kind in _HEVC_SEI:
-            found.update(_of_messages(bytes(unit), hevc=True))
+            if _may_ride(unit, hevc=True):
+                found.update(_of_messages(bytes(unit), hevc=True))
             self._above = ALPHA if ALPHA in found else self._above
         else:
             found.add(self._above)
+
+
+def _may_ride(unit: bytes | memoryview, *, hevc: bool) -> bool:
+    """Return whether an SEI unit may hold a message that is read; False only of one message, of another kind.
+
+    Most units are a picture's timing alone: so they are not parsed.
+    """
+    begin = 2 if hevc else 1
+    message = unit[begin : begin + 2]
+    is_short = len(message) == 2 and len(unit) <= begin + 2 + message[1] + 1  # noqa: PLR2004 - the message's head
+    return not is_short or message[0] in (_T35, _FRAME_PACKING, _ALPHA_CHANNEL, _ORIENTATION, _LONG_NUMBER)
 
 
 def _of_messages(unit: bytes, *, hevc: bool) -> Iterator[str]:
