@@ -63,6 +63,33 @@ def test_two_messages_of_one_unit_are_both_found() -> None:
 
 
 @pytest.mark.parametrize(
+    "before", [b"\x01\x02\x10\x20", b"\xff\x01\x02\x10\x20", b"\x01\x00", b"\x05\xff\x00" + bytes(255)]
+)
+def test_captions_behind_another_message(before: bytes) -> None:
+    """A message of another kind, short or long, does not hide the one behind it in its unit."""
+    h264, hevc = b"\x06" + before + message(CAPTIONS), b"\x4e\x01" + before + message(CAPTIONS)
+    assert RiderReader("h264", AVCC).kinds(prefixed(h264, SLICE)) == {"A53_CC"}
+    assert RiderReader("hevc", HVCC).kinds(prefixed(hevc, HEVC_SLICE)) == {"A53_CC"}
+
+
+def test_captions_behind_a_large_unit() -> None:
+    """However much lies ahead of a packet's first slice, all of it is read."""
+    filler, captions = b"\x0c" + b"\xff" * 9000, b"\x06" + message(CAPTIONS)
+    assert RiderReader("h264", b"").kinds(annex_b(filler, captions, SLICE)) == {"A53_CC"}
+    mpeg2 = b"\x00\x00\x01\xb2" + b"\xff" * 9000 + b"\x00\x00\x01\xb2GA94\x03\x42" + b"\x00\x00\x01\x01"
+    assert RiderReader("mpeg2video", b"").kinds(memoryview(mpeg2)) == {"A53_CC"}
+
+
+@pytest.mark.parametrize("length_bytes", [1, 2, 3, 4])
+def test_lengths_of_any_size(length_bytes: int) -> None:
+    """A unit's length takes as many bytes as the configuration says."""
+    configuration = bytes((1, 100, 0, 31, 0xFC | length_bytes - 1, 0xE0, 0))
+    units = (b"\x06" + message(CAPTIONS), SLICE)
+    packet = b"".join(len(unit).to_bytes(length_bytes) + unit for unit in units)
+    assert RiderReader("h264", configuration).kinds(memoryview(packet)) == {"A53_CC"}
+
+
+@pytest.mark.parametrize(
     ("kind", "payload", "kinds"),
     [
         (45, b"\x81\x80\x00", {"STEREO3D"}),  # arrangement 0, not cancelled
