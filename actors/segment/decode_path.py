@@ -114,9 +114,13 @@ class DecodePath(Generic[PictureT]):
     reason: str = ""
     whole: bool = False
 
-    def open_chain(self, filters: FilterSettings, time_base: Fraction) -> PictureChain[Any]:
-        """Return the chain that converts pictures in their memory."""
-        return FilterChain(filters, time_base) if self.device is None else DeviceChain(filters.output, self.device)
+    def open_chain(
+        self, filters: FilterSettings, time_base: Fraction, interval: tuple[int | None, int | None] = (None, None)
+    ) -> PictureChain[Any]:
+        """Return the chain that converts pictures in their memory; ``interval`` is when their segment is presented."""
+        if self.device is not None:
+            return DeviceChain(filters.output, self.device)
+        return FilterChain(filters, time_base, interval)
 
 
 @contextmanager

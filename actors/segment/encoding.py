@@ -166,10 +166,11 @@ class _Run(Generic[PictureT]):
         self._work = work
         self._context = context
         self._path = path
-        self._chain = path.open_chain(work.filters, work.decode.time_base)
+        interval = work.start_ticks, work.end_ticks
+        self._chain = path.open_chain(work.filters, work.decode.time_base, interval)
         self._walk: SegmentWalk[PictureT, PictureT] = SegmentWalk(
             work.decode,
-            (work.start_ticks, work.end_ticks),
+            interval,
             path,
             fallback,
             make=self._chain.push,

@@ -183,10 +183,17 @@ class _Given(NamedTuple):
 
 
 class FilterChain:
-    """Turns decoded frames into the encoder's input, with a new graph for each change of the input format."""
+    """Turns decoded frames into the encoder's input, with a new graph for each change of the input format.
 
-    def __init__(self, settings: FilterSettings, time_base: Fraction) -> None:
+    ``interval`` is when the segment is presented, in ticks: filters with memory get the pictures around it too, and
+    ``resized`` does not count those.
+    """
+
+    def __init__(
+        self, settings: FilterSettings, time_base: Fraction, interval: tuple[int | None, int | None] = (None, None)
+    ) -> None:
         self._settings = settings
+        self._start, self._end = interval
         self._time_base = time_base
         self._given: _Given | None = None
         self._graph: av.filter.Graph | None = None
@@ -205,7 +212,8 @@ class FilterChain:
             self._given = given
             is_needed = self._settings.needs_graph or self._converts(given)
             self._graph = self._mapped(lambda: self._build(given)) if is_needed else None
-        if (frame.width, frame.height) != self._settings.size:
+        is_own = (self._start is None or ticks >= self._start) and (self._end is None or ticks < self._end)
+        if is_own and (frame.width, frame.height) != self._settings.size:
             self.resized[frame.width, frame.height] += 1
         frame.pts, frame.time_base = ticks, self._time_base
         if self._graph is None:

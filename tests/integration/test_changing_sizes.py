@@ -85,6 +85,15 @@ def test_pictures_do_not_depend_on_the_segments(tmp_path: Path) -> None:
     assert found[0][1] == found[1][1] == found[2][1]
 
 
+def test_a_deinterlacer_counts_no_picture_twice(tmp_path: Path) -> None:
+    """It needs pictures of the neighbouring segments, which are not scaled once more."""
+    report = transcode(
+        film(tmp_path, "h264", GROWING), tmp_path / "out.mkv", deinterlace="on", segment_s=Fraction(1, 2)
+    )
+    assert len(report.segments) > 1
+    assert resized(report) == ["pictures of other sizes were scaled to 320x180: 50 of 160x90"]
+
+
 def test_another_size_is_given_where_it_is_asked_for(tmp_path: Path) -> None:
     """``scale`` has the last word; a height alone keeps the shape of the largest pictures."""
     source = film(tmp_path, "vp8", ((160, 160), (320, 180)))
