@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from av.packet import Packet
     from av.stream import Stream
 
+_PCE, _PCE_BITS, _PCE_LONGEST = 5, 34, 64
+"""A program config element's number, where its mixdowns begin, and the bytes that hold it up to its comment."""
+
 
 @dataclass(slots=True, kw_only=True)
 class SoundTrack:
@@ -121,13 +124,35 @@ def _lasts_s(packet: "Packet[Stream]", size_bytes: int, track: SoundTrack) -> Fr
 
 
 def _payload(data: bytes, codec: str) -> bytes:
-    """Return a packet's payload without what a container puts around it: the ADTS header of AAC (ISO/IEC 13818-7)."""
+    """Return a packet's payload without what a container may say instead: of AAC, the ADTS header and the layout."""
+    return _without_layout(_without_header(data)) if codec == "aac" else data
+
+
+def _without_header(data: bytes) -> bytes:
+    """Return AAC without its ADTS header (ISO/IEC 13818-7)."""
     adts_bytes = 7
-    if codec != "aac" or len(data) < adts_bytes or data[0] != 0xFF or data[1] & 0xF6 != 0xF0:  # noqa: PLR2004 - syncword
+    if len(data) < adts_bytes or data[0] != 0xFF or data[1] & 0xF6 != 0xF0:  # noqa: PLR2004 - syncword
         return data
     stated = (data[3] & 3) << 11 | data[4] << 3 | data[5] >> 5
     # A recording's last frame may be cut short.
     return data[adts_bytes if data[1] & 1 else adts_bytes + 2 :] if stated >= len(data) else data
+
+
+def _without_layout(data: bytes) -> bytes:
+    """Return AAC without a program config element ahead of its sound, which mp4 and Matroska keep in the header."""
+    at, bits, size_bits = _PCE_BITS, int.from_bytes(data[:_PCE_LONGEST]), 8 * len(data[:_PCE_LONGEST])
+
+    def field(begin: int, width: int) -> int:
+        return bits >> max(size_bits - begin - width, 0) & ((1 << width) - 1)
+
+    if not data or field(0, 3) != _PCE:
+        return data
+    counts = [field(13, 4), field(17, 4), field(21, 4), field(25, 2), field(27, 3), field(30, 4)]
+    for width in (4, 4, 3):  # mixdowns: each a flag, and what follows it
+        at += 1 + (width if field(at, 1) else 0)
+    at += sum(count * width for count, width in zip(counts, (5, 5, 5, 4, 4, 5), strict=True))
+    comment = -(-at // 8)
+    return data[comment + 1 + field(8 * comment, 8) :]
 
 
 def frame_start_s(frame: AudioFrame) -> Fraction:
