@@ -332,7 +332,8 @@ def _run(pair: _Pair, part: ComparedPart | None) -> _Compared:
         with _ahead(wanted) as left, _ahead(iter(shown)) as right:
             for number, (expected, frame) in enumerate(zip_longest(left, right)):
                 if number == 0 and expected is not None and frame is not None:
-                    was, now = video_facts(reference.stream, expected[1]), video_facts(shown.stream, frame)
+                    was = video_facts(reference.stream, expected[1], reference.earliest)
+                    now = video_facts(shown.stream, frame)
                     compared.begin(was, now, pair.files)
                 compared.take(number, expected, frame, None if part is None else part.time_s(number))
                 if pair.progress is not None:

@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import chain
 from typing import TYPE_CHECKING, cast
@@ -28,6 +28,7 @@ from ...actors.media.av_stream import side_data
 from ...actors.media.hdr import content_light_from_bytes, mastering_display_from_bytes
 from ...actors.media.opening import open_source
 from ...actors.media.values import HdrStatic, MasteringDisplay, VideoFormat
+from .picture_life import UNSTATED, PictureTags
 from .stated.facts import Crop
 from .streams import Alignment, audio_tracks, covers, data_tracks, only, subtitle_tracks, video_tracks
 from .subtitles import check_chapters, check_timecode
@@ -77,15 +78,34 @@ class Facts:
         return self.format.sample_aspect_ratio * max(width, 1) / max(height, 1)
 
 
-def video_facts(stream: VideoStream, first_frame: VideoFrame) -> Facts:
-    """Return what a track says; ``first_frame`` is its first decoded picture."""
+def video_facts(stream: VideoStream, first_frame: VideoFrame, earliest: VideoFrame | None = None) -> Facts:
+    """Return what a track says; ``first_frame`` is its first picture, or that of a part, ``earliest`` the track's."""
     of_stream = side_data(stream)
+    stated = describe_video(stream, first_frame)
     return Facts(
-        format=describe_video(stream, first_frame),
+        format=stated if earliest is None else _of_part(stated, first_frame, earliest),
         extras=describe_extras(stream, first_frame),
         codec=stream.codec_context.codec.canonical_name,
         container_hdr=_hdr(of_stream.get("mastering_display_metadata"), of_stream.get("content_light_level")),
     )
+
+
+def _of_part(stated: VideoFormat, frame: VideoFrame, earliest: VideoFrame) -> VideoFormat:
+    """Return a track's format with what a picture says otherwise than the track's first one."""
+    first, own = PictureTags.of(earliest), PictureTags.of(frame)
+    values = {name: getattr(own, name) for name in UNSTATED if getattr(own, name) != getattr(first, name)}
+    values = {name: value for name, value in values.items() if value not in UNSTATED[name]}
+    samples = stated.sample_aspect_ratio if own.samples == first.samples else own.samples
+    of_frame, kept = _frame_hdr(frame), _frame_hdr(earliest)
+    # FFmpeg's decoders give HDR values with later pictures too, which may have begun another sequence.
+    unsaid = "transfer" in values and of_frame == kept
+    hdr = HdrStatic() if unsaid else stated.hdr if of_frame == kept else of_frame
+    return replace(stated, colour=replace(stated.colour, **values), sample_aspect_ratio=samples, hdr=hdr)
+
+
+def _frame_hdr(frame: VideoFrame) -> HdrStatic:
+    found = frame_side_data(frame)
+    return _hdr(found.get("MASTERING_DISPLAY_METADATA"), found.get("CONTENT_LIGHT_LEVEL"))
 
 
 def _hdr(mastering: bytes | None, light: bytes | None) -> HdrStatic:
@@ -280,8 +300,7 @@ def _bitstream_hdr(output: str) -> HdrStatic:
             # A film of one picture gives it when it is over.
             for packet in chain(only(container, stream), [None]):
                 for frame in decoder.decode(None if packet is None else _contents(packet)):
-                    found = frame_side_data(frame)
-                    return _hdr(found.get("MASTERING_DISPLAY_METADATA"), found.get("CONTENT_LIGHT_LEVEL"))
+                    return _frame_hdr(frame)
     return HdrStatic()
 
 

@@ -35,7 +35,7 @@ _EXACT: Final = frozenset({"A53_CC", "DOVI_RPU_BUFFER"})
 _INTERLACED, _TOP_FIRST = 1 << 3, 1 << 4
 """``AV_FRAME_FLAG_INTERLACED`` and ``AV_FRAME_FLAG_TOP_FIELD_FIRST``."""
 _RESERVED: Final = frozenset({0, 2, 3})
-_UNSTATED: Final = {"range": frozenset({0}), "matrix": frozenset({2, 3}), "primaries": _RESERVED, "transfer": _RESERVED}
+UNSTATED: Final = {"range": frozenset({0}), "matrix": frozenset({2, 3}), "primaries": _RESERVED, "transfer": _RESERVED}
 """Values of H.273 that say nothing. Matrix 0 is RGB's."""
 _LIMITED, _FULL = 1, 2
 _CONVERTED: Final = {"range": "color_range", "matrix": "colorspace"}
@@ -60,6 +60,8 @@ class PictureTags:
     matrix: int
     primaries: int
     transfer: int
+    samples: Fraction
+    """Width over height of a sample."""
     shape: Fraction
     """Width over height, as shown."""
 
@@ -73,6 +75,7 @@ class PictureTags:
             matrix=int(frame.colorspace),
             primaries=int(frame.color_primaries),
             transfer=int(frame.color_trc),
+            samples=samples,
             shape=samples * frame.width / frame.height,
         )
 
@@ -88,7 +91,7 @@ class _Side:
     """How many pictures carry each kind of side data."""
     formats: dict[str, int] = field(default_factory=dict)
     """Pixel formats, and the first picture of each."""
-    seen: dict[str, set[Any]] = field(default_factory=lambda: {name: set() for name in (*_UNSTATED, "shape")})
+    seen: dict[str, set[Any]] = field(default_factory=lambda: {name: set() for name in (*UNSTATED, "shape")})
     """What pictures state, by the field of ``PictureTags``."""
     fields: list[bool | None] = field(default_factory=list)
     """Of each picture whether its top field is first; None where it is progressive."""
@@ -108,7 +111,7 @@ class _Side:
         own: int = getattr(tags, name)
         first = own if self.first is None else getattr(self.first, name)
         stated: int = getattr(self.stated, name)
-        return stated if own == first and stated not in _UNSTATED[name] else own
+        return stated if own == first and stated not in UNSTATED[name] else own
 
 
 def _field_order(frame: VideoFrame) -> bool | None:
@@ -157,7 +160,7 @@ class PictureLife:
         if _is_rgb(source) or _is_rgb(output):
             return None
         pair = _Pair(number, was, now, source, output)
-        for name in () if toned else _UNSTATED:
+        for name in () if toned else UNSTATED:
             self._judge_colour(name, pair, steps or (lambda frame: self._conformed(frame, output)))
         return self._judge_shape(pair) if steps is None else None
 
@@ -216,7 +219,7 @@ class PictureLife:
 
     def checks(self, container_top_first: Sequence[bool | None]) -> Iterator[Check]:
         """Yield the checks; ``container_top_first`` is the field order that source and output containers state."""
-        for name in (*_UNSTATED, "aspect"):
+        for name in (*UNSTATED, "aspect"):
             # What all pictures of a track state is the track's, which has checks of its own.
             changes = len(self.source.seen["shape" if name == "aspect" else name]) > 1
             yield _check_pictures(f"pictures.{name}", self.wrong.get(name, []) if changes else [])
@@ -260,7 +263,7 @@ def _alike(name: str, before: int, after: int) -> bool:
     """Return whether two values mean the same, or one of them says nothing; an unstated range is limited."""
     if name == "range":
         return (before or _LIMITED) == (after or _LIMITED)
-    same = before == after or bool({before, after} & _UNSTATED[name])
+    same = before == after or bool({before, after} & UNSTATED[name])
     if name == "transfer":
         return same or {before, after} <= _ONE_CURVE
     return same or (name == "matrix" and before in MATRICES and MATRICES[before] == MATRICES.get(after))

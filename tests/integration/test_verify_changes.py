@@ -187,6 +187,18 @@ def test_pictures_that_change_are_each_compared(
     assert failures(verify(source, right)) == set()
 
 
+def test_a_part_is_as_its_own_pictures_state(tmp_path: Path) -> None:
+    """A part behind a change states what its pictures state, and not what the track began with."""
+    wide = Part(frames=frames(), matrix=BT601, shape=Fraction(4, 3))
+    source = transport_stream(tmp_path / "source.ts", [Part(frames=frames()), wide])
+    right = transport_stream(tmp_path / "right.ts", [wide])
+    wrong = transport_stream(tmp_path / "wrong.ts", [Part(frames=frames())])
+    start_s = PICTURES * TICK
+    assert failures(verify(source, right, start_s=start_s)) == set()
+    assert failures(verify(source, wrong, start_s=start_s)) == {"metadata.aspect", "metadata.matrix"}
+    assert failures(verify(source, wrong, end_s=start_s)) == set()
+
+
 def escaped(data: bytes) -> bytes:
     """Return a NAL unit's payload without start codes in it."""
     found, zeros = bytearray(), 0
@@ -316,10 +328,30 @@ def test_a_source_that_was_cut_short_is_named(tmp_path: Path) -> None:
     whole = Path(film(tmp_path / "whole.mkv", sound, "mono"))
     cut = tmp_path / "cut.mkv"
     cut.write_bytes(whole.read_bytes()[:-2000])
-    with av.open(str(cut)) as given, av.open(str(tmp_path / "output.mkv"), "w") as container:
+    output = copied(str(cut), tmp_path / "output.mkv")
+    assert failures(verify(str(cut), output)) == {"source.whole"}
+
+
+def copied(source: str, path: Path, change: Callable[[bytes], bytes] = bytes) -> str:
+    """Copy a file's tracks; ``change`` gives the 21st packet of sound its bytes."""
+    with av.open(source) as given, av.open(str(path), "w") as container:
         streams = {each.index: container.add_stream_from_template(each) for each in given.streams}
+        sounds = 0
         for packet in given.demux():
             if packet.size:
+                sounds += packet.stream.type == "audio"
+                if packet.stream.type == "audio" and sounds == 21:
+                    packet.update(change(bytes(packet)))
                 packet.stream = streams[packet.stream.index]
                 container.mux(packet)
-    assert failures(verify(str(cut), str(tmp_path / "output.mkv"))) == {"source.whole"}
+    return str(path)
+
+
+@pytest.mark.parametrize("name", ["output.mp4", "output.mkv"])
+def test_a_layout_that_moves_out_of_aac_is_no_loss_of_sound(tmp_path: Path, name: str) -> None:
+    """ADTS may say a layout in its first packet, mp4 and Matroska in a header: the sound's bytes are the same."""
+    sound = tones("quad", [channel.name for channel in av.AudioLayout("quad").channels])
+    source = film(tmp_path / "source.ts", sound, "quad", codec="aac")
+    assert failures(verify(source, copied(source, tmp_path / name))) == set()
+    wrong = copied(source, tmp_path / f"wrong-{name}", lambda data: data[:-1] + bytes([data[-1] ^ 1]))
+    assert "audio.0.payload" in failures(verify(source, wrong))

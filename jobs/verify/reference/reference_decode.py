@@ -197,6 +197,8 @@ class SequentialDecode:
     packets_presented: int = 0
     damaged_packets: int = 0
     resets: int = 0
+    earliest: VideoFrame | None = None
+    """The first frame that was decoded, whichever are asked for."""
 
     @property
     def time_base(self) -> Fraction:
@@ -218,6 +220,7 @@ class SequentialDecode:
                 # VP9 labels a picture that is shown again with the packet that coded it; none is delayed.
                 origin = [offset] if self.stream.codec_context.name == "vp9" else frame.opaque
                 self.stamps.append(FrameStamp(frame.pts, origin[0] if isinstance(origin, list) else offset))
+                self.earliest = self.earliest or frame
                 yield frame
 
     def _packets(self) -> "Iterator[Packet[VideoStream]]":
