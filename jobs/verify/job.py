@@ -92,7 +92,8 @@ class _Compared:
             size = expected[1].width, expected[1].height
             self.source_size = max(self.source_size, size, key=prod)
             if frame is not None:
-                self.comparison.add(self._wanted(expected[1], frame, time_s), frame)
+                deinterlaced = expected[1].interlaced_frame and not frame.interlaced_frame
+                self.comparison.add(self._wanted(expected[1], frame, time_s), frame, deinterlaced=deinterlaced)
 
     def _wanted(self, source: VideoFrame, output: VideoFrame, time_s: Fraction | None) -> VideoFrame:
         """Return what ``output`` should show."""

@@ -40,6 +40,9 @@ FOREIGN_DB = 18.0
 OUTLIER_DB, OUTLIER_BELOW_MEDIAN_DB = 25.0, 15.0
 """A frame this unlike, and this far below the track's median, is damaged."""
 _COARSE_WIDTH = 320
+_FIELDS = ("top", "bottom")
+_VIEWS = ("", *_FIELDS)
+"""All of a picture, and each field alone."""
 _TILE = 8
 _WORST = 5
 
@@ -50,8 +53,8 @@ class _Filters:
     """FFmpeg's filters for one picture format: psnr and ssim of a pair, and luma averaged down."""
 
     def __init__(self, width: int, height: int, pix_fmt: str) -> None:
-        self._pair, self._luma = av.filter.Graph(), av.filter.Graph()
-        self._pair.threads = self._luma.threads = 1
+        self._pair = av.filter.Graph()
+        self._pair.threads = 1
         picture = {"video_size": f"{width}x{height}", "pix_fmt": pix_fmt, "time_base": "1/1", "pixel_aspect": "1/1"}
         self._reference, self._output = (self._pair.add("buffer", **picture) for _ in range(2))
         split, psnr, ssim, self._measured = (self._pair.add(name) for name in ("split", "psnr", "ssim", "buffersink"))
@@ -62,11 +65,7 @@ class _Filters:
         split.link_to(ssim, 1, 1)
         ssim.link_to(self._measured)
         self._pair.configure()
-        factor = max(2, math.ceil(width / _COARSE_WIDTH))
-        scale = self._luma.add("scale", f"{max(1, width // factor)}:{max(1, height // factor)}:flags=area")
-        self._source, self._averaged = self._luma.add("buffer", **picture), self._luma.add("buffersink")
-        plane, depth = self._luma.add("extractplanes", "y"), self._luma.add("format", "gray16le")
-        self._luma.link_nodes(self._source, plane, scale, depth, self._averaged).configure()
+        self._averages = {view: _averager(view, width, height, picture) for view in _VIEWS}
 
     def measure(self, reference: VideoFrame, output: VideoFrame) -> dict[str, float]:
         self._reference.push(reference)
@@ -74,9 +73,23 @@ class _Filters:
         measured = cast("VideoFrame", self._measured.pull())
         return {key: float(value) for key, value in measured.metadata.items() if key.startswith("lavfi.")}
 
-    def average(self, frame: VideoFrame) -> _Plane:
-        self._source.push(frame)
-        return cast("VideoFrame", self._averaged.pull()).to_ndarray().astype(np.float32) / np.float32(257)
+    def average(self, frame: VideoFrame, view: str = "") -> _Plane:
+        graph = self._averages[view]
+        graph.push(frame)
+        return cast("VideoFrame", graph.pull()).to_ndarray().astype(np.float32) / np.float32(257)
+
+
+def _averager(view: str, width: int, height: int, picture: dict[str, str]) -> av.filter.Graph:
+    """Return what averages the luma of a picture, or of one of its fields, down."""
+    graph = av.filter.Graph()
+    graph.threads = 1
+    factor = max(2, math.ceil(width / _COARSE_WIDTH))
+    size = f"{max(1, width // factor)}:{max(1, height // factor)}"
+    steps = [("extractplanes", "y"), ("scale", f"{size}:flags=area"), ("format", "gray16le")]
+    fields = [("field", f"type={view}")] if view else []
+    filters = [graph.add(*each) for each in [*fields, *steps]]
+    graph.link_nodes(graph.add("buffer", **picture), *filters, graph.add("buffersink")).configure()
+    return graph
 
 
 @cache
@@ -95,11 +108,22 @@ def comparable_format(pix_fmt: str) -> str:
 
 @dataclass(slots=True)
 class _Held:
-    """A frame's source and output pictures, averaged down."""
+    """A frame's source and output pictures, averaged down: by view."""
 
     number: int
-    source: _Plane
-    output: _Plane
+    source: dict[str, _Plane]
+    output: dict[str, _Plane]
+    is_deinterlaced: bool
+    """Whether the output shows one field of the source's two: its neighbour may have the same."""
+
+    @property
+    def view(self) -> str:
+        """What of the source's picture the output shows."""
+        return min(_FIELDS, key=lambda each: _error(self, each)) if self.is_deinterlaced else ""
+
+
+def _error(held: _Held, view: str) -> float:
+    return float(np.mean((held.source[view] - held.output[view]) ** 2))
 
 
 @dataclass(slots=True)
@@ -120,7 +144,7 @@ class PictureComparison:
     _to_reference: VideoReformatter = field(default_factory=VideoReformatter)
     _to_comparable: VideoReformatter = field(default_factory=VideoReformatter)
 
-    def add(self, source: VideoFrame, output: VideoFrame) -> None:
+    def add(self, source: VideoFrame, output: VideoFrame, *, deinterlaced: bool = False) -> None:
         """Compare the next source frame with the next output frame. Both frames are used up."""
         pix_fmt = comparable_format(output.format.name)
         number, kind = len(self.psnr_y_db), (output.width, output.height, pix_fmt)
@@ -137,7 +161,9 @@ class PictureComparison:
         for values, key in ((self.psnr_y_db, "y"), (self.psnr_u_db, "u"), (self.psnr_v_db, "v")):
             values.append(min(IDENTICAL_DB, found[f"lavfi.psnr.psnr.{key}"]))
         self.ssim_y.append(found["lavfi.ssim.Y"])
-        self._place(_Held(number, filters.average(wanted), filters.average(shown)))
+        views = _VIEWS if deinterlaced else _VIEWS[:1]
+        sides = [{view: filters.average(frame, view) for view in views} for frame in (wanted, shown)]
+        self._place(_Held(number, sides[0], sides[1], deinterlaced))
 
     def finish(self) -> None:
         """Judge the last frames; nothing may be added after it."""
@@ -146,7 +172,7 @@ class PictureComparison:
             self._judge(held, place)
 
     def _place(self, held: _Held) -> None:
-        error = float(np.mean((held.source - held.output) ** 2))
+        error = _error(held, "")
         self.coarse_db.append(min(IDENTICAL_DB, 10 * math.log10(255**2 / error)) if error else IDENTICAL_DB)
         self._held.append(held)
         if len(self._held) > 2 * NEIGHBOURS + 1:
@@ -157,18 +183,19 @@ class PictureComparison:
 
     def _judge(self, held: list[_Held], place: int) -> None:
         """Decide whether the output frame at ``place`` shows another source frame than its own."""
-        own = held[place]
+        own, view = held[place], held[place].view
+        source, output = own.source[view], own.output[view]
         near = [
             other
             for other in held[max(0, place - NEIGHBOURS) : place + NEIGHBOURS + 1]
             # Frames of another size were averaged down differently.
-            if other is not own and other.source.shape == own.output.shape == own.source.shape
+            if other is not own and view in other.source and other.source[view].shape == output.shape == source.shape
         ]
-        mine = _tile_errors(own.output, own.source)
+        mine = _tile_errors(output, source)
         best, best_ratio = own.number, CLEARLY
         for other in near:
-            apart = _tile_errors(other.source, own.source)
-            theirs = _tile_errors(own.output, other.source)
+            apart = _tile_errors(other.source[view], source)
+            theirs = _tile_errors(output, other.source[view])
             moved = apart >= MOVED
             # Over the whole picture too: an encoder that skips a few tiles leaves a neighbour's there, and only there.
             if not (moved.any() and _resembles(theirs, mine, apart)):

@@ -187,6 +187,30 @@ def test_pictures_that_change_are_each_compared(
     assert failures(verify(source, right)) == set()
 
 
+def woven(top: av.VideoFrame, bottom: av.VideoFrame) -> av.VideoFrame:
+    """Return a picture of the fields of two."""
+    found = av.VideoFrame(WIDTH, HEIGHT, "yuv420p")
+    for place, plane in enumerate(found.planes):
+        lines = np.frombuffer(memoryview(plane), np.uint8).reshape(plane.height, plane.line_size)
+        for first, side in enumerate((top, bottom)):
+            lines[first::2] = np.frombuffer(memoryview(side.planes[place]), np.uint8).reshape(lines.shape)[first::2]
+    return found
+
+
+def test_telecine_without_its_fields_shows_its_own_pictures(tmp_path: Path) -> None:
+    """A deinterlaced picture shows what its neighbour does where both hold one field; an exchanged one does not."""
+    cadence = [(0, 0), (1, 1), (1, 2), (2, 3), (3, 3), (4, 4), (5, 5), (5, 6), (6, 7), (7, 7)]
+    fields = FIELDS | {"x264-params": "tff=1"}
+    telecined = Part(frames=[woven(frame(top), frame(bottom)) for top, bottom in cadence], options=fields)
+    source = transport_stream(tmp_path / "source.ts", [telecined])
+    shown = [top for top, _ in cadence]
+    right = transport_stream(tmp_path / "right.ts", [Part(frames=[frame(top) for top in shown])])
+    shown[6:10] = [5, 5, 7, 6]
+    wrong = transport_stream(tmp_path / "wrong.ts", [Part(frames=[frame(top) for top in shown])])
+    assert failures(verify(source, right)) == {"pictures.interlaced"}
+    assert "pictures.order" in failures(verify(source, wrong))
+
+
 def test_a_part_is_as_its_own_pictures_state(tmp_path: Path) -> None:
     """A part behind a change states what its pictures state, and not what the track began with."""
     wide = Part(frames=frames(), matrix=BT601, shape=Fraction(4, 3))
