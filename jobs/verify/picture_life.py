@@ -162,7 +162,11 @@ class PictureLife:
         pair = _Pair(number, was, now, source, output)
         for name in () if toned else UNSTATED:
             self._judge_colour(name, pair, steps or (lambda frame: self._conformed(frame, output)))
-        return self._judge_shape(pair) if steps is None else None
+        if steps is not None:
+            return None
+        if None not in (self.source.fields[-1], self.output.fields[-1]) and source.height != output.height:
+            self._judge_fields(pair)
+        return self._judge_shape(pair)
 
     def _conformed(self, frame: VideoFrame, output: VideoFrame) -> VideoFrame:
         size, pix_fmt = (output.width, output.height), comparable_format(output.format.name)
@@ -178,11 +182,24 @@ class PictureLife:
         # A picture that says nothing itself means what its container says, or limited range.
         setattr(pair.source, _CONVERTED[name], before or _LIMITED)
         converted = _planes(reference(pair.source))
-        with _relabelled(pair.source, _CONVERTED[name], int(getattr(pair.output, _CONVERTED[name])) or after):
+        # Not the source's label: of FFmpeg's yuvj formats the scaler takes full range, whatever a picture says.
+        with _relabelled(pair.output, _CONVERTED[name], before or _LIMITED):
             kept = _planes(reference(pair.source))
         shown = self._conformed(pair.output, pair.output)
         if _squared(kept, converted) > _EVIDENCE and _is_nearer(shown, kept, converted):
             self._note(name, pair.number)
+
+    def _judge_fields(self, pair: "_Pair") -> None:
+        """Note an interlaced picture that was scaled as if its lines were of one moment."""
+        apart = _planes(self._conformed(pair.source, pair.output))
+        structure = frame_structure(pair.source)
+        flags = structure.flags
+        structure.flags = flags & ~_INTERLACED
+        mixed = _planes(self._conformed(pair.source, pair.output))
+        structure.flags = flags
+        shown = self._conformed(pair.output, pair.output)
+        if _squared(apart, mixed) > _EVIDENCE and _is_nearer(shown, mixed, apart):
+            self._note("interlaced", pair.number)
 
     def _judge_shape(self, pair: "_Pair") -> VideoFrame | None:
         shape = pair.was.shape
@@ -225,7 +242,8 @@ class PictureLife:
             yield _check_pictures(f"pictures.{name}", self.wrong.get(name, []) if changes else [])
         sides = zip((self.source, self.output), container_top_first, strict=True)
         fields = [_stated_fields(side.fields, top_first=first) for side, first in sides]
-        yield _check_pictures("pictures.interlaced", _other_fields(*fields))
+        mixed = self.wrong.get("interlaced", [])
+        yield _check_pictures("pictures.interlaced", sorted({*_other_fields(*fields), *mixed}))
         for kind, name in CARRIED.items():
             if self.source.kinds[kind]:
                 found = self.output.kinds[kind]

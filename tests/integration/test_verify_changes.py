@@ -65,7 +65,8 @@ def transport_stream(path: Path, parts: Sequence[Part]) -> str:
         with av.open(str(piece), "w", format="mpegts") as container:
             options = {"crf": "10", "preset": "ultrafast", **part.options}
             stream = container.add_stream("libx264", rate=25, options=options)
-            stream.width, stream.height, stream.pix_fmt = WIDTH, HEIGHT, "yuv420p"
+            first = part.frames[0]
+            stream.width, stream.height, stream.pix_fmt = first.width, first.height, "yuv420p"
             context = stream.codec_context
             context.time_base, context.sample_aspect_ratio = TICK, part.shape
             context.colorspace, context.color_range = part.matrix, part.levels
@@ -102,18 +103,23 @@ def bars(given: Sequence[av.VideoFrame], shape: Fraction) -> list[av.VideoFrame]
     return found
 
 
-def in_fields(order: str) -> list[av.VideoFrame]:
-    """Return pictures that say that they are interlaced."""
+def filtered(given: Sequence[av.VideoFrame], *steps: tuple[str, str]) -> list[av.VideoFrame]:
+    """Return pictures after FFmpeg's filters."""
     graph = av.filter.Graph()
     shape = f"video_size={WIDTH}x{HEIGHT}:pix_fmt=yuv420p:time_base=1/25:pixel_aspect=1/1"
     source = graph.add("buffer", shape)
-    graph.link_nodes(source, graph.add("setfield", order), graph.add("buffersink")).configure()
+    graph.link_nodes(source, *(graph.add(*step) for step in steps), graph.add("buffersink")).configure()
     found = []
-    for number, each in enumerate(frames()):
+    for number, each in enumerate(given):
         each.pts, each.time_base = number, TICK
         source.push(each)
         found.append(cast("av.VideoFrame", graph.pull()))
     return found
+
+
+def in_fields(order: str) -> list[av.VideoFrame]:
+    """Return pictures that say that they are interlaced."""
+    return filtered(frames(), ("setfield", order))
 
 
 def with_range() -> tuple[list[Part], list[Part], list[Part]]:
@@ -133,6 +139,20 @@ def with_matrix() -> tuple[list[Part], list[Part], list[Part]]:
         [Part(frames=frames()), Part(frames=moved, matrix=BT601)],
         [Part(frames=[*frames(), *moved])],
         [Part(frames=[*frames(), *frames()])],
+    )
+
+
+def with_everything() -> tuple[list[Part], list[Part], list[Part]]:
+    """Return a source whose size, range and matrix change together, a wrong output, and a right one."""
+    large = converted(frames(), width=2 * WIDTH, height=2 * HEIGHT)
+    there = {"src_colorspace": Colorspace.ITU601, "dst_colorspace": Colorspace.ITU709}
+    back = {"src_colorspace": Colorspace.ITU709, "dst_colorspace": Colorspace.ITU601}
+    moved = converted(large, **there, src_color_range=ColorRange.MPEG, dst_color_range=ColorRange.JPEG)
+    right = converted(moved, **back, src_color_range=ColorRange.JPEG, dst_color_range=ColorRange.MPEG)
+    return (
+        [Part(frames=frames(), matrix=BT601), Part(frames=moved, levels=FULL)],
+        [Part(frames=[*large, *moved], matrix=BT601)],
+        [Part(frames=[*large, *right], matrix=BT601)],
     )
 
 
@@ -166,24 +186,25 @@ def with_field_order() -> tuple[list[Part], list[Part], list[Part]]:
 
 
 @pytest.mark.parametrize(
-    ("kind", "name"),
+    ("kind", "names"),
     [
-        (with_range, "pictures.range"),
-        (with_matrix, "pictures.matrix"),
-        (with_shape, "pictures.aspect"),
-        (with_fields, "pictures.interlaced"),
-        (with_field_order, "pictures.interlaced"),
+        (with_range, ["pictures.range"]),
+        (with_matrix, ["pictures.matrix"]),
+        (with_everything, ["pictures.range", "pictures.matrix"]),
+        (with_shape, ["pictures.aspect"]),
+        (with_fields, ["pictures.interlaced"]),
+        (with_field_order, ["pictures.interlaced"]),
     ],
 )
 def test_pictures_that_change_are_each_compared(
-    tmp_path: Path, kind: Callable[[], tuple[list[Part], list[Part], list[Part]]], name: str
+    tmp_path: Path, kind: Callable[[], tuple[list[Part], list[Part], list[Part]]], names: Sequence[str]
 ) -> None:
     """What is labelled as the first picture, but is not like it, fails; what was converted passes."""
     source, wrong, right = (
         transport_stream(tmp_path / f"{label}.ts", parts)
         for label, parts in zip(("source", "wrong", "right"), kind(), strict=True)
     )
-    assert failures(verify(source, wrong)) == {name}
+    assert failures(verify(source, wrong)) == {*names}
     assert failures(verify(source, right)) == set()
 
 
@@ -195,6 +216,24 @@ def woven(top: av.VideoFrame, bottom: av.VideoFrame) -> av.VideoFrame:
         for first, side in enumerate((top, bottom)):
             lines[first::2] = np.frombuffer(memoryview(side.planes[place]), np.uint8).reshape(lines.shape)[first::2]
     return found
+
+
+def test_fields_are_not_mixed_where_pictures_are_scaled(tmp_path: Path) -> None:
+    """Interlaced pictures that were scaled as if all lines were of one moment fail, field by field they pass."""
+    given = [woven(frame(number), frame(number + 1)) for number in range(PICTURES)]
+    options = FIELDS | {"x264-params": "tff=1"}
+    fields = filtered(given, ("setfield", "tff"))
+    source = transport_stream(tmp_path / "source.ts", [Part(frames=fields, options=options)])
+    scaled = [
+        filtered(given, ("setfield", "tff"), ("scale", f"{WIDTH * 3 // 4}:{HEIGHT * 3 // 4}:interl={by_field}"))
+        for by_field in (0, 1)
+    ]
+    mixed, apart = (
+        transport_stream(tmp_path / f"{number}.ts", [Part(frames=each, options=options)])
+        for number, each in enumerate(scaled)
+    )
+    assert failures(verify(source, mixed)) == {"pictures.interlaced"}
+    assert failures(verify(source, apart)) == set()
 
 
 def test_telecine_without_its_fields_shows_its_own_pictures(tmp_path: Path) -> None:
