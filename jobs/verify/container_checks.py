@@ -10,7 +10,7 @@ from .verdict import ALPHA_CHECK, Check, check, not_applicable
 
 LONGEST_S = 3600
 """Longer than this a last picture is not believed to be shown."""
-_HALF = Fraction(1, 2)
+_HALF, _THIRD = Fraction(1, 2), Fraction(1, 3)
 _SHAPE_NEAR = Fraction(1, 50)
 _NO_BOXES = "the container has no boxes or elements that are read here"
 
@@ -123,7 +123,7 @@ def _check_last(track: StatedTrack | None, showing: Showing) -> Check:
     found = track.spread.last_s
     if found is None and showing.last_s <= 2 * showing.nominal_s:
         return not_applicable(name, "the output's container states no duration of it, which is the nominal one")
-    near = found is not None and abs(found - showing.last_s) <= showing.nominal_s / 2
+    near = found is not None and abs(found - showing.last_s) <= showing.nominal_s * _THIRD
     shown = "none" if found is None else f"{float(found):.3f} s"
     return check(name, f"{float(showing.last_s):.3f} s", shown, passed=near)
 

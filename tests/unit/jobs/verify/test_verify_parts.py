@@ -12,8 +12,10 @@ from av.video.reformatter import VideoReformatter
 
 from codecfleet.jobs.report.report import Warning_
 from codecfleet.jobs.verify.audio import begin_s, find_kept, find_run
+from codecfleet.jobs.verify.container_checks import Containers, Showing, check_containers
 from codecfleet.jobs.verify.metadata import _turn
 from codecfleet.jobs.verify.pictures import PictureComparison, comparable_format, conformed
+from codecfleet.jobs.verify.stated.facts import Kind, Spread, StatedFile, StatedTrack
 from codecfleet.jobs.verify.subtitles import plain_text
 from codecfleet.jobs.verify.verdict import Check, PictureNumbers, Verdict, check, with_declared
 from codecfleet.jobs.verify.video import OutputPacket, OutputScan, check_stream, check_times, scan_output
@@ -311,3 +313,14 @@ def test_pictures_are_compared_as_planar_yuv_of_their_depth(pix_fmt: str, compar
 def test_an_invisible_skew_is_ignored(matrix: tuple[int, ...] | None, turn: tuple[int, ...] | None) -> None:
     """A display matrix that differs from the identity by a rounding error neither turns nor skews."""
     assert _turn(matrix) == turn
+
+
+@pytest.mark.parametrize(("last_s", "passed"), [(Fraction(41, 1000), True), (Fraction(3, 50), False)])
+def test_a_last_picture_of_one_and_a_half_frames_is_too_long(last_s: Fraction, *, passed: bool) -> None:
+    """How long the last picture is shown may be rounded, but not by half a frame."""
+    tick_s = Fraction(1, 25)
+    spread = Spread(samples=2, shortest_s=tick_s, total_s=tick_s + last_s, end_s=tick_s + last_s, last_s=last_s)
+    output = StatedFile(tracks=(StatedTrack(kind=Kind.VIDEO, spread=spread),))
+    showing = Showing(times_s=[Fraction(0), tick_s], last_s=tick_s, nominal_s=tick_s)
+    found = failed(list(check_containers(Containers(source=None, output=output, video_track=0), showing)))
+    assert found == ([] if passed else ["times.last"])
