@@ -7,7 +7,7 @@ from ... import errors
 from ...errors import CodecfleetError
 from ..report.report import Report
 from .files import joined
-from .store.schema import BatchEntry, Fault, FileResult
+from .store.schema import BatchEntry, FileFault, FileResult
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +77,7 @@ def earlier_failure(entry: BatchEntry, root: str) -> BatchResult:
     )
 
 
-def error_of(fault: Fault | None) -> CodecfleetError | None:
+def error_of(fault: FileFault | None) -> CodecfleetError | None:
     """Return the error that a database names; the name of a defect goes before its message."""
     if fault is None:
         return None
@@ -118,7 +118,7 @@ class BatchProgress:
     """Files that were found and are not video by their names."""
     failures: tuple[tuple[str, int], ...]
     """(class of the error, files), the most frequent first."""
-    failed_files: tuple[tuple[str, Fault], ...]
+    failed_files: tuple[tuple[str, FileFault], ...]
     """(input, why it failed) of the first few, earlier runs' included; empty until the batch has ended."""
     exit_code: int
     """How the command would end now: 0 while nothing has failed."""

@@ -8,7 +8,7 @@ from ..report.time_left import time_left_s
 from .file_run import FileRun
 from .results import BatchProgress, BatchResult, FileProgress
 from .store.database import BatchDatabase
-from .store.schema import BatchEntry, Fault
+from .store.schema import BatchEntry, FileFault
 from .store.states import EntryEvent, EntryState, exit_code_of
 
 FAILED_FILES: Final = 10
@@ -22,7 +22,7 @@ class Tally:
         self._files: Counter[EntryState] = Counter()
         self._skipped = 0
         self._failures: Counter[tuple[str, int]] = Counter()
-        self._failed_files: list[tuple[str, Fault]] = []
+        self._failed_files: list[tuple[str, FileFault]] = []
         self._source_bytes, self._output_bytes = 0, 0
         self._frames = 0
         self._left_bytes, self._ended_bytes = 0, 0

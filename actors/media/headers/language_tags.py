@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from ..structure import (
     SEGMENT,
     Change,
-    Part,
     Read,
+    Section,
     content,
     descendant,
     elements,
@@ -87,7 +87,7 @@ def _matroska_tags(read: Read, kinds: Sequence[str]) -> dict[int, StatedLanguage
     }
 
 
-def _tracks(read: Read) -> Part | None:
+def _tracks(read: Read) -> Section | None:
     """Return the Tracks element: before the first cluster, or where the seek head says."""
     heads = {part.kind: part for part in in_segment(read) if part.kind in (_TRACKS, _SEEK_HEAD)}
     segment, head = first(elements(read, 0, None), SEGMENT), heads.get(_SEEK_HEAD)
@@ -97,7 +97,7 @@ def _tracks(read: Read) -> Part | None:
     return first(elements(read, segment.content + position, segment.end), _TRACKS)
 
 
-def _sought(read: Read, head: Part) -> int | None:
+def _sought(read: Read, head: Section) -> int | None:
     for seek in elements(read, head.content, head.end):
         fields = _fields(read, seek)
         if seek.kind == _SEEK and fields.get(_SEEK_ID) == _TRACKS:
@@ -105,7 +105,7 @@ def _sought(read: Read, head: Part) -> int | None:
     return None
 
 
-def _fields(read: Read, part: Part) -> dict[bytes, bytes]:
+def _fields(read: Read, part: Section) -> dict[bytes, bytes]:
     """Return what an element holds, by its elements' kinds."""
     return {each.kind: content(read, each, _TAG_BYTES_MOST) for each in elements(read, part.content, part.end)}
 

@@ -11,7 +11,7 @@ from fractions import Fraction
 from math import floor
 from typing import Final
 
-from ..structure import Change, Part, Read, elements, first, in_segment
+from ..structure import Change, Read, Section, elements, first, in_segment
 
 _INFO: Final = b"\x15\x49\xa9\x66"
 _DURATION: Final = b"\x44\x89"
@@ -34,7 +34,7 @@ def film_durations(read: Read, ends_s: Mapping[int, Fraction]) -> Iterator[Chang
                 yield from _track_duration(read, tag, ends_s)
 
 
-def _track_duration(read: Read, tag: Part, ends_s: Mapping[int, Fraction]) -> Iterator[Change]:
+def _track_duration(read: Read, tag: Section, ends_s: Mapping[int, Fraction]) -> Iterator[Change]:
     # FFmpeg's muxer, asked for the same bytes each time, numbers tracks from 1 on.
     uids = [uid for targets in _inside(read, tag, _TARGETS) for uid in _inside(read, targets, _TRACK_UID)]
     ends = [ends_s[number] for uid in uids if (number := int.from_bytes(_all(read, uid))) in ends_s]
@@ -47,12 +47,12 @@ def _track_duration(read: Read, tag: Part, ends_s: Mapping[int, Fraction]) -> It
             yield value.content, text.ljust(length, b"\0")
 
 
-def _inside(read: Read, part: Part, *kinds: bytes) -> Iterator[Part]:
+def _inside(read: Read, part: Section, *kinds: bytes) -> Iterator[Section]:
     """Yield the elements in an element: all, or those of a kind."""
     return (each for each in elements(read, part.content, part.end) if not kinds or each.kind in kinds)
 
 
-def _all(read: Read, part: Part) -> bytes:
+def _all(read: Read, part: Section) -> bytes:
     return read(part.content, part.end - part.content)
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
-from ..structure import Change, Part, Read, boxes, content, descendant, first, tracks_of_movie
+from ..structure import Change, Read, Section, boxes, content, descendant, first, tracks_of_movie
 
 _FIELDS_BYTES: Final = 32
 """The fields of a header box that are read lie in its first bytes."""
@@ -37,7 +37,7 @@ def has_several_descriptions(read: Read) -> bool:
     return any(_field(read, table, 4, 4) > 1 for table in tables)
 
 
-def track_number(read: Read, track: Part) -> int:
+def track_number(read: Read, track: Section) -> int:
     """Return the ID that a ``trak`` box states; 0 where it states none."""
     return _field(read, descendant(read, track, b"tkhd"), 12, 20)
 
@@ -54,14 +54,14 @@ def media_duration(read: Read, ticks: int) -> Iterator[Change]:
             yield header.content + place, ticks.to_bytes(width)
 
 
-def _field(read: Read, box: Part | None, *places: int) -> int:
+def _field(read: Read, box: Section | None, *places: int) -> int:
     """Return the 32 bits that lie at the first of ``places`` in version 0 of a box, at the second in version 1."""
     fields = b"" if box is None else content(read, box, _FIELDS_BYTES)
     place = places[fields[0] != 0] if fields else 0
     return int.from_bytes(fields[place : place + 4])
 
 
-def _edits(read: Read, box: Part | None) -> tuple[int, ...]:
+def _edits(read: Read, box: Section | None) -> tuple[int, ...]:
     """Return how long each edit of an edit list lasts; 0 is as long as the fragments do."""
     edits = b"" if box is None else content(read, box, _MOST_EDITS_BYTES)
     step, width = (20, 8) if edits[:1] != b"\0" else (12, 4)

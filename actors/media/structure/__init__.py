@@ -3,7 +3,7 @@
 from .finished import Change, change_finished
 from .isobmff import LONG, LONG_HEAD_BYTES, box_length, boxes, descendant, tracks_of_movie
 from .matroska import HEADER, SEGMENT, elements, in_segment
-from .parts import NO_END, Part, Read, Readable, content, first, reader_of
+from .sections import NO_END, Read, Readable, Section, content, first, reader_of
 
 __all__ = [
     "HEADER",
@@ -12,9 +12,9 @@ __all__ = [
     "NO_END",
     "SEGMENT",
     "Change",
-    "Part",
     "Read",
     "Readable",
+    "Section",
     "box_length",
     "boxes",
     "change_finished",

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from .matroska import checksum, in_segment
-from .parts import Read, reader_of
+from .sections import Read, reader_of
 
 Change: TypeAlias = tuple[int, bytes]
 """What to write, and where in the file."""

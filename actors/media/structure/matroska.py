@@ -4,7 +4,7 @@ import zlib
 from collections.abc import Iterator
 from typing import Final
 
-from .parts import MOST_PARTS, NO_END, Part, Read, first
+from .sections import MOST_SECTIONS, NO_END, Read, Section, first
 
 HEADER: Final = b"\x1a\x45\xdf\xa3"
 SEGMENT: Final = b"\x18\x53\x80\x67"
@@ -14,12 +14,12 @@ _HEAD_BYTES: Final = 12
 _ID_BYTES, _SIZE_BYTES = range(1, 5), range(1, 9)
 
 
-def elements(read: Read, begin: int, end: int | None) -> Iterator[Part]:
+def elements(read: Read, begin: int, end: int | None) -> Iterator[Section]:
     """Yield the elements from ``begin`` to ``end``, None for the file's, as far as they are known.
 
     One of unknown length is the last; its end is ``NO_END``.
     """
-    for _ in range(MOST_PARTS):
+    for _ in range(MOST_SECTIONS):
         head = read(begin, _HEAD_BYTES) if end is None or begin < end else b""
         id_bytes = 9 - head[0].bit_length() if head else 0
         size_bytes = 9 - head[id_bytes].bit_length() if id_bytes < len(head) else 0
@@ -29,13 +29,13 @@ def elements(read: Read, begin: int, end: int | None) -> Iterator[Part]:
         unknown = (1 << 7 * size_bytes) - 1
         length = int.from_bytes(head[id_bytes : id_bytes + size_bytes]) & unknown
         if length == unknown:
-            yield Part(head[:id_bytes], begin, inside, NO_END)
+            yield Section(head[:id_bytes], begin, inside, NO_END)
             return
-        yield Part(head[:id_bytes], begin, inside, inside + length)
+        yield Section(head[:id_bytes], begin, inside, inside + length)
         begin = inside + length
 
 
-def in_segment(read: Read) -> Iterator[Part]:
+def in_segment(read: Read) -> Iterator[Section]:
     """Yield the elements of a file's segment ahead of its first cluster."""
     segment = first(elements(read, 0, None), SEGMENT)
     for part in () if segment is None else elements(read, segment.content, segment.end):
@@ -44,7 +44,7 @@ def in_segment(read: Read) -> Iterator[Part]:
         yield part
 
 
-def checksum(read: Read, part: Part) -> tuple[int, bytes] | None:
+def checksum(read: Read, part: Section) -> tuple[int, bytes] | None:
     """Return where an element's checksum is, and what it should be (RFC 8794, 11.3.1); None where it has none."""
     stated = next(elements(read, part.content, part.end), None)
     if stated is None or stated.kind != _CHECKSUM:

@@ -26,8 +26,8 @@ from .schema import (
     CopyNoted,
     EndedBadly,
     EntryAction,
-    Fault,
     FileEnded,
+    FileFault,
     FileStarted,
     PutBack,
 )
@@ -197,7 +197,7 @@ class BatchDatabase:
             )
             return [(error, code, count) for error, code, count in rows]
 
-    def failed_files(self, most: int) -> list[tuple[str, Fault]]:
+    def failed_files(self, most: int) -> list[tuple[str, FileFault]]:
         """Return ``most`` of the run's failed inputs, and why each failed."""
         return [(each.source, each.fault) for each in self.entries(EntryState.FAILED, most) if each.fault is not None]
 
@@ -375,7 +375,7 @@ def _entry(row: tuple[Any, ...]) -> BatchEntry:
     version, sha256 = named.pop("source_version"), named.pop("source_sha256")
     named |= {"action": EntryAction(named["action"]), "was_in_flight": bool(named["was_in_flight"])}
     error, *texts = (named.pop(name) for name in ("error", "message", "next_step"))
-    named["fault"] = None if error is None else Fault(error, *texts)
+    named["fault"] = None if error is None else FileFault(error, *texts)
     return BatchEntry(**named, content=None if version is None else Content(version=version, sha256=sha256))
 
 

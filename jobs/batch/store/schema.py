@@ -112,7 +112,7 @@ class Content:
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class FileFault:
     """Why an entry failed."""
 
     error: str
@@ -142,7 +142,7 @@ class BatchEntry:
     source_bytes: int | None
     published: str | None
     output_bytes: int | None
-    fault: Fault | None = None
+    fault: FileFault | None = None
     """Why its last try failed; None where none has failed since it was done last."""
 
     @property
