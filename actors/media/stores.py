@@ -4,7 +4,6 @@ Silence times out, and a store's own retries stay few. Work reads a local source
 source on its machine too, or else as it is shipped.
 """
 
-import asyncio
 import hashlib
 import ipaddress
 import socket
@@ -120,6 +119,8 @@ async def _check(session: "ClientSession", context: object, sent: "TraceRequestR
 
 async def _addresses(url: "URL") -> list[Address]:
     """Return the addresses of a URL's host; none where it has no name that is known."""
+    import asyncio  # a plan for a local file needs none
+
     try:
         found = await asyncio.get_running_loop().getaddrinfo(url.host, url.port or _WEB_PORT, type=socket.SOCK_STREAM)
     except OSError:

@@ -178,7 +178,9 @@ class Plan:
 
     @property
     def _warm_up_frames(self) -> int:
-        return (WARM_UP_FRAMES + (self.filters.rate is not None)) if self.filters.has_memory else 0
+        # FFmpeg's decoder of MPEG-2 gives captions of leading pictures that it cannot decode to a later picture.
+        for_captions = int(self.extras.captions and self.index.codec == "mpeg2video")
+        return (WARM_UP_FRAMES + (self.filters.rate is not None)) if self.filters.has_memory else for_captions
 
     def to_json(self) -> dict[str, Any]:
         """Return the plan as plain JSON values; docs/cli.md describes it."""
