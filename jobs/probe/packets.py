@@ -8,7 +8,7 @@ import av.error
 
 from ...actors.bitstream.access_points import nal_units
 from ...actors.media.av_stream import extradata
-from ...actors.media.fragments import FragmentWatch
+from ...actors.media.headers import HeaderWatch
 from ...actors.media.opening import demux, open_source
 from ..source.file_ends import PacketEnds, is_cut_short
 from ..source.sound_life import SoundFormat, SoundLives
@@ -71,7 +71,7 @@ def tally_packets(source: str) -> SourceTally:
     Raises:
         InputError: it cannot be opened.
     """
-    watch, ends = FragmentWatch(), PacketEnds()
+    watch, ends = HeaderWatch(), PacketEnds()
     with open_source(source, watch=watch) as container:
         duration = container.duration
         found = SourceTally(

@@ -1,15 +1,10 @@
-"""What a file's own structure says of its end: whether it was cut short, and when a track of mp4 or mov is over.
-
-FFmpeg reads a file that was cut short without a word, and does not say how long an edit list makes a track.
-"""
+"""Whether a file was cut short, by what its own structure says of its end: FFmpeg reads such a file without a word."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from ...actors.media.fragments import FragmentWatch
-from ...actors.media.headers import TrackEnd
-from ...actors.media.headers import track_end as edits_end
+from ...actors.media.headers import HeaderWatch
 from ...actors.media.opening import open_bytes
 from ...actors.media.structure import HEADER, NO_END, SEGMENT, Read, elements, reader_of
 
@@ -48,7 +43,7 @@ class PacketEnds:
         self.is_damaged = packet.is_corrupt
 
 
-def is_cut_short(source: str, container: "InputContainer", watch: FragmentWatch, seen: PacketEnds) -> bool:
+def is_cut_short(source: str, container: "InputContainer", watch: HeaderWatch, seen: PacketEnds) -> bool:
     """Return whether a file ends before it says; ``watch`` saw it opened, ``seen`` its packets.
 
     False also where the format does not say.
@@ -62,10 +57,13 @@ def is_cut_short(source: str, container: "InputContainer", watch: FragmentWatch,
         return seen.is_broken or seen.is_damaged
     if muxer == "mov":
         return watch.ends_in_table(size_bytes) or _samples_end(container) > size_bytes
-    if muxer not in _ENDS:
+    if muxer == "matroska":
+        end = _matroska_end(watch.read)
+    elif muxer in _ENDS:
+        with open_bytes(source) as file:
+            end = _ENDS[muxer](reader_of(file), size_bytes, seen)
+    else:
         return False
-    with open_bytes(source) as file:
-        end = _ENDS[muxer](reader_of(file), size_bytes, seen)
     return end is not None and end > size_bytes
 
 
@@ -75,7 +73,7 @@ def _samples_end(container: "InputContainer") -> int:
     return max((entry.pos + entry.size for entry in last), default=0)
 
 
-def _matroska_end(read: Read, _: int, __: PacketEnds) -> int | None:
+def _matroska_end(read: Read) -> int | None:
     """Return where the segment ends; None where its length is unknown, as of one that was streamed."""
     for part in elements(read, 0, None):
         if part.kind != HEADER:
@@ -130,20 +128,8 @@ def _transport_end(read: Read, size_bytes: int, seen: PacketEnds) -> int | None:
 
 
 _ENDS: Final[dict[str, Callable[[Read, int, PacketEnds], int | None]]] = {
-    "matroska": _matroska_end,
     "avi": _avi_end,
     "flv": _flv_end,
     "ivf": _ivf_end,
     "mpegts": _transport_end,
 }
-
-
-def track_end(source: str, track_id: int) -> TrackEnd | None:
-    """Return when the edit list of a track of mp4 or mov is over; None where there is none that says.
-
-    Raises:
-        InputError: the file cannot be read again.
-        StorageFailed: its store does not answer.
-    """
-    with open_bytes(source) as file:
-        return edits_end(reader_of(file), track_id)

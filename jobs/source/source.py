@@ -15,14 +15,14 @@ from av.stream import Discard
 from ...actors.decode.describe import StreamExtras
 from ...actors.limits import InputLimits
 from ...actors.media.av_stream import decoder_mark, extradata
-from ...actors.media.headers import HeaderWatch, has_several_descriptions
+from ...actors.media.headers import HeaderWatch, has_several_descriptions, track_end
 from ...actors.media.location import is_local, local_path
 from ...actors.media.opening import demux, no_file, open_source, side_data
 from ...actors.media.stores import changed_meanwhile, source_version, version_anywhere
 from ...actors.media.values import VideoFormat
 from ...cluster.worker_names import node_of
 from ...errors import InputError, InputNotFound, InputUnreadable
-from .file_ends import PacketEnds, is_cut_short, track_end
+from .file_ends import PacketEnds, is_cut_short
 from .index import TrackIndex
 from .indexer import TrackIndexer, video_stream
 from .life import UNCHANGING, PictureLife, picture_life
@@ -208,7 +208,7 @@ class _Pass:
     def read(self) -> SourceReading:
         self._see_all()
         is_cut = is_cut_short(self._source, self._container, self._watch, self._ends)
-        index = self._indexer.index(lambda: None if is_cut else track_end(self._source, self._stream.id))
+        index = self._indexer.index(lambda: None if is_cut else track_end(self._watch.read, self._stream.id))
         index.check(self._limits)
         tracks = self._lives.described(self._tracks or self._described())
         if self._runs.described is None:

@@ -204,7 +204,11 @@ def _check_heard(
     was, now = hear(left, [*starts, *held]), hear(right, [*starts, *held])
     if not copied:
         yield _check_duration(name, left, right, was, now, trimmed=alignment.trimmed)
-    yield check(f"{name}.decodes", f"at most {was.failed} packets fail", now.failed, passed=now.failed <= was.failed)
+    # A damaged header may join two packets where the container does not divide them: the bytes are the same.
+    is_joined = left.digest == right.digest and len(right.sums) < len(left.sums)
+    joined = "the same bytes in fewer packets" if is_joined else ""
+    at_most, passed = f"at most {was.failed} packets fail", now.failed <= was.failed
+    yield check(f"{name}.decodes", at_most, now.failed, passed=passed, unless="" if passed else joined)
     yield from _check_sound(name, was, now, range(len(starts)))
     yield from _check_speakers(name, was, now, range(len(starts)), amplified=left.index in alignment.loudness)
     yield _check_rate(name, left, right, was, now)

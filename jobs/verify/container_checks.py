@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 
-from .stated.facts import Crop, Kind, StatedFile, StatedTrack
+from .stated.facts import StatedCrop, StatedFile, StatedKind, StatedTrack
 from .verdict import ALPHA_CHECK, Check, check, not_applicable
 
 LONGEST_S = 3600
@@ -34,9 +34,9 @@ class Containers:
         return _video(self.output, 0)
 
     @property
-    def crops(self) -> tuple[Crop, Crop]:
+    def crops(self) -> tuple[StatedCrop, StatedCrop]:
         """What each container crops."""
-        found = [Crop() if track is None else track.crop for track in (self.source_video, self.output_video)]
+        found = [StatedCrop() if track is None else track.crop for track in (self.source_video, self.output_video)]
         return found[0], found[1]
 
     @property
@@ -61,9 +61,9 @@ class Containers:
     def language_tags(self, audio_tracks: Sequence[int] | None) -> dict[str, tuple[str, str]]:
         """Return BCP 47's names of languages, the source's and the output's, by labels such as "audio-0"."""
         found: dict[str, tuple[str, str]] = {}
-        for kind in (Kind.AUDIO, Kind.SUBTITLES):
+        for kind in (StatedKind.AUDIO, StatedKind.SUBTITLES):
             before, after = ([] if file is None else file.of(kind) for file in (self.source, self.output))
-            if kind is Kind.AUDIO and audio_tracks is not None:
+            if kind is StatedKind.AUDIO and audio_tracks is not None:
                 before = [before[n] for n in audio_tracks if n < len(before)]
             for number, track in enumerate(before):
                 kept = after[number].language_tag if number < len(after) else ""
@@ -72,12 +72,12 @@ class Containers:
 
 
 def _video(file: StatedFile | None, number: int) -> StatedTrack | None:
-    tracks = [] if file is None else file.of(Kind.VIDEO)
+    tracks = [] if file is None else file.of(StatedKind.VIDEO)
     return tracks[number] if number < len(tracks) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Showing:
+class ExpectedTimes:
     """When the output's pictures should be shown, in seconds after the first, and for how long the last one."""
 
     times_s: Sequence[Fraction]
@@ -89,7 +89,7 @@ class Showing:
     """Whether each packet of the source that has a time gives a picture."""
 
 
-def check_containers(files: Containers, showing: Showing) -> Iterator[Check]:
+def check_containers(files: Containers, showing: ExpectedTimes) -> Iterator[Check]:
     """Yield the checks of what the containers themselves say."""
     yield _check_whole("source.whole", files.source)
     yield _check_whole("stream.whole", files.output)
@@ -113,7 +113,7 @@ def _check_durations(file: StatedFile | None) -> Check:
     return check("stream.durations", "headers as their samples", "; ".join(found) or "as they are", passed=not found)
 
 
-def _check_last(track: StatedTrack | None, showing: Showing) -> Check:
+def _check_last(track: StatedTrack | None, showing: ExpectedTimes) -> Check:
     """Check how long the last picture is shown; what is nominal may be rounded."""
     name = "times.last"
     if track is None or track.spread is None:
@@ -123,12 +123,14 @@ def _check_last(track: StatedTrack | None, showing: Showing) -> Check:
     found = track.spread.last_s
     if found is None and showing.last_s <= 2 * showing.nominal_s:
         return not_applicable(name, "the output's container states no duration of it, which is the nominal one")
-    near = found is not None and abs(found - showing.last_s) <= showing.nominal_s * _THIRD
+    # A part ends where the next picture begins, but not before the nominal duration of its own last one is over.
+    wanted = (showing.last_s, max(showing.last_s, showing.nominal_s))
+    near = found is not None and any(abs(found - each) <= showing.nominal_s * _THIRD for each in wanted)
     shown = "none" if found is None else f"{float(found):.3f} s"
     return check(name, f"{float(showing.last_s):.3f} s", shown, passed=near)
 
 
-def _check_rate(track: StatedTrack | None, showing: Showing) -> Check:
+def _check_rate(track: StatedTrack | None, showing: ExpectedTimes) -> Check:
     """Check that samples last together as long as the pictures do, and none for much less than the shortest does."""
     name = "times.rate"
     spread = None if track is None else track.spread
@@ -156,7 +158,7 @@ def _check_alpha(files: Containers) -> Iterator[Check]:
 
 
 def check_crop(
-    wanted: Crop, found: Crop, kept: tuple[int, int, int, int] | None, shapes: tuple[Fraction, Fraction]
+    wanted: StatedCrop, found: StatedCrop, kept: tuple[int, int, int, int] | None, shapes: tuple[Fraction, Fraction]
 ) -> list[Check]:
     """Check that what the source's container crops stays hidden.
 

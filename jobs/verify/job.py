@@ -24,9 +24,9 @@ from ...errors import UsageError
 from ..report.report import Report
 from ..request.values import location
 from .audio import check_audio
-from .container_checks import Containers, Showing, check_containers, check_crop
+from .container_checks import Containers, ExpectedTimes, check_containers, check_crop
 from .metadata import Facts, check_metadata, video_facts
-from .picture_life import PictureLife
+from .picture_life import StatedPictures
 from .pictures import PictureComparison
 from .reference.reference_decode import (
     ComparedPart,
@@ -53,7 +53,7 @@ class _Compared:
 
     steps: Stepwise | None = None
     comparison: PictureComparison = field(default_factory=PictureComparison)
-    life: PictureLife = field(default_factory=PictureLife)
+    life: StatedPictures = field(default_factory=StatedPictures)
     digests_wanted: frozenset[int] = frozenset()
     digests: dict[int, int] = field(default_factory=dict)
     emitted: list[int] = field(default_factory=list)
@@ -229,10 +229,10 @@ def _checks(pair: "_Pair", chosen: ComparedPart, compared: _Compared, alignment:
     return [*checks, *check_metadata(pair.source, pair.output, was, now, alignment)]
 
 
-def _showing(pair: "_Pair", chosen: ComparedPart, compared: _Compared) -> Showing:
+def _showing(pair: "_Pair", chosen: ComparedPart, compared: _Compared) -> ExpectedTimes:
     last_s = pair.files.source_last_s if chosen.length_s is None else chosen.last_s
     nominal_s = compared.timeline.nominal * compared.time_base
-    return Showing(
+    return ExpectedTimes(
         times_s=[ticks * chosen.time_base for ticks in chosen.times],
         last_s=last_s if pair.fps is None else 1 / pair.fps,
         nominal_s=nominal_s if pair.fps is None else 1 / pair.fps,

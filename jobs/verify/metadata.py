@@ -29,7 +29,7 @@ from ...actors.media.hdr import content_light_from_bytes, mastering_display_from
 from ...actors.media.opening import open_source
 from ...actors.media.values import HdrStatic, MasteringDisplay, VideoFormat
 from .picture_life import UNSTATED, PictureTags
-from .stated.facts import Crop
+from .stated.facts import StatedCrop
 from .streams import Alignment, audio_tracks, covers, data_tracks, only, subtitle_tracks, video_tracks
 from .subtitles import check_chapters, check_timecode
 from .verdict import Check, check, not_applicable
@@ -71,9 +71,9 @@ class Facts:
     codec: str
     container_hdr: HdrStatic
 
-    def shape(self, crop: Crop | None) -> Fraction:
+    def shape(self, crop: StatedCrop | None) -> Fraction:
         """Return the shape, width over height, in which pictures are shown that a container crops."""
-        cut = crop or Crop()
+        cut = crop or StatedCrop()
         width, height = self.format.width - cut.left - cut.right, self.format.height - cut.top - cut.bottom
         return self.format.sample_aspect_ratio * max(width, 1) / max(height, 1)
 

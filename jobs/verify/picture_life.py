@@ -131,7 +131,7 @@ class _Pair:
 
 
 @dataclass(slots=True)
-class PictureLife:
+class StatedPictures:
     """Holds every picture of the source against the output's: ``take`` each pair once, in order; then ``checks``."""
 
     source: _Side = field(default_factory=_Side)

@@ -20,7 +20,7 @@ from ..report.report import PictureReport, Report, ToneReport
 from .pictures import comparable_format, conformed
 from .reference.overlay import BurnReference, OverlayReference
 from .reference.tone import ToneReference
-from .stated.facts import Crop
+from .stated.facts import StatedCrop
 
 _KEEPS_SHAPE = Fraction(1, 200)
 """One rounding to a whole size must not turn square samples into 1281:1280."""
@@ -135,7 +135,7 @@ def stepwise(source: str, report: Report | None) -> Stepwise | None:
     return Stepwise(report.steps, report.tone, report.denoise, overlay, burn)
 
 
-def cropped(source: VideoFormat, crop: Crop, output: VideoFormat) -> Stepwise:
+def cropped(source: VideoFormat, crop: StatedCrop, output: VideoFormat) -> Stepwise:
     """Return what makes the reference where the source's container crops its pictures, and they were cropped."""
     size, scaled = (source.width, source.height), (output.width, output.height)
     inner = (source.width - crop.left - crop.right, source.height - crop.top - crop.bottom, crop.left, crop.top)

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from .facts import Crop, Kind, Spread, StatedFile, StatedTrack
+from .facts import Spread, StatedCrop, StatedFile, StatedKind, StatedTrack
 from .file_bytes import FileBytes
 
 _Ticks: TypeAlias = NDArray[np.int64]
@@ -27,8 +27,8 @@ _SIZES_HEAD_BYTES: Final = 12
 _HEAD_BYTES: Final = 8
 _LONG_HEAD_BYTES: Final = 16
 _FIRST: Final = (b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"pnot", b"styp", b"moof")
-_HANDLERS: Final = {b"vide": Kind.VIDEO, b"soun": Kind.AUDIO} | dict.fromkeys(
-    (b"sbtl", b"subt", b"text", b"clcp"), Kind.SUBTITLES
+_HANDLERS: Final = {b"vide": StatedKind.VIDEO, b"soun": StatedKind.AUDIO} | dict.fromkeys(
+    (b"sbtl", b"subt", b"text", b"clcp"), StatedKind.SUBTITLES
 )
 _TOP_FIRST: Final = {1: True, 9: True, 6: False, 14: False}
 """The second byte of ``fiel``: which field is shown first. 9 and 14 are interleaved lines, by QuickTime's headers."""
@@ -126,7 +126,7 @@ def _last_s(by_samples: list[Fraction], by_edit: Fraction | None, near_s: Fracti
 class _Track:
     """What the boxes of one ``trak`` say."""
 
-    kind: Kind
+    kind: StatedKind
     scale: int
     language_tag: str
     media_ticks: int
@@ -138,7 +138,7 @@ class _Track:
     samples: _Samples
     sample_bytes: int = 0
     """How large the samples of ``stsz`` are together; 0 where fragments list them."""
-    crop: Crop = field(default_factory=Crop)
+    crop: StatedCrop = field(default_factory=StatedCrop)
     top_field_first: bool | None = None
     timecode_rate: Fraction | None = None
     default_ticks: int = 0
@@ -217,7 +217,7 @@ def _track(payload: _Payload, header: _Payload, media: _Payload) -> _Track:
     scale, ticks = _scale_and_duration(media)
     language = _child(payload, b"mdia", b"elng")
     track = _Track(
-        kind=_HANDLERS.get(b"" if handler is None else bytes(handler[8:12]), Kind.OTHER),
+        kind=_HANDLERS.get(b"" if handler is None else bytes(handler[8:12]), StatedKind.OTHER),
         scale=scale,
         language_tag="" if language is None else bytes(language[4:]).split(b"\0")[0].decode("ascii", "replace"),
         media_ticks=ticks,
@@ -234,7 +234,7 @@ def _track(payload: _Payload, header: _Payload, media: _Payload) -> _Track:
 def _read_table(table: _Payload, track: _Track) -> None:
     entries = _child(table, b"stsd")
     for kind, entry in () if entries is None else boxes_in(entries[8:]):
-        if track.kind is Kind.VIDEO:
+        if track.kind is StatedKind.VIDEO:
             _read_visual_entry(entry, track)
         if kind == b"tmcd" and (seconds := _u32(entry, 20)):
             track.timecode_rate = Fraction(_u32(entry, 16), seconds) or None
@@ -262,14 +262,14 @@ def _read_visual_entry(entry: _Payload, track: _Track) -> None:
             track.top_field_first = _TOP_FIRST.get(payload[1])
 
 
-def _aperture(values: tuple[int, ...], width: int, height: int) -> Crop:
+def _aperture(values: tuple[int, ...], width: int, height: int) -> StatedCrop:
     """Return what lies outside a clean aperture, whose offset is that of its middle from the picture's."""
     if not all(values[1::2]):
-        return Crop()
+        return StatedCrop()
     wide, high, right, down = (Fraction(a, b) for a, b in zip(values[::2], values[1::2], strict=True))
     left, top = (width - wide) / 2 + right, (height - high) / 2 + down
     sides = left, top, width - wide - left, height - high - top
-    return Crop(*map(int, sides)) if min(sides) >= 0 else Crop()
+    return StatedCrop(*map(int, sides)) if min(sides) >= 0 else StatedCrop()
 
 
 def _runs(table: _Payload, kind: str) -> _Ticks:
@@ -357,7 +357,7 @@ def _disagreements(track: _Track, spread: Spread | None, movie_scale: int) -> It
     if track.edits and abs(edited_s - shown_s) > near_s:
         yield f"{track.kind}: tkhd says {float(shown_s):.3f} s, its edits {float(edited_s):.3f} s"
     shown = [(duration, begin) for duration, begin in track.edits if begin >= 0]
-    if track.kind is Kind.VIDEO and len(shown) == 1:
+    if track.kind is StatedKind.VIDEO and len(shown) == 1:
         ends_s = Fraction(shown[0][1], track.scale) + Fraction(shown[0][0], movie_scale)
         if abs(ends_s - spread.end_s) > near_s:
             yield f"video: its edit ends at {float(ends_s):.3f} s, its last sample at {float(spread.end_s):.3f} s"

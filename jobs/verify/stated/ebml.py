@@ -7,7 +7,7 @@ from fractions import Fraction
 from struct import unpack
 from typing import Final
 
-from .facts import Crop, Kind, Spread, StatedFile, StatedTrack
+from .facts import Spread, StatedCrop, StatedFile, StatedKind, StatedTrack
 from .file_bytes import FileBytes
 
 MOST_HEADER_BYTES: Final = 64 << 20
@@ -26,7 +26,7 @@ _TOP_FIRST: Final = {1: True, 9: True, 6: False, 14: False}
 _TIMESTAMP, _SIMPLE_BLOCK, _GROUP, _BLOCK, _BLOCK_DURATION = 0xE7, 0xA3, 0xA0, 0xA1, 0x9B
 _ADDITIONS, _MORE, _ADD_ID, _ALPHA_ID = 0x75A1, 0xA6, 0xEE, 1
 _CODEC_DELAY, _DISCARD_PADDING = 0x56AA, 0x75A2
-_KINDS: Final = {1: Kind.VIDEO, 2: Kind.AUDIO, 17: Kind.SUBTITLES}
+_KINDS: Final = {1: StatedKind.VIDEO, 2: StatedKind.AUDIO, 17: StatedKind.SUBTITLES}
 _HEAD_BYTES: Final = 12
 _LACED: Final = 0x06
 _NANOSECOND: Final = Fraction(1, 10**9)
@@ -49,9 +49,9 @@ class _Element:
 class _Track:
     """What a track's entry and its blocks say."""
 
-    kind: Kind
+    kind: StatedKind
     language_tag: str
-    crop: Crop
+    crop: StatedCrop
     top_field_first: bool | None
     default_s: Fraction | None
     """``DefaultDuration``."""
@@ -228,9 +228,9 @@ def _track(values: Mapping[int, bytes]) -> _Track:
     default_ns = _unsigned(values.get(_DEFAULT_DURATION, b""))
     is_interlaced = _unsigned(video.get(_INTERLACED, b"")) == _IS_INTERLACED
     return _Track(
-        kind=_KINDS.get(_unsigned(values.get(_TYPE, b"")), Kind.OTHER),
+        kind=_KINDS.get(_unsigned(values.get(_TYPE, b"")), StatedKind.OTHER),
         language_tag=values.get(_LANGUAGE_TAG, b"").split(b"\0")[0].decode("ascii", "replace"),
-        crop=Crop(*(_unsigned(video.get(number, b"")) for number in _CROPS)),
+        crop=StatedCrop(*(_unsigned(video.get(number, b"")) for number in _CROPS)),
         top_field_first=_TOP_FIRST.get(_unsigned(video.get(_FIELD_ORDER, b""))) if is_interlaced else None,
         default_s=default_ns * _NANOSECOND if default_ns else None,
         delay_s=_unsigned(values.get(_CODEC_DELAY, b"")) * _NANOSECOND,
@@ -257,7 +257,7 @@ def _disagreements(reading: _Reading) -> Iterator[str]:
             shown = sorted(track.times)[-2:]
             step_s = (shown[-1] - shown[0]) * reading.tick_s
             # What no block says: subtitles stay until something clears them, all else is as long as before.
-            step_s = Fraction(0) if track.kind is Kind.SUBTITLES else step_s
+            step_s = Fraction(0) if track.kind is StatedKind.SUBTITLES else step_s
             stated_s = track.durations[track.times.index(shown[-1])] * reading.tick_s
             end_s = shown[-1] * reading.tick_s + (stated_s if stated_s >= 0 else track.default_s or step_s)
             ends.append(end_s - track.delay_s - max(Fraction(0), track.hidden_s.get(shown[-1], Fraction(0))))

@@ -6,7 +6,7 @@ from enum import StrEnum
 from fractions import Fraction
 
 
-class Kind(StrEnum):
+class StatedKind(StrEnum):
     """What a track holds."""
 
     VIDEO = "video"
@@ -16,7 +16,7 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Crop:
+class StatedCrop:
     """What a container cuts off each picture, in samples of it."""
 
     left: int = 0
@@ -48,10 +48,10 @@ class Spread:
 class StatedTrack:
     """A track as its header and its samples describe it."""
 
-    kind: Kind
+    kind: StatedKind
     language_tag: str = ""
     """BCP 47's name of its language; "" where the container has none."""
-    crop: Crop = field(default_factory=Crop)
+    crop: StatedCrop = field(default_factory=StatedCrop)
     alpha: bool = False
     """Whether blocks have an alpha plane beside the picture."""
     top_field_first: bool | None = None
@@ -74,6 +74,6 @@ class StatedFile:
     disagreements: tuple[str, ...] = ()
     """Where the file's header and its tracks do not agree."""
 
-    def of(self, kind: Kind) -> Sequence[StatedTrack]:
+    def of(self, kind: StatedKind) -> Sequence[StatedTrack]:
         """Return the tracks of a kind, in the file's order."""
         return [track for track in self.tracks if track.kind is kind]

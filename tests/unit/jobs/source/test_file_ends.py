@@ -2,15 +2,15 @@
 
 from collections.abc import Callable
 from fractions import Fraction
+from io import BytesIO
 from pathlib import Path
 
 import av
 import pytest
 from av.video.stream import VideoStream
 
-from codecfleet.actors.media.headers import TrackEnd
-from codecfleet.actors.media.structure import boxes, reader_of
-from codecfleet.jobs.source.file_ends import track_end
+from codecfleet.actors.media.headers import TrackEnd, track_end
+from codecfleet.actors.media.structure import Read, boxes, reader_of
 from codecfleet.jobs.source.source import read_source
 from codecfleet.testing.clips import picture
 
@@ -33,6 +33,11 @@ KINDS: dict[str, tuple[str, str, dict[str, str]]] = {
 def is_whole(source: str) -> bool:
     """Return whether reading a source finds that it ends where it says."""
     return not read_source(source).is_cut_short
+
+
+def bytes_of(film: Path) -> Read:
+    """Return what reads a film's bytes."""
+    return reader_of(BytesIO(film.read_bytes()))
 
 
 def make_film(path: Path) -> Path:
@@ -100,7 +105,7 @@ def test_more_than_a_file_is_whole(name: str, junk: str, tmp_path: Path) -> None
 def test_the_end_of_an_edit_list(tmp_path: Path) -> None:
     """A track of mp4 ends where its edits do; in fragments, and in a track that is not there, nothing says when."""
     film = make_film(tmp_path / "front.mp4")
-    assert track_end(str(film), 1) == TrackEnd(Fraction(2), Fraction(1, 1000))
-    assert track_end(str(film), 3) is None
+    assert track_end(bytes_of(film), 1) == TrackEnd(Fraction(2), Fraction(1, 1000))
+    assert track_end(bytes_of(film), 3) is None
     film = make_film(tmp_path / "fragmented.mp4")
-    assert track_end(str(film), 1) is None
+    assert track_end(bytes_of(film), 1) is None

@@ -8,15 +8,15 @@ from struct import pack
 
 import pytest
 
-from codecfleet.jobs.verify.container_checks import Containers, Showing, check_containers, check_crop
+from codecfleet.jobs.verify.container_checks import Containers, ExpectedTimes, check_containers, check_crop
 from codecfleet.jobs.verify.reference.timecode import moved_timecode
 from codecfleet.jobs.verify.stated.boxes import read_boxes
 from codecfleet.jobs.verify.stated.ebml import read_elements
-from codecfleet.jobs.verify.stated.facts import Crop, Kind, Spread, StatedFile, StatedTrack
+from codecfleet.jobs.verify.stated.facts import Spread, StatedCrop, StatedFile, StatedKind, StatedTrack
 from codecfleet.jobs.verify.stated.file_bytes import FileBytes
 
 SECOND = Fraction(1)
-NO_CROP = Crop()
+NO_CROP = StatedCrop()
 ONE_SHAPE = (SECOND, SECOND)
 
 
@@ -99,9 +99,10 @@ def spread_of(file: StatedFile) -> Spread:
     return file.tracks[0].spread
 
 
-def failed(source: StatedFile | None, output: StatedFile | None, showing: Showing | None = None) -> list[str]:
+def failed(source: StatedFile | None, output: StatedFile | None, showing: ExpectedTimes | None = None) -> list[str]:
     """Return the checks of containers that fail."""
-    shown = showing or Showing(times_s=[Fraction(n, 25) for n in range(50)], last_s=None, nominal_s=Fraction(1, 25))
+    times_s = [Fraction(n, 25) for n in range(50)]
+    shown = showing or ExpectedTimes(times_s=times_s, last_s=None, nominal_s=Fraction(1, 25))
     files = Containers(source=source, output=output, video_track=0)
     return [one.name for one in check_containers(files, shown) if one.failed]
 
@@ -140,7 +141,7 @@ def test_a_last_picture_that_is_too_short_is_found() -> None:
     """The last slide is shown for 5 s, not for a frame."""
     slides = read_mp4(movie(durations=((3, 1000), (1, 5000)), edit=(8000, 0), media_ticks=8000))
     cut = read_mp4(movie(durations=((3, 1000), (1, 33)), edit=(3033, 0), media_ticks=3033))
-    showing = Showing(times_s=[Fraction(n) for n in range(4)], last_s=5 * SECOND, nominal_s=Fraction(1, 30))
+    showing = ExpectedTimes(times_s=[Fraction(n) for n in range(4)], last_s=5 * SECOND, nominal_s=Fraction(1, 30))
     assert failed(slides, slides, showing) == []
     assert failed(slides, cut, showing) == ["times.last"]
 
@@ -182,7 +183,7 @@ def test_fragments_are_samples_too() -> None:
 def test_crop_and_field_order_of_an_mp4_are_read() -> None:
     """``clap`` leaves 320x180 of the middle; ``fiel`` names the field that is shown first."""
     aperture = box(b"clap", pack(">8i", 320, 1, 180, 1, 0, 1, 0, 1))
-    assert read_mp4(movie(entry=aperture)).tracks[0].crop == Crop(0, 30, 0, 30)
+    assert read_mp4(movie(entry=aperture)).tracks[0].crop == StatedCrop(0, 30, 0, 30)
     assert [read_mp4(movie(entry=box(b"fiel", bytes([2, n])))).tracks[0].top_field_first for n in (1, 9, 6, 14)] == [
         *(True, True, False, False)
     ]
@@ -192,7 +193,7 @@ def test_crop_and_field_order_of_an_mp4_are_read() -> None:
 def test_crop_alpha_and_durations_of_a_matroska_are_read() -> None:
     """PixelCrop, alpha planes beside blocks, and how long the last block is shown."""
     cropped = matroska(video=element(0x54AA, 30) + element(0x54BB, 20))
-    assert read_mkv(cropped).tracks[0].crop == Crop(0, 20, 0, 30)
+    assert read_mkv(cropped).tracks[0].crop == StatedCrop(0, 20, 0, 30)
     addition = element(0x75A1, element(0xA6, element(0xEE, 1) + element(0xA5, b"alpha")))
     assert read_mkv(matroska(blocks=group(0, addition))).tracks[0].alpha
     last = read_mkv(matroska(blocks=simple(0) + group(40, element(0x9B, 5000)), duration_ms=5040))
@@ -234,14 +235,14 @@ def test_languages_are_named_by_bcp_47() -> None:
     spoken = read_mkv(matroska(entry=element(0x22B59D, "pt-BR")))
     assert spoken.tracks[0].language_tag == "pt-BR"
     assert read_mp4(movie(language=box(b"elng", bytes(4), b"zh-Hans\0"))).tracks[0].language_tag == "zh-Hans"
-    audio = replace(spoken.tracks[0], kind=Kind.AUDIO)
+    audio = replace(spoken.tracks[0], kind=StatedKind.AUDIO)
     files = Containers(source=StatedFile(tracks=(audio, audio)), output=StatedFile(tracks=(audio,)), video_track=0)
     assert files.language_tags(None) == {"audio-0": ("pt-BR", "pt-BR"), "audio-1": ("pt-BR", "")}
 
 
 def test_lost_alpha_is_found() -> None:
     """Alpha that only side blocks have is missed in an output without them."""
-    plain, alpha = StatedTrack(kind=Kind.VIDEO), StatedTrack(kind=Kind.VIDEO, alpha=True)
+    plain, alpha = StatedTrack(kind=StatedKind.VIDEO), StatedTrack(kind=StatedKind.VIDEO, alpha=True)
     assert failed(StatedFile(tracks=(alpha,)), StatedFile(tracks=(alpha,))) == []
     assert failed(StatedFile(tracks=(alpha,)), StatedFile(tracks=(plain,))) == ["metadata.alpha"]
 
@@ -249,18 +250,18 @@ def test_lost_alpha_is_found() -> None:
 @pytest.mark.parametrize(
     ("wanted", "found", "kept", "shapes", "is_good"),
     [
-        (Crop(0, 30, 0, 30), NO_CROP, None, (Fraction(16, 9), Fraction(4, 3)), False),
-        (Crop(0, 30, 0, 30), Crop(0, 30, 0, 30), None, (Fraction(16, 9), Fraction(4, 3)), True),
-        (Crop(0, 30, 0, 30), NO_CROP, None, (Fraction(16, 9), Fraction(16, 9)), True),
-        (Crop(0, 30, 0, 30), NO_CROP, (0, 30, 320, 180), (Fraction(16, 9), Fraction(4, 3)), True),
-        (Crop(0, 30, 0, 30), NO_CROP, (0, 0, 320, 240), (Fraction(16, 9), Fraction(4, 3)), False),
-        (NO_CROP, Crop(0, 30, 0, 30), None, ONE_SHAPE, False),
+        (StatedCrop(0, 30, 0, 30), NO_CROP, None, (Fraction(16, 9), Fraction(4, 3)), False),
+        (StatedCrop(0, 30, 0, 30), StatedCrop(0, 30, 0, 30), None, (Fraction(16, 9), Fraction(4, 3)), True),
+        (StatedCrop(0, 30, 0, 30), NO_CROP, None, (Fraction(16, 9), Fraction(16, 9)), True),
+        (StatedCrop(0, 30, 0, 30), NO_CROP, (0, 30, 320, 180), (Fraction(16, 9), Fraction(4, 3)), True),
+        (StatedCrop(0, 30, 0, 30), NO_CROP, (0, 0, 320, 240), (Fraction(16, 9), Fraction(4, 3)), False),
+        (NO_CROP, StatedCrop(0, 30, 0, 30), None, ONE_SHAPE, False),
     ],
 )
 def test_what_a_container_crops_stays_hidden(
     *,
-    wanted: Crop,
-    found: Crop,
+    wanted: StatedCrop,
+    found: StatedCrop,
     kept: tuple[int, int, int, int] | None,
     shapes: tuple[Fraction, Fraction],
     is_good: bool,

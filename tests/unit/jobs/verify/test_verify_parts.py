@@ -12,10 +12,10 @@ from av.video.reformatter import VideoReformatter
 
 from codecfleet.jobs.report.report import Warning_
 from codecfleet.jobs.verify.audio import begin_s, find_kept, find_run
-from codecfleet.jobs.verify.container_checks import Containers, Showing, check_containers
+from codecfleet.jobs.verify.container_checks import Containers, ExpectedTimes, check_containers
 from codecfleet.jobs.verify.metadata import _turn
 from codecfleet.jobs.verify.pictures import PictureComparison, comparable_format, conformed
-from codecfleet.jobs.verify.stated.facts import Kind, Spread, StatedFile, StatedTrack
+from codecfleet.jobs.verify.stated.facts import Spread, StatedFile, StatedKind, StatedTrack
 from codecfleet.jobs.verify.subtitles import plain_text
 from codecfleet.jobs.verify.verdict import Check, PictureNumbers, Verdict, check, with_declared
 from codecfleet.jobs.verify.video import OutputPacket, OutputScan, check_stream, check_times, scan_output
@@ -320,7 +320,7 @@ def test_a_last_picture_of_one_and_a_half_frames_is_too_long(last_s: Fraction, *
     """How long the last picture is shown may be rounded, but not by half a frame."""
     tick_s = Fraction(1, 25)
     spread = Spread(samples=2, shortest_s=tick_s, total_s=tick_s + last_s, end_s=tick_s + last_s, last_s=last_s)
-    output = StatedFile(tracks=(StatedTrack(kind=Kind.VIDEO, spread=spread),))
-    showing = Showing(times_s=[Fraction(0), tick_s], last_s=tick_s, nominal_s=tick_s)
+    output = StatedFile(tracks=(StatedTrack(kind=StatedKind.VIDEO, spread=spread),))
+    showing = ExpectedTimes(times_s=[Fraction(0), tick_s], last_s=tick_s, nominal_s=tick_s)
     found = failed(list(check_containers(Containers(source=None, output=output, video_track=0), showing)))
     assert found == ([] if passed else ["times.last"])
