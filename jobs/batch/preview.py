@@ -89,7 +89,7 @@ class Preview:
     estimate: Estimate | None
     """None where nothing is to be encoded, or no sample could be."""
     failed_samples: tuple[tuple[str, CodecfleetError], ...] = ()
-    """(input, why it failed) of the inputs of which two seconds were tried, and at which a run would fail too."""
+    """The sampled inputs that failed, each with the reason. A run would fail at them too."""
     exit_code: int = 0
     """How a run would end, by the failures that are known."""
 

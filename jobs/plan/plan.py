@@ -305,14 +305,7 @@ def plan_of(spec: TranscodeSpec, reading: SourceReading) -> Plan:
     extras = settled.extras.during(spec.start_s, spec.end_s)
     picture, extras = settle_orientation(source_format, settled.filters.output, extras, container)
     header = settle_header(picture, extras, container)
-    carry = plan_carry(
-        _part_of(reading, spec),
-        spec,
-        container,
-        encoded_index=index.stream_index,
-        pictures=picture_times(index, spec, reading.first_ticks),
-    )
-    _check_starts(index, carry, spec)
+    carry = _carried(reading, spec, container)
     # Its metadata says where in the source's picture the picture lies, and how HDR's colours are shown.
     dolby_vision = settled.filters.keeps_colours and keeps_dolby_vision(extras, codec, picture, container)
     software = replace(software, dolby_vision=dolby_vision, captions=rate is None, segments=len(ranges.segments))
@@ -344,6 +337,15 @@ def plan_of(spec: TranscodeSpec, reading: SourceReading) -> Plan:
         choices=(*picture_choices(source_format, spec, picture), *settled.choices, *carry.choices),
         cropped=settled.cropped,
     )
+
+
+def _carried(reading: SourceReading, spec: TranscodeSpec, container: Container) -> CarryPlan:
+    """Return what becomes of everything beside the encoded track."""
+    index = reading.index
+    pictures = picture_times(index, spec, reading.first_ticks)
+    carry = plan_carry(_part_of(reading, spec), spec, container, encoded_index=index.stream_index, pictures=pictures)
+    _check_starts(index, carry, spec)
+    return carry
 
 
 def _part_of(reading: SourceReading, spec: TranscodeSpec) -> SourceDescription:

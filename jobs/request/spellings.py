@@ -133,7 +133,7 @@ def parse_preset(name: str, text: str) -> int:
 
 
 def near_to(name: str, flags: Iterable[str]) -> list[str]:
-    """Return the flags of which a name may be a slip of the finger, the nearest first."""
+    """Return the flags that a name may be a typo of, nearest first."""
     plain = {flag.lstrip("-"): flag for flag in flags if flag.startswith("--")}
     return [plain[near] for near in get_close_matches(name.lstrip("-").lower(), plain, n=2, cutoff=_NEAR)]
 

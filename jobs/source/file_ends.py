@@ -1,4 +1,4 @@
-"""Whether a file was cut short, by what its own structure says of its end: FFmpeg reads such a file without a word."""
+"""Whether a file was cut short, by its own structure: FFmpeg reads such a file without an error."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

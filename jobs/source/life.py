@@ -78,7 +78,7 @@ def picture_life(
     pictures: Mapping[Hashable, StatedPicture],
     orders: Sequence[tuple[int, FieldOrder]],
 ) -> PictureLife:
-    """Return the runs of which something is shown, each different from the one before it.
+    """Return the runs that show something, each different from the one before it.
 
     Args:
         index: the track's index.

@@ -217,7 +217,7 @@ class TrackStarts:
 def describe_container(
     url: str, container: "InputContainer", starts: TrackStarts, languages: Mapping[int, StatedLanguage]
 ) -> SourceDescription:
-    """Describe an open source, of which ``starts`` has seen the first packets; ``languages`` are by stream index."""
+    """Describe an open source. ``starts`` has seen its first packets; ``languages`` are by stream index."""
     return SourceDescription(
         url=url,
         format=container.format.name,

@@ -36,7 +36,7 @@ _SEEK, _SEEK_ID, _SEEK_POSITION = b"\x4d\xbb", b"\x53\xab", b"\x53\xac"
 _ENTRY, _KIND, _NAME = b"\xae", b"\x83", b"\x53\x6e"
 _LANGUAGE, _LANGUAGE_BCP47 = b"\x22\xb5\x9c", b"\x22\xb5\x9d"
 _STREAM_KINDS: Final = {1: "video", 2: "audio", 0x11: "subtitle", 0x21: "data"}
-"""The kinds of Matroska's tracks of which FFmpeg makes streams."""
+"""The kinds of Matroska tracks that FFmpeg turns into streams."""
 _FULL_BOX_BYTES: Final = 4
 _ELNG_BYTES: Final = 8 + _FULL_BOX_BYTES + 1
 """A box without the tag: its head, its version and flags, and the zero after the tag."""
