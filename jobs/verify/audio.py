@@ -121,6 +121,8 @@ def _matched_times(
     left: SoundTrack, right: SoundTrack, alignment: Alignment
 ) -> list[tuple[Fraction | None, Fraction | None]] | None:
     """Return when each packet of a copy is heard in the source and in the output; None if the bytes differ."""
+    if left.digest == right.digest and left.begins == right.begins:
+        return list(zip(left.heard_s, right.heard_s, strict=True))
     if left.digest == right.digest:
         # FFmpeg divides damaged sound of some codecs into other packets, by container.
         found = zip(right.begins, right.heard_s, strict=True)
