@@ -88,6 +88,12 @@ class JsonBatchView(BatchView):
         self._lines.write(document | facts)
 
 
+def _print_line(stderr: Output, text: str) -> None:
+    """Print a line on stderr; a closed one does not stop the batch."""
+    with contextlib.suppress(ReaderGone):
+        stderr.line(f"codecfleet: {one_line(text)}")
+
+
 class QuietBatchView(BatchView):
     """Each file that fails, and at the end how many have; nothing else (``--quiet``)."""
 
@@ -98,16 +104,12 @@ class QuietBatchView(BatchView):
         """Print a line for a file that failed."""
         del progress
         if result.error is not None:
-            self._line(result_text(result))
+            _print_line(self._stderr, result_text(result))
 
     def finish(self, progress: "BatchProgress") -> None:
         """Print how many files failed, those of earlier runs included."""
         if progress.failed:
-            self._line(f"error: {failed_text(progress)}")
-
-    def _line(self, text: str) -> None:
-        with contextlib.suppress(ReaderGone):  # a closed stderr does not stop the batch
-            self._stderr.line(f"codecfleet: {one_line(text)}")
+            _print_line(self._stderr, f"error: {failed_text(progress)}")
 
 
 class SummaryView(BatchView):
@@ -144,8 +146,7 @@ class PlainBatchView(SummaryView):
 
     def note(self, text: str) -> None:
         """Print ``text`` on stderr; a closed stderr does not stop the batch."""
-        with contextlib.suppress(ReaderGone):
-            self._stderr.line(f"codecfleet: {one_line(text)}")
+        _print_line(self._stderr, text)
 
 
 class RichBatchView(PlainBatchView):
