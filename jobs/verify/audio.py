@@ -257,6 +257,10 @@ def _check_sound(name: str, was: Heard, now: Heard, windows: Sequence[int]) -> l
 def _check_speakers(name: str, was: Heard, now: Heard, windows: Sequence[int], *, amplified: bool) -> Iterator[Check]:
     """Check the speakers that the output states, and how loud each is."""
     wanted, found = was.speakers, now.speakers
+    if not wanted:
+        for each in ("layout", "speakers"):
+            yield not_applicable(f"{name}.{each}", "no sample of the source's track decodes")
+        return
     alone = {"FC"} if len(was.layouts) > 1 and ("FC",) in was.layouts else set()
     named = not any(each.startswith("#") for each in wanted | found)
     levels = [(was.levels(n), now.levels(n)) for n in windows]

@@ -418,3 +418,15 @@ def test_a_layout_that_moves_out_of_aac_is_no_loss_of_sound(tmp_path: Path, name
     assert failures(verify(source, copied(source, tmp_path / name))) == set()
     wrong = copied(source, tmp_path / f"wrong-{name}", lambda data: data[:-1] + bytes([data[-1] ^ 1]))
     assert "audio.0.payload" in failures(verify(source, wrong))
+
+
+def test_sound_of_which_no_sample_is_shown_has_no_speakers_to_lose(tmp_path: Path) -> None:
+    """An edit list hides every sample of the source: only the packets' bytes are compared."""
+    whole = Path(film(tmp_path / "whole.mp4", tones("stereo", ["FL", "FR"]), "stereo", codec="aac"))
+    edits = whole.read_bytes().split(b"elst")
+    edits[2] = edits[2][:12] + b"\x7f\xff\xff\xff" + edits[2][16:]
+    hidden = tmp_path / "hidden.mp4"
+    hidden.write_bytes(b"elst".join(edits))
+    verdict = verify(str(hidden), copied(str(hidden), tmp_path / "output.ts"))
+    checks = {each.name: each.passed for each in verdict.checks}
+    assert [checks[f"audio.0.{name}"] for name in ("payload", "layout", "speakers")] == [True, None, None]

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from textwrap import wrap
 
+from ...grouping import counted
 from ...releases import Release
 from .device_status import DeviceStatus
 from .status import AutoscalingStatus, JobStatus, Status, WorkerStatus
@@ -56,7 +57,7 @@ def status_lines(status: Status) -> Iterator[str]:
 def _autoscaling(scaling: AutoscalingStatus) -> Iterator[str]:
     most = "" if scaling.price_per_hour_max is None else f" of at most {scaling.price_per_hour_max}"
     wanted = sum(group.wanted for group in scaling.groups)
-    yield f"autoscaling {_several(wanted, 'node')} wanted, {scaling.price_per_hour}{most} an hour"
+    yield f"autoscaling {counted(wanted, 'node')} wanted, {scaling.price_per_hour}{most} an hour"
     if scaling.trouble:
         yield from _indented(f"not done: {scaling.trouble}")
     for group in scaling.groups:
@@ -101,7 +102,7 @@ def _memory(device: DeviceStatus) -> str:
 
 def _sessions(device: DeviceStatus) -> str:
     count, others = device.encoder_sessions.get("open"), device.encoder_sessions.get("others")
-    return f"{_several(count, 'encoder session')} ({others} others)" if count else ""
+    return f"{counted(count, 'encoder session')} ({others} others)" if count else ""
 
 
 def _health(device: DeviceStatus) -> Iterator[str]:
@@ -111,7 +112,7 @@ def _health(device: DeviceStatus) -> Iterator[str]:
         yield device.licence
     if device.scheduler is not None:
         licensed = sum(vgpu["is_licensed"] is True for vgpu in device.vgpus)
-        yield f"hosts {_several(len(device.vgpus), 'vGPU')}, {licensed} licensed; scheduler: {device.scheduler}"
+        yield f"hosts {counted(len(device.vgpus), 'vGPU')}, {licensed} licensed; scheduler: {device.scheduler}"
 
 
 def _release(version: str, protocol: int) -> str:
@@ -130,22 +131,18 @@ def _worker(worker: WorkerStatus, release: str) -> str:
     fps = "" if worker.fps is None else f"{worker.fps:.1f} fps"
     pid = "" if worker.pid is None else f"process {worker.pid}"
     engine = {"cpu": "processor", "dla": "DLA"}.get(worker.kind) or worker.device or "GPU"
-    said = (engine, pid, _several(worker.slots, "slot"), fps, leases, worker.reason, release)
+    said = (engine, pid, counted(worker.slots, "slot"), fps, leases, worker.reason, release)
     parts = [part for part in said if part]
     return f"  {place:<24} {worker.state:<11} {', '.join(parts)}"
 
 
 def _job(job: JobStatus) -> Iterator[str]:
     name = " ".join(filter(None, (job.job.rpartition("/")[2], job.title)))
-    left = _several(job.segments_left, "segment")
+    left = counted(job.segments_left, "segment")
     urgency = f", priority {job.priority}" if job.priority else ""
-    slots = _several(job.granted_slots, "slot")
+    slots = counted(job.granted_slots, "slot")
     done = "" if job.done_percent is None else f"{job.done_percent} % done, "
     soon = "" if job.left_s is None else f"{timedelta(seconds=round(job.left_s))} to go, "
     yield f"  {name:<24} {done}{soon}uses {job.used_slots}, may use {slots}, {left} left{urgency} ({job.client})"
     if job.waits_for:
         yield from wrap(f"waits: {job.waits_for}", WIDTH, initial_indent="    ", subsequent_indent="      ")
-
-
-def _several(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"

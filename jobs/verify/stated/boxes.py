@@ -138,6 +138,8 @@ class _Track:
     samples: _Samples
     sample_bytes: int = 0
     """How large the samples of ``stsz`` are together; 0 where fragments list them."""
+    damage: str = ""
+    """How its tables contradict each other; "" where they do not."""
     crop: StatedCrop = field(default_factory=StatedCrop)
     top_field_first: bool | None = None
     timecode_rate: Fraction | None = None
@@ -247,8 +249,10 @@ def _read_table(table: _Payload, track: _Track) -> None:
     if times is not None:
         durations = _runs(times, ">i4")
         offsets = np.zeros(0, np.int64) if shifts is None else _runs(shifts, ">i4")
-        if len(durations):
-            track.samples.add(0, durations, _padded(offsets, len(durations)))
+        if shifts is not None and len(offsets) != len(durations):
+            track.damage = f"its stts lists {len(durations)} samples, its ctts {len(offsets)}"
+        elif len(durations):
+            track.samples.add(0, durations, offsets if len(offsets) else np.zeros_like(durations))
 
 
 def _read_visual_entry(entry: _Payload, track: _Track) -> None:
@@ -277,10 +281,6 @@ def _runs(table: _Payload, kind: str) -> _Ticks:
     pairs = np.frombuffer(table[8 : 8 + 8 * min(_u32(table, 4), (len(table) - 8) // 8)], ">u4").reshape(-1, 2)
     counts, values = pairs[:, 0].astype(np.int64), np.ascontiguousarray(pairs[:, 1]).view(kind).astype(np.int64)
     return np.repeat(values, counts) if 0 < counts.sum() <= MOST_SAMPLES else np.zeros(0, np.int64)
-
-
-def _padded(values: _Ticks, count: int) -> _Ticks:
-    return np.concatenate([values[:count], np.zeros(max(0, count - len(values)), np.int64)])
 
 
 def _edits(table: _Payload | None) -> list[tuple[int, int]]:
@@ -347,6 +347,8 @@ def _stated(track: _Track, movie_scale: int, *, edited: bool) -> StatedTrack:
 
 
 def _disagreements(track: _Track, spread: Spread | None, movie_scale: int) -> Iterator[str]:
+    if track.damage:
+        yield f"{track.kind}: {track.damage}"
     if spread is None or spread.total_s is None or track.samples.is_fragmented:
         return
     near_s = _NEAR_SAMPLES * spread.total_s / spread.samples + Fraction(2, movie_scale)

@@ -122,6 +122,15 @@ def test_decoding_times_that_are_pushed_together_are_found() -> None:
     assert failed(read_mp4(movie()), pushed) == ["stream.durations", "times.rate"]
 
 
+@pytest.mark.parametrize("count", [49, 0x9FAA1BA6])
+def test_tables_that_contradict_each_other_say_nothing_of_time(count: int) -> None:
+    """Samples whose times are not all stated are not guessed; an output that has such tables fails."""
+    damaged = read_mp4(movie(offsets=((count, 40),)))
+    assert damaged.tracks[0].spread is None
+    assert failed(read_mp4(movie()), damaged) == ["stream.durations"]
+    assert failed(damaged, read_mp4(movie())) == []
+
+
 def test_a_duration_of_the_header_that_samples_do_not_fill_is_found() -> None:
     """Samples of PCM after a gap that was left out end before the header says."""
     short = read_mp4(movie(media_ticks=2500, edit=(2000, 0)))
