@@ -60,7 +60,7 @@ class FrameFile:
             extradata=extradata,
             reorder_frames=reorder_frames,
             lead_ticks=reorder_frames * picture_ticks,
-            last_duration_ticks=picture_ticks,
+            last_shown_ticks=lambda _: picture_ticks,
             add_streams=add_video,
         )
         self.joined = self._file.joined

@@ -110,7 +110,7 @@ class Gather:
             extradata=extradata,
             reorder_frames=reorder_frames,
             lead_ticks=decoding_lead(_promised_times(plan), reorder_frames, clock.picture_ticks, clock.tick_s),
-            last_duration_ticks=clock.last_ticks,
+            last_shown_ticks=clock.shown_ticks,
             states_language_tags=plan.carry.states_language_tags,
             add_streams=lambda output, tick: self._add_streams(output, tick, extradata),
         )

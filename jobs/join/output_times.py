@@ -9,7 +9,7 @@ is shown (H.264 C.4.5.3, H.265 C.5.2.3): where D pictures last longer than ``lea
 Both bounds rise with i, and neither needs a picture of a later segment, so cuts change no time.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import pairwise
@@ -62,8 +62,8 @@ class OutputTimes:
     reorder_frames: int
     lead_ticks: Fraction
     """How long before its turn in presentation a packet is decoded, in source ticks (``decoding_lead``)."""
-    last_duration_ticks: Fraction
-    """How long the very last picture is shown, in source ticks."""
+    last_shown_ticks: Callable[[int], Fraction]
+    """How long the very last picture is shown, by its time; both in source ticks."""
     counts_decoding: bool = False
     """Whether the container takes a packet's duration for the distance to the next decoding time (mp4, mov)."""
     _shown: list[int] = field(default_factory=list)
@@ -86,7 +86,7 @@ class OutputTimes:
         shown = sorted(pts_ticks)
         output = [self.to_output(ticks) for ticks in shown]
         if following is None:
-            end_s = (shown[-1] + self.last_duration_ticks) * self.source_time_base - self.origin_s
+            end_s = (shown[-1] + self.last_shown_ticks(shown[-1])) * self.source_time_base - self.origin_s
             after = max(output[-1] + 1, round(end_s / self.output_tick))
         else:
             after = self.to_output(following)

@@ -47,7 +47,7 @@ class TrackFile:
     """An output file around one encoded video track. ``write`` takes its packets; then ``close``, or ``abandon``.
 
     ``options`` gives the muxer's by the tick that it is asked for, ``extradata`` is the track's parameter sets, and
-    ``add_streams`` adds the track and whatever else is in the file. ``lead_ticks`` and ``last_duration_ticks`` are
+    ``add_streams`` adds the track and whatever else is in the file. ``lead_ticks`` and ``last_shown_ticks`` are
     those of ``OutputTimes``. ``states_language_tags`` says whether tracks have names with languages (``make_room``).
 
     Raises:
@@ -65,7 +65,7 @@ class TrackFile:
         extradata: bytes,
         reorder_frames: int,
         lead_ticks: Fraction,
-        last_duration_ticks: Fraction,
+        last_shown_ticks: Callable[[int], Fraction],
         add_streams: "Callable[[OutputContainer, Fraction], VideoStream]",
         states_language_tags: bool = False,
     ) -> None:
@@ -77,7 +77,7 @@ class TrackFile:
         self._prefix = extradata if settings.codec in (Codec.H264, Codec.HEVC) and not headed else b""
         self._time_base = time_base
         self._reorder_frames = reorder_frames
-        self._lead_ticks, self._last_duration_ticks = lead_ticks, last_duration_ticks
+        self._lead_ticks, self._last_shown_ticks = lead_ticks, last_shown_ticks
         self._times: OutputTimes | None = None
         self._media: tuple[int, int] | None = None
         self._output: OutputContainer | None = None
@@ -105,7 +105,7 @@ class TrackFile:
             origin_s=origin_s,
             reorder_frames=self._reorder_frames,
             lead_ticks=self._lead_ticks,
-            last_duration_ticks=self._last_duration_ticks,
+            last_shown_ticks=self._last_shown_ticks,
             counts_decoding=self._container.is_isobmff,
         )
 

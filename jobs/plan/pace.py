@@ -30,13 +30,34 @@ class OutputClock:
     """A picture's usual duration."""
     last_ticks: Fraction
     """How long the last picture is shown."""
+    last_shown_ticks: int | None = None
+    """When the index says that it is shown; None where the clock counts pictures."""
+    is_part: bool = False
+    """Whether the source goes on behind it."""
+
+    def shown_ticks(self, last: int) -> Fraction:
+        """Return how long the ``last`` picture that was decoded is shown.
+
+        It may be later than the index knew, where packets have no times. In a part it may be earlier, where the ones
+        behind it do not decode: the part ends when it would have ended with them.
+        """
+        late = 0 if self.last_shown_ticks is None else last - self.last_shown_ticks
+        is_last = late == 0 or (late < 0 and not self.is_part)
+        return self.last_ticks if is_last else max(self.last_ticks - late, self.picture_ticks)
 
 
 def output_clock(index: TrackIndex, rate: FrameRate | None, end_s: Fraction | None) -> OutputClock:
     """Return the source's own clock, of the part up to ``end_s``; with a rate, one that counts pictures."""
     if rate is None:
         end = None if end_s is None else index.tick_at(end_s)
-        return OutputClock(index.time_base, Fraction(0), index.nominal_ticks, index.shown_ticks(end))
+        return OutputClock(
+            index.time_base,
+            Fraction(0),
+            index.nominal_ticks,
+            index.shown_ticks(end),
+            index.last_before(end),
+            is_part=end is not None and end < index.end_ticks,
+        )
     return OutputClock(1 / rate.fps, rate.first_ticks * index.time_base, Fraction(1), Fraction(1))
 
 

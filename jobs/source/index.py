@@ -134,12 +134,20 @@ class TrackIndex:
         stated = self.stated_last_ticks or 0
         return f"{float(stated * self.time_base / 3600):.1f} hours that the container states"
 
+    def last_before(self, end: int | None) -> int | None:
+        """Return when the last picture before ``end`` is shown; None where there is none."""
+        place = self._place(end)
+        return int(self.times[place - 1]) if place else None
+
+    def _place(self, end: int | None) -> int:
+        return len(self.times) if end is None else int(np.searchsorted(self.times, end))
+
     def shown_ticks(self, end: int | None) -> Fraction:
         """Return how long the last picture before ``end`` is shown; None is the track's own end.
 
         It ends at ``end``, unless its nominal duration is longer, and where the next one begins at the latest.
         """
-        place = len(self.times) if end is None else int(np.searchsorted(self.times, end))
+        place = self._place(end)
         if not 0 < place < len(self.times):
             own = self._last_ticks
         else:

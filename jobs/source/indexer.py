@@ -220,6 +220,7 @@ class TrackIndexer:
             tick_s=time_base,
             track_end=track_end,
             hides_packets=bool((columns[:, 4] & DISCARD).any()),
+            lacks_packets=self._stream.frames > len(columns),
         )
 
 

@@ -28,11 +28,13 @@ def stated_duration(
     tick_s: Fraction,
     track_end: Callable[[], TrackEnd | None],
     hides_packets: bool = False,
+    lacks_packets: bool = False,
 ) -> Fraction | None:
     """Return what a container says, in ticks, of packets that are presented, in demux order, at these known times.
 
     None where it says nothing, or less than half of the shortest distance between two pictures. ``track_end`` is called
-    for mp4 and mov; ``hides_packets`` says that an edit list leaves some packets out.
+    for mp4 and mov; ``hides_packets`` says that an edit list leaves some packets out, ``lacks_packets`` that the header
+    promises more than there are.
     """
     if not len(pts) or not muxer.startswith(("mov", "matroska")):
         return None
@@ -45,23 +47,32 @@ def stated_duration(
             summed = int(pts.min()) - int(pts[last]) + int(dts[-1]) + int(durations[-1]) - int(dts[0])
             by_samples.insert(0, Fraction(summed))
         late = int(times[1] - times[0]) if hides_packets and len(times) > 1 else 0
-        by_samples = list(_with_edits(by_samples, int(pts[last]), tick_s, track_end(), late))
+        by_samples = list(
+            _with_edits(by_samples, int(pts[last]), tick_s, track_end(), late, lacks_packets=lacks_packets)
+        )
     return next((each for each in by_samples if 2 * each >= shortest), None)
 
 
 def _with_edits(
-    by_samples: list[Fraction], shown_ticks: int, tick_s: Fraction, end: TrackEnd | None, late: int
+    by_samples: list[Fraction],
+    shown_ticks: int,
+    tick_s: Fraction,
+    end: TrackEnd | None,
+    late: int,
+    *,
+    lacks_packets: bool,
 ) -> Iterator[Fraction]:
     """Yield what the samples and the edit list say, the most trustworthy first.
 
     The edit list is in ticks of its own: what agrees with it within one of them is exact. It may end within the
     picture. Of a picture that is decoded last the sample is right, unless the edit list ends before it. An edit list
-    that begins within a picture hides it, and FFmpeg shows the next one, by up to ``late`` ticks, too early.
+    that begins within a picture hides it, and FFmpeg shows the next one, by up to ``late`` ticks, too early. Where
+    packets are missing it may end behind them, which says nothing of the last one that is there.
     """
     if end is not None:
         edited = end.end_s / tick_s - shown_ticks
         lags_s = ((each, (edited - each) * tick_s) for each in by_samples)
         yield from (each for each, lag_s in lags_s if -end.tick_s <= lag_s <= end.tick_s + late * tick_s)
-        if len(by_samples) > 1 or edited < by_samples[0]:
+        if edited < by_samples[0] or (len(by_samples) > 1 and not lacks_packets):
             yield edited
     yield from by_samples

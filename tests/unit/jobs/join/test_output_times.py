@@ -29,7 +29,7 @@ def times(
         origin_s=origin_s,
         reorder_frames=reorder,
         lead_ticks=Fraction(reorder * 1001 if lead is None else lead),
-        last_duration_ticks=Fraction(last),
+        last_shown_ticks=lambda _: Fraction(last),
         counts_decoding=counts_decoding,
     )
 

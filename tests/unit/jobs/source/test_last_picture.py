@@ -20,10 +20,20 @@ def stated(
     end: TrackEnd | None = None,
     *,
     hides_packets: bool = False,
+    lacks_packets: bool = False,
 ) -> Fraction | None:
     """Return what is stated of the last picture, in milliseconds."""
     pts, dts, durations = np.array(packets, np.int64).reshape(-1, 3).T
-    return stated_duration(muxer, pts, dts, durations, tick_s=TICK, track_end=lambda: end, hides_packets=hides_packets)
+    return stated_duration(
+        muxer,
+        pts,
+        dts,
+        durations,
+        tick_s=TICK,
+        track_end=lambda: end,
+        hides_packets=hides_packets,
+        lacks_packets=lacks_packets,
+    )
 
 
 def ends(end_ms: int) -> TrackEnd:
@@ -63,3 +73,9 @@ def test_an_edit_list_that_begins_within_a_picture(end_ms: int, *, hides_packets
     """FFmpeg moves what is shown to the beginning of the edit list, so its end is late by a part of a picture."""
     packets = ((0, -40, 40), (120, 0, 40), (40, 40, 40), (80, 80, 40))
     assert stated(packets, end=ends(end_ms), hides_packets=hides_packets) == expected
+
+
+@pytest.mark.parametrize(("end_ms", "expected"), [(7000, 500), (2300, 300)])
+def test_an_edit_list_that_ends_behind_missing_packets_says_nothing(end_ms: int, expected: int) -> None:
+    """The last picture that is there does not stay for all that is missing; an edit list may still end within it."""
+    assert stated(REORDERED, end=ends(end_ms), lacks_packets=True) == expected
