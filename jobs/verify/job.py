@@ -213,7 +213,7 @@ def _checks(pair: "_Pair", chosen: ComparedPart, compared: _Compared, alignment:
         *check_stream(pair.scan, len(compared.output_pts)),
         check_access(pair.output, pair.scan, compared.digests),
         *check_containers(pair.files, _showing(pair, chosen, compared)),
-        *compared.life.checks(pair.files.top_first),
+        *compared.life.checks(pair.files.top_first, is_damaged=bool(compared.damaged_packets)),
         *check_audio(pair.source, pair.output, alignment),
         *check_subtitles(pair.source, pair.output, alignment),
     ]

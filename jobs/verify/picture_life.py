@@ -21,7 +21,7 @@ from ...actors.media.av_abi import frame_structure
 from ...actors.media.values import Colour
 from .pictures import MATRICES, comparable_format, conformed
 from .steps import frame_of, planes_of
-from .verdict import Check, check
+from .verdict import Check, check, not_applicable
 
 if TYPE_CHECKING:
     from av.video.format import VideoFormat as PixelFormat
@@ -234,8 +234,11 @@ class StatedPictures:
     def _note(self, name: str, number: int) -> None:
         self.wrong.setdefault(name, []).append(number)
 
-    def checks(self, container_top_first: Sequence[bool | None]) -> Iterator[Check]:
-        """Yield the checks; ``container_top_first`` is the field order that source and output containers state."""
+    def checks(self, container_top_first: Sequence[bool | None], *, is_damaged: bool = False) -> Iterator[Check]:
+        """Yield the checks; ``container_top_first`` is the field order that source and output containers state.
+
+        ``is_damaged`` says that packets of the source do not decode: the first ones may be the ones that state fields.
+        """
         for name in (*UNSTATED, "aspect"):
             # What all pictures of a track state is the track's, which has checks of its own.
             changes = len(self.source.seen["shape" if name == "aspect" else name]) > 1
@@ -243,7 +246,12 @@ class StatedPictures:
         sides = zip((self.source, self.output), container_top_first, strict=True)
         fields = [_stated_fields(side.fields, top_first=first) for side, first in sides]
         mixed = self.wrong.get("interlaced", [])
-        yield _check_pictures("pictures.interlaced", sorted({*_other_fields(*fields), *mixed}))
+        if is_damaged and not mixed and not any(order is not None for order in fields[0]):
+            yield not_applicable(
+                "pictures.interlaced", "packets of the source do not decode, and no others state fields"
+            )
+        else:
+            yield _check_pictures("pictures.interlaced", sorted({*_other_fields(*fields), *mixed}))
         for kind, name in CARRIED.items():
             if self.source.kinds[kind]:
                 found = self.output.kinds[kind]

@@ -14,6 +14,7 @@ from codecfleet.jobs.report.report import Warning_
 from codecfleet.jobs.verify.audio import begin_s, find_kept, find_run
 from codecfleet.jobs.verify.container_checks import Containers, ExpectedTimes, check_containers
 from codecfleet.jobs.verify.metadata import _turn
+from codecfleet.jobs.verify.picture_life import StatedPictures
 from codecfleet.jobs.verify.pictures import PictureComparison, comparable_format, conformed
 from codecfleet.jobs.verify.stated.facts import Spread, StatedFile, StatedKind, StatedTrack
 from codecfleet.jobs.verify.subtitles import plain_text
@@ -324,3 +325,20 @@ def test_a_last_picture_of_one_and_a_half_frames_is_too_long(last_s: Fraction, *
     showing = ExpectedTimes(times_s=[Fraction(0), tick_s], last_s=tick_s, nominal_s=tick_s)
     found = failed(list(check_containers(Containers(source=None, output=output, video_track=0), showing)))
     assert found == ([] if passed else ["times.last"])
+
+
+@pytest.mark.parametrize(
+    ("was", "is_damaged", "expected"),
+    [(None, False, False), (None, True, None), (True, True, True), (False, True, False)],
+)
+def test_fields_that_only_lost_pictures_stated_are_not_missed(
+    *,
+    was: bool | None,
+    is_damaged: bool,
+    expected: bool | None,
+) -> None:
+    """Where packets of the source do not decode, pictures without fields do not say that it has none."""
+    life = StatedPictures()
+    life.source.fields, life.output.fields = [was, was], [True, True]
+    found = {each.name: each.passed for each in life.checks((None, None), is_damaged=is_damaged)}
+    assert found["pictures.interlaced"] is expected
