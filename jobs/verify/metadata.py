@@ -333,6 +333,7 @@ def _check_labels(left: InputContainer, right: InputContainer, alignment: Alignm
         tag, kept = tags.get(label, ("", ""))
         # What two letters say three letters say too; a region or a script they do not.
         held = tag.lower() == kept.lower() or "-" not in tag
+        same = same or (held and before == tag)
         texts = (f"{before} {tag}".strip(), f"{after} {kept}".strip())
         yield check(f"metadata.language.{label}", *texts, passed=same and held)
         if (title := _title(a)) is not None:

@@ -118,6 +118,26 @@ def test_a_language_without_three_letters_gets_them(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("name", ["out.mkv", "out.mp4", "out.mov"])
+def test_a_tag_where_iso_639_2_belongs_is_one(tmp_path: Path, name: str) -> None:
+    """FFmpeg writes a tag into Matroska's old element: it is written again where tags belong."""
+    source = tmp_path / "in.mkv"
+    with av.open(str(source), "w") as output:
+        sound: Any = output.add_stream("aac", rate=48_000, layout="mono")
+        video: Any = output.add_stream("libx264", rate=25)
+        video.width, video.height = 64, 48
+        sound.metadata["language"] = "zh-Hant-TW"
+        for number in range(5):
+            output.mux(video.encode(picture(number, 64, 48)))
+        wave = AudioFrame.from_ndarray(np.zeros((1, 9600), np.float32), format="fltp", layout="mono")
+        wave.sample_rate = 48_000
+        output.mux([*sound.encode(wave), *sound.encode(None), *video.encode(None)])
+    assert b"\x22\xb5\x9c\x8azh-Hant-TW" in source.read_bytes()
+    _, verdict = published(source, tmp_path / name)
+    assert verdict.exact, verdict.lines()
+    assert stated(tmp_path / name) == [("chi", "zh-Hant-TW")]
+
+
 def test_an_undetermined_language_is_none(tmp_path: Path) -> None:
     """Files of mkvmerge say "und" by BCP 47 where nothing is known: no container loses anything of it."""
     source = film(tmp_path / "in.mkv", with_language=False)

@@ -8,7 +8,7 @@ Sources: RFC 9559 sections 5.1.4.1.20 and 12; ISO/IEC 14496-12 section 8.4.6.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ..structure import (
@@ -80,11 +80,16 @@ def _matroska_tags(read: Read, kinds: Sequence[str]) -> dict[int, StatedLanguage
                 entries.append((kind, fields))
     if [kind for kind, _ in entries] != list(kinds):
         return {}
-    return {
-        index: StatedLanguage(_text(fields[_LANGUAGE_BCP47]), _LANGUAGE not in fields)
-        for index, (_, fields) in enumerate(entries)
-        if _LANGUAGE_BCP47 in fields
-    }
+    stated = ((index, _matroska_language(fields)) for index, (_, fields) in enumerate(entries))
+    return {index: language for index, language in stated if language is not None}
+
+
+def _matroska_language(fields: Mapping[bytes, bytes]) -> StatedLanguage | None:
+    """Return what a track's header says; FFmpeg writes a tag where ISO 639-2 belongs."""
+    if (tag := fields.get(_LANGUAGE_BCP47)) is not None:
+        return StatedLanguage(_text(tag), is_alone=_LANGUAGE not in fields)
+    code = _text(fields.get(_LANGUAGE, b""))
+    return StatedLanguage(code, is_alone=True) if "-" in code else None
 
 
 def _tracks(read: Read) -> Section | None:

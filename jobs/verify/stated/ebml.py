@@ -18,7 +18,8 @@ _TOP: Final = (_INFO, _TRACKS, _CLUSTER, 0x114D9B74, 0x1C53BB6B, 0x1043A770, 0x1
 _LEVEL_1: Final = frozenset({*_TOP, 0xEC, 0xBF})
 """All that may lie in a segment: the above, and what is void or a checksum."""
 _SCALE, _DURATION, _ENTRY = 0x2AD7B1, 0x4489, 0xAE
-_NUMBER, _TYPE, _LANGUAGE_TAG, _DEFAULT_DURATION, _VIDEO = 0xD7, 0x83, 0x22B59D, 0x23E383, 0xE0
+_NUMBER, _TYPE, _LANGUAGE, _LANGUAGE_TAG = 0xD7, 0x83, 0x22B59C, 0x22B59D
+_DEFAULT_DURATION, _VIDEO = 0x23E383, 0xE0
 _CROPS: Final = (0x54CC, 0x54BB, 0x54DD, 0x54AA)
 """PixelCropLeft, Top, Right, Bottom."""
 _INTERLACED, _FIELD_ORDER, _IS_INTERLACED = 0x9A, 0x9D, 1
@@ -229,12 +230,20 @@ def _track(values: Mapping[int, bytes]) -> _Track:
     is_interlaced = _unsigned(video.get(_INTERLACED, b"")) == _IS_INTERLACED
     return _Track(
         kind=_KINDS.get(_unsigned(values.get(_TYPE, b"")), StatedKind.OTHER),
-        language_tag=values.get(_LANGUAGE_TAG, b"").split(b"\0")[0].decode("ascii", "replace"),
+        language_tag=_language_tag(values),
         crop=StatedCrop(*(_unsigned(video.get(number, b"")) for number in _CROPS)),
         top_field_first=_TOP_FIRST.get(_unsigned(video.get(_FIELD_ORDER, b""))) if is_interlaced else None,
         default_s=default_ns * _NANOSECOND if default_ns else None,
         delay_s=_unsigned(values.get(_CODEC_DELAY, b"")) * _NANOSECOND,
     )
+
+
+def _language_tag(values: Mapping[int, bytes]) -> str:
+    """Return BCP 47's name of a language, which some writers put where ISO 639-2 belongs."""
+    tag, code = (
+        values.get(kind, b"").split(b"\0")[0].decode("ascii", "replace") for kind in (_LANGUAGE_TAG, _LANGUAGE)
+    )
+    return tag or (code if "-" in code else "")
 
 
 def _stated(track: _Track, tick_s: Fraction) -> StatedTrack:
