@@ -144,7 +144,7 @@ def source_warnings(reading: SourceReading, spec: TranscodeSpec) -> Iterator[War
     """Yield what of the source is missing, and what of its times could not be kept."""
     index = reading.index
     if reading.is_cut_short:
-        message = "the source is cut short: what lies behind its end is missing from every track"
+        message = "the source is cut short or damaged: it promises more than can be read"
         yield Warning_(code="source-truncated", message=message, checks=("source.whole",))
     if index.states_too_long:
         message = f"the last picture is shown for its nominal duration, not for the {index.stated_last_words}"

@@ -15,7 +15,7 @@ from av.stream import Discard
 from ...actors.decode.describe import StreamExtras
 from ...actors.limits import InputLimits
 from ...actors.media.av_stream import decoder_mark, extradata
-from ...actors.media.headers import HeaderWatch, has_several_descriptions, track_end
+from ...actors.media.headers import HeaderWatch, TrackEnd, has_several_descriptions, track_end
 from ...actors.media.location import is_local, local_path
 from ...actors.media.opening import demux, no_file, open_source, side_data
 from ...actors.media.stores import changed_meanwhile, source_version, version_anywhere
@@ -208,8 +208,9 @@ class _Pass:
     def read(self) -> SourceReading:
         self._see_all()
         is_cut = is_cut_short(self._source, self._container, self._watch, self._ends)
-        index = self._indexer.index(lambda: None if is_cut else track_end(self._watch.read, self._stream.id))
+        index = self._indexer.index(lambda: None if is_cut else self._track_end())
         index.check(self._limits)
+        is_cut = is_cut or self._lacks_end(index)
         tracks = self._lives.described(self._tracks or self._described())
         if self._runs.described is None:
             failed = f"{self._runs.failed} of {index.packets} packets failed"
@@ -232,6 +233,14 @@ class _Pass:
             is_cut_short=is_cut,
             life=life,
         )
+
+    def _track_end(self) -> TrackEnd | None:
+        return track_end(self._watch.read, self._stream.id)
+
+    def _lacks_end(self, index: TrackIndex) -> bool:
+        """Return whether mp4 or mov promises packets that FFmpeg cannot read, and shows pictures for longer."""
+        end = self._track_end() if self._stream.frames > index.packets else None
+        return end is not None and end.end_s > (index.end_ticks + index.nominal_ticks) * index.time_base
 
     def _see_all(self) -> None:
         beside = self._starts.streams

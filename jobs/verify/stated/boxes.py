@@ -9,6 +9,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from .chunks import samples_end
 from .facts import Spread, StatedCrop, StatedFile, StatedKind, StatedTrack
 from .file_bytes import FileBytes
 
@@ -23,7 +24,6 @@ _NEAR_SAMPLES: Final = Fraction(3, 2)
 """How far a header's duration may be off, in samples: FFmpeg's muxer counts one more where pictures are reordered."""
 _NEEDED: Final = (b"moov", b"moof", b"mdat")
 """The boxes without which something of the film is missing; what else a file ends in may be damage."""
-_SIZES_HEAD_BYTES: Final = 12
 _HEAD_BYTES: Final = 8
 _LONG_HEAD_BYTES: Final = 16
 _FIRST: Final = (b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"pnot", b"styp", b"moof")
@@ -136,8 +136,8 @@ class _Track:
     edits: list[tuple[int, int]]
     """Duration in the movie's ticks and media time of each edit; an empty one has -1."""
     samples: _Samples
-    sample_bytes: int = 0
-    """How large the samples of ``stsz`` are together; 0 where fragments list them."""
+    samples_end: int = 0
+    """Where in the file the sample ends that lies last; 0 where that is not known."""
     damage: str = ""
     """How its tables contradict each other; "" where they do not."""
     crop: StatedCrop = field(default_factory=StatedCrop)
@@ -151,10 +151,9 @@ def read_boxes(file: FileBytes) -> StatedFile | None:
     """Return what an mp4 or mov file states; None if it is none, or if its header cannot be read."""
     movie: _Payload | None = None
     tracks: dict[int, _Track] = {}
-    held_bytes = missing = 0
+    missing = 0
     for kind, place, payload_at, length in _top_boxes(file):
         end = place + length
-        held_bytes += min(end, file.size) - payload_at if kind == b"mdat" else 0
         missing = max(0, end - file.size) if kind in _NEEDED else 0
         if kind == b"moov" and movie is None:
             movie = _payload(file, payload_at, end)
@@ -166,7 +165,7 @@ def read_boxes(file: FileBytes) -> StatedFile | None:
     header = _child(movie, b"mvhd")
     scale, duration = (1, 0) if header is None else _scale_and_duration(header)
     is_fragmented = any(track.samples.is_fragmented for track in tracks.values())
-    if not is_fragmented and 0 < sum(track.sample_bytes for track in tracks.values()) <= held_bytes:
+    if not is_fragmented and all(0 < track.samples_end <= file.size for track in tracks.values()):
         missing = 0  # the box says that it is longer, but no sample is missing
     return StatedFile(
         tracks=tuple(_stated(track, scale, edited=not missing) for track in tracks.values()),
@@ -241,10 +240,7 @@ def _read_table(table: _Payload, track: _Track) -> None:
         if kind == b"tmcd" and (seconds := _u32(entry, 20)):
             track.timecode_rate = Fraction(_u32(entry, 16), seconds) or None
         break
-    if (sizes := _child(table, b"stsz")) is not None and len(sizes) >= _SIZES_HEAD_BYTES:
-        each, count = _u32(sizes, 4), _u32(sizes, 8)
-        listed = sizes[_SIZES_HEAD_BYTES:][: 4 * count]
-        track.sample_bytes = each * count or int(np.frombuffer(listed, ">u4", len(listed) // 4).sum(dtype=np.int64))
+    track.samples_end = samples_end(dict(boxes_in(table)))
     times, shifts = _child(table, b"stts"), _child(table, b"ctts")
     if times is not None:
         durations = _runs(times, ">i4")

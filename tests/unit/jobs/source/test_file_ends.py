@@ -76,6 +76,16 @@ def test_a_file_that_was_cut_short_is_told_from_a_whole_one(name: str, tmp_path:
         assert not is_whole(str(film)), f"cut at {float(share)}"
 
 
+def test_a_table_that_breaks_off_is_no_whole_film(tmp_path: Path) -> None:
+    """FFmpeg reads no sample behind an impossible size; its edit list says how long all of them are shown."""
+    film = make_film(tmp_path / "front.mp4")
+    data = film.read_bytes()
+    sizes = data.index(b"stsz") + 4 + 12
+    film.write_bytes(data[: sizes + 20 * 4] + b"\xff\xff\xff\xff" + data[sizes + 21 * 4 :])
+    reading = read_source(str(film))
+    assert (reading.index.packets, reading.is_cut_short) == (20, True)
+
+
 @pytest.mark.parametrize("into", ["head", "table", "data"])
 def test_a_fragment_of_which_a_part_is_there(into: str, tmp_path: Path) -> None:
     """A fragmented file is cut short inside a fragment's table, behind it, and in its data."""

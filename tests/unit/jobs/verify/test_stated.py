@@ -43,6 +43,7 @@ def movie(
     entry: bytes = b"",
     language: bytes = b"",
     sizes: Sequence[int] = (),
+    at: int = 0,
 ) -> bytes:
     """Return an mp4 file of one video track of 320x240, in ticks of a millisecond."""
     runs = b"".join(pack(">II", *run) for run in durations)
@@ -51,7 +52,9 @@ def movie(
     table = box(b"stsd", bytes(4), pack(">I", 1), box(b"avc1", visual, entry))
     table += box(b"stts", bytes(4), pack(">I", len(durations)), runs)
     table += box(b"ctts", bytes(4), pack(">I", len(offsets)), shifts) if offsets else b""
-    table += box(b"stsz", bytes(8), pack(">I", len(sizes)), *(pack(">I", each) for each in sizes)) if sizes else b""
+    if sizes:
+        table += box(b"stsz", bytes(8), pack(">I", len(sizes)), *(pack(">I", each) for each in sizes))
+        table += box(b"stsc", bytes(4), pack(">4I", 1, 1, len(sizes), 1)) + box(b"stco", bytes(4), pack(">2I", 1, at))
     media = box(b"mdhd", bytes(12), pack(">II", 1000, media_ticks), bytes(4)) + language
     media += box(b"hdlr", bytes(8), b"vide", bytes(12)) + box(b"minf", box(b"stbl", table))
     header = box(b"tkhd", bytes(12), pack(">I", 1), bytes(4), pack(">I", edit[0]), bytes(60))
@@ -167,8 +170,12 @@ def test_missing_bytes_are_counted() -> None:
 
 def test_only_what_the_film_needs_is_missing() -> None:
     """A box that claims too much, but holds every sample, and damage behind the last one are not a lost end."""
-    whole = movie(sizes=[300, 400]) + box(b"mdat", bytes(1000))
+    begin = len(movie(sizes=[300, 400])) + 8
+    whole = movie(sizes=[300, 400], at=begin) + box(b"mdat", bytes(1000))
     assert [read_mp4(whole[:-cut]).missing_bytes for cut in (300, 301)] == [0, 301]
+    lying = whole[: begin - 8] + pack(">I4sQ", 1, b"mdat", 1 << 36) + whole[begin + 8 :]
+    assert read_mp4(lying).missing_bytes == 0
+    assert read_mp4(lying[:-301]).missing_bytes > 0
     assert read_mp4(whole + pack(">I", 1 << 30) + b"????").missing_bytes == 0
     assert read_mkv(matroska() + element(0xEF, 1)[:-1]).missing_bytes == 0
 
