@@ -110,7 +110,7 @@ class _Reading:
     _elements: int = 0
 
     def read(self, segment: _Element) -> int:
-        """Read it all; return where its last element ends, or says that it ends."""
+        """Read it all; return where it says that it ends, else where its last element does."""
         end = segment.end(self.file.size)
         place = segment.begin
         while place < min(end, self.file.size) and (element := self._next(place)) is not None:
@@ -119,7 +119,7 @@ class _Reading:
             place = self._cluster(element, end) if element.number == _CLUSTER else element.end(self.file.size)
             if element.number in (_INFO, _TRACKS) and (held := _children(self.file, element)):
                 (self._info if element.number == _INFO else self._entries)(held)
-        return max(place, end)
+        return end if segment.size is not None else max(place, end)
 
     def _next(self, place: int) -> _Element | None:
         self._elements += 1

@@ -178,6 +178,9 @@ def test_only_what_the_film_needs_is_missing() -> None:
     assert read_mp4(lying[:-301]).missing_bytes > 0
     assert read_mp4(whole + pack(">I", 1 << 30) + b"????").missing_bytes == 0
     assert read_mkv(matroska() + element(0xEF, 1)[:-1]).missing_bytes == 0
+    assert (
+        read_mkv(matroska(entry=b"").replace(b"\x1f\x43\xb6\x75\x01\0", b"\x10\x43\xa7\x70\x01\x7f")).missing_bytes == 0
+    )
 
 
 def test_fragments_are_samples_too() -> None:
