@@ -203,7 +203,8 @@ def _check_heard(
     gaps = gaps_of(left)
     starts = window_starts(right if alignment.trimmed else left, () if alignment.trimmed else gaps)
     held = [] if alignment.trimmed else [begin + GAP_EDGE_S for begin, end in gaps if end - begin > 3 * GAP_EDGE_S]
-    was, now = hear(left, [*starts, *held]), hear(right, [*starts, *held])
+    now = hear(right, [*starts, *held])
+    was = hear(left, [*starts, *held], now.end_s if alignment.trimmed else None)
     if not copied:
         yield _check_duration(name, left, right, was, now, trimmed=alignment.trimmed)
     # A damaged header may join two packets where the container does not divide them: the bytes are the same.

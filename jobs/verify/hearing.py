@@ -73,8 +73,11 @@ def aliases(layouts: Sequence[Sequence[str]]) -> dict[str, str]:
     return {name: _SIDES.get(name, name) if only_sides else name for name in names}
 
 
-def hear(track: SoundTrack, starts: Sequence[Fraction]) -> Heard:
-    """Decode a track; listen at each of ``starts``, in seconds after the first picture, for ``WINDOW_S``."""
+def hear(track: SoundTrack, starts: Sequence[Fraction], end_s: Fraction | None = None) -> Heard:
+    """Decode a track; listen at each of ``starts``, in seconds after the first picture, for ``WINDOW_S``.
+
+    Frames that begin at ``end_s`` or later are not listened to: a part of the track ends there.
+    """
     heard = Heard([{} for _ in starts])
 
     def note() -> None:
@@ -89,6 +92,7 @@ def hear(track: SoundTrack, starts: Sequence[Fraction]) -> Heard:
         _note_new(heard.layouts, names)
         _note_new(heard.rates_hz, frame.sample_rate)
         touched = [n for n, start in enumerate(starts) if begin_s < start + WINDOW_S and heard.end_s > start]
+        touched = touched if end_s is None or begin_s < end_s else []
         channels = _channels(frame) if touched else ()
         for n in touched:
             for name, samples in zip(names, channels, strict=False):

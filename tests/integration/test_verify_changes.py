@@ -376,6 +376,15 @@ def test_pcm_after_a_gap_is_heard_when_it_was(tmp_path: Path, name: str) -> None
     assert failures(verify(source, right)) == set()
 
 
+def test_a_part_is_not_held_against_the_sound_behind_it(tmp_path: Path) -> None:
+    """A quiet part of a track that is loud later sounds as the source does in that part."""
+    sound, end_s = tones("mono", ["FC"]), Fraction(2, 5)
+    sound[:, : int(end_s * RATE_HZ) // 1024 * 1024] /= 100
+    source = film(tmp_path / "source.mkv", sound, "mono", lasts=[2] * 10)
+    part = film(tmp_path / "part.mkv", sound[:, : int(end_s * RATE_HZ)], "mono", lasts=[2] * 5)
+    assert failures(verify(source, part, end_s=end_s)) == set()
+
+
 def test_the_last_picture_is_shown_as_long_as_it_was(tmp_path: Path) -> None:
     """A slide show whose last slide is cut to a picture's usual duration fails."""
     sound, slides = tones("mono", ["FC"]), [12, 13, 12, 38]
