@@ -212,8 +212,13 @@ def _check_heard(
     joined = "the same bytes in fewer packets" if is_joined else ""
     at_most, passed = f"at most {was.failed} packets fail", now.failed <= was.failed
     yield check(f"{name}.decodes", at_most, now.failed, passed=passed, unless="" if passed else joined)
-    yield from _check_sound(name, was, now, range(len(starts)))
-    yield from _check_speakers(name, was, now, range(len(starts)), amplified=left.index in alignment.loudness)
+    amplified = left.index in alignment.loudness
+    checks = [
+        *_check_sound(name, was, now, range(len(starts))),
+        *_check_speakers(name, was, now, range(len(starts)), amplified=amplified),
+    ]
+    # What a decoder makes of damage depends on where packets begin.
+    yield from (not_applicable(each.name, joined) if each.failed and joined and was.failed else each for each in checks)
     yield _check_rate(name, left, right, was, now)
     if held:
         lengths = {begin + GAP_EDGE_S: end - begin - 2 * GAP_EDGE_S for begin, end in gaps}
