@@ -26,7 +26,7 @@ def samples_end(tables: Mapping[bytes, memoryview]) -> int:
 
 
 def _places(sizes: bytes | memoryview, counts: NDArray[np.int64]) -> NDArray[np.int64] | None:
-    """Return how many bytes so many of the first samples have; None where the table lists another number of them."""
+    """Return how many bytes the first samples have, by these counts; None where the table lists another number."""
     if len(sizes) < _SIZES_HEAD_BYTES:
         return None
     each, count = unpack_from(">2I", sizes, 4)
