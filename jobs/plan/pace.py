@@ -32,18 +32,19 @@ class OutputClock:
     """How long the last picture is shown."""
     last_shown_ticks: int | None = None
     """When the index says that it is shown; None where the clock counts pictures."""
-    is_part: bool = False
-    """Whether the source goes on behind it."""
+    end_ticks: int | None = None
+    """When the part that was asked for ends; None where it ends with the source."""
 
     def shown_ticks(self, last: int) -> Fraction:
         """Return how long the ``last`` picture that was decoded is shown.
 
-        It may be later than the index knew, where packets have no times. In a part it may be earlier, where the ones
-        behind it do not decode: the part ends when it would have ended with them.
+        It is later than the index knew where packets have no times, and earlier where the ones behind it do not decode:
+        a part ends where it was asked to all the same.
         """
         late = 0 if self.last_shown_ticks is None else last - self.last_shown_ticks
-        is_last = late == 0 or (late < 0 and not self.is_part)
-        return self.last_ticks if is_last else max(self.last_ticks - late, self.picture_ticks)
+        if late and self.end_ticks is not None:
+            return max(Fraction(self.end_ticks - last), self.picture_ticks)
+        return max(self.last_ticks - late, self.picture_ticks) if late > 0 else self.last_ticks
 
 
 def output_clock(index: TrackIndex, rate: FrameRate | None, end_s: Fraction | None) -> OutputClock:
@@ -56,7 +57,7 @@ def output_clock(index: TrackIndex, rate: FrameRate | None, end_s: Fraction | No
             index.nominal_ticks,
             index.shown_ticks(end),
             index.last_before(end),
-            is_part=end is not None and end < index.end_ticks,
+            end if end is not None and end < index.end_ticks else None,
         )
     return OutputClock(1 / rate.fps, rate.first_ticks * index.time_base, Fraction(1), Fraction(1))
 
