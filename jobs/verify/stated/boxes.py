@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
+from math import ceil
 from struct import Struct, unpack_from
 from typing import Any, Final, TypeAlias
 
@@ -91,9 +92,12 @@ class _Samples:
             return None
         durations = np.concatenate(self.durations)
         shown = np.concatenate(self.starts) + np.concatenate(self.offsets)
-        last = len(shown) - 1 - int(np.argmax(shown[::-1]))
+        # What begins behind the edit list's end is not shown.
+        visible = shown < (shown.max() + 1 if edited_s is None else ceil(edited_s * scale))
+        ranked = np.where(visible if visible.any() else True, shown, shown.min() - 1)
+        last = len(shown) - 1 - int(np.argmax(ranked[::-1]))
         by_samples = [Fraction(int(durations[last]), scale)]
-        if last < len(shown) - 1:
+        if last < len(shown) - 1 and shown[last] == shown.max():
             # The last one shown is not the last one decoded: its duration is to the next decoding time.
             by_samples.insert(0, Fraction(int(durations.sum() - (shown[last] - shown.min())), scale))
         begin_s = Fraction(int(shown[last]), scale)
@@ -103,7 +107,7 @@ class _Samples:
             samples=len(durations),
             shortest_s=Fraction(int(durations[:-1].min() if len(durations) > 1 else durations[0]), scale),
             total_s=Fraction(int(durations.sum()), scale),
-            end_s=begin_s + last_s,
+            end_s=max(begin_s + last_s, Fraction(int(shown.max()), scale)),
             last_s=last_s,
         )
 

@@ -119,6 +119,13 @@ def test_an_even_mp4_agrees_with_itself() -> None:
     assert failed(file, file) == []
 
 
+@pytest.mark.parametrize(("end_ms", "last_ms"), [(2000, 40), (990, 30), (1000, 40), (1001, 1)])
+def test_the_last_picture_is_the_last_one_before_the_edit_list_ends(end_ms: int, last_ms: int) -> None:
+    """Samples behind it are never shown, and one that begins before it may be shown for less than it lasts."""
+    spread = spread_of(read_mp4(movie(edit=(end_ms, 0))))
+    assert spread.last_s == Fraction(last_ms, 1000)
+
+
 def test_decoding_times_that_are_pushed_together_are_found() -> None:
     """Two samples of a tick at the beginning read as another frame rate."""
     pushed = read_mp4(movie(durations=((2, 1), (48, 40))))
