@@ -59,6 +59,10 @@ class DlaBench:
         """Allocate memory of CUDA's."""
         return int(self._cuda.call("cuMemAlloc", size_bytes))
 
+    def managed_memory(self, size_bytes: int) -> int:
+        """Allocate managed memory, attached to all streams."""
+        return int(self._cuda.call("cuMemAllocManaged", size_bytes, 1))
+
     def write(self, session: DlaSession, memory: int, content: NDArray[np.uint8]) -> None:
         """Copy in the session's stream."""
         self._cuda.call("cuMemcpyHtoDAsync", memory, content.ctypes.data, content.nbytes, session.stream)

@@ -13,6 +13,9 @@ EXTERNAL_DEVICE: Final = 911
 """An engine outside CUDA reported an error: ask every cuDLA handle."""
 _INTEGRATED: Final = 18
 """``CU_DEVICE_ATTRIBUTE_INTEGRATED``."""
+_IS_MANAGED: Final = 8
+"""``CU_POINTER_ATTRIBUTE_IS_MANAGED``."""
+_INVALID_VALUE: Final = 1
 BLOCKING_SYNC: Final = 4
 """``CU_CTX_SCHED_BLOCKING_SYNC``: a thread that waits for a batch sleeps, and leaves its core to decoding (3.5)."""
 CONTEXT_ACTIVE: Final = 708
@@ -70,6 +73,15 @@ class CudaCalls:
     def release(self) -> None:
         """Give the context back; every cuDLA handle must be destroyed by then (CUDA for Tegra 5.4)."""
         self.call("cuDevicePrimaryCtxRelease", self._gpu)
+
+    def is_managed(self, address: int) -> bool:
+        """Whether the memory at an address is managed memory; False where CUDA knows none."""
+        try:
+            return bool(self.call("cuPointerGetAttribute", self._driver.CUpointer_attribute(_IS_MANAGED), address))
+        except CudaFailure as failure:
+            if failure.code != _INVALID_VALUE:
+                raise
+            return False
 
     def call(self, name: str, *arguments: object) -> Any:
         """Call a function of the driver by its name; return its first value."""

@@ -47,8 +47,7 @@ class DlaSession:
     """One cuDLA device handle in hybrid mode (``CUDLA_CUDA_DLA``): a loadable, its memory, and the tasks that run it.
 
     Open it with ``DlaHost.open``. Tasks and copies keep the order of the session's CUDA stream; put kernels of your own
-    between them through ``stream``. Not for managed memory, CUDA's virtual memory management or streams under graph
-    capture (5.4).
+    between them through ``stream``. Not for memory of CUDA's virtual memory management (5.4).
 
     Tasks are asynchronous: ``submit`` returns when they are queued; a later call, at the latest ``synchronize``,
     reports their errors. cuDLA makes every error but one final (CUDA for Tegra 5.4): the session is then FAILED, every
@@ -149,10 +148,12 @@ class DlaSession:
         """Make CUDA memory usable by the DLA (``cudlaMemRegister``). It stays the caller's, and must outlive this.
 
         Raises:
-            UsageError: it is registered already; the earlier registration remains.
+            UsageError: it is registered already, and the earlier registration remains; or it is managed memory (5.4).
         """
         with self._turn:
             self._calls.refuse_unless(memory != 0 and size_bytes > 0, f"no memory: {memory:#x}, {size_bytes} bytes")
+            is_managed = self._calls.ask("cuPointerGetAttribute", partial(self._cuda.is_managed, memory))
+            self._calls.refuse_unless(not is_managed, "cuDLA takes no managed memory: use cuMemAlloc's, or allocate")
             dla_address = int(self._calls.cudla("cudlaMemRegister", self.handle, memory, size_bytes, int(access)))
             registration = self._registrations[dla_address] = Registration(memory, size_bytes, dla_address, access)
             return registration
@@ -233,6 +234,8 @@ class DlaSession:
                 stream != _PER_THREAD_STREAM, "cuDLA does not support the per-thread default stream"
             )
             where = self.stream if stream is None else stream
+            is_capturing = int(self._calls.cu("cuStreamIsCapturing", where)) != 0
+            self._calls.refuse_unless(not is_capturing, "cuDLA has no CUDA graphs: submit after the stream's capture")
             memory = TaskMemory(tasks)
             # cuDLA may wait in here for room in its queue: as long as what is queued may take.
             self._deadlines.submitted(self._timing.clock(), len(tasks))

@@ -129,7 +129,8 @@ class FakeMachine:
     contexts that were retained. ``calls`` has every call by its C name; an engine's run of a task is ``cudlaTask``.
     ``hanging`` is done once a call hangs. ``isolated``: errors of the DLA leave CUDA alone
     (CUDA_EXTERNAL_ENGINE_EXECUTION_MODE). ``streams_waited`` are the streams that were waited for, ``tasks_of`` counts
-    the tasks of each DLA; ``memory`` and ``locked`` are device and page-locked memory by address.
+    the tasks of each DLA; ``memory``, ``managed`` and ``locked`` are device, managed and page-locked memory
+    by address. ``capturing`` are the streams whose work a CUDA graph captures.
     """
 
     CudlaError = FakeCudlaError
@@ -147,7 +148,9 @@ class FakeMachine:
         self.timeouts_ms: dict[int, int] = {}
         self.tasks_of: Counter[int] = Counter()
         self.memory: dict[int, NDArray[np.uint8]] = {}
+        self.managed: dict[int, NDArray[np.uint8]] = {}
         self.locked: dict[int, NDArray[np.uint8]] = {}
+        self.capturing: set[int] = set()
         self._faults: dict[tuple[str, int], int] = {}
         self._counts: Counter[str] = Counter()
         self._numbers = itertools.count(0x1000, 0x10)
@@ -337,7 +340,7 @@ def _records(address: int, dtype: np.dtype[Any], count: int) -> NDArray[Any]:
 class _Driver:
     """``cuda.bindings.driver``, as far as sessions use it; each function returns its result first."""
 
-    CUdevice_attribute = int
+    CUdevice_attribute = CUpointer_attribute = int
 
     def __init__(self, machine: FakeMachine) -> None:
         self._machine = machine
@@ -353,6 +356,9 @@ class _Driver:
             "cuStreamCreate": lambda _flags: STREAM,
             "cuStreamDestroy": lambda _stream: None,
             "cuMemAlloc": lambda size_bytes: _allocated(machine.memory, size_bytes),
+            "cuMemAllocManaged": lambda size_bytes, _flags: _allocated(machine.managed, size_bytes),
+            "cuPointerGetAttribute": lambda _managed, address: int(address in machine.managed),
+            "cuStreamIsCapturing": lambda stream: int(stream in machine.capturing),
             "cuMemFree": machine.memory.__delitem__,
             "cuMemHostAlloc": lambda size_bytes, _flags: _allocated(machine.locked, size_bytes),
             "cuMemFreeHost": machine.locked.__delitem__,

@@ -22,6 +22,7 @@ from codecfleet.errors import (
     InputNotFound,
     InputUnreadable,
     Unsupported,
+    UsageError,
 )
 from codecfleet.testing.nvidia.fake_cudla import HANG, FakeMachine
 
@@ -301,3 +302,19 @@ def test_a_context_that_somebody_made_keeps_its_flags(machine: Machine) -> None:
     machine.fake.fault("cuDevicePrimaryCtxSetFlags", 1, 101)
     with pytest.raises(DeviceLost, match="cuDevicePrimaryCtxSetFlags failed with CUDA error 101"):
         machine.host()
+
+
+def test_a_stream_under_capture_is_refused(machine: Machine) -> None:
+    """CuDLA knows no CUDA graph: nothing is queued while a stream is captured, and all goes on afterwards."""
+    host = machine.host()
+    session = host.open(0)
+    task = prepared(session)
+    machine.fake.capturing.add(session.stream)
+    with pytest.raises(UsageError, match="capture"):
+        session.submit([task])
+    assert session.state is DlaSessionState.IDLE
+    machine.fake.capturing.clear()
+    session.submit([task])
+    session.synchronize()
+    assert machine.fake.tasks_of == {0: 1}
+    host.close()
