@@ -57,8 +57,8 @@ test-again: setup ## run what failed last, one test at a time, and stop at what 
 	@test -e $(FAILED) || { echo 'the last run has not ended with failed tests alone' >&2; exit 1; }
 	$(BIN)/pytest -rA --exitfirst --last-failed --last-failed-no-failures none --hypothesis-profile $$(cat $(FAILED)) $(PYTEST)
 
-docs: setup ## write the tables of options into docs/ and configs/
-	UPDATE_DOCS=1 $(BIN)/pytest -q tests/docs/test_option_tables.py
+docs: setup ## write the tables of options and counts into docs/ and configs/
+	UPDATE_DOCS=1 $(BIN)/pytest -q tests/docs/test_option_tables.py tests/docs/test_nvidia_tables.py
 
 lint: setup ## check style and types
 	$(BIN)/ruff check .

@@ -1,7 +1,7 @@
 """The parameters of PyNvVideoCodec's ``CreateDecoder`` that a session may be opened with.
 
-docs/nvdec.md has the table of all. Source: PyNvVideoCodec programming guide section 2.2, and the package's signature
-(2.2.4).
+docs/nvidia/pynvvideocodec.md has the table of all. Source: PyNvVideoCodec programming guide section 2.2, and the
+package's signature (2.2.4).
 """
 
 from dataclasses import dataclass

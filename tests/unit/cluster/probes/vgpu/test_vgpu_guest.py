@@ -14,6 +14,7 @@ from codecfleet.cluster.probes.vgpu.guest import (
     GUEST_ABSENCES,
     GUEST_PROPERTIES,
     LATER_NAMES,
+    EngineUse,
     GuestProperty,
     GuestReturn,
     GuestView,
@@ -133,6 +134,16 @@ def test_passed_through_gpu_has_all_properties() -> None:
     assert isinstance(report, VgpuGuestReport)
     assert report.uuid_is_stable
     assert report.does_not_apply == {}
+
+
+def test_the_use_of_each_engine_is_read() -> None:
+    """The four engines of guide 3.2, each under its own name."""
+    nvml, handle = _nvml(GUEST)
+    device = nvml.device(GUEST.uuid)
+    device.gpu_percent, device.memory_percent, device.encoder_percent, device.decoder_percent = 40, 30, 20, 10
+    report = probe_vgpu_guest(nvml, handle)
+    assert isinstance(report, VgpuGuestReport)
+    assert report.use == EngineUse(40, 30, 20, 10)
 
 
 def test_guest_use_that_cannot_be_read_is_an_absence() -> None:

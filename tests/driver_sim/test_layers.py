@@ -1,0 +1,45 @@
+"""Scalable streams (PyNvVideoCodec programming guide 2.2) on the real PyNvVideoCodec and the driver simulator."""
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import av
+import pytest
+
+from codecfleet.testing.clips import Clip, constant_times, make_clip
+
+from .scenario import Scenario, machine
+from .simulated_driver import run_simulated
+from .test_frames import COMMON, COUNT, DECODE, answers
+
+pytestmark = pytest.mark.skipif(find_spec("PyNvVideoCodec") is None, reason="PyNvVideoCodec is not installed")
+
+LAYERS = (
+    "ts_number_layers=3:ts_target_bitrate=200,400,800:ts_rate_decimator=4,2,1:ts_periodicity=4:ts_layer_id=0,2,1,2"
+    ":ts_layering_mode=3"
+)
+"""Three layers in time: a quarter, a half and all of the pictures."""
+
+
+def test_a_stream_of_several_layers_comes_to_host_and_device(tmp_path: Path) -> None:
+    """VP9 in three layers: NVDEC gives all pictures of all layers, the same as software, wherever they lie."""
+    options = (("ts-parameters", LAYERS), ("deadline", "realtime"), ("lag-in-frames", "0"), ("error-resilient", "1"))
+    clip = Clip(times=constant_times(COUNT), encoder="libvpx-vp9", options=options, width=192, height=160)
+    film = make_clip(tmp_path / "film.mkv", clip)
+    every, lowest = (decoded(film, step) for step in (1, 4))
+    assert lowest == every[::4]  # the lowest layer needs no other
+    scenario = Scenario(machine=machine("rtx-4090"))
+    ran = run_simulated(COMMON + DECODE, scenario, visible_devices="0", arguments=[str(film)])
+    (found,) = answers(ran)
+    assert [each[:3] for each in found] == [[place, COUNT, True] for place in ("host", "device", "auto")]
+    assert all(set(each[4]) == {"nvdec"} for each in found)
+
+
+def decoded(film: Path, step: int) -> list[bytes]:
+    """Return the pictures of each ``step``-th packet, fed to a decoder without the others."""
+    with av.open(str(film)) as container:
+        stream = container.streams.video[0]
+        packets = [packet for packet in container.demux(stream) if packet.size]
+        context = stream.codec_context
+        frames = [frame for packet in [*packets[::step], None] for frame in context.decode(packet)]
+        return [frame.to_ndarray().tobytes() for frame in frames]
