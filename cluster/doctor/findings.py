@@ -8,15 +8,14 @@ from typing import Final
 from ..grouping import counted, tallied
 from ..placement.build import guest_share
 from ..probes.child.trial_errors import XID_FIX
-from ..probes.cuda.compat import STUCK_FIX, CompatFacts, has_driver, judge
+from ..probes.cuda.compat import STUCK_FIX, has_driver
 from ..probes.gpus.hardware import load_hardware
-from ..probes.node.container import judge_container
 from ..probes.node.report import DeviceTrials, NodeReport
-from ..probes.nvml.facts import BRANDS
+from ..probes.node.verdicts import verdicts
 from ..probes.report.absence import Absence, Unavailable, known
 from ..probes.report.device_report import DeviceReport, MigSlice
 from ..probes.report.engines import Engine, How, Trial
-from ..probes.report.verdict import Diagnosis, Grade
+from ..probes.report.verdict import Grade
 from ..probes.report.xids import XidAction, xid_rule
 from ..probes.trials.cases import SOFTWARE_DECODERS, SOFTWARE_ENCODERS
 from ..probes.vgpu.licence import UNLICENSED_FPS, LicenceState, fps_limit, licence_of
@@ -84,22 +83,6 @@ def findings(report: NodeReport) -> tuple[Finding, ...]:
 def needs_repair(found: tuple[Finding, ...]) -> bool:
     """Return whether a user must fix something."""
     return any(finding.weight is Weight.BROKEN for finding in found)
-
-
-def verdicts(report: NodeReport) -> tuple[Diagnosis, ...]:
-    """Return the judgements about the CUDA driver and what runs on it; none for a machine that does not exist."""
-    if report.simulated or isinstance(report.cuda, Unavailable):
-        return ()
-    package = None if isinstance(report.pynvvideocodec, Unavailable) else report.pynvvideocodec
-    tried = (trial for device in report.devices for trial in device.trials)
-    codecs_work = any(trial.works and trial.how is How.TRIED for trial in tried)
-    said = (gpu.facts.get("brand") for gpu in report.gpus)
-    # The first GPU's brand stands for all, as it does for the container runtime.
-    brand = next((brand for brand in said if isinstance(brand, str) and brand in BRANDS.values()), "")
-    judged = judge(CompatFacts(report.cuda, package, report.driver, codecs_work))
-    if isinstance(report.container, Unavailable):
-        return tuple(judged)
-    return (*judged, *judge_container(report.container, report.cuda, brand))
 
 
 def _driver_is_here(report: NodeReport) -> bool:

@@ -9,6 +9,7 @@ from ..device_values import device_condition
 from ..grouping import counted, equal_groups
 from ..node.listed import ListedNode
 from ..probes.node.report import DeviceTrials, NodeReport, SilentNode, to_json
+from ..probes.node.verdicts import verdicts
 from ..probes.report.absence import Maybe, Unavailable, known
 from ..probes.report.device_report import DeviceReport, MigProfile, MigReport
 from ..probes.report.engines import Engine
@@ -18,7 +19,7 @@ from ..probes.vgpu.licence import licence_of
 from ..probes.vgpu.values import VmId
 from ..text_lines import gigabytes, wrapped
 from .capability_matrix import all_trials, capability_matrix
-from .findings import findings, needs_repair, verdicts
+from .findings import findings, needs_repair
 from .report_lines import device_head, engine_counts, engine_text, paged, sharing, slice_head
 
 DOCUMENT_SCHEMA: Final = 1
@@ -269,7 +270,10 @@ def _diagnosis(report: NodeReport | SilentNode) -> dict[str, Any]:
         "node": report.host.name,
         "healthy": not needs_repair(found),
         "findings": [asdict(finding) | {"weight": finding.weight.value} for finding in found],
-        "verdicts": [asdict(verdict) | {"state": verdict.state.value} for verdict in verdicts(report)],
+        "verdicts": [
+            asdict(verdict) | {"state": verdict.state.value, "stops": verdict.stops.value}
+            for verdict in verdicts(report)
+        ],
         "matrix": [
             {
                 "codec": row.codec.value,

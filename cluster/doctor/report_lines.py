@@ -7,12 +7,13 @@ from ..grouping import counted, equal_groups, named_nodes
 from ..placement.build import guest_share, shown_by
 from ..probes.gpus.hardware import load_hardware
 from ..probes.node.report import DeviceTrials, NodeReport, SilentNode
+from ..probes.node.verdicts import verdicts
 from ..probes.report.absence import Unavailable, known
 from ..probes.report.device_report import DeviceReport, MigReport, MigSlice
 from ..probes.report.engines import Engine, EngineCount, How, MediaCodec, Trial
 from ..text_lines import gigabytes, wrapped
 from .capability_matrix import Cell, CodecSupport, MatrixRow, all_trials, capability_matrix
-from .findings import findings, verdicts
+from .findings import findings
 from .shared_findings import finding_lines, shared_findings
 from .tegra_lines import tegra_lines
 

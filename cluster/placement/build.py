@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 from ..probes.cuda.tables import is_geforce
 from ..probes.gpus.hardware import Hardware, load_hardware
-from ..probes.report.absence import Absence, Maybe, Unavailable, known
+from ..probes.report.absence import Maybe, Unavailable, known
 from ..probes.report.device_report import DeviceKind, DeviceReport, MemoryUse, MigSlice, why_unplaceable
 from ..probes.report.engines import Engine, EngineCount, Trial
 from ..probes.report.gpu_identity import ShownGpus, named, on_node
+from ..probes.report.verdict import Diagnosis, Stops, why_stopped
 from ..probes.report.xids import broken_by_xid
 from ..probes.vgpu.licence import fps_limit, licence_of
 from ..simulated.devices import SimulatedDevice, SimulatedFleet, SimulatedNode
@@ -33,16 +34,21 @@ def node_of_report(report: "NodeReport", *, node: str = "", cuda_visible: str | 
     ``node`` is its id in the cluster, by default its host's name; ``cuda_visible`` is CUDA_VISIBLE_DEVICES as Ray was
     started with it there, None where it was not set.
     """
+    from ..probes.node.verdicts import verdicts  # noqa: PLC0415 - who has a report has loaded this; others need not
+
     tables, name = load_hardware(), node or report.host.name
     driver = report.driver.partition(".")[0]
     trials = {entry.device: entry.trials for entry in report.devices}
-    limits, converts, untried = _licence_limits(report, name), _converts(report), _why_untried(report)
+    limits, untried, judged = _licence_limits(report, name), _why_untried(report), verdicts(report)
     found = [
-        replace(
-            _with_shared_memory(made, report.tegra),
-            fps_max=limits.get(made.device),
-            converts=converts,
-            untried="" if made.trials else untried,
+        _judged(
+            replace(
+                _with_shared_memory(made, report.tegra),
+                fps_max=limits.get(made.device),
+                untried="" if made.trials else untried,
+            ),
+            judged,
+            made.device if made.kind is DeviceKind.MIG else known(each.uuid, ""),
         )
         for each in report.gpus
         for made in _devices_of(each, name, driver, trials, tables)
@@ -84,11 +90,16 @@ def _licence_limits(report: "NodeReport", node: str) -> dict[str, float | None]:
     }
 
 
-def _converts(report: "NodeReport") -> bool:
-    """Return whether the GPUs can scale and convert pictures: not where NVRTC is known to be missing."""
-    if isinstance(report.cuda, Unavailable) or not isinstance(report.cuda.nvrtc, Unavailable):
-        return True
-    return report.cuda.nvrtc.absence is not Absence.NO_LIBRARY
+def _judged(device: Device, judged: tuple[Diagnosis, ...], uuid: str) -> Device:
+    """Return a device as the compatibility verdicts leave it: closed where CUDA does not start, without kernels, or so.
+
+    What closes it already stays its reason.
+    """
+    judged_device = replace(device, no_kernels=why_stopped(judged, Stops.KERNELS, uuid))
+    closed = why_stopped(judged, Stops.CUDA, uuid)
+    if not closed or device.state is not DeviceState.OPEN:
+        return judged_device
+    return replace(judged_device, state=DeviceState.QUARANTINED, state_reason=f"CUDA does not start on it: {closed}")
 
 
 def _why_untried(report: "NodeReport") -> str:

@@ -205,7 +205,7 @@ class RecipeRequest:
         if self.demand.software_decode:
             return self.demand.software_decode
         if self.demand.has_filters and any(kind.is_nvenc for kind in self.kinds) and not self.device.converts:
-            return f"{self.device.name} cannot scale and convert pictures without NVRTC"
+            return f"{self.device.name} cannot scale and convert pictures: {self.device.no_kernels}"
         return self._engine_refusal(Engine.NVDEC, self.demand.decode, self.demand.width, self.demand.height)
 
     def _engine_refusal(self, engine: Engine, case: CodecCase, width: int, height: int) -> str:

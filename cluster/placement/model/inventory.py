@@ -51,8 +51,8 @@ class Device:
     """What its driver limits all its sessions to together, in frames a second: a vGPU without a licence."""
     state: DeviceState = DeviceState.OPEN
     state_reason: str = ""
-    converts: bool = True
-    """Whether it can scale and convert pictures itself, as far as known: without NVRTC no GPU does."""
+    no_kernels: str = ""
+    """Why it cannot scale and convert pictures itself, "" where it can, as far as known: that takes our kernels."""
     untried: str = ""
     """Why none of its codecs could be tried, "" where they could: without trials nothing is known of its engines."""
     hosts_vgpus: bool = False
@@ -61,6 +61,11 @@ class Device:
     def engine_count(self, engine: Engine) -> float:
         """Return how many engines of a kind are its own: its share of those that there are."""
         return self.engines.get(engine, 0) * self.share
+
+    @property
+    def converts(self) -> bool:
+        """Whether it can scale and convert pictures itself, as far as known."""
+        return not self.no_kernels
 
     def can(self, case: CodecCase, engine: Engine) -> bool:
         """Return whether a trial found that ``engine`` of this device does ``case``."""

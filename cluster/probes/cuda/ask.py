@@ -9,7 +9,7 @@ import ctypes
 import importlib
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TypeAlias
 
@@ -31,6 +31,7 @@ ATTRIBUTES = {
 
 Item: TypeAlias = tuple[str | int | None, ...]
 _NAME_BYTES = 256
+_KERNEL = b'extern "C" __global__ void trial(int *out) { *out = 1; }'
 
 
 def ask(*, every_device: bool = False) -> Iterator[Item]:
@@ -52,8 +53,8 @@ def ask(*, every_device: bool = False) -> Iterator[Item]:
     for name in CODEC_LIBRARIES:
         yield from _ask_codec_library(name)
     if cuda is not None:
-        yield from _ask_nvrtc()
-        yield from _ask_devices(cuda)
+        nvrtc = yield from _ask_nvrtc()
+        yield from _ask_devices(cuda, nvrtc)
 
 
 def _ask_codec_library(name: str) -> Iterator[Item]:
@@ -69,21 +70,22 @@ def _ask_codec_library(name: str) -> Iterator[Item]:
         yield "nvenc", _call(library, "NvEncodeAPIGetMaxSupportedVersion", ctypes.byref(version)), version.value
 
 
-def _ask_nvrtc() -> Iterator[Item]:
-    """Look for NVRTC where ``cuda.core`` does, which compiles our kernels with it."""
+def _ask_nvrtc() -> Generator[Item, None, ctypes.CDLL | None]:
+    """Look for NVRTC where ``cuda.core`` does, which compiles our kernels with it; return it."""
     yield "step", "loading NVRTC"
     try:
         finder = importlib.import_module("cuda.pathfinder")
         library = ctypes.CDLL(finder.load_nvidia_dynamic_lib("nvrtc").abs_path)
     except (ImportError, OSError, RuntimeError) as error:
         yield "no nvrtc", str(error).partition("\n")[0]
-        return
+        return None
     major, minor = ctypes.c_int(), ctypes.c_int()
     code = _call(library, "nvrtcVersion", ctypes.byref(major), ctypes.byref(minor))
     yield "nvrtc", code, f"{major.value}.{minor.value}"
+    return library
 
 
-def _ask_devices(cuda: ctypes.CDLL) -> Iterator[Item]:
+def _ask_devices(cuda: ctypes.CDLL, nvrtc: ctypes.CDLL | None) -> Iterator[Item]:
     yield "step", "cuInit"
     code = _call(cuda, "cuInit", 0)
     yield "init", code
@@ -96,7 +98,7 @@ def _ask_devices(cuda: ctypes.CDLL) -> Iterator[Item]:
     # Contexts last: each takes memory and time, and may be what ends us.
     for ordinal in range(count.value):
         yield "step", f"retaining the primary context of device {ordinal}"
-        yield ("context", ordinal, *_context(cuda, ordinal))
+        yield from _ask_in_context(cuda, nvrtc, ordinal)
 
 
 def _ask_device(cuda: ctypes.CDLL, ordinal: int) -> Iterator[Item]:
@@ -119,19 +121,55 @@ def _ask_device(cuda: ctypes.CDLL, ordinal: int) -> Iterator[Item]:
         yield "attribute", ordinal, attribute, code, value.value
 
 
-def _context(cuda: ctypes.CDLL, ordinal: int) -> Item:
-    """Retain the device's primary context and ask for its memory: code, code of asking, free and total bytes."""
+def _ask_in_context(cuda: ctypes.CDLL, nvrtc: ctypes.CDLL | None, ordinal: int) -> Iterator[Item]:
+    """Retain the device's primary context, ask for its memory, and load a kernel.
+
+    Yields "context" (code, code of asking, free and total bytes) and "kernel" (NVRTC's code, the driver's code).
+    """
     device = _device(cuda, ordinal)
     context = ctypes.c_void_p()
     code = _call(cuda, "cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
     if code != 0:
-        return code, None, 0, 0
+        yield "context", ordinal, code, None, 0, 0
+        return
     free, total = ctypes.c_size_t(), ctypes.c_size_t()
     asked = _call(cuda, "cuCtxSetCurrent", context)
     if asked == 0:
         asked = _call(cuda, "cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
+    yield "context", ordinal, code, asked, free.value, total.value
+    if nvrtc is not None and asked == 0:
+        yield "step", f"loading a kernel on device {ordinal}"
+        yield ("kernel", ordinal, *_kernel(cuda, nvrtc, device))
     _call(cuda, "cuDevicePrimaryCtxRelease_v2", device)
-    return code, asked, free.value, total.value
+
+
+def _kernel(cuda: ctypes.CDLL, nvrtc: ctypes.CDLL, device: ctypes.c_int) -> Item:
+    """Compile a kernel for the device and load it, as ``actors/nvidia/cuda/kernels.py`` does: both codes."""
+    major, minor = ctypes.c_int(), ctypes.c_int()
+    _call(cuda, "cuDeviceGetAttribute", ctypes.byref(major), ATTRIBUTES["compute_capability_major"], device)
+    _call(cuda, "cuDeviceGetAttribute", ctypes.byref(minor), ATTRIBUTES["compute_capability_minor"], device)
+    code, binary = _compiled(nvrtc, f"sm_{major.value}{minor.value}")
+    if code != 0:
+        return code, None
+    module = ctypes.c_void_p()
+    loaded = _call(cuda, "cuModuleLoadData", ctypes.byref(module), binary)
+    if loaded == 0:
+        _call(cuda, "cuModuleUnload", module)
+    return code, loaded
+
+
+def _compiled(nvrtc: ctypes.CDLL, architecture: str) -> tuple[int | None, bytes]:
+    """Return NVRTC's code and the machine code of a kernel; code None is an NVRTC that makes no machine code."""
+    program, size = ctypes.c_void_p(), ctypes.c_size_t()
+    options = (ctypes.c_char_p * 1)(f"--gpu-architecture={architecture}".encode())
+    code = _call(nvrtc, "nvrtcCreateProgram", ctypes.byref(program), _KERNEL, b"trial.cu", 0, None, None)
+    code = code or _call(nvrtc, "nvrtcCompileProgram", program, 1, options)
+    if code == 0:
+        code = _call(nvrtc, "nvrtcGetCUBINSize", program, ctypes.byref(size))
+    binary = ctypes.create_string_buffer(size.value)
+    if code == 0:
+        code = _call(nvrtc, "nvrtcGetCUBIN", program, binary)
+    return code, binary.raw
 
 
 def _device(cuda: ctypes.CDLL, ordinal: int) -> ctypes.c_int:

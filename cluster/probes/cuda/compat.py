@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from ..report.absence import Absence, Unavailable
-from ..report.verdict import Diagnosis, Grade
+from ..report.absence import Absence, Unavailable, known
+from ..report.verdict import Diagnosis, Grade, Stops
 from .errors import cuda_error
 from .forward import CODEC_LIMIT, judge_forward
-from .pynvvideocodec import INSTALL_EXTRA, PyNvVideoCodecReport, judge_pynvvideocodec
+from .kernels import judge_kernels
+from .pynvvideocodec import PyNvVideoCodecReport, judge_pynvvideocodec
 from .report import CudaDevice, CudaReport, is_compat_library
 from .runtime import judge_runtimes
 from .tables import END_OF_LIFE_BRANCHES, NEW_FEATURE_BRANCHES, generation_of, version_numbers
@@ -47,13 +48,13 @@ def judge(facts: CompatFacts) -> tuple[Diagnosis, ...]:
         return (_no_driver(),)
     verdicts = [
         *_versions_agree(facts),
-        *_initialises(report),
+        *_initialises(facts),
         *_branch(report),
         *_devices(report),
         *judge_forward(report),
         *judge_runtimes(report),
         *_codec_libraries(report, codecs_work=facts.codecs_work),
-        *_nvrtc(report),
+        *judge_kernels(report),
     ]
     if facts.pynvvideocodec is not None:
         verdicts += judge_pynvvideocodec(facts.pynvvideocodec, report, codecs_work=facts.codecs_work)
@@ -90,7 +91,9 @@ def _versions_agree(facts: CompatFacts) -> Iterator[Diagnosis]:
     if isinstance(library, Unavailable):
         because = f"the kernel driver {module.version} is loaded, but {library.reason}"
         fix = f"install the user-mode driver {module.version}, of exactly the kernel driver's version"
-        yield Diagnosis(subject, _missing(library), rule, because, fix)
+        grade = _missing(library)
+        stops = Stops.CUDA if grade is Grade.BROKEN else Stops.NOTHING
+        yield Diagnosis(subject, grade, rule, because, fix, stops=stops)
         return
     others = {"libcuda": "" if isinstance(library.version, Unavailable) else library.version}
     if is_compat_library(library, module) or facts.cuda.is_tegra:
@@ -115,13 +118,20 @@ def _missing(absence: Unavailable) -> Grade:
     return Grade.BROKEN if absence.absence is Absence.NO_LIBRARY else Grade.UNKNOWN
 
 
-def _initialises(report: CudaReport) -> Iterator[Diagnosis]:
-    """Judge what cuInit returned, or that it never came back."""
+def _initialises(facts: CompatFacts) -> Iterator[Diagnosis]:
+    """Judge what cuInit returned, or that it never came back.
+
+    An error that may pass by itself closes no device: a worker that meets it is started again after a rest. Nor does a
+    process that ended where a codec session worked.
+    """
     subject, rule = "CUDA initialisation", "cuInit's own answer (CUDA Compatibility 3.3.3)"
+    report = facts.cuda
     code = report.init_code
     if report.ended:
         because = f"the process that asked the driver ended: {report.ended}"
-        yield Diagnosis(subject, Grade.BROKEN, rule, because, STUCK_FIX)
+        has_begun = code == 0 or facts.codecs_work
+        stops = Stops.NOTHING if has_begun else Stops.CUDA
+        yield Diagnosis(subject, Grade.BROKEN, rule, because, STUCK_FIX, stops=stops)
     elif isinstance(code, Unavailable):
         if not isinstance(report.library, Unavailable):
             yield Diagnosis(subject, Grade.UNKNOWN, rule, code.reason)
@@ -133,7 +143,9 @@ def _initialises(report: CudaReport) -> Iterator[Diagnosis]:
         fix = error.fix
         if code == cuda_error(100).code and report.visible_devices is not None:
             fix = f'CUDA_VISIBLE_DEVICES is "{report.visible_devices}": unset it, or name devices that are here'
-        yield Diagnosis(subject, Grade.BROKEN, rule, f"cuInit returned {error.name} ({code}): {error.meaning}", fix)
+        because = f"cuInit returned {error.name} ({code}): {error.meaning}"
+        stops = Stops.NOTHING if error.is_passing else Stops.CUDA
+        yield Diagnosis(subject, Grade.BROKEN, rule, because, fix, stops=stops)
 
 
 def _branch(report: CudaReport) -> Iterator[Diagnosis]:
@@ -172,7 +184,10 @@ def _context(device: CudaDevice) -> Diagnosis:
         return Diagnosis(subject, Grade.OK, rule, "a context was made and its memory asked for")
     error = cuda_error(code)
     because = f"making a context returned {error.name} ({code}): {error.meaning}"
-    return Diagnosis(subject, Grade.LIMITED if error.is_passing else Grade.BROKEN, rule, because, error.fix)
+    if error.is_passing:
+        return Diagnosis(subject, Grade.LIMITED, rule, because, error.fix)
+    stops = Stops.CUDA if (uuid := known(device.uuid, "")) else Stops.NOTHING
+    return Diagnosis(subject, Grade.BROKEN, rule, because, error.fix, stops=stops, device=uuid)
 
 
 def _hardware(device: CudaDevice, driver: str) -> Iterator[Diagnosis]:
@@ -198,17 +213,6 @@ def _hardware(device: CudaDevice, driver: str) -> Iterator[Diagnosis]:
     else:
         because = f"{generation.name} (compute capability {device.compute_capability}) is supported"
         yield Diagnosis(subject, Grade.OK, rule, because)
-
-
-def _nvrtc(report: CudaReport) -> Iterator[Diagnosis]:
-    """Judge whether our kernels can be compiled; a report that did not come so far says nothing."""
-    subject, rule = "NVRTC", "it compiles kernels for the GPU where they run (CUDA Compatibility 2.3)"
-    found = report.nvrtc
-    if not isinstance(found, Unavailable):
-        yield Diagnosis(subject, Grade.OK, rule, f"NVRTC {found} loads")
-    elif found.absence is Absence.NO_LIBRARY:
-        limits = ("scaling and converting pictures on the GPU: the processor does it",)
-        yield Diagnosis(subject, Grade.LIMITED, rule, found.reason, INSTALL_EXTRA, limits)
 
 
 def _codec_packages(report: CudaReport) -> str:

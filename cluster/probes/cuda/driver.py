@@ -29,6 +29,7 @@ _RUNTIME_PACKAGES = ("cuda-bindings", "nvidia-cuda-runtime", "nvidia-cuda-runtim
 _NO_LIBRARY = Unavailable(Absence.NO_LIBRARY, "there is no libcuda.so.1 here")
 _NOT_ASKED = Unavailable(Absence.FAILED, "the question was not reached")
 _NOT_IN_DRIVER = Unavailable(Absence.FUNCTION_NOT_FOUND, "the driver is older than the question")
+_NO_KERNEL = Unavailable(Absence.FAILED, "no kernel was tried")
 _NOT_INITIALISED = Unavailable(Absence.FAILED, "cuInit failed, so nothing more was asked")
 
 
@@ -241,7 +242,20 @@ def _device(said: _Said, item: list[Any]) -> CudaDevice:
         context_code=said.code("context", ordinal),
         free_bytes=_memory(context, 2),
         total_bytes=_memory(context, 3),
+        kernel_code=_kernel(said, ordinal),
     )
+
+
+def _kernel(said: _Said, ordinal: int) -> Maybe[int]:
+    """Return what loading a kernel returned, or that NVRTC compiled none for this device."""
+    values = said.one("kernel", ordinal)
+    if values is None:
+        return _NO_KERNEL
+    compiled, loaded = values
+    if compiled != 0:
+        code = "has no machine code to give" if compiled is None else f"returned {compiled}"
+        return Unavailable(Absence.NOT_SUPPORTED, f"NVRTC {code} when it compiled a kernel for this device")
+    return _NOT_IN_DRIVER if loaded is None else int(loaded)
 
 
 def _memory(context: list[Any] | None, column: int) -> Maybe[int]:

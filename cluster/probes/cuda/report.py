@@ -10,6 +10,7 @@ from .elf_note import ForwardNote
 from .tables import version_numbers
 
 _NVRTC_NOT_ASKED = Unavailable(Absence.FAILED, "NVRTC was not asked for")
+_KERNEL_NOT_TRIED = Unavailable(Absence.FAILED, "no kernel was tried")
 
 
 class Deployment(Enum):
@@ -54,22 +55,19 @@ class RuntimeInUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CudaDevice:
-    """One device as CUDA sees it. ``context_code`` is what retaining its primary context returned: 0 is success.
-
-    ``uuid`` is without "GPU-" or "MIG-": CUDA does not say which. ``attributes`` maps our names of the driver's
-    attributes ("host_register_supported") to their values.
-    """
+    """One device as CUDA sees it."""
 
     ordinal: int
-    uuid: Maybe[str]
+    uuid: Maybe[str]  # without "GPU-" or "MIG-": CUDA does not say which
     pci_bus_id: Maybe[str]
     name: str
-    compute_capability: Maybe[str]
+    compute_capability: Maybe[str]  # "9.0"
     is_integrated: Maybe[bool]
-    attributes: dict[str, Maybe[int]]
-    context_code: Maybe[int]
+    attributes: dict[str, Maybe[int]]  # by our names of the driver's attributes ("host_register_supported")
+    context_code: Maybe[int]  # what retaining its primary context returned: 0 is success
     free_bytes: Maybe[int]
     total_bytes: Maybe[int]
+    kernel_code: Maybe[int] = _KERNEL_NOT_TRIED  # what loading a kernel that NVRTC compiled for it returned
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

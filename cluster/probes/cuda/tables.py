@@ -34,6 +34,9 @@ MINOR_VERSION_MINIMUMS = {11: "450.80.02", 12: "525.60.13", 13: "580.65.06"}
 CUDA 11.0 itself came with a driver before 450.80.02; only from that one on does all of 11.x run.
 """
 
+FIRST_COMPATIBLE_NVRTC = (11, 3)
+"""From here on a driver loads what an NVRTC of its own major version makes (CUDA Compatibility 2.3, Figure 3)."""
+
 TOOLKIT_DRIVERS = {
     "13.4": "615",
     "13.3": "610.43.02",
@@ -201,7 +204,7 @@ FORWARD_LIMITS = (
 
 @dataclass(frozen=True, slots=True)
 class HardwareGeneration:
-    """Which drivers and toolkits support GPUs from a compute capability on; "" for all later ones.
+    """Which drivers and toolkits support GPUs from a compute capability on.
 
     The kernel driver decides: a newer user-mode driver never brings support for newer hardware (CUDA Compatibility 5).
     """
@@ -209,18 +212,19 @@ class HardwareGeneration:
     name: str
     first_capability: tuple[int, int]
     first_driver: str
-    last_toolkit: str = ""
-    last_driver_branch: str = ""
+    first_toolkit: str  # the oldest that compiles for it
+    last_toolkit: str = ""  # the newest that compiles for it, "" for all later ones
+    last_driver_branch: str = ""  # "" for all later ones
 
 
 HARDWARE_GENERATIONS = (
-    HardwareGeneration("Blackwell", (10, 0), "570.26"),
-    HardwareGeneration("Hopper", (9, 0), "450.36.06"),
-    HardwareGeneration("Ampere", (8, 0), "450.36.06"),
-    HardwareGeneration("Turing", (7, 5), "450.36.06"),
-    HardwareGeneration("Volta", (7, 0), "450.36.06", "12.9", "580"),
-    HardwareGeneration("Pascal", (6, 0), "450.36.06", "12.9", "580"),
-    HardwareGeneration("Maxwell", (5, 0), "450.36.06", "12.9", "580"),
+    HardwareGeneration("Blackwell", (10, 0), "570.26", "12.8"),
+    HardwareGeneration("Hopper", (9, 0), "450.36.06", "11.8"),
+    HardwareGeneration("Ampere", (8, 0), "450.36.06", "11.0"),
+    HardwareGeneration("Turing", (7, 5), "450.36.06", "10.0"),
+    HardwareGeneration("Volta", (7, 0), "450.36.06", "9.0", "12.9", "580"),
+    HardwareGeneration("Pascal", (6, 0), "450.36.06", "8.0", "12.9", "580"),
+    HardwareGeneration("Maxwell", (5, 0), "450.36.06", "6.5", "12.9", "580"),
 )
 """The hardware of the document's questions and answers (CUDA Compatibility 5), newest first.
 

@@ -1,5 +1,6 @@
 """A judgement about a machine: what it is about, how it stands, which rule decided, and how to fix it."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -13,13 +14,33 @@ class Grade(Enum):
     UNKNOWN = "unknown"  #: nothing here says
 
 
+class Stops(Enum):
+    """Which work of a GPU a verdict rules out; placement goes by it."""
+
+    NOTHING = "nothing"  #: the GPU takes all that its trials allow
+    KERNELS = "kernels"  #: no kernel of ours runs: no scaling and converting, while NVDEC and NVENC work
+    CUDA = "CUDA"  #: CUDA does not start, and every session of a GPU needs a CUDA context
+
+
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """One subject judged by a ``rule`` of a document ("CUDA Compatibility 2.1"); ``fix`` is "" where none is needed."""
+    """One subject, judged by one rule."""
 
     subject: str
     state: Grade
-    rule: str
-    because: str
-    fix: str = ""
-    limits: tuple[str, ...] = ()
+    rule: str  # the document's, with its section: "... (CUDA Compatibility 2.1)"
+    because: str  # a sentence without a full stop
+    fix: str = ""  # what to do, "" where nothing is
+    limits: tuple[str, ...] = ()  # what does not work, though the subject does
+    stops: Stops = Stops.NOTHING
+    device: str = ""  # the UUID of the GPU that it is about, as CUDA gives it; "" for all of the machine's
+
+
+def why_stopped(judged: Iterable[Diagnosis], work: Stops, uuid: str) -> str:
+    """Return why verdicts rule out ``work`` on a device, as a sentence without a full stop; "" where they do not.
+
+    ``uuid`` is the device's, or its slice's, as NVML gives it ("GPU-..."), "" where it has none.
+    """
+    plain = uuid.removeprefix("GPU-").removeprefix("MIG-")
+    mine = (each for each in judged if each.stops is work and each.device in ("", plain))
+    return next((each.because for each in mine), "")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ...logs.actions import LogAction
 from ...logs.entry import LogIds
 from ...placement.model.demand import Demand
-from ...placement.model.inventory import Device, processor_name
+from ...placement.model.inventory import Device, DeviceState, processor_name
 from ...placement.model.policy import Policy
 from ...placement.model.preview import PlacementPreview
 from ...worker_names import epoch_of, node_of, station_of
@@ -144,7 +144,12 @@ class Core:
         slots = event.cores if event.cores and book.station.is_processor else book.station.slots
         node = self.state.nodes.get(book.station.node)
         gpus = () if node is None or not book.station.takes_gpu else node.gpus
-        avoided = frozenset(gpu.device for gpu in gpus if node is not None and node.quarantine_of(gpu.device))
+        # Those that their probe closed, and those that failed since.
+        avoided = frozenset(
+            gpu.device
+            for gpu in gpus
+            if gpu.state is DeviceState.QUARANTINED or (node is not None and node.quarantine_of(gpu.device))
+        )
         return [Start(event.worker, book.station, slots, avoided)]
 
     def _not_reserved(self, event: events.NotReserved, now_s: float) -> list[Effect]:

@@ -300,7 +300,7 @@ def test_a_short_job_does_not_wait_for_a_gpu_to_start() -> None:
 def test_a_gpu_without_nvrtc_does_not_keep_pictures_that_are_scaled() -> None:
     """Its kernels cannot be compiled: what is scaled for NVENC goes through the cores; what is not stays on the GPU."""
     plain, scaled = demand(segments=100), demand(segments=100, has_filters=True)
-    without = _with_gpu(gpu("L40S", "n", converts=False))
+    without = _with_gpu(gpu("L40S", "n", no_kernels="NVRTC cannot be loaded"))
     assert _routes(_place(plain, without))["n/gpu0"] is Route.GPU
     assert _routes(_place(scaled, without))["n/gpu0"] is Route.UPLOAD
     assert _routes(_place(scaled, inventory(node("n", "L40S"))))["n/gpu0"] is Route.GPU

@@ -51,6 +51,9 @@ int cuDevicePrimaryCtxRetain(void **context, int device) { *context = &fake; ret
 int cuDevicePrimaryCtxRelease_v2(int device) { return 0; }
 int cuCtxSetCurrent(void *context) { return 0; }
 int cuMemGetInfo_v2(size_t *free, size_t *total) { *free = 1000; *total = 2000; return 0; }
+int cuGetExportTable(const void **table, const void *id) { return 999; }  /* NVRTC asks for its own */
+int cuModuleLoadData(void **module, const void *image) { return memcmp(image, "\177ELF", 4) ? 200 : MODULE; }
+int cuModuleUnload(void *module) { return 0; }
 """
 FAKE_ENCODE = "int NvEncodeAPIGetMaxSupportedVersion(unsigned *version) { *version = 13 << 4; return 0; }"
 
@@ -76,13 +79,16 @@ class FakeDriver:
         return probe_cuda(LIMIT_S, root=root, environ={"LD_LIBRARY_PATH": str(self.folder), **variables})
 
 
-def fake_driver(folder: Path, *, init: int = 0, context: int = 0) -> FakeDriver:
-    """Return a driver whose cuInit answers ``init`` (below 0: it crashes), its second device's context ``context``."""
+def fake_driver(folder: Path, *, init: int = 0, context: int = 0, module: int = 0) -> FakeDriver:
+    """Return a driver whose cuInit answers ``init`` (below 0: it crashes), its second device's context ``context``.
+
+    Loading a kernel answers ``module``.
+    """
     if shutil.which("cc") is None:
         pytest.skip("there is no C compiler")
     folder.mkdir(parents=True, exist_ok=True)
     driver = FakeDriver(folder)
-    constants = f"static int fake; enum {{ INIT = {init}, CONTEXT = {context} }};"
+    constants = f"static int fake; enum {{ INIT = {init}, CONTEXT = {context}, MODULE = {module} }};"
     driver.build("libcuda", constants + FAKE_LIBCUDA)
     driver.build("libnvidia-encode", FAKE_ENCODE)
     driver.build("libnvcuvid", "int cuvidCreateDecoder;")
@@ -300,3 +306,20 @@ def test_a_working_driver_is_asked_with_nvrtc(healthy: FakeDriver) -> None:
     """Beside a driver NVRTC is loaded as cuda.core would load it: it has a version, or there is none."""
     found = healthy.probe().nvrtc
     assert isinstance(found, str) or found.absence is Absence.NO_LIBRARY
+
+
+@pytest.mark.parametrize("code", [0, 222])
+def test_a_kernel_is_compiled_for_each_device_and_loaded(code: int, tmp_path: Path) -> None:
+    """NVRTC makes machine code for each device; what the driver returns for it is in the device's report."""
+    report = fake_driver(tmp_path / "lib", module=code).probe()
+    if isinstance(report.nvrtc, Unavailable):
+        pytest.skip(report.nvrtc.reason)
+    assert [device.kernel_code for device in report.devices] == [code, code]
+
+
+def test_what_nvrtc_refuses_is_an_absence_with_its_code() -> None:
+    """A device for which NVRTC compiles nothing has no code of the driver's, and says what NVRTC returned."""
+    items = (["init", 0], ["device", 0, 0, "Tesla V100"], ["context", 0, 0, 0, 1, 2], ["kernel", 0, 5, None])
+    (device,) = report_of(ChildOutcome(ChildEnd.RETURNED, items)).devices
+    refused = Unavailable(Absence.NOT_SUPPORTED, "NVRTC returned 5 when it compiled a kernel for this device")
+    assert device.kernel_code == refused

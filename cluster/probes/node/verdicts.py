@@ -1,0 +1,25 @@
+"""What a machine's compatibility verdicts are."""
+
+from ..cuda.compat import CompatFacts, judge
+from ..nvml.facts import BRANDS
+from ..report.absence import Unavailable
+from ..report.engines import How
+from ..report.verdict import Diagnosis
+from .container import judge_container
+from .report import NodeReport
+
+
+def verdicts(report: NodeReport) -> tuple[Diagnosis, ...]:
+    """Return the judgements about the CUDA driver and what runs on it; none for a machine that does not exist."""
+    if report.simulated or isinstance(report.cuda, Unavailable):
+        return ()
+    package = None if isinstance(report.pynvvideocodec, Unavailable) else report.pynvvideocodec
+    tried = (trial for device in report.devices for trial in device.trials)
+    codecs_work = any(trial.works and trial.how is How.TRIED for trial in tried)
+    said = (gpu.facts.get("brand") for gpu in report.gpus)
+    # The first GPU's brand stands for all, as it does for the container runtime.
+    brand = next((brand for brand in said if isinstance(brand, str) and brand in BRANDS.values()), "")
+    judged = judge(CompatFacts(report.cuda, package, report.driver, codecs_work))
+    if isinstance(report.container, Unavailable):
+        return tuple(judged)
+    return (*judged, *judge_container(report.container, report.cuda, brand))
