@@ -16,6 +16,8 @@ RAY: Final = "CODECFLEET_RAY"
 WARM: Final = "CODECFLEET_WARM"
 DEBUG: Final = "CODECFLEET_DEBUG"
 LOG: Final = "CODECFLEET_LOG"
+COMPAT: Final = "CODECFLEET_CUDA_COMPAT"
+NO_COMPAT: Final = "never"
 
 
 def idle_release_s(environment: Mapping[str, str]) -> float | None:
@@ -53,6 +55,17 @@ def is_ray_first(environment: Mapping[str, str]) -> bool:
 def may_use_warm_fleet(environment: Mapping[str, str]) -> bool:
     """Return whether jobs on this machine use a warm fleet that runs."""
     return environment.get(WARM, "") != "never"
+
+
+def compat_folder(environment: Mapping[str, str]) -> str:
+    """Return the folder of a compat package that is to be looked at besides the usual ones; "" for none."""
+    named = environment.get(COMPAT, "")
+    return "" if named == NO_COMPAT else named
+
+
+def may_use_compat(environment: Mapping[str, str]) -> bool:
+    """Return whether workers may load a compat package that fits."""
+    return environment.get(COMPAT, "") != NO_COMPAT
 
 
 def shows_tracebacks(environment: Mapping[str, str]) -> bool:

@@ -129,7 +129,7 @@ def _of_verdicts(report: NodeReport) -> Iterator[Finding]:
             title = f"{verdict.subject}: {'does not work' if weight is Weight.BROKEN else 'limited'}"
             yield Finding(weight, title, f"{verdict.because}{limits}", verdict.fix, verdict.subject)
         elif verdict.limits:
-            yield Finding(Weight.NOTE, f"{verdict.subject}: {', '.join(verdict.limits)}", verdict.because)
+            yield Finding(Weight.NOTE, f"{verdict.subject}: {', '.join(verdict.limits)}", verdict.because, verdict.fix)
 
 
 def _health(report: NodeReport) -> Iterator[Finding]:

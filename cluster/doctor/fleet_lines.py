@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from ..grouping import counted, equal_groups, short_names, tallied
+from ..grouping import counted, equal_groups, named_nodes, short_names, tallied
 from ..node.listed import ListedNode
 from ..probes.node.report import NodeReport, SilentNode
 from ..text_lines import gigabytes, wrapped
@@ -71,6 +71,9 @@ def node_lines(reports: Reports, listed: Sequence[ListedNode] = (), *, every: bo
     """
     yield from marks(reports)
     yield from _table(reports, every=every)
+    chosen = [(report.host.name, words) for report in _present(reports) if (words := report.driver_choice.words)]
+    for chosen_alike in equal_groups(chosen, lambda pair: pair[1]):
+        yield from wrapped(f"{named_nodes([name for name, _ in chosen_alike])}: {chosen_alike[0][1]}", "", indent=2)
     if listed:
         yield ""
         yield "in the cluster"

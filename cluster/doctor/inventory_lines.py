@@ -227,6 +227,7 @@ def _node(report: NodeReport | SilentNode) -> dict[str, Any]:
         "cores": report.host.cores,
         "memory_bytes": report.host.memory_bytes,
         "driver": report.driver,
+        "driver_choice": report.driver_choice.words,
         "devices": [
             {"device": device, "kind": kind} | ({} if gpu is None else device_condition(gpu, report))
             for device, kind, gpu in device_units(report)

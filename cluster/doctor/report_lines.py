@@ -95,6 +95,8 @@ def _host(report: NodeReport) -> Iterator[str]:
     if not isinstance(report.container, Unavailable) and not isinstance(report.container.runtime, Unavailable):
         yield from wrapped(f"container: {report.container.runtime}", "  ")
     yield from wrapped(f"driver: {_driver(report)}", "  ")
+    if words := report.driver_choice.words:
+        yield from wrapped(words, "    ")
 
 
 def _driver(report: NodeReport) -> str:

@@ -18,17 +18,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
-    """What a node offers.
-
-    ``cuda_visible`` is the CUDA_VISIBLE_DEVICES by which Ray gives out exactly the ``gpus``; None where it does so
-    by itself. ``zone`` is for Ray's own label, "" for none.
-    """
+    """What a node offers."""
 
     cpus: int
     gpus: int = 0
-    cuda_visible: str | None = None
+    cuda_visible: str | None = None  # by which Ray gives out exactly the ``gpus``; None where it does so by itself
     labels: Mapping[str, str] = field(default_factory=dict)
-    zone: str = ""
+    zone: str = ""  # for Ray's own label, "" for none
+    driver_choice: str = ""  # which CUDA driver its workers load, and why; "" where there was nothing to choose
 
 
 def offer_of(
@@ -61,6 +58,7 @@ def offer_of(
         cuda_visible=None if is_counted_right else ",".join(part.visible for part in parts),
         labels={**dict(labels_of(node, offered)), **(labels or {})},
         zone=zone,
+        driver_choice=node.driver_choice,
     )
 
 

@@ -81,6 +81,7 @@ def prepare_node(survey: Callable[[], Offer], options: NodeOptions) -> PreparedN
     offer = survey()
     joins = "begins a cluster" if options.is_head else f"joins {options.address}"
     notes.append(f"this node {joins} with {offer_words(offer)}")
+    notes += filter(None, [offer.driver_choice])
     arguments = tuple(ray_arguments(offer, options))
     return PreparedNode(arguments, ray_variables(offer, options), options.notice_s, tuple(notes))
 

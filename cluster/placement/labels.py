@@ -7,7 +7,7 @@ from typing import Final
 from ...errors import UsageError
 from ..probes.report.device_report import DeviceKind
 from ..probes.report.engines import Direction, Engine
-from .model.inventory import Device, Node
+from .model.inventory import Device, DeviceState, Node
 
 _NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 _PREFIX: Final = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
@@ -62,8 +62,12 @@ def _label(text: str) -> tuple[str, str]:
 
 
 def labels_of(node: Node, offered: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Yield the labels of what a node can do; ``offered`` are those of its devices that work may use."""
-    gpus = [device for device in node.devices if device.kind is not DeviceKind.CPU and device.device in offered]
+    """Yield the labels of what a node can do; ``offered`` are those of its devices that work may use.
+
+    A device that its probe closed does nothing.
+    """
+    able = (device for device in node.devices if device.state is not DeviceState.QUARANTINED)
+    gpus = [device for device in able if device.kind is not DeviceKind.CPU and device.device in offered]
     found = sorted({case for gpu in gpus for case in _codecs(gpu)})
     engines = {engine for _, engine in found}
     yield KIND, next((kind.value for kind in (Engine.NVENC, Engine.NVDEC) if kind.value in engines), Engine.CPU.value)

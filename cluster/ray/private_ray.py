@@ -23,6 +23,8 @@ from typing import Any
 
 from ...errors import FleetUnavailable
 from .. import machine
+from ..probes.cuda.choosing import LIBRARY_PATH
+from ..probes.cuda.driver import workers_driver
 from ..probes.gpus.visible_device import CUDA_VARIABLE, open_nvml, shown_gpus
 from . import orphan_reaper, ray_internals
 from .listening import listening_addresses
@@ -38,6 +40,8 @@ from .start_watch import StartWatch
 NAMESPACE = "codecfleet"
 
 _PRESTART_CORES_MAX = 4
+_DRIVER_LIMIT_S = 20.0
+"""How long the driver may take where a compat package that fits is tried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +130,10 @@ def _init(directory: Path, watch: StartWatch) -> tuple[str, ...]:
         # Ray starts a Python per core in advance; we use one per eight.
         "RAY_prestart_worker_first_driver": "1" if cores <= _PRESTART_CORES_MAX else "0",
     }
+    choice = workers_driver(_DRIVER_LIMIT_S)
+    if choice.search_path is not None:
+        ours[LIBRARY_PATH] = choice.search_path
+    notes = tuple(filter(None, [choice.note]))
     slices = _slices_for_ray()
     if slices is not None:
         ours[CUDA_VARIABLE] = slices
@@ -146,9 +154,12 @@ def _init(directory: Path, watch: StartWatch) -> tuple[str, ...]:
         if not obstacle:
             with ray_internals.lean_start(watch):
                 import_module("ray").init(**options, _temp_dir=str(directory / "r"))  # shorter than RAY_TMPDIR's path
-            return ()
+            return notes
         _start_publicly(options, directory, imported_before=imported_before)
-        return (f"Ray was started by its public switches alone, which takes longer: {obstacle}",)
+        return (
+            *notes,
+            f"Ray was started by its public switches alone, which takes longer: {obstacle}",
+        )
 
 
 @cache

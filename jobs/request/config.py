@@ -101,6 +101,14 @@ class _FleetOptions(Part):
         Field(description="Whether jobs on this machine use a warm fleet, where one is up: docs/warm-fleet.md."),
         Option("", key="warm"),
     ] = "auto"
+    cuda_compat: Annotated[
+        str | None,
+        Field(
+            min_length=1,
+            description="A CUDA compat package that workers may load: its folder, or never for none: docs/nodes.md.",
+        ),
+        Option("", default="those in /usr/local/cuda*/compat and where libraries are searched", key="cuda_compat"),
+    ] = None
     sandbox: Annotated[
         Literal["auto", "required", "off"],
         Field(
@@ -204,6 +212,7 @@ class Config:
             fleet_variables.AUTOSCALE: ("autoscale", self.settings.autoscale or ""),
             fleet_variables.RAY: ("ray", self.settings.ray),
             fleet_variables.WARM: ("warm", self.settings.warm),
+            fleet_variables.COMPAT: ("cuda_compat", self.settings.cuda_compat or ""),
             fleet_variables.LOG: ("log", self.settings.log or ""),
             fleet_variables.DEBUG: ("debug", str(int(self.settings.debug))),
             **limit_variables(self.settings),

@@ -107,6 +107,10 @@ class Node:
     state_reason: str = ""
     pyav: str = ""
     release: str = ""
+    search_path: str | None = None
+    """The LD_LIBRARY_PATH of its workers, None where they keep the node's own."""
+    driver_choice: str = ""
+    """Which CUDA driver its workers load, and why, "" where there was nothing to choose."""
 
     @property
     def cores(self) -> int:

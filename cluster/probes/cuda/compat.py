@@ -12,7 +12,7 @@ from typing import Final
 from ..report.absence import Absence, Unavailable, known
 from ..report.verdict import Diagnosis, Grade, Stops
 from .errors import cuda_error
-from .forward import CODEC_LIMIT, judge_forward
+from .forward import CODEC_LIMIT, judge_forward, judge_packages
 from .kernels import judge_kernels
 from .pynvvideocodec import PyNvVideoCodecReport, judge_pynvvideocodec
 from .report import CudaDevice, CudaReport, is_compat_library
@@ -52,6 +52,7 @@ def judge(facts: CompatFacts) -> tuple[Diagnosis, ...]:
         *_branch(report),
         *_devices(report),
         *judge_forward(report),
+        *judge_packages(report),
         *judge_runtimes(report),
         *_codec_libraries(report, codecs_work=facts.codecs_work),
         *judge_kernels(report),

@@ -7,23 +7,24 @@ what initialising it returns, then each device. Nothing here judges: that is ``c
 import importlib.metadata
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..child.child import ChildOutcome, run_in_child
+from ...fleet_variables import compat_folder
+from ..child.child import ChildEnd, ChildOutcome, run_in_child
 from ..report.absence import Absence, Maybe, Unavailable
 from .ask import ATTRIBUTES, CODEC_LIBRARIES, ask
-from .elf_note import forward_note_of
+from .choosing import LIBRARY_PATH, NO_CHOICE, DriverChoice, choose_driver, worth_a_trial
 from .errors import cuda_error
-from .report import CudaDevice, CudaLibrary, CudaReport, KernelModule, RuntimeInUse, deployment
-from .tables import cuda_version, minor_version
+from .packages import compat_libraries, library_of
+from .report import CudaDevice, CudaLibrary, CudaReport, KernelModule, RuntimeInUse, deployment, is_compat_library
+from .tables import cuda_version, minor_version, newest_cuda_of
 
 _ROOT = Path("/")
 _NVRM = re.compile(r"^NVRM version:.*?\bKernel Module\b.*?\s(\d+(?:\.\d+)+)(?:\s|$)", re.MULTILINE)
-_LIBRARY_VERSION = re.compile(r"^libcuda\.so\.(\d{3,}(?:\.\d+)+)$")
-_COMPAT_FOLDER = re.compile(r"^compat([-_].+)?$|^cuda-compat")
 _BUNDLED_RUNTIME = re.compile(r"libcudart[^/]*\.so\.(\d+\.\d+)")
 _RUNTIME_PACKAGES = ("cuda-bindings", "nvidia-cuda-runtime", "nvidia-cuda-runtime-cu12", "nvidia-cuda-runtime-cu11")
 _NO_LIBRARY = Unavailable(Absence.NO_LIBRARY, "there is no libcuda.so.1 here")
@@ -50,17 +51,43 @@ def probe_cuda(
     outcome = run_in_child(f"{ask.__module__}:{ask.__name__}", {"every_device": every_device}, limit_s, searched)
     found = report_of(outcome)
     library, module = found.library, kernel_module(root)
+    linked = linker_folders(root)
     return replace(
         found,
         kernel_module=module,
-        deployment=library
-        if isinstance(library, Unavailable)
-        else deployment(library, module, environ, linker_folders(root)),
-        compat_libraries=compat_libraries(root),
+        deployment=library if isinstance(library, Unavailable) else deployment(library, module, environ, linked),
+        compat_libraries=packages_here(root, module, environ, linked),
         runtimes=find_runtimes(),
         visible_devices=None if every_device else environ.get("CUDA_VISIBLE_DEVICES"),
         is_tegra=_is_tegra(root),
     )
+
+
+def workers_driver(limit_s: float, *, root: Path = _ROOT, environ: Mapping[str, str] = os.environ) -> DriverChoice:
+    """Return which CUDA driver processes on this machine are to load, where a compat package may decide about it.
+
+    Without a package that fits no driver is loaded; else one is tried in a child process, for ``limit_s`` at most.
+    """
+    module = kernel_module(root)
+    packages = packages_here(root, module, environ, linker_folders(root))
+    if isinstance(module, Unavailable) or not packages:
+        return NO_CHOICE
+    from_files = replace(
+        report_of(ChildOutcome(ChildEnd.RETURNED)),
+        kernel_module=module,
+        compat_libraries=packages,
+        cuda_version=newest_cuda_of(module.version) or _NOT_ASKED,
+        runtimes=find_runtimes(),
+        is_tegra=_is_tegra(root),
+    )
+    is_in_path = {package.folder for package in packages} & set(environ.get(LIBRARY_PATH, "").split(os.pathsep))
+    found = worth_a_trial(from_files, environ)
+    if isinstance(found, DriverChoice) and not is_in_path:
+        return found
+    tried = partial(probe_cuda, limit_s, root=root)
+    return choose_driver(tried(environ=environ), environ, lambda path: tried(environ={**environ, LIBRARY_PATH: path}))[
+        0
+    ]
 
 
 def kernel_module(root: Path) -> Maybe[KernelModule]:
@@ -78,10 +105,16 @@ def kernel_module(root: Path) -> Maybe[KernelModule]:
     return KernelModule(found[1], is_open="Open Kernel Module" in found[0])
 
 
-def compat_libraries(root: Path) -> tuple[CudaLibrary, ...]:
-    """Return the user-mode drivers of compat packages that lie on this machine, whether or not they are used."""
-    found = {path.resolve() for path in root.glob("usr/local/cuda*/compat*/libcuda.so.1")}
-    return tuple(_library(str(path)) for path in sorted(found) if path.is_file())
+def packages_here(
+    root: Path, module: Maybe[KernelModule], environ: Mapping[str, str], linked: Iterable[str]
+) -> tuple[CudaLibrary, ...]:
+    """Return the compat packages of this machine: in toolkits' folders, and in those that libraries are searched in.
+
+    CODECFLEET_CUDA_COMPAT may name one more folder. ``linked`` are the folders of the linker's configuration.
+    """
+    named = (*environ.get("LD_LIBRARY_PATH", "").split(":"), compat_folder(environ), *linked)
+    found = compat_libraries(root, (folder for folder in named if folder.startswith("/")))
+    return tuple(library for library in found if is_compat_library(library, module))
 
 
 def linker_folders(root: Path) -> tuple[str, ...]:
@@ -195,17 +228,7 @@ def _library_said(said: _Said) -> Maybe[CudaLibrary]:
     if refused is not None:
         return Unavailable(Absence.NO_LIBRARY, f"libcuda cannot be loaded: {refused[0]}")
     found = said.one("library")
-    return _library(found[0]) if found and found[0] else _NOT_ASKED
-
-
-def _library(path: str) -> CudaLibrary:
-    named = _LIBRARY_VERSION.match(Path(path).name)
-    return CudaLibrary(
-        path=path,
-        version=named[1] if named else Unavailable(Absence.NOT_FOUND, "the library's name carries no driver version"),
-        in_compat_folder=any(_COMPAT_FOLDER.search(part) for part in Path(path).parent.parts),
-        note=forward_note_of(Path(path)),
-    )
+    return library_of(found[0]) if found and found[0] else _NOT_ASKED
 
 
 def _codec_library(said: _Said, name: str) -> Maybe[str]:

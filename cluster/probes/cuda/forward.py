@@ -8,12 +8,13 @@ from dataclasses import dataclass
 
 from ..report.absence import Unavailable
 from ..report.verdict import Diagnosis, Grade
-from .report import CudaDevice, CudaLibrary, CudaReport, Deployment, is_compat_library
+from .report import LINKS, CudaDevice, CudaLibrary, CudaReport, Deployment, is_compat_library
 from .tables import (
     FORWARD_LIMITS,
     FeatureLimit,
     Forward,
     forward_by_table,
+    minor_version,
     newest_cuda_of,
     version_numbers,
 )
@@ -22,6 +23,14 @@ _WRONG_DEVICE = 804
 _MISMATCH = 803
 CODEC_LIMIT = "NVENC, NVDEC and NVML stay at the kernel driver's version"
 _OPENCL_LIMIT = "OpenCL stays at the kernel driver's version"
+_PARTS = {
+    "libcuda": (0,),
+    "libnvidia-ptxjitcompiler": (0,),
+    "libnvidia-nvvm": (11, 5),
+    "libcudadebugger": (11, 8),
+}
+"""The libraries of a compat package, and the CUDA version from which each belongs to it (CUDA Compatibility 3.2.1)."""
+_NOT_FOR_WORK = ("libcudadebugger",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +59,7 @@ def forward_answer(library: CudaLibrary, host_driver: str) -> ForwardAnswer:
             return ForwardAnswer(Forward.WORKS, rule, f"the library for CUDA {note.cuda_version} accepts R{branch}")
         listed = ", ".join(f"R{accepted}" for accepted in note.drivers)
         return ForwardAnswer(Forward.NOT_SUPPORTED, rule, f"the library accepts {listed}, and the driver is R{branch}")
-    cuda = _cuda_of(library)
+    cuda = cuda_of(library)
     if not cuda:
         return ForwardAnswer(None, "neither note nor name says", "nothing says which CUDA version the library is for")
     return _by_table(cuda, branch, host_cuda)
@@ -73,7 +82,64 @@ def _not_newer(rule: str, cuda: str, branch: int, host_cuda: str) -> ForwardAnsw
     return ForwardAnswer(Forward.NOT_SUPPORTED, rule, because)
 
 
-def _cuda_of(library: CudaLibrary) -> str:
+def package_troubles(library: CudaLibrary, *, for_work: bool = False) -> tuple[str, ...]:
+    """Return what is wrong with the files of a compat package, each in a few words; () for nothing that is known.
+
+    Its libraries are of one version, and each is found by the name that programs load (CUDA Compatibility 3.2.1 and
+    3.2.2). ``for_work`` leaves out the debugger's, which no work needs.
+    """
+    if not library.companions:
+        return ()
+    cuda = version_numbers(cuda_of(library))[:2]
+    parts = [name for name, first in _PARTS.items() if cuda >= first and not (for_work and name in _NOT_FOR_WORK)]
+    return tuple(filter(None, (_trouble_of(name, library) for name in parts)))
+
+
+def _trouble_of(name: str, library: CudaLibrary) -> str:
+    version, libcuda = library.companions.get(name), library.companions.get("libcuda")
+    if version is None:
+        return f"{name} is missing"
+    if version != libcuda:
+        return f"{name} is of version {version}, and libcuda of {libcuda}"
+    return f"{LINKS[name]} leads to no file" if LINKS[name] in library.missing_links else ""
+
+
+def judge_packages(report: CudaReport) -> Iterator[Diagnosis]:
+    """Judge the files of each compat package here, in use or not, and whether an upgrade left it behind."""
+    used = report.library
+    for library in report.compat_libraries:
+        is_used = not isinstance(used, Unavailable) and used.path == library.path
+        subject = f"compat package in {library.folder}"
+        if troubles := package_troubles(library):
+            rule = "its libraries are of one version, each with its link (CUDA Compatibility 3.2.1, 3.2.2)"
+            grade, limits = (Grade.LIMITED, ()) if is_used else (Grade.OK, ("it cannot be used as it is",))
+            yield Diagnosis(subject, grade, rule, "; ".join(troubles), _repair(library), limits)
+        elif not is_used and not isinstance(report.kernel_module, Unavailable) and not report.is_tegra:
+            yield from _left_behind(subject, library, report.kernel_module.version)
+
+
+def _repair(library: CudaLibrary) -> str:
+    links = [
+        f"ln -s {name}.so.{version} {library.folder}/{LINKS[name]}" for name, version in library.companions.items()
+    ]
+    wanted = [link for link in links if link.rpartition("/")[2] in library.missing_links]
+    copy = f"copy the four libraries of one driver into {library.folder}, or install the package again"
+    return copy if len(wanted) < len(package_troubles(library)) else "; ".join(wanted)
+
+
+def _left_behind(subject: str, library: CudaLibrary, host_driver: str) -> Iterator[Diagnosis]:
+    """Name a package that is older than the driver: it should have gone with the upgrade (CUDA Compatibility 3.3.1)."""
+    cuda, host_cuda = cuda_of(library), newest_cuda_of(host_driver)
+    if cuda and host_cuda and version_numbers(cuda)[:2] < version_numbers(host_cuda):
+        because = forward_answer(library, host_driver).because
+        fix = (
+            f"remove the package cuda-compat-{minor_version(cuda).replace('.', '-')}, or the files in {library.folder}"
+        )
+        rule = "an upgrade of the driver leaves no compat package behind (CUDA Compatibility 3.3.1)"
+        yield Diagnosis(subject, Grade.OK, rule, because, fix, ("it is left over from an older driver",))
+
+
+def cuda_of(library: CudaLibrary) -> str:
     """Return the CUDA version of a library, from its note or from the driver version in its name; "" unknown."""
     if not isinstance(library.note, Unavailable):
         return library.note.cuda_version
@@ -88,7 +154,9 @@ def usable_compat_library(report: CudaReport, cuda_version: str) -> CudaLibrary 
     fitting = (
         library
         for library in report.compat_libraries
-        if forward_answer(library, host).answer is Forward.WORKS and version_numbers(_cuda_of(library)) >= wanted
+        if forward_answer(library, host).answer is Forward.WORKS
+        and version_numbers(cuda_of(library)) >= wanted
+        and not package_troubles(library, for_work=True)
     )
     return next(fitting, None)
 
@@ -128,7 +196,7 @@ def _fix_package(library: CudaLibrary) -> str:
 def _on_tegra(library: CudaLibrary, report: CudaReport) -> Diagnosis:
     """Judge an upgrade package of a Jetson: its note lists no branches, so only initialising tells."""
     rule = "a Jetson's upgrade package says no more than its CUDA version"
-    cuda = _cuda_of(library) or "unknown"
+    cuda = cuda_of(library) or "unknown"
     if report.init_code == 0:
         return Diagnosis("forward compatibility", Grade.OK, rule, f"the package for CUDA {cuda} initialised")
     fix = "install the package that this JetPack accepts"

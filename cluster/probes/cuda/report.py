@@ -1,9 +1,10 @@
 """What the CUDA driver of a machine is, as values: ``driver.py`` fills them in, ``compat.py`` judges."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
+from typing import Final
 
 from ..report.absence import Absence, Maybe, Unavailable
 from .elf_note import ForwardNote
@@ -31,18 +32,30 @@ class KernelModule:
     is_open: bool
 
 
+LINKS: Final = {
+    "libcuda": "libcuda.so.1",
+    "libnvidia-ptxjitcompiler": "libnvidia-ptxjitcompiler.so.1",
+    "libnvidia-nvvm": "libnvidia-nvvm.so.4",
+    "libcudadebugger": "libcudadebugger.so.1",
+}
+"""The libraries of a compat package, and the name by which each is loaded (CUDA Compatibility 3.2.1)."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CudaLibrary:
-    """A file that is, or could be, this machine's libcuda.
-
-    ``version`` is the driver version that its name carries ("580.159.04"), absent where the name carries none: a
-    Tegra's ``libcuda.so.1.1`` says nothing. ``in_compat_folder`` tells that it lies where compat packages are put.
-    """
+    """A file that is, or could be, this machine's libcuda."""
 
     path: str
-    version: Maybe[str]
-    in_compat_folder: bool
+    version: Maybe[str]  # the driver version that its name carries ("580.159.04"); a Tegra's libcuda.so.1.1 has none
+    in_compat_folder: bool  # it lies where compat packages are put
     note: Maybe[ForwardNote]
+    companions: dict[str, str] = field(default_factory=dict)  # versions of the package's libraries beside it, by name
+    missing_links: tuple[str, ...] = ()  # names in ``LINKS`` that lead to no file in its folder
+
+    @property
+    def folder(self) -> str:
+        """The folder that it lies in."""
+        return self.path.rpartition("/")[0]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,15 +8,17 @@ import platform
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from ... import machine
-from ..child.child import STUCK_S
+from ..child.child import STUCK_S, ChildOutcome, run_in_child
+from ..child.trials import RunChild
+from ..cuda.choosing import LIBRARY_PATH, NO_CHOICE, DriverChoice, choose_driver
 from ..cuda.driver import probe_cuda
 from ..cuda.pynvvideocodec import PyNvVideoCodecReport, probe_pynvvideocodec
 from ..cuda.report import CudaReport
@@ -96,7 +98,8 @@ def probe_node(*, fresh: bool = False, software: bool = True, limit_s: float = 1
     container = probes.start(lambda: probe_container(os.environ, Path("/")))
     answers = probes.result("NVML", nvml, _NVML_LIMIT_S + _AFTER_LIMIT_S)
     found = answers if isinstance(answers, NvmlAnswers) else NvmlAnswers(answers, {}, {})
-    cuda_report = probes.result("CUDA", cuda, _CUDA_LIMIT_S + _AFTER_LIMIT_S)
+    cuda_found = probes.result("CUDA", cuda, _CUDA_LIMIT_S + _AFTER_LIMIT_S)
+    choice, cuda_report = _chosen(probes, cuda_found)
     tegra = probes.start(lambda: _tegra_of(cuda_report))
     # Named first: inside the call below a type checker would read the absence into what the probe returns.
     in_container = probes.result("container", container, _TEGRA_LIMIT_S)
@@ -106,8 +109,8 @@ def probe_node(*, fresh: bool = False, software: bool = True, limit_s: float = 1
         streams = probes.start(lambda: probe_software(_SOFTWARE_LIMIT_S))
     codecs = _software_trials(probes, streams)
     host = _host_report()
-    plan = _trial_plan(host, found.nvml, fresh=fresh, ends_s=began_s + limit_s - 1)
-    devices, troubles = try_devices(to_try, codecs.streams, plan)
+    plan = _trial_plan(host, found.nvml, choice, fresh=fresh, ends_s=began_s + limit_s - 1)
+    devices, troubles = try_devices(to_try, codecs.streams, plan, run=_with_driver(choice))
     probes.problems += [ProbeProblem("NVML", line) for line in found.problems]
     probes.problems += [ProbeProblem("codec trials", line) for line in (*codecs.problems, *troubles)]
     return NodeReport(
@@ -125,7 +128,33 @@ def probe_node(*, fresh: bool = False, software: bool = True, limit_s: float = 1
         simulated="",
         taken_at=datetime.now(UTC).isoformat(timespec="seconds"),
         took_s=round(time.monotonic() - began_s, 3),
+        driver_choice=choice,
     )
+
+
+def _chosen(probes: _Probes, found: Maybe[CudaReport]) -> tuple[DriverChoice, Maybe[CudaReport]]:
+    """Return which driver workers load, and what CUDA says with it; a package that fits is tried."""
+    if isinstance(found, Unavailable):
+        return NO_CHOICE, found
+
+    def try_path(path: str) -> CudaReport:
+        return probe_cuda(
+            probes.remaining_s(_CUDA_LIMIT_S), every_device=True, environ={**os.environ, LIBRARY_PATH: path}
+        )
+
+    return choose_driver(found, os.environ, try_path)
+
+
+def _with_driver(choice: DriverChoice) -> RunChild:
+    """Return what runs trials in children that load the driver which workers load."""
+    path = {} if choice.search_path is None else {LIBRARY_PATH: choice.search_path}
+
+    def run(
+        probe: str, arguments: Mapping[str, Any], limit_s: float, environment: Mapping[str, str] | None = None
+    ) -> ChildOutcome:
+        return run_in_child(probe, arguments, limit_s, {**path, **(environment or {})})
+
+    return run
 
 
 def _can_try(package: Maybe[PyNvVideoCodecReport]) -> bool:
@@ -142,10 +171,12 @@ def _software_trials(probes: _Probes, streams: "Future[SoftwareTrials] | None") 
     return known(tried, none)
 
 
-def _trial_plan(host: HostReport, nvml: Maybe[NvmlReport], *, fresh: bool, ends_s: float) -> TrialPlan:
+def _trial_plan(
+    host: HostReport, nvml: Maybe[NvmlReport], choice: DriverChoice, *, fresh: bool, ends_s: float
+) -> TrialPlan:
     return TrialPlan(
         driver="" if isinstance(nvml, Unavailable) else known(nvml.driver_version, ""),
-        packages=tuple(f"{name} {host.packages[name]}" for name in _TRIED_WITH),
+        packages=(*(f"{name} {host.packages[name]}" for name in _TRIED_WITH), *filter(None, [choice.folder])),
         folder=cache_folder(),
         fresh=fresh,
         ends_s=ends_s,

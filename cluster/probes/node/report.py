@@ -9,6 +9,7 @@ import msgpack
 from pydantic import TypeAdapter, ValidationError
 
 from ....errors import InputUnreadable
+from ..cuda.choosing import NO_CHOICE, DriverChoice
 from ..cuda.pynvvideocodec import PyNvVideoCodecReport
 from ..cuda.report import CudaReport
 from ..gpus.devices import NvmlReport
@@ -68,7 +69,8 @@ class NodeReport:
     """One machine.
 
     ``vgpu_hosts`` and ``vgpu_guests`` are by the GPU's UUID, and hold only those that are one. ``simulated`` names the
-    fleet of a machine that does not exist, "" for a real one. ``taken_at`` is in UTC, ISO 8601.
+    fleet of a machine that does not exist, "" for a real one. ``taken_at`` is in UTC, ISO 8601. ``cuda`` is the driver
+    that workers load by ``driver_choice``, and so are the trials.
     """
 
     schema: int = SCHEMA_VERSION
@@ -86,6 +88,7 @@ class NodeReport:
     simulated: str
     taken_at: str
     took_s: float
+    driver_choice: DriverChoice = NO_CHOICE
 
     @property
     def gpus(self) -> tuple[DeviceReport, ...]:

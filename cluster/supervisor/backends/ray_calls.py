@@ -12,6 +12,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from ....actors.by_name import unpacked
 from ....errors import VersionRefused
 from ...placement.model.inventory import Node
+from ...probes.cuda.choosing import LIBRARY_PATH
 from ...probes.gpus.live_health import DeviceHealth
 from ...probes.report.absence import Maybe
 from ...ray.ray_words import first_line
@@ -48,6 +49,14 @@ class ProbeNode(Protocol):
 def share_of_gpu(gpus: float, sharers: int) -> float:
     """Return one worker's part of a shared GPU reservation; Ray counts ten-thousandths."""
     return gpus if sharers == 1 else int(gpus / sharers * 10_000) / 10_000
+
+
+def library_path(search_path: str | None) -> dict[str, Any]:
+    """Return the options of an actor whose process finds its libraries there; {} leaves its node's search path.
+
+    The loader reads the variable when a process starts, so Ray starts one for this actor alone.
+    """
+    return {} if search_path is None else {"runtime_env": {"env_vars": {LIBRARY_PATH: search_path}}}
 
 
 def understood(facts: WorkerFacts) -> WorkerFacts:
@@ -127,6 +136,7 @@ class RayCalls(ClusterBackend):
             "max_task_retries": 0,
             "concurrency_groups": {CONTROL: CONTROL_CALLS},
             "enable_task_events": False,
+            **library_path(order.search_path),
             **options,
         }
         make = ray.remote(**settings)(RayWorker).remote

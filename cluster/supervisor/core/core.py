@@ -150,7 +150,9 @@ class Core:
             for gpu in gpus
             if gpu.state is DeviceState.QUARANTINED or (node is not None and node.quarantine_of(gpu.device))
         )
-        return [Start(event.worker, book.station, slots, avoided)]
+        loads_cuda = book.station.takes_gpu or book.station.dla is not None
+        path = node.node.search_path if node is not None and loads_cuda else None
+        return [Start(event.worker, book.station, slots, avoided, path)]
 
     def _not_reserved(self, event: events.NotReserved, now_s: float) -> list[Effect]:
         book = self._of(event.worker, StationState.RESERVING)

@@ -232,11 +232,13 @@ class Start(_WorkerEffect):
     """Start the station's process in its bundle; Started or Died follows.
 
     ``avoided`` are quarantined devices: given one of them, the process opens nothing on it and only holds it.
+    ``search_path`` is its LD_LIBRARY_PATH, None for its node's own.
     """
 
     station: Station
     slots: int
     avoided: frozenset[str] = frozenset()
+    search_path: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,17 +19,15 @@ from .device_status import DeviceStatus, device_status
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeStatus:
-    """A node: ``state`` is open, cordoned or draining; ``devices`` reads like "2 cores, L4 (4 NVDEC, 2 NVENC)".
-
-    ``release`` is the version of codecfleet that its last probe found installed, "" where that is not known.
-    """
+    """A node, as it was last probed."""
 
     node: str
     name: str
-    state: str
-    devices: str
+    state: str  # open, cordoned or draining
+    devices: str  # "2 cores, L4 (4 NVDEC, 2 NVENC)"
     probed: bool
-    release: str = ""
+    release: str = ""  # the version of codecfleet that is installed, "" where that is not known
+    driver_choice: str = ""  # which CUDA driver its workers load, and why; "" where there was nothing to choose
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,6 +196,7 @@ def _node(node: NodeBook) -> NodeStatus:
         devices=node.summary,
         probed=node.probed is not None,
         release="" if node.probed is None else node.probed.release,
+        driver_choice="" if node.probed is None else node.probed.driver_choice,
     )
 
 

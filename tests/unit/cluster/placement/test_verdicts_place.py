@@ -12,13 +12,17 @@ from typing import Final
 
 import pytest
 
+from codecfleet.cluster.node.offer import offer_of
 from codecfleet.cluster.placement.assign.assignment import place
 from codecfleet.cluster.placement.build import node_of_report
+from codecfleet.cluster.placement.labels import KIND
 from codecfleet.cluster.placement.model.demand import Demand, EncoderChoice, Rendition
 from codecfleet.cluster.placement.model.inventory import Device, DeviceState, Inventory
 from codecfleet.cluster.placement.model.policy import Policy
 from codecfleet.cluster.placement.rates import start_rates
-from codecfleet.cluster.probes.cuda.report import CudaReport
+from codecfleet.cluster.probes.cuda.choosing import choose_driver
+from codecfleet.cluster.probes.cuda.elf_note import ForwardNote
+from codecfleet.cluster.probes.cuda.report import CudaLibrary, CudaReport, Deployment, KernelModule
 from codecfleet.cluster.probes.node.report import NodeReport, from_json
 from codecfleet.cluster.probes.report.absence import Absence, Unavailable
 from codecfleet.cluster.probes.report.device_report import DeviceKind
@@ -43,6 +47,46 @@ def _refused(code: int) -> NodeReport:
     return _with_cuda(init_code=code, device_count=Unavailable(Absence.FAILED, "cuInit failed"), devices=())
 
 
+PACKAGE: Final = CudaLibrary(
+    path="/usr/local/cuda-13.3/compat/libcuda.so.610.43.02",
+    version="610.43.02",
+    in_compat_folder=True,
+    note=ForwardNote("13.3", (535, 550, 570, 580, 590, 595)),
+)
+OLD: Final = replace(PACKAGE, path="/usr/local/cuda-12.8/compat/libcuda.so.570.26", note=ForwardNote("12.8", (535,)))
+
+
+def _chosen(init_code: int | None) -> NodeReport:
+    """Return the recording with a driver for CUDA 12.8 and a compat package that fits.
+
+    ``init_code`` is what cuInit returns in the package's trial; None tries none.
+    """
+    changes = {"cuda_version": "12.8", "kernel_module": KernelModule("570.86.15", is_open=True), "nvrtc": "13.3"}
+    own = replace(PACKAGE, path="/usr/lib/libcuda.so.570.86.15", version="570.86.15", in_compat_folder=False)
+    before = _with_cuda(**changes, library=own, compat_libraries=(PACKAGE,))
+    return (
+        before
+        if init_code is None
+        else _choose(before, init_code=init_code, **changes | {"library": PACKAGE, "cuda_version": "13.3"})
+    )
+
+
+def _refused_package() -> NodeReport:
+    """Return the recording with an old compat package in the search path, which cuInit refuses."""
+    report = _refused(803)
+    assert isinstance(report.cuda, CudaReport)
+    return replace(report, cuda=replace(report.cuda, library=OLD, deployment=Deployment.SEARCH_PATH))
+
+
+def _choose(before: NodeReport, **found: object) -> NodeReport:
+    """Return a report after the choice of the driver that workers load; a trial finds the record but for some."""
+    assert isinstance(before.cuda, CudaReport)
+    tried = _with_cuda(**{"nvrtc": "13.3"} | found).cuda
+    assert isinstance(tried, CudaReport)
+    choice, seen = choose_driver(before.cuda, {"LD_LIBRARY_PATH": OLD.folder}, lambda _: tried)
+    return replace(before, cuda=seen, driver_choice=choice)
+
+
 CASES: Final = {
     "as recorded": _recorded,
     "cuInit returns 804": lambda: _refused(804),
@@ -52,6 +96,11 @@ CASES: Final = {
         nvrtc=Unavailable(Absence.NO_LIBRARY, "NVRTC cannot be loaded: no libnvrtc")
     ),
     "NVRTC is of another major version": lambda: _with_cuda(cuda_version="12.8", nvrtc="13.3"),
+    "a fitting compat package, before it is chosen": lambda: _chosen(None),
+    "a fitting compat package, loaded after its trial": lambda: _chosen(0),
+    "a fitting compat package whose trial returns 804": lambda: _chosen(804),
+    "an old compat package in LD_LIBRARY_PATH returns 803": _refused_package,
+    "the same, and the system's driver starts without it": lambda: _choose(_refused_package()),
 }
 
 
@@ -78,6 +127,7 @@ def _placed(report: NodeReport) -> list[str]:
     return [
         f"{gpu.name}: {gpu.state.value}{f' ({gpu.state_reason})' if gpu.state_reason else ''}",
         f"its kernels: {gpu.no_kernels or 'run'}",
+        *filter(None, [node_of_report(report).driver_choice]),
         f"{len(placement.lanes)} lanes, {' and '.join(routes)}",
         *dict.fromkeys(f"not used: {refusal.reason}" for refusal in placement.refusals),
     ]
@@ -103,6 +153,13 @@ def test_a_gpu_on_which_cuda_does_not_start_is_closed(code: int) -> None:
     assert gpu.state is DeviceState.QUARANTINED
     assert f"({code})" in gpu.state_reason
     assert "cpu" in _placed(_refused(code))[2]
+    assert [offer_of(report).labels[KIND] for report in (_recorded(), _refused(code))] == ["nvdec", "cpu"]
+
+
+def test_workers_get_the_search_path_that_was_tried() -> None:
+    """The node holds the LD_LIBRARY_PATH of its workers: with the package in front, or without a refused one."""
+    paths = [node_of_report(CASES[title]()).search_path for title in list(CASES)[-5:]]
+    assert paths == [None, f"{PACKAGE.folder}:{OLD.folder}", None, None, ""]
 
 
 def test_a_gpu_whose_kernels_do_not_load_keeps_its_engines() -> None:

@@ -1,0 +1,172 @@
+"""Which user-mode driver workers load: the system's, or a compat package's that fits and was tried in a child process.
+
+The guide's rules: a package is for what the driver itself does not serve (CUDA Compatibility 3.3.1); the newest that
+fits is shared by all (3.4); and where a package cannot be used, the system's own driver is (3.4).
+"""
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from ...fleet_variables import COMPAT, may_use_compat
+from ..report.absence import Unavailable, known
+from .errors import cuda_error
+from .forward import cuda_of, forward_answer, package_troubles
+from .report import CudaLibrary, CudaReport, Deployment, is_compat_library
+from .tables import Forward, is_geforce, version_numbers
+
+LIBRARY_PATH: Final = "LD_LIBRARY_PATH"
+TryPath: TypeAlias = Callable[[str], CudaReport]
+"""Reports the CUDA driver that a process with this LD_LIBRARY_PATH loads."""
+_BROKEN_PACKAGE: Final = (803, 804)
+
+
+@dataclass(frozen=True, slots=True)
+class DriverChoice:
+    """Which user-mode driver a machine's workers load."""
+
+    search_path: str | None = None  # their LD_LIBRARY_PATH; None leaves it as it is
+    folder: str = ""  # the compat package's that they load, "" for the system's driver
+    reason: str = ""  # a sentence without a full stop; "" where there was nothing to choose
+    failed: bool = False  # a trial failed, or nothing could be tried instead
+
+    @property
+    def note(self) -> str:
+        """What a job's report says of it: "" where workers load what they would without a choice, and that starts."""
+        return self.words if self.failed or self.search_path is not None else ""
+
+    @property
+    def words(self) -> str:
+        """What people read of it, "" where there was nothing to choose."""
+        loaded = f"the compat package in {self.folder}" if self.folder else "the system's CUDA driver"
+        return f"workers load {loaded}: {self.reason}" if self.reason else ""
+
+
+NO_CHOICE: Final = DriverChoice()
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """What is worth a trial: an LD_LIBRARY_PATH, the package's folder in front of it ("" takes one away), and why."""
+
+    search_path: str
+    folder: str
+    why: str
+
+
+def choose_driver(system: CudaReport, environ: Mapping[str, str], try_path: TryPath) -> tuple[DriverChoice, CudaReport]:
+    """Return which driver workers load, and its report: ``system``, or what the trial of another one found.
+
+    ``environ`` holds LD_LIBRARY_PATH and CODECFLEET_CUDA_COMPAT as workers have them without a choice.
+    """
+    candidate = worth_a_trial(system, environ)
+    if isinstance(candidate, DriverChoice):
+        return candidate, system
+    tried = try_path(candidate.search_path)
+    choice = after_trial(candidate, system, tried)
+    return choice, system if choice.search_path is None else tried
+
+
+def worth_a_trial(system: CudaReport, environ: Mapping[str, str]) -> Candidate | DriverChoice:
+    """Return what may be better than the driver that processes load now, or that nothing is, and why."""
+    path = environ.get(LIBRARY_PATH, "")
+    if not isinstance(system.library, Unavailable) and is_compat_library(system.library, system.kernel_module):
+        return _without(system.library, system, path)
+    if not system.compat_libraries or system.is_tegra or isinstance(system.kernel_module, Unavailable):
+        return NO_CHOICE
+    if not may_use_compat(environ):
+        return DriverChoice(reason=f"{COMPAT} forbids compat packages")
+    needs = needs_newer(system)
+    if not needs:
+        return DriverChoice(reason="it serves every CUDA runtime here, so no compat package is needed")
+    if any(is_geforce(device.name) for device in system.devices):
+        return DriverChoice(reason="compat packages are not for GeForce")
+    return _best(system, system.kernel_module.version, path, needs)
+
+
+def needs_newer(system: CudaReport) -> str:
+    """Return which runtimes here are newer than the driver, in a few words; "" for none, and where nothing says."""
+    if isinstance(system.cuda_version, Unavailable):
+        return ""
+    has = version_numbers(system.cuda_version)[:2]
+    named = [(runtime.name, runtime.cuda_version) for runtime in system.runtimes]
+    named += [("NVRTC", known(system.nvrtc, "0"))]
+    newer = [f"{name} (CUDA {version})" for name, version in named if version_numbers(version)[:2] > has]
+    verb = "is" if len(newer) == 1 else "are"
+    return f"{' and '.join(newer)} {verb} newer than the driver's CUDA {system.cuda_version}" if newer else ""
+
+
+def _best(system: CudaReport, host_driver: str, path: str, needs: str) -> Candidate | DriverChoice:
+    """Return the package of the newest toolkit that fits, else why the newest of all does not."""
+    newest_first = sorted(system.compat_libraries, key=lambda each: version_numbers(cuda_of(each)), reverse=True)
+    why_not = [_why_not(library, host_driver) for library in newest_first]
+    for library, reason in zip(newest_first, why_not, strict=True):
+        if not reason:
+            return Candidate(_joined(library.folder, path), library.folder, needs)
+    return DriverChoice(reason=f"{newest_first[0].folder}: {why_not[0]}")
+
+
+def _why_not(library: CudaLibrary, host_driver: str) -> str:
+    """Return why a package is not worth a trial; "" where it is."""
+    found = forward_answer(library, host_driver)
+    if found.answer is not Forward.WORKS:
+        return found.because
+    return "; ".join(package_troubles(library, for_work=True))
+
+
+def _without(library: CudaLibrary, system: CudaReport, path: str) -> Candidate | DriverChoice:
+    """Return the search path without a compat package that CUDA refuses, where that is how it was loaded."""
+    if system.init_code not in _BROKEN_PACKAGE:
+        return NO_CHOICE
+    why = f"the compat package in {library.folder} does not start ({system.init_code})"
+    if system.deployment not in (Deployment.SEARCH_PATH, Deployment.MODULES):
+        return DriverChoice(
+            reason=f"{why}, and it is not in {LIBRARY_PATH}, from where it could be left out", failed=True
+        )
+    here = Path(library.folder).resolve()
+    kept = [folder for folder in path.split(os.pathsep) if folder and Path(folder).resolve() != here]
+    return Candidate(os.pathsep.join(kept), "", why)
+
+
+def after_trial(candidate: Candidate, system: CudaReport, tried: CudaReport) -> DriverChoice:
+    """Return what a trial decides: the candidate, where CUDA starts with it on every device; else nothing changes."""
+    trouble = _trouble(candidate, system, tried)
+    if not trouble:
+        return DriverChoice(candidate.search_path, candidate.folder, candidate.why)
+    if candidate.folder:
+        return DriverChoice(
+            reason=f"a trial of the compat package in {candidate.folder} failed: {trouble}", failed=True
+        )
+    return DriverChoice(reason=f"{candidate.why}, and without it {trouble}", failed=True)
+
+
+def _trouble(candidate: Candidate, system: CudaReport, tried: CudaReport) -> str:
+    if tried.ended:
+        return tried.ended
+    if isinstance(tried.library, Unavailable):
+        return tried.library.reason
+    if candidate.folder and tried.library.folder != str(Path(candidate.folder).resolve()):
+        return f"{tried.library.path} was loaded instead"
+    if isinstance(tried.init_code, Unavailable) or tried.init_code != 0:
+        return f"cuInit returned {_named(tried.init_code)}"
+    return _trouble_of_devices(system, tried)
+
+
+def _trouble_of_devices(system: CudaReport, tried: CudaReport) -> str:
+    if known(tried.device_count, 0) < known(system.device_count, 0):
+        return f"it found {tried.device_count} devices, and the system's driver {system.device_count}"
+    failed = next((device for device in tried.devices if device.context_code != 0), None)
+    was_failing = {device.ordinal for device in system.devices if device.context_code != 0}
+    if failed is not None and failed.ordinal not in was_failing:
+        return f"making a context on device {failed.ordinal} returned {_named(failed.context_code)}"
+    return ""
+
+
+def _named(code: int | Unavailable) -> str:
+    return code.reason if isinstance(code, Unavailable) else f"{cuda_error(code).name} ({code})"
+
+
+def _joined(folder: str, path: str) -> str:
+    return os.pathsep.join(filter(None, (folder, path)))
