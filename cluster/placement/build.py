@@ -64,6 +64,7 @@ def node_of_report(report: "NodeReport", *, node: str = "", cuda_visible: str | 
         shown=shown_by(report, cuda_visible),
         pyav=report.host.packages.get("av", ""),
         release=report.host.packages.get("codecfleet", ""),
+        machine_uuid=report.host.machine_uuid,
         search_path=report.driver_choice.search_path,
         driver_choice=report.driver_choice.words,
     )

@@ -239,14 +239,17 @@ SIM_EXPORT int nvmlVgpuInstanceGetEncoderStats(unsigned instance, unsigned *coun
     return status;
 }
 
-/* Without room it says INSUFFICIENT_SIZE even of an empty list, without which nvidia-ml-py 13.615 makes no array. */
+/* Without room it says how many processes it would remember, even of an empty list, without which nvidia-ml-py 13.615
+   makes no array. */
+enum { ACCOUNTED_MAX = 4000 };
+
 SIM_EXPORT int nvmlVgpuInstanceGetAccountingPids(unsigned instance, unsigned *room, unsigned *out) {
     const sim_vgpu *found;
     int status = ask_vgpu(__func__, instance, &found);
     if (status != NVML_SUCCESS) {
         return status;
     }
-    *room = 0;
+    *room = out ? 0 : ACCOUNTED_MAX;
     return out ? NVML_SUCCESS : NVML_ERROR_INSUFFICIENT_SIZE;
 }
 

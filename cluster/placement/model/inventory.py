@@ -107,6 +107,8 @@ class Node:
     state_reason: str = ""
     pyav: str = ""
     release: str = ""
+    machine_uuid: str = ""
+    """A virtual machine's UUID as its host knows it, "" where it may not be read."""
     search_path: str | None = None
     """The LD_LIBRARY_PATH of its workers, None where they keep the node's own."""
     driver_choice: str = ""

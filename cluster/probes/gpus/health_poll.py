@@ -21,10 +21,11 @@ from ..report.absence import Absence, Maybe, Unavailable, known
 from ..report.device_report import DeviceUse, MigSlice
 from ..vgpu.buffers import VgpuNvml
 from ..vgpu.guest import guest_absence
-from ..vgpu.instances import probe_vgpu_samples, read_licensable_features
+from ..vgpu.hosted import scheduler_words
+from ..vgpu.instances import probe_vgpu_samples, read_gpu_instance, read_licensable_features, read_vm_id
 from ..vgpu.licence import licence_of
-from ..vgpu.values import Scheduler
-from .live_health import DeviceHealth, VgpuLoad, own_use
+from ..vgpu.values import Scheduler, VgpuLoad
+from .live_health import DeviceHealth, own_use
 
 if TYPE_CHECKING:
     from ..report.engines import EngineCount
@@ -209,7 +210,7 @@ class _Polled:
         return {
             "scheduler": hosting.ask(
                 "nvmlDeviceGetVgpuSchedulerState",
-                read=lambda found: Scheduler(found.schedulerPolicy).name.lower().replace("_", " "),
+                read=lambda found: scheduler_words(Scheduler(found.schedulerPolicy)),
             ),
             "vgpus": _vgpus(hosting),
         }
@@ -271,6 +272,15 @@ def _reasons(mask: int) -> str:
     return read_reasons(held)
 
 
+def _most(questions: DeviceQuestions, instance: int) -> Maybe[int]:
+    """Return how many vGPUs of a running one's type fit on its GPU."""
+    type_id: Maybe[int] = questions.ask_of(instance, "nvmlVgpuInstanceGetType", read=int)
+    if isinstance(type_id, Unavailable):
+        return type_id
+    found: Maybe[int] = questions.ask_of(questions.handle, "nvmlVgpuTypeGetMaxInstances", type_id, read=int)
+    return found
+
+
 def _vgpus(questions: DeviceQuestions) -> tuple[VgpuLoad, ...]:
     samples = known(probe_vgpu_samples(questions).use, {})
     active: Maybe[tuple[int, ...]] = questions.ask("nvmlDeviceGetActiveVgpus", read=lambda ids: tuple(map(int, ids)))
@@ -282,6 +292,10 @@ def _vgpus(questions: DeviceQuestions) -> tuple[VgpuLoad, ...]:
             encoder_percent=samples[instance].encoder_percent if instance in samples else none,
             licensed=questions.ask_of(instance, "nvmlVgpuInstanceGetLicenseStatus", read=bool),
             accounting=questions.ask_of(instance, "nvmlVgpuInstanceGetAccountingMode", read=bool),
+            uuid=questions.ask_of(instance, "nvmlVgpuInstanceGetUUID", read=read_text),
+            machine=questions.ask_of(instance, "nvmlVgpuInstanceGetVmID", read=lambda found: read_vm_id(found).value),
+            most=_most(questions, instance),
+            gpu_instance=read_gpu_instance(questions, instance),
         )
         for instance in known(active, ())
     )

@@ -1,7 +1,7 @@
 """How one device is just now, as values: what ``health_poll.py`` asks every 10 s, and the supervisor decides by.
 
-Percentages are of an engine kind's whole capacity on that device: in a vGPU's guest, of what the guest may occupy
-(vGPU Management SDK guide, 3.2). What a device does not report is an ``Unavailable`` with its reason, never a zero.
+Percentages are as the device's driver counts them: ``vgpu/hosted.py`` says what a vGPU's are of.
+What a device does not report is an ``Unavailable`` with its reason, never a zero.
 """
 
 from collections.abc import Iterable
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ..report.absence import Absence, Maybe, Unavailable
 from ..report.device_report import DeviceProcess, DeviceUse, Health, MemoryUse
+from ..vgpu.values import VgpuLoad
 
 if TYPE_CHECKING:
     from ..vgpu.licence import Licence
@@ -23,17 +24,6 @@ class OwnUse:
     encoder_percent: Maybe[int]
     memory_bytes: Maybe[int]
     encoder_sessions: Maybe[int]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VgpuLoad:
-    """A vGPU that runs on this host's GPU: what it takes of the GPU's engines, and whether it is licensed (2.4)."""
-
-    instance: int
-    decoder_percent: Maybe[int]
-    encoder_percent: Maybe[int]
-    licensed: Maybe[bool]
-    accounting: Maybe[bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

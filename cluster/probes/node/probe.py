@@ -217,7 +217,16 @@ def _host_report() -> HostReport:
         machine=system.machine,
         python=f"{platform.python_implementation()} {'.'.join(map(str, sys.version_info[:3]))}",
         packages={name: _version(name) for name in PACKAGES},
+        machine_uuid=_machine_uuid(),
     )
+
+
+def _machine_uuid() -> str:
+    """Return the machine's UUID by its firmware, which only root may read; "" for none."""
+    try:
+        return Path("/sys/class/dmi/id/product_uuid").read_text(encoding="ascii", errors="replace").strip().lower()
+    except OSError:
+        return ""
 
 
 def _version(package: str) -> str:

@@ -37,6 +37,7 @@ class HostReport:
     machine: str
     python: str
     packages: dict[str, str]
+    machine_uuid: str = ""  # of a virtual machine, as its host knows it; "" where it may not be read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,8 +18,10 @@ from collections.abc import Callable
 from typing import Any
 
 from ..nvml.calls import NvmlLike, read_text
+from ..report.absence import Absence, Maybe, Unavailable
 
 INSUFFICIENT_SIZE = 7
+_NO_MAXIMUM = Unavailable(Absence.NOT_FOUND, "the driver did not say how many processes it remembers at most")
 VM_ID_BYTES = 128
 """What NVML may write, terminator included; twice as much is given, in case its manual is as wrong as its binding."""
 
@@ -60,19 +62,23 @@ class VgpuNvml:
         """Return the metadata structure of a GPU, with all the room that the driver asked for behind it."""
         return self._sized("nvmlDeviceGetVgpuMetadata", handle, lambda same: same, "c_nvmlVgpuPgpuMetadata_t")
 
-    def nvmlVgpuInstanceGetAccountingPids(self, instance: int) -> tuple[int, ...]:
-        """Return the processes that accounting remembers; there may be none."""
+    def nvmlVgpuInstanceGetAccountingPids(self, instance: int) -> tuple[Maybe[int], tuple[int, ...]]:
+        """Return how many processes accounting remembers at most, and those that it does; there may be none.
+
+        Asked without room, NVML says how many there may be; of an empty list it may say nothing but that.
+        """
         if self._find is None:
             count, pids = self._nvml.nvmlVgpuInstanceGetAccountingPids(instance)
-            return tuple(int(pid) for pid in pids[: int(getattr(count, "value", count))])
+            return len(pids) or _NO_MAXIMUM, tuple(int(pid) for pid in pids[: int(getattr(count, "value", count))])
         call, wanted = self._find("nvmlVgpuInstanceGetAccountingPids"), ctypes.c_uint(0)
         code = call(ctypes.c_uint(instance), ctypes.byref(wanted), None)
         if code != INSUFFICIENT_SIZE:
             self._check(code)
-            return ()
+            return wanted.value or _NO_MAXIMUM, ()
+        most = wanted.value
         found = (ctypes.c_uint * wanted.value)()
         self._check(call(ctypes.c_uint(instance), ctypes.byref(wanted), found))
-        return tuple(found[: wanted.value])
+        return most, tuple(found[: wanted.value])
 
     def _sized(self, function: str, subject: Any, to_c: Callable[[Any], object], structure_name: str) -> Any:
         if self._find is None:

@@ -91,8 +91,16 @@ def probe_vgpu_instance(questions: DeviceQuestions, instance: int, samples: Host
         accounting=_accounting(questions, instance),
         metadata=metadata if isinstance(metadata, Unavailable) else read_metadata(metadata),
         compatibility=_compatibility(questions, metadata, samples.metadata),
-        gpu_instance=ask("nvmlVgpuInstanceGetGpuInstanceId", read=int),
+        gpu_instance=read_gpu_instance(questions, instance),
     )
+
+
+def read_gpu_instance(questions: DeviceQuestions, instance: int) -> Maybe[int]:
+    """Return the MIG GPU instance that a vGPU has for itself; a time-sliced one has none."""
+    found: Maybe[int] = questions.ask_of(instance, "nvmlVgpuInstanceGetGpuInstanceId", read=int)
+    if found == NO_VALUE_32:
+        return Unavailable(Absence.DOES_NOT_APPLY, "the vGPU has no GPU instance")
+    return found
 
 
 def _sample(samples: Maybe[Mapping[int, T]], instance: int, nothing: T | None) -> Maybe[T]:
@@ -105,11 +113,12 @@ def _sample(samples: Maybe[Mapping[int, T]], instance: int, nothing: T | None) -
 
 
 def _accounting(questions: DeviceQuestions, instance: int) -> Maybe[VgpuAccounting]:
-    pids = questions.ask_of(instance, "nvmlVgpuInstanceGetAccountingPids", read=tuple[int, ...])
-    if isinstance(pids, Unavailable):
-        return pids
+    found = questions.ask_of(instance, "nvmlVgpuInstanceGetAccountingPids", read=lambda found: found)
+    if isinstance(found, Unavailable):
+        return found
+    processes_max, pids = found
     ask = partial(questions.ask_of, instance, "nvmlVgpuInstanceGetAccountingStats")
-    return VgpuAccounting(pids, {str(pid): ask(pid, read=read_accounting) for pid in pids})
+    return VgpuAccounting(pids, {str(pid): ask(pid, read=read_accounting) for pid in pids}, processes_max)
 
 
 def _compatibility(questions: DeviceQuestions, metadata: Any, host_metadata: Any) -> Maybe[VgpuCompatibility]:

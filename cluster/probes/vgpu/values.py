@@ -128,6 +128,27 @@ class VgpuProcess:
     use: VgpuUse
 
 
+_NO_MAXIMUM = Unavailable(Absence.NOT_FOUND, "the driver did not say how many processes it remembers at most")
+_NO_TYPE = Unavailable(Absence.NOT_FOUND, "the vGPU's type was not asked for")
+_NO_NAME = Unavailable(Absence.NOT_FOUND, "it was not asked for")
+_NO_INSTANCE = Unavailable(Absence.DOES_NOT_APPLY, "the vGPU has no GPU instance")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VgpuLoad:
+    """A vGPU that runs on this host's GPU: what it takes of the whole engines, and what tells it from others (2.4)."""
+
+    instance: int
+    decoder_percent: Maybe[int]
+    encoder_percent: Maybe[int]
+    licensed: Maybe[bool]
+    accounting: Maybe[bool]
+    uuid: Maybe[str] = _NO_NAME
+    machine: Maybe[str] = _NO_NAME  # the UUID of its virtual machine, or the hypervisor's number of it
+    most: Maybe[int] = _NO_TYPE  # how many of its type fit on its GPU
+    gpu_instance: Maybe[int] = _NO_INSTANCE  # that of MIG which it has for itself
+
+
 @dataclass(frozen=True, slots=True)
 class AccountingStats:
     """What a process of a vGPU used over its whole life; ``started_us`` is the host's clock since its epoch."""
@@ -142,10 +163,11 @@ class AccountingStats:
 
 @dataclass(frozen=True, slots=True)
 class VgpuAccounting:
-    """The processes that accounting remembers; ``stats`` is keyed by pid, written as text."""
+    """The processes that accounting remembers."""
 
     pids: tuple[int, ...]
-    stats: dict[str, Maybe[AccountingStats]]
+    stats: dict[str, Maybe[AccountingStats]]  # by pid, written as text
+    processes_max: Maybe[int] = _NO_MAXIMUM  # how many it remembers at most: then the oldest makes room
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,7 @@ from ..state.nodes import NodeBook
 from ..state.quarantine import Blame, Cause
 from ..state.state import SupervisorState
 from ..state.stations import StationBook, StationState
+from .guests import join_guests, percent_part
 from .planner import Planner
 from .quarantining import device_ids, named, quarantine
 
@@ -48,12 +49,15 @@ def see_health(state: SupervisorState, planner: Planner, event: HealthSeen, now_
             own = _own_load(state, planner, device, stations, event.fps)
             effects += _heed_xids(state, book, device, seen.health.xids, stations)
             before_poll = book.conditions.get(device.device)
-            condition = book.conditions[device.device] = _next(before_poll, seen, own, now_s)
+            condition = book.conditions[device.device] = _next(
+                before_poll, seen, own, now_s, percent_part(book, device)
+            )
             if condition.trouble:
                 blame = Blame(Cause.POLL, condition.trouble, now_s, until_uncordon=bool(condition.xids))
                 effects += quarantine(state, book, device, blame)
     if book.node != before:
         state.touch(event.node)
+    join_guests(state, planner, book)
     return effects
 
 
@@ -101,10 +105,10 @@ def _found(devices: tuple[DeviceHealth, ...], device: Device) -> DeviceHealth | 
     return None
 
 
-def _next(before: Condition | None, seen: DeviceHealth, own: OwnLoad, now_s: float) -> Condition:
+def _next(before: Condition | None, seen: DeviceHealth, own: OwnLoad, now_s: float, part: float) -> Condition:
     kept = () if before is None else before.xids
     grave = tuple(xid for xid in seen.health.xids if xid_rule(xid).action in _GRAVE)
-    return next_condition(before, seen, own, tuple(dict.fromkeys((*kept, *grave))), now_s)
+    return next_condition(before, seen, own, tuple(dict.fromkeys((*kept, *grave))), now_s, part=part)
 
 
 _GRAVE = (XidAction.QUARANTINE_DEVICE, XidAction.DRAIN_NODE)

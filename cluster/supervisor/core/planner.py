@@ -25,6 +25,11 @@ class Planner:
         self._policy = policy
         self._rates = start_rates()
 
+    @property
+    def sets_vgpu_share(self) -> bool:
+        """Whether the policy says which part of its GPU a vGPU has."""
+        return self._policy.vgpu_share != 0
+
     def seen(self, node: Node) -> Node:
         """Return a node whose vGPUs have the share of their GPU that the policy sets."""
         return with_policy(node, self._policy)

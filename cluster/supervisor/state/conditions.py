@@ -15,7 +15,8 @@ from ...probes.gpus.live_health import DeviceHealth
 from ...probes.report.absence import Maybe, Unavailable, known
 from ...probes.report.device_report import why_unplaceable
 from ...probes.report.engines import Engine
-from ...probes.vgpu.licence import fps_limit
+from ...probes.vgpu.hosted import HostedVgpu
+from ...probes.vgpu.licence import UNLICENSED_FPS, fps_limit
 
 FULL_PERCENT: Final = 100
 NOTICED: Final = 0.1
@@ -97,9 +98,20 @@ def settle(before: Settled, part: float, polls_to_rise: int, noticed: float = NO
 
 
 def next_condition(
-    before: Condition | None, seen: DeviceHealth, own: OwnLoad, xids: tuple[int, ...], now_s: float
+    before: Condition | None,
+    seen: DeviceHealth,
+    own: OwnLoad,
+    xids: tuple[int, ...],
+    now_s: float,
+    *,
+    part: float = 1.0,
 ) -> Condition:
-    """Return a device's condition after one more poll; ``xids`` are all that keep it from work by now."""
+    """Return a device's condition after one more poll.
+
+    ``xids`` are all that keep it from work by now. ``part`` is which part of what its percentages are of is its own: a
+    vGPU's may be of the whole engine (``vgpu.hosted.own_part``).
+    """
+    seen = _of_its_own(seen, part)
     basis = _basis(seen, own)
     memory_others = _memory_others(before, seen, own)
     found = Condition(
@@ -117,6 +129,25 @@ def next_condition(
         settled = settle(found.memory_others, memory_others / total, 1, MEMORY_NOTICED)
         found = replace(found, memory_others=settled, memory_others_bytes=int(settled.part * total))
     return found
+
+
+def _of_its_own(seen: DeviceHealth, part: float) -> DeviceHealth:
+    """Return a poll whose percentages are of what is the device's own; more than that counts as all of it."""
+    if part >= 1:
+        return seen
+    ours = seen.ours
+    if not isinstance(ours, Unavailable):
+        ours = replace(
+            ours,
+            decoder_percent=_scaled(ours.decoder_percent, part),
+            encoder_percent=_scaled(ours.encoder_percent, part),
+        )
+    decoder, encoder = _scaled(seen.decoder_percent, part), _scaled(seen.encoder_percent, part)
+    return replace(seen, decoder_percent=decoder, encoder_percent=encoder, ours=ours)
+
+
+def _scaled(percent: Maybe[int], part: float) -> Maybe[int]:
+    return percent if isinstance(percent, Unavailable) else min(FULL_PERCENT, round(percent / part))
 
 
 def unseen(before: Condition) -> Condition:
@@ -179,6 +210,13 @@ def _sessions_others(seen: DeviceHealth, own: OwnLoad) -> int:
     if not isinstance(seen.ours, Unavailable):
         ours = known(seen.ours.encoder_sessions, ours)
     return max(0, seen.encoder_sessions - ours)
+
+
+def with_hosted(device: Device, hosted: HostedVgpu) -> Device:
+    """Return a vGPU with what its host says: its part of the engines, and whether it is licensed."""
+    if known(hosted.licensed, otherwise=True) is False:
+        device = replace(device, fps_max=UNLICENSED_FPS)
+    return device if hosted.share is None else replace(device, share=hosted.share, share_unknown="")
 
 
 def with_condition(device: Device, condition: Condition) -> Device:

@@ -9,7 +9,8 @@ from ...placement.model.inventory import Device, DeviceState, Node, cordoned
 from ...probes.report.device_report import DeviceKind
 from ...probes.report.engines import Engine
 from ...probes.report.gpu_identity import NamedGpu, NamedSlice, ShownGpus, Units, on_node
-from .conditions import Condition, with_condition
+from ...probes.vgpu.hosted import HostedVgpu
+from .conditions import Condition, with_condition, with_hosted
 from .events import Order, Probe
 from .messages import RayNode
 from .quarantine import DeviceRecord, Quarantine, Quarantines, key_of
@@ -50,6 +51,7 @@ class NodeBook:
     probing_since_s: float | None = None
     has_answered: bool = False
     conditions: dict[str, Condition] = field(default_factory=dict)
+    hosted: dict[str, HostedVgpu] = field(default_factory=dict)  # vGPUs whose host is in the cluster, by device
     lost: str = ""
     unseen_polls: int = 0
     unseen_reason: str = ""
@@ -173,6 +175,8 @@ class NodeBook:
         if self.ray.gpus == 0:
             return cordoned(device, "Ray was started without GPUs on its node")
         condition = self.conditions.get(device.device)
+        hosted = self.hosted.get(device.device)
+        device = device if hosted is None else with_hosted(device, hosted)
         polled = device if condition is None else with_condition(device, condition)
         quarantine = self.quarantine_of(device.device)
         if quarantine is not None:

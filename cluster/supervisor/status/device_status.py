@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from ...device_values import Said, health_values, licence_values
 from ...placement.model.inventory import Device
-from ...probes.gpus.live_health import VgpuLoad
 from ...probes.report.engines import Engine
+from ...probes.vgpu.values import VgpuLoad
 from ..state.conditions import Condition, use_of
 from ..state.nodes import NodeBook
 from ..state.quarantine import DeviceRecord
@@ -25,25 +25,24 @@ _ENGINES = (Engine.NVDEC, Engine.NVENC)
 class DeviceStatus:
     """A GPU, slice or vGPU as polled ``seen_s`` seconds ago; None where it was not polled.
 
-    ``state`` is open, cordoned, draining or quarantined, for ``reason``. ``use`` has per kind of engine how busy it is
-    ("percent") and what placement counts as others' use ("others_percent"); ``memory`` has "total_bytes", "used_bytes"
-    and "others_bytes"; ``encoder_sessions`` "open" and "others". ``told_by`` says how others' use is separated from
-    ours. ``quarantine`` says since when it is in quarantine ("since", in UTC, "for_s"), why ("cause": poll, deaths,
-    faults), which time in a row ("times"), and when a trial may end it ("trial_in_s", None where only ``uncordon``
-    does); {} outside. A value that the device does not report is None, and ``unknown`` has the reason, by its name.
+    A value that the device does not report is None, and ``unknown`` has the reason, by its name.
     """
 
     node: str
     device: str
     name: str
-    state: str
-    reason: str
+    state: str  # open, cordoned, draining or quarantined
+    reason: str  # for that state
+    # Since when it is in quarantine ("since", in UTC, "for_s"), why ("cause": poll, deaths, faults), which time
+    # ("times"), and when a trial may end it ("trial_in_s", None where only ``uncordon`` does); {} outside.
     quarantine: dict[str, Any] = field(default_factory=dict)
     seen_s: float | None = None
-    told_by: str = ""
+    told_by: str = ""  # how others' use is separated from ours
+    # Per kind of engine, of what is the device's own: how busy it is ("percent"), and what placement counts as others'
+    # use ("others_percent").
     use: dict[str, dict[str, int | None]] = field(default_factory=dict)
-    memory: dict[str, int | None] = field(default_factory=dict)
-    encoder_sessions: dict[str, int | None] = field(default_factory=dict)
+    memory: dict[str, int | None] = field(default_factory=dict)  # "total_bytes", "used_bytes" and "others_bytes"
+    encoder_sessions: dict[str, int | None] = field(default_factory=dict)  # "open" and "others"
     throttle: str | None = None
     health: dict[str, Any] = field(default_factory=dict)
     licence: str | None = None
@@ -51,6 +50,7 @@ class DeviceStatus:
     scheduler: str | None = None
     accounting: bool | None = None
     vgpus: tuple[dict[str, Any], ...] = ()
+    hosted: str = ""  # which host of the cluster a vGPU runs on, and how it is shared there
     unknown: dict[str, str] = field(default_factory=dict)
 
 
@@ -68,6 +68,7 @@ def device_status(node: str, device: Device, book: NodeBook, now_s: float) -> De
         state=device.state.value,
         reason=device.state_reason,
         quarantine=_quarantine(book.record_of(device.device), now_s),
+        hosted="" if (hosted := book.hosted.get(device.device)) is None else hosted.sentence,
         unknown=said.unknown,
         **polled,
     )

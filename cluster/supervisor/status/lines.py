@@ -111,6 +111,8 @@ def _health(device: DeviceStatus) -> Iterator[str]:
         yield f"clocks are held down: {device.throttle}"
     if device.licence is not None:
         yield device.licence
+    if device.hosted:
+        yield device.hosted
     if device.scheduler is not None:
         licensed = sum(vgpu["is_licensed"] is True for vgpu in device.vgpus)
         yield f"hosts {counted(len(device.vgpus), 'vGPU')}, {licensed} licensed; scheduler: {device.scheduler}"

@@ -30,6 +30,7 @@ def simulated_report(node: SimulatedNode, fleet: str = "a simulated fleet") -> N
             machine="",
             python="",
             packages={},
+            machine_uuid=node.name,  # by which a simulated hypervisor knows its guests
         ),
         nvml=answers.nvml,
         cuda=_NOT_PROBED,

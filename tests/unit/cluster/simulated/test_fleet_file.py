@@ -10,7 +10,6 @@ import pytest
 
 from codecfleet.cluster.placement.build import inventory_of_fleet, node_of_report
 from codecfleet.cluster.placement.model.inventory import Device, DeviceState, Inventory
-from codecfleet.cluster.probes.cuda.report import CudaReport
 from codecfleet.cluster.probes.gpus.hardware import load_hardware
 from codecfleet.cluster.probes.node.report import NodeReport, from_json
 from codecfleet.cluster.probes.report.absence import Absence, Unavailable
@@ -20,6 +19,8 @@ from codecfleet.cluster.simulated.devices import SimulatedFleet
 from codecfleet.cluster.simulated.fleet_file import DeviceEntry, NodeEntry, VgpuEntry, built_in_fleets, load_fleet
 from codecfleet.errors import UsageError
 from codecfleet.testing.fleet.simulated_report import simulated_report
+
+from ..probes.cuda_reports import report as cuda_report
 
 README = (Path(__file__).parents[4] / "configs" / "fleets" / "README.md").read_text(encoding="utf-8")
 FIXTURES = Path(__file__).parents[3] / "fixtures"
@@ -285,19 +286,6 @@ def test_a_report_without_the_packages_says_so_of_every_gpu() -> None:
     node = node_of_report(report)
     assert [device.untried for device in node.devices] == ["PyNvVideoCodec is not installed"] * 4 + [""]
     assert all(device.converts for device in node.devices)
-    driver = CudaReport(
-        kernel_module=missing,
-        library=missing,
-        deployment=missing,
-        compat_libraries=(),
-        cuda_version="13.0",
-        init_code=0,
-        device_count=4,
-        devices=(),
-        codec_libraries={},
-        nvenc_api="13.0",
-        runtimes=(),
-        nvrtc=Unavailable(Absence.NO_LIBRARY, "NVRTC cannot be loaded"),
-    )
+    driver = cuda_report(nvrtc=Unavailable(Absence.NO_LIBRARY, "NVRTC cannot be loaded"), devices=())
     without = node_of_report(replace(report, cuda=driver))
     assert [device.converts for device in without.devices] == [False] * 4 + [True]

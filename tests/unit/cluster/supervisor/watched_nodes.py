@@ -39,8 +39,8 @@ OURS = 7  # the pid of every worker of World
 class Watched:
     """A simulated node under a supervisor whose polls ask a faked NVML."""
 
-    def __init__(self, fleet: str, cores: int = 64) -> None:
-        simulated = load_fleet(fleet).nodes[0]
+    def __init__(self, fleet: str, cores: int = 64, number: int = 0) -> None:
+        simulated = load_fleet(fleet).nodes[number]
         self.nvml = FakeNvml(simulated)
         self.poll_health = HealthPoll(self.nvml, now_utc=lambda: NOW)
         report = simulated_report(simulated, fleet)

@@ -7,7 +7,7 @@ import pynvml
 import pytest
 
 from codecfleet.cluster.probes.nvml.calls import ask_named
-from codecfleet.cluster.probes.report.absence import Unavailable
+from codecfleet.cluster.probes.report.absence import Absence, Unavailable
 from codecfleet.cluster.probes.vgpu.buffers import VgpuNvml
 
 CPointer: TypeAlias = Any  # what ctypes hands to a callback
@@ -22,6 +22,10 @@ GET_TEXT = ctypes.CFUNCTYPE(
 GET_64 = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_uint, ctypes.POINTER(ctypes.c_ulonglong))
 GET_SIZED = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_uint, ctypes.c_void_p, ctypes.POINTER(ctypes.c_uint))
 GET_PIDS = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_uint, ctypes.POINTER(ctypes.c_uint), ctypes.POINTER(ctypes.c_uint))
+
+
+ACCOUNTED_MAX = 4000
+NO_MAXIMUM = Unavailable(Absence.NOT_FOUND, "the driver did not say how many processes it remembers at most")
 
 
 class CDriver:
@@ -69,7 +73,7 @@ class CDriver:
 
     def _pids(self, _instance: int, count: CPointer, pids: CPointer) -> int:
         if count[0] < len(self.pids):
-            count[0] = len(self.pids)
+            count[0] = ACCOUNTED_MAX
             return 7
         for position, pid in enumerate(self.pids):
             pids[position] = pid
@@ -98,8 +102,10 @@ def test_metadata_gets_the_room_that_the_driver_asks_for(function: str) -> None:
 
 @pytest.mark.parametrize("pids", [(), (4711,), (1, 2, 3)])
 def test_accounted_processes_are_listed_none_included(pids: tuple[int, ...]) -> None:
-    """Where accounting remembers no process the list is empty, and no call fails."""
-    assert VgpuNvml(CDriver(pids)).nvmlVgpuInstanceGetAccountingPids(INSTANCE) == pids
+    """Where accounting remembers no process the list is empty, and no call fails; NVML says how many there may be."""
+    most, found = VgpuNvml(CDriver(pids)).nvmlVgpuInstanceGetAccountingPids(INSTANCE)
+    assert found == pids
+    assert most == (ACCOUNTED_MAX if pids else NO_MAXIMUM)
 
 
 @pytest.mark.parametrize(
@@ -128,5 +134,5 @@ def test_library_without_a_loader_answers_itself() -> None:
     nvml = VgpuNvml(library)
     assert nvml.nvmlVgpuInstanceGetVmID(INSTANCE) == ("12", 0)
     assert nvml.nvmlVgpuInstanceGetFbUsage(INSTANCE) == 9
-    assert nvml.nvmlVgpuInstanceGetAccountingPids(INSTANCE) == (5, 6)
+    assert nvml.nvmlVgpuInstanceGetAccountingPids(INSTANCE) == (2, (5, 6))
     assert nvml.nvmlDeviceGetName(None) == "name"

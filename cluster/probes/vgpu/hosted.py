@@ -1,0 +1,114 @@
+"""A guest's vGPU joined with what its host says of it, where both are in one cluster: pure functions.
+
+A guest cannot ask for its host's scheduler, nor for its neighbours (vGPU Management SDK guide, 3 and 3.2). Which part
+of the engines a vGPU has follows from the scheduler: a fixed part by its type, or an equal one of those that run
+("Virtual GPU Software User Guide", "Changing Scheduling Behavior for Time-Sliced vGPUs").
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from ..report.absence import Absence, Maybe, Unavailable, known
+from ..report.device_report import DeviceKind
+from .values import Scheduler, VgpuLoad
+
+FIXED: Final = "fixed share"
+_UNSAMPLED: Final = Unavailable(Absence.NOT_FOUND, "the driver has not sampled the vGPU's neighbours")
+
+
+def scheduler_words(scheduler: Scheduler) -> str:
+    """Return a scheduler's name in words: "best effort"."""
+    return scheduler.name.lower().replace("_", " ")
+
+
+@dataclass(frozen=True, slots=True)
+class VgpuHost:
+    """One GPU that hosts vGPUs, as its driver tells of it."""
+
+    node: str  # its machine's name
+    scheduler: Maybe[str]  # "best effort", "equal share", "fixed share"
+    vgpus: tuple[VgpuLoad, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostedVgpu:
+    """A guest's vGPU as its host sees it."""
+
+    host: str  # the host's name
+    scheduler: Maybe[str]
+    share: float | None  # the part of its GPU's engines that is its own, None where nothing says
+    running: int  # vGPUs that run on its GPU, itself among them
+    neighbours_decoder_percent: Maybe[int]  # of the whole engines
+    neighbours_encoder_percent: Maybe[int]
+    licensed: Maybe[bool]
+
+    @property
+    def sentence(self) -> str:
+        """Return it in a line without a full stop."""
+        scheduler = known(self.scheduler, "an unknown")
+        part = "" if self.share is None else f", {self.share:.0%} of the engines"
+        uses = (("NVDEC", self.neighbours_decoder_percent), ("NVENC", self.neighbours_encoder_percent))
+        used = [f"{percent} % of {name}" for name, percent in uses if not isinstance(percent, Unavailable)]
+        beside = f"; its neighbours use {' and '.join(used)}" if self.running > 1 and used else ""
+        return f"hosted by {self.host}: {scheduler} scheduler, one of {self.running} vGPUs{part}{beside}"
+
+
+def hosted_vgpu(uuid: str, machine_uuid: str, hosts: Iterable[VgpuHost]) -> HostedVgpu | None:
+    """Return a guest's vGPU as one of ``hosts`` sees it, or None where none does.
+
+    ``uuid`` is the vGPU's as its guest reads it. Where the host calls it otherwise, ``machine_uuid`` finds it: the
+    virtual machine's, "" where the guest may not read it, if that machine has one vGPU alone.
+    """
+    everywhere = [(host, vgpu) for host in hosts for vgpu in host.vgpus]
+    found = [pair for pair in everywhere if _plain(known(pair[1].uuid, "")) == _plain(uuid)] if uuid else []
+    if not found and machine_uuid:
+        found = [pair for pair in everywhere if _plain(known(pair[1].machine, "")) == _plain(machine_uuid)]
+    return _joined(*found[0]) if len(found) == 1 else None
+
+
+def _joined(host: VgpuHost, vgpu: VgpuLoad) -> HostedVgpu:
+    others = [each for each in host.vgpus if each is not vgpu]
+    return HostedVgpu(
+        host=host.node,
+        scheduler=host.scheduler,
+        share=_share(host, vgpu),
+        running=len(host.vgpus),
+        neighbours_decoder_percent=_total(each.decoder_percent for each in others),
+        neighbours_encoder_percent=_total(each.encoder_percent for each in others),
+        licensed=vgpu.licensed,
+    )
+
+
+def _share(host: VgpuHost, vgpu: VgpuLoad) -> float | None:
+    """Return the part of the engines that a vGPU has when all its neighbours are busy.
+
+    One with a GPU instance has all engines that its guest sees. Best effort and equal share divide by the vGPUs that
+    run, a fixed share by those of its type that fit.
+    """
+    if not isinstance(vgpu.gpu_instance, Unavailable):
+        return 1.0
+    if isinstance(host.scheduler, Unavailable) or host.scheduler == scheduler_words(Scheduler.UNKNOWN):
+        return None
+    if host.scheduler == FIXED:
+        return None if isinstance(vgpu.most, Unavailable) or not vgpu.most else 1 / vgpu.most
+    return 1 / len(host.vgpus)
+
+
+def own_part(kind: DeviceKind, share: float, scheduler: Maybe[str]) -> float:
+    """Return which part of the whole engine 100 percent of its own use is, as a device's driver counts (guide 3.2).
+
+    A vGPU's percentages are of the whole engine, of which ``share`` is its own, but under a fixed share, where they are
+    of its own. Where no host says, they are read as of the whole: NVIDIA's default is best effort.
+    """
+    is_whole = kind is DeviceKind.VGPU and scheduler != FIXED
+    return share if is_whole else 1.0
+
+
+def _total(percents: Iterable[Maybe[int]]) -> Maybe[int]:
+    told = [percent for percent in percents if not isinstance(percent, Unavailable)]
+    return min(100, sum(told)) if told else _UNSAMPLED
+
+
+def _plain(name: str) -> str:
+    return name.strip().lower().removeprefix("gpu-")

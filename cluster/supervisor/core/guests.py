@@ -1,0 +1,54 @@
+"""vGPUs of guests, joined with what their hosts' polls say of them, where both are nodes of the cluster."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from ...placement.model.inventory import Device
+from ...probes.report.absence import known
+from ...probes.report.device_report import DeviceKind
+from ...probes.vgpu.hosted import HostedVgpu, VgpuHost, hosted_vgpu, own_part
+from ..state.nodes import NodeBook
+from ..state.state import SupervisorState
+from .planner import Planner
+
+
+def join_guests(state: SupervisorState, planner: Planner, polled: NodeBook) -> None:
+    """Update which vGPUs have a host in the cluster, and what it says of them, after a poll of a guest or a host."""
+    concerns_vgpus = any(True for _ in _guests(polled)) or any(True for _ in _hosts_of(state, polled))
+    if not concerns_vgpus:
+        return
+    hosts = [host for book in state.nodes for host in _hosts_of(state, book)]
+    for book in state.nodes:
+        found = {device.device: _hosted(planner, book, device, hosts) for device in _guests(book)}
+        hosted = {device: each for device, each in found.items() if each is not None}
+        if hosted != book.hosted:
+            before, book.hosted = book.node, hosted
+            if book.node != before:
+                state.touch(book.ray.node)
+
+
+def percent_part(book: NodeBook, device: Device) -> float:
+    """Return which part of the whole engine 100 percent of a device's own use is (vGPU Management SDK guide, 3.2)."""
+    hosted = book.hosted.get(device.device)
+    if hosted is None:
+        return own_part(device.kind, device.share, "")
+    return own_part(device.kind, device.share if hosted.share is None else hosted.share, hosted.scheduler)
+
+
+def _guests(book: NodeBook) -> Iterator[Device]:
+    return (device for device in book.gpus if device.kind is DeviceKind.VGPU)
+
+
+def _hosts_of(state: SupervisorState, book: NodeBook) -> Iterator[VgpuHost]:
+    for condition in book.conditions.values():
+        if condition.seen.vgpus:
+            yield VgpuHost(state.nodes.title(book.ray.node), condition.seen.scheduler, condition.seen.vgpus)
+
+
+def _hosted(planner: Planner, book: NodeBook, device: Device, hosts: list[VgpuHost]) -> HostedVgpu | None:
+    condition = book.conditions.get(device.device)
+    uuid = "" if condition is None else known(condition.seen.uuid, "")
+    machine = "" if book.probed is None else book.probed.machine_uuid
+    found = hosted_vgpu(uuid, machine, hosts)
+    # What an owner's policy says of vGPUs goes before.
+    return replace(found, share=None) if found is not None and planner.sets_vgpu_share else found

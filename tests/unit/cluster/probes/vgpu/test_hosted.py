@@ -1,0 +1,102 @@
+"""A guest's vGPU joined with its host's report: who it is, its part of the engines, and what its percentages are of."""
+
+from dataclasses import replace
+
+import pytest
+
+from codecfleet.cluster.probes.report.absence import Absence, Unavailable
+from codecfleet.cluster.probes.report.device_report import DeviceKind
+from codecfleet.cluster.probes.vgpu.hosted import HostedVgpu, VgpuHost, hosted_vgpu, own_part
+from codecfleet.cluster.probes.vgpu.values import VgpuLoad
+
+NO = Unavailable(Absence.NOT_SUPPORTED, "no")
+UUID, MACHINE = "a7c0fd30-1111-11ee-8c4f-000000000001", "564d1b2c-0000-4000-8000-00000000aaaa"
+
+
+def load(number: int, **changes: object) -> VgpuLoad:
+    """Return a running vGPU whose type fits four times on its GPU."""
+    found = VgpuLoad(
+        instance=number,
+        decoder_percent=10 * number,
+        encoder_percent=NO,
+        licensed=True,
+        accounting=False,
+        uuid=f"GPU-{UUID[:-1]}{number}".upper(),
+        machine=f"{MACHINE[:-1]}{number}",
+        most=4,
+    )
+    return replace(found, **changes)  # type: ignore[arg-type]
+
+
+def host(scheduler: str | Unavailable = "best effort", *vgpus: VgpuLoad) -> VgpuHost:
+    """Return a host with these vGPUs, by default three."""
+    return VgpuHost("hyper", scheduler, vgpus or (load(1), load(2), load(3)))
+
+
+def test_a_vgpu_is_found_by_its_uuid_however_it_is_written() -> None:
+    """Host and guest may write it with or without the prefix, in either case."""
+    found = hosted_vgpu(f"GPU-{UUID}", "", [host("equal share", load(9)), host()])
+    assert found == HostedVgpu(
+        host="hyper",
+        scheduler="best effort",
+        share=1 / 3,
+        running=3,
+        neighbours_decoder_percent=50,
+        neighbours_encoder_percent=Unavailable(Absence.NOT_FOUND, "the driver has not sampled the vGPU's neighbours"),
+        licensed=True,
+    )
+    assert found.sentence == (
+        "hosted by hyper: best effort scheduler, one of 3 vGPUs, 33% of the engines; its neighbours use 50 % of NVDEC"
+    )
+
+
+def test_a_vgpu_with_another_uuid_is_found_by_its_machine() -> None:
+    """Where a machine has one vGPU alone, its UUID is enough; where it has two, nothing is guessed."""
+    machine = f"{MACHINE[:-1]}2"
+    found = hosted_vgpu("GPU-other", machine.upper(), [host()])
+    assert found is not None
+    assert found.neighbours_decoder_percent == 40
+    two = host("best effort", load(2), load(3, machine=machine))
+    assert hosted_vgpu("GPU-other", machine, [two]) is None
+    assert hosted_vgpu("GPU-other", "", [host()]) is None
+    assert hosted_vgpu("", "", [host()]) is None
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "share"),
+    [("best effort", 1 / 3), ("equal share", 1 / 3), ("fixed share", 1 / 4), ("unknown", None), (NO, None)],
+)
+def test_the_scheduler_says_which_part_is_its_own(scheduler: str | Unavailable, share: float | None) -> None:
+    """Running vGPUs divide the engines, but under a fixed share those of its type that fit."""
+    found = hosted_vgpu(UUID, "", [host(scheduler)])
+    assert found is not None
+    assert found.share == share
+
+
+def test_one_with_a_gpu_instance_has_all_engines_that_it_sees() -> None:
+    """MIG divides them already, whatever runs beside it."""
+    found = hosted_vgpu(UUID, "", [host("best effort", load(1, gpu_instance=5), load(2))])
+    assert found is not None
+    assert found.share == 1
+    unknown = hosted_vgpu(UUID, "", [host("fixed share", load(1, most=NO), load(2))])
+    assert unknown is not None
+    assert unknown.share is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "scheduler", "part"),
+    [
+        (DeviceKind.VGPU, "best effort", 0.25),
+        (DeviceKind.VGPU, "equal share", 0.25),
+        (DeviceKind.VGPU, "fixed share", 1.0),
+        (DeviceKind.VGPU, "", 0.25),
+        (DeviceKind.VGPU, NO, 0.25),
+        (DeviceKind.GPU, "", 1.0),
+        (DeviceKind.MIG, "", 1.0),
+    ],
+)
+def test_percentages_are_of_the_whole_engine_but_under_a_fixed_share(
+    kind: DeviceKind, scheduler: str | Unavailable, part: float
+) -> None:
+    """A fifth of the engine under best effort is more of a vGPU's quarter than a fifth (guide 3.2)."""
+    assert own_part(kind, 0.25, scheduler) == part

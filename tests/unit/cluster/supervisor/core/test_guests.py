@@ -1,0 +1,109 @@
+"""Guests and their hosts in one cluster: a guest's vGPU is counted by what its host says."""
+
+from dataclasses import replace
+
+import pytest
+
+from codecfleet.cluster.placement.model.inventory import Device
+from codecfleet.cluster.placement.model.policy import Policy
+from codecfleet.cluster.probes.report.absence import Absence, Unavailable
+from codecfleet.cluster.probes.report.engines import Engine
+from codecfleet.cluster.supervisor.core.core import Core
+from codecfleet.cluster.supervisor.state.conditions import OwnLoad, next_condition, with_condition
+from codecfleet.cluster.supervisor.state.events import HealthSeen, NodesSeen, Probed
+from codecfleet.cluster.supervisor.state.nodes import NodeBook
+from codecfleet.cluster.supervisor.status.lines import status_lines
+from codecfleet.cluster.supervisor.status.status import status_of
+
+from ..core_worlds import SETTINGS
+from ..watched_nodes import Watched
+
+
+class Cluster:
+    """A guest of the simulated fleet, and the host that it runs on, under one supervisor."""
+
+    def __init__(self, policy: Policy | None = None, scheduler: str = "equal share") -> None:
+        self.guest, self.host = Watched("vgpu", 12, number=1), Watched("vgpu", 64, number=0)
+        gpu = self.host.nvml.devices[0]
+        gpu.simulated = replace(gpu.simulated, vgpu_scheduler=scheduler)
+        self.core = Core(SETTINGS, policy or Policy(), 1, 100.0)
+        self.now_s = 100.0
+        nodes = (self.guest.ray, self.host.ray)
+        self.core.decide(NodesSeen(nodes), self.now_s)
+        self.core.decide(Probed(self.guest.probed), self.now_s)
+        self.core.decide(Probed(self.host.probed), self.now_s)
+
+    def poll(self, *watched: Watched) -> None:
+        """Poll machines, by default both."""
+        for each in watched or (self.guest, self.host):
+            self.now_s += 10
+            found = each.poll_health.poll(frozenset())
+            assert not isinstance(found, Unavailable)
+            self.core.decide(HealthSeen(each.ray.node, found, {}), self.now_s)
+
+    @property
+    def book(self) -> NodeBook:
+        """The guest's."""
+        book = self.core.state.nodes.get(self.guest.ray.node)
+        assert book is not None
+        return book
+
+    @property
+    def vgpu(self) -> Device:
+        """The guest's vGPU as placement counts on it."""
+        return next(each for each in self.book.node.devices if each.device == self.guest.gpus[0].device)
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "share"), [("equal share", 1 / 2), ("best effort", 1 / 2), ("fixed share", 1 / 4)]
+)
+def test_a_guest_has_the_part_that_its_host_gives_it(scheduler: str, share: float) -> None:
+    """Before its host was polled its type's part counts, then that of the host's scheduler, and status says why."""
+    cluster = Cluster(scheduler=scheduler)
+    cluster.poll(cluster.guest)
+    assert cluster.vgpu.share == 1 / 4
+    cluster.poll(cluster.host)
+    assert cluster.vgpu.share == pytest.approx(share)
+    shown = " ".join(" ".join(status_lines(status_of(cluster.core.state, {}, (), cluster.now_s))).split())
+    assert f"hosted by hypervisor: {scheduler} scheduler, one of 2 vGPUs" in shown
+
+
+def test_what_the_policy_says_of_vgpus_goes_before() -> None:
+    """An owner's ``vgpu_share`` stays, whatever the host says."""
+    cluster = Cluster(Policy(vgpu_share=0.3))
+    cluster.poll()
+    assert cluster.vgpu.share == 0.3
+    assert cluster.book.hosted
+
+
+def test_the_host_knows_that_a_guest_has_no_licence() -> None:
+    """Where the guest's driver does not say, the host's word limits it; the guest's own goes before."""
+    cluster = Cluster()
+    cluster.host.nvml.devices[0].vgpus[0].licensed = False
+    cluster.guest.nvml.faults = {"nvmlDeviceGetGridLicensableFeatures": 3}
+    cluster.poll()
+    assert cluster.vgpu.fps_max == 3
+    cluster.guest.nvml.faults = {}
+    cluster.poll()
+    assert cluster.vgpu.fps_max is None
+
+
+@pytest.mark.parametrize(("scheduler", "busy"), [("equal share", 0.4), ("best effort", 0.4), ("fixed share", 0.2)])
+def test_others_use_is_counted_of_the_part_that_is_its_own(scheduler: str, busy: float) -> None:
+    """A fifth of the whole engine is two fifths of a half; under a fixed share it is a fifth of its own."""
+    cluster = Cluster(scheduler=scheduler)
+    cluster.guest.nvml.devices[0].decoder_percent = 20
+    for _ in range(3):
+        cluster.poll()
+    assert cluster.vgpu.busy[Engine.NVDEC] == pytest.approx(busy)
+
+
+def test_more_than_its_part_is_all_of_it() -> None:
+    """Under best effort a vGPU may take what its neighbours leave: that is never more than all of its own."""
+    cluster = Cluster()
+    cluster.poll()
+    condition = cluster.book.conditions[cluster.guest.gpus[0].device]
+    seen = replace(condition.seen, decoder_percent=80, encoder_percent=Unavailable(Absence.NOT_SUPPORTED, "no"))
+    found = next_condition(None, seen, OwnLoad(), (), 0.0, part=0.25)
+    assert found.others[Engine.NVDEC].part == 1
+    assert with_condition(cluster.vgpu, found).busy == {Engine.NVDEC: 1.0}
