@@ -71,6 +71,8 @@ class Group:
     price_per_hour: Decimal
     nodes_min: int = 0
     start_s: float = 120.0
+    limit: str = ""
+    """Why ``nodes_max`` is less than its owner says, "" where it is not."""
 
     @property
     def price_per_s(self) -> float:

@@ -94,6 +94,8 @@ class _Turn:
             wanted, reason = max(pool.there, self.seen.group.nodes_min), "what was to come is not needed any more"
         if before.closed_until_s is not None and self.now_s < before.closed_until_s:
             reason = why_closed(before.closed_until_s - self.now_s)
+        if self.seen.group.limit and not pool.room and not pool.new:
+            reason = f"{reason}; {self.seen.group.limit}"
         wanted = min(wanted, max(0, self.seen.group.nodes_max - self.seen.leaving))
         return replace(
             before,

@@ -14,7 +14,7 @@ from ..probes.report.verdict import Diagnosis, Stops, why_stopped
 from ..probes.report.xids import broken_by_xid
 from ..probes.vgpu.licence import fps_limit, licence_of
 from ..simulated.devices import SimulatedDevice, SimulatedFleet, SimulatedNode
-from .model.inventory import Device, DeviceState, Inventory, Node, dlas_of, processor
+from .model.inventory import Device, DeviceState, Inventory, Node, dlas_of, plain_type, processor
 
 if TYPE_CHECKING:
     from ..probes.gpus.devices import NvmlReport
@@ -296,16 +296,11 @@ def guest_share(name: str, hardware: Hardware) -> float | None:
     One that has a GPU instance has all of the engines that its guest sees. (NVIDIA Virtual GPU Software User Guide,
     "Virtual GPU Types" and "Changing Scheduling Behavior".)
     """
-    wanted = _plain(name)
+    wanted = plain_type(name)
     for gpu in hardware.vgpu:
-        if any(_plain(each.name) == wanted for each in hardware.vgpu_types_of(gpu, mig_enabled=True)):
+        if any(plain_type(each.name) == wanted for each in hardware.vgpu_types_of(gpu, mig_enabled=True)):
             return 1.0
         for each in hardware.vgpu_types_of(gpu, mig_enabled=False):
-            if _plain(each.name) == wanted:
+            if plain_type(each.name) == wanted:
                 return 1 / each.most
     return None
-
-
-def _plain(name: str) -> str:
-    """Return a type's name without its maker's, which has changed over the years."""
-    return name.removeprefix("GRID ").removeprefix("NVIDIA ")

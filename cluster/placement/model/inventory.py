@@ -126,6 +126,11 @@ def cordoned(device: Device, reason: str) -> Device:
     return replace(device, state=DeviceState.CORDONED, state_reason=reason) if is_open else device
 
 
+def plain_type(name: str) -> str:
+    """Return the name of a vGPU's type without its maker's, which has changed over the years."""
+    return name.removeprefix("GRID ").removeprefix("NVIDIA ")
+
+
 def processor_name(node: str) -> str:
     """Return the name of a node's processor among devices."""
     return f"{node}/cpu"

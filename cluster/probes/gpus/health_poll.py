@@ -24,6 +24,7 @@ from ..vgpu.guest import guest_absence
 from ..vgpu.hosted import scheduler_words
 from ..vgpu.instances import probe_vgpu_samples, read_gpu_instance, read_licensable_features, read_vm_id
 from ..vgpu.licence import licence_of
+from ..vgpu.types import read_profile
 from ..vgpu.values import Scheduler, VgpuLoad
 from .live_health import DeviceHealth, own_use
 
@@ -212,7 +213,8 @@ class _Polled:
                 "nvmlDeviceGetVgpuSchedulerState",
                 read=lambda found: scheduler_words(Scheduler(found.schedulerPolicy)),
             ),
-            "vgpus": _vgpus(hosting),
+            "vgpus": (running := _vgpus(hosting)),
+            "creatable": _creatable(hosting, len(running)),
         }
 
     def _measured(
@@ -270,6 +272,20 @@ def _throttle(questions: DeviceQuestions) -> Maybe[str]:
 def _reasons(mask: int) -> str:
     held = sum(bit for bit, name in CLOCK_REASONS.items() if int(mask) & bit and name not in _HARMLESS)
     return read_reasons(held)
+
+
+def _creatable(questions: DeviceQuestions, running: int) -> dict[str, int]:
+    """Return how many more vGPUs of each type can be made: beside running ones of its size, or on a GPU instance."""
+    ids: Maybe[tuple[int, ...]] = questions.ask("nvmlDeviceGetCreatableVgpus", read=lambda ids: tuple(map(int, ids)))
+    found = {}
+    for type_id in known(ids, ()):
+        name: Maybe[str] = questions.ask_of(type_id, "nvmlVgpuTypeGetName", read=read_text)
+        most: Maybe[int] = questions.ask_of(questions.handle, "nvmlVgpuTypeGetMaxInstances", type_id, read=int)
+        profile: Maybe[int] = questions.ask_of(type_id, "nvmlVgpuTypeGetGpuInstanceProfileId", read=read_profile)
+        is_whole = isinstance(profile, Unavailable)
+        if isinstance(name, str):
+            found[name] = max(1, known(most, 1) - running) if is_whole else 1
+    return found
 
 
 def _most(questions: DeviceQuestions, instance: int) -> Maybe[int]:

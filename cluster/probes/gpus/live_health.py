@@ -5,7 +5,7 @@ What a device does not report is an ``Unavailable`` with its reason, never a zer
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..report.absence import Absence, Maybe, Unavailable
@@ -52,6 +52,8 @@ class DeviceHealth:
     accounting: Maybe[bool]
     scheduler: Maybe[str]
     vgpus: tuple[VgpuLoad, ...] = ()
+    creatable: dict[str, int] = field(default_factory=dict)
+    """How many more vGPUs of each type its host can make now, by the type's name; {} where it hosts none."""
 
 
 _HIDDEN = Unavailable(

@@ -9,6 +9,7 @@ from ...autoscale.config import AutoscaleConfig
 from ...autoscale.deciding import decide
 from ...autoscale.speeds import Place, Speeds
 from ...autoscale.values import Decision, JobWork, NodeSeen, WantedNodes
+from ...autoscale.vgpus import with_vgpu_rooms
 from ...grouping import counted
 from ...logs.actions import LogAction
 from ...placement.model.demand import Demand
@@ -18,6 +19,7 @@ from ..state.events import Effect, Note, Resize
 from ..state.nodes import NodeBook
 from ..state.state import SupervisorState
 from ..state.stations import IN_USE
+from .guests import vgpu_rooms
 
 REPEAT_S: Final = 10.0
 """How often an order is repeated though nothing has changed."""
@@ -41,7 +43,8 @@ class Autoscaler:
             self._note_machine(node)
         work, before = self.work(state, now_s), state.scaling.decision
         state.scaling.able = frozenset(each.job for each in work if each.fps)
-        state.scaling.decision = now = decide(self.config, work, self.nodes(state, now_s), before, now_s)
+        nodes = self.nodes(state, now_s)
+        state.scaling.decision = now = decide(self._limited(state, nodes), work, nodes, before, now_s)
         effects = [*_keep_work_away(state, now), *_what_changed(before, now)]
         order = self._order(state)
         if order != state.scaling.sent or now_s - state.scaling.sent_s >= REPEAT_S:
@@ -91,7 +94,11 @@ class Autoscaler:
         """Return which encoder a new job should be bound to, and the nodes that would be wanted then."""
         others = self.work(state, now_s)
         nodes, last = self.nodes(state, now_s), state.scaling.decision
-        return choose(self.config, self.speeds, demand, others, nodes=nodes, last=last, now_s=now_s)
+        return choose(self._limited(state, nodes), self.speeds, demand, others, nodes=nodes, last=last, now_s=now_s)
+
+    def _limited(self, state: SupervisorState, nodes: list[NodeSeen]) -> AutoscaleConfig:
+        """Return the configuration, with no more machines with vGPUs than the cluster's hosts can make."""
+        return with_vgpu_rooms(self.config, nodes, state.scaling.decision or Decision(), vgpu_rooms(state))
 
     def _note_machine(self, book: NodeBook) -> None:
         """Take the first sound node of a group for what all of them are."""

@@ -1,9 +1,10 @@
 """vGPUs of guests, joined with what their hosts' polls say of them, where both are nodes of the cluster."""
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ...placement.model.inventory import Device
+from ...placement.model.inventory import Device, plain_type
 from ...probes.report.absence import known
 from ...probes.report.device_report import DeviceKind
 from ...probes.vgpu.hosted import HostedVgpu, VgpuHost, hosted_vgpu, own_part
@@ -25,6 +26,20 @@ def join_guests(state: SupervisorState, planner: Planner, polled: NodeBook) -> N
             before, book.hosted = book.node, hosted
             if book.node != before:
                 state.touch(book.ray.node)
+
+
+def vgpu_rooms(state: SupervisorState) -> dict[str, int] | None:
+    """Return how many more vGPUs of each type the cluster's hosts can make now; None where it has no host.
+
+    A GPU without a vGPU takes any type, so the types' numbers exclude each other.
+    """
+    polled = [condition.seen for book in state.nodes for condition in book.conditions.values()]
+    if not any(seen.vgpus or seen.creatable for seen in polled):
+        return None
+    rooms: Counter[str] = Counter()
+    for seen in polled:
+        rooms.update({plain_type(name): count for name, count in seen.creatable.items()})
+    return dict(rooms)
 
 
 def percent_part(book: NodeBook, device: Device) -> float:

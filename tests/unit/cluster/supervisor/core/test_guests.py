@@ -9,6 +9,7 @@ from codecfleet.cluster.placement.model.policy import Policy
 from codecfleet.cluster.probes.report.absence import Absence, Unavailable
 from codecfleet.cluster.probes.report.engines import Engine
 from codecfleet.cluster.supervisor.core.core import Core
+from codecfleet.cluster.supervisor.core.guests import vgpu_rooms
 from codecfleet.cluster.supervisor.state.conditions import OwnLoad, next_condition, with_condition
 from codecfleet.cluster.supervisor.state.events import HealthSeen, NodesSeen, Probed
 from codecfleet.cluster.supervisor.state.nodes import NodeBook
@@ -96,6 +97,19 @@ def test_others_use_is_counted_of_the_part_that_is_its_own(scheduler: str, busy:
     for _ in range(3):
         cluster.poll()
     assert cluster.vgpu.busy[Engine.NVDEC] == pytest.approx(busy)
+
+
+def test_hosts_say_how_many_more_vgpus_they_can_make() -> None:
+    """Two of four vGPUs of a quarter run, so two more of that size can be made, and none of another."""
+    cluster = Cluster()
+    cluster.poll(cluster.guest)
+    assert vgpu_rooms(cluster.core.state) is None
+    cluster.poll(cluster.host)
+    rooms = vgpu_rooms(cluster.core.state)
+    assert rooms is not None
+    assert rooms["L40S-12Q"] == 2
+    assert set(rooms.values()) == {2}
+    assert all(name.startswith("L40S-12") for name in rooms)
 
 
 def test_more_than_its_part_is_all_of_it() -> None:
