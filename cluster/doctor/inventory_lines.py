@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from datetime import datetime
 from typing import Any, Final
 
 from ..device_values import device_condition
@@ -13,10 +12,6 @@ from ..probes.node.verdicts import verdicts
 from ..probes.report.absence import Maybe, Unavailable, known
 from ..probes.report.device_report import DeviceReport, MigProfile, MigReport
 from ..probes.report.engines import Engine
-from ..probes.vgpu.guest import VgpuGuestReport
-from ..probes.vgpu.host import VgpuHostReport
-from ..probes.vgpu.licence import licence_of
-from ..probes.vgpu.values import VmId
 from ..text_lines import gigabytes, wrapped
 from .capability_matrix import all_trials, capability_matrix
 from .findings import findings, needs_repair
@@ -103,16 +98,15 @@ def _device(gpu: DeviceReport, trials: dict[str, DeviceTrials]) -> Iterator[str]
 
 def _use(gpu: DeviceReport) -> str:
     use = gpu.use
-    parts = _percents(
-        {"decoder": use.decoder_percent, "encoder": use.encoder_percent, "memory bus": use.memory_percent}
-    )
+    parts = percents({"decoder": use.decoder_percent, "encoder": use.encoder_percent, "memory bus": use.memory_percent})
     if not isinstance(gpu.use.processes, Unavailable):
         count = len(gpu.use.processes)
         parts.append(f"{count} process{'' if count == 1 else 'es'}")
     return ", ".join(parts)
 
 
-def _percents(rates: dict[str, Maybe[int]]) -> list[str]:
+def percents(rates: dict[str, Maybe[int]]) -> list[str]:
+    """Return rates in words, without those that are not known."""
     return [f"{name} {percent} %" for name, percent in rates.items() if not isinstance(percent, Unavailable)]
 
 
@@ -148,66 +142,6 @@ def _profile(profile: MigProfile) -> str:
     free, most = profile.instances_free, profile.instances_max
     room = f"at most {most}" if isinstance(free, Unavailable) else f"{free} of {most} free"
     return f"{profile.name}: {gigabytes(profile.memory_bytes)}, {engine_text(profile.engines, None)}, {room}"
-
-
-def vgpu_lines(reports: Reports) -> Iterator[str]:
-    """Yield vGPUs as host and guest see them."""
-    yield from paged(reports, _vgpus_of)
-
-
-def _vgpus_of(report: NodeReport) -> Iterator[str]:
-    if not report.gpus:
-        yield "  no NVIDIA devices"
-    for gpu in report.gpus:
-        yield f"  GPU {gpu.index}: {gpu.name}, virtualization {known(gpu.virtualization, 'unknown')}"
-        uuid = known(gpu.uuid, "")
-        if uuid in report.vgpu_hosts:
-            yield from _vgpu_host(report.vgpu_hosts[uuid])
-        if uuid in report.vgpu_guests:
-            yield from _vgpu_guest(report.vgpu_guests[uuid], report.taken_utc)
-        if uuid not in {*report.vgpu_hosts, *report.vgpu_guests}:
-            yield "    hosts no vGPUs, and is not one"
-
-
-def _vgpu_host(host: VgpuHostReport) -> Iterator[str]:
-    for group in equal_groups(host.types, lambda found: _creation(host, found.type_id)):
-        kinds = ", ".join(f"{found.type_id} {known(found.name, '')}" for found in group)
-        state = _creation(host, group[0].type_id)
-        yield from wrapped(f"{counted(len(group), 'type')} {state}: {kinds}", "    ")
-    names = {found.type_id: known(found.name, "") for found in host.types}
-    active = known(host.active, ())
-    yield f"    {len(active)} running"
-    for vgpu in active:
-        parts = [f"vGPU {known(vgpu.uuid, 'without UUID')} of VM {known(vgpu.vm_id, VmId('unknown', '')).value}"]
-        parts += [names.get(known(vgpu.type_id, -1), "")]
-        if not isinstance(vgpu.framebuffer_used_bytes, Unavailable):
-            parts.append(f"{gigabytes(vgpu.framebuffer_used_bytes)} of its frame buffer used")
-        if not isinstance(vgpu.licensed, Unavailable):
-            parts.append("licensed" if vgpu.licensed else "without a licence")
-        yield from wrapped(", ".join(filter(None, parts)), "    ")
-
-
-def _creation(host: VgpuHostReport, type_id: int) -> str:
-    """Return whether a vGPU of a type can be made, and why."""
-    state = "can be made" if type_id in known(host.creatable, ()) else "cannot be made now"
-    why = host.why_creatable.get(str(type_id))
-    return f"{state} ({why.reason})" if why and why.reason else state
-
-
-def _vgpu_guest(guest: VgpuGuestReport, taken_utc: datetime | None) -> Iterator[str]:
-    stable = "stable" if guest.uuid_is_stable else "random: the PCI bus id identifies it"
-    seen = f"seen as a guest sees it: {guest.view.value} at {known(guest.pci_bus_id, 'an unknown bus id')}"
-    yield from wrapped(f"{seen}; its UUID is {stable}", "    ")
-    licence = licence_of(guest.licences, taken_utc)
-    yield from wrapped(f"licence: {licence.reason if isinstance(licence, Unavailable) else licence.sentence}", "    ")
-    rates = {
-        "graphics": guest.use.graphics_percent,
-        "memory controller": guest.use.memory_controller_percent,
-        "encoder": guest.use.encoder_percent,
-        "decoder": guest.use.decoder_percent,
-    }
-    if used := _percents(rates):
-        yield from wrapped(f"in use, of what it may take: {', '.join(used)}", "    ")
 
 
 def nodes_document(reports: Reports, listed: Sequence[ListedNode] = ()) -> dict[str, Any]:

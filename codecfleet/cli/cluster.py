@@ -101,7 +101,8 @@ def inventory(services: Services, machines: Machines, *, every: bool) -> Answer:
 
 
 def _device_list(services: Services, machines: Machines, part: str, *, every: bool) -> Answer:
-    from ..cluster.doctor.inventory_lines import device_lines, devices_document, mig_lines, vgpu_lines
+    from ..cluster.doctor.inventory_lines import device_lines, devices_document, mig_lines
+    from ..cluster.doctor.vgpu_lines import vgpu_lines
 
     reports = services.reports(machines)
     special = {"vgpu": vgpu_lines, "mig": mig_lines}.get(part)

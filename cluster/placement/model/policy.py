@@ -39,7 +39,7 @@ class Policy(Message, BaseModel):
     """The part of a GPU that is reserved with Ray for a worker: above a half, so that no two of ours share one, and
     below one, so that other work of Ray's may lie beside it."""
     vgpu_share: Annotated[float, Field(ge=0, le=1)] = 0.0
-    """The part of its GPU's engines that a vGPU has; 0 is what its type says."""
+    """The part of its GPU's engines that a vGPU has; 0 is what its host in the cluster says, else its type."""
     engines: frozenset[Engine] = ALL_ENGINES
     """The engines that may be used."""
     preemptible: PreemptibleUse = PreemptibleUse.LAST

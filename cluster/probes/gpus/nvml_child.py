@@ -15,7 +15,7 @@ from ..child.trials import RunChild
 from ..nvml.calls import NvmlLike, ask_named
 from ..report.absence import Absence, Maybe, Unavailable
 from ..vgpu.guest import VgpuGuestReport, probe_vgpu_guest
-from ..vgpu.host import VgpuHostReport, probe_vgpu_host
+from ..vgpu.host import VgpuHostReport, probe_vgpu_host, with_migrations
 from .devices import NvmlReport, probe_nvml
 
 T = TypeVar("T")
@@ -91,6 +91,7 @@ def _read_vgpus(nvml: NvmlLike, report: NvmlReport) -> tuple[dict[str, VgpuHostR
     """Return what the devices that are virtual, or host such, say as hosts and as guests."""
     hosts: dict[str, VgpuHostReport] = {}
     guests: dict[str, VgpuGuestReport] = {}
+    handles: dict[str, object] = {}
     virtual = [device for device in report.devices if device.virtualization in ("vgpu", "passthrough", "host vgpu")]
     # The driver may have been exchanged since the report was made, and then this is refused.
     if not virtual or isinstance(ask_named(nvml, "nvmlInit"), Unavailable):
@@ -101,11 +102,12 @@ def _read_vgpus(nvml: NvmlLike, report: NvmlReport) -> tuple[dict[str, VgpuHostR
                 continue
             handle = ask_named(nvml, "nvmlDeviceGetHandleByIndex", device.index)
             if not isinstance(handle, Unavailable):
+                handles[device.uuid] = handle
                 _keep(hosts, device.uuid, probe_vgpu_host(nvml, handle))
                 _keep(guests, device.uuid, probe_vgpu_guest(nvml, handle))
+        return with_migrations(nvml, handles, hosts), guests
     finally:
         ask_named(nvml, "nvmlShutdown")
-    return hosts, guests
 
 
 def _keep(kept: dict[str, T], uuid: str, found: Maybe[T]) -> None:

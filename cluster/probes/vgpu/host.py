@@ -5,12 +5,16 @@ passed through to a guest are not the host's to manage (chapter 2): only their g
 """
 
 import ctypes
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
 
-from ..nvml.calls import DeviceQuestions, NvmlLike
+from ..nvml.calls import DeviceQuestions, NvmlLike, ask_named
 from ..report.absence import Absence, Maybe, Unavailable, known
 from .buffers import VgpuNvml
+from .hosted import VgpuHost, scheduler_words
 from .instances import (
+    compatibility_of,
     probe_vgpu_instance,
     probe_vgpu_samples,
     read_host_metadata,
@@ -21,7 +25,9 @@ from .values import (
     HostMetadata,
     LicensableFeatures,
     Scheduler,
+    VgpuCompatibility,
     VgpuInstance,
+    VgpuLoad,
     VgpuType,
     VirtualizationMode,
     virtualization,
@@ -33,19 +39,70 @@ GPU_INSTANCES_MAX = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VgpuHostReport:
-    """The vGPUs of one physical GPU, and its types by NVML's ids.
-
-    ``why_creatable`` maps a type id, as text, to the guide's rule; where the driver's list differs, the list is right.
-    """
+    """The vGPUs of one physical GPU, and its types by NVML's ids."""
 
     supported: tuple[int, ...]
     creatable: Maybe[tuple[int, ...]]
     types: tuple[VgpuType, ...]
-    why_creatable: dict[str, Creation]
+    why_creatable: dict[
+        str, Creation
+    ]  # by type id, as text: the guide's rule, corrected where the driver's list differs
     active: Maybe[tuple[VgpuInstance, ...]]
     metadata: Maybe[HostMetadata]
     licences: Maybe[LicensableFeatures]
     scheduler: Maybe[Scheduler]
+    # By a running vGPU's instance, as text, and the UUID of each other GPU here that hosts vGPUs: may it move there?
+    migrations: dict[str, dict[str, Maybe[VgpuCompatibility]]] = field(default_factory=dict)
+
+    def seen_from(self, node: str) -> VgpuHost:
+        """Return it as its guests are joined with; ``node`` is its machine's name."""
+        most = {found.type_id: found.instances_max for found in self.types}
+        scheduler = self.scheduler if isinstance(self.scheduler, Unavailable) else scheduler_words(self.scheduler)
+        return VgpuHost(node, scheduler, tuple(_load_of(vgpu, most) for vgpu in known(self.active, ())))
+
+
+def _load_of(vgpu: VgpuInstance, most: Mapping[int, Maybe[int]]) -> VgpuLoad:
+    use, unknown = vgpu.use, Unavailable(Absence.NOT_FOUND, "the vGPU's type is not among those that the GPU supports")
+    return VgpuLoad(
+        instance=vgpu.instance,
+        decoder_percent=use if isinstance(use, Unavailable) else use.decoder_percent,
+        encoder_percent=use if isinstance(use, Unavailable) else use.encoder_percent,
+        licensed=vgpu.licensed,
+        accounting=vgpu.accounting_enabled,
+        uuid=vgpu.uuid,
+        machine=vgpu.vm_id if isinstance(vgpu.vm_id, Unavailable) else vgpu.vm_id.value,
+        most=vgpu.type_id if isinstance(vgpu.type_id, Unavailable) else most.get(vgpu.type_id, unknown),
+        gpu_instance=vgpu.gpu_instance,
+    )
+
+
+def with_migrations(
+    nvml: NvmlLike, handles: Mapping[str, object], hosts: Mapping[str, VgpuHostReport]
+) -> dict[str, VgpuHostReport]:
+    """Return a machine's hosts of vGPUs, each with where its vGPUs could go on; both maps are by the GPU's UUID."""
+    safe = VgpuNvml(nvml)
+    metadata = {
+        uuid: ask_named(safe, "nvmlDeviceGetVgpuMetadata", handle) for uuid, handle in handles.items() if uuid in hosts
+    }
+    return {
+        uuid: replace(
+            host, migrations=_migrations(safe, host, {each: metadata[each] for each in hosts if each != uuid})
+        )
+        for uuid, host in hosts.items()
+    }
+
+
+def _migrations(
+    nvml: NvmlLike, host: VgpuHostReport, others: Mapping[str, Any]
+) -> dict[str, dict[str, Maybe[VgpuCompatibility]]]:
+    if not others:
+        return {}
+    questions = DeviceQuestions(nvml, None)
+    found = {}
+    for vgpu in known(host.active, ()):
+        own = questions.ask_of(vgpu.instance, "nvmlVgpuInstanceGetMetadata", read=lambda answer: answer)
+        found[str(vgpu.instance)] = {uuid: compatibility_of(questions, own, gpu) for uuid, gpu in others.items()}
+    return found
 
 
 def can_host_vgpus(mode: Maybe[VirtualizationMode]) -> Unavailable | None:

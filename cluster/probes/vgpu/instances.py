@@ -90,7 +90,7 @@ def probe_vgpu_instance(questions: DeviceQuestions, instance: int, samples: Host
         accounting_enabled=ask("nvmlVgpuInstanceGetAccountingMode", read=bool),
         accounting=_accounting(questions, instance),
         metadata=metadata if isinstance(metadata, Unavailable) else read_metadata(metadata),
-        compatibility=_compatibility(questions, metadata, samples.metadata),
+        compatibility=compatibility_of(questions, metadata, samples.metadata),
         gpu_instance=read_gpu_instance(questions, instance),
     )
 
@@ -121,7 +121,8 @@ def _accounting(questions: DeviceQuestions, instance: int) -> Maybe[VgpuAccounti
     return VgpuAccounting(pids, {str(pid): ask(pid, read=read_accounting) for pid in pids}, processes_max)
 
 
-def _compatibility(questions: DeviceQuestions, metadata: Any, host_metadata: Any) -> Maybe[VgpuCompatibility]:
+def compatibility_of(questions: DeviceQuestions, metadata: Any, host_metadata: Any) -> Maybe[VgpuCompatibility]:
+    """Return whether a vGPU could run on a GPU, by NVML's own structures of both, or why one is not known."""
     if isinstance(absent := metadata, Unavailable) or isinstance(absent := host_metadata, Unavailable):
         return absent
     return questions.ask_of(metadata, "nvmlGetVgpuCompatibility", host_metadata, read=read_compatibility)

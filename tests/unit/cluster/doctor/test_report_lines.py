@@ -13,13 +13,14 @@ from codecfleet.cluster.doctor.inventory_lines import (
     doctor_document,
     mig_lines,
     nodes_document,
-    vgpu_lines,
 )
 from codecfleet.cluster.doctor.report_lines import machine_page
+from codecfleet.cluster.doctor.vgpu_lines import vgpu_lines
 from codecfleet.cluster.probes.gpus.devices import NvmlReport
 from codecfleet.cluster.probes.node.report import NodeReport, SilentNode, from_json
 from codecfleet.cluster.probes.report.absence import Absence, Unavailable
 from codecfleet.cluster.probes.report.engines import Engine
+from codecfleet.cluster.probes.vgpu.values import VgpuCompatibility
 from codecfleet.cluster.simulated.fleet_file import load_fleet
 from codecfleet.cluster.text_lines import WIDTH, wrapped
 from codecfleet.testing.fleet.simulated_report import simulated_report
@@ -208,8 +209,32 @@ def test_vgpus_are_shown_as_host_and_guest_see_them() -> None:
     assert "of VM guest-1, NVIDIA L40S-12Q, 0.0 GB of its frame buffer used, licensed" in said
     assert "seen as a guest sees it: vgpu at 00000000:01:00.0; its UUID is random" in said
     assert "licence: licensed for NVIDIA RTX Virtual Workstation" in said
-    assert "in use, of what it may take: graphics 0 %" in said
+    assert "in use, as the guest reads it: graphics 0 %" in said
     assert "licence: this device needs no vGPU licence" in said
+    assert "accounting remembers 0 processes" in said
+    assert (
+        said.count("hosted by hypervisor: equal share scheduler, one of 2 vGPUs, 50% of the engines") == 1
+    )  # equal guests share a page
+
+
+def test_where_a_vgpu_could_move_is_shown() -> None:
+    """Each other GPU has a line: from which states of the machine, or what forbids it."""
+    hypervisor = reports("vgpu")[0]
+    assert isinstance(hypervisor, NodeReport)
+    ((uuid, host),) = hypervisor.vgpu_hosts.items()
+    assert not isinstance(host.active, Unavailable)
+    moves = {
+        "GPU-a": VgpuCompatibility(("cold", "live"), ()),
+        "GPU-b": VgpuCompatibility(("cold",), ("guest driver",)),
+        "GPU-c": VgpuCompatibility((), ("GPU",)),
+        "GPU-d": Unavailable(Absence.NOT_SUPPORTED, "it is refused"),
+    }
+    host = replace(host, migrations={str(host.active[0].instance): moves})
+    said = " ".join(line.strip() for line in vgpu_lines([replace(hypervisor, vgpu_hosts={uuid: host})]))
+    assert "could move (cold or live) to GPU-a" in said
+    assert "could move (cold, limited by the guest driver) to GPU-b" in said
+    assert "cannot move (limited by the GPU) to GPU-c" in said
+    assert "not known whether it could move (it is refused) to GPU-d" in said
 
 
 def test_doctor_prints_that_line_also_where_as_many_slices_are_as_gpus(tmp_path: Path) -> None:

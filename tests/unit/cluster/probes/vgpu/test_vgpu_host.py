@@ -1,6 +1,7 @@
 import re
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pynvml
 import pytest
@@ -9,7 +10,7 @@ from pydantic import TypeAdapter
 from codecfleet.cluster.probes.report.absence import Absence, Unavailable
 from codecfleet.cluster.probes.report.device_report import CodecSession, DeviceKind, DeviceProcess
 from codecfleet.cluster.probes.report.engines import Engine
-from codecfleet.cluster.probes.vgpu.host import VgpuHostReport, can_host_vgpus, probe_vgpu_host
+from codecfleet.cluster.probes.vgpu.host import VgpuHostReport, can_host_vgpus, probe_vgpu_host, with_migrations
 from codecfleet.cluster.probes.vgpu.values import (
     Scheduler,
     SessionStats,
@@ -330,3 +331,46 @@ def test_host_report_survives_json() -> None:
     adapter = TypeAdapter(VgpuHostReport)
     report = _report(*_busy_host())
     assert adapter.validate_python(adapter.dump_python(report, mode="json")) == report
+
+
+class Moving:
+    """A library whose GPUs other than the first take a vGPU only cold, or not at all, by their number."""
+
+    def __init__(self, nvml: FakeNvml) -> None:
+        self.nvml = nvml
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.nvml, name)
+
+    def nvmlDeviceGetVgpuMetadata(self, handle: object) -> object:  # noqa: N802 - NVML's name
+        """Return a GPU's metadata, which the number of the GPU marks."""
+        found = self.nvml.nvmlDeviceGetVgpuMetadata(handle)
+        found.revision = self.nvml.nvmlDeviceGetIndex(handle)
+        return found
+
+    def nvmlGetVgpuCompatibility(self, _vgpu: object, gpu: object) -> object:  # noqa: N802 - NVML's name
+        """Return what the GPU's number says."""
+        states, limits = ((0xF, 0), (0x1, 0x2), (0, 0x4))[gpu.revision]  # type: ignore[attr-defined]
+        return SimpleNamespace(vgpuVmCompatibility=states, compatibilityLimitCode=limits)
+
+
+def test_where_a_vgpu_could_move_is_asked_of_each_other_gpu() -> None:
+    """Each running vGPU is held against every other GPU here that hosts vGPUs, and none against its own."""
+    others = tuple(replace(HOST, uuid=f"GPU-other{number}", vgpus=()) for number in (1, 2))
+    node = SimulatedNode(name="host", cores=64, memory_bytes=512 * GIB, driver="580.95.02", devices=(HOST, *others))
+    nvml = Moving(FakeNvml(node))
+    nvml.nvmlInit()  # type: ignore[operator]
+    handles = {device.uuid: nvml.nvmlDeviceGetHandleByIndex(number) for number, device in enumerate(node.devices)}  # type: ignore[operator]
+    hosts = {uuid: probe_vgpu_host(nvml, handle) for uuid, handle in handles.items()}
+    found = with_migrations(
+        nvml, handles, {uuid: host for uuid, host in hosts.items() if isinstance(host, VgpuHostReport)}
+    )
+    assert found[HOST.uuid].migrations == {
+        str(VGPU.instance): {
+            "GPU-other1": VgpuCompatibility(("cold",), ("guest driver",)),
+            "GPU-other2": VgpuCompatibility((), ("GPU",)),
+        }
+    }
+    assert found["GPU-other1"].migrations == {}
+    alone = {HOST.uuid: found[HOST.uuid]}
+    assert with_migrations(nvml, handles, alone)[HOST.uuid].migrations == {}
