@@ -278,9 +278,14 @@ def _frame_rate_limit(_device: FakeNvmlDevice, vgpu: FakeVgpu) -> int:
     return FRAME_RATE_LIMIT_FPS if limit is None else limit
 
 
+ACCOUNTED_MAX = 4000
+"""How many processes of a vGPU accounting remembers."""
+
+
 def _accounting_pids(_device: FakeNvmlDevice, vgpu: FakeVgpu) -> tuple[Any, Any]:
     pids = [process.pid for process in vgpu.processes] if vgpu.accounting else []
-    return ctypes.c_uint(len(pids)), (ctypes.c_uint * len(pids))(*pids)
+    # The binding makes room for as many as NVML says that there may be.
+    return ctypes.c_uint(len(pids)), (ctypes.c_uint * ACCOUNTED_MAX)(*pids)
 
 
 def _accounting_stats(_device: FakeNvmlDevice, vgpu: FakeVgpu, pid: int) -> Any:

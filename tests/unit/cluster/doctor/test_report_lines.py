@@ -211,7 +211,7 @@ def test_vgpus_are_shown_as_host_and_guest_see_them() -> None:
     assert "licence: licensed for NVIDIA RTX Virtual Workstation" in said
     assert "in use, as the guest reads it: graphics 0 %" in said
     assert "licence: this device needs no vGPU licence" in said
-    assert "accounting remembers 0 processes" in said
+    assert "accounting remembers 0 processes of at most 4000" in said
     assert (
         said.count("hosted by hypervisor: equal share scheduler, one of 2 vGPUs, 50% of the engines") == 1
     )  # equal guests share a page

@@ -150,7 +150,7 @@ def test_every_property_of_a_running_vgpu_is_read() -> None:
     assert (found.processes[0].pid, found.processes[0].use) == (4711, VgpuUse(35, 0, 25, 15))
     assert found.accounting_enabled is True
     assert not isinstance(found.accounting, Unavailable)
-    assert (found.accounting.pids, found.accounting.processes_max) == ((4711,), 1)
+    assert (found.accounting.pids, found.accounting.processes_max) == ((4711,), 4000)
     stats = found.accounting.stats["4711"]
     assert not isinstance(stats, Unavailable)
     assert (stats.gpu_percent, stats.memory_max_bytes, stats.is_running) == (35, 2 * GIB, True)
