@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from .probes.report.absence import Absence, Maybe, Unavailable
 from .probes.report.device_report import DeviceReport, Health, why_unplaceable
+from .probes.report.verdict import Diagnosis, Stops, why_no_cuda, why_stopped
 from .probes.vgpu.licence import Licence, licence_of
 
 if TYPE_CHECKING:
@@ -49,17 +50,21 @@ def licence_values(said: Said, licence: Maybe[Licence]) -> dict[str, Any]:
     }
 
 
-def device_condition(gpu: DeviceReport, report: "NodeReport") -> dict[str, Any]:
+def device_condition(
+    gpu: DeviceReport, report: "NodeReport", judged: tuple[Diagnosis, ...], uuid: str
+) -> dict[str, Any]:
     """Return how a GPU was when its machine was probed, all programs' use together.
 
-    ``unplaceable`` says why no work may go to it, "" where it may.
+    ``unplaceable`` says why no work may go to it, ``no_kernels`` why it cannot scale and convert pictures; "" where it
+    may, and can. ``judged`` are its machine's verdicts, ``uuid`` is its own or its slice's.
     """
     said = Said()
     guest = None if isinstance(gpu.uuid, Unavailable) else report.vgpu_guests.get(gpu.uuid)
     licence = _NO_GUEST if guest is None else licence_of(guest.licences, report.taken_utc)
     memory = said.value("memory", gpu.memory)
     return {
-        "unplaceable": why_unplaceable(gpu.health),
+        "unplaceable": why_unplaceable(gpu.health) or why_no_cuda(judged, uuid),
+        "no_kernels": why_stopped(judged, Stops.KERNELS, uuid),
         "nvdec_percent": said.value("nvdec_percent", gpu.use.decoder_percent),
         "nvenc_percent": said.value("nvenc_percent", gpu.use.encoder_percent),
         "encoder_sessions": said.value("encoder_sessions", gpu.use.encoder_sessions_open),

@@ -6,6 +6,9 @@ from typing import Final
 from ..grouping import counted, equal_groups, named_nodes, short_names, tallied
 from ..node.listed import ListedNode
 from ..probes.node.report import NodeReport, SilentNode
+from ..probes.node.verdicts import verdicts
+from ..probes.report.absence import known
+from ..probes.report.verdict import why_no_cuda
 from ..text_lines import gigabytes, wrapped
 from .capability_matrix import all_trials, capability_matrix
 from .findings import Weight
@@ -74,11 +77,22 @@ def node_lines(reports: Reports, listed: Sequence[ListedNode] = (), *, every: bo
     chosen = [(report.host.name, words) for report in _present(reports) if (words := report.driver_choice.words)]
     for chosen_alike in equal_groups(chosen, lambda pair: pair[1]):
         yield from wrapped(f"{named_nodes([name for name, _ in chosen_alike])}: {chosen_alike[0][1]}", "", indent=2)
+    for report in _present(reports):
+        yield from _closed(report)
     if listed:
         yield ""
         yield "in the cluster"
     for group in equal_groups(zip(reports, listed, strict=False), lambda pair: (_name(pair[0]), pair[1].words)):
         yield from wrapped(f"{_name(group[0][0])}: {group[0][1].words}", "  ")
+
+
+def _closed(report: NodeReport) -> Iterator[str]:
+    """Yield a machine's devices on which CUDA does not start, those with the same reason together."""
+    judged = verdicts(report)
+    closed = [(gpu.label, reason) for gpu in report.gpus if (reason := why_no_cuda(judged, known(gpu.uuid, "")))]
+    for alike in equal_groups(closed, lambda pair: pair[1]):
+        labels = ", ".join(label for label, _ in alike)
+        yield from wrapped(f"{report.host.name}: {labels}: no work: {alike[0][1]}", "", indent=2)
 
 
 def _name(report: NodeReport | SilentNode) -> str:

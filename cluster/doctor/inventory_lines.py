@@ -155,6 +155,7 @@ def nodes_document(reports: Reports, listed: Sequence[ListedNode] = ()) -> dict[
 def _node(report: NodeReport | SilentNode) -> dict[str, Any]:
     if isinstance(report, SilentNode):
         return {"node": report.name, "error": report.reason}
+    judged = verdicts(report)
     return {
         "node": report.host.name,
         "simulated": report.simulated,
@@ -163,7 +164,7 @@ def _node(report: NodeReport | SilentNode) -> dict[str, Any]:
         "driver": report.driver,
         "driver_choice": report.driver_choice.words,
         "devices": [
-            {"device": device, "kind": kind} | ({} if gpu is None else device_condition(gpu, report))
+            {"device": device, "kind": kind} | ({} if gpu is None else device_condition(gpu, report, judged, device))
             for device, kind, gpu in device_units(report)
         ],
     }

@@ -10,7 +10,7 @@ from ..probes.report.absence import Maybe, Unavailable, known
 from ..probes.report.device_report import DeviceKind, DeviceReport, MemoryUse, MigSlice, why_unplaceable
 from ..probes.report.engines import Engine, EngineCount, Trial
 from ..probes.report.gpu_identity import ShownGpus, named, on_node
-from ..probes.report.verdict import Diagnosis, Stops, why_stopped
+from ..probes.report.verdict import Diagnosis, Stops, why_no_cuda, why_stopped
 from ..probes.report.xids import broken_by_xid
 from ..probes.vgpu.licence import fps_limit, licence_of
 from ..simulated.devices import SimulatedDevice, SimulatedFleet, SimulatedNode
@@ -99,10 +99,10 @@ def _judged(device: Device, judged: tuple[Diagnosis, ...], uuid: str) -> Device:
     What closes it already stays its reason.
     """
     judged_device = replace(device, no_kernels=why_stopped(judged, Stops.KERNELS, uuid))
-    closed = why_stopped(judged, Stops.CUDA, uuid)
+    closed = why_no_cuda(judged, uuid)
     if not closed or device.state is not DeviceState.OPEN:
         return judged_device
-    return replace(judged_device, state=DeviceState.QUARANTINED, state_reason=f"CUDA does not start on it: {closed}")
+    return replace(judged_device, state=DeviceState.QUARANTINED, state_reason=closed)
 
 
 def _why_untried(report: "NodeReport") -> str:

@@ -44,3 +44,9 @@ def why_stopped(judged: Iterable[Diagnosis], work: Stops, uuid: str) -> str:
     plain = uuid.removeprefix("GPU-").removeprefix("MIG-")
     mine = (each for each in judged if each.stops is work and each.device in ("", plain))
     return next((each.because for each in mine), "")
+
+
+def why_no_cuda(judged: Iterable[Diagnosis], uuid: str) -> str:
+    """Return why a device takes no work at all for what CUDA says; "" where it may."""
+    reason = why_stopped(judged, Stops.CUDA, uuid)
+    return f"CUDA does not start on it: {reason}" if reason else ""

@@ -16,6 +16,7 @@ from codecfleet.cluster.doctor.inventory_lines import (
 )
 from codecfleet.cluster.doctor.report_lines import machine_page
 from codecfleet.cluster.doctor.vgpu_lines import vgpu_lines
+from codecfleet.cluster.probes.cuda.choosing import DriverChoice
 from codecfleet.cluster.probes.gpus.devices import NvmlReport
 from codecfleet.cluster.probes.node.report import NodeReport, SilentNode, from_json
 from codecfleet.cluster.probes.report.absence import Absence, Unavailable
@@ -199,6 +200,26 @@ def test_nodes_say_how_each_gpu_is() -> None:
     assert devices[0]["nvdec_percent"] is None
     assert devices[0]["unknown"]["nvdec_percent"] == "the driver tells only privileged users"
     assert (devices[1]["unplaceable"], devices[1]["nvdec_percent"]) == ("", 0)
+
+
+def test_nodes_tell_which_driver_workers_load_and_which_gpus_cuda_closes(repository: Path) -> None:
+    """The page and the document have the choice of the driver, and why a GPU takes no work or has no kernels."""
+    text = (repository / "tests/fixtures/h200-580.159.04.json").read_text(encoding="utf-8")
+    found = from_json(json.loads(text))
+    assert not isinstance(found.cuda, Unavailable)
+    chosen = DriverChoice("/c:/l", "/c", "cuda-bindings 13.3 is newer")
+    no_nvrtc = Unavailable(Absence.NO_LIBRARY, "NVRTC is not here")
+    cuda = replace(found.cuda, init_code=804, devices=(), nvrtc=no_nvrtc)
+    closed = replace(found, cuda=cuda, driver_choice=chosen)
+    page = " ".join(line.strip() for line in node_lines([closed]))
+    name = closed.host.name
+    assert f"{name}: workers load the compat package in /c: cuda-bindings 13.3 is newer" in page
+    assert f"{name}: GPU 0 (NVIDIA H200): no work: CUDA does not start on it: cuInit returned" in page
+    (device,) = nodes_document([closed])["nodes"][0]["devices"]
+    assert "(804)" in device["unplaceable"]
+    assert device["no_kernels"] == "NVRTC is not here"
+    assert "no work" not in " ".join(node_lines([found]))
+    assert chosen.words in " ".join(" ".join(machine_page(closed)).split())
 
 
 def test_vgpus_are_shown_as_host_and_guest_see_them() -> None:
