@@ -16,10 +16,10 @@ from ...placement.model.demand import Demand
 from ...placement.model.inventory import DeviceState
 from ..state.clients import JobBook
 from ..state.events import Effect, Note, Resize
+from ..state.guests import vgpu_rooms
 from ..state.nodes import NodeBook
 from ..state.state import SupervisorState
 from ..state.stations import IN_USE
-from .guests import vgpu_rooms
 
 REPEAT_S: Final = 10.0
 """How often an order is repeated though nothing has changed."""

@@ -14,11 +14,11 @@ from ...probes.report.xids import XidAction, worst_action, xid_rule
 from ...worker_names import station_of
 from ..state.conditions import Condition, OwnLoad, next_condition, unseen
 from ..state.events import Effect, Encoding, HealthSeen, HealthUnseen, Note
+from ..state.guests import join_guests, percent_part
 from ..state.nodes import NodeBook
 from ..state.quarantine import Blame, Cause
 from ..state.state import SupervisorState
 from ..state.stations import StationBook, StationState
-from .guests import join_guests, percent_part
 from .planner import Planner
 from .quarantining import device_ids, named, quarantine
 
@@ -57,7 +57,7 @@ def see_health(state: SupervisorState, planner: Planner, event: HealthSeen, now_
                 effects += quarantine(state, book, device, blame)
     if book.node != before:
         state.touch(event.node)
-    join_guests(state, planner, book)
+    join_guests(state, book, keeps_share=planner.sets_vgpu_share)
     return effects
 
 

@@ -9,9 +9,9 @@ from codecfleet.cluster.placement.model.policy import Policy
 from codecfleet.cluster.probes.report.absence import Absence, Unavailable
 from codecfleet.cluster.probes.report.engines import Engine
 from codecfleet.cluster.supervisor.core.core import Core
-from codecfleet.cluster.supervisor.core.guests import vgpu_rooms
 from codecfleet.cluster.supervisor.state.conditions import OwnLoad, next_condition, with_condition
 from codecfleet.cluster.supervisor.state.events import HealthSeen, NodesSeen, Probed
+from codecfleet.cluster.supervisor.state.guests import vgpu_rooms
 from codecfleet.cluster.supervisor.state.nodes import NodeBook
 from codecfleet.cluster.supervisor.status.lines import status_lines
 from codecfleet.cluster.supervisor.status.status import status_of

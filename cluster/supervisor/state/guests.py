@@ -8,19 +8,21 @@ from ...placement.model.inventory import Device, plain_type
 from ...probes.report.absence import known
 from ...probes.report.device_report import DeviceKind
 from ...probes.vgpu.hosted import HostedVgpu, VgpuHost, hosted_vgpu, own_part
-from ..state.nodes import NodeBook
-from ..state.state import SupervisorState
-from .planner import Planner
+from .nodes import NodeBook
+from .state import SupervisorState
 
 
-def join_guests(state: SupervisorState, planner: Planner, polled: NodeBook) -> None:
-    """Update which vGPUs have a host in the cluster, and what it says of them, after a poll of a guest or a host."""
+def join_guests(state: SupervisorState, polled: NodeBook, *, keeps_share: bool) -> None:
+    """Update which vGPUs have a host in the cluster, and what it says of them, after a poll of a guest or a host.
+
+    ``keeps_share``: the owner's policy says which part of its GPU a vGPU has, and goes before.
+    """
     concerns_vgpus = any(True for _ in _guests(polled)) or any(True for _ in _hosts_of(state, polled))
     if not concerns_vgpus:
         return
     hosts = [host for book in state.nodes for host in _hosts_of(state, book)]
     for book in state.nodes:
-        found = {device.device: _hosted(planner, book, device, hosts) for device in _guests(book)}
+        found = {device.device: _hosted(book, device, hosts, keeps_share=keeps_share) for device in _guests(book)}
         hosted = {device: each for device, each in found.items() if each is not None}
         if hosted != book.hosted:
             before, book.hosted = book.node, hosted
@@ -60,10 +62,9 @@ def _hosts_of(state: SupervisorState, book: NodeBook) -> Iterator[VgpuHost]:
             yield VgpuHost(state.nodes.title(book.ray.node), condition.seen.scheduler, condition.seen.vgpus)
 
 
-def _hosted(planner: Planner, book: NodeBook, device: Device, hosts: list[VgpuHost]) -> HostedVgpu | None:
+def _hosted(book: NodeBook, device: Device, hosts: list[VgpuHost], *, keeps_share: bool) -> HostedVgpu | None:
     condition = book.conditions.get(device.device)
     uuid = "" if condition is None else known(condition.seen.uuid, "")
     machine = "" if book.probed is None else book.probed.machine_uuid
     found = hosted_vgpu(uuid, machine, hosts)
-    # What an owner's policy says of vGPUs goes before.
-    return replace(found, share=None) if found is not None and planner.sets_vgpu_share else found
+    return replace(found, share=None) if found is not None and keeps_share else found
