@@ -45,6 +45,7 @@ class DriverChoice:
 
 
 NO_CHOICE: Final = DriverChoice()
+NOT_FOR_GEFORCE: Final = "compat packages are not for GeForce"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,7 @@ def worth_a_trial(system: CudaReport, environ: Mapping[str, str]) -> Candidate |
     if not needs:
         return DriverChoice(reason="it serves every CUDA runtime here, so no compat package is needed")
     if any(is_geforce(device.name) for device in system.devices):
-        return DriverChoice(reason="compat packages are not for GeForce")
+        return DriverChoice(reason=NOT_FOR_GEFORCE)
     return _best(system, system.kernel_module.version, path, needs)
 
 

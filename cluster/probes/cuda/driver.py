@@ -7,7 +7,8 @@ what initialising it returns, then each device. Nothing here judges: that is ``c
 import importlib.metadata
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,14 +18,15 @@ from ...fleet_variables import compat_folder
 from ..child.child import ChildEnd, ChildOutcome, run_in_child
 from ..report.absence import Absence, Maybe, Unavailable
 from .ask import ATTRIBUTES, CODEC_LIBRARIES, ask
-from .choosing import LIBRARY_PATH, NO_CHOICE, DriverChoice, choose_driver, worth_a_trial
+from .choosing import LIBRARY_PATH, NO_CHOICE, NOT_FOR_GEFORCE, DriverChoice, choose_driver
 from .errors import cuda_error
 from .packages import compat_libraries, library_of
 from .report import CudaDevice, CudaLibrary, CudaReport, KernelModule, RuntimeInUse, deployment, is_compat_library
-from .tables import cuda_version, minor_version, newest_cuda_of
+from .tables import cuda_version, is_geforce, minor_version, newest_cuda_of
 
 _ROOT = Path("/")
 _NVRM = re.compile(r"^NVRM version:.*?\bKernel Module\b.*?\s(\d+(?:\.\d+)+)(?:\s|$)", re.MULTILINE)
+_MODEL = re.compile(r"^Model:\s*(\S.*?)\s*$", re.MULTILINE)
 _BUNDLED_RUNTIME = re.compile(r"libcudart[^/]*\.so\.(\d+\.\d+)")
 _RUNTIME_PACKAGES = ("cuda-bindings", "nvidia-cuda-runtime", "nvidia-cuda-runtime-cu12", "nvidia-cuda-runtime-cu11")
 _NO_LIBRARY = Unavailable(Absence.NO_LIBRARY, "there is no libcuda.so.1 here")
@@ -80,14 +82,22 @@ def workers_driver(limit_s: float, *, root: Path = _ROOT, environ: Mapping[str, 
         runtimes=find_runtimes(),
         is_tegra=_is_tegra(root),
     )
-    is_in_path = {package.folder for package in packages} & set(environ.get(LIBRARY_PATH, "").split(os.pathsep))
-    found = worth_a_trial(from_files, environ)
-    if isinstance(found, DriverChoice) and not is_in_path:
-        return found
     tried = partial(probe_cuda, limit_s, root=root)
-    return choose_driver(tried(environ=environ), environ, lambda path: tried(environ={**environ, LIBRARY_PATH: path}))[
-        0
-    ]
+    is_in_path = {package.folder for package in packages} & set(environ.get(LIBRARY_PATH, "").split(os.pathsep))
+    # What processes load now is asked only where it may be a package; else the files say enough.
+    system = tried(environ=environ) if is_in_path else from_files
+    if not is_in_path and any(map(is_geforce, _models(root))):
+        return DriverChoice(reason=NOT_FOR_GEFORCE)
+    return choose_driver(system, environ, lambda path: tried(environ={**environ, LIBRARY_PATH: path}))[0]
+
+
+def _models(root: Path) -> Iterator[str]:
+    """Yield the names of the GPUs that the kernel driver lists."""
+    for path in root.glob("proc/driver/nvidia/gpus/*/information"):
+        with suppress(OSError):
+            found = _MODEL.search(path.read_text(encoding="utf-8", errors="replace"))
+            if found is not None:
+                yield found[1]
 
 
 def kernel_module(root: Path) -> Maybe[KernelModule]:

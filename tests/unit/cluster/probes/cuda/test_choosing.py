@@ -150,10 +150,19 @@ def test_a_package_on_the_disk_is_tried_in_a_child_process(init: int, is_loaded:
         FakeDriver(package).build(name, "int nothing;")
     (package / "libnvidia-nvvm.so.1").rename(package / "libnvidia-nvvm.so.4")
     choice = workers_driver(60, root=tmp_path, environ={"LD_LIBRARY_PATH": str(system.folder)})
-    if "runtime" in choice.reason:
+    if choice.reason.startswith("it serves"):
         pytest.skip("no CUDA runtime newer than the driver is installed")
+    assert _on_geforce(tmp_path, system.folder) == DriverChoice(reason="compat packages are not for GeForce")
     if is_loaded:
         assert choice.search_path == f"{package}{os.pathsep}{system.folder}"
     else:
         assert choice.search_path is None
         assert "(804)" in choice.reason
+
+
+def _on_geforce(root: Path, folder: Path) -> DriverChoice:
+    """Return the choice on the same machine with a GeForce card, which the kernel driver names: nothing is tried."""
+    (root / "proc/driver/nvidia/gpus/0000:01:00.0").mkdir(parents=True)
+    named = root / "proc/driver/nvidia/gpus/0000:01:00.0/information"
+    named.write_text("Model: \t\t NVIDIA GeForce RTX 4090\nIRQ:   \t\t 42\n")
+    return workers_driver(60, root=root, environ={"LD_LIBRARY_PATH": str(folder)})
