@@ -36,6 +36,7 @@ COMMANDS: Final[Commands] = {
         [
             "infer film.mkv --loadable resnet.dla --output film.npz",
             "infer film.mkv --loadable resnet.dla --output film.npz --mean 123.7,116.3,103.5 --scale 0.017 --dla 1",
+            "infer film.mkv --loadable resnet.dla --output film.npz --dla-mode standalone --dla-wait spin",
         ],
     )
 }
@@ -59,7 +60,7 @@ class AskInfer:
         from ..jobs.infer.job import count_dlas
 
         address = self.address or os.environ.get("RAY_ADDRESS") or "local"
-        dlas = count_dlas(self.spec.devices) if address == "local" else 0
+        dlas = count_dlas(self.spec.devices, self.spec.mode) if address == "local" else 0
         return asyncio.run(_run(self.spec, address, dlas, progress))
 
 

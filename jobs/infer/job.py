@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...actors.dla.engine import require_dlas
+from ...actors.dla.engine import DlaMode, require_dlas
 from ...actors.dla.inference import InferredSegment, read_loadable, warm_networks
 from ...cluster.client.pool import Pool
 from ...cluster.grouping import counted
@@ -68,13 +68,13 @@ class InferReport:
         }
 
 
-def count_dlas(devices: tuple[int, ...] | None) -> int:
+def count_dlas(devices: tuple[int, ...] | None, mode: str = "hybrid") -> int:
     """Return how many DLAs this machine has.
 
     Raises:
-        Unsupported: it has none, or not one of ``devices``.
+        Unsupported: it has none, or not one of ``devices``, or what ``mode`` needs is missing.
     """
-    count = require_dlas()[1]
+    count = require_dlas(DlaMode[mode.upper()])
     missing = [device for device in devices or () if device >= count]
     if missing:
         message = f"there is no DLA {missing[0]}: this machine has {count}, counted from 0"

@@ -4,7 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ...actors.decode.decoding import DecodeRange
+from ...actors.device.memory_choice import Waiting
 from ...actors.device.work import Blob
+from ...actors.dla.engine import DlaMode
 from ...actors.dla.inference import InferSegment, NetworkSettings, PixelRule, WarmNetworks
 from ...actors.media.location import name_of
 from ...cluster.placement.model import Demand, plain_demand
@@ -64,6 +66,8 @@ class InferPlan:
                 loadable=self.loadable,
                 tasks_at_once=self.spec.tasks_at_once,
                 task_limit_s=float(self.spec.task_limit_s),
+                mode=DlaMode[self.spec.mode.upper()],
+                waiting=Waiting[self.spec.waiting.upper()],
             ),
             dlas=self.spec.devices,
             rule=PixelRule(self.spec.mean, self.spec.scale, self.spec.channels),

@@ -50,6 +50,20 @@ class InferSpec(WaitOptions, Reaching, Segmenting, SourceRange, _Network):
         Field(description="Use this DLA of each machine, from 0."),
         Option("--dla", RUN, default="all", kind=COUNTS),
     ] = None
+    mode: Annotated[
+        Literal["hybrid", "standalone"],
+        Field(
+            description="What a DLA is coupled with: the GPU, through CUDA; or nothing, with NvSci's memory and fences."
+        ),
+        Option("--dla-mode", RUN),
+    ] = "hybrid"
+    waiting: Annotated[
+        Literal["block", "spin"],
+        Field(
+            description="How a thread waits for a DLA: asleep, which saves power, or spinning, which is back sooner."
+        ),
+        Option("--dla-wait", RUN),
+    ] = "block"
     tasks_at_once: Annotated[
         int,
         Field(

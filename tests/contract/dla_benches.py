@@ -3,14 +3,19 @@
 In a process that runs on the driver simulator they are NVIDIA's binding and the simulated library; else the fakes.
 """
 
+import ctypes
 import os
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from codecfleet.actors.dla.engine.cuda_calls import CudaCalls
 from codecfleet.actors.dla.engine.host import open_host
+from codecfleet.actors.dla.engine.hybrid import HybridSession
 from codecfleet.actors.dla.engine.session import DlaSession
+from codecfleet.actors.dla.engine.states import DlaMode
+from codecfleet.actors.dla.nvsci.buffers import ALIGNMENT_BYTES, SciBuffers
 from codecfleet.testing.nvidia.fake_cudla import FakeLoadable, FakeMachine, fake_tensor
 
 SHAPE = (2, 3, 4, 5)
@@ -38,47 +43,80 @@ class Network:
 class DlaBench:
     """Sessions over a host, and what a caller of one has to bring: memory, and a network to try it on."""
 
-    def __init__(self, machine: FakeMachine | None) -> None:
+    def __init__(self, machine: FakeMachine | None, mode: DlaMode) -> None:
         self.network = Network(simulated=machine is None)
-        environment: dict[str, str] = {}
+        self.mode = mode
+        self._machine = machine
+        self._addresses: dict[int, int] = {}
         if machine is None:
-            self.host = open_host()
-            import cuda.bindings.driver as driver  # noqa: PLR0402 - only where it is wanted
-
-            self._cuda = CudaCalls(driver)
+            self.host = open_host(mode=mode)
         else:
-            self.host = open_host(environment=environment, import_module=machine.import_module)
-            self._cuda = CudaCalls(machine.import_module("cuda.bindings.driver"))
-        self._cuda.enter()
+            self.host = open_host(
+                mode=mode, environment={}, import_module=machine.import_module, standalone=machine.standalone
+            )
 
     def open(self, device: int = 0) -> DlaSession:
         """Open a session."""
         return self.host.open(device)
 
-    def memory(self, size_bytes: int) -> int:
-        """Allocate memory of CUDA's."""
-        return int(self._cuda.call("cuMemAlloc", size_bytes))
+    def memory(self, size_bytes: int, alignment: int = ALIGNMENT_BYTES) -> int:
+        """Allocate memory of CUDA's, or an NvSciBuf object."""
+        if self.mode is DlaMode.HYBRID:
+            return int(self._cuda.call("cuMemAlloc", size_bytes))
+        if self._machine is None:
+            buffers = SciBuffers()
+            buffers.open()
+            made = buffers.allocate(size_bytes, alignment)
+        else:
+            made = self._machine.sci.buffer(size_bytes, alignment)
+        self._addresses[made.object] = made.address
+        return made.object
+
+    def stream(self) -> int:
+        """Open a stream beside a session's own."""
+        return int(self._cuda.call("cuStreamCreate", 1))
+
+    def stream_waits(self) -> list[tuple[int, int]] | None:
+        """Return which stream's work (first) was waited for by which (then); None where that is not recorded."""
+        return None if self._machine is None else self._machine.stream_waits
 
     def managed_memory(self, size_bytes: int) -> int:
         """Allocate managed memory, attached to all streams."""
         return int(self._cuda.call("cuMemAllocManaged", size_bytes, 1))
 
     def write(self, session: DlaSession, memory: int, content: NDArray[np.uint8]) -> None:
-        """Copy in the session's stream."""
-        self._cuda.call("cuMemcpyHtoDAsync", memory, content.ctypes.data, content.nbytes, session.stream)
-        self._cuda.call("cuStreamSynchronize", session.stream)
+        """Copy, in the session's stream where it has one."""
+        if isinstance(session, HybridSession):
+            self._cuda.call("cuMemcpyHtoDAsync", memory, content.ctypes.data, content.nbytes, session.stream)
+            self._cuda.call("cuStreamSynchronize", session.stream)
+        else:
+            ctypes.memmove(self._addresses[memory], content.ctypes.data, content.nbytes)
 
     def read(self, session: DlaSession, memory: int, size_bytes: int) -> NDArray[np.uint8]:
-        """Copy in the session's stream."""
+        """Copy, in the session's stream where it has one."""
         content = np.zeros(size_bytes, dtype=np.uint8)
-        self._cuda.call("cuMemcpyDtoHAsync", content.ctypes.data, memory, size_bytes, session.stream)
-        self._cuda.call("cuStreamSynchronize", session.stream)
+        if isinstance(session, HybridSession):
+            self._cuda.call("cuMemcpyDtoHAsync", content.ctypes.data, memory, size_bytes, session.stream)
+            self._cuda.call("cuStreamSynchronize", session.stream)
+        else:
+            ctypes.memmove(content.ctypes.data, self._addresses[memory], size_bytes)
         return content
 
+    @cached_property
+    def _cuda(self) -> CudaCalls:
+        if self._machine is None:
+            import cuda.bindings.driver as driver  # noqa: PLR0402 - only where it is wanted
 
-def make_bench() -> DlaBench:
+            cuda = CudaCalls(driver)
+        else:
+            cuda = CudaCalls(self._machine.import_module("cuda.bindings.driver"))
+        cuda.enter()
+        return cuda
+
+
+def make_bench(mode: DlaMode) -> DlaBench:
     """Return a bench: over the driver simulator if this process runs on it, else over fakes."""
-    return DlaBench(None if "DRIVER_SIM" in os.environ else FakeMachine(dlas=2))
+    return DlaBench(None if "DRIVER_SIM" in os.environ else FakeMachine(dlas=2), mode)
 
 
 __all__ = ["SHAPE", "DlaBench", "make_bench"]

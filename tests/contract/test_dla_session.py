@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from codecfleet.actors.dla.engine.hybrid import HybridSession
 from codecfleet.actors.dla.engine.session import DlaSession
-from codecfleet.actors.dla.engine.states import DlaSessionState
+from codecfleet.actors.dla.engine.states import DlaMode, DlaSessionState
 from codecfleet.actors.dla.engine.statuses import CudlaStatus
 from codecfleet.actors.dla.engine.tasks import (
     Access,
@@ -27,10 +28,16 @@ from codecfleet.errors import DeviceLost, Unsupported, UsageError
 from .dla_benches import SHAPE, DlaBench, make_bench
 
 
+@pytest.fixture(params=list(DlaMode), ids=lambda mode: mode.name.lower())
+def bench(request: pytest.FixtureRequest) -> DlaBench:
+    """What a session needs, in each of cuDLA's modes."""
+    return make_bench(request.param)
+
+
 @pytest.fixture
-def bench() -> DlaBench:
-    """What a session needs."""
-    return make_bench()
+def hybrid() -> DlaBench:
+    """What a session beside CUDA needs."""
+    return make_bench(DlaMode.HYBRID)
 
 
 @pytest.fixture
@@ -255,10 +262,11 @@ def test_the_time_of_tasks_can_be_limited(session: DlaSession) -> None:
         session.set_task_limit(2000)
 
 
-def test_a_stream_that_cudla_cannot_use_is_refused(bench: DlaBench) -> None:
+def test_a_stream_that_cudla_cannot_use_is_refused(hybrid: DlaBench) -> None:
     """Tasks go into any stream but the per-thread default one."""
-    with bench.open() as session:
-        task = Loaded(bench, session).task(frames())
+    with hybrid.open() as session:
+        assert isinstance(session, HybridSession)
+        task = Loaded(hybrid, session).task(frames())
         with pytest.raises(UsageError, match="per-thread"):
             session.submit([task], stream=2)
         session.submit([task], stream=session.stream)
@@ -290,3 +298,25 @@ def test_copies_and_tasks_keep_their_order_in_the_stream(bench: DlaBench) -> Non
         session.free(into)
         with pytest.raises(UsageError, match="not this session's"):
             session.free(into)
+
+
+def test_tasks_of_another_stream_come_after_uploads_and_before_downloads(hybrid: DlaBench) -> None:
+    """``submit(stream=)`` is ordered with the session's own copies, both ways, without a wait of the caller's."""
+    with hybrid.open() as session:
+        assert isinstance(session, HybridSession)
+        module = session.load(hybrid.network.loadable)
+        (source,), (result,) = module.inputs, module.outputs
+        into, out = session.allocate(source.size_bytes), session.allocate(result.size_bytes)
+        task = DlaTask(module=module, inputs=(into.registration,), outputs=(out.registration,))
+        found = [np.zeros(result.size_bytes, dtype=np.uint8) for _ in range(2)]
+        other = hybrid.stream()
+        for seed, memory in enumerate(found):
+            session.upload(into, pack(source, frames(seed)))
+            session.submit([task], stream=other)
+            session.download(out, memory)
+        session.synchronize()
+        assert other != session.stream
+        for seed, memory in enumerate(found):
+            np.testing.assert_array_equal(unpack(result, memory), hybrid.network.expected(frames(seed)))
+        waits = hybrid.stream_waits()
+        assert waits in (None, [(session.stream, other), (other, session.stream)] * 2)

@@ -66,6 +66,8 @@ class Library:
 
 SIMULATION = Library("libcodecfleet_sim.so.1", ("scenario", "machine"))
 CUDA = Library("libcuda.so.1", ("cuda",), (SIMULATION.file,))
+NVSCIBUF = Library("libnvscibuf.so.1", ("nvscibuf",), (SIMULATION.file,))
+NVSCISYNC = Library("libnvscisync.so.1", ("nvscisync",), (SIMULATION.file,))
 _ON_CUDA = (CUDA.file, SIMULATION.file)
 LIBRARIES = (
     SIMULATION,
@@ -73,7 +75,9 @@ LIBRARIES = (
     Library("libnvcuvid.so.1", ("nvcuvid",), _ON_CUDA, _MEDIA),
     Library("libnvidia-encode.so.1", ("nvenc",), _ON_CUDA, _MEDIA),
     Library("libnvidia-ml.so.1", ("nvml",), (SIMULATION.file,)),
-    Library("libcudla.so.1", ("cudla",), _ON_CUDA),
+    NVSCIBUF,
+    NVSCISYNC,
+    Library("libcudla.so.1", ("cudla",), (*_ON_CUDA, NVSCIBUF.file, NVSCISYNC.file)),
 )
 
 

@@ -23,12 +23,19 @@ dla_device *devices;
 dla_task *tasks;
 uint64_t serials;
 
+static void tell_of_signal(void) {
+    pthread_mutex_lock(&lock);
+    pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&lock);
+}
+
 static void set_up(void) {
     pthread_condattr_t attributes;
     pthread_condattr_init(&attributes);
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     pthread_cond_init(&changed, &attributes);
     pthread_condattr_destroy(&attributes);
+    sim_sci_tell(tell_of_signal);
     if (sim_cuda_set_external_wait) {
         sim_cuda_set_external_wait(wait_for_stream);
     }
@@ -147,6 +154,15 @@ static int couple(int *gpu) {
     return current->integrated ? cudlaSuccess : cudlaErrorUnsupportedOperation;
 }
 
+/* Standalone mode has no context: faults befall the GPU that the accelerators lie beside. */
+static int lie_beside(int *gpu) {
+    *gpu = SIM_NO_DEVICE;
+    for (int i = 0; i < sim_machine()->device_count && *gpu == SIM_NO_DEVICE; i++) {
+        *gpu = sim_gpu_at(i)->engines[SIM_DLA] ? i : SIM_NO_DEVICE;
+    }
+    return cudlaSuccess;
+}
+
 /* Called with the lock. */
 static int add_device(dla_device *device) {
     if (handle_count(device->number) >= HANDLES_PER_DLA_MOST) {
@@ -161,12 +177,12 @@ static int add_device(dla_device *device) {
 }
 
 SIM_EXPORT int cudlaCreateDevice(uint64_t number, cudlaDevHandle *handle, uint32_t flags) {
-    int gpu, status = couple(&gpu), said;
+    int gpu, said, status = flags == CUDLA_STANDALONE ? lie_beside(&gpu) : couple(&gpu);
     sim_trace("cudlaCreateDevice", "dla=%llu mode=%u", (unsigned long long)number, flags);
     if (is_refused(__func__, gpu, &said)) {
         return said;
     }
-    if (!handle || flags != CUDLA_CUDA_DLA || number >= (uint64_t)accelerator_count()) {
+    if (!handle || flags > CUDLA_STANDALONE || number >= (uint64_t)accelerator_count()) {
         return cudlaErrorInvalidParam;
     }
     if (status != cudlaSuccess) {
@@ -178,6 +194,7 @@ SIM_EXPORT int cudlaCreateDevice(uint64_t number, cudlaDevHandle *handle, uint32
     }
     device->number = (int)number;
     device->gpu = gpu;
+    device->standalone = flags == CUDLA_STANDALONE;
     device->timeout_ms = TIMEOUT_DEFAULT_MS;
     device->next_address = ADDRESSES_FROM + (number << 40);
     take_lock();

@@ -1,7 +1,7 @@
 /*
  * What the sources of the simulated libcudla share.
  *
- * This is a DRIVER SIMULATOR for tests: cuDLA 1.x in its hybrid mode, with no accelerator. Nothing
+ * This is a DRIVER SIMULATOR for tests: cuDLA 1.x with no accelerator, beside CUDA and standalone. Nothing
  * here says how one behaves. What it promises is written from the cuDLA API reference and CUDA for Tegra, 5, and is
  * strict where they leave it to the caller.
  *
@@ -16,6 +16,7 @@
  * cudla.c           the library, devices and their handles
  * cudla_memory.c    memory that a handle may use
  * cudla_modules.c   loadables
+ * cudla_standalone.c  NvSci memory, semaphores and events of standalone mode
  * cudla_submit.c    tasks into the queue
  * cudla_run.c       tasks out of the queue, onto the engine
  * cudla_loadable.c  the simulator's own loadables, and their arithmetic
@@ -26,11 +27,13 @@
 #include "cudla_api.h"
 #include "cudla_loadable.h"
 #include "external_work.h"
+#include "nvsci.h"
 #include "scenario.h"
 
 #include <time.h>
 
 #define ALIGNMENT_BYTES 32
+#define SCI_ALIGNMENT_BYTES 512 /* what NVIDIA's samples ask of NvSciBuf for a DLA */
 
 /*
  * Devices, modules, memory and tasks
@@ -40,10 +43,11 @@
 typedef struct dla_region {
     struct dla_region *next;
     uint64_t address;
-    const void *origin; /* the CUDA pointer */
+    const void *origin; /* the CUDA pointer, or the NvSci object */
     void *memory;
     size_t bytes;
     uint32_t flags;
+    NvSciSyncObj semaphore; /* NULL: it is memory */
     uint32_t users; /* tasks that have not ended */
 } dla_region;
 
@@ -77,12 +81,17 @@ typedef struct dla_task {
     dla_run *run;
     uint32_t region_count;
     dla_region *regions[DLA_TENSORS_MOST];
+    uint32_t wait_count;
+    NvSciSyncFence *waits; /* before which it does not begin */
+    dla_region *signals;   /* the semaphore that tells of its end; NULL: none */
+    NvSciSyncFence *end;   /* the caller's, of that signal */
 } dla_task;
 
 typedef struct dla_device {
     struct dla_device *next;
     int number;
     int gpu;
+    bool standalone;
     bool loaded_once;
     bool closing;
     uint32_t timeout_ms;
@@ -129,5 +138,12 @@ int wait_for_stream(void *stream, bool *finished);  /* what libcuda asks: extern
 
 /* In cudla_memory.c: what a handle knows by an accelerator's address; NULL where there is nothing. */
 dla_region *region_at(const dla_device *device, const uint64_t *address);
+int add_region(dla_device *device, const dla_region *wanted, uint64_t **address);
+
+/* In cudla_standalone.c. With the lock. */
+int check_events(const dla_device *device, const cudlaTask *list, uint32_t count);
+int bind_events(dla_task *task, const cudlaTask *source);
+bool are_waits_over(const dla_task *task);
+void free_waits(dla_task *task);
 
 #endif

@@ -31,7 +31,9 @@ typedef enum cudlaStatus {
     cudlaErrorUnknown = 0x7fffffff
 } cudlaStatus;
 
-enum { CUDLA_CUDA_DLA = 0 };
+enum { CUDLA_CUDA_DLA = 0, CUDLA_STANDALONE = 1 };
+enum { CUDLA_NVSCISYNC_ATTR_WAIT = 1, CUDLA_NVSCISYNC_ATTR_SIGNAL = 2 };
+enum { CUDLA_NVSCISYNC_FENCE = 1 };
 enum { CUDLA_MODULE_ENABLE_FAULT_DIAGNOSTICS = 1, CUDLA_SCRATCH_MEMORY_SHARED_STATIC = 2 };
 enum { CUDLA_SUBMIT_NOOP = 1, CUDLA_SUBMIT_SKIP_LOCK_ACQUIRE = 2, CUDLA_SUBMIT_DIAGNOSTICS_TASK = 4 };
 enum { CUDLA_READ_ONLY_PERM = 1, CUDLA_TASK_STATISTICS = 2 };
@@ -72,17 +74,45 @@ typedef union cudlaDevAttribute {
     uint32_t deviceVersion;
 } cudlaDevAttribute;
 
+typedef struct cudlaExternalMemoryHandleDesc {
+    const void *extBufObject;
+    unsigned long long size;
+} cudlaExternalMemoryHandleDesc;
+
+typedef struct cudlaExternalSemaphoreHandleDesc {
+    const void *extSyncObject;
+} cudlaExternalSemaphoreHandleDesc;
+
+typedef struct CudlaFence {
+    void *fence;
+    int type;
+} CudlaFence;
+
+typedef struct cudlaWaitEvents {
+    const CudlaFence *preFences;
+    uint32_t numEvents;
+} cudlaWaitEvents;
+
+typedef struct cudlaSignalEvents {
+    uint64_t *const *devPtrs;
+    CudlaFence *eofFences;
+    uint32_t numEvents;
+} cudlaSignalEvents;
+
 typedef struct cudlaTask {
     cudlaModule moduleHandle;
     uint64_t *const *outputTensor;
     uint32_t numOutputTensors;
     uint32_t numInputTensors;
     const uint64_t *const *inputTensor;
-    const void *waitEvents; /* standalone mode's, as the next one */
-    void *signalEvents;
+    const cudlaWaitEvents *waitEvents; /* standalone mode's, as the next one */
+    cudlaSignalEvents *signalEvents;
 } cudlaTask;
 
 _Static_assert(sizeof(cudlaModuleTensorDescriptor) == 168, "as in cuda.bindings.cudla");
+_Static_assert(sizeof(CudlaFence) == 16, "as in cuda.bindings.cudla");
+_Static_assert(sizeof(cudlaWaitEvents) == 16, "as in cuda.bindings.cudla");
+_Static_assert(sizeof(cudlaSignalEvents) == 24, "as in cuda.bindings.cudla");
 _Static_assert(sizeof(cudlaTask) == 48, "as in cuda.bindings.cudla");
 
 #endif

@@ -23,7 +23,7 @@ static bool is_registered(const dla_device *device, const void *origin) {
 }
 
 /* Adds a copy of a region to a handle's, and gives the address by which the accelerator knows it. */
-static int add_region(dla_device *device, const dla_region *wanted, uint64_t **address) {
+int add_region(dla_device *device, const dla_region *wanted, uint64_t **address) {
     if (is_registered(device, wanted->origin)) {
         return cudlaErrorMemoryRegistered;
     }
@@ -47,6 +47,9 @@ static int register_memory(cudlaDevHandle handle, const dla_region *wanted, uint
     }
     if (device->error != cudlaSuccess) {
         return device->error;
+    }
+    if (device->standalone) {
+        return cudlaErrorUnsupportedOperation; /* there is no CUDA */
     }
     if (!address || wanted->flags & ~(uint32_t)CUDLA_TASK_STATISTICS) {
         return cudlaErrorInvalidParam;

@@ -127,7 +127,7 @@ static dla_task *oldest_task(const dla_device *device) {
 
 bool is_stream_busy(void *stream, uint64_t serial) {
     for (const dla_task *each = tasks; each && each->serial < serial; each = each->next) {
-        if (stream == SIM_EVERY_STREAM || each->stream == stream) {
+        if (!each->device->standalone && (stream == SIM_EVERY_STREAM || each->stream == stream)) {
             return true;
         }
     }
@@ -145,7 +145,8 @@ static bool is_engine_free(int number) {
 }
 
 static bool may_start(const dla_task *task) {
-    return !is_stream_busy(task->stream, task->serial) && is_engine_free(task->device->number);
+    bool is_its_turn = task->device->standalone ? are_waits_over(task) : !is_stream_busy(task->stream, task->serial);
+    return is_its_turn && is_engine_free(task->device->number);
 }
 
 static void end_task(dla_task *task, int status) {
@@ -158,14 +159,18 @@ static void end_task(dla_task *task, int status) {
     for (uint32_t i = 0; i < task->region_count; i++) {
         task->regions[i]->users--;
     }
+    if (task->signals) {
+        task->signals->users--;
+    }
     device->unfinished--;
     if (status != cudlaSuccess && device->error == cudlaSuccess) {
         device->error = status;
     }
-    if (status != cudlaSuccess) {
+    if (status != cudlaSuccess && !device->standalone) {
         stream_failed = true;
     }
     tell_change();
+    free_waits(task);
     free(task);
 }
 
@@ -179,7 +184,13 @@ void *device_main(void *argument) {
             continue;
         }
         task->is_running = true;
+        NvSciSyncObj signalled = task->signals ? task->signals->semaphore : NULL;
         end_task(task, run_task(task));
+        if (signalled) { /* of a task that failed, too: fences tell of no error */
+            give_lock();
+            sim_sci_signal(signalled);
+            take_lock();
+        }
     }
     free(device);
     give_lock();

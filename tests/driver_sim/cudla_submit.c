@@ -27,7 +27,10 @@ static int check_submission(const submission *given) {
     if (!given->list || !given->count || given->flags & ~known) {
         return cudlaErrorInvalidParam;
     }
-    return cudlaSuccess;
+    if (given->device->standalone && given->stream) {
+        return cudlaErrorInvalidParam; /* "must be specified as NULL" */
+    }
+    return check_events(given->device, given->list, given->count);
 }
 
 static int check_module(const submission *given, const cudlaTask *source) {
@@ -47,9 +50,6 @@ static int check_task(const submission *given, const cudlaTask *source) {
     }
     if (!source->outputTensor || !source->inputTensor != diagnostics) {
         return cudlaErrorUnsupportedOperation;
-    }
-    if (source->waitEvents || source->signalEvents) {
-        return cudlaErrorUnsupportedOperation; /* events belong to standalone mode */
     }
     const dla_header *header = &given->device->module->loadable.header;
     uint32_t outputs = source->numOutputTensors;
@@ -88,6 +88,7 @@ static int bind_tensors(dla_task *task, const cudlaTask *source) {
 
 static void free_task(dla_task *task) {
     if (task) {
+        free_waits(task);
         free(task->run);
     }
     free(task);
@@ -122,13 +123,18 @@ static int make_task(const submission *given, uint32_t place, dla_task **made) {
     if (!task) {
         return cudlaErrorOutOfResources;
     }
-    return bind_tensors(task, source);
+    status = bind_tensors(task, source);
+    return status == cudlaSuccess ? bind_events(task, source) : status;
 }
 
 static void queue_task(dla_task *task) {
     task->serial = task->run->serial = ++serials;
     for (uint32_t i = 0; i < task->region_count; i++) {
         task->regions[i]->users++;
+    }
+    if (task->signals) {
+        task->signals->users++;
+        sim_sci_promise(task->signals->semaphore, task->end);
     }
     task->device->unfinished++;
     dla_task **link = &tasks;
@@ -158,7 +164,7 @@ static int submit_tasks(const submission *given) {
 
 /* Without libcuda's part of external_work.h a stream cannot wait for its tasks later, so the submission does. */
 static void wait_here(const submission *given) {
-    while (!sim_cuda_set_external_wait && is_stream_busy(given->stream, serials + 1)) {
+    while (!sim_cuda_set_external_wait && !given->device->standalone && is_stream_busy(given->stream, serials + 1)) {
         wait_for_change();
     }
 }

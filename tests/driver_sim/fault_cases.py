@@ -29,9 +29,9 @@ class Case:
 
     def scenario(self) -> Scenario:
         """Return the machine, with the faults."""
-        return (
-            orin(*self.faults) if "cudla" in self.program else Scenario(machine=machine("rtx-4090"), faults=self.faults)
-        )
+        if self.program.startswith(("cudla", "walk cudla", "nvsci")):
+            return orin(*self.faults)
+        return Scenario(machine=machine("rtx-4090"), faults=self.faults)
 
 
 def told_by(folder: Path, cases: list[Case], *, limit_s: float = 550) -> list[dict[str, Any]]:

@@ -27,9 +27,10 @@ from codecfleet.actors.decode.decoding import DecodeTally, OpenTrack
 from codecfleet.actors.device.work import Work, WorkContext
 from codecfleet.actors.device.worker import WorkerCore
 from codecfleet.actors.dla.engine.host import open_host
+from codecfleet.actors.dla.engine.states import DlaMode
 from codecfleet.actors.dla.engine.tasks import DlaTask
 from codecfleet.actors.dla.engine.watchdog import TimeLimits, Timing
-from codecfleet.actors.dla.inference.layout import pack
+from codecfleet.actors.dla.inference.layout import pack, unpack
 from codecfleet.actors.encode.settings import Codec
 from codecfleet.actors.media.values import VideoFormat
 from codecfleet.actors.nvidia.cuda.context import Cuda
@@ -162,6 +163,44 @@ def dla_steps(limits: TimeLimits) -> Generator[Step]:
         yield "opening", lambda: sessions.append(host.open(0))
         yield "first call", loaded
         yield "later calls", lambda: ran(3)
+        yield "closing", host.close
+    finally:
+        host.close()
+
+
+def standalone_steps(limits: TimeLimits) -> Generator[Step]:
+    """A DLA without CUDA: a session, a network whose input is written behind its task, more memory, the host's end."""
+    shape = (1, 3, 4, 4)
+    network = Loadable(Operation.AFFINE, (Tensor("x", shape),), (Tensor("y", shape),), scale=2.0)
+    host = open_host(Timing(limits=limits, patience=wait_quietly), DlaMode.STANDALONE)
+    sessions: list[Any] = []
+    lanes: list[Any] = []
+
+    def ran(count: int) -> None:
+        task, written, x, y = lanes
+        for number in range(count):
+            sessions[0].submit([task], waits=[sessions[0].fence(written)])
+            sessions[0].view(x)[:] = pack(task.module.inputs[0], np.full(shape, number, np.float32))
+            sessions[0].signal(written)
+            sessions[0].synchronize()
+            assert (unpack(task.module.outputs[0], sessions[0].view(y)) == 2 * number).all()
+
+    def loaded() -> None:
+        session = sessions[0]
+        module = session.load(network.to_bytes())
+        x, y = (session.allocate(each.size_bytes) for each in (*module.inputs, *module.outputs))
+        task = DlaTask(module=module, inputs=(x.registration,), outputs=(y.registration,))
+        lanes.extend((task, session.event(), x, y))
+        ran(1)
+
+    def later() -> None:
+        ran(3)
+        sessions[0].allocate(64)
+
+    try:
+        yield "opening", lambda: sessions.append(host.open(0))
+        yield "first call", loaded
+        yield "later calls", later
         yield "closing", host.close
     finally:
         host.close()
@@ -312,6 +351,7 @@ def program(name: str, film: Path, limit_s: float, times: int) -> Callable[[], N
         "nvenc": partial(nvenc_steps, Codec.H264),
         "nvenc av1": partial(nvenc_steps, Codec.AV1),
         "cudla": partial(dla_steps, limits),
+        **dict.fromkeys(("cudla standalone", "nvscibuf", "nvscisync"), partial(standalone_steps, limits)),
     }
     others: dict[str, Callable[[], None]] = {
         "nvml": partial(run_nvml, limit_s),

@@ -97,6 +97,18 @@ PLACES: Final = {
     ),
     "nvml": (("nvmlInit", 1), ("nvmlDeviceGetPciInfo", 1), ("nvmlDeviceGetMemoryInfo", 1), ("nvmlShutdown", 1)),
     "cudla": (("cudlaCreateDevice", 1), ("cudlaSubmitTask", 1), ("cudlaSubmitTask", 3), ("cudlaDestroyDevice", 1)),
+    "nvscibuf": (
+        ("NvSciBufModuleOpen", 1),
+        ("NvSciBufObjAlloc", 1),
+        ("NvSciBufObjAlloc", 3),
+        ("NvSciBufObjFree", 1),
+    ),
+    "nvscisync": (
+        ("NvSciSyncModuleOpen", 1),
+        ("NvSciSyncFenceWait", 1),
+        ("NvSciSyncFenceWait", 3),
+        ("NvSciSyncObjFree", 1),
+    ),
 }
 """By library, the function and call at which its faults happen: opening, the first call, a later one, closing."""
 
@@ -109,7 +121,15 @@ def everywhere(outcome: Outcome) -> tuple[Outcome, ...]:
 VALUES: Final = {Action.EXIT: EXIT_CODE, Action.XID: XID, Action.SLOW: 20}
 
 
-STATUSES: Final = {"libcuda": 700, "nvcuvid": 700, "nvenc": 20, "nvml": 4, "cudla": CudlaStatus.OS}
+STATUSES: Final = {
+    "libcuda": 700,
+    "nvcuvid": 700,
+    "nvenc": 20,
+    "nvml": 4,
+    "cudla": CudlaStatus.OS,
+    "nvscibuf": 0x30,
+    "nvscisync": 0x32,
+}
 
 
 SILENT_BREAK: Final = (EngineFailed, EngineFailed, EngineFailed, NOTHING)
@@ -166,6 +186,23 @@ TABLE: Final[dict[tuple[str, Action], tuple[Outcome, ...]]] = {
     ("cudla", Action.SHORT): everywhere(NOTHING),  # it has no bitstream
     ("cudla", Action.CORRUPT): everywhere(NOTHING),  # a task is spoilt, not its submission: EXTRAS
     ("cudla", Action.SLOW): everywhere(NOTHING),
+    **{
+        (library, action): outcomes
+        for library in ("nvscibuf", "nvscisync")
+        for action, outcomes in {
+            # What frees an object returns nothing.
+            Action.STATUS: (DeviceLost, DeviceLost, DeviceLost, NOTHING),
+            Action.HANG: everywhere(EngineHung),
+            Action.EXIT: everywhere(PROCESS),
+            # Neither library has a device: cuDLA tells of it.
+            Action.LOSE: everywhere(NOTHING),
+            Action.BREAK: everywhere(NOTHING),
+            Action.XID: everywhere(NOTHING),
+            Action.SHORT: everywhere(NOTHING),  # it has no bitstream
+            Action.CORRUPT: everywhere(NOTHING),  # it has no picture
+            Action.SLOW: everywhere(NOTHING),
+        }.items()
+    },
 }
 """By library and action: what becomes of the fault at each of the four stages."""
 
@@ -269,4 +306,46 @@ EXTRAS: Final = (
 """Faults at other places: where the same action means something else."""
 
 
-ROWS: Final = (*stage_rows(), *EXTRAS)
+STANDALONE_CALLS: Final = {
+    "opening": (
+        *("cudlaCreateDevice", "cudlaSetTaskTimeoutInMs", "cudlaGetNvSciSyncAttributes"),
+        *("cudlaImportExternalSemaphore", "NvSciSyncAttrListCreate", "NvSciSyncAttrListSetAttrs"),
+        *("NvSciSyncAttrListReconcile", "NvSciSyncObjAlloc"),
+    ),
+    "first call": (
+        *("cudlaModuleLoadFromMemory", "cudlaModuleGetAttributes", "cudlaImportExternalMemory", "cudlaSubmitTask"),
+        *("cudlaGetLastError", "NvSciBufAttrListCreate", "NvSciBufAttrListSetAttrs", "NvSciBufAttrListReconcile"),
+        *("NvSciBufObjGetCpuPtr", "NvSciBufObjGetAttrList", "NvSciBufAttrListGetAttrs"),
+        *("NvSciSyncObjGenerateFence", "NvSciSyncObjSignal", "NvSciSyncCpuWaitContextAlloc"),
+    ),
+    "closing": ("cudlaMemUnregister", "cudlaModuleUnload", "cudlaDestroyDevice"),
+}
+"""By stage, every function with a status that a standalone session calls there first, but for those of ``PLACES``."""
+HANGING: Final = (
+    "cudlaImportExternalSemaphore",
+    "cudlaImportExternalMemory",
+    "NvSciSyncObjSignal",
+    "cudlaMemUnregister",
+)
+
+
+def standalone_rows() -> list[Row]:
+    """Return the rows of a session without CUDA: each of its calls in turn, and its tasks."""
+    rows = [
+        Row("cudla standalone", fault("cudlaTask", Action.CORRUPT, 1), "first call", EngineFailed, "does not match"),
+        Row("cudla standalone", fault("cudlaTask", Action.HANG, 3), "later calls", EngineHung, "in time", HUNG_AFTER_S),
+        Row("cudla standalone", fault("cudlaTask", Action.EXIT, 2, EXIT_CODE), "later calls", PROCESS),
+        Row("cudla standalone", fault("cudlaSubmitTask", Action.LOSE, 2), "later calls", DeviceLost),
+    ]
+    for step, functions in STANDALONE_CALLS.items():
+        for function in functions:
+            status = STATUSES["cudla" if function.startswith("cudla") else "nvscisync"]
+            failed = fault(function, Action.STATUS, 1, status)
+            rows.append(Row("cudla standalone", failed, step, DeviceLost, function.removeprefix("cudlaGetLastError")))
+            if function in HANGING:
+                hung = fault(function, Action.HANG, 1)
+                rows.append(Row("cudla standalone", hung, step, EngineHung, "did not return", HUNG_AFTER_S))
+    return rows
+
+
+ROWS: Final = (*stage_rows(), *EXTRAS, *standalone_rows())

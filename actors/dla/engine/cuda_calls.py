@@ -5,19 +5,24 @@ The driver API, not the runtime's: it needs no further library, and reports a DL
 """
 
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final
 
 from ....errors import DeviceLost
+from ...device.memory_choice import (
+    INTEGRATED,
+    BufferUse,
+    MemoryChoice,
+    Platform,
+    Waiting,
+    choose_memory,
+)
 
 EXTERNAL_DEVICE: Final = 911
 """An engine outside CUDA reported an error: ask every cuDLA handle."""
-_INTEGRATED: Final = 18
-"""``CU_DEVICE_ATTRIBUTE_INTEGRATED``."""
 _IS_MANAGED: Final = 8
 """``CU_POINTER_ATTRIBUTE_IS_MANAGED``."""
 _INVALID_VALUE: Final = 1
-BLOCKING_SYNC: Final = 4
-"""``CU_CTX_SCHED_BLOCKING_SYNC``: a thread that waits for a batch sleeps, and leaves its core to decoding (3.5)."""
 CONTEXT_ACTIVE: Final = 708
 """The context was made before this process set its flags; a driver before CUDA 11 then keeps those that it has."""
 
@@ -45,30 +50,38 @@ def lost(failure: CudaFailure, device: int) -> DeviceLost:
 class CudaCalls:
     """The primary context of the GPU that DLAs are coupled with: the integrated one, whatever else is attached (3.4).
 
-    Its threads block while they wait, by CUDA for Tegra 3.5, and host memory for copies is page-locked, by 3.1 and 3.2:
-    every Tegra with a DLA is I/O coherent, so the processor caches such memory.
-
     Args:
         driver: ``cuda.bindings.driver``, or a fake.
+        waiting: whether its threads sleep or spin while they wait (3.5).
 
     Raises:
         CudaFailure: from every method.
     """
 
-    def __init__(self, driver: Any) -> None:
+    def __init__(self, driver: Any, waiting: Waiting = Waiting.BLOCK) -> None:
         self._driver = driver
         self.call("cuInit", 0)
         gpus = [self.call("cuDeviceGet", ordinal) for ordinal in range(self.call("cuDeviceGetCount"))]
-        attribute = driver.CUdevice_attribute(_INTEGRATED)
         # Without an integrated one, cuDLA says that the first does not fit.
-        self._gpu = next((gpu for gpu in gpus if self.call("cuDeviceGetAttribute", attribute, gpu)), gpus[0])
+        self._gpu = next((gpu for gpu in gpus if self._attribute(gpu, INTEGRATED)), gpus[0])
+        self._platform = Platform.of(partial(self._attribute, self._gpu))
         with suppress(_ContextActive):
-            self.call("cuDevicePrimaryCtxSetFlags", self._gpu, BLOCKING_SYNC)
+            self.call("cuDevicePrimaryCtxSetFlags", self._gpu, waiting.value)
         self._context = self.call("cuDevicePrimaryCtxRetain", self._gpu)
 
     def enter(self) -> None:
         """Make the context the calling thread's."""
         self.call("cuCtxSetCurrent", self._context)
+
+    def allocate(self, use: BufferUse) -> tuple[MemoryChoice, int]:
+        """Allocate the memory that ``choose_memory`` chooses; return that choice, and the address."""
+        choice = choose_memory(use, self._platform)
+        function, behind = choice.allocating
+        return choice, int(self.call(function, use.size_bytes, *behind))
+
+    def free(self, choice: MemoryChoice, address: int) -> None:
+        """Free memory that was allocated so."""
+        self.call(choice.freeing, address)
 
     def release(self) -> None:
         """Give the context back; every cuDLA handle must be destroyed by then (CUDA for Tegra 5.4)."""
@@ -82,6 +95,9 @@ class CudaCalls:
             if failure.code != _INVALID_VALUE:
                 raise
             return False
+
+    def _attribute(self, gpu: Any, number: int) -> int:
+        return int(self.call("cuDeviceGetAttribute", self._driver.CUdevice_attribute(number), gpu))
 
     def call(self, name: str, *arguments: object) -> Any:
         """Call a function of the driver by its name; return its first value."""

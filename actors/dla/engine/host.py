@@ -4,17 +4,23 @@ A process has one host. It settles the environment before CUDA starts, knows eve
 says that an engine failed), and ends things in their order: tasks, handles, then the context.
 """
 
+import ctypes
 import importlib
 import os
 import threading
 from collections.abc import Callable, MutableMapping
+from functools import partial
 from typing import Any, Final
 
 from ....errors import CodecfleetError, DeviceLost, Unsupported
+from ..nvsci.library import Loader
+from ..nvsci.sci import NvSci
 from .cuda_calls import CudaCalls, CudaFailure, lost
-from .library import CudlaBinding
+from .hybrid import HybridSession
+from .library import Cudla, CudlaBinding, CudlaLibrary
 from .session import DlaSession
-from .states import LIVE
+from .standalone import StandaloneSession
+from .states import LIVE, DlaMode
 from .statuses import CudlaFailure, CudlaStatus, error_of
 from .watchdog import Timing
 
@@ -25,7 +31,31 @@ order, on which hybrid sessions rely: it is never set here."""
 
 _ELSEWHERE: Final = "Inference needs a Jetson or DRIVE with DLAs (Xavier, Orin): docs/dla.md."
 
+_STANDALONE_NEEDS: Final = (
+    "Standalone mode needs libcudla, libnvscibuf and libnvscisync (DRIVE OS, Jetson Linux); or use --dla-mode hybrid."
+)
 Importer = Callable[[str], Any]
+Standalone = tuple[Cudla, Callable[[], NvSci]]
+"""cuDLA, and what opens NvSci for one session."""
+MakeSession = Callable[[int, Timing, "DlaHost"], DlaSession]
+
+
+def open_standalone(load: Loader = ctypes.CDLL) -> Standalone:
+    """Open the libraries of standalone mode.
+
+    Args:
+        load: opens a shared library by its name.
+
+    Raises:
+        Unsupported: one of them is not on this machine.
+    """
+    try:
+        library = CudlaLibrary(load)
+        NvSci(load)  # each session opens its own
+        return library, partial(NvSci, load)
+    except OSError as error:
+        message = f"this machine cannot reach a DLA in standalone mode: {error}"
+        raise Unsupported(message, _STANDALONE_NEEDS) from None
 
 
 def isolate_errors(environment: MutableMapping[str, str]) -> None:
@@ -33,19 +63,31 @@ def isolate_errors(environment: MutableMapping[str, str]) -> None:
     environment[EXECUTION_MODE] = ISOLATED_ERRORS
 
 
-def require_dlas(import_module: Importer = importlib.import_module) -> tuple[CudlaBinding, int]:
-    """Return the library, and how many DLAs this machine has: at least one.
+def require_dlas(
+    mode: DlaMode = DlaMode.HYBRID,
+    *,
+    import_module: Importer = importlib.import_module,
+    standalone: Callable[[], Standalone] = open_standalone,
+) -> int:
+    """Return how many DLAs this machine has: at least one.
 
     The library alone proves nothing: NVIDIA ships it for machines without a DLA too.
 
     Raises:
-        Unsupported: there is no binding, no library, or no DLA.
+        Unsupported: there is no DLA, or what ``mode`` needs to reach it is missing.
     """
+    return _counted(standalone()[0] if mode is DlaMode.STANDALONE else _binding(import_module))
+
+
+def _binding(import_module: Importer) -> CudlaBinding:
     try:
-        library = CudlaBinding(import_module("cuda.bindings.cudla"))
+        return CudlaBinding(import_module("cuda.bindings.cudla"))
     except ImportError:
         message = "this machine cannot reach a DLA: cuda.bindings is not installed"
         raise Unsupported(message, "Install codecfleet with cuda-python on a Jetson: docs/dla.md.") from None
+
+
+def _counted(library: Cudla) -> int:
     try:
         count = int(library.call("cudlaDeviceGetCount"))
     except CudlaFailure as failure:
@@ -58,44 +100,55 @@ def require_dlas(import_module: Importer = importlib.import_module) -> tuple[Cud
         raise Unsupported(message, _ELSEWHERE) from None
     if count == 0:
         raise Unsupported("this machine has no DLA: libcudla counts none", _ELSEWHERE)
-    return library, count
+    return count
 
 
 def open_host(
     timing: Timing | None = None,
+    mode: DlaMode = DlaMode.HYBRID,
     *,
     environment: MutableMapping[str, str] = os.environ,
     import_module: Importer = importlib.import_module,
+    standalone: Callable[[], Standalone] = open_standalone,
 ) -> "DlaHost":
     """Open this process's host.
 
     Args:
-        timing: time limits of its sessions.
-        environment: the process's environment; error isolation is set in it.
+        timing: time limits of its sessions, and whether their threads sleep or spin while they wait.
+        mode: beside CUDA, or without it.
+        environment: the process's environment; error isolation is set in it, in hybrid mode.
         import_module: where ``cuda.bindings.cudla`` and ``cuda.bindings.driver`` come from.
+        standalone: opens what standalone mode needs instead.
 
     Raises:
-        Unsupported: there is no DLA.
+        Unsupported: there is no DLA, or what ``mode`` needs to reach it is missing.
         DeviceLost: CUDA does not start.
     """
+    timing = timing or Timing()
+    if mode is DlaMode.STANDALONE:
+        found, make_sci = standalone()
+        make = partial(StandaloneSession, found, make_sci)
+        return DlaHost(found, make, lambda: None, _counted(found), timing)
     isolate_errors(environment)
-    library, count = require_dlas(import_module)
+    library = _binding(import_module)
+    count = _counted(library)
     try:
-        cuda = CudaCalls(import_module("cuda.bindings.driver"))
+        cuda = CudaCalls(import_module("cuda.bindings.driver"), timing.waiting)
     except CudaFailure as failure:
         raise lost(failure, 0) from None
     except (ImportError, RuntimeError) as error:  # the binding looks for libcuda when it is first called
         message = f"the DLAs need CUDA, which does not load: {error}"
         raise DeviceLost(message, "codecfleet doctor shows what this machine's driver can do.") from None
-    return DlaHost(library, cuda, count, timing or Timing())
+    return DlaHost(library, partial(HybridSession, library, cuda), cuda.release, count, timing)
 
 
 class DlaHost:
     """Opens sessions, and keeps them together.
 
     Args:
-        library: the way to cuDLA in hybrid mode.
-        cuda: the context that handles are coupled with.
+        library: the way to cuDLA.
+        make: makes a session on a DLA, by its number.
+        release: closes what the handles were coupled with, after the last of them.
         count: how many DLAs there are.
         timing: time limits of the sessions.
     """
@@ -105,8 +158,10 @@ class DlaHost:
     failure: str
     """What failed in this process, "" if nothing; after it only a new process can use the DLAs."""
 
-    def __init__(self, library: CudlaBinding, cuda: CudaCalls, count: int, timing: Timing) -> None:
-        self._library, self._cuda, self._timing = library, cuda, timing
+    def __init__(
+        self, library: Cudla, make: MakeSession, release: Callable[[], None], count: int, timing: Timing
+    ) -> None:
+        self._library, self._make, self._release, self._timing = library, make, release, timing
         self.count = count
         self.failure = ""
         self._sessions: list[DlaSession] = []
@@ -135,12 +190,12 @@ class DlaHost:
         if not 0 <= device < self.count:
             message = f"there is no DLA {device}: this machine has {self.count}, counted from 0"
             raise Unsupported(message, "Choose one of them.")
-        session = DlaSession(self._library, self._cuda, device, self._timing, self)
+        session = self._make(device, self._timing, self)
         with self._lock:
             self._sessions.append(session)
         return session
 
-    def guilty(self, library: CudlaBinding) -> dict[int, CudlaStatus]:
+    def guilty(self, library: Cudla) -> dict[int, CudlaStatus]:
         """Ask every open handle for its latest error; return what is not success, by the number of the DLA.
 
         To be called where waiting is safe: in the thread of the session that met ``EXTERNAL_DEVICE``.
@@ -185,6 +240,6 @@ class DlaHost:
             raise errors[0]
         if not closed and not self.failure:
             try:
-                self._cuda.release()
+                self._release()
             except CudaFailure as failure:
                 raise lost(failure, 0) from None

@@ -1,22 +1,22 @@
-"""A DLA beside CUDA: a loadable, its memory, and the tasks that run it."""
+"""A handle of a DLA: a loadable, its memory, and the tasks that run it, in either of cuDLA's modes."""
 
-import ctypes
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ....errors import CodecfleetError, UsageError
-from .cuda_calls import CudaCalls
-from .library import DESCRIPTORS, CudlaBinding
+from ..nvsci.syncs import Fence
+from .library import DESCRIPTORS, DEVICE_VERSION, UNIFIED_ADDRESSING, Cudla
 from .session_calls import SessionCalls
-from .states import LIVE, DlaEvent, DlaSessionState
+from .states import LIVE, DlaEvent, DlaMode, DlaSessionState
 from .statuses import CudlaStatus, FunctionMissing, error_of
 from .tasks import (
     Access,
@@ -36,18 +36,13 @@ if TYPE_CHECKING:
     from .host import DlaHost
 
 _TASK_LIMIT_MAX_S = 1000.0
-_HYBRID = 0
-_NON_BLOCKING = 1
-_PER_THREAD_STREAM = 2
-"""CU_STREAM_PER_THREAD, which cuDLA does not support (CUDA for Tegra 5.4)."""
-_UNIFIED_ADDRESSING, _DEVICE_VERSION = 0, 1
 
 
-class DlaSession:
-    """One cuDLA device handle in hybrid mode (``CUDLA_CUDA_DLA``): a loadable, its memory, and the tasks that run it.
+class DlaSession(ABC):
+    """One cuDLA device handle: a loadable, its memory, and the tasks that run it.
 
-    Open it with ``DlaHost.open``. Tasks and copies keep the order of the session's CUDA stream; put kernels of your own
-    between them through ``stream``. Not for memory of CUDA's virtual memory management (5.4).
+    Open it with ``DlaHost.open``: a ``HybridSession`` beside CUDA, or a ``StandaloneSession`` without it. Tasks run in
+    the order of their submission.
 
     Tasks are asynchronous: ``submit`` returns when they are queued; a later call, at the latest ``synchronize``,
     reports their errors. cuDLA makes every error but one final (CUDA for Tegra 5.4): the session is then FAILED, every
@@ -56,38 +51,35 @@ class DlaSession:
     Every method may be called from any thread; one session's calls are serialised. Every method may raise, beside what
     it names:
 
-        DeviceLost: cuDLA or CUDA failed, now or earlier. Final.
+        DeviceLost: cuDLA, CUDA or NvSci failed, now or earlier. Final.
         EngineFailed: the engine aborted a task, possibly of an earlier submission. Final.
         EngineHung: a call or a task did not end within its time limit. Final; the process cannot be saved.
         UsageError: the call is invalid (a closed session, a foreign module, a buffer too small). Changes nothing.
     """
 
+    mode: ClassVar[DlaMode]
+    """What the handle is coupled with."""
     device: int
     """The number of the DLA."""
-    stream: int
-    """The session's own CUDA stream (a CUstream); work put into it keeps its order with the tasks."""
 
-    def __init__(self, library: CudlaBinding, cuda: CudaCalls, device: int, timing: Timing, host: "DlaHost") -> None:
-        self._library, self._cuda, self._host = library, cuda, host
+    def __init__(self, library: Cudla, device: int, timing: Timing, host: "DlaHost") -> None:
+        self._library, self._host = library, host
         self.device = device
         self._timing = timing
-        self._calls = SessionCalls(library, cuda, device, timing, host)
+        self._calls = SessionCalls(library, device, timing, host)
         self._deadlines = Deadlines(timing.limits)
         self._turn = threading.RLock()
-        self.stream = 0
         self._has_loaded = False
         self._diagnoses = False
         self._module: DlaModule | None = None
         self._registrations: dict[int, Registration] = {}
         self._buffers: dict[int, DeviceBuffer] = {}
-        self._locked: list[int] = []
         self._in_flight: list[TaskMemory] = []
-        self._copied_arrays: list[NDArray[Any]] = []
-        self._streams: set[int] = set()
         try:
-            self.stream = self._calls.ask("starting CUDA", self._enter)
-            self._calls.handle = int(self._calls.cudla("cudlaCreateDevice", device, _HYBRID))
+            self._calls.ask("starting", self._begin)
+            self._calls.handle = int(self._calls.cudla("cudlaCreateDevice", device, self.mode.value))
             self._limit_tasks(timing.limits)
+            self._prepare()
         except CodecfleetError:
             self._calls.close()
             raise
@@ -106,10 +98,10 @@ class DlaSession:
         """Return the device's attributes (``cudlaDeviceGetAttribute``)."""
         with self._turn:
             shared, version = (
-                self._calls.cudla("cudlaDeviceGetAttribute", self.handle, which)
-                for which in (_UNIFIED_ADDRESSING, _DEVICE_VERSION)
+                self._calls.ask("cudlaDeviceGetAttribute", partial(self._library.attribute, self.handle, which))
+                for which in (UNIFIED_ADDRESSING, DEVICE_VERSION)
             )
-        return DeviceAttributes(bool(shared.unified_addressing_supported), int(version.device_version))
+        return DeviceAttributes(bool(shared), version)
 
     def load(self, loadable: bytes, options: LoadOption = LoadOption.NONE) -> DlaModule:
         """Load a loadable (``cudlaModuleLoadFromMemory``, ``cudlaModuleGetAttributes``).
@@ -145,16 +137,18 @@ class DlaSession:
             return self._module
 
     def register(self, memory: int, size_bytes: int, access: Access = Access.READ_WRITE) -> Registration:
-        """Make CUDA memory usable by the DLA (``cudlaMemRegister``). It stays the caller's, and must outlive this.
+        """Make memory usable by the DLA. It stays the caller's, and must outlive this.
+
+        Hybrid mode takes a CUDA pointer (``cudlaMemRegister``), standalone mode an NvSciBuf object
+        (``cudlaImportExternalMemory``).
 
         Raises:
-            UsageError: it is registered already, and the earlier registration remains; or it is managed memory (5.4).
+            UsageError: it is registered already, and the earlier registration remains; or it is none, too small, or
+                not aligned for a DLA.
         """
         with self._turn:
             self._calls.refuse_unless(memory != 0 and size_bytes > 0, f"no memory: {memory:#x}, {size_bytes} bytes")
-            is_managed = self._calls.ask("cuPointerGetAttribute", partial(self._cuda.is_managed, memory))
-            self._calls.refuse_unless(not is_managed, "cuDLA takes no managed memory: use cuMemAlloc's, or allocate")
-            dla_address = int(self._calls.cudla("cudlaMemRegister", self.handle, memory, size_bytes, int(access)))
+            dla_address = self._registered(memory, size_bytes, access)
             registration = self._registrations[dla_address] = Registration(memory, size_bytes, dla_address, access)
             return registration
 
@@ -170,10 +164,10 @@ class DlaSession:
             del self._registrations[registration.dla_address]
 
     def allocate(self, size_bytes: int, access: Access = Access.READ_WRITE) -> DeviceBuffer:
-        """Allocate device memory and register it; ``close`` frees it."""
+        """Allocate memory and register it; ``close`` frees it."""
         with self._turn:
             self._calls.refuse_unless(size_bytes > 0, f"no memory: {size_bytes} bytes")
-            memory = int(self._calls.cu("cuMemAlloc", size_bytes))
+            memory = self._allocated(size_bytes)
             buffer = DeviceBuffer(memory, size_bytes, self.register(memory, size_bytes, access))
             self._buffers[memory] = buffer
             return buffer
@@ -183,43 +177,55 @@ class DlaSession:
         with self._turn:
             self._calls.refuse_unless(self._buffers.get(buffer.memory) is buffer, "the buffer is not this session's")
             self.unregister(buffer.registration)
-            self._calls.cu("cuMemFree", buffer.memory)
+            self._calls.ask("freeing memory", partial(self._freed, buffer.memory))
             del self._buffers[buffer.memory]
 
+    @abstractmethod
+    def view(self, buffer: DeviceBuffer) -> NDArray[np.uint8] | None:
+        """Return a buffer's memory as the processor sees it; None where it is the device's alone.
+
+        Write and read it without a copy while no task uses it. Keep no view of it longer than the session.
+        """
+
+    @abstractmethod
     def host_array(self, size_bytes: int) -> NDArray[np.uint8]:
-        """Return page-locked memory for ``upload`` and ``download``, which do not hold up the caller with it.
+        """Return memory that ``upload`` and ``download`` copy without holding up the caller.
 
         ``close`` frees it: keep no view of it longer than the session.
         """
-        with self._turn:
-            self._calls.refuse_unless(size_bytes > 0, f"no memory: {size_bytes} bytes")
-            address = int(self._calls.cu("cuMemHostAlloc", size_bytes, 0))
-            self._locked.append(address)
-            return np.ctypeslib.as_array((ctypes.c_uint8 * size_bytes).from_address(address))
 
     def upload(self, buffer: DeviceBuffer, array: NDArray[Any]) -> None:
         """Queue a copy of a contiguous array into a buffer; do not change the array before ``synchronize``."""
-        self._copy(buffer, array, "cuMemcpyHtoDAsync", buffer.memory, int(array.ctypes.data))
+        with self._turn:
+            self._check_copy(buffer, array)
+            self._uploaded(buffer, array)
 
     def download(self, buffer: DeviceBuffer, array: NDArray[Any]) -> None:
         """Queue a copy of a buffer's beginning into a contiguous array; it is there after ``synchronize``."""
-        self._copy(buffer, array, "cuMemcpyDtoHAsync", int(array.ctypes.data), buffer.memory)
+        with self._turn:
+            self._check_copy(buffer, array)
+            self._downloaded(buffer, array)
 
+    @abstractmethod
     def clear(self, buffer: DeviceBuffer) -> None:
         """Queue the filling of a buffer with zeros."""
-        with self._turn:
-            self._put("cuMemsetD8Async", buffer.memory, 0, buffer.size_bytes)
 
     def submit(
-        self, tasks: Sequence[DlaTask], *, stream: int | None = None, options: SubmitOption = SubmitOption.NONE
+        self,
+        tasks: Sequence[DlaTask],
+        *,
+        stream: int | None = None,
+        options: SubmitOption = SubmitOption.NONE,
+        waits: Sequence[Fence] = (),
     ) -> None:
         """Queue tasks, to run one after the other (``cudlaSubmitTask``). Returns before they run.
 
         Args:
             tasks: at least one. Their memory must stay registered until they are done.
-            stream: the CUDA stream whose earlier work they wait for, and whose later work waits for them; None is the
-                session's own.
+            stream: hybrid mode: the CUDA stream whose earlier work they wait for, beside this session's, and whose
+                later work waits for them; None is the session's own.
             options: how to submit.
+            waits: standalone mode: fences that must be reached before the first task begins; no two of one point.
         """
         with self._turn:
             self._calls.refuse_unless(tasks, "there is no task to submit")
@@ -230,20 +236,15 @@ class DlaSession:
             self._calls.refuse_unless(
                 diagnostics is self._diagnoses, "diagnostics run their own module, and nothing else does"
             )
-            self._calls.refuse_unless(
-                stream != _PER_THREAD_STREAM, "cuDLA does not support the per-thread default stream"
-            )
-            where = self.stream if stream is None else stream
-            is_capturing = int(self._calls.cu("cuStreamIsCapturing", where)) != 0
-            self._calls.refuse_unless(not is_capturing, "cuDLA has no CUDA graphs: submit after the stream's capture")
-            memory = TaskMemory(tasks)
-            # cuDLA may wait in here for room in its queue: as long as what is queued may take.
-            self._deadlines.submitted(self._timing.clock(), len(tasks))
-            self._in_flight.append(memory)
-            arguments = self.handle, memory.address, memory.count, where, int(options)
-            self._calls.cudla("cudlaSubmitTask", *arguments, limit_s=self._patience_s())
-            self._calls.move(DlaEvent.SUBMIT)
-            self._streams.add(where)
+            self._queue(tasks, stream, options, waits)
+
+    def _submitted(self, memory: TaskMemory, stream: int, options: SubmitOption) -> None:
+        # cuDLA may wait in here for room in its queue: as long as what is queued may take.
+        self._deadlines.submitted(self._timing.clock(), memory.count)
+        self._in_flight.append(memory)
+        arguments = self.handle, memory.address, memory.count, stream, int(options)
+        self._calls.cudla("cudlaSubmitTask", *arguments, limit_s=self._patience_s())
+        self._calls.move(DlaEvent.SUBMIT)
 
     def synchronize(self) -> None:
         """Wait until everything submitted is done, and ask for late errors (``cudlaGetLastError``).
@@ -297,10 +298,6 @@ class DlaSession:
     ) -> None:
         self.close()
 
-    def _enter(self) -> int:
-        self._cuda.enter()
-        return int(self._cuda.call("cuStreamCreate", _NON_BLOCKING))
-
     def _limit_tasks(self, limits: TimeLimits) -> None:
         def limit() -> None:
             # A cuDLA without this function (CUDA for Tegra lacks it) leaves the limit to the watchdog.
@@ -309,29 +306,17 @@ class DlaSession:
 
         self._calls.ask("cudlaSetTaskTimeoutInMs", limit)
 
-    def _copy(self, buffer: DeviceBuffer, array: NDArray[Any], function: str, target: int, source: int) -> None:
-        with self._turn:
-            if not array.flags.c_contiguous or array.nbytes > buffer.size_bytes:
-                message = f"an array of {array.nbytes} bytes does not fit a buffer of {buffer.size_bytes}, or has gaps"
-                raise UsageError(message, "Give a contiguous array of the buffer's size at most.")
-            self._copied_arrays.append(array)
-            self._put(function, target, source, array.nbytes)
-
-    def _put(self, function: str, *arguments: int) -> None:
-        """Put work of CUDA's into the stream. It may wait for tasks in front of it, as pageable copies do."""
-        self._streams.add(self.stream)
-        limit_s = self._patience_s() if self.state is DlaSessionState.BUSY else None
-        self._calls.ask("a CUDA copy", lambda: self._cuda.call(function, *arguments, self.stream), limit_s)
+    def _check_copy(self, buffer: DeviceBuffer, array: NDArray[Any]) -> None:
+        if not array.flags.c_contiguous or array.nbytes > buffer.size_bytes:
+            message = f"an array of {array.nbytes} bytes does not fit a buffer of {buffer.size_bytes}, or has gaps"
+            raise UsageError(message, "Give a contiguous array of the buffer's size at most.")
 
     def _patience_s(self) -> float:
         return self._deadlines.patience_s(self._timing.clock())
 
     def _settle(self) -> None:
-        """Wait for every task, and raise a late error: with isolation on, CUDA does not report it."""
-        for stream in sorted(self._streams):
-            self._calls.cu("cuStreamSynchronize", stream, limit_s=self._patience_s())
-        self._streams.clear()
-        self._copied_arrays.clear()
+        """Wait for every task, and raise a late error: fences do not report it, nor does CUDA with isolation on."""
+        self._wait_for_tasks()
         status = self.last_error()
         if status is not CudlaStatus.SUCCESS:
             self._calls.give_up(DlaEvent.FAIL, error_of("cudlaSubmitTask", status, self.device))
@@ -353,6 +338,7 @@ class DlaSession:
         self._calls.move(DlaEvent.ENDED if self.state is DlaSessionState.DRAINING else DlaEvent.CLOSE)
 
     def _release(self) -> None:
+        self._release_events()
         for registration in reversed(self._registrations.values()):
             self._library.call("cudlaMemUnregister", self.handle, registration.dla_address)
         self._registrations.clear()
@@ -361,10 +347,53 @@ class DlaSession:
             self._module = None
         self._library.call("cudlaDestroyDevice", self.handle)
         for memory in self._buffers:
-            self._cuda.call("cuMemFree", memory)
+            self._freed(memory)
         self._buffers.clear()
-        for address in self._locked:
-            self._cuda.call("cuMemFreeHost", address)
-        self._locked.clear()
-        self._cuda.call("cuStreamDestroy", self.stream)
+        self._end_side()
         self._host.forget(self)
+
+    @abstractmethod
+    def _begin(self) -> None:
+        """Open what the handle is coupled with, before there is a handle; in the session's thread."""
+
+    @abstractmethod
+    def _prepare(self) -> None:
+        """Make what needs the handle."""
+
+    @abstractmethod
+    def _registered(self, memory: int, size_bytes: int, access: Access) -> int:
+        """Register memory; return its address for the DLA."""
+
+    @abstractmethod
+    def _allocated(self, size_bytes: int) -> int:
+        """Return new memory, as ``register`` takes it."""
+
+    @abstractmethod
+    def _freed(self, memory: int) -> None:
+        """Free such memory; in the session's thread."""
+
+    @abstractmethod
+    def _uploaded(self, buffer: DeviceBuffer, array: NDArray[Any]) -> None:
+        """Begin to copy into a buffer."""
+
+    @abstractmethod
+    def _downloaded(self, buffer: DeviceBuffer, array: NDArray[Any]) -> None:
+        """Begin to copy out of a buffer."""
+
+    @abstractmethod
+    def _queue(
+        self, tasks: Sequence[DlaTask], stream: int | None, options: SubmitOption, waits: Sequence[Fence]
+    ) -> None:
+        """Submit tasks that were checked."""
+
+    @abstractmethod
+    def _wait_for_tasks(self) -> None:
+        """Wait until every task is done, whether well or not."""
+
+    @abstractmethod
+    def _release_events(self) -> None:
+        """Unregister sync objects before the handle goes; in the session's thread."""
+
+    @abstractmethod
+    def _end_side(self) -> None:
+        """Close what the handle was coupled with; in the session's thread."""

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from ....errors import CodecfleetError, DeviceLost, EngineHung, UsageError
 from ...watchdog import CallThread
-from .cuda_calls import EXTERNAL_DEVICE, CudaCalls, CudaFailure, lost
-from .library import CudlaBinding
+from ..nvsci.library import NvSciFailure
+from .cuda_calls import EXTERNAL_DEVICE, CudaFailure, lost
+from .library import Cudla
 from .states import LIVE, DlaEvent, DlaSessionState, next_state
-from .statuses import CudlaFailure, CudlaStatus, error_of, is_final
+from .statuses import CudlaFailure, CudlaStatus, error_of, is_final, sci_error
 from .watchdog import Timing
 
 if TYPE_CHECKING:
@@ -19,13 +20,13 @@ ResultT = TypeVar("ResultT")
 
 
 class SessionCalls:
-    """Calls of cuDLA and CUDA for one session, and the session's state, which their errors change.
+    """Calls of cuDLA, CUDA and NvSci for one session, and the session's state, which their errors change.
 
     ``handle`` is the cuDLA handle, 0 until there is one.
     """
 
-    def __init__(self, library: CudlaBinding, cuda: CudaCalls, device: int, timing: Timing, host: "DlaHost") -> None:
-        self._library, self._cuda, self._host = library, cuda, host
+    def __init__(self, library: Cudla, device: int, timing: Timing, host: "DlaHost") -> None:
+        self._library, self._host = library, host
         self._device = device
         self._timing = timing
         self._thread = CallThread(f"DLA {device}", timing.patience)
@@ -48,10 +49,6 @@ class SessionCalls:
         """Call a function of cuDLA."""
         return self.ask(function, lambda: self._library.call(function, *arguments), limit_s)
 
-    def cu(self, function: str, *arguments: object, limit_s: float | None = None) -> Any:
-        """Call a function of CUDA."""
-        return self.ask(function, lambda: self._cuda.call(function, *arguments), limit_s)
-
     def ask(self, what: str, call: Callable[[], ResultT], limit_s: float | None = None) -> ResultT:
         """Have the session's thread make a call, and map its errors."""
         self.refuse_if_over()
@@ -65,6 +62,8 @@ class SessionCalls:
             raise error from None
         except CudaFailure as failure:
             self.give_up(DlaEvent.FAIL, lost(failure, self._device))
+        except NvSciFailure as failure:
+            self.give_up(DlaEvent.FAIL, sci_error(failure, self._device))
         except EngineHung as error:
             self.give_up(DlaEvent.HANG, error)
 

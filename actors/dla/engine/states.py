@@ -4,6 +4,13 @@ from enum import Enum
 from typing import Final
 
 
+class DlaMode(Enum):
+    """What a handle is coupled with: ``cudlaMode``."""
+
+    HYBRID = 0  #: a GPU: tasks go into CUDA streams
+    STANDALONE = 1  #: nothing: memory and fences are NvSci's
+
+
 class DlaSessionState(Enum):
     """Where a session stands."""
 

@@ -9,6 +9,7 @@ from enum import IntEnum
 from typing import Final, Self
 
 from ....errors import CodecfleetError, DeviceLost, EngineFailed, EngineHung, Unsupported, UsageError
+from ..nvsci.library import NvSciFailure
 
 
 class CudlaStatus(IntEnum):
@@ -65,6 +66,7 @@ _LOADS: Final = "cudlaModuleLoadFromMemory"
 _UNSUPPORTED: Final = {
     _LOADS: "Build the loadable for this DLA and its software: docs/dla.md.",
     "cudlaCreateDevice": "DLAs go with Tegra's own GPU alone, and hybrid mode with CUDA: docs/dla.md.",
+    "cudlaImportExternalMemory": "Only handles in standalone mode take NvSci memory: docs/dla.md.",
 }
 _LOADING: Final = "Build the loadable again, for this DLA and its software: a damaged one fails like this, too."
 _RESTART: Final = "Restart the process; codecfleet doctor shows what the machine can do."
@@ -94,6 +96,11 @@ class FunctionMissing(CudlaFailure):
 
     def __reduce__(self) -> tuple[type["FunctionMissing"], tuple[str]]:
         return type(self), (self.call,)
+
+
+def sci_error(failure: NvSciFailure, device: int) -> CodecfleetError:
+    """Return the error that a failure of NvSci becomes: without its memory and fences nothing can be relied upon."""
+    return DeviceLost(f"DLA {device}: {failure.call}: {failure.meaning}", _RESTART)
 
 
 def is_final(status: CudlaStatus) -> bool:

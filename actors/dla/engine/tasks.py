@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ..nvsci.syncs import Fence
 from .tensors import TensorDescriptor
 
 
@@ -85,13 +86,22 @@ class DeviceBuffer:
 class DlaTask:
     """One run of a module: ``cudlaTask``.
 
-    ``statistics`` is empty, or has a buffer for each of the module's. It has no events: the stream orders everything.
+    ``statistics`` is empty, or has a buffer for each of the module's. Events belong to its submission: ``TaskEvents``.
     """
 
     module: DlaModule
     inputs: tuple[Registration, ...]
     outputs: tuple[Registration, ...]
     statistics: tuple[Registration, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TaskEvents:
+    """What a standalone submission waits for and signals (5.1.4): the first task waits, the last one signals."""
+
+    waits: tuple[Fence, ...]  # no two of the same point
+    semaphore: int  # where the DLA sees the sync object that it signals
+    end: Fence  # of that signal; cuDLA fills it in
 
 
 def task_fault(task: DlaTask, module: DlaModule | None, registrations: Mapping[int, Registration]) -> str:
@@ -123,7 +133,20 @@ TASK: Final = np.dtype(
         "itemsize": 48,
     }
 )
-"""``cudlaTask``; events belong to standalone mode, and are left out."""
+"""``cudlaTask``."""
+_FENCE: Final = np.dtype({"names": ["fence", "type"], "formats": ["<u8", "<i4"], "offsets": [0, 8], "itemsize": 16})
+_WAIT_EVENTS: Final = np.dtype(
+    {"names": ["fences", "count"], "formats": ["<u8", "<u4"], "offsets": [0, 8], "itemsize": 16}
+)
+_SIGNAL_EVENTS: Final = np.dtype(
+    {
+        "names": ["semaphores", "fences", "count"],
+        "formats": ["<u8", "<u8", "<u4"],
+        "offsets": [0, 8, 16],
+        "itemsize": 24,
+    }
+)
+_NVSCISYNC_FENCE: Final = 1
 
 
 class TaskMemory:
@@ -132,8 +155,8 @@ class TaskMemory:
     Keep it until the tasks are done.
     """
 
-    def __init__(self, tasks: Sequence[DlaTask]) -> None:
-        self._kept: list[NDArray[Any]] = []
+    def __init__(self, tasks: Sequence[DlaTask], events: TaskEvents | None = None) -> None:
+        self._kept: list[Any] = [events]
         records = np.zeros(len(tasks), dtype=TASK)
         for record, task in zip(records, tasks, strict=True):
             record["module_handle"] = task.module.handle
@@ -143,8 +166,19 @@ class TaskMemory:
             outputs = [tensor.dla_address for tensor in (*task.outputs, *task.statistics)]
             record["output_tensors"] = self._pointers(outputs)
             record["output_tensor_count"] = len(outputs)
+        if events is not None:
+            records[0]["wait_events"] = self._waits(events.waits) if events.waits else 0
+            records[-1]["signal_events"] = self._signal(events)
         self.count = len(tasks)
         self.address = self._keep(records)
+
+    def _waits(self, fences: Sequence[Fence]) -> int:
+        listed = np.array([(fence.address, _NVSCISYNC_FENCE) for fence in fences], dtype=_FENCE)
+        return self._keep(np.array([(self._keep(listed), len(fences))], dtype=_WAIT_EVENTS))
+
+    def _signal(self, events: TaskEvents) -> int:
+        fence = self._keep(np.array([(events.end.address, _NVSCISYNC_FENCE)], dtype=_FENCE))
+        return self._keep(np.array([(self._pointers([events.semaphore]), fence, 1)], dtype=_SIGNAL_EVENTS))
 
     def _pointers(self, addresses: Sequence[int]) -> int:
         return self._keep(np.array(addresses, dtype="<u8")) if addresses else 0

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from time import monotonic
 
+from ...device.memory_choice import Waiting
 from ...watchdog import Patience, wait_for
 
 
@@ -36,9 +37,10 @@ class TimeLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """Time limits, and how time passes: tests give a clock and a patience of their own."""
+    """Time limits, how a thread waits for a DLA, and how time passes: tests give clock and patience of their own."""
 
     limits: TimeLimits = field(default_factory=TimeLimits)
+    waiting: Waiting = Waiting.BLOCK
     clock: Callable[[], float] = monotonic
     patience: Patience = wait_for
 

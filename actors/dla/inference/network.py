@@ -14,14 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....errors import CodecfleetError, DeviceLost, InputNotFound, InputUnreadable, Unsupported
+from ...device.memory_choice import Waiting
 from ...device.work import Blob
 from ..engine.host import DlaHost, open_host
 from ..engine.session import DlaSession
-from ..engine.states import DlaSessionState
-from ..engine.tasks import Access, DeviceBuffer, DlaModule, DlaTask
+from ..engine.states import DlaMode, DlaSessionState
 from ..engine.tensors import TensorDescriptor
 from ..engine.watchdog import TimeLimits, Timing
-from .layout import unpack
+from .lanes import open_lanes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,12 +29,14 @@ class NetworkSettings:
     """Which network, and how it is run.
 
     ``loadable`` is what TensorRT built. ``tasks_at_once`` tasks are submitted together; each may take ``task_limit_s``
-    on the engine.
+    on the engine. ``mode`` is what the DLA is coupled with, ``waiting`` how a thread waits for it.
     """
 
     loadable: Blob
     tasks_at_once: int = 4
     task_limit_s: float = 10.0
+    mode: DlaMode = DlaMode.HYBRID
+    waiting: Waiting = Waiting.BLOCK
 
 
 def read_loadable(path: str) -> Blob:
@@ -74,7 +76,8 @@ class Network:
         if len(self._module.inputs) != 1:
             message = f"the loadable takes {len(self._module.inputs)} inputs, and a picture is one"
             raise Unsupported(message, "Use the session itself for such a network: docs/dla.md.")
-        self._lanes = [_Lane(session, self._module) for _ in range(tasks_at_once)]
+        self._tasks_at_once = tasks_at_once
+        self._lanes = open_lanes(session, self._module, tasks_at_once)
 
     @property
     def device(self) -> int:
@@ -99,7 +102,7 @@ class Network:
     @property
     def frames_at_once(self) -> int:
         """How many pictures one call of ``run`` takes at most."""
-        return self.source.n * len(self._lanes)
+        return self.source.n * self._tasks_at_once
 
     def run(self, memories: Sequence[NDArray[np.uint8]]) -> list[tuple[NDArray[Any], ...]]:
         """Run one task for each input's memory, all queued at once; return their outputs, (n, c, h, w) each.
@@ -107,55 +110,24 @@ class Network:
         Raises:
             DeviceError: see ``DlaSession``.
         """
-        lanes = self._lanes[: len(memories)]
-        for lane, memory in zip(lanes, memories, strict=True):
-            np.copyto(lane.source_staging, memory)
-            self._session.upload(lane.source, lane.source_staging)
-        self._session.submit([lane.task for lane in lanes])
-        for lane in lanes:
-            for buffer, array in zip(lane.results, lane.result_staging, strict=True):
-                self._session.download(buffer, array)
-        self._session.synchronize()
-        return [lane.found(self.results) for lane in lanes]
+        return self._lanes.run(memories)
 
     def close(self) -> None:
         """Close the session."""
         self._session.close()
 
 
-class _Lane:
-    """The buffers of one task, on the device and, page-locked, on the host."""
-
-    def __init__(self, session: DlaSession, module: DlaModule) -> None:
-        self.source = session.allocate(module.inputs[0].size_bytes)
-        self.results: list[DeviceBuffer] = [session.allocate(result.size_bytes) for result in module.outputs]
-        statistics = [session.allocate(each.size_bytes, Access.TASK_STATISTICS) for each in module.statistics]
-        self.source_staging = session.host_array(self.source.size_bytes)
-        self.result_staging = [session.host_array(buffer.size_bytes) for buffer in self.results]
-        self.task = DlaTask(
-            module=module,
-            inputs=(self.source.registration,),
-            outputs=tuple(buffer.registration for buffer in self.results),
-            statistics=tuple(buffer.registration for buffer in statistics),
-        )
-
-    def found(self, results: Sequence[TensorDescriptor]) -> tuple[NDArray[Any], ...]:
-        """Return what the task gave, (n, c, h, w) each, apart from the buffers: the next task overwrites them."""
-        arrays = zip(results, self.result_staging, strict=True)
-        return tuple(unpack(result, array.copy()) for result, array in arrays)
-
-
 class WarmNetworks:
     """The networks of this process: created when first wanted, kept for the next segment. Safe from any thread.
 
     Args:
-        open_machine: opens the process's host, with the timing it is given.
+        open_machine: opens the process's host, with the timing and in the mode that it is given.
     """
 
-    def __init__(self, open_machine: Callable[[Timing], DlaHost] = open_host) -> None:
+    def __init__(self, open_machine: Callable[[Timing, DlaMode], DlaHost] = open_host) -> None:
         self._open_machine = open_machine
         self._lock = threading.Lock()
-        self._host: DlaHost | None = None
+        self._hosts: dict[tuple[DlaMode, Waiting], DlaHost] = {}
         self._idle: list[tuple[NetworkSettings, Network]] = []
         self._own: int | None = None
         self._in_use: Counter[int] = Counter()
@@ -193,12 +165,12 @@ class WarmNetworks:
         with self._lock:
             idle, self._idle = self._idle, []
             is_in_use = self._in_use.total() > 0
-            host = None if is_in_use else self._host
-            self._host = self._host if is_in_use else None
+            hosts = [] if is_in_use else list(self._hosts.values())
+            self._hosts = self._hosts if is_in_use else {}
         with suppress(CodecfleetError):  # the process ends anyway; the sessions have raised it
             for _, network in idle:
                 network.close()
-            if host is not None:
+            for host in hosts:
                 host.close()
 
     def _chosen(self, settings: NetworkSettings, among: Sequence[int] | None) -> int:
@@ -231,7 +203,9 @@ class WarmNetworks:
         with self._lock:
             here = [(known, network) for known, network in self._idle if network.device == device]
             found = next((network for known, network in here if known == settings), None)
-            others = [network for known, network in here if known.loadable != settings.loadable]
+            others = [
+                network for known, network in here if (known.loadable, known.mode) != (settings.loadable, settings.mode)
+            ]
             self._idle = [(k, n) for k, n in self._idle if n is not found and n not in others]
         for network in others:
             network.close()
@@ -253,12 +227,15 @@ class WarmNetworks:
         return network
 
     def _machine(self, settings: NetworkSettings) -> DlaHost:
-        """Return the host, which is opened if it is not; the lock is held."""
-        if self._host is None:
-            self._host = self._open_machine(Timing(limits=TimeLimits(task_s=settings.task_limit_s)))
-        if self._host.failure:
-            raise DeviceLost(f"the DLAs of this process are lost: {self._host.failure}", "Restart the process.")
-        return self._host
+        """Return the host of a mode, which is opened if it is not; the lock is held."""
+        wanted = settings.mode, settings.waiting
+        for host in self._hosts.values():
+            if host.failure:
+                raise DeviceLost(f"the DLAs of this process are lost: {host.failure}", "Restart the process.")
+        if wanted not in self._hosts:
+            limits = TimeLimits(task_s=settings.task_limit_s)
+            self._hosts[wanted] = self._open_machine(Timing(limits=limits, waiting=settings.waiting), settings.mode)
+        return self._hosts[wanted]
 
 
 @cache

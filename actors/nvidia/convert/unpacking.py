@@ -2,7 +2,8 @@
 
 Where its kernel can be compiled (by NVRTC, on first use), the device takes surfaces apart, and a picture *is* the
 page-locked memory it was copied into. Elsewhere the host does it, as exactly but slower. The kernel could write into
-the host's memory itself, but an H200's gets no more than 12 GB/s across PCIe that way.
+the host's memory itself: an integrated GPU does, and nothing is copied (CUDA for Tegra 2); an H200's gets no more than
+12 GB/s across PCIe that way.
 """
 
 import ctypes
@@ -145,23 +146,23 @@ class Unpacker:
         self._cuda = cuda
         self._kernels = Kernels(core, _SOURCE, _KERNELS.values())
 
-    def prepare(self, planar: int, format_: SurfaceFormat, layout: _PlanarLayout) -> tuple[Launch, ctypes.c_uint64]:
-        """Return a launch and its argument, the device address of the surface.
+    def prepare(self, format_: SurfaceFormat, layout: _PlanarLayout) -> tuple[Launch, ctypes.c_uint64, ctypes.c_uint64]:
+        """Return a launch, and its arguments: the device addresses of the surface, and of what it is taken apart into.
 
-        It takes the surface apart into ``layout.size_bytes`` bytes at the device address ``planar``.
+        That has ``layout.size_bytes`` bytes.
         """
         luma, blue, red = layout.luma, layout.blue, layout.red
-        surface = ctypes.c_uint64(0)
+        surface, planar = ctypes.c_uint64(0), ctypes.c_uint64(0)
         values = (
             surface,
-            ctypes.c_uint64(planar),
+            planar,
             *map(ctypes.c_int, (luma.columns, luma.rows, blue.columns, blue.rows, luma.pitch, blue.pitch)),
             *map(ctypes.c_int64, (blue.offset, red.offset)),
             *map(ctypes.c_int, (padding_bits(format_), int(format_.halved_across))),
         )
         kernel = self._kernels[_KERNELS[format_.sample_bytes]]
         vectors = -(-luma.columns * format_.sample_bytes // _VECTOR_BYTES)
-        return Launch(self._cuda, kernel, (vectors, luma.rows + blue.rows), values), surface
+        return Launch(self._cuda, kernel, (vectors, luma.rows + blue.rows), values), surface, planar
 
 
 def open_unpacker(cuda: Cuda) -> Unpacker | None:
@@ -196,20 +197,32 @@ class PictureFetcher(SurfaceReader[VideoFrame]):
         self._layout = _planar_layout(format_, *size)
         self._dtype = np.dtype(np.uint8 if format_.sample_bytes == 1 else np.uint16)
         self._copied_bytes = format_.size_bytes(*size) if unpacker is None else self._layout.size_bytes
-        self._scratch = 0 if unpacker is None else cuda.allocate(self._copied_bytes)
-        self._unpacking = None if unpacker is None else unpacker.prepare(self._scratch, format_, self._layout)
+        self._unpacking = None if unpacker is None else unpacker.prepare(format_, self._layout)
+        self._scratch = 0 if unpacker is None or memory.shares else cuda.allocate(self._copied_bytes)
 
     def begin(self, surface: int, stream: Stream) -> Callable[[], VideoFrame]:
         """Begin to bring a surface to the host; ``DeviceMemory`` if no more memory may be locked."""
         buffer = self._memory.acquire(self._copied_bytes)
         if self._unpacking is not None:
             # One scratch is enough: a stream's work runs in order.
-            launch, argument = self._unpacking
-            argument.value = surface
+            launch, source, target = self._unpacking
+            source.value, target.value = surface, self._scratch or buffer.address
+            if not self._scratch:
+                self._launch_in_place(launch, buffer.address, stream)
+                return partial(self._picture, buffer)
             launch.begin(stream)
             surface = self._scratch
         self._cuda.copy_to_host(buffer.address, surface, self._copied_bytes, stream)
         return partial(self._picture, buffer)
+
+    def _launch_in_place(self, launch: Launch, address: int, stream: Stream) -> None:
+        """Have the device write where the processor reads; managed memory is the device's meanwhile (3.3)."""
+        choice = self._memory.choice
+        if choice.before_gpu is not None:
+            self._cuda.attach(address, choice.before_gpu, stream)
+        launch.begin(stream)
+        if choice.before_host is not None:
+            self._cuda.attach(address, choice.before_host, stream)
 
     def apply_colour(self, picture: VideoFrame, context: VideoCodecContext) -> None:
         """Give a picture the colour description of a software decoder's, which filters read."""

@@ -7,6 +7,7 @@ visible to a worker process, so it is always ordinal 0.
 from typing import Any, Final, NoReturn
 
 from ....errors import DeviceError, DeviceMemory, EngineUnfit
+from ...device.memory_choice import PINNED, Attach, MemoryChoice, Platform
 from ...watchdog import WatchedCall, process_watch
 from .results import FATAL_RESULTS, kind_of_result, name_of_result
 
@@ -46,7 +47,10 @@ class Cuda:
         except RuntimeError as error:  # the binding's own: it finds no driver, or an old one
             message = f"CUDA cannot be used here: {next(iter(str(error).splitlines()), type(error).__name__)}"
             raise EngineUnfit(message, _FIX) from error
-        self._context = self._opened("cuDevicePrimaryCtxRetain", self._call("cuDeviceGet", 0))
+        self._device = self._call("cuDeviceGet", 0)
+        self._context = self._opened("cuDevicePrimaryCtxRetain", self._device)
+        self.platform = Platform.of(self._attribute)
+        """What decides which memory a buffer lies in."""
 
     @property
     def context(self) -> int:
@@ -78,15 +82,20 @@ class Cuda:
         self.enter()
         self._call("cuMemFree", address)
 
-    def pin(self, size_bytes: int) -> int:
-        """Allocate page-locked host memory; return its address."""
+    def pin(self, size_bytes: int, choice: MemoryChoice = PINNED) -> int:
+        """Allocate memory that the processor uses, too: page-locked, or managed; return its address."""
         self.enter()
-        return int(self._call("cuMemHostAlloc", size_bytes, 0))
+        function, behind = choice.allocating
+        return int(self._call(function, size_bytes, *behind))
 
-    def unpin(self, address: int) -> None:
+    def unpin(self, address: int, choice: MemoryChoice = PINNED) -> None:
         """Give such memory back."""
         self.enter()
-        self._call("cuMemFreeHost", address)
+        self._call(choice.freeing, address)
+
+    def attach(self, address: int, to: Attach, stream: "Stream") -> None:
+        """Attach managed memory, in the order of a stream (CUDA for Tegra 3.3)."""
+        self._begun("cuStreamAttachMemAsync", stream.handle, address, 0, to.value)
 
     def copy_to_host(self, host: int, device: int, size_bytes: int, stream: "Stream") -> None:
         """Begin to copy from the device; done when the stream is."""
@@ -122,6 +131,9 @@ class Cuda:
     def wait_for_all(self) -> None:
         """Wait until all of the context's streams are done."""
         self._begun("cuCtxSynchronize")
+
+    def _attribute(self, number: int) -> int:
+        return int(self._call("cuDeviceGetAttribute", self._driver.CUdevice_attribute(number), self._device))
 
     def _call(self, name: str, *arguments: object) -> Any:
         return self._watched(self.watch.calling("CUDA", name), name, arguments)

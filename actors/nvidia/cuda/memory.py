@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from ....errors import DeviceMemory
+from ...device.memory_choice import BufferUse, Often, Party, choose_memory
 from .context import Cuda
 
 USABLE_PART: Final = 0.9
@@ -19,6 +20,8 @@ _LOCKED_BYTES_MAX: Final = 16 << 30
 """Far more than a GPU's sessions have under way: locked memory is lost to everything else on the host."""
 _IDLE_LOCKED_BYTES: Final = 1 << 30
 """Locking pages costs a millisecond for a picture."""
+_PICTURE_BYTES: Final = 3 << 20
+"""1080p: what a buffer of the pool typically holds."""
 
 ResultT = TypeVar("ResultT")
 
@@ -192,7 +195,10 @@ class PinnedBuffer(PooledBuffer):
 
 
 class PinnedMemory(BufferPool):
-    """Page-locked host memory, which the device copies into at full speed.
+    """Host memory that the device reaches: page-locked, or managed where ``choose_memory`` says so.
+
+    An integrated GPU writes pictures where they lie (``choice.shares``); a card copies into it at full speed. Managed
+    memory is attached to the processor unless a stream has attached it to the GPU.
 
     ``part`` is this process's part of what may be locked: a quarter of the host's memory, at most 16 GiB.
     """
@@ -200,7 +206,17 @@ class PinnedMemory(BufferPool):
     def __init__(self, cuda: Cuda, idle_bytes: int = _IDLE_LOCKED_BYTES, part: float = 1.0) -> None:
         lockable_bytes = min(_LOCKED_BYTES_MAX, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4)
         budget = MemoryBudget(int(lockable_bytes * part), "the host's page-locked memory")
-        super().__init__(cuda.pin, cuda.unpin, idle_bytes, budget)
+        picture = BufferUse(
+            size_bytes=_PICTURE_BYTES,
+            writers=Party.GPU | Party.HOST,
+            readers=Party.HOST | Party.GPU,
+            host=Often.REPEATEDLY,  # filters and encoders come back to their references
+        )
+        self.choice = choose_memory(picture, cuda.platform)
+        allocate, free = partial(cuda.pin, choice=self.choice), partial(cuda.unpin, choice=self.choice)
+        super().__init__(allocate, free, idle_bytes, budget)
+        self.shares = self.choice.shares and cuda.platform.integrated
+        """Whether the device may write where the processor reads, so that nothing is copied."""
 
     def acquire(self, size_bytes: int) -> PinnedBuffer:
         """Return an uninitialised buffer; ``DeviceMemory`` if no more may be locked, ``DeviceError`` if none can be."""

@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
+from ....actors.device.memory_choice import IO_COHERENT_SINCE
+
 Capability: TypeAlias = tuple[int, int]
 """A compute capability: (8, 7) is 8.7."""
 Version: TypeAlias = tuple[int, int]
-
-IO_COHERENT_SINCE: Capability = (7, 2)
-"""Compute capability of Xavier, the first Tegra whose GPU sees what lies in the processor's caches (2.1)."""
 
 THOR: Capability = (10, 1)
 """Thor's compute capability as CUDA 12 numbered it; since CUDA 13 it is 11.0, which is not less."""

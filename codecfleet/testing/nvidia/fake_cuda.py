@@ -21,6 +21,7 @@ NOISE: Final = 0xA5
 """What unwritten memory holds."""
 _FIRST_STREAM: Final = 0x5700
 _INVALID_VALUE, _ILLEGAL_ADDRESS = 1, 700
+_GLOBAL, _HOST = 1, 2
 _NAMES: Final = {0: "CUDA_SUCCESS", 2: "CUDA_ERROR_OUT_OF_MEMORY", 999: "CUDA_ERROR_UNKNOWN"}
 _KERNEL_ARGUMENTS: Final = (*[ctypes.c_uint64] * 2, *[ctypes.c_int] * 6, *[ctypes.c_int64] * 2, *[ctypes.c_int] * 2)
 
@@ -42,6 +43,8 @@ class FakeCudaDriver:
 
     ``faults`` maps a function to what it answers instead of success; ``fails_after`` says after how many good calls.
     ``memory`` and ``streams`` are what has not been given back yet; ``default_streams`` are CUDA's own.
+    ``attributes`` are the device's, by number: a card's of compute capability 9.0. ``attached`` says to whom managed
+    memory is attached: what a kernel writes while it is the processor's alone is an illegal address.
     Safe from any thread, as the driver is.
     """
 
@@ -50,6 +53,8 @@ class FakeCudaDriver:
     calls: dict[str, int] = field(default_factory=dict)
     memory: dict[int, Any] = field(default_factory=dict)
     streams: dict[int, list[Callable[[], int]]] = field(default_factory=dict)
+    attributes: dict[int, int] = field(default_factory=lambda: {18: 0, 75: 9, 76: 0})
+    attached: dict[int, int] = field(default_factory=dict)
     default_streams: dict[int, list[Callable[[], int]]] = field(default_factory=lambda: {1: [], 2: []})
     streams_made: int = 0
     _lock: threading.RLock = field(default_factory=threading.RLock, repr=False)
@@ -60,6 +65,7 @@ class FakeCudaDriver:
         CU_STREAM_NON_BLOCKING = 1
 
     CUfunction: Callable[[int], int] = int
+    CUdevice_attribute: Callable[[int], int] = int
 
     def cuInit(self, flags: int) -> Answer:
         return self._answer("cuInit", valid=flags == 0)
@@ -87,6 +93,25 @@ class FakeCudaDriver:
 
     def cuMemFree(self, address: int) -> Answer:
         return self._freed("cuMemFree", address)
+
+    def cuDeviceGetAttribute(self, attribute: int, device: int) -> Answer:
+        return self._answer("cuDeviceGetAttribute", self.attributes[attribute], valid=device == 0)
+
+    def cuMemAllocManaged(self, size_bytes: int, attached: int) -> Answer:
+        answer = self._allocated("cuMemAllocManaged", size_bytes, valid=attached in (_GLOBAL, _HOST))
+        if not answer[0]:
+            self.attached[answer[1]] = attached
+        return answer
+
+    def cuStreamAttachMemAsync(self, stream: int, address: int, length: int, to: int) -> Answer:
+        def attach() -> int:
+            self.attached[address] = to
+            return 0
+
+        name = "cuStreamAttachMemAsync"
+        if length or address not in self.attached or to not in (_GLOBAL, _HOST):
+            return self._answer(name, valid=False)
+        return self._queued(name, stream, attach)
 
     def cuStreamCreate(self, flags: int) -> Answer:
         with self._lock:
@@ -172,6 +197,8 @@ class FakeCudaDriver:
         surface, planar, width, height, columns, rows, luma_pitch, chroma_pitch, blue, red, shift, pairs = values
         taken, given = width * height + 2 * columns * rows, red + chroma_pitch * rows
         if not (self.holds(surface, taken * sample_bytes) and self.holds(planar, given * sample_bytes)):
+            return _ILLEGAL_ADDRESS
+        if self.attached.get(planar) == _HOST:
             return _ILLEGAL_ADDRESS
         source, target = _samples(surface, taken, sample_bytes), _samples(planar, given, sample_bytes)
         chroma = source[width * height :] >> shift

@@ -2,9 +2,11 @@
 
     machine = FakeMachine(dlas=3)
     host = open_host(environment={}, import_module=machine.import_module)
+    standalone = open_host(mode=DlaMode.STANDALONE, standalone=machine.standalone)
 
-Tasks run at once, in the calling thread; memory is this process's own. ``FakeMachine.fault`` has the n-th call of a
-function return a status, or never return; ``cudlaTask`` is the engine.
+Tasks run at once, in the calling thread (those that wait for a fence, in the thread that signals it); memory is this
+process's own. ``FakeMachine.fault`` has the n-th call of a function return a status, or never return; ``cudlaTask`` is
+the engine.
 """
 
 import concurrent.futures
@@ -33,6 +35,8 @@ from ...actors.dla.engine import (
     TensorDescriptor,
 )
 from ...actors.dla.inference import pack, unpack
+from ...actors.dla.nvsci import ALIGNMENT_BYTES
+from .fake_sci import FakeSci, FakeSciObjects, FakeStandalone
 
 VERSION: Final = 1_002_001
 DEVICE_VERSION: Final = 2
@@ -40,7 +44,7 @@ DLA_ADDRESSES_FROM: Final = 0x0D1A_0000_0000
 HANG: Final = -1
 EXTERNAL_DEVICE: Final = 911
 STREAM: Final = 0x51
-"""The handle of every stream."""
+"""The handle of the first stream."""
 _MAGIC: Final = b"FAKE DLA"
 _NUMBERS: Final = struct.Struct("<dd")
 
@@ -109,6 +113,7 @@ class _Device:
     """One handle."""
 
     number: int
+    is_standalone: bool = False
     has_loaded: bool = False
     error: int = 0
     regions: dict[int, tuple[int, int]] = field(default_factory=dict)
@@ -129,8 +134,8 @@ class FakeMachine:
     contexts that were retained. ``calls`` has every call by its C name; an engine's run of a task is ``cudlaTask``.
     ``hanging`` is done once a call hangs. ``isolated``: errors of the DLA leave CUDA alone
     (CUDA_EXTERNAL_ENGINE_EXECUTION_MODE). ``streams_waited`` are the streams that were waited for, ``tasks_of`` counts
-    the tasks of each DLA; ``memory``, ``managed`` and ``locked`` are device, managed and page-locked memory
-    by address. ``capturing`` are the streams whose work a CUDA graph captures.
+    the tasks of each DLA; ``memory``, ``managed`` and ``locked`` are device, managed and page-locked memory by address;
+    ``stream_waits`` has each (stream, stream that waits for it); a CUDA graph captures the work of ``capturing``.
     """
 
     CudlaError = FakeCudlaError
@@ -158,10 +163,19 @@ class FakeMachine:
         self._devices: dict[int, _Device] = {}
         self._modules: dict[int, tuple[int, FakeLoadable]] = {}
         self._contexts = 0
+        self.streams = itertools.count(STREAM)
+        self.recorded: dict[int, int] = {}
+        self.stream_waits: list[tuple[int, int]] = []
+        self.sci = FakeSciObjects()
+        self._waiting: list[tuple[_Device, np.void]] = []
 
     def import_module(self, name: str) -> Any:
         """Return what stands for a binding, by the binding's name."""
         return {"cuda.bindings.cudla": self, "cuda.bindings.driver": _Driver(self)}[name]
+
+    def standalone(self) -> tuple[FakeStandalone, Callable[[], FakeSci]]:
+        """Return what ``open_standalone`` gives on a machine that has it."""
+        return FakeStandalone(self), lambda: FakeSci(self)
 
     def fault(self, function: str, call: int, status: int) -> None:
         """Have the ``call``-th call of ``function`` from now return ``status``; ``HANG`` never returns."""
@@ -189,10 +203,14 @@ class FakeMachine:
         self._counts[function] += 1
         status = self._faults.get((function, self._counts[function]))
         if status == HANG:
-            self.hanging.set_result(None)
-            self.released.result()
+            self.hang()
         elif status is not None:
             raise FakeCudlaError(status)
+
+    def hang(self) -> None:
+        """Return when ``release`` is called."""
+        self.hanging.set_result(None)
+        self.released.result()
 
     def get_version(self) -> int:
         return VERSION
@@ -213,6 +231,29 @@ class FakeMachine:
         handle = next(self._numbers)
         self._devices[handle] = _Device(number)
         return handle
+
+    def create_standalone(self, number: int) -> int:
+        self.enter("cudlaCreateDevice")
+        if number >= self.dlas:
+            raise FakeCudlaError(CudlaStatus.INVALID_PARAM)
+        handle = next(self._numbers)
+        self._devices[handle] = _Device(number, is_standalone=True)
+        return handle
+
+    def get_nv_sci_sync_attributes(self, _list: int, _role: int) -> None:
+        self.enter("cudlaGetNvSciSyncAttributes")
+
+    def import_external_memory(self, handle: int, described: int, _flags: int) -> int:
+        device = self._device(handle, "cudlaImportExternalMemory")
+        object_, size_bytes = (int(number) for number in _records(described, np.dtype("<u8"), 2))
+        memory, alignment = self.sci.buffers[object_]
+        if alignment % ALIGNMENT_BYTES or size_bytes > memory.nbytes:
+            raise FakeCudlaError(CudlaStatus.INVALID_ADDRESS)
+        return self._imported(device, int(memory.ctypes.data), size_bytes)
+
+    def import_external_semaphore(self, handle: int, described: int, _flags: int) -> int:
+        device = self._device(handle, "cudlaImportExternalSemaphore")
+        return self._imported(device, int(_records(described, np.dtype("<u8"), 1)[0]), 0)
 
     def destroy_device(self, handle: int) -> None:
         self._device(handle, "cudlaDestroyDevice")
@@ -256,6 +297,11 @@ class FakeMachine:
             raise FakeCudlaError(CudlaStatus.MEMORY_REGISTERED)
         if memory not in self.memory or size_bytes > self.memory[memory].nbytes:
             raise FakeCudlaError(CudlaStatus.INVALID_ADDRESS)
+        return self._imported(device, memory, size_bytes)
+
+    def _imported(self, device: _Device, memory: int, size_bytes: int) -> int:
+        if memory in (origin for origin, _ in device.regions.values()):
+            raise FakeCudlaError(CudlaStatus.MEMORY_REGISTERED)
         address = next(self._addresses)
         device.regions[address] = (memory, size_bytes)
         return address
@@ -267,7 +313,37 @@ class FakeMachine:
     def submit_task(self, handle: int, tasks: int, count: int, _stream: int, _flags: int) -> None:
         device = self._device(handle, "cudlaSubmitTask")
         for record in _records(tasks, TASK, count):
+            if (record["wait_events"] or record["signal_events"]) and not device.is_standalone:
+                raise FakeCudlaError(CudlaStatus.UNSUPPORTED_OPERATION)  # events belong to standalone mode
+            if record["signal_events"]:
+                object_, end = self._signal(device, record)
+                self.sci.fence(object_, end)
+            self._waiting.append((device, record.copy()))
+        self.run_waiting()
+
+    def run_waiting(self) -> None:
+        """Run the tasks whose fences were reached, first in, first out on each handle."""
+        blocked: list[_Device] = []
+        left: list[tuple[_Device, np.void]] = []
+        for device, record in self._waiting:
+            if device in blocked or not all(map(self.sci.is_reached, _fences(int(record["wait_events"])))):
+                blocked.append(device)
+                left.append((device, record))
+                continue
             self._run(device, record)
+            if record["signal_events"]:
+                self.sci.timelines[self._signal(device, record)[0]].reached += 1
+        self._waiting = left
+
+    def _signal(self, device: _Device, record: np.void) -> tuple[int, NDArray[np.uint64]]:
+        """Return the sync object that a task signals, and the payload of its fence."""
+        events = _records(int(record["signal_events"]), np.dtype("<u8"), 3)
+        if int(events[2]) & 0xFFFFFFFF != 1:
+            raise FakeCudlaError(CudlaStatus.INVALID_PARAM)
+        semaphore = int(_records(int(events[0]), np.dtype("<u8"), 1)[0])
+        if semaphore not in device.regions:
+            raise FakeCudlaError(CudlaStatus.INVALID_ADDRESS)
+        return device.regions[semaphore][0], _payload(int(_records(int(events[1]), np.dtype("<u8"), 1)[0]))
 
     def get_last_error(self, handle: int) -> int:
         return self._device(handle, "cudlaGetLastError").error
@@ -294,9 +370,11 @@ class FakeMachine:
         if not self.isolated and any(device.error for device in self._devices.values()):
             raise FakeCudlaError(EXTERNAL_DEVICE)
 
+    def wait_in_stream(self, stream: int, event: int, _flags: int) -> None:
+        """Note that a stream waits for the one in which an event was recorded."""
+        self.stream_waits.append((self.recorded[event], stream))
+
     def _run(self, device: _Device, record: np.void) -> None:
-        if record["wait_events"] or record["signal_events"]:
-            raise FakeCudlaError(CudlaStatus.UNSUPPORTED_OPERATION)  # events belong to standalone mode
         handle, network = self._network(int(record["module_handle"]))
         if self._devices.get(handle) is not device:
             raise FakeCudlaError(CudlaStatus.INVALID_MODULE)
@@ -321,6 +399,20 @@ class FakeMachine:
         if module not in self._modules:
             raise FakeCudlaError(CudlaStatus.INVALID_MODULE)
         return self._modules[module]
+
+
+def _payload(address: int) -> NDArray[np.uint64]:
+    return np.ctypeslib.as_array((ctypes.c_uint64 * 6).from_address(address))
+
+
+def _fences(events: int) -> list[NDArray[np.uint64]]:
+    """Return the payloads of the fences of ``cudlaWaitEvents``; none where the task waits for nothing."""
+    if not events:
+        return []
+    listed, count = _records(events, np.dtype("<u8"), 2)
+    return [
+        _payload(int(_records(int(listed) + 16 * i, np.dtype("<u8"), 1)[0])) for i in range(int(count) & 0xFFFFFFFF)
+    ]
 
 
 def _region(device: _Device, address: int) -> NDArray[np.uint8]:
@@ -348,13 +440,17 @@ class _Driver:
             "cuInit": lambda _flags: None,
             "cuDeviceGetCount": lambda: len(machine.integrated),
             "cuDeviceGet": lambda ordinal: ordinal,
-            "cuDeviceGetAttribute": lambda _integrated, gpu: int(machine.integrated[gpu]),
+            "cuDeviceGetAttribute": lambda number, gpu: {18: int(machine.integrated[gpu]), 75: 8, 76: 7}[number],
             "cuDevicePrimaryCtxSetFlags": machine.context_flags.__setitem__,
             "cuDevicePrimaryCtxRetain": machine.retain_context,
             "cuDevicePrimaryCtxRelease": lambda _gpu: machine.release_context(),
             "cuCtxSetCurrent": lambda _context: None,
-            "cuStreamCreate": lambda _flags: STREAM,
+            "cuStreamCreate": lambda _flags: next(machine.streams),
             "cuStreamDestroy": lambda _stream: None,
+            "cuEventCreate": lambda _flags: next(machine.streams),
+            "cuEventDestroy": lambda _event: None,
+            "cuEventRecord": machine.recorded.__setitem__,
+            "cuStreamWaitEvent": machine.wait_in_stream,
             "cuMemAlloc": lambda size_bytes: _allocated(machine.memory, size_bytes),
             "cuMemAllocManaged": lambda size_bytes, _flags: _allocated(machine.managed, size_bytes),
             "cuPointerGetAttribute": lambda _managed, address: int(address in machine.managed),

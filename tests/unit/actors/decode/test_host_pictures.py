@@ -104,8 +104,8 @@ def _planes(surface: NDArray[np.uint8], pix_fmt: str, width: int, height: int) -
 class Fetching:
     """A fetcher of one format on a fake device, and surfaces that lie there."""
 
-    def __init__(self, picture: VideoFrame, *, has_kernel: bool) -> None:
-        self.driver = FakeCudaDriver()
+    def __init__(self, picture: VideoFrame, *, has_kernel: bool, attributes: dict[int, int] | None = None) -> None:
+        self.driver = FakeCudaDriver(**({} if attributes is None else {"attributes": attributes}))
         self.cuda = Cuda(self.driver)
         self.format = layout_of(picture.format.name)
         self.stream = self.cuda.stream()
@@ -150,6 +150,25 @@ def test_surfaces_of_a_device_come_as_pictures(picture: VideoFrame, count: int, 
     assert [digest(each) for each in first] == [digest(picture)] * count
     assert digest(second[0]) != digest(picture) or picture.width * picture.height < 4
     assert all((each.width, each.height, each.format.name) == _shape(picture) for each in first)
+
+
+COHERENT, NOT_COHERENT = ({18: 1, 75: major, 76: minor} for major, minor in ((7, 2), (6, 2)))
+"""Attributes of Xavier's and TX2's integrated GPUs."""
+
+
+@pytest.mark.parametrize("attributes", [COHERENT, NOT_COHERENT], ids=["pinned", "managed"])
+@given(picture=pictures())
+def test_an_integrated_gpu_writes_where_the_processor_reads(picture: VideoFrame, attributes: dict[int, int]) -> None:
+    """Nothing is copied, the pictures are the same; managed memory is attached to the GPU for its kernel alone."""
+    fetching = Fetching(picture, has_kernel=True, attributes=attributes)
+    first, second = fetching.fetched([fetching.put(picture) for _ in range(2)])
+    assert [digest(first), digest(second)] == [digest(picture)] * 2
+    assert "cuMemcpyDtoHAsync" not in fetching.driver.calls
+    managed = attributes is NOT_COHERENT
+    assert fetching.driver.calls.get("cuMemAllocManaged", 0) == (2 if managed else 0)
+    assert fetching.driver.calls.get("cuStreamAttachMemAsync", 0) == (4 if managed else 0)
+    assert set(fetching.driver.attached.values()) <= {2}, "idle memory is the processor's"
+    fetching.fetcher.close()
 
 
 def _shape(picture: VideoFrame) -> tuple[int, int, str]:

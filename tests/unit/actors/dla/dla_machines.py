@@ -7,6 +7,7 @@ import pytest
 
 from codecfleet.actors.dla.engine.host import DlaHost, open_host
 from codecfleet.actors.dla.engine.session import DlaSession
+from codecfleet.actors.dla.engine.states import DlaMode
 from codecfleet.actors.dla.engine.tasks import DlaTask
 from codecfleet.actors.dla.engine.watchdog import TimeLimits, Timing
 from codecfleet.actors.dla.inference.layout import pack
@@ -25,10 +26,16 @@ class Machine:
         self.fake = FakeMachine(dlas=3)
         self.environment: dict[str, str] = {}
 
-    def host(self, timing: Timing | None = None) -> DlaHost:
+    def host(self, timing: Timing | None = None, mode: DlaMode = DlaMode.HYBRID) -> DlaHost:
         """Open a host."""
         timing = timing or Timing(limits=TimeLimits(task_s=1), patience=self.fake.patience)
-        return open_host(timing, environment=self.environment, import_module=self.fake.import_module)
+        return open_host(
+            timing,
+            mode,
+            environment=self.environment,
+            import_module=self.fake.import_module,
+            standalone=self.fake.standalone,
+        )
 
 
 @pytest.fixture

@@ -70,10 +70,12 @@ class Bench:
         self.told: list[int] = []
         self.fake = FakeMachine(dlas=3)
         self.networks = WarmNetworks(
-            lambda timing: open_host(
+            lambda timing, mode: open_host(
                 dataclasses.replace(timing, patience=self.fake.patience),
+                mode,
                 environment={},
                 import_module=self.fake.import_module,
+                standalone=self.fake.standalone,
             )
         )
         keyframes = frozenset(range(0, FRAMES, 8))

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from codecfleet.actors.device.memory_choice import Waiting
 from codecfleet.actors.device.work import Blob
-from codecfleet.actors.dla.engine.cuda_calls import BLOCKING_SYNC, CONTEXT_ACTIVE
+from codecfleet.actors.dla.engine.cuda_calls import CONTEXT_ACTIVE
 from codecfleet.actors.dla.engine.host import EXECUTION_MODE, isolate_errors, require_dlas
 from codecfleet.actors.dla.engine.session import DlaSession
 from codecfleet.actors.dla.engine.states import DlaSessionState
@@ -61,7 +62,7 @@ def test_a_machine_without_dlas_says_so() -> None:
         (FakeMachine(dlas=0).import_module, "libcudla counts none"),
     ):
         with pytest.raises(Unsupported, match=words) as caught:
-            require_dlas(import_module)
+            require_dlas(import_module=import_module)
         assert caught.value.exit_code == 4
 
 
@@ -292,7 +293,7 @@ def test_a_dla_is_coupled_with_the_integrated_gpu(machine: Machine) -> None:
     session = machine.host().open(0)
     assert session.state is DlaSessionState.IDLE
     assert machine.fake.context_gpus == [1]
-    assert machine.fake.context_flags == {1: BLOCKING_SYNC}
+    assert machine.fake.context_flags == {1: Waiting.BLOCK.value}
 
 
 def test_a_context_that_somebody_made_keeps_its_flags(machine: Machine) -> None:

@@ -1,0 +1,157 @@
+"""Which memory a buffer lies in, and how a thread waits, by the advice of NVIDIA's CUDA for Tegra, chapters 2 and 3.
+
+Pure: the caller says who uses the buffer and on what machine, and allocates what comes back. Each choice names the
+section that it follows.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum, Flag, auto
+from typing import Final
+
+SMALL_BYTES: Final = 256 << 10
+"""Up to here a buffer counts as small (3.1 gives no number; its example of a large one has 4 MiB): Xavier's GPU caches
+512 KiB."""
+
+
+IO_COHERENT_SINCE: Final = (7, 2)
+"""Compute capability of Xavier, the first Tegra whose GPU sees what lies in the processor's caches (2.1)."""
+INTEGRATED: Final = 18
+"""``CU_DEVICE_ATTRIBUTE_INTEGRATED``."""
+_CAPABILITY_MAJOR, _CAPABILITY_MINOR = 75, 76
+
+
+class Waiting(Enum):
+    """How a thread waits for a device (3.5): the values are CUDA's flags of a context."""
+
+    AUTO = 0  #: as CUDA chooses for the platform, since CUDA 10.1
+    SPIN = 1  #: ``CU_CTX_SCHED_SPIN``: back at once, at the cost of a busy core
+    BLOCK = 4  #: ``CU_CTX_SCHED_BLOCKING_SYNC``: the thread sleeps; saves power, and leaves its core to others
+
+
+class Party(Flag):
+    """Who reads or writes a buffer."""
+
+    HOST = auto()  #: the processor
+    GPU = auto()  #: a GPU's kernels, copies and engines: the integrated one's, or that of a card
+    DLA = auto()  #: an accelerator beside CUDA, through addresses that CUDA gave it
+
+
+class Often(Enum):
+    """How often a party comes back to the same bytes before they change."""
+
+    ONCE = "once"  #: in one coalesced pass, or in no order that a cache helps
+    REPEATEDLY = "repeatedly"
+
+
+class Memory(Enum):
+    """A kind of memory, by Table 1."""
+
+    DEVICE = "device"  #: ``cuMemAlloc``: the device's alone
+    PINNED = "pinned"  #: ``cuMemHostAlloc``: the integrated GPU reads it where it lies, uncached
+    MANAGED = "managed"  #: ``cuMemAllocManaged``: cached by both, kept coherent by the driver
+    PAGEABLE = "pageable"  #: the processor's alone
+
+
+class Attach(Enum):
+    """To whom managed memory is attached (3.3): ``CU_MEM_ATTACH_*``."""
+
+    GLOBAL = 1
+    HOST = 2
+    SINGLE = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BufferUse:
+    """What a buffer is for."""
+
+    size_bytes: int
+    writers: Party
+    readers: Party
+    host: Often = Often.ONCE  # how the processor uses it
+    gpu: Often = Often.ONCE  # how the GPU uses it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Platform:
+    """What of a machine decides."""
+
+    integrated: bool  # the GPU shares the processor's memory
+    io_coherent: bool  # it sees what lies in the processor's caches
+    safety: bool = False  # a safety context: nothing may depend on software's timing
+
+    @classmethod
+    def of(cls, attribute: Callable[[int], int]) -> "Platform":
+        """Return it by what a GPU says of itself: ``attribute`` is ``cuDeviceGetAttribute``, by its number."""
+        capability = attribute(_CAPABILITY_MAJOR), attribute(_CAPABILITY_MINOR)
+        return cls(integrated=bool(attribute(INTEGRATED)), io_coherent=capability >= IO_COHERENT_SINCE)
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryChoice:
+    """The memory to allocate, and to whom managed memory is attached."""
+
+    memory: Memory
+    section: str  # of CUDA for Tegra
+    first: Attach | None = None  # as managed memory is allocated: HOST, so that the processor may use idle memory
+    before_gpu: Attach | None = None  # in the stream in front of the GPU's work; None: no hint
+    before_host: Attach | None = None  # and behind it, before the stream is waited for
+
+    @property
+    def shares(self) -> bool:
+        """Whether processor and GPU use the same bytes, so that nothing is copied."""
+        return self.memory in (Memory.PINNED, Memory.MANAGED)
+
+    @property
+    def allocating(self) -> tuple[str, tuple[int, ...]]:
+        """The driver's function that allocates it, and what that takes behind the size."""
+        if self.memory is Memory.MANAGED:
+            return "cuMemAllocManaged", ((self.first or Attach.GLOBAL).value,)
+        return {Memory.DEVICE: ("cuMemAlloc", ()), Memory.PINNED: ("cuMemHostAlloc", (0,))}[self.memory]
+
+    @property
+    def freeing(self) -> str:
+        """The driver's function that frees it."""
+        return "cuMemFreeHost" if self.memory is Memory.PINNED else "cuMemFree"
+
+
+PINNED: Final = MemoryChoice(Memory.PINNED, "3.2")
+"""What copies from and to a card go through."""
+
+
+def choose_memory(use: BufferUse, platform: Platform) -> MemoryChoice:
+    """Return which memory a buffer lies in.
+
+    Where the GPU has memory of its own, PINNED is what the copies go through.
+    """
+    parties = use.writers | use.readers
+    if Party.DLA in parties:
+        return MemoryChoice(Memory.DEVICE, "5.1.3")  # registered CUDA memory; 5.4: no managed memory
+    if Party.HOST in parties and Party.GPU in parties:
+        return _shared(use, platform)
+    return MemoryChoice(Memory.PAGEABLE if Party.HOST in parties else Memory.DEVICE, "3.1")
+
+
+def _shared(use: BufferUse, platform: Platform) -> MemoryChoice:
+    """Return the memory of a buffer that both processor and GPU use."""
+    if not platform.integrated:
+        return PINNED  # 3.6: no managed memory on a card beside a Tegra
+    if platform.safety or use.size_bytes <= SMALL_BYTES:
+        return MemoryChoice(Memory.PINNED, "3.1")
+    if use.gpu is Often.REPEATEDLY or (not platform.io_coherent and use.host is Often.REPEATEDLY):
+        return _attached(Attach.HOST, Attach.GLOBAL, Attach.HOST)
+    return MemoryChoice(Memory.PINNED, "3.1")
+
+
+def _attached(first: Attach, to_gpu: Attach, to_host: Attach) -> MemoryChoice:
+    """Return managed memory with those changes of attachment that prefetch it (3.3)."""
+    before_gpu = to_gpu if prefetched_to(first, to_gpu) is Party.GPU else None
+    before_host = to_host if prefetched_to(to_gpu, to_host) is Party.HOST else None
+    return MemoryChoice(Memory.MANAGED, "3.1", first, before_gpu, before_host)
+
+
+def prefetched_to(before: Attach, now: Attach) -> Party | None:
+    """Return to whom a change of attachment prefetches managed memory, by Table 2; None: it moves nothing."""
+    if (before is Attach.HOST) is (now is Attach.HOST):
+        return None
+    return Party.HOST if now is Attach.HOST else Party.GPU

@@ -1,0 +1,183 @@
+"""A DLA without CUDA: memory of NvSciBuf, which the processor shares, and fences of NvSciSync (CUDA for Tegra 5.1)."""
+
+import ctypes
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...device.memory_choice import Waiting
+from ..nvsci.buffers import ALIGNMENT_BYTES
+from ..nvsci.sci import NvSci
+from ..nvsci.syncs import Fence, Role
+from .library import Cudla
+from .session import DlaSession
+from .states import DlaMode
+from .tasks import Access, DeviceBuffer, DlaTask, SubmitOption, TaskEvents, TaskMemory
+from .watchdog import Timing
+
+if TYPE_CHECKING:
+    from .host import DlaHost
+
+
+@dataclass(frozen=True, slots=True)
+class SyncEvent:
+    """A sync object that a session has registered (``cudlaImportExternalSemaphore``)."""
+
+    object: int  # the NvSciSyncObj
+    dla_address: int  # where the DLA sees it
+
+
+class StandaloneSession(DlaSession):
+    """One cuDLA device handle in standalone mode (``CUDLA_STANDALONE``).
+
+    Tasks run first in, first out. Each submission signals the session's own sync object, and one alone, as cuDLA 1.x
+    demands; ``synchronize`` waits for the fence of the last one and then asks for errors, of which fences tell nothing
+    (5.1.5). Copies wait for the tasks under way: use ``view`` and ``event`` where they should not.
+    """
+
+    mode: ClassVar = DlaMode.STANDALONE
+
+    def __init__(
+        self, library: Cudla, make_sci: Callable[[], NvSci], device: int, timing: Timing, host: "DlaHost"
+    ) -> None:
+        self._make_sci = make_sci
+        self._views: dict[int, int] = {}
+        self._events: list[SyncEvent] = []
+        self._own_objects: list[int] = []
+        self._submitted_fences: list[Fence] = []
+        self._last: Fence | None = None
+        super().__init__(library, device, timing, host)
+
+    def view(self, buffer: DeviceBuffer) -> NDArray[np.uint8]:
+        """Return a buffer's memory as the processor sees it."""
+        with self._turn:
+            self._calls.refuse_unless(self._buffers.get(buffer.memory) is buffer, "the buffer is not this session's")
+            return np.ctypeslib.as_array((ctypes.c_uint8 * buffer.size_bytes).from_address(self._views[buffer.memory]))
+
+    def host_array(self, size_bytes: int) -> NDArray[np.uint8]:
+        """Return pageable memory: only the processor reaches it (3.1)."""
+        self._calls.refuse_unless(size_bytes > 0, f"no memory: {size_bytes} bytes")
+        return np.zeros(size_bytes, dtype=np.uint8)
+
+    def clear(self, buffer: DeviceBuffer) -> None:
+        """Fill a buffer with zeros, once the tasks under way are done."""
+        with self._turn:
+            self._wait_for_tasks()
+            self.view(buffer)[:] = 0
+
+    def event(self) -> SyncEvent:
+        """Return an event that the processor signals and tasks wait for; ``close`` frees it."""
+        return self._made(Role.SIGNALS)
+
+    def register_event(self, object_: int) -> SyncEvent:
+        """Register an NvSciSync object of other code, which must outlive this (``cudlaImportExternalSemaphore``)."""
+        with self._turn:
+            described = np.array([object_], dtype="<u8")
+            arguments = self.handle, int(described.ctypes.data), 0
+            event = SyncEvent(object_, int(self._calls.cudla("cudlaImportExternalSemaphore", *arguments)))
+            self._events.append(event)
+            return event
+
+    def fill_attributes(self, attributes: int, role: Role) -> None:
+        """Write what a DLA needs into an unreconciled ``NvSciSyncAttrList`` (``cudlaGetNvSciSyncAttributes``).
+
+        Args:
+            attributes: the list.
+            role: what the DLA will do with the object.
+        """
+        self._calls.cudla("cudlaGetNvSciSyncAttributes", attributes, int(role))
+
+    def fence(self, event: SyncEvent) -> Fence:
+        """Return the fence of an event's next signal, for ``submit``; each signal needs its own."""
+        with self._turn:
+            return self._calls.ask("NvSciSyncObjGenerateFence", partial(self._sci.syncs.fence, event.object))
+
+    def signal(self, event: SyncEvent) -> None:
+        """Signal an event: tasks that wait for its oldest fence may begin."""
+        with self._turn:
+            self._calls.ask("NvSciSyncObjSignal", partial(self._sci.syncs.signal, event.object))
+
+    def _begin(self) -> None:
+        self._sci = self._make_sci()
+        self._sci.open()
+
+    def _prepare(self) -> None:
+        self._done = self._made(Role.WAITS)
+
+    def _made(self, processor: Role) -> SyncEvent:
+        """Make a sync object between the processor, in this role, and the DLA, in the other; register it."""
+        with self._turn:
+            attributes = self._calls.ask("NvSciSyncAttrListCreate", self._sci.syncs.attributes)
+            self.fill_attributes(attributes, processor.other)
+            allocate = partial(self._sci.syncs.allocate, processor, attributes)
+            object_ = self._calls.ask("NvSciSyncObjAlloc", allocate)
+            self._own_objects.append(object_)
+            return self.register_event(object_)
+
+    def _registered(self, memory: int, size_bytes: int, access: Access) -> int:
+        size, alignment = self._calls.ask("NvSciBufObjGetAttrList", partial(self._sci.buffers.shape, memory))
+        self._calls.refuse_unless(size >= size_bytes, f"the NvSciBuf object has {size} bytes, not {size_bytes}")
+        self._calls.refuse_unless(
+            alignment % ALIGNMENT_BYTES == 0 and alignment,
+            f"the NvSciBuf object is aligned to {alignment} bytes, and a DLA needs {ALIGNMENT_BYTES}",
+        )
+        described = np.array([memory, size_bytes], dtype="<u8")
+        arguments = self.handle, int(described.ctypes.data), int(access)
+        return int(self._calls.cudla("cudlaImportExternalMemory", *arguments))
+
+    def _allocated(self, size_bytes: int) -> int:
+        made = self._calls.ask("NvSciBufObjAlloc", partial(self._sci.buffers.allocate, size_bytes))
+        self._views[made.object] = made.address
+        return made.object
+
+    def _freed(self, memory: int) -> None:
+        del self._views[memory]
+        self._sci.buffers.free(memory)
+
+    def _uploaded(self, buffer: DeviceBuffer, array: NDArray[Any]) -> None:
+        self._wait_for_tasks()
+        self.view(buffer)[: array.nbytes] = array.reshape(-1).view(np.uint8)
+
+    def _downloaded(self, buffer: DeviceBuffer, array: NDArray[Any]) -> None:
+        self._wait_for_tasks()
+        array.reshape(-1).view(np.uint8)[:] = self.view(buffer)[: array.nbytes]
+
+    def _queue(
+        self, tasks: Sequence[DlaTask], stream: int | None, options: SubmitOption, waits: Sequence[Fence]
+    ) -> None:
+        self._calls.refuse_unless(stream is None, "standalone mode has no CUDA stream")
+        self._calls.refuse_unless(
+            len({fence.content for fence in waits}) == len(waits), "a fence is there twice: cuDLA takes each once"
+        )
+        end = Fence()
+        events = TaskEvents(waits=tuple(waits), semaphore=self._done.dla_address, end=end)
+        self._submitted(TaskMemory(tasks, events), 0, options)
+        self._last = end
+        self._submitted_fences += [*waits, end]
+
+    def _wait_for_tasks(self) -> None:
+        if self._last is not None:  # tasks run first in, first out
+            wait = self._sci.syncs.spin if self._timing.waiting is Waiting.SPIN else self._sci.syncs.wait
+            self._calls.ask("NvSciSyncFenceWait", partial(wait, self._last), self._patience_s())
+            self._last = None
+            self._calls.ask("NvSciSyncFenceClear", self._clear_fences)
+
+    def _clear_fences(self) -> None:
+        for fence in self._submitted_fences:
+            self._sci.syncs.clear(fence)
+        self._submitted_fences.clear()
+
+    def _release_events(self) -> None:
+        for event in reversed(self._events):
+            self._library.call("cudlaMemUnregister", self.handle, event.dla_address)
+        self._events.clear()
+
+    def _end_side(self) -> None:
+        for object_ in self._own_objects:
+            self._sci.syncs.free(object_)
+        self._own_objects.clear()
+        self._sci.close()

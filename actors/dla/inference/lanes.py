@@ -1,0 +1,116 @@
+"""Buffers for several tasks at once, and how pictures get into them: by a copy, or written where they lie."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..engine.session import DlaSession
+from ..engine.standalone import StandaloneSession
+from ..engine.tasks import Access, DeviceBuffer, DlaModule, DlaTask
+from .layout import unpack
+
+Outputs = tuple[NDArray[Any], ...]
+
+
+class Lanes(ABC):
+    """One set of buffers for each of ``count`` tasks."""
+
+    @abstractmethod
+    def run(self, memories: Sequence[NDArray[np.uint8]]) -> list[Outputs]:
+        """Run one task for each input's memory; return their outputs, (n, c, h, w) each, in arrays of their own.
+
+        Raises:
+            DeviceError: see ``DlaSession``.
+        """
+
+
+class _Lane:
+    """The buffers of one task."""
+
+    def __init__(self, session: DlaSession, module: DlaModule) -> None:
+        self.source = session.allocate(module.inputs[0].size_bytes)
+        self.results: list[DeviceBuffer] = [session.allocate(result.size_bytes) for result in module.outputs]
+        statistics = [session.allocate(each.size_bytes, Access.TASK_STATISTICS) for each in module.statistics]
+        self.task = DlaTask(
+            module=module,
+            inputs=(self.source.registration,),
+            outputs=tuple(buffer.registration for buffer in self.results),
+            statistics=tuple(buffer.registration for buffer in statistics),
+        )
+
+
+class _CopiedLane(_Lane):
+    """With page-locked memory of the host beside each buffer."""
+
+    def __init__(self, session: DlaSession, module: DlaModule) -> None:
+        super().__init__(session, module)
+        self.source_staging = session.host_array(self.source.size_bytes)
+        self.result_staging = [session.host_array(buffer.size_bytes) for buffer in self.results]
+
+
+class CopiedLanes(Lanes):
+    """Lanes beside CUDA: copies and tasks in one stream."""
+
+    def __init__(self, session: DlaSession, module: DlaModule, count: int) -> None:
+        self._session, self._module = session, module
+        self._lanes = [_CopiedLane(session, module) for _ in range(count)]
+
+    def run(self, memories: Sequence[NDArray[np.uint8]]) -> list[Outputs]:
+        """Queue all copies and tasks at once, and wait."""
+        lanes = self._lanes[: len(memories)]
+        for lane, memory in zip(lanes, memories, strict=True):
+            np.copyto(lane.source_staging, memory)
+            self._session.upload(lane.source, lane.source_staging)
+        self._session.submit([lane.task for lane in lanes])
+        for lane in lanes:
+            for buffer, array in zip(lane.results, lane.result_staging, strict=True):
+                self._session.download(buffer, array)
+        self._session.synchronize()
+        return [_found(self._module, lane.result_staging) for lane in lanes]
+
+
+class _SharedLane(_Lane):
+    """With the processor's view of each buffer, and the event that its input is written."""
+
+    def __init__(self, session: StandaloneSession, module: DlaModule) -> None:
+        super().__init__(session, module)
+        self.source_view = session.view(self.source)
+        self.result_views = [session.view(buffer) for buffer in self.results]
+        self.written = session.event()
+
+
+class SharedLanes(Lanes):
+    """Lanes without CUDA: the processor writes and reads the buffers themselves.
+
+    The tasks are queued before their inputs are there, and each begins when its own is written.
+    """
+
+    def __init__(self, session: StandaloneSession, module: DlaModule, count: int) -> None:
+        self._session, self._module = session, module
+        self._lanes = [_SharedLane(session, module) for _ in range(count)]
+
+    def run(self, memories: Sequence[NDArray[np.uint8]]) -> list[Outputs]:
+        """Queue all tasks, write their inputs, and wait."""
+        lanes = self._lanes[: len(memories)]
+        for lane in lanes:
+            self._session.submit([lane.task], waits=[self._session.fence(lane.written)])
+        for lane, memory in zip(lanes, memories, strict=True):
+            np.copyto(lane.source_view, memory)
+            self._session.signal(lane.written)
+        self._session.synchronize()
+        return [_found(self._module, lane.result_views) for lane in lanes]
+
+
+def open_lanes(session: DlaSession, module: DlaModule, count: int) -> Lanes:
+    """Return lanes for ``count`` tasks that fit the session's mode."""
+    if isinstance(session, StandaloneSession):
+        return SharedLanes(session, module, count)
+    return CopiedLanes(session, module, count)
+
+
+def _found(module: DlaModule, memories: Sequence[NDArray[np.uint8]]) -> Outputs:
+    """Return what a task gave, apart from its buffers: the next task overwrites them."""
+    return tuple(unpack(result, memory) for result, memory in zip(module.outputs, memories, strict=True))

@@ -1,0 +1,8 @@
+"""NvSci, NVIDIA's buffers and fences outside CUDA, as a standalone DLA uses them."""
+
+from .buffers import ALIGNMENT_BYTES, SciBuffer, SciBuffers
+from .library import NvSciFailure
+from .sci import NvSci
+from .syncs import Fence, Role, SciSyncs
+
+__all__ = ["ALIGNMENT_BYTES", "Fence", "NvSci", "NvSciFailure", "Role", "SciBuffer", "SciBuffers", "SciSyncs"]

@@ -1,0 +1,86 @@
+"""Memory that the processor and a DLA share, through libnvscibuf (CUDA for Tegra 5.1.3)."""
+
+import ctypes
+from dataclasses import dataclass
+from typing import Final
+
+from .library import Attribute, Loader, SciLibrary
+
+ALIGNMENT_BYTES: Final = 512
+"""What a DLA asks of a buffer's address (5.4: buffers "must adhere to DLA alignment constraints"); as in NVIDIA's
+samples of standalone mode."""
+_TYPES, _NEED_CPU_ACCESS, _REQUIRED_PERMISSION = 1, 2, 3
+_RAW_SIZE, _RAW_ALIGNMENT = 0x10000, 0x10001
+_DATA_TYPE, _DIMENSIONS, _SIZE_PER_DIMENSION, _ALIGNMENT_PER_DIMENSION = 0x30000, 0x30001, 0x30002, 0x30003
+_BASE_ALIGNMENT, _TENSOR_SIZE = 0x30006, 0x30007
+_TENSOR, _READ_WRITE, _INT8 = 3, 3, 2
+
+
+@dataclass(frozen=True, slots=True)
+class SciBuffer:
+    """An NvSciBuf object, and where the processor sees its memory."""
+
+    object: int  # the NvSciBufObj
+    address: int  # for the processor
+    size_bytes: int
+
+
+class SciBuffers:
+    """Allocates buffers.
+
+    Args:
+        load: opens shared libraries.
+
+    Raises:
+        OSError: libnvscibuf is not on this machine.
+        NvSciFailure: from every method: NvSci refused.
+    """
+
+    def __init__(self, load: Loader = ctypes.CDLL) -> None:
+        self._library = SciLibrary("libnvscibuf.so.1", "NvSciBuf", load)
+
+    def open(self) -> None:
+        """Open the library's module."""
+        self._library.open_module()
+
+    def allocate(self, size_bytes: int, alignment: int = ALIGNMENT_BYTES) -> SciBuffer:
+        """Allocate a tensor of bytes that the processor and a DLA may read and write, aligned for the DLA."""
+        library = self._library
+        asked = library.attribute_list(
+            (
+                (_TYPES, ctypes.c_uint32(_TENSOR)),
+                (_DATA_TYPE, ctypes.c_uint32(_INT8)),
+                (_DIMENSIONS, ctypes.c_uint32(1)),
+                (_SIZE_PER_DIMENSION, (ctypes.c_uint64 * 1)(size_bytes)),
+                (_ALIGNMENT_PER_DIMENSION, (ctypes.c_uint32 * 1)(1)),
+                (_BASE_ALIGNMENT, ctypes.c_uint64(alignment)),
+                (_REQUIRED_PERMISSION, ctypes.c_uint32(_READ_WRITE)),
+                (_NEED_CPU_ACCESS, ctypes.c_bool(True)),  # noqa: FBT003 - ctypes has it so
+            )
+        )
+        reconciled = library.reconciled([asked])
+        try:
+            made = library.made("ObjAlloc", reconciled)
+        finally:
+            library.drop("AttrListFree", reconciled)
+        return SciBuffer(made, library.made("ObjGetCpuPtr", made), size_bytes)
+
+    def shape(self, object_: int) -> tuple[int, int]:
+        """Return the size of a buffer and the alignment that it was allocated with, in bytes; 0 where it says none."""
+        library = self._library
+        attributes = library.made("ObjGetAttrList", object_)  # the object's own: not freed
+        keys = (_TENSOR_SIZE, _RAW_SIZE, _BASE_ALIGNMENT, _RAW_ALIGNMENT)
+        pairs = (Attribute * len(keys))(*(Attribute(key, None, 0) for key in keys))
+        library.call("AttrListGetAttrs", attributes, pairs, len(keys))
+        tensor, raw, base, alignment = (
+            ctypes.c_uint64.from_address(pair.value).value if pair.value else 0 for pair in pairs
+        )
+        return tensor or raw, base or alignment
+
+    def free(self, object_: int) -> None:
+        """Free a buffer that no handle has registered any more."""
+        self._library.drop("ObjFree", object_)
+
+    def close(self) -> None:
+        """Close the library's module, after the last buffer."""
+        self._library.close_module()

@@ -1,0 +1,129 @@
+"""Fences between the processor and a DLA, through libnvscisync (CUDA for Tegra 5.1.4)."""
+
+import ctypes
+from enum import IntEnum
+from typing import Final
+
+from .library import Loader, NvSciFailure, SciLibrary
+
+_NEED_CPU_ACCESS, _REQUIRED_PERMISSION = 1, 2
+_TIMED_OUT: Final = 0x200
+WITHOUT_END: Final = -1
+"""A time limit that never ends a wait."""
+
+
+class Role(IntEnum):
+    """What somebody does with a sync object: ``NvSciSyncAccessPerm``, and ``cudlaNvSciSyncAttributes``."""
+
+    WAITS = 1
+    SIGNALS = 2
+
+    @property
+    def other(self) -> "Role":
+        """The role of the one at the other end."""
+        return Role.SIGNALS if self is Role.WAITS else Role.WAITS
+
+
+class Fence:
+    """A point on a sync object's timeline: ``NvSciSyncFence``, cleared (all 0) until something fills it in."""
+
+    def __init__(self) -> None:
+        self.payload = (ctypes.c_uint64 * 6)()
+
+    @property
+    def address(self) -> int:
+        """Where C finds it."""
+        return ctypes.addressof(self.payload)
+
+    @property
+    def content(self) -> bytes:
+        """What tells it from other fences."""
+        return bytes(self.payload)
+
+
+class SciSyncs:
+    """Makes sync objects, and signals and waits for the processor.
+
+    Args:
+        load: opens shared libraries.
+
+    Raises:
+        OSError: libnvscisync is not on this machine.
+        NvSciFailure: from every method: NvSci refused.
+    """
+
+    def __init__(self, load: Loader = ctypes.CDLL) -> None:
+        self._library = SciLibrary("libnvscisync.so.1", "NvSciSync", load)
+        self._context = 0
+
+    def open(self) -> None:
+        """Open the library's module."""
+        self._library.open_module()
+
+    def attributes(self) -> int:
+        """Return an unreconciled attribute list for an engine to fill in (``cudlaGetNvSciSyncAttributes``)."""
+        return self._library.attribute_list()
+
+    def allocate(self, processor: Role, engine: int) -> int:
+        """Return a new sync object between the processor, which has this role, and an engine, which has the other.
+
+        Args:
+            processor: what the processor does.
+            engine: the engine's attribute list, which this frees.
+        """
+        library = self._library
+        own = library.attribute_list(
+            (
+                (_NEED_CPU_ACCESS, ctypes.c_bool(True)),  # noqa: FBT003 - ctypes has it so
+                (_REQUIRED_PERMISSION, ctypes.c_uint64(processor)),
+            )
+        )
+        reconciled = library.reconciled([own, engine])
+        try:
+            return library.made("ObjAlloc", reconciled)
+        finally:
+            library.drop("AttrListFree", reconciled)
+
+    def fence(self, object_: int) -> Fence:
+        """Return the fence of the processor's next signal."""
+        fence = Fence()
+        self._library.call("ObjGenerateFence", object_, fence.address)
+        return fence
+
+    def signal(self, object_: int) -> None:
+        """Reach the object's next point."""
+        self._library.call("ObjSignal", object_)
+
+    def wait(self, fence: Fence) -> None:
+        """Sleep until a fence is reached, for one thread at a time; it tells nothing of the engine's errors (5.1.5)."""
+        self._library.call("FenceWait", fence.address, self._waiting(), ctypes.c_int64(WITHOUT_END))
+
+    def spin(self, fence: Fence) -> None:
+        """Poll until a fence is reached: sooner back than ``wait``, and a busy core until then (3.5)."""
+        context = self._waiting()
+        while True:
+            try:
+                return self._library.call("FenceWait", fence.address, context, ctypes.c_int64(0))
+            except NvSciFailure as failure:
+                if failure.code != _TIMED_OUT:
+                    raise
+
+    def clear(self, fence: Fence) -> None:
+        """Clear a fence, which holds its object until then."""
+        self._library.drop("FenceClear", fence.address)
+
+    def free(self, object_: int) -> None:
+        """Free a sync object that no handle has registered any more."""
+        self._library.drop("ObjFree", object_)
+
+    def close(self) -> None:
+        """Close the library's module, after everything else."""
+        context, self._context = self._context, 0
+        if context:
+            self._library.drop("CpuWaitContextFree", context)
+        self._library.close_module()
+
+    def _waiting(self) -> int:
+        """Return the context that waits of this object's thread share."""
+        self._context = self._context or self._library.made("CpuWaitContextAlloc", self._library.module)
+        return self._context

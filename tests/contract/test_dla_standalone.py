@@ -1,0 +1,152 @@
+"""The contract of ``StandaloneSession``, beyond that of ``DlaSession``: fences, shared memory, the order of the end.
+
+tests/driver_sim/test_dla_standalone.py runs this file once more over the driver simulator.
+"""
+
+import dataclasses
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from codecfleet.actors.dla.engine.standalone import StandaloneSession
+from codecfleet.actors.dla.engine.states import DlaMode, DlaSessionState
+from codecfleet.actors.dla.engine.tasks import DeviceBuffer, DlaModule, DlaTask
+from codecfleet.actors.dla.inference.layout import pack, unpack
+from codecfleet.errors import UsageError
+
+from .dla_benches import SHAPE, DlaBench, make_bench
+
+
+@pytest.fixture
+def bench() -> DlaBench:
+    """What a session without CUDA needs."""
+    return make_bench(DlaMode.STANDALONE)
+
+
+@dataclasses.dataclass
+class Loaded:
+    """A session with the network loaded, and one task with its buffers."""
+
+    session: StandaloneSession
+    module: DlaModule
+    source: DeviceBuffer
+    result: DeviceBuffer
+    task: DlaTask
+
+    def put(self, values: NDArray[np.float32]) -> None:
+        """Write an input where it lies."""
+        self.session.view(self.source)[:] = pack(self.module.inputs[0], values)
+
+    def found(self) -> NDArray[np.float32]:
+        """Read the output where it lies."""
+        return np.asarray(unpack(self.module.outputs[0], self.session.view(self.result)))
+
+
+@pytest.fixture
+def loaded(bench: DlaBench) -> Iterator[Loaded]:
+    """The network, ready to run."""
+    session = bench.open()
+    assert isinstance(session, StandaloneSession)
+    module = session.load(bench.network.loadable)
+    source, result = (session.allocate(each.size_bytes) for each in (*module.inputs, *module.outputs))
+    task = DlaTask(module=module, inputs=(source.registration,), outputs=(result.registration,))
+    yield Loaded(session, module, source, result, task)
+    session.close()
+
+
+def frames(seed: int = 0) -> NDArray[np.float32]:
+    """Return an input of the network."""
+    return np.random.default_rng(seed).normal(size=SHAPE).astype(np.float32)
+
+
+def test_a_task_begins_when_its_fence_is_signalled(bench: DlaBench, loaded: Loaded) -> None:
+    """An input that is written after the submission and before the signal is the one that the task reads."""
+    session = loaded.session
+    written = session.event()
+    loaded.put(frames(1))
+    session.submit([loaded.task], waits=[session.fence(written)])
+    loaded.put(frames(2))
+    session.signal(written)
+    session.synchronize()
+    np.testing.assert_array_equal(loaded.found(), bench.network.expected(frames(2)))
+
+
+def test_every_fence_of_a_submission_counts(bench: DlaBench, loaded: Loaded) -> None:
+    """A task with two fences begins after the second one."""
+    session = loaded.session
+    one, other = session.event(), session.event()
+    session.submit([loaded.task], waits=[session.fence(one), session.fence(other)])
+    session.signal(other)
+    loaded.put(frames(3))
+    session.signal(one)
+    session.synchronize()
+    np.testing.assert_array_equal(loaded.found(), bench.network.expected(frames(3)))
+
+
+def test_tasks_run_first_in_first_out(bench: DlaBench, loaded: Loaded) -> None:
+    """A task without a fence runs after an earlier one that waits: the later one's output remains."""
+    session = loaded.session
+    late = session.allocate(loaded.source.size_bytes)
+    session.view(late)[:] = pack(loaded.module.inputs[0], frames(5))
+    written = session.event()
+    session.submit([loaded.task], waits=[session.fence(written)])
+    session.submit([dataclasses.replace(loaded.task, inputs=(late.registration,))])
+    loaded.put(frames(4))
+    session.signal(written)
+    session.synchronize()
+    np.testing.assert_array_equal(loaded.found(), bench.network.expected(frames(5)))
+
+
+def test_a_fence_is_taken_once(loaded: Loaded) -> None:
+    """The same fence twice in one submission is refused before cuDLA sees it, and the session stays usable."""
+    session = loaded.session
+    written = session.event()
+    fence = session.fence(written)
+    with pytest.raises(UsageError, match="a fence is there twice"):
+        session.submit([loaded.task], waits=[fence, fence])
+    assert session.state is DlaSessionState.IDLE
+    session.submit([loaded.task], waits=[fence])
+    session.signal(written)
+    session.synchronize()
+    assert session.state is DlaSessionState.IDLE
+
+
+def test_a_stream_of_cuda_is_refused(loaded: Loaded) -> None:
+    """Standalone mode has no streams."""
+    with pytest.raises(UsageError, match="no CUDA stream"):
+        loaded.session.submit([loaded.task], stream=7)
+
+
+def test_fences_are_refused_beside_cuda() -> None:
+    """Hybrid mode orders by streams."""
+    bench = make_bench(DlaMode.HYBRID)
+    with bench.open() as session:
+        module = session.load(bench.network.loadable)
+        source, result = (session.allocate(each.size_bytes) for each in (*module.inputs, *module.outputs))
+        assert session.view(source) is None
+        task = DlaTask(module=module, inputs=(source.registration,), outputs=(result.registration,))
+        standalone = make_bench(DlaMode.STANDALONE).open()
+        assert isinstance(standalone, StandaloneSession)
+        fence = standalone.fence(standalone.event())
+        with pytest.raises(UsageError, match="fences belong to standalone mode"):
+            session.submit([task], waits=[fence])
+        standalone.close()
+
+
+def test_memory_must_be_aligned_for_a_dla_and_large_enough(bench: DlaBench, loaded: Loaded) -> None:
+    """An NvSciBuf object of other code that does not fit is refused before cuDLA sees it."""
+    with pytest.raises(UsageError, match="aligned to 64 bytes, and a DLA needs 512"):
+        loaded.session.register(bench.memory(256, alignment=64), 256)
+    with pytest.raises(UsageError, match="has 256 bytes, not 512"):
+        loaded.session.register(bench.memory(256), 512)
+    registration = loaded.session.register(bench.memory(256), 256)
+    loaded.session.unregister(registration)
+    assert loaded.session.state is DlaSessionState.IDLE
+
+
+def test_a_buffer_of_another_session_has_no_view_here(bench: DlaBench, loaded: Loaded) -> None:
+    """A foreign buffer is refused."""
+    with bench.open() as other, pytest.raises(UsageError, match="not this session's"):
+        loaded.session.view(other.allocate(64))
