@@ -9,6 +9,7 @@ from ...actors.device.work import Blob
 from ...actors.dla.engine import DlaMode
 from ...actors.dla.inference import InferSegment, NetworkSettings, PixelRule, WarmNetworks
 from ...actors.media.location import name_of
+from ...actors.media.values import Colour
 from ...cluster.placement.model import Demand, plain_demand
 from ...errors import redacted
 from ..board.events import Run
@@ -29,6 +30,7 @@ class InferPlan:
     index: TrackIndex
     segments: tuple[PlannedSegment, ...]
     loadable: Blob
+    colour: Colour | None = None  # of every picture; None: each has its own
 
     @property
     def frames(self) -> int:
@@ -71,6 +73,8 @@ class InferPlan:
             ),
             dlas=self.spec.devices,
             rule=PixelRule(self.spec.mean, self.spec.scale, self.spec.channels),
+            on_device=self.spec.dla_input == "device",
+            colour=self.colour,
             networks=networks,
         )
 
@@ -88,7 +92,8 @@ def plan_inference(spec: InferSpec, loadable: Blob) -> InferPlan:
         UsageError: nothing is presented in the asked-for part.
     """
     reading = read_source(spec.source, spec.video_track)
-    reading.described()  # at least one picture decodes, or nothing is begun
+    described, _ = reading.described()  # at least one picture decodes, or nothing is begun
     index = reading.index
+    colour = None if index.colours else described.colour
     ranges = TrackRanges.cut(index, start_s=spec.start_s, end_s=spec.end_s, segment_s=spec.segment_s)
-    return InferPlan(spec, index, ranges.segments, loadable)
+    return InferPlan(spec, index, ranges.segments, loadable, colour)

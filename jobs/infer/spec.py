@@ -57,6 +57,14 @@ class InferSpec(WaitOptions, Reaching, Segmenting, SourceRange, _Network):
         ),
         Option("--dla-mode", RUN),
     ] = "hybrid"
+    dla_input: Annotated[
+        Literal["host", "device"],
+        Field(
+            description="Where pictures become the network's input: on the host, or on the GPU that decoded them, "
+            "whose scaling is its own, so that numbers differ in the last bits."
+        ),
+        Option("--dla-input", RUN),
+    ] = "host"
     waiting: Annotated[
         Literal["block", "spin"],
         Field(

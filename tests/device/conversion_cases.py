@@ -11,8 +11,8 @@ from codecfleet.actors.nvidia.convert.converting import SurfaceConverter
 from codecfleet.actors.nvidia.cuda.context import Cuda
 from codecfleet.actors.surfaces.conversion import Conversion
 from codecfleet.actors.surfaces.formats import SurfaceFormat, surface_format
+from codecfleet.actors.surfaces.host_scaling import converted, source_bytes
 from codecfleet.actors.surfaces.scaling import ChromaLocation, ScaleFilter
-from codecfleet.testing.nvidia.host_converter import converted, source_bytes
 
 GUARD_BYTES = 256
 _GUARD = 0x5A

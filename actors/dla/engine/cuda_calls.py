@@ -69,6 +69,11 @@ class CudaCalls:
             self.call("cuDevicePrimaryCtxSetFlags", self._gpu, waiting.value)
         self._context = self.call("cuDevicePrimaryCtxRetain", self._gpu)
 
+    @property
+    def context(self) -> int:
+        """The context's handle."""
+        return int(self._context)
+
     def enter(self) -> None:
         """Make the context the calling thread's."""
         self.call("cuCtxSetCurrent", self._context)

@@ -37,7 +37,8 @@ _STANDALONE_NEEDS: Final = (
 Importer = Callable[[str], Any]
 Standalone = tuple[Cudla, Callable[[], NvSci]]
 """cuDLA, and what opens NvSci for one session."""
-MakeSession = Callable[[int, Timing, "DlaHost"], DlaSession]
+AnySession = HybridSession | StandaloneSession
+MakeSession = Callable[[int, Timing, "DlaHost"], AnySession]
 
 
 def open_standalone(load: Loader = ctypes.CDLL) -> Standalone:
@@ -176,7 +177,7 @@ class DlaHost:
             raise error_of(failure.call, failure.status, 0) from None
         return number // 1_000_000, number // 1_000 % 1_000, number % 1_000
 
-    def open(self, device: int) -> DlaSession:
+    def open(self, device: int) -> AnySession:
         """Open a session on a DLA; several may be open on one.
 
         Raises:

@@ -53,6 +53,11 @@ class HybridSession(DlaSession):
         self._foreign: set[int] = set()  # of those, the ones that the own stream does not wait for
         super().__init__(library, device, timing, host)
 
+    @property
+    def context(self) -> int:
+        """The CUDA context (a CUcontext) of the GPU that the DLA is coupled with."""
+        return self._cuda.context
+
     def view(self, buffer: DeviceBuffer) -> None:
         """Return None: a hybrid DLA takes device memory, which the processor does not reach (Table 1)."""
 

@@ -1,12 +1,13 @@
 """Buffers for several tasks at once, and how pictures get into them: by a copy, or written where they lie."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..engine.hybrid import HybridSession
 from ..engine.session import DlaSession
 from ..engine.standalone import StandaloneSession
 from ..engine.tasks import Access, DeviceBuffer, DlaModule, DlaTask
@@ -25,6 +26,10 @@ class Lanes(ABC):
         Raises:
             DeviceError: see ``DlaSession``.
         """
+
+
+Fill = Callable[[DeviceBuffer, int], None]
+"""Puts what fills an input buffer into a CUDA stream, given by its handle."""
 
 
 class _Lane:
@@ -54,9 +59,12 @@ class _CopiedLane(_Lane):
 class CopiedLanes(Lanes):
     """Lanes beside CUDA: copies and tasks in one stream."""
 
-    def __init__(self, session: DlaSession, module: DlaModule, count: int) -> None:
+    def __init__(self, session: HybridSession, module: DlaModule, count: int) -> None:
         self._session, self._module = session, module
         self._lanes = [_CopiedLane(session, module) for _ in range(count)]
+        for lane in self._lanes:
+            session.clear(lane.source)  # fills write elements alone
+        session.synchronize()
 
     def run(self, memories: Sequence[NDArray[np.uint8]]) -> list[Outputs]:
         """Queue all copies and tasks at once, and wait."""
@@ -64,6 +72,20 @@ class CopiedLanes(Lanes):
         for lane, memory in zip(lanes, memories, strict=True):
             np.copyto(lane.source_staging, memory)
             self._session.upload(lane.source, lane.source_staging)
+        return self._ran(lanes)
+
+    def run_filled(self, fills: Sequence[Fill]) -> list[Outputs]:
+        """Run one task for each input that a GPU fills, in the session's stream: nothing waits but its end.
+
+        Raises:
+            DeviceError: see ``DlaSession``, or of the fills.
+        """
+        lanes = self._lanes[: len(fills)]
+        for lane, fill in zip(lanes, fills, strict=True):
+            fill(lane.source, self._session.stream)
+        return self._ran(lanes)
+
+    def _ran(self, lanes: Sequence[_CopiedLane]) -> list[Outputs]:
         self._session.submit([lane.task for lane in lanes])
         for lane in lanes:
             for buffer, array in zip(lane.results, lane.result_staging, strict=True):
@@ -104,7 +126,7 @@ class SharedLanes(Lanes):
         return [_found(self._module, lane.result_views) for lane in lanes]
 
 
-def open_lanes(session: DlaSession, module: DlaModule, count: int) -> Lanes:
+def open_lanes(session: HybridSession | StandaloneSession, module: DlaModule, count: int) -> CopiedLanes | SharedLanes:
     """Return lanes for ``count`` tasks that fit the session's mode."""
     if isinstance(session, StandaloneSession):
         return SharedLanes(session, module, count)

@@ -55,7 +55,7 @@ def _view(descriptor: TensorDescriptor, memory: NDArray[np.uint8]) -> NDArray[An
     if descriptor.pixel_mapping is not PixelMapping.PITCH_LINEAR:
         raise Unsupported(f"the tensor {descriptor.name} is block-linear, which cuDLA does not support", _REBUILD)
     dtype = descriptor.data_type.dtype
-    shape, strides = _steps(descriptor, dtype.itemsize)
+    shape, strides = tensor_steps(descriptor)
     last = sum((count - 1) * stride for count, stride in zip(shape, strides, strict=True))
     if min(shape) < 1 or last + dtype.itemsize > descriptor.size_bytes:
         message = (
@@ -65,9 +65,11 @@ def _view(descriptor: TensorDescriptor, memory: NDArray[np.uint8]) -> NDArray[An
     return np.ndarray(shape, dtype, memory.data, 0, strides)
 
 
-def _steps(
-    descriptor: TensorDescriptor, element: int
+def tensor_steps(
+    descriptor: TensorDescriptor,
 ) -> tuple[tuple[int, int, int, int, int], tuple[int, int, int, int, int]]:
+    """Return how many pictures, groups of channels, channels of a group, rows and columns, and their steps in bytes."""
+    element = descriptor.data_type.dtype.itemsize
     n, c, h, w = descriptor.shape
     pixel, row, plane, picture, *_ = descriptor.strides_bytes
     if descriptor.data_format is DataFormat.NCHW:

@@ -13,15 +13,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ....errors import CodecfleetError, DeviceLost, InputNotFound, InputUnreadable, Unsupported
+from ....errors import CodecfleetError, DeviceLost, EngineUnfit, InputNotFound, InputUnreadable, Unsupported, UsageError
 from ...device.memory_choice import Waiting
 from ...device.work import Blob
-from ..engine.host import DlaHost, open_host
-from ..engine.session import DlaSession
+from ..engine.host import AnySession, DlaHost, open_host
+from ..engine.hybrid import HybridSession
 from ..engine.states import DlaMode, DlaSessionState
 from ..engine.tensors import TensorDescriptor
 from ..engine.watchdog import TimeLimits, Timing
-from .lanes import open_lanes
+from .lanes import Fill, SharedLanes, open_lanes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +70,7 @@ class Network:
         Unsupported: the loadable has other than one input, or does not load.
     """
 
-    def __init__(self, session: DlaSession, content: bytes, tasks_at_once: int) -> None:
+    def __init__(self, session: AnySession, content: bytes, tasks_at_once: int) -> None:
         self._session = session
         self._module = session.load(content)
         if len(self._module.inputs) != 1:
@@ -111,6 +111,27 @@ class Network:
             DeviceError: see ``DlaSession``.
         """
         return self._lanes.run(memories)
+
+    def check_context(self, context: int) -> None:
+        """Refuse a GPU whose pictures the network's DLA cannot take, by the handle of its CUDA context.
+
+        Raises:
+            EngineUnfit: the DLA is coupled with another one.
+        """
+        if not isinstance(self._session, HybridSession) or self._session.context != context:
+            message = "the pictures are decoded on another GPU than the DLA is coupled with"
+            raise EngineUnfit(message, "Use --dla-input host.")
+
+    def run_filled(self, fills: Sequence[Fill]) -> list[tuple[NDArray[Any], ...]]:
+        """Run one task for each input that a GPU fills (hybrid mode); return their outputs, (n, c, h, w) each.
+
+        Raises:
+            UsageError: standalone mode has no GPU.
+            DeviceError: see ``DlaSession``, or of the fills.
+        """
+        if isinstance(self._lanes, SharedLanes):
+            raise UsageError("a DLA in standalone mode takes no pictures from a GPU", "Use --dla-input host.")
+        return self._lanes.run_filled(fills)
 
     def close(self) -> None:
         """Close the session."""

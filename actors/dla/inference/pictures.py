@@ -57,6 +57,21 @@ class PixelRule:
         return np.ascontiguousarray(values.transpose(0, 3, 1, 2)).astype(dtype)
 
 
+def channel_table(descriptor: TensorDescriptor, rule: PixelRule) -> bytes:
+    """Return what becomes of each sample of 0 to 255, as elements of the tensor: a row for each channel.
+
+    Rows are in the network's order of channels; the fourth channel's are 0.
+
+    Raises:
+        UsageError: there are more or fewer means or scales than channels.
+    """
+    channels = 1 if descriptor.c == GRAY else COLOUR
+    ramp = np.repeat(np.arange(256, dtype=np.uint8)[None, None, :, None], channels, axis=3)
+    rows = rule.applied(ramp, descriptor.data_type.dtype)[0, :, 0]
+    spare = np.zeros((descriptor.c - channels, 256), dtype=rows.dtype)
+    return np.concatenate([rows, spare]).tobytes()
+
+
 def check_input(descriptor: TensorDescriptor) -> None:
     """Refuse an input that pictures cannot fill.
 

@@ -2,11 +2,11 @@
 
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,10 +15,18 @@ from ....errors import EngineFailed
 from ...decode.decoding import SOFTWARE, DecodeRange
 from ...device.work import Work, WorkContext
 from ...media.timeline import is_increasing
+from ...media.values import Colour
 from ...segment.decode_path import DecodePath
-from ...segment.walk import SegmentTally, SegmentWalk
+from ...segment.walk import SegmentTally, SegmentWalk, decode_on_first
+from ...surfaces.device_frame import DevicePicture
+from ..engine.states import DlaMode
+from ..engine.tasks import DeviceBuffer
+from .device_input import ExactScaler, OpenFiller, TensorFiller, beside_gpu, open_filler
 from .network import Network, NetworkSettings, WarmNetworks, warm_networks
 from .pictures import PictureScaler, PixelRule, check_input, input_memory
+
+if TYPE_CHECKING:
+    from ...nvidia.gpu import Gpu
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,7 +59,12 @@ class InferSegment(Work[InferredSegment]):
     """Run a network over the frames of ``decode`` whose time lies in [``start_ticks``, ``end_ticks``).
 
     None is unbounded. ``dlas`` are numbers of DLAs that it may run on, None for all; a worker process that has a DLA of
-    its own uses that. ``networks`` gives the networks of the process that it runs in.
+    its own uses that. ``networks`` gives the networks of the process that it runs in, ``gpu`` its GPU, and ``filler``
+    what fills tensors there.
+
+    In hybrid mode pictures are decoded on NVDEC where there is one, and come to the host; with ``on_device`` they stay
+    on the GPU, which converts them in the DLA's stream by the arithmetic of ``device_input``, as the host does where
+    there is no NVDEC. ``colour`` is the pictures'; None: each picture's own.
     """
 
     segment: int
@@ -61,7 +74,11 @@ class InferSegment(Work[InferredSegment]):
     network: NetworkSettings
     dlas: tuple[int, ...] | None = None
     rule: PixelRule = field(default_factory=PixelRule)
+    on_device: bool = False
+    colour: Colour | None = None
     networks: Callable[[], WarmNetworks] = warm_networks
+    gpu: "Callable[[], Gpu]" = beside_gpu
+    filler: OpenFiller = open_filler
 
     @property
     def file(self) -> str:
@@ -79,25 +96,110 @@ class InferSegment(Work[InferredSegment]):
         """
         with self.networks().acquire(self.network, self.dlas) as network:
             check_input(network.source)
-            return _Run(self, network, context).result()
+            paths = self._paths()
+            done = context.frames_done
+            return decode_on_first(
+                paths,
+                lambda path, fallback: self._ran(path, fallback, network, context),
+                lambda _error: context.start_over(done),
+            )
+
+    def _paths(self) -> tuple[DecodePath[Any], ...]:
+        """Return the paths to the pictures, the best first: the same tensors come out of each."""
+        in_software = DecodePath(SOFTWARE)
+        if self.network.mode is DlaMode.STANDALONE:
+            return (in_software,)
+        gpu = self.gpu()
+        return (DecodePath(gpu.surfaces, gpu) if self.on_device else DecodePath(gpu.pictures)), in_software
+
+    def _ran(self, path: DecodePath[Any], fallback: str, network: Network, context: WorkContext) -> InferredSegment:
+        if path.device is None:
+            scaler = ExactScaler(network.source, self.colour) if self.on_device else PictureScaler(network.source)
+            return _Run(
+                self, network, context, path, fallback=fallback, source=_HostInput(network, scaler, self.rule)
+            ).result()
+        with closing(_GpuInput(self, network)) as source:
+            return _Run(self, network, context, path, fallback=fallback, source=source).result()
+
+
+class _Input(Protocol):
+    """How pictures become tensors' inputs."""
+
+    def made(self, picture: Any) -> Any:
+        """Return what is kept of a decoded picture until its task is queued."""
+
+    def run(self, batches: Sequence[Sequence[Any]]) -> list[tuple[NDArray[Any], ...]]:
+        """Run a task for each batch of them; return the outputs."""
+
+
+class _HostInput:
+    """Pictures in the host's memory."""
+
+    def __init__(self, network: Network, scaler: PictureScaler | ExactScaler, rule: PixelRule) -> None:
+        self._network, self._rule = network, rule
+        self.made = scaler.scaled
+
+    def run(self, batches: Sequence[Sequence[NDArray[np.uint8]]]) -> list[tuple[NDArray[Any], ...]]:
+        return self._network.run([input_memory(self._network.source, batch, self._rule) for batch in batches])
+
+
+class _GpuInput:
+    """Pictures on the GPU, which stay there: NVDEC, kernels and DLA."""
+
+    def __init__(self, work: InferSegment, network: Network) -> None:
+        self._work, self._network = work, network
+        self._opened: TensorFiller | None = None
+
+    def made(self, picture: DevicePicture) -> DevicePicture:
+        return self._filler().prepare(picture)
+
+    def run(self, batches: Sequence[Sequence[DevicePicture]]) -> list[tuple[NDArray[Any], ...]]:
+        return self._network.run_filled([partial(self._fill, batch) for batch in batches])
+
+    def close(self) -> None:
+        if self._opened is not None:
+            self._opened.close()
+
+    def _fill(self, batch: Sequence[DevicePicture], buffer: DeviceBuffer, stream: int) -> None:
+        for place in range(self._network.source.n):
+            # The last one fills what is left of the batch.
+            self._filler().begin(batch[min(place, len(batch) - 1)], buffer.memory, place, stream)
+
+    def _filler(self) -> TensorFiller:
+        """Return what fills tensors, which is opened for the first picture: ``EngineUnfit`` leads to software there."""
+        if self._opened is None:
+            gpu = self._work.gpu().opened()
+            self._network.check_context(gpu.cuda.context)
+            self._opened = self._work.filler(gpu, self._network.source, self._work.rule, self._work.colour)
+        return self._opened
 
 
 class _Run:
     """The state of one run of one segment."""
 
-    def __init__(self, work: InferSegment, network: Network, context: WorkContext) -> None:
+    def __init__(
+        self,
+        work: InferSegment,
+        network: Network,
+        context: WorkContext,
+        path: DecodePath[Any],
+        *,
+        fallback: str,
+        source: _Input,
+    ) -> None:
         self._work = work
         self._network = network
         self._context = context
-        scaler = PictureScaler(network.source)
+        self._source = source
         self._walk = SegmentWalk(
             work.decode,
             (work.start_ticks, work.end_ticks),
-            DecodePath(SOFTWARE),
-            make=lambda ticks, frame: [(ticks, scaler.scaled(frame))],
+            path,
+            fallback,
+            make=lambda ticks, picture: [(ticks, source.made(picture))],
             seen=partial(context.advance, 0),
         )
-        self._pictures: list[NDArray[np.uint8]] = []
+        self._pictures: list[Any] = []
         self._found: list[list[NDArray[Any]]] = [[] for _ in network.results]
         self._infer_s = 0.0
 
@@ -118,8 +220,7 @@ class _Run:
         began = time.perf_counter()
         source = self._network.source
         batches = [self._pictures[i : i + source.n] for i in range(0, len(self._pictures), source.n)]
-        memories = [input_memory(source, batch, self._work.rule) for batch in batches]
-        for batch, outputs in zip(batches, self._network.run(memories), strict=True):
+        for batch, outputs in zip(batches, self._source.run(batches), strict=True):
             for kept, output in zip(self._found, outputs, strict=True):
                 kept.append(output[: len(batch)] if len(output) == source.n else output)
         self._infer_s += time.perf_counter() - began

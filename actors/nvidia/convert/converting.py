@@ -246,21 +246,23 @@ class _Converting(SurfaceConversion):
             plane.down, plane.down_count = places[plan.down], plan.down.count
             between += plan.target.columns * plan.source.rows
             planes.append(plane)
-        self._upload(np.array(tables, dtype=np.int32).tobytes())
+        upload(self._cuda, self._scratch, np.array(tables, dtype=np.int32).tobytes())
         return planes
 
-    def _upload(self, tables: bytes) -> None:
-        stream, pinned = self._cuda.stream(), 0
-        try:
-            pinned = self._cuda.pin(len(tables))
-            ctypes.memmove(pinned, tables, len(tables))
-            with self._cuda.watch.calling("CUDA", "copying weights to the device"):
-                self._cuda.copy_to_device(self._scratch, pinned, len(tables), stream)
-                stream.wait()
-        finally:
-            stream.close()
-            if pinned:
-                self._cuda.unpin(pinned)
+
+def upload(cuda: Cuda, address: int, tables: bytes) -> None:
+    """Copy tables of weights or values to the device, and wait for that; ``DeviceError`` if it refuses."""
+    stream, pinned = cuda.stream(), 0
+    try:
+        pinned = cuda.pin(len(tables))
+        ctypes.memmove(pinned, tables, len(tables))
+        with cuda.watch.calling("CUDA", "copying weights to the device"):
+            cuda.copy_to_device(address, pinned, len(tables), stream)
+            stream.wait()
+    finally:
+        stream.close()
+        if pinned:
+            cuda.unpin(pinned)
 
 
 def _size(plans: Sequence[PlanePlan]) -> tuple[int, int]:

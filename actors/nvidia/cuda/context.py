@@ -72,6 +72,10 @@ class Cuda:
         self.enter()
         return Stream(self, self._call("cuStreamCreate", self._driver.CUstream_flags.CU_STREAM_NON_BLOCKING))
 
+    def stream_of(self, handle: int) -> "Stream":
+        """Return a stream that somebody else opened, and closes."""
+        return Stream(self, handle)
+
     def allocate(self, size_bytes: int) -> int:
         """Allocate memory of the device; return its address."""
         self.enter()

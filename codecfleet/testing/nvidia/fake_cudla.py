@@ -36,6 +36,7 @@ from ...actors.dla.engine import (
 )
 from ...actors.dla.inference import pack, unpack
 from ...actors.dla.nvsci import ALIGNMENT_BYTES
+from .fake_cuda import CONTEXT
 from .fake_sci import FakeSci, FakeSciObjects, FakeStandalone
 
 VERSION: Final = 1_002_001
@@ -135,7 +136,8 @@ class FakeMachine:
     ``hanging`` is done once a call hangs. ``isolated``: errors of the DLA leave CUDA alone
     (CUDA_EXTERNAL_ENGINE_EXECUTION_MODE). ``streams_waited`` are the streams that were waited for, ``tasks_of`` counts
     the tasks of each DLA; ``memory``, ``managed`` and ``locked`` are device, managed and page-locked memory by address;
-    ``stream_waits`` has each (stream, stream that waits for it); a CUDA graph captures the work of ``capturing``.
+    ``stream_waits`` has each (stream, stream that waits for it); a CUDA graph captures the work of
+    ``capturing``; ``context`` is the handle of the GPU's context.
     """
 
     CudlaError = FakeCudlaError
@@ -163,6 +165,7 @@ class FakeMachine:
         self._devices: dict[int, _Device] = {}
         self._modules: dict[int, tuple[int, FakeLoadable]] = {}
         self._contexts = 0
+        self.context = CONTEXT
         self.streams = itertools.count(STREAM)
         self.recorded: dict[int, int] = {}
         self.stream_waits: list[tuple[int, int]] = []
@@ -356,7 +359,7 @@ class FakeMachine:
         """Return a context."""
         self.context_gpus.append(gpu)
         self._contexts += 1
-        return self._contexts
+        return self.context
 
     def release_context(self) -> None:
         """Give a context back; cuDLA may crash where a handle is still open, so this one does."""

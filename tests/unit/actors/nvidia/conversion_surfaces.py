@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 from codecfleet.actors.surfaces.conversion import Conversion
 from codecfleet.actors.surfaces.formats import SurfaceFormat
 from codecfleet.actors.surfaces.host_pictures import planar_picture, plane_samples
-from codecfleet.testing.nvidia.host_converter import source_bytes
+from codecfleet.actors.surfaces.host_scaling import source_bytes
 from tests.device.conversion_cases import FORMATS
 
 Planes = list[NDArray[np.int64]]

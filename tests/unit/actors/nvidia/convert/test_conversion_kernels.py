@@ -11,10 +11,11 @@ from codecfleet.actors.nvidia.cuda.context import Cuda, Stream
 from codecfleet.actors.nvidia.cuda.memory import MemoryBudget
 from codecfleet.actors.surfaces.conversion import Conversion
 from codecfleet.actors.surfaces.formats import SurfaceFormat
+from codecfleet.actors.surfaces.host_scaling import converted
 from codecfleet.actors.surfaces.scaling import ScaleFilter
 from codecfleet.errors import DeviceMemory
 from codecfleet.testing.nvidia.fake_cuda import FakeCudaDriver
-from codecfleet.testing.nvidia.host_converter import ReferenceConverter, converted
+from codecfleet.testing.nvidia.host_converter import ReferenceConverter
 from tests.device.conversion_cases import FORMATS, Bench, conversions
 
 from ..conversion_surfaces import random_surface

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from codecfleet.actors.surfaces.conversion import Conversion
 from codecfleet.actors.surfaces.host_pictures import plane_samples
+from codecfleet.actors.surfaces.host_scaling import converted
 from codecfleet.actors.surfaces.scaling import ChromaLocation, ScaleFilter
 from codecfleet.errors import Unsupported
-from codecfleet.testing.nvidia.host_converter import converted
 from codecfleet.testing.nvidia.surface_decoder import surface_of
 from tests.device.conversion_cases import FORMATS
 

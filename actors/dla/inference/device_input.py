@@ -1,0 +1,240 @@
+"""From a picture on the GPU to a DLA's input tensor, in one CUDA stream: scaled, converted, normalised, laid out.
+
+The arithmetic is whole numbers' throughout (``surfaces/conversion``, ``surfaces/rgb``), and what becomes of a sample is
+a table that the host makes of ``PixelRule``: the tensor is that of ``ExactScaler``, byte for byte.
+"""
+
+import ctypes
+from collections.abc import Callable
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from av.video.frame import VideoFrame
+from numpy.typing import NDArray
+
+from ....errors import EngineUnfit, Unsupported
+from ...media.values import Colour
+from ...nvidia.convert.converting import upload
+from ...surfaces.conversion import Conversion
+from ...surfaces.device_frame import DevicePicture, stated_colour
+from ...surfaces.formats import SurfaceFormat, SurfaceLayout, surface_format
+from ...surfaces.host_pictures import packed_surface
+from ...surfaces.host_scaling import converted
+from ...surfaces.rgb import WEIGHT_BITS, RgbRule, rgb_of, rgb_rule
+from ...surfaces.scaling import ChromaLocation
+from ..engine.tensors import TensorDescriptor
+from .layout import tensor_steps
+from .pictures import GRAY, PixelRule, channel_table
+
+if TYPE_CHECKING:
+    from ...nvidia.convert.converting import SurfaceConversion, SurfaceConverter
+    from ...nvidia.cuda.context import Cuda
+    from ...nvidia.cuda.kernels import Launch
+    from ...nvidia.gpu import Gpu, OpenedGpu
+
+SOURCE: Final = """
+/* A thread makes one pixel of the tensor, from planes of 8-bit Y'CbCr of the tensor's size. */
+template <typename Element>
+__global__ void fill(const unsigned char *planes, char *tensor, const Element *table, int width, int height,
+                     int channels, int reversed, int black, int luma, int red_cr, int green_cb, int green_cr,
+                     int blue_cb, int shift, int group, long long group_step, long long channel_step,
+                     long long row_step, long long pixel_step)
+{
+    const int x = blockIdx.x * blockDim.x + threadIdx.x;
+    const int y = blockIdx.y * blockDim.y + threadIdx.y;
+    if (x >= width || y >= height)
+        return;
+    const int area = width * height, place = y * width + x;
+    const int light = luma * (planes[place] - black) + ((1 << shift) >> 1);
+    const int cb = planes[area + place] - 128, cr = planes[2 * area + place] - 128;
+    const int sums[3] = {light + (channels == 1 ? 0 : red_cr * cr), light + green_cb * cb + green_cr * cr,
+                         light + blue_cb * cb};
+    for (int channel = 0; channel < channels; channel++) {
+        const int colour = channel > 2 ? 0 : reversed ? 2 - channel : channel;
+        const int value = sums[colour] >> shift;
+        const int sample = value < 0 ? 0 : value > 255 ? 255 : value;
+        char *element = tensor + channel / group * group_step + channel % group * channel_step + y * row_step +
+                        x * pixel_step;
+        *(Element *)element = table[channel * 256 + sample];
+    }
+}
+"""
+KERNEL_NAMES: Final = {1: "fill<unsigned char>", 2: "fill<unsigned short>", 4: "fill<unsigned int>"}
+"""By the bytes of an element, whose bits the table has."""
+_BETWEEN: Final = SurfaceFormat(SurfaceLayout.YUV444, 8, halved_across=False, halved_down=False)
+"""What a picture is scaled to: samples of the tensor's size, a plane each."""
+
+
+def _scaling(format_: SurfaceFormat, size: tuple[int, int], descriptor: TensorDescriptor, colour: Colour) -> Conversion:
+    return Conversion(
+        source=format_,
+        source_size=size,
+        target=_BETWEEN,
+        target_size=(descriptor.w, descriptor.h),
+        source_location=ChromaLocation(colour.chroma_location or ChromaLocation.LEFT.value),
+    )
+
+
+class ExactScaler:
+    """Makes pictures of NVDEC's formats the tensor's samples on the host, as ``TensorFiller`` does on the device.
+
+    Args:
+        descriptor: the input tensor.
+        colour: the pictures' colours; None: each picture's own.
+    """
+
+    def __init__(self, descriptor: TensorDescriptor, colour: Colour | None) -> None:
+        self._descriptor = descriptor
+        self._colour = colour
+
+    def scaled(self, frame: VideoFrame) -> NDArray[np.uint8]:
+        """Return a picture's samples: (h, w, 1) or (h, w, 3).
+
+        Raises:
+            Unsupported: no surface of NVDEC's holds such pictures.
+        """
+        format_, size = surface_format(frame.format.name), (frame.width, frame.height)
+        if format_ is None or not format_.holds(*size):
+            message = f"a picture of {size[0]}x{size[1]} {frame.format.name} has no surface on a GPU"
+            raise Unsupported(message, "Use --dla-input host.")
+        colour = self._colour or stated_colour(frame, Colour())
+        surface = np.empty(format_.size_bytes(*size), dtype=np.uint8)
+        packed_surface(frame, format_, surface)
+        planes = converted(_scaling(format_, size, self._descriptor, colour), surface)
+        shape = 3, self._descriptor.h, self._descriptor.w
+        return rgb_of(rgb_rule(colour, frame.height), planes.reshape(shape), grey=self._descriptor.c == GRAY)
+
+
+class TensorFiller:
+    """Fills input tensors from device pictures, by kernels in a stream. Used by one thread.
+
+    Args:
+        cuda: the GPU's context, in which the tensors lie too.
+        converter: scales surfaces.
+        launch: puts the kernel for elements of that many bytes, over (columns, rows) with these arguments, into a launch.
+        descriptor: the input tensor.
+        rule: how samples become numbers.
+        colour: the pictures' colours; None: each picture's own.
+
+    Raises:
+        UsageError: there are more or fewer means or scales than channels.
+        DeviceError: the device refused, or lacks memory.
+    """
+
+    def __init__(
+        self,
+        cuda: "Cuda",
+        converter: Callable[[], "SurfaceConverter"],
+        launch: Callable[[int, tuple[int, int], tuple[Any, ...]], "Launch"],
+        *,
+        descriptor: TensorDescriptor,
+        rule: PixelRule,
+        colour: Colour | None,
+    ) -> None:
+        self._cuda, self._converter, self._launch = cuda, converter, launch
+        self._descriptor, self._colour = descriptor, colour
+        self._prepared: dict[object, tuple[SurfaceConversion, Launch, ctypes.c_uint64]] = {}
+        table = channel_table(descriptor, rule)
+        self._element_bytes = descriptor.data_type.dtype.itemsize
+        self._reversed = int(rule.order == "bgr" and descriptor.c != GRAY)
+        cuda.enter()
+        self._planes = cuda.allocate(3 * descriptor.w * descriptor.h)
+        self._table = cuda.allocate(len(table))
+        upload(cuda, self._table, table)
+
+    def prepare(self, picture: DevicePicture) -> DevicePicture:
+        """Compile and prepare what pictures like this one need; return it.
+
+        Raises:
+            EngineUnfit: kernels cannot be compiled here.
+            DeviceError: the device refused, or lacks memory.
+        """
+        self._prepared_for(picture)
+        return picture
+
+    def begin(self, picture: DevicePicture, tensor: int, place: int, stream: int) -> None:
+        """Put the filling of a tensor's ``place``-th picture into a CUDA stream; hold the picture until it is done.
+
+        ``tensor`` is the tensor's device address.
+        """
+        conversion, launch, target = self._prepared_for(picture)
+        own = self._cuda.stream_of(stream)
+        conversion.begin(picture.address, own)
+        target.value = tensor + place * tensor_steps(self._descriptor)[1][0]
+        launch.begin(own)
+
+    def close(self) -> None:
+        """Free its memory, once its streams are done."""
+        for conversion, _, _ in self._prepared.values():
+            conversion.close()
+        self._prepared.clear()
+        for address in (self._planes, self._table):
+            self._cuda.free(address)
+
+    def _prepared_for(self, picture: DevicePicture) -> "tuple[SurfaceConversion, Launch, ctypes.c_uint64]":
+        frame, colour = picture.frame, self._colour or picture.colour or Colour()
+        key = picture.format, frame.width, frame.height, colour
+        if key not in self._prepared:
+            scaling = _scaling(picture.format, (frame.width, frame.height), self._descriptor, colour)
+            target = ctypes.c_uint64(0)
+            size = self._descriptor.w, self._descriptor.h
+            launch = self._launch(self._element_bytes, size, self._arguments(rgb_rule(colour, frame.height), target))
+            self._prepared[key] = self._converter().prepare(scaling, self._planes), launch, target
+        return self._prepared[key]
+
+    def _arguments(self, rule: RgbRule, target: ctypes.c_uint64) -> tuple[Any, ...]:
+        """Return the kernel's arguments, in its order."""
+        (_, _, group, _, _), (_, group_step, channel_step, row_step, pixel_step) = tensor_steps(self._descriptor)
+        return (
+            ctypes.c_uint64(self._planes),
+            target,
+            ctypes.c_uint64(self._table),
+            *map(ctypes.c_int, (self._descriptor.w, self._descriptor.h, self._descriptor.c, self._reversed)),
+            *map(ctypes.c_int, (rule.black, rule.luma, rule.red_cr, rule.green_cb, rule.green_cr, rule.blue_cb)),
+            *map(ctypes.c_int, (WEIGHT_BITS, group)),
+            *map(ctypes.c_int64, (group_step, channel_step, row_step, pixel_step)),
+        )
+
+
+class FillKernels:
+    """The kernel, compiled on first use for each size of element."""
+
+    def __init__(self, cuda: "Cuda") -> None:
+        self._cuda = cuda
+        self._kernels: Any = None
+
+    def __call__(self, element_bytes: int, size: tuple[int, int], values: tuple[Any, ...]) -> "Launch":
+        """Return a launch of the kernel for elements of that many bytes.
+
+        Raises:
+            EngineUnfit: it cannot be compiled here.
+        """
+        from ...nvidia.cuda.kernels import Kernels, Launch  # noqa: PLC0415 - only where pictures lie on a GPU
+
+        try:
+            if self._kernels is None:
+                from cuda import core  # noqa: PLC0415
+
+                self._kernels = Kernels(core, SOURCE, KERNEL_NAMES.values())
+        except Exception as error:  # a missing compiler shows in many ways
+            reason = next(iter(str(error).splitlines()), "") or type(error).__name__
+            raise EngineUnfit(f"kernels cannot be compiled here: {reason}", "Use --dla-input host.") from error
+        return Launch(self._cuda, self._kernels[KERNEL_NAMES[element_bytes]], size, values)
+
+
+def open_filler(gpu: "OpenedGpu", descriptor: TensorDescriptor, rule: PixelRule, colour: Colour | None) -> TensorFiller:
+    """Return what fills a network's inputs from an opened GPU's pictures; ``DeviceError`` if the device refuses."""
+    kernels = FillKernels(gpu.cuda)
+    return TensorFiller(gpu.cuda, gpu.converter, kernels, descriptor=descriptor, rule=rule, colour=colour)
+
+
+OpenFiller = Callable[["OpenedGpu", TensorDescriptor, PixelRule, Colour | None], TensorFiller]
+
+
+@cache
+def beside_gpu() -> "Gpu":
+    """Return the GPU that this process's DLAs are coupled with; it is opened on first use."""
+    from ...nvidia.gpu import Gpu, open_beside  # noqa: PLC0415 - only where pictures are decoded on a GPU
+
+    return Gpu(open_beside)

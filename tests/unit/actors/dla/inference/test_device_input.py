@@ -1,0 +1,175 @@
+"""Tensors filled on a GPU are those of the host, byte for byte: the kernel's own source, compiled for the processor."""
+
+import ctypes
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from av.video.frame import VideoFrame
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from codecfleet.actors.dla.engine.tensors import DataFormat, DataType, TensorDescriptor
+from codecfleet.actors.dla.inference.device_input import KERNEL_NAMES, SOURCE, ExactScaler, TensorFiller
+from codecfleet.actors.dla.inference.pictures import PictureScaler, PixelRule, input_memory
+from codecfleet.actors.media.values import Colour
+from codecfleet.actors.nvidia.cuda.context import Cuda
+from codecfleet.actors.surfaces.device_frame import tight_picture
+from codecfleet.actors.surfaces.formats import surface_format
+from codecfleet.actors.surfaces.host_pictures import packed_surface, plane_samples
+from codecfleet.actors.surfaces.rgb import rgb_of, rgb_rule
+from codecfleet.errors import Unsupported
+from codecfleet.testing.nvidia.fake_cuda import FakeCudaDriver
+from codecfleet.testing.nvidia.fake_cudla import fake_tensor
+from codecfleet.testing.nvidia.host_converter import ReferenceConverter
+
+PRELUDE = """
+struct Place { int x, y; };
+static Place blockIdx, threadIdx, blockDim = {1, 1};
+#define __global__ static
+"""
+CALL = """
+extern "C" void fill_%d(void **a, int columns, int rows)
+{
+    for (blockIdx.y = 0; blockIdx.y < rows; blockIdx.y++)
+        for (blockIdx.x = 0; blockIdx.x < columns; blockIdx.x++)
+            %s(*(const unsigned char **)a[0], *(char **)a[1], *(const %s **)a[2], *(int *)a[3], *(int *)a[4],
+               *(int *)a[5], *(int *)a[6], *(int *)a[7], *(int *)a[8], *(int *)a[9], *(int *)a[10], *(int *)a[11],
+               *(int *)a[12], *(int *)a[13], *(int *)a[14], *(long long *)a[15], *(long long *)a[16],
+               *(long long *)a[17], *(long long *)a[18]);
+}
+"""
+
+
+@dataclass
+class HostLaunch:
+    """A launch that runs at once, on the processor."""
+
+    function: Any
+    size: tuple[int, int]
+    values: tuple[Any, ...]
+
+    def begin(self, stream: object) -> None:
+        """Run it, over more threads than there are pixels, as blocks do."""
+        del stream
+        pointers = (ctypes.c_void_p * len(self.values))(*map(ctypes.addressof, self.values))
+        self.function(pointers, self.size[0] + 3, self.size[1] + 1)
+
+
+Launching = Callable[[int, tuple[int, int], tuple[Any, ...]], Any]
+
+
+@pytest.fixture(scope="module")
+def kernel(tmp_path_factory: pytest.TempPathFactory) -> Launching:
+    """The kernel, compiled by the system's compiler."""
+    compiler = shutil.which("g++")
+    if compiler is None:
+        pytest.skip("there is no g++")
+    folder = tmp_path_factory.mktemp("kernel")
+    calls = "".join(CALL % (size, name, name[5:-1]) for size, name in KERNEL_NAMES.items())
+    (folder / "fill.cpp").write_text(PRELUDE + SOURCE + calls, encoding="utf-8")
+    command = [compiler, "-std=c++17", "-O1", "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", "-o"]
+    subprocess.run([*command, str(folder / "fill.so"), str(folder / "fill.cpp")], check=True, timeout=60)
+    library = ctypes.CDLL(str(folder / "fill.so"))
+    return lambda element_bytes, size, values: HostLaunch(library[f"fill_{element_bytes}"], size, values)
+
+
+def noise(pix_fmt: str, size: tuple[int, int], seed: int) -> VideoFrame:
+    """Return a picture in which every bit that counts is anything."""
+    picture, random = VideoFrame(*size, pix_fmt), np.random.default_rng(seed)
+    format_ = surface_format(pix_fmt)
+    assert format_ is not None
+    for samples in plane_samples(picture, format_):
+        samples[:] = random.integers(0, 1 << format_.bits, samples.shape)
+    return picture
+
+
+def filled(
+    kernel: Launching, descriptor: TensorDescriptor, pictures: list[VideoFrame], rule: PixelRule, colour: Colour
+) -> NDArray[np.uint8]:
+    """Return a tensor's memory after a device filled it."""
+    driver = FakeCudaDriver()
+    cuda = Cuda(driver)
+    filler = TensorFiller(cuda, ReferenceConverter, kernel, descriptor=descriptor, rule=rule, colour=colour)
+    tensor = np.zeros(descriptor.size_bytes, dtype=np.uint8)
+    for place, picture in enumerate(pictures):
+        format_, size = surface_format(picture.format.name), (picture.width, picture.height)
+        assert format_ is not None
+        surface = np.empty(format_.size_bytes(*size), dtype=np.uint8)
+        packed_surface(picture, format_, surface)
+        on_device = tight_picture(format_, int(surface.ctypes.data), size, picture.format.name, surface)
+        filler.begin(filler.prepare(on_device), int(tensor.ctypes.data), place, 0x51)
+    filler.close()
+    assert driver.memory == {}
+    return tensor
+
+
+CASES = (
+    ("yuv420p", (1, 3, 9, 16), DataType.FLOAT, DataFormat.NCHW, "rgb"),
+    ("yuv420p10le", (2, 3, 12, 10), DataType.HALF, DataFormat.NCHW, "bgr"),
+    ("yuv422p", (1, 4, 7, 5), DataType.HALF, DataFormat.NCxHWx, "rgb"),
+    ("yuv444p", (2, 3, 8, 8), DataType.INT8, DataFormat.NCxHWx, "bgr"),
+    ("yuv420p", (1, 1, 6, 11), DataType.UINT8, DataFormat.NCHW, "rgb"),
+    ("yuv444p12le", (1, 3, 5, 6), DataType.UINT8, DataFormat.NHWC, "bgr"),
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("colour", [Colour(), Colour(range=2, matrix=5), Colour(range=1, matrix=9, chroma_location=2)])
+def test_a_gpu_fills_what_the_host_packs(kernel: Launching, case: Any, colour: Colour) -> None:
+    """Every layout, type and number of channels; several pictures of a batch; each range and matrix."""
+    pix_fmt, shape, data_type, data_format, order = case
+    descriptor = fake_tensor("x", shape, data_type, data_format)
+    rule = PixelRule((123.7,) if shape[1] == 1 else (123.7, 116.3, 103.5), (0.017,), order)
+    pictures = [noise(pix_fmt, (24, 16), seed) for seed in range(shape[0])]
+    scaler = ExactScaler(descriptor, colour)
+    wanted = input_memory(descriptor, [scaler.scaled(each) for each in pictures], rule)
+    assert wanted.any()
+    np.testing.assert_array_equal(filled(kernel, descriptor, pictures, rule, colour), wanted)
+
+
+def test_exact_scaling_is_near_to_ffmpeg_s() -> None:
+    """The two ways to a picture's samples differ in the last bits alone, where nothing is scaled."""
+    descriptor = fake_tensor("x", (1, 3, 16, 24))
+    picture = VideoFrame(24, 16, "yuv444p")
+    for number, samples in enumerate(plane_samples(picture, surface_format("yuv444p"))):  # type: ignore[arg-type]
+        samples[:] = np.linspace(60, 180, samples.size).reshape(samples.shape) + number * 5
+    exact = ExactScaler(descriptor, None).scaled(picture).astype(int)
+    ffmpeg = PictureScaler(descriptor).scaled(picture).astype(int)
+    assert np.abs(exact - ffmpeg).max() <= 2
+
+
+@given(
+    y=st.integers(0, 255),
+    cb=st.integers(0, 255),
+    cr=st.integers(0, 255),
+    matrix=st.sampled_from([1, 2, 6, 9]),
+    range_=st.sampled_from([1, 2]),
+    height=st.sampled_from([576, 1080]),
+)
+def test_colours_are_h_273_s(*, y: int, cb: int, cr: int, matrix: int, range_: int, height: int) -> None:
+    """Within one of the exact value of H.273's equations, whatever the samples are."""
+    weights = {1: (0.2126, 0.0722), 6: (0.299, 0.114), 9: (0.2627, 0.0593)}
+    red, blue = weights[matrix if matrix != 2 else (1 if height >= 720 else 6)]
+    light, blues, reds = (
+        (y / 255, (cb - 128) / 255, (cr - 128) / 255)
+        if range_ == 2
+        else ((y - 16) / 219, (cb - 128) / 224, (cr - 128) / 224)
+    )
+    r, b = light + 2 * (1 - red) * reds, light + 2 * (1 - blue) * blues
+    wanted = np.clip([r, (light - red * r - blue * b) / (1 - red - blue), b], 0, 1) * 255
+    planes = np.array([[[y]], [[cb]], [[cr]]], dtype=np.uint8)
+    found = rgb_of(rgb_rule(Colour(range=range_, matrix=matrix), height), planes)[0, 0]
+    assert np.abs(found - wanted).max() <= 0.51
+
+
+def test_a_picture_without_a_surface_is_refused() -> None:
+    """RGB films have no NVDEC format: the way out is the host's scaling."""
+    with pytest.raises(Unsupported, match="has no surface") as caught:
+        ExactScaler(fake_tensor("x", (1, 3, 4, 4)), None).scaled(VideoFrame(8, 8, "rgb24"))
+    assert "--dla-input host" in caught.value.next_step
