@@ -112,7 +112,7 @@ class TensorFiller:
     Args:
         cuda: the GPU's context, in which the tensors lie too.
         converter: scales surfaces.
-        launch: puts the kernel for elements of that many bytes, over (columns, rows) with these arguments, into a launch.
+        launch: makes a launch of the kernel: the bytes of an element, (columns, rows), and the kernel's arguments.
         descriptor: the input tensor.
         rule: how samples become numbers.
         colour: the pictures' colours; None: each picture's own.
