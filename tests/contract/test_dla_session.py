@@ -143,15 +143,16 @@ def test_registering_twice_is_refused_and_harms_nothing(loaded: Loaded) -> None:
     np.testing.assert_array_equal(loaded.found(task), loaded.bench.network.expected(values))
 
 
-def test_managed_memory_is_refused(loaded: Loaded) -> None:
-    """CuDLA would fail for good on managed memory: it hears nothing of it, and the session works on."""
-    values = frames()
-    task = loaded.task(values)
-    with pytest.raises(UsageError, match="managed memory"):
-        loaded.session.register(loaded.bench.managed_memory(256), 256)
-    loaded.session.submit([task])
-    loaded.session.synchronize()
-    np.testing.assert_array_equal(loaded.found(task), loaded.bench.network.expected(values))
+def test_managed_memory_is_refused(hybrid: DlaBench) -> None:
+    """CuDLA would fail for good on managed memory: it gets none, and the session works on."""
+    with hybrid.open() as session:
+        loaded, values = Loaded(hybrid, session), frames()
+        task = loaded.task(values)
+        with pytest.raises(UsageError, match="managed memory"):
+            session.register(hybrid.managed_memory(256), 256)
+        session.submit([task])
+        session.synchronize()
+        np.testing.assert_array_equal(loaded.found(task), hybrid.network.expected(values))
 
 
 def test_memory_can_be_registered_again_once_it_was_unregistered(loaded: Loaded) -> None:
