@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from .actors.decode.nvdec_options import NvdecOptions
     from .actors.encode.settings import Codec, RateChange
     from .actors.media.values import SeiMessage
+    from .actors.nvidia.egl.images import EglImage
+    from .actors.nvidia.egl.streams import EglStream
     from .actors.surfaces.frames import Frame
     from .errors import (
         Cancelled,
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from .jobs.batch.batch import Batch
     from .jobs.batch.results import BatchProgress, BatchResult
     from .jobs.encode.job import encode
+    from .jobs.encode.present import PresentReport, present
     from .jobs.encode.request import EncodeFrame, EncodeReport
     from .jobs.fleet import Fleet, stills, stills_async, transcode, transcode_async
     from .jobs.frames.request import FramesReport
@@ -58,6 +61,8 @@ __all__ = [
     "CodecfleetError",
     "Config",
     "Done",
+    "EglImage",
+    "EglStream",
     "EncodeFrame",
     "EncodeReport",
     "Event",
@@ -71,6 +76,7 @@ __all__ = [
     "NvdecOptions",
     "Plan",
     "Planned",
+    "PresentReport",
     "ProbeReport",
     "Progress",
     "RateChange",
@@ -94,6 +100,7 @@ __all__ = [
     "load_spec",
     "plan_transcode",
     "plan_transcode_async",
+    "present",
     "probe",
     "probe_async",
     "stills",
@@ -108,12 +115,15 @@ _HOMES = {
     "actors.encode.settings": ("Codec", "RateChange"),
     "actors.surfaces.frames": ("Frame",),
     "actors.media.values": ("SeiMessage",),
+    "actors.nvidia.egl.images": ("EglImage",),
+    "actors.nvidia.egl.streams": ("EglStream",),
     "actors.decode.nvdec_options": ("NvdecOptions",),
     "errors": ("Cancelled", "CodecfleetError", "InputError", "RequestError", "UsageError", "WorkError"),
     "jobs.awaited": ("plan_transcode_async", "probe_async", "verify_async"),
     "jobs.batch.batch": ("Batch",),
     "jobs.batch.results": ("BatchProgress", "BatchResult"),
     "jobs.encode.job": ("encode",),
+    "jobs.encode.present": ("PresentReport", "present"),
     "jobs.encode.request": ("EncodeFrame", "EncodeReport"),
     "jobs.report.events": (
         "Done",

@@ -12,6 +12,7 @@ from av.video.reformatter import ColorRange, Colorspace, Interpolation
 from numpy.typing import NDArray
 
 from ...actors.media.values import Colour, VideoFormat
+from ...actors.nvidia.egl.images import EglImage
 from ...actors.segment.filtering import FilterChain, FilterSettings
 from ...actors.surfaces.device_frame import DevicePicture
 from ...actors.surfaces.device_tensor import DeviceTensor
@@ -92,6 +93,10 @@ class InputReader:
             pixels = item.device_picture or item.to_video_frame()
             ticks = item.ticks, item.time_base
             return Offered(pixels, item.format, item.time_s, ticks, from_gpu=item.on_device, states_rate=True)
+        if isinstance(item, EglImage):
+            item = item.read()
+            if isinstance(item, DevicePicture):
+                return self._of_picture(item)
         found = find_tensor(item)
         if found is not None:
             return self._of_tensor(*found)
@@ -102,9 +107,11 @@ class InputReader:
         if not is_rows(name):
             array = self.fetch(tensor).view(f"u{tensor.item_bytes}").reshape(tensor.shape)
             return replace(self._of_video_frame(_framed(array, name)), from_gpu=True)
-        picture = device_picture(tensor, name)
+        return replace(self._of_picture(device_picture(tensor, name)), streams=tensor.streams)
+
+    def _of_picture(self, picture: DevicePicture) -> Offered:
         format_ = VideoFormat(picture.frame.width, picture.frame.height, picture.pix_fmt, self.frame_rate)
-        return Offered(picture, format_, None, streams=tensor.streams, from_gpu=True)
+        return Offered(picture, format_, None, from_gpu=True)
 
     def _of_video_frame(self, frame: VideoFrame) -> Offered:
         colour = Colour(

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from os import PathLike
-from typing import Unpack
+from typing import Protocol, Unpack
 
 from ...actors.device.interface import WorkerDevice
 from ...actors.encode.settings import Codec
@@ -21,6 +21,25 @@ from ..request.options import build
 from ..request.values import location
 from .encoder import FrameEncoder
 from .request import EncodeOptions, EncodeReport, EncodeRequest
+
+
+class FrameSink(Protocol):
+    """Takes pictures, one after the other, in one thread; only ``cancel`` comes from another."""
+
+    def add(self, item: object) -> None:
+        """Take the next picture."""
+
+    def add_all(self, items: Iterable[object]) -> None:
+        """Take all pictures there are, until cancelled."""
+
+    def finish(self) -> None:
+        """Finish with those that were taken."""
+
+    def cancel(self) -> None:
+        """Take no more."""
+
+    def abandon(self) -> None:
+        """Close whatever is open, after an error."""
 
 
 async def encode(
@@ -39,9 +58,9 @@ async def encode(
 
     Args:
         frames: pictures, in the order in which they are shown: those of ``frames``, PyAV's ``VideoFrame``s, NumPy
-            arrays, raw bytes, DLPack tensors, objects with the CUDA array interface or ``cuda()``; or (picture,
-            seconds); or an ``EncodeFrame``, which also asks for a keyframe, SEI messages or new rates. A plain iterable
-            is run through in a thread.
+            arrays, raw bytes, DLPack tensors, ``EglImage``s, objects with the CUDA array interface or ``cuda()``; or
+            (picture, seconds); or an ``EncodeFrame``, which also asks for a keyframe, SEI messages or new rates. A
+            plain iterable is run through in a thread.
         output: path or fsspec URL; its extension names the container.
         codec: h264, hevc, av1 or vp9; None is the container's usual one.
         fps: show frame n at n / ``fps``; None takes the frames' own times.
@@ -89,7 +108,7 @@ async def _encode(
     try:
         path = spool.folder / f"output.{container.name}"
         encoder = FrameEncoder(request, codec, container, path, device=device)
-        await _fed(encoder, frames)
+        await feed(encoder, frames)
         report = await shielded(encoder.report, began)
         await uncancellable(publish, path, output, overwrite=request.overwrite)
         return report
@@ -97,8 +116,8 @@ async def _encode(
         await asyncio.shield(in_thread(spool.remove))
 
 
-async def _fed(encoder: FrameEncoder, frames: Iterable[object] | AsyncIterable[object]) -> None:
-    """Feed an encoder in one thread of its own: a session belongs to the thread that opened it."""
+async def feed(encoder: FrameSink, frames: Iterable[object] | AsyncIterable[object]) -> None:
+    """Feed what takes pictures in one thread of its own: a session belongs to the thread that opened it."""
     loop = asyncio.get_running_loop()
     with ThreadPoolExecutor(1, thread_name_prefix="codecfleet-encode") as thread:
         try:

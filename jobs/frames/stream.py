@@ -9,12 +9,14 @@ from types import TracebackType
 from typing import Final, Self, Unpack
 
 from ...actors.device.interface import WorkerDevice
+from ...actors.nvidia.egl.streams import EglStream
 from ...actors.surfaces.frames import Frame
 from ...cluster.worker.own_gpu import own_gpu
 from ...errors import UsageError
 from ..board.threads import in_thread
 from ..request.options import build
 from ..request.values import location
+from .egl import EglReader, egl_request
 from .reader import FrameReader, FramesEnd
 from .request import FrameOptions, FrameRequest, FramesReport
 from .source import FrameSource, open_frame_source
@@ -37,13 +39,16 @@ class FrameStream:
     were handed out stay valid. Several tasks may take from one stream: each frame goes to one of them.
     """
 
-    def __init__(self, request: FrameRequest, device: Callable[[], WorkerDevice]) -> None:
+    def __init__(
+        self, request: FrameRequest, device: Callable[[], WorkerDevice], stream: EglStream | None = None
+    ) -> None:
         self._request = request
+        self._stream = stream
         self._device = device
         self._turn = asyncio.Lock()
         self._woken = asyncio.Event()
         self._source: FrameSource | None = None
-        self._reader: FrameReader | None = None
+        self._reader: FrameReader | EglReader | None = None
         self._report = FramesReport()
         self._is_closed = False
         self._in_a_row = 0
@@ -141,13 +146,10 @@ class FrameStream:
 
     async def _next(self) -> Frame:
         if self._reader is None:
-            self._source = await in_thread(lambda: open_frame_source(self._request, self._device()))
+            self._reader = await self._open()
+            self._report = self._reader.report
             if self._is_closed:
                 raise FramesEnd
-            loop = asyncio.get_running_loop()
-            # Not a method of this: the threads must not keep it from being forgotten.
-            self._reader = FrameReader(self._source, partial(_wake, loop, self._woken))
-            self._report = self._reader.report
             self._reader.start()
         if self._in_a_row >= TURN_FRAMES:
             # Frames that are always ready would starve the event loop. Here, a cancellation loses none.
@@ -162,6 +164,14 @@ class FrameStream:
                 self._in_a_row += 1
                 return frame
             await self._woken.wait()
+
+    async def _open(self) -> FrameReader | EglReader:
+        # Not a method of this: the threads must not keep it from being forgotten.
+        wake = partial(_wake, asyncio.get_running_loop(), self._woken)
+        if self._stream is not None:
+            return await in_thread(EglReader, self._stream, self._request, wake)
+        self._source = await in_thread(lambda: open_frame_source(self._request, self._device()))
+        return FrameReader(self._source, wake)
 
     async def _end(self) -> None:
         await self.aclose()
@@ -185,7 +195,7 @@ def _wake(loop: asyncio.AbstractEventLoop, woken: asyncio.Event) -> None:
 
 
 def frames(
-    source: str | PathLike[str], *, gpu: WorkerDevice | None = None, **options: Unpack[FrameOptions]
+    source: str | PathLike[str] | EglStream, *, gpu: WorkerDevice | None = None, **options: Unpack[FrameOptions]
 ) -> FrameStream:
     """Decode a source's frames, for analysis and training: those that ``transcode`` takes, at the same times.
 
@@ -193,7 +203,8 @@ def frames(
     a Ray task or actor, that is the GPU that Ray assigned to it.
 
     Args:
-        source: path or fsspec URL.
+        source: path or fsspec URL; or an ``EglStream``, whose consumer this becomes with the first frame that is asked
+            for. Of the options it has ``place`` and ``every``.
         gpu: the device to use instead of this process's own GPU, such as a fake one in tests.
         **options: what to decode, and into what.
 
@@ -214,6 +225,8 @@ def frames(
     Raises:
         UsageError: the call makes no sense. All other errors come with the first frame, or in its place.
     """
+    if isinstance(source, EglStream):
+        return FrameStream(egl_request(options), own_gpu, source)
     fields = {"source": location("source", source), **options}
     request = build(FrameRequest, fields, str, "docs/frames.md lists the options.")
     return FrameStream(request, own_gpu if gpu is None else lambda: gpu)

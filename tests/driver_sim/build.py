@@ -64,7 +64,7 @@ class Library:
         return tuple(path for paths in found for path in paths)
 
 
-SIMULATION = Library("libcodecfleet_sim.so.1", ("scenario", "machine"))
+SIMULATION = Library("libcodecfleet_sim.so.1", ("scenario", "machine", "eglobjects"))
 CUDA = Library("libcuda.so.1", ("cuda",), (SIMULATION.file,))
 NVSCIBUF = Library("libnvscibuf.so.1", ("nvscibuf",), (SIMULATION.file,))
 NVSCISYNC = Library("libnvscisync.so.1", ("nvscisync",), (SIMULATION.file,))
@@ -78,6 +78,7 @@ LIBRARIES = (
     NVSCIBUF,
     NVSCISYNC,
     Library("libcudla.so.1", ("cudla",), (*_ON_CUDA, NVSCIBUF.file, NVSCISYNC.file)),
+    Library("libEGL.so.1", ("egl",), (SIMULATION.file,)),
 )
 
 

@@ -282,6 +282,7 @@ static const struct {
 
 /* Versions that came so long ago that everybody means them: 3.2, 4.0 and 6.5. */
 static const char *const OLD_VERSIONS[] = {
+    "cuArrayCreate",
     "cuCtxDestroy",         "cuCtxPopCurrent",     "cuCtxPushCurrent", "cuDevicePrimaryCtxRelease",
     "cuDevicePrimaryCtxReset", "cuDevicePrimaryCtxSetFlags", "cuDeviceTotalMem", "cuEventDestroy",
     "cuMemAlloc",           "cuMemAllocHost",      "cuMemAllocPitch",  "cuMemFree",
@@ -311,6 +312,11 @@ SIM_EXPORT int cuGetProcAddress(const char *name, void **function, int version, 
     char symbol[128];
     Dl_info self;
     name_of_symbol(name, version, symbol, sizeof symbol);
+    /* Of the functions for EGL's syncs only Tegra's libcuda has one. */
+    if (strcmp(name, "cuEventCreateFromEGLSync") == 0 && sim_machine()->tegra[0] == '\0') {
+        *function = NULL;
+        return NOT_FOUND;
+    }
     void *library = dladdr((void *)(uintptr_t)&cuInit, &self) == 0 ? NULL : dlopen(self.dli_fname, RTLD_LAZY);
     *function = library == NULL ? NULL : dlsym(library, symbol);
     if (library != NULL) {

@@ -77,8 +77,13 @@ typedef struct plane {
     bool is_checked;
 } plane;
 
-static bool find_plane(plane *found, unsigned type, const void *host, CUdeviceptr device, size_t pitch, size_t left,
-                       size_t top, size_t width) {
+static bool find_plane(plane *found, unsigned type, const void *host, CUdeviceptr device, const void *array,
+                       size_t pitch, size_t left, size_t top, size_t width) {
+    if (type == CU_MEMORYTYPE_ARRAY) {
+        device = address_of(array);
+        pitch = cuda_array_pitch(array);
+        type = pitch == 0 ? 0 : CU_MEMORYTYPE_DEVICE;
+    }
     const void *base = type == CU_MEMORYTYPE_HOST ? host : at(device);
     bool is_linear = type == CU_MEMORYTYPE_HOST || type == CU_MEMORYTYPE_DEVICE || type == MEMORY_UNIFIED;
     size_t step = pitch == 0 ? width + left : pitch;
@@ -97,11 +102,11 @@ static int copy_2d(const CUDA_MEMCPY2D *what) {
     plane to;
     size_t width = what->WidthInBytes;
     REFUSE(width == 0 || what->Height == 0, SUCCESS);
-    REFUSE(!find_plane(&from, what->srcMemoryType, what->srcHost, what->srcDevice, what->srcPitch, what->srcXInBytes,
-                       what->srcY, width),
+    REFUSE(!find_plane(&from, what->srcMemoryType, what->srcHost, what->srcDevice, what->srcArray, what->srcPitch,
+                       what->srcXInBytes, what->srcY, width),
            INVALID_VALUE);
-    REFUSE(!find_plane(&to, what->dstMemoryType, what->dstHost, what->dstDevice, what->dstPitch, what->dstXInBytes,
-                       what->dstY, width),
+    REFUSE(!find_plane(&to, what->dstMemoryType, what->dstHost, what->dstDevice, what->dstArray, what->dstPitch,
+                       what->dstXInBytes, what->dstY, width),
            INVALID_VALUE);
     REFUSE(!holds_rows(&from, width, what->Height) || !holds_rows(&to, width, what->Height), INVALID_VALUE);
     for (size_t row = 0; row < what->Height; row++) {

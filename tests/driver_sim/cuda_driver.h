@@ -92,6 +92,9 @@ int cuda_query(CUstream stream);
 bool cuda_is_stream(CUstream stream);
 CUcontext cuda_context_of(CUstream stream);
 
+/* How far the rows of an array are apart; 0: it is none. */
+size_t cuda_array_pitch(const void *array);
+
 /* Returns from the function where a fault says so. */
 #define ENTER_ON(name, device)                                                                                         \
     do {                                                                                                               \

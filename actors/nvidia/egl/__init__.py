@@ -1,0 +1,6 @@
+"""EGLStream, EGLImage and EGLSync beside CUDA: frames from and for other interfaces and processes."""
+
+from .images import EglImage
+from .streams import EglStream
+
+__all__ = ["EglImage", "EglStream"]

@@ -1,0 +1,270 @@
+"""CUDA's calls for EGL, and copies between the memories that frames of EGL lie in.
+
+Source: CUDA Driver API, "EGL Interoperability" and cuMemcpy2D. Every call enters the context first: on a connection
+whose context is destroyed the driver ends the process (measured), and entering such a context is an error of ours.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import cache
+from typing import Any, Final
+
+import numpy as np
+from av.video.frame import VideoFrame
+
+from ....errors import DeviceError, EngineUnfit, UsageError
+from ...media.values import Colour
+from ...surfaces.device_frame import DevicePicture, DevicePlane
+from ...surfaces.frames import plane_arrays
+from ..convert.device_pictures import CudaMover, PicturePool
+from ..cuda.context import Cuda, Stream, cuda_error
+from ..cuda.memory import PinnedMemory
+from ..gpu import imported
+from .layout import EglLayout, stated_layout, surface_name
+
+_ARRAY, _PITCH = 0, 1
+_SAMPLE: Final = {1: 1, 2: 2}
+"""CUarray_format of whole numbers, by the bytes of a sample."""
+
+
+class Memory(IntEnum):
+    """Where a plane lies (CUmemorytype)."""
+
+    HOST = 1
+    DEVICE = 2
+    ARRAY = 3
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Place:
+    """One plane: the memory it is in, its address or CUarray, and how far its rows are apart."""
+
+    memory: Memory
+    address: Any
+    pitch_bytes: int
+
+
+Fill = Callable[[Sequence[Place], Stream], None]
+"""Writes a picture into a frame's planes, as work of a CUDA stream; what it reads may change when it returns."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MappedFrame:
+    """A frame as CUDA sees it: what it is, the colours that it states, and where its planes lie."""
+
+    layout: EglLayout
+    colour: Colour
+    places: tuple[Place, ...]
+
+
+class EglCuda:
+    """CUDA beside EGL on this process's device. Safe from any thread."""
+
+    def __init__(self, driver: Any) -> None:
+        self.driver = driver
+        self.cuda = Cuda(driver)
+        self.pictures = PicturePool(self.cuda)
+        self.pinned = PinnedMemory(self.cuda)
+
+    def attempt(self, name: str, *arguments: object) -> tuple[int, Any]:
+        """Call a function of the driver; return its code, and what it gave (a tuple where that is several).
+
+        Raises:
+            EngineUnfit: this driver does not export the function.
+            DeviceLost: the context is gone.
+        """
+        self.cuda.enter()
+        try:
+            with self.cuda.watch.calling("CUDA", name):
+                code, *values = getattr(self.driver, name)(*arguments)
+        except RuntimeError as error:  # the binding's own: a function that this libcuda does not export
+            reason = f"this driver has no {name}"
+            raise EngineUnfit(reason, "Only Tegra's driver has it; see docs/egl.md.") from error
+        return int(code), values[0] if len(values) == 1 else tuple(values)
+
+    def call(self, name: str, *arguments: object) -> Any:
+        """Call a function of the driver; return what it gave.
+
+        Raises:
+            DeviceError: it failed, by the kinds of ``cuda_error``.
+        """
+        code, found = self.attempt(name, *arguments)
+        if code:
+            raise cuda_error(code, f"{name} failed with")
+        return found
+
+    def allocate(self, layout: EglLayout) -> tuple[Place, ...]:
+        """Allocate a frame's memory by ``cuMemAlloc``: the driver presents none of a pool (measured)."""
+        address = int(self.call("cuMemAlloc", layout.size_bytes))
+        return tuple(Place(Memory.DEVICE, each.address, each.pitch_bytes) for each in layout.planes(address))
+
+    def allocate_arrays(self, layout: EglLayout) -> tuple[Place, ...]:
+        """Allocate a frame's memory as CUDA arrays, one for each plane."""
+        places: list[Place] = []
+        try:
+            for row_bytes, rows in layout.plane_sizes:
+                places.append(self._array(layout, row_bytes, rows, is_first=not places))
+        except DeviceError:
+            self.free(places)
+            raise
+        return tuple(places)
+
+    def _array(self, layout: EglLayout, row_bytes: int, rows: int, *, is_first: bool) -> Place:
+        item, planes = layout.sample_bytes, len(layout.plane_sizes)
+        in_pairs = planes == 2 and not is_first  # noqa: PLR2004 - luma, and chroma in pairs
+        channels = 2 if in_pairs else layout.channels
+        wanted = self.driver.CUDA_ARRAY_DESCRIPTOR()
+        wanted.Width, wanted.Height = row_bytes // (item * channels), rows
+        wanted.Format, wanted.NumChannels = self.driver.CUarray_format(_SAMPLE[item]), channels
+        return Place(Memory.ARRAY, self.call("cuArrayCreate", wanted), row_bytes)
+
+    def free(self, places: Sequence[Place]) -> None:
+        """Free what was allocated here."""
+        for number, place in enumerate(places):
+            if place.memory is Memory.ARRAY:
+                self.call("cuArrayDestroy", place.address)
+            elif number == 0:
+                self.call("cuMemFree", place.address)
+
+    def frame_of(self, layout: EglLayout, places: Sequence[Place]) -> Any:
+        """Return CUDA's description of a frame (CUeglFrame)."""
+        driver, found = self.driver, self.driver.CUeglFrame()
+        is_array = places[0].memory is Memory.ARRAY
+        found.width, found.height, found.depth = layout.width, layout.height, 0
+        found.pitch, found.planeCount, found.numChannels = places[0].pitch_bytes, len(places), layout.channels
+        found.frameType = driver.CUeglFrameType(_ARRAY if is_array else _PITCH)
+        found.eglColorFormat = driver.CUeglColorFormat(layout.code)
+        found.cuFormat = driver.CUarray_format(_SAMPLE[layout.sample_bytes])
+        if is_array:
+            found.frame.pArray = [*(each.address for each in places), *[driver.CUarray(0)] * (3 - len(places))]
+        else:
+            found.frame.pPitch = [*(each.address for each in places), *[0] * (3 - len(places))]
+        return found
+
+    def mapped(self, resource: Any, pix_fmt: str | None) -> MappedFrame:
+        """Return the frame of an acquired or registered resource; ``pix_fmt`` overrides the format that it states.
+
+        Raises:
+            Unsupported: its format is not known here.
+            DeviceError: it is not mapped.
+        """
+        frame = self.call("cuGraphicsResourceGetMappedEglFrame", resource, 0, 0)
+        layout, colour = stated_layout(int(frame.eglColorFormat), int(frame.width), int(frame.height), pix_fmt)
+        sizes = layout.plane_sizes
+        if int(frame.frameType) == _ARRAY:
+            # Only as many as there are planes: what follows is not initialised (measured).
+            arrays = [self.driver.CUarray(int(each)) for each in frame.frame.pArray[: len(sizes)]]
+            places = [Place(Memory.ARRAY, each, size[0]) for each, size in zip(arrays, sizes, strict=True)]
+        else:
+            # One pitch is stated, the first plane's: narrower planes have as much less of it.
+            pitches = [int(frame.pitch) * row_bytes // sizes[0][0] for row_bytes, _ in sizes]
+            addresses = [int(each) for each in frame.frame.pPitch[: len(sizes)]]
+            places = [Place(Memory.DEVICE, each, pitch) for each, pitch in zip(addresses, pitches, strict=True)]
+        return MappedFrame(layout, colour, tuple(places))
+
+    def copy(self, layout: EglLayout, source: Sequence[Place], target: Sequence[Place], stream: Stream) -> None:
+        """Begin to copy a frame's planes; done when the stream is."""
+        for (row_bytes, rows), from_, to in zip(layout.plane_sizes, source, target, strict=True):
+            copy = self.driver.CUDA_MEMCPY2D()
+            copy.WidthInBytes, copy.Height = row_bytes, rows
+            self._set(copy, "src", from_)
+            self._set(copy, "dst", to)
+            self.call("cuMemcpy2DAsync", copy, stream.handle)
+
+    def _set(self, copy: Any, side: str, place: Place) -> None:
+        name = {Memory.HOST: "Host", Memory.DEVICE: "Device", Memory.ARRAY: "Array"}[place.memory]
+        setattr(copy, f"{side}MemoryType", self.driver.CUmemorytype(place.memory))
+        setattr(copy, f"{side}{name}", place.address)
+        if place.memory is not Memory.ARRAY:
+            setattr(copy, f"{side}Pitch", place.pitch_bytes)
+
+    def copied_to_device(self, frame: MappedFrame, stream: Stream) -> DevicePicture | None:
+        """Return a complete copy on the device; None where pictures on the device have no such layout."""
+        surface = frame.layout.surface
+        if surface is None:
+            return None
+        size = (frame.layout.width, frame.layout.height)
+        found = self.pictures.picture(surface[0], size, surface[1])
+        self.copy(frame.layout, frame.places, device_places(found.frame.planes), stream)
+        stream.wait()
+        return found
+
+    def copied_to_host(self, frame: MappedFrame, stream: Stream) -> VideoFrame:
+        """Return a complete copy on the host, with the same bytes."""
+        layout = frame.layout
+        buffer = self.pinned.acquire(layout.size_bytes)
+        self.copy(layout, frame.places, host_places(layout, buffer.address), stream)
+        stream.wait()
+        found, at, data = VideoFrame(layout.width, layout.height, layout.pix_fmt), 0, np.asarray(buffer)
+        for plane in plane_arrays(found):
+            plane[:] = data[at : at + plane.nbytes].view(plane.dtype).reshape(plane.shape)
+            at += plane.nbytes
+        return found
+
+    def filling(self, layout: EglLayout, picture: DevicePicture | VideoFrame) -> "Fill":
+        """Return what copies a picture of either memory into a frame; done when it returns.
+
+        Raises:
+            UsageError: the picture's size or format is not the frame's.
+            Unsupported: no frame has the picture's format.
+        """
+        if isinstance(picture, VideoFrame):
+            own = EglLayout(picture.width, picture.height, picture.format.name)
+        else:
+            frame = picture.frame
+            own = EglLayout(frame.width, frame.height, surface_name(frame.layout, frame.bits))
+        if own != layout:
+            raise UsageError(f"a picture of {own} is not a frame of {layout}", "Convert it first.")
+        if isinstance(picture, VideoFrame):
+            return lambda places, stream: self._upload(picture, layout, places, stream)
+        return lambda places, stream: self._copy_within(picture, layout, places, stream)
+
+    def _copy_within(self, picture: DevicePicture, layout: EglLayout, places: Sequence[Place], stream: Stream) -> None:
+        self.copy(layout, device_places(picture.frame.planes), places, stream)
+        stream.wait()
+
+    def _upload(self, picture: VideoFrame, layout: EglLayout, places: Sequence[Place], stream: Stream) -> None:
+        buffer = self.pinned.acquire(layout.size_bytes)
+        data, at = np.asarray(buffer), 0
+        for plane in plane_arrays(picture):
+            data[at : at + plane.nbytes] = np.ascontiguousarray(plane).view(np.uint8).reshape(-1)
+            at += plane.nbytes
+        self.copy(layout, host_places(layout, buffer.address), places, stream)
+        stream.wait()
+
+    def mover(self) -> CudaMover:
+        """Open a mover between host and device, for one thread."""
+        return CudaMover(self.cuda, self.pinned, self.pictures)
+
+    def to_device(self, picture: VideoFrame) -> DevicePicture:
+        """Copy a planar picture to the device, chroma in pairs there; ``DeviceError`` if that failed."""
+        with closing(self.mover()) as mover:
+            return mover.to_device(picture)
+
+    def to_host(self, picture: DevicePicture) -> VideoFrame:
+        """Copy a picture from the device; ``DeviceError`` if that failed."""
+        with closing(self.mover()) as mover:
+            return mover.to_host(picture)
+
+
+def device_places(planes: Sequence[DevicePlane]) -> tuple[Place, ...]:
+    """Return where the planes of a picture on the device lie."""
+    return tuple(Place(Memory.DEVICE, each.address, each.pitch_bytes) for each in planes)
+
+
+def host_places(layout: EglLayout, address: int) -> tuple[Place, ...]:
+    """Return where the planes of a picture without padding lie on the host."""
+    return tuple(Place(Memory.HOST, each.address, each.pitch_bytes) for each in layout.planes(address))
+
+
+@cache
+def egl_cuda() -> EglCuda:
+    """Return CUDA for EGL of this process's device, opened once.
+
+    Raises:
+        EngineUnfit: cuda-python or the driver is missing.
+        DeviceError: the driver gives no context.
+    """
+    return EglCuda(imported("cuda.bindings.driver", "cuda-python"))

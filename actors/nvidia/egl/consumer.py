@@ -1,0 +1,103 @@
+"""The consumer's end of a stream: CUDA acquires frames, and releases each before the next.
+
+Source: CUDA for Tegra 4.1.3. What a consumer holds is only read, and never after its release.
+"""
+
+import time
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ....errors import CodecfleetError, UsageError
+from .calls import EglCuda, MappedFrame
+from .ends import EndSession
+from .states import LIVE, EndEvent, EndState, StreamState, check_consumer
+from .streams import EglStream
+
+_MICROSECONDS: Final = 1_000_000
+_PAUSE_S: Final = 0.001
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Acquired:
+    """A frame that the consumer holds: its ``number`` as presented, from 1, and whether it had it before."""
+
+    frame: MappedFrame
+    number: int
+    is_new: bool
+
+
+class ConsumerSession(EndSession):
+    """CUDA as the consumer of a stream. Used by one thread at a time.
+
+    The consumer connects first, so make it before the producer. Work that reads a frame belongs into ``cuda_stream``:
+    acquiring makes that wait for the producer's work, and releasing makes the producer wait for it, on the GPU.
+
+    Raises:
+        UsageError: the stream has a consumer, or is none.
+        DeviceError: the driver refused.
+    """
+
+    def __init__(self, calls: EglCuda, stream: EglStream) -> None:
+        check_consumer(stream.state)
+        super().__init__(calls, stream)
+        self._last = 0
+        self._resource: Any = None
+        self._connect("cuEGLStreamConsumerConnect")
+
+    def acquire(self, timeout_s: float) -> Acquired | None:
+        """Return the next frame, waiting so long for it; then the last one again, where the stream keeps it.
+
+        None: there is none yet, or the producer is gone; ``state`` is ENDED then.
+
+        Raises:
+            UsageError: a frame is held.
+            Unsupported: the frame's format is not known here; it was released.
+            DeviceError: the driver failed.
+        """
+        if self._resource is not None:
+            raise UsageError("a consumer holds one frame at a time", "Release it first.")
+        if self.state not in LIVE or not self._has_producer(timeout_s):
+            return None
+        resource = self._calls.driver.CUgraphicsResource()
+        arguments = (self._connection, resource, self.cuda_stream.handle, int(timeout_s * _MICROSECONDS))
+        if not self._asked("cuEGLStreamConsumerAcquireFrame", *arguments, may_time_out=True):
+            return None
+        self._resource = resource
+        self._move(EndEvent.HOLD)
+        try:
+            frame = self._calls.mapped(resource, self._stream.pix_fmt)
+            number = self._stream.acquired
+        except CodecfleetError:
+            self.release()
+            raise
+        is_new, self._last = number != self._last, number
+        return Acquired(frame, number, is_new)
+
+    def release(self) -> None:
+        """Give the frame back, once the work in ``cuda_stream`` is done; it must not be read any more.
+
+        Raises:
+            UsageError: no frame is held.
+            DeviceError: the driver failed.
+        """
+        if self._resource is None:
+            raise UsageError("no frame is held", "Acquire one first.")
+        resource, self._resource = self._resource, None
+        self._asked("cuEGLStreamConsumerReleaseFrame", self._connection, resource, self.cuda_stream.handle)
+        self._move(EndEvent.FREE)
+
+    def _disconnect(self) -> None:
+        if self._resource is not None:
+            self.release()
+        self._calls.call("cuEGLStreamConsumerDisconnect", self._connection)
+
+    def _has_producer(self, timeout_s: float) -> bool:
+        """Wait for a producer to connect; before that, the driver is not asked for frames."""
+        until_s = time.monotonic() + timeout_s
+        while (state := self._stream.state) is StreamState.CONNECTING:
+            if time.monotonic() >= until_s:
+                return False
+            time.sleep(_PAUSE_S)
+        if state is StreamState.DISCONNECTED:
+            self._move(EndEvent.PART)
+        return self.state is not EndState.ENDED

@@ -1,0 +1,79 @@
+"""What both ends of a stream have in common: a state, a CUDA stream, and calls whose failure may be the other's end."""
+
+from abc import ABC, abstractmethod
+from types import TracebackType
+from typing import Any, Final, Self
+
+from ....errors import CodecfleetError
+from ..cuda.context import cuda_error
+from .calls import EglCuda
+from .states import LIVE, EndEvent, EndState, next_state
+from .streams import EglStream, is_gone
+
+TIMED_OUT: Final = 702
+"""CUDA_ERROR_LAUNCH_TIMEOUT: of acquiring and returning it says that no frame came, and asking again is right."""
+
+
+class EndSession(ABC):
+    """One end of a stream. ``state`` follows the table of ``states.py``; after a failure the driver is not called."""
+
+    def __init__(self, calls: EglCuda, stream: EglStream) -> None:
+        self._calls = calls
+        self._stream = stream
+        self.state = EndState.UNCONNECTED
+        self.cuda_stream = calls.cuda.stream()
+        self._connection: Any = None
+
+    def close(self) -> None:
+        """Disconnect, and free what it has. Idempotent."""
+        try:
+            if self.state in (*LIVE, EndState.ENDED) and self._connection is not None:
+                self._disconnect()
+            if self.state in (*LIVE, EndState.ENDED, EndState.UNCONNECTED):
+                self.cuda_stream.close()
+        except CodecfleetError:
+            self._move(EndEvent.FAIL)
+            raise
+        finally:
+            self._move(EndEvent.CLOSE)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @abstractmethod
+    def _disconnect(self) -> None:
+        """Give back what the other end has, and disconnect."""
+
+    def _connect(self, name: str, *arguments: object) -> None:
+        """Connect, or close; whatever fails here leaves nothing open."""
+        try:
+            self._connection = self._calls.call(name, self._calls.driver.EGLStreamKHR(self._stream.handle), *arguments)
+        except CodecfleetError:
+            self.close()
+            raise
+        self._move(EndEvent.CONNECT)
+
+    def _asked(self, name: str, *arguments: object, may_time_out: bool = False) -> bool:
+        """Call the driver; return whether it did what was asked: not where no frame came or the other end is gone.
+
+        Raises:
+            DeviceError: it failed otherwise.
+        """
+        try:
+            code, _ = self._calls.attempt(name, *arguments)
+            if code and not (may_time_out and code == TIMED_OUT):
+                if not is_gone(self._stream):
+                    raise cuda_error(code, f"{name} failed with")
+                self._move(EndEvent.PART)
+        except CodecfleetError:
+            self._move(EndEvent.FAIL)
+            raise
+        return code == 0
+
+    def _move(self, happening: EndEvent) -> None:
+        self.state = next_state(self.state, happening)

@@ -1,0 +1,249 @@
+"""EGLImages as pictures: registered with CUDA, read and written, once a trial with pixels has shown that it works.
+
+Sources: CUDA for Tegra 4.2 and 4.3; EGL_KHR_image_base, EGL_EXT_image_dma_buf_import. CUDA takes an image on more
+machines than the guide says, and its return code does not say whether both see the same pixels: a trial does.
+"""
+
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cache
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self
+
+import numpy as np
+from av.video.frame import VideoFrame
+
+from ....errors import CodecfleetError, EngineUnfit, UsageError
+from ...surfaces.frames import Frame
+from .calls import EglCuda, egl_cuda
+from .gles import GlesTexture
+from .layout import layout_of
+from .library import EglDisplay, attributes, device_display
+from .syncs import sync_after, wait_for_sync
+
+if TYPE_CHECKING:
+    from ...surfaces.device_frame import DevicePicture
+
+_DMA_BUF: Final = 0x3270
+_WIDTH, _HEIGHT, _FOURCC = 0x3057, 0x3056, 0x3271
+_PLANE: Final = (0x3272, 0x3275, 0x3278)
+"""The descriptor of each plane; its offset and pitch follow."""
+_FOURCCS: Final = {"nv12": b"NV12", "p010le": b"P010", "rgba": b"AB24", "bgra": b"AR24", "gray": b"R8  "}
+"""By drm_fourcc.h."""
+_TRIAL_SIDES: Final = (64, 48)
+_ADVICE: Final = "docs/egl.md says where images work; on other machines take the pixels through the host."
+
+_registered: set[int] = set()
+_lock = threading.Lock()
+
+
+class EglImage:
+    """An EGLImage as a picture, which ``codecfleet.encode`` and ``present`` take, and which ``write`` changes.
+
+    It is registered with CUDA on first use. Register an image once in a process: a second time crashes the driver.
+
+    Args:
+        handle: an EGLImageKHR that you made; yours to destroy, after ``close``. ``display`` is its EGLDisplay, if not
+            the device's.
+        ready: a sync (EGLSyncKHR) to wait for before the image is read or written; without it, finish what draws it
+            (glFinish): images do not synchronise.
+        pix_fmt: FFmpeg's name of its bytes, where what CUDA says is wrong.
+    """
+
+    def __init__(
+        self, handle: int, *, display: int | None = None, ready: int | None = None, pix_fmt: str | None = None
+    ) -> None:
+        self._handle = handle
+        self._foreign_display = display
+        self._ready = ready
+        self._pix_fmt = pix_fmt
+        self._is_own = False
+        self._opened: _Registered | None = None
+
+    @classmethod
+    def of_dma_buf(
+        cls, width: int, height: int, pix_fmt: str, planes: Sequence[tuple[int, int, int]], *, ready: int | None = None
+    ) -> Self:
+        """Make an image of memory behind descriptors (EGL_EXT_image_dma_buf_import), as cameras and decoders give it.
+
+        Args:
+            width: in samples.
+            height: in samples.
+            pix_fmt: ``nv12``, ``p010le``, ``rgba``, ``bgra`` or ``gray``.
+            planes: (descriptor, offset, pitch), both in bytes, of each plane; the descriptors stay yours.
+            ready: as of the class.
+
+        Raises:
+            Unsupported: no such format.
+            UsageError: the planes are not those of the format, or the descriptors no such memory.
+            EngineUnfit: this EGL does not import memory.
+        """
+        layout = layout_of(width, height, pix_fmt)
+        if pix_fmt not in _FOURCCS or len(planes) != len(layout.plane_sizes):
+            message = f"{len(planes)} planes are no memory of {pix_fmt} that EGL takes"
+            raise UsageError(message, f"It takes {', '.join(_FOURCCS)}.")
+        display = device_display()
+        display.require(["EGL_KHR_image_base", "EGL_EXT_image_dma_buf_import"])
+        pairs = [(_WIDTH, width), (_HEIGHT, height), (_FOURCC, int.from_bytes(_FOURCCS[pix_fmt], "little"))]
+        for first, numbers in zip(_PLANE, planes, strict=False):
+            pairs += [(first + step, number) for step, number in enumerate(numbers)]
+        handle = display.egl.call("eglCreateImageKHR", display.handle, None, _DMA_BUF, None, attributes(*pairs))
+        found = cls(int(handle), ready=ready, pix_fmt=pix_fmt)
+        found._is_own = True
+        return found
+
+    def read(self) -> "DevicePicture | VideoFrame":
+        """Return a copy of its picture: on the device where pictures there have its format, else on the host.
+
+        Raises:
+            UsageError: it is registered elsewhere in this process, or is no image.
+            Unsupported: its format is not known here.
+            EngineUnfit: a trial showed that CUDA does not see an image's pixels on this machine.
+            DeviceError: the driver failed.
+        """
+        opened = self._registered("reads")
+        calls, frame = opened.calls, opened.frame
+        self._wait(opened)
+        return calls.copied_to_device(frame, opened.stream) or calls.copied_to_host(frame, opened.stream)
+
+    def write(self, picture: "Frame | DevicePicture | VideoFrame") -> int | None:
+        """Copy a picture of its size and format into it.
+
+        Returns:
+            A sync (EGLSyncKHR) that other interfaces wait for (eglWaitSyncKHR), yours to destroy; None where this
+            machine has none of CUDA's events: then the copy is complete.
+
+        Raises:
+            UsageError: the picture's size or format is another; and as ``read``.
+            EngineUnfit: a trial showed that others do not see what CUDA writes on this machine.
+            DeviceError: the driver failed.
+        """
+        opened = self._registered("writes")
+        self._wait(opened)
+        if isinstance(picture, Frame):
+            picture = picture.device_picture or picture.to_video_frame()
+        layout = opened.frame.layout
+        if isinstance(picture, VideoFrame) and layout.surface and picture.format.name == layout.surface[1]:
+            picture = opened.calls.to_device(picture)
+        opened.calls.filling(layout, picture)(opened.frame.places, opened.stream)
+        return sync_after(opened.calls, opened.display, opened.stream)
+
+    def close(self) -> None:
+        """Take it back from CUDA; destroy it if it was made here. Idempotent."""
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            with _lock:
+                _registered.discard(self._handle)
+            opened.close()
+        if self._is_own:
+            self._is_own = False
+            display = device_display()
+            display.egl.call("eglDestroyImageKHR", display.handle, self._handle)
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close it."""
+        self.close()
+
+    def _wait(self, opened: "_Registered") -> None:
+        if self._ready is not None:
+            wait_for_sync(opened.calls, opened.display, self._ready, opened.stream)
+
+    def _registered(self, wanted: str) -> "_Registered":
+        reason = pixels_seen().reason(wanted)
+        if reason:
+            raise EngineUnfit(reason, _ADVICE)
+        if self._opened is None:
+            with _lock:
+                if self._handle in _registered:
+                    message = "the image is registered with CUDA already in this process"
+                    raise UsageError(message, "Use one EglImage for it, or close the other first.")
+                _registered.add(self._handle)
+            try:
+                self._opened = _Registered(egl_cuda(), self._own_display(), self._handle, self._pix_fmt)
+            except BaseException:
+                with _lock:
+                    _registered.discard(self._handle)
+                raise
+        return self._opened
+
+    def _own_display(self) -> EglDisplay:
+        display = device_display()
+        return display if self._foreign_display is None else EglDisplay(display.egl, self._foreign_display)
+
+
+class _Registered:
+    """An image that CUDA has: its frame, and a stream for its copies."""
+
+    def __init__(self, calls: EglCuda, display: EglDisplay, image: int, pix_fmt: str | None) -> None:
+        self.calls = calls
+        self.display = display
+        # The only flag is 0 (CUDA for Tegra 4.2.1).
+        self._resource = calls.call("cuGraphicsEGLRegisterImage", calls.driver.EGLImageKHR(image), 0)
+        try:
+            self.frame = calls.mapped(self._resource, pix_fmt)
+            self.stream = calls.cuda.stream()
+        except BaseException:
+            calls.call("cuGraphicsUnregisterResource", self._resource)
+            raise
+
+    def close(self) -> None:
+        """Wait for its copies, and unregister it."""
+        self.stream.wait()
+        self.stream.close()
+        self.calls.call("cuGraphicsUnregisterResource", self._resource)
+
+
+@dataclass(frozen=True, slots=True)
+class PixelsSeen:
+    """What a trial showed: whether CUDA reads what OpenGL wrote, and OpenGL what CUDA wrote; or why there was none."""
+
+    reads: bool
+    writes: bool
+    failure: str = ""
+
+    def reason(self, wanted: str) -> str:
+        """Return why images cannot be used for ``wanted`` (reads or writes); "" where they can."""
+        if self.failure:
+            return f"no trial of an EGLImage is possible here: {self.failure}"
+        if wanted == "reads" and not self.reads:
+            return "CUDA registers an EGLImage here, but does not see the pixels that OpenGL wrote"
+        if wanted == "writes" and not self.writes:
+            return "CUDA registers an EGLImage here, but OpenGL does not see the pixels that CUDA wrote"
+        return ""
+
+
+@cache
+def pixels_seen() -> PixelsSeen:
+    """Try an image of a texture once in this process, in a thread of its own: the caller's OpenGL is untouched."""
+    with ThreadPoolExecutor(1, thread_name_prefix="codecfleet-egl-trial") as thread:
+        try:
+            return thread.submit(_tried, egl_cuda(), device_display()).result()
+        except CodecfleetError as error:
+            return PixelsSeen(reads=False, writes=False, failure=error.message)
+
+
+def _tried(calls: EglCuda, display: EglDisplay) -> PixelsSeen:
+    width, height = _TRIAL_SIDES
+    first = np.random.default_rng(1).integers(0, 256, (height, width, 4), np.uint8)
+    second = 255 - first
+    with GlesTexture(display, width, height) as texture:
+        texture.write(first)
+        registered = _Registered(calls, display, texture.image, None)
+        try:
+            seen = calls.copied_to_host(registered.frame, registered.stream)
+            reads = seen.format.name == "rgba" and np.array_equal(seen.to_ndarray(), first)
+            if not reads:
+                return PixelsSeen(reads=False, writes=False)
+            picture = VideoFrame.from_ndarray(second, format="rgba")
+            calls.filling(registered.frame.layout, picture)(registered.frame.places, registered.stream)
+            return PixelsSeen(reads=True, writes=np.array_equal(texture.read(), second))
+        finally:
+            registered.close()

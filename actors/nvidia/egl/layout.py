@@ -1,0 +1,184 @@
+"""How CUDA describes a picture for EGL, and what that is by FFmpeg's names: pure.
+
+Source: cuda.h, CUeglColorFormat, whose comments name the bytes of a word from its upper end: "ARGB ... BGRA byte
+ordering" is FFmpeg's bgra. Two planes of 8 bits change their name between a producer and its consumer: what is
+presented as YUV420_SEMIPLANAR arrives as YVU420_SEMIPLANAR and the other way round, with the same bytes (driver
+580.159.04 on an H100; formats of 10 and 12 bits keep theirs). So both names are read as Cb before Cr, the usual order.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from av.video.format import VideoFormat as PixelFormat
+
+from ....errors import Unsupported
+from ...media.values import Colour
+from ...surfaces.device_frame import DevicePlane
+from ...surfaces.formats import SurfaceFormat, SurfaceLayout, surface_format
+
+_LIMITED, _FULL = 1, 2
+_BT709, _BT2020 = Colour(_LIMITED, 1, 1, 1), Colour(_LIMITED, 9, 14, 9)
+_UNKNOWN, _EXTENDED = Colour(), Colour(_FULL)
+_FORMATS: Final = {
+    0: ("yuv420p", _UNKNOWN),
+    1: ("nv12", _UNKNOWN),
+    2: ("yuv422p", _UNKNOWN),
+    3: ("nv16", _UNKNOWN),
+    4: ("bgr24", _UNKNOWN),
+    5: ("rgb24", _UNKNOWN),
+    6: ("bgra", _UNKNOWN),
+    7: ("abgr", _UNKNOWN),
+    8: ("gray", _UNKNOWN),
+    10: ("yuv444p", _UNKNOWN),
+    11: ("nv24", _UNKNOWN),
+    14: ("rgba", _UNKNOWN),
+    15: ("argb", _UNKNOWN),
+    19: ("nv24", _UNKNOWN),
+    20: ("nv16", _UNKNOWN),
+    21: ("nv12", _UNKNOWN),
+    23: ("p010le", _UNKNOWN),
+    25: ("p012le", _UNKNOWN),
+    33: ("yuv444p", _EXTENDED),
+    34: ("yuv422p", _EXTENDED),
+    35: ("yuv420p", _EXTENDED),
+    37: ("nv16", _EXTENDED),
+    38: ("nv12", _EXTENDED),
+    43: ("nv16", _EXTENDED),
+    44: ("nv12", _EXTENDED),
+    82: ("gray", _UNKNOWN),
+    83: ("nv12", _BT2020),
+    84: ("nv12", _BT2020),
+    85: ("yuv420p", _BT2020),
+    87: ("nv12", _BT709),
+    88: ("nv12", _BT709),
+    89: ("yuv420p", _BT709),
+    91: ("p010le", _BT709),
+    92: ("p010le", _BT2020),
+    93: ("p210le", _BT2020),
+    94: ("p210le", _UNKNOWN),
+    95: ("p210le", _BT709),
+}
+"""By CUeglColorFormat: FFmpeg's name of the bytes, and the colours that it states."""
+_CODES: Final = {name: code for code, (name, colour) in reversed(_FORMATS.items()) if colour == _UNKNOWN} | {"gray": 82}
+"""What is presented as; CUDA refuses L (8) (measured)."""
+_SURFACES: Final = {
+    "nv12": "yuv420p",
+    "p010le": "yuv420p10le",
+    "p012le": "yuv420p12le",
+    "nv16": "yuv422p",
+    "p210le": "yuv422p10le",
+    "yuv444p": "yuv444p",
+}
+"""FFmpeg's planar format of the same samples, where the device has pictures of that layout."""
+_NAMES: Final = {
+    (SurfaceLayout.NV12, 8): "nv12",
+    (SurfaceLayout.P016, 10): "p010le",
+    (SurfaceLayout.P016, 12): "p012le",
+    (SurfaceLayout.NV16, 8): "nv16",
+    (SurfaceLayout.P216, 10): "p210le",
+    (SurfaceLayout.YUV444, 8): "yuv444p",
+}
+_ADVICE: Final = "docs/egl.md lists the formats of streams and images."
+
+
+@dataclass(frozen=True, slots=True)
+class EglLayout:
+    """A picture's layout."""
+
+    width: int  #: in samples
+    height: int  #: in samples
+    pix_fmt: str  #: FFmpeg's name of its bytes, planes in order
+
+    def __str__(self) -> str:
+        """Write it for people."""
+        return f"{self.width}x{self.height} {self.pix_fmt}"
+
+    @property
+    def sample_bytes(self) -> int:
+        """How many bytes a sample takes."""
+        return -(-PixelFormat(self.pix_fmt, self.width, self.height).components[0].bits // 8)
+
+    @property
+    def channels(self) -> int:
+        """How many samples of the first plane belong to one pixel."""
+        return sum(1 for each in PixelFormat(self.pix_fmt, self.width, self.height).components if each.plane == 0)
+
+    @property
+    def code(self) -> int:
+        """The number of the format (CUeglColorFormat)."""
+        return _CODES[self.pix_fmt]
+
+    @property
+    def plane_sizes(self) -> tuple[tuple[int, int], ...]:
+        """The (bytes of a row, rows) of each plane."""
+        parts = PixelFormat(self.pix_fmt, self.width, self.height).components
+        item = self.sample_bytes
+        return tuple(
+            (
+                sum(item * each.width for each in parts if each.plane == plane),
+                next(each.height for each in parts if each.plane == plane),
+            )
+            for plane in sorted({each.plane for each in parts})
+        )
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of a picture without padding."""
+        return sum(row_bytes * rows for row_bytes, rows in self.plane_sizes)
+
+    @property
+    def surface(self) -> tuple[SurfaceFormat, str] | None:
+        """The format on the device, and FFmpeg's planar name of it; None where pictures there have no such layout."""
+        planar = _SURFACES.get(self.pix_fmt)
+        found = surface_format(planar)
+        held = found is not None and found.holds(self.width, self.height)
+        return (found, planar) if found is not None and planar is not None and held else None
+
+    def planes(self, address: int) -> tuple[DevicePlane, ...]:
+        """Return the planes of a picture without padding that begins at ``address``."""
+        found = []
+        for row_bytes, rows in self.plane_sizes:
+            found.append(DevicePlane(address, row_bytes, row_bytes, rows))
+            address += row_bytes * rows
+        return tuple(found)
+
+
+def layout_of(width: int, height: int, pix_fmt: str) -> EglLayout:
+    """Return the layout of pictures that are to be presented, or imported.
+
+    Raises:
+        Unsupported: EGL has no such format here, or the size does not fit it.
+    """
+    if pix_fmt not in _CODES:
+        message = f"{pix_fmt} is not a format of EGL frames"
+        raise Unsupported(message, f"They are {', '.join(sorted(_CODES))}.")
+    found = EglLayout(width, height, pix_fmt)
+    parts = PixelFormat(pix_fmt, 16, 16).components
+    across, down = 16 // min(each.width for each in parts), 16 // min(each.height for each in parts)
+    if width < 1 or height < 1 or width % across or height % down:
+        raise Unsupported(f"no EGL frame of {pix_fmt} is {width}x{height}", _ADVICE)
+    return found
+
+
+def stated_layout(code: int, width: int, height: int, pix_fmt: str | None) -> tuple[EglLayout, Colour]:
+    """Return the layout of a frame that came, and its colours; ``pix_fmt`` overrides what the frame says.
+
+    Raises:
+        Unsupported: its format is none of those here.
+    """
+    name, colour = _FORMATS.get(code, ("", _UNKNOWN))
+    if not (pix_fmt or name):
+        raise Unsupported(f"a frame of CUDA's EGL format {code} came, which has no name here", _ADVICE)
+    return layout_of(width, height, pix_fmt or name), colour
+
+
+def surface_name(layout: SurfaceLayout, bits: int) -> str:
+    """Return the name of the bytes of a picture on the device.
+
+    Raises:
+        Unsupported: EGL has no such format.
+    """
+    try:
+        return _NAMES[layout, bits]
+    except KeyError:
+        raise Unsupported(f"EGL has no frames of {layout.value} with {bits} bits", _ADVICE) from None

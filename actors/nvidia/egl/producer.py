@@ -1,0 +1,165 @@
+"""The producer's end of a stream: CUDA presents frames, and gets each back once its consumer has released it.
+
+Source: CUDA for Tegra 4.1.2. A frame's memory belongs to the stream from presenting it until it is returned.
+"""
+
+import time
+from collections.abc import Callable
+from enum import Enum
+from typing import Final
+
+from ....errors import CodecfleetError, DeadlineMissed, Unsupported, UsageError
+from .calls import EglCuda, Fill, Place
+from .ends import EndSession
+from .layout import EglLayout
+from .states import LIVE, PRESENTED_MOST, EndEvent, EndState, StreamState, has_room, may_connect_producer
+from .streams import EglStream
+
+_PAUSE_S: Final = 0.001
+_MAILBOX_FRAMES: Final = 3
+"""One with the consumer, one that waits for it, and one that is filled."""
+_SIDE_MOST: Final = 1 << 15
+
+
+class FrameMemory(Enum):
+    """What a producer's frames are: pitched memory reaches a consumer on any GPU, arrays stay on their own."""
+
+    PITCH = "pitch"
+    ARRAY = "array"
+
+
+class ProducerSession(EndSession):
+    """CUDA as the producer of a stream, with memory of its own for frames. Used by one thread at a time.
+
+    It waits until the consumer has connected: a producer that connects first spoils the stream. All frames have the
+    size that is stated here: the driver takes others without an error, and what the consumer sees is undefined.
+
+    Raises:
+        UsageError: the stream has a producer, or the size is none that it can have.
+        Unsupported: arrays cannot have that format.
+        DeadlineMissed: no consumer connected within the stream's ``wait_s``.
+        DeviceError: the driver refused.
+    """
+
+    def __init__(
+        self, calls: EglCuda, stream: EglStream, layout: EglLayout, memory: FrameMemory = FrameMemory.PITCH
+    ) -> None:
+        if max(layout.width, layout.height) > _SIDE_MOST:
+            raise UsageError(f"a frame of {layout.width}x{layout.height} is too large", "Scale it first.")
+        if memory is FrameMemory.ARRAY and layout.channels == 3:  # noqa: PLR2004 - CUDA arrays have 1, 2 or 4
+            raise Unsupported(f"CUDA has no arrays of {layout.pix_fmt}", 'Use memory="pitch".')
+        super().__init__(calls, stream)
+        self.layout = layout
+        self._memory = memory
+        self._fifo_frames = stream.fifo_frames
+        self._keeps_last = stream.keeps_last
+        self._frames_most = min(PRESENTED_MOST, self._fifo_frames + 1 if self._fifo_frames else _MAILBOX_FRAMES)
+        self._frames: dict[int, tuple[Place, ...]] = {}
+        self._free: list[int] = []
+        self.out = 0
+        """Frames that are presented and not back."""
+        self._await(lambda: may_connect_producer(stream.state), "no consumer connected to the stream")
+        self._connect("cuEGLStreamProducerConnect", layout.width, layout.height)
+
+    def present(self, fill: Fill) -> bool:
+        """Fill a free frame and present it; return False if the consumer is gone.
+
+        Waits until there is room: for a frame to come back, and in the FIFO.
+
+        Raises:
+            UsageError: the session is over.
+            DeadlineMissed: the consumer took nothing within the stream's ``wait_s``.
+            DeviceError: the driver failed.
+        """
+        if self.state not in (*LIVE, EndState.ENDED):
+            raise UsageError(f"the producer is {self.state.value}", "Make a new stream, and its consumer first.")
+        self._await(self._may_present, "the stream's consumer took no frame")
+        if self.state is EndState.ENDED:
+            return False
+        number = self._free.pop() if self._free else self._allocated()
+        places = self._frames[number]
+        try:
+            fill(places, self.cuda_stream)
+        except CodecfleetError:
+            self._free.append(number)
+            raise
+        frame = self._calls.frame_of(self.layout, places)
+        if not self._asked("cuEGLStreamProducerPresentFrame", self._connection, frame, self.cuda_stream.handle):
+            return False
+        self.out += 1
+        self._move(EndEvent.HOLD)
+        return True
+
+    def drain(self) -> bool:
+        """Wait until the consumer has had every frame; return whether it had. Disconnecting loses those that wait.
+
+        Where the stream keeps its last frame, that one is acquired but never comes back.
+
+        Raises:
+            DeadlineMissed: the consumer took none for the stream's ``wait_s``.
+            DeviceError: the driver failed.
+        """
+        while self.state in LIVE and self.out > self._keeps_last:
+            self._await(self._has_returned, f"the stream's consumer left {self.out} frames")
+        if self.state in LIVE and self.out:
+            self._await(self._is_seen, "the stream's consumer left the last frame")
+        return self.state in LIVE
+
+    def _disconnect(self) -> None:
+        self._calls.call("cuEGLStreamProducerDisconnect", self._connection)
+        self.cuda_stream.wait()
+        while self._frames:
+            self._calls.free(self._frames.popitem()[1])
+
+    def _may_present(self) -> bool:
+        """Return whether a frame is free and there is room for it, or the consumer is gone."""
+        if not self._free and len(self._frames) == self._frames_most:
+            self._has_returned()
+        unseen = self._stream.presented - self._stream.acquired if self._fifo_frames else 0
+        is_free = bool(self._free) or len(self._frames) < self._frames_most
+        return self._is_parted() or (is_free and has_room(self.out, unseen, self._fifo_frames))
+
+    def _is_seen(self) -> bool:
+        return self._is_parted() or self._stream.state is not StreamState.NEW_FRAME
+
+    def _is_parted(self) -> bool:
+        if self.state in LIVE and self._stream.state is StreamState.DISCONNECTED:
+            self._move(EndEvent.PART)
+        return self.state is EndState.ENDED
+
+    def _has_returned(self) -> bool:
+        """Take one frame back, if one came; the driver waits a millisecond for it (measured)."""
+        if not self.out or self._is_parted():
+            return self.state is EndState.ENDED
+        frame = self._calls.driver.CUeglFrame()
+        arguments = (self._connection, frame, self.cuda_stream.handle)
+        if not self._asked("cuEGLStreamProducerReturnFrame", *arguments, may_time_out=True):
+            return self.state is EndState.ENDED
+        is_array = self._memory is FrameMemory.ARRAY
+        self._free.append(int((frame.frame.pArray if is_array else frame.frame.pPitch)[0]))
+        self.out -= 1
+        if not self.out:
+            self._move(EndEvent.FREE)
+        return True
+
+    def _allocated(self) -> int:
+        """Allocate a frame, and return what it is known by: the address or array of its first plane."""
+        is_array = self._memory is FrameMemory.ARRAY
+        places = (self._calls.allocate_arrays if is_array else self._calls.allocate)(self.layout)
+        number = int(places[0].address)
+        self._frames[number] = places
+        return number
+
+    def _await(self, is_so: Callable[[], bool], otherwise: str) -> None:
+        """Wait until something is so; whatever goes wrong before the connection closes the session."""
+        until_s = time.monotonic() + self._stream.wait_s
+        try:
+            while not is_so():
+                if time.monotonic() >= until_s:
+                    message = f"{otherwise} within {self._stream.wait_s:g} s"
+                    raise DeadlineMissed(message, "Look at the consumer, or give the stream a longer wait_s.")
+                time.sleep(_PAUSE_S)
+        except CodecfleetError:
+            if self.state is EndState.UNCONNECTED:
+                self.close()
+            raise

@@ -1,0 +1,111 @@
+"""The life of a stream's two ends, and what each may do when: pure.
+
+Sources: CUDA for Tegra 4.1; EGL_KHR_stream, EGL_KHR_stream_fifo, EGL_NV_stream_reset.
+"""
+
+from enum import Enum
+from typing import Final
+
+from ....errors import UsageError
+
+PRESENTED_MOST: Final = 64
+"""How many frames CUDA may have presented and not got back (CUDA for Tegra 4.1.2)."""
+_RULES: Final = "docs/egl.md lists what each end may do, and when."
+
+
+class StreamState(Enum):
+    """What EGL says of a stream; ``value`` is its number (EGL_STREAM_STATE_KHR)."""
+
+    CREATED = 0x3215  #: nobody is connected
+    CONNECTING = 0x3216  #: a consumer is connected, and waits for its producer
+    EMPTY = 0x3217  #: both are connected, and there is no frame
+    NEW_FRAME = 0x3218  #: a frame was presented that the consumer did not have yet
+    OLD_FRAME = 0x3219  #: the consumer had the latest frame, and may have it again
+    DISCONNECTED = 0x321A  #: an end is gone: nothing can be done but to disconnect the other
+
+
+class EndState(Enum):
+    """Where one end of a stream is in its life."""
+
+    UNCONNECTED = "unconnected"  #: nothing was asked of the stream yet
+    READY = "ready"  #: connected, and holding nothing of the other end's
+    HOLDING = "holding"  #: a consumer has a frame; a producer has frames with its consumer
+    ENDED = "ended"  #: the other end is gone, or the stream is
+    CLOSED = "closed"  #: disconnected in order
+    FAILED = "failed"  #: the driver or the device failed
+    ABANDONED = "abandoned"  #: closed after a failure: the driver was not called again
+
+
+class EndEvent(Enum):
+    """What happens to an end."""
+
+    CONNECT = "connect"  #: it connected
+    HOLD = "hold"  #: a consumer acquired a frame; a producer presented one
+    FREE = "free"  #: a consumer released its frame; a producer's last presented frame came back
+    PART = "part"  #: the other end disconnected, died, or lost its context
+    FAIL = "fail"  #: a call failed for another reason
+    CLOSE = "close"  #: its owner closes it
+
+
+LIVE: Final = frozenset({EndState.READY, EndState.HOLDING})
+"""The states in which the connection exists."""
+
+_S, _E = EndState, EndEvent
+_WAYS: Final = {
+    # What was never connected has nothing to disconnect.
+    _S.UNCONNECTED: {_E.CONNECT: _S.READY, _E.FAIL: _S.FAILED, _E.PART: _S.ENDED, _E.CLOSE: _S.CLOSED},
+    _S.READY: {_E.HOLD: _S.HOLDING, _E.PART: _S.ENDED, _E.FAIL: _S.FAILED, _E.CLOSE: _S.CLOSED},
+    # A producer presents more while it holds; a consumer holds one frame at a time, and its session sees to that.
+    _S.HOLDING: {
+        _E.HOLD: _S.HOLDING,
+        _E.FREE: _S.READY,
+        _E.PART: _S.ENDED,
+        _E.FAIL: _S.FAILED,
+        _E.CLOSE: _S.CLOSED,
+    },
+    # The consumer of a producer that went still releases what it holds.
+    _S.ENDED: {_E.FREE: _S.ENDED, _E.PART: _S.ENDED, _E.FAIL: _S.FAILED, _E.CLOSE: _S.CLOSED},
+    _S.CLOSED: {_E.CLOSE: _S.CLOSED},
+    # The driver ends the process on connections whose context is gone: nothing is called after a failure.
+    _S.FAILED: {_E.FREE: _S.FAILED, _E.PART: _S.FAILED, _E.FAIL: _S.FAILED, _E.CLOSE: _S.ABANDONED},
+    _S.ABANDONED: {_E.CLOSE: _S.ABANDONED},
+}
+EDGES: Final = {(state, event): target for state, ways in _WAYS.items() for event, target in ways.items()}
+
+
+def next_state(state: EndState, happening: EndEvent) -> EndState:
+    """Return the state after ``happening``; ``UsageError`` if it cannot happen in ``state``."""
+    try:
+        return EDGES[state, happening]
+    except KeyError:
+        raise UsageError(f"an end that is {state.value} cannot {happening.value}", _RULES) from None
+
+
+def may_connect_producer(stream: StreamState) -> bool:
+    """Return whether a producer may connect: a consumer did. One that comes too early spoils the stream for good.
+
+    Raises:
+        UsageError: the stream has a producer, or had one.
+    """
+    if stream in (StreamState.CREATED, StreamState.CONNECTING):
+        return stream is StreamState.CONNECTING
+    raise UsageError(f"the stream is {stream.name}: it has its producer, or had it", "Make a new stream.")
+
+
+def check_consumer(stream: StreamState) -> None:
+    """Check that a consumer may connect; a second one spoils the stream (measured).
+
+    Raises:
+        UsageError: the stream has a consumer, or had one.
+    """
+    if stream is not StreamState.CREATED:
+        raise UsageError(f"the stream is {stream.name}: it has its consumer, or had it", "Make a new stream.")
+
+
+def has_room(out: int, unseen: int, fifo_frames: int) -> bool:
+    """Return whether a frame may be presented now without waiting in the driver.
+
+    ``out`` frames are presented and not back, ``unseen`` of them not acquired yet. A mailbox (``fifo_frames`` 0)
+    replaces a frame that nobody acquired.
+    """
+    return out < PRESENTED_MOST and (fifo_frames == 0 or unseen < fifo_frames)

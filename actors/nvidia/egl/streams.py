@@ -1,0 +1,197 @@
+"""A stream of frames between two ends: EGLStream, as an object that both ends of codecfleet take.
+
+Sources: EGL_KHR_stream, EGL_KHR_stream_fifo, EGL_KHR_stream_cross_process_fd, EGL_NV_stream_reset.
+"""
+
+import ctypes
+import threading
+from fractions import Fraction
+from types import TracebackType
+from typing import Final, Self
+
+from ....errors import DeviceError, EngineUnfit, UsageError
+from .library import EglDisplay, attributes, device_display
+from .states import PRESENTED_MOST, StreamState
+
+_STATE, _FIFO_LENGTH, _SUPPORT_REUSE = 0x3214, 0x31FC, 0x3335
+_PRODUCER_FRAME, _CONSUMER_FRAME = 0x3212, 0x3213
+_RESET: Final = "EGL_NV_stream_reset"
+_RULES: Final = "docs/egl.md shows how to make one."
+
+
+class EglStream:
+    """An EGLStream: one producer's frames for one consumer, in this process or another. Opened on first use.
+
+    ``codecfleet.frames(stream)`` is a consumer and ``codecfleet.present(pictures, stream)`` a producer; the other end
+    may be CUDA's, NvMedia's, Argus' or OpenGL's. One object may serve both ends. Close it when both are done.
+
+    Args:
+        fifo_frames: how many frames wait for the consumer, in order (EGL_STREAM_FIFO_LENGTH_KHR), 64 at most; 0 is a
+            mailbox, in which a new frame replaces one that was not taken.
+        keeps_last: keep the last frame in the stream, so that a consumer gets it again when none follows (EGL's
+            default). False lets it go where EGL_NV_stream_reset is there (EGL_SUPPORT_REUSE_NV).
+        descriptor: a stream of another process, by the descriptor that its ``descriptor`` returned; yours to close.
+        handle: an EGLStreamKHR that you made; yours to destroy. ``display`` is its EGLDisplay, if not the device's.
+        fps: the frame with number n is shown at n / ``fps``; None takes the time at which it was acquired.
+        pix_fmt: FFmpeg's name of the frames' bytes, where what the stream says is wrong.
+        wait_s: how long an end waits for the other; then ``DeadlineMissed``.
+        repeat_s: give a consumer the last frame again after so long without a new one; None waits on.
+
+    Raises:
+        UsageError: the arguments exclude each other, or are out of range.
+    """
+
+    def __init__(
+        self,
+        *,
+        fifo_frames: int = 0,
+        keeps_last: bool = False,
+        descriptor: int | None = None,
+        handle: int | None = None,
+        display: int | None = None,
+        fps: Fraction | int | None = None,
+        pix_fmt: str | None = None,
+        wait_s: float = 10,
+        repeat_s: float | None = None,
+    ) -> None:
+        if not 0 <= fifo_frames <= PRESENTED_MOST:
+            raise UsageError(f"a stream holds 0 to {PRESENTED_MOST} frames, and not {fifo_frames}", _RULES)
+        is_made = descriptor is None and handle is None
+        if (descriptor is not None and handle is not None) or (not is_made and (fifo_frames or keeps_last)):
+            raise UsageError("a stream that exists has its own fifo_frames and keeps_last", _RULES)
+        if (fps is not None and fps <= 0) or wait_s <= 0 or (repeat_s is not None and repeat_s <= 0):
+            raise UsageError("fps, wait_s and repeat_s are more than 0", _RULES)
+        self.fps = None if fps is None else Fraction(fps)
+        self.pix_fmt = pix_fmt
+        self.wait_s = wait_s
+        self.repeat_s = repeat_s
+        self._wanted = (fifo_frames, keeps_last)
+        self._descriptor, self._foreign, self._foreign_display = descriptor, handle, display
+        self._lock = threading.Lock()
+        self._display: EglDisplay | None = None
+        self._handle = 0
+        self._is_closed = False
+
+    @property
+    def handle(self) -> int:
+        """The EGLStreamKHR, which is made now if it was not.
+
+        Raises:
+            UsageError: the stream is closed, or its descriptor or handle is none of a stream.
+            EngineUnfit: this machine's EGL has no streams.
+            DeviceError: EGL failed.
+        """
+        return self._opened()[1]
+
+    @property
+    def state(self) -> StreamState:
+        """What EGL says of it."""
+        try:
+            return StreamState(self._asked(_STATE))
+        except ValueError as error:
+            raise DeviceError(f"EGL says an unknown state of a stream: {error}", _RULES) from None
+
+    @property
+    def fifo_frames(self) -> int:
+        """How many frames wait in order; 0: it is a mailbox."""
+        return self._asked(_FIFO_LENGTH) if "EGL_KHR_stream_fifo" in self._opened()[0].extensions else 0
+
+    @property
+    def keeps_last(self) -> bool:
+        """Whether the last frame stays in the stream until another replaces it."""
+        return _RESET not in self._opened()[0].extensions or bool(self._asked(_SUPPORT_REUSE))
+
+    @property
+    def presented(self) -> int:
+        """How many frames its producer presented."""
+        return self._counted(_PRODUCER_FRAME)
+
+    @property
+    def acquired(self) -> int:
+        """The number of the frame that its consumer acquired last, counted from 1 as presented."""
+        return self._counted(_CONSUMER_FRAME)
+
+    def descriptor(self) -> int:
+        """Return a file descriptor for another process's ``EglStream(descriptor=...)``; yours to send and to close.
+
+        Take it before the stream's producer connects.
+
+        Raises:
+            UsageError: it is too late, or the stream is closed.
+            EngineUnfit: EGL_KHR_stream_cross_process_fd is not there.
+        """
+        display, handle = self._opened()
+        display.require(["EGL_KHR_stream_cross_process_fd"])
+        return int(display.egl.call("eglGetStreamFileDescriptorKHR", display.handle, handle))
+
+    def close(self) -> None:
+        """Destroy it, unless it came as a handle: ends that are connected are disconnected by that. Idempotent."""
+        with self._lock:
+            handle, self._handle, self._is_closed = self._handle, 0, True
+        if handle and self._display is not None and self._foreign is None:
+            self._display.egl.call("eglDestroyStreamKHR", self._display.handle, handle)
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close it."""
+        self.close()
+
+    def _opened(self) -> tuple[EglDisplay, int]:
+        with self._lock:
+            if self._is_closed:
+                raise UsageError("the stream is closed", "Make a new one.")
+            if self._display is None:
+                self._display = self._own_display()
+            if not self._handle:
+                self._handle = self._made(self._display)
+            return self._display, self._handle
+
+    def _own_display(self) -> EglDisplay:
+        display = device_display()
+        if self._foreign_display is not None:
+            display = EglDisplay(display.egl, self._foreign_display)
+        display.require(["EGL_KHR_stream"])
+        return display
+
+    def _made(self, display: EglDisplay) -> int:
+        if self._foreign is not None:
+            return self._foreign
+        if self._descriptor is not None:
+            display.require(["EGL_KHR_stream_cross_process_fd"])
+            name = "eglCreateStreamFromFileDescriptorKHR"
+            return int(display.egl.call(name, display.handle, self._descriptor))
+        fifo_frames, keeps_last = self._wanted
+        wanted: list[tuple[int, int]] = []
+        if fifo_frames:
+            display.require(["EGL_KHR_stream_fifo"])
+            wanted.append((_FIFO_LENGTH, fifo_frames))
+        if not keeps_last and _RESET in display.extensions:
+            wanted.append((_SUPPORT_REUSE, 0))
+        return int(display.egl.call("eglCreateStreamKHR", display.handle, attributes(*wanted)))
+
+    def _asked(self, attribute: int) -> int:
+        display, handle = self._opened()
+        found = ctypes.c_int32()
+        display.egl.call("eglQueryStreamKHR", display.handle, handle, attribute, ctypes.byref(found))
+        return found.value
+
+    def _counted(self, attribute: int) -> int:
+        display, handle = self._opened()
+        found = ctypes.c_uint64()
+        display.egl.call("eglQueryStreamu64KHR", display.handle, handle, attribute, ctypes.byref(found))
+        return found.value
+
+
+def is_gone(stream: EglStream) -> bool:
+    """Return whether a stream can carry nothing any more: an end is gone, or the stream itself."""
+    try:
+        return stream.state is StreamState.DISCONNECTED
+    except EngineUnfit:
+        raise
+    except (UsageError, DeviceError):
+        return True
