@@ -349,9 +349,6 @@ SIM_EXPORT int cuGraphicsEGLRegisterImage(resource **made, sim_egl_image *image,
     REFUSE(!cuda_is_live(cuda_current()), INVALID_CONTEXT);
     REFUSE(made == NULL || flags != 0, INVALID_VALUE);
     REFUSE(!sim_egl_image_is(image), INVALID_HANDLE);
-    if (image->is_registered) {
-        abort(); /* as the driver does */
-    }
     resource *one = calloc(1, sizeof *one);
     REFUSE(one == NULL, OUT_OF_MEMORY);
     *one = (resource){.image = image, .is_alive = true};
@@ -367,7 +364,6 @@ SIM_EXPORT int cuGraphicsEGLRegisterImage(resource **made, sim_egl_image *image,
             keep_array(planes[plane], image->frame.pitches[plane]);
         }
     }
-    image->is_registered = true;
     one->frame = written(&image->frame, planes);
     *made = one;
     return SUCCESS;
@@ -377,7 +373,6 @@ SIM_EXPORT int cuGraphicsUnregisterResource(resource *one) {
     ENTER("cuGraphicsUnregisterResource");
     REFUSE(one == NULL || !one->is_alive || one->image == NULL, INVALID_HANDLE);
     one->is_alive = false;
-    one->image->is_registered = false;
     unmap_frame(one);
     return SUCCESS;
 }

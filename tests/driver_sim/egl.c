@@ -403,11 +403,18 @@ static void tex_image(unsigned target, int level, int inner, int width, int heig
     }
     texture *one = &textures[bound_texture - 1];
     size_t bytes = (size_t)width * (size_t)height * 4;
-    if (one->pixels == NULL) {
-        *one = (texture){width, height, sim_memory_alloc(sim_device_at(0), bytes, SIM_DEVICE_MEMORY, 0)};
-    }
+    /* Always other memory: an image that was made of the texture keeps what it had. */
+    *one = (texture){width, height, sim_memory_alloc(sim_device_at(0), bytes, SIM_DEVICE_MEMORY, 0)};
     if (one->pixels != NULL && pixels != NULL) {
         memcpy(one->pixels, pixels, bytes);
+    }
+}
+
+static void tex_sub_image(unsigned target, int level, int x, int y, int width, int height, unsigned format,
+                          unsigned type, const void *pixels) {
+    (void)target, (void)level, (void)x, (void)y, (void)format, (void)type;
+    if (bound_texture != 0 && textures[bound_texture - 1].pixels != NULL) {
+        memcpy(textures[bound_texture - 1].pixels, pixels, (size_t)width * (size_t)height * 4);
     }
 }
 
@@ -465,6 +472,7 @@ static const struct {
     NAMED("glBindTexture", bind_texture),
     NAMED("glTexParameteri", set_parameter),
     NAMED("glTexImage2D", tex_image),
+    NAMED("glTexSubImage2D", tex_sub_image),
     NAMED("glGenFramebuffers", gen_one),
     NAMED("glDeleteFramebuffers", no_names),
     NAMED("glBindFramebuffer", bind_framebuffer),

@@ -241,7 +241,7 @@ uint64_t sim_egl_stream_acquired(sim_egl_stream *stream) {
 }
 
 int sim_egl_stream_descriptor(sim_egl_stream *stream) {
-    bool is_late = stream->shared->producer.was_connected;
+    bool is_late = stream->shared->producer.was_connected || stream->shared->consumer.was_connected;
     return is_late ? -1 : fcntl(stream->file, F_DUPFD_CLOEXEC, 0);
 }
 
@@ -346,8 +346,8 @@ sim_egl_result sim_egl_present(sim_egl_stream *stream, const sim_egl_frame *fram
     shared *what = stream->shared;
     sim_egl_result result = SIM_EGL_FAILED;
     lock(what);
-    /* A full FIFO holds its producer up. */
-    while (!is_over(what) && what->fifo_frames > 0 && count_of(what, WAITING) >= what->fifo_frames) {
+    /* A full FIFO holds its producer up, unless it has presented all that it may. */
+    while (!is_over(what) && oldest(what, FREE) != NULL && what->fifo_frames > 0 && count_of(what, WAITING) >= what->fifo_frames) {
         rest(what);
     }
     if (what->slot_bytes == 0) {

@@ -37,7 +37,7 @@ SIM_EXPORT sim_egl_stream *sim_egl_stream_make(int fifo_frames, bool keeps_last)
 SIM_EXPORT sim_egl_stream *sim_egl_stream_open(int descriptor); /* NULL: it is none of a stream */
 SIM_EXPORT bool sim_egl_stream_is(const sim_egl_stream *stream);
 SIM_EXPORT void sim_egl_stream_destroy(sim_egl_stream *stream);
-SIM_EXPORT int sim_egl_stream_descriptor(sim_egl_stream *stream); /* -1: a producer has connected */
+SIM_EXPORT int sim_egl_stream_descriptor(sim_egl_stream *stream); /* -1: an end has connected */
 SIM_EXPORT int sim_egl_stream_state(sim_egl_stream *stream);
 SIM_EXPORT int sim_egl_stream_fifo(sim_egl_stream *stream);
 SIM_EXPORT bool sim_egl_stream_keeps_last(sim_egl_stream *stream);
@@ -64,7 +64,7 @@ SIM_EXPORT sim_egl_result sim_egl_return(sim_egl_stream *stream, uint64_t timeou
 typedef struct sim_egl_image {
     struct sim_egl_image *next;
     sim_egl_frame frame;
-    bool is_alive, is_registered;
+    bool is_alive;
 } sim_egl_image;
 
 SIM_EXPORT sim_egl_image *sim_egl_image_make(const sim_egl_frame *frame);

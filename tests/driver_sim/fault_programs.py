@@ -34,6 +34,14 @@ from codecfleet.actors.dla.inference.layout import pack, unpack
 from codecfleet.actors.encode.settings import Codec
 from codecfleet.actors.media.values import VideoFormat
 from codecfleet.actors.nvidia.cuda.context import Cuda
+from codecfleet.actors.nvidia.egl.calls import egl_cuda
+from codecfleet.actors.nvidia.egl.consumer import ConsumerSession
+from codecfleet.actors.nvidia.egl.gles import GlesTexture
+from codecfleet.actors.nvidia.egl.images import EglImage
+from codecfleet.actors.nvidia.egl.layout import layout_of
+from codecfleet.actors.nvidia.egl.library import device_display
+from codecfleet.actors.nvidia.egl.producer import ProducerSession
+from codecfleet.actors.nvidia.egl.streams import EglStream
 from codecfleet.actors.nvidia.gpu import open_gpu
 from codecfleet.actors.nvidia.nvenc.device import NvencDevice
 from codecfleet.actors.nvidia.nvenc.session import NvencSession
@@ -206,6 +214,49 @@ def standalone_steps(limits: TimeLimits) -> Generator[Step]:
         host.close()
 
 
+def egl_steps() -> Generator[Step]:
+    """Both ends of an EGLStream: connected, one frame through it, more of them, and closed."""
+    stream = EglStream(fifo_frames=1, wait_s=5)
+    ends: list[Any] = []
+    layout = layout_of(64, 48, "nv12")
+
+    def opened() -> None:
+        ends.append(ConsumerSession(egl_cuda(), stream))
+        ends.append(ProducerSession(egl_cuda(), stream, layout))
+
+    def passed() -> None:
+        consumer, producer = ends
+        fill = egl_cuda().filling(layout, av.VideoFrame(64, 48, "nv12"))
+        assert producer.present(fill)
+        assert consumer.acquire(5) is not None
+        consumer.release()
+
+    def rest() -> None:
+        for _ in range(3):
+            passed()
+        assert ends[1].drain()
+
+    yield "opening", opened
+    yield "first call", passed
+    yield "later calls", rest
+    yield "closing", lambda: [each.close() for each in (*ends, stream)]
+
+
+def egl_image_steps() -> Generator[Step]:
+    """An EGLImage of a texture: tried, read, written, and taken back."""
+    textures: list[GlesTexture] = []
+    images: list[EglImage] = []
+
+    def opened() -> None:
+        textures.append(GlesTexture(device_display(), 8, 8))
+        images.append(EglImage(textures[0].image, ready=textures[0].fence()))
+
+    yield "opening", opened
+    yield "first call", images[0].read
+    yield "later calls", lambda: images[0].write(av.VideoFrame.from_ndarray(np.ones((8, 8, 4), np.uint8), "rgba"))
+    yield "closing", lambda: [each.close() for each in (*images, *textures)]
+
+
 def nvml_said() -> list[list[str]]:
     """Return what a probe makes of NVML: the library's problem and each device's, and what it could not say."""
     import pynvml
@@ -352,6 +403,8 @@ def program(name: str, film: Path, limit_s: float, times: int) -> Callable[[], N
         "nvenc av1": partial(nvenc_steps, Codec.AV1),
         "cudla": partial(dla_steps, limits),
         **dict.fromkeys(("cudla standalone", "nvscibuf", "nvscisync"), partial(standalone_steps, limits)),
+        "EGL": egl_steps,
+        "EGL image": egl_image_steps,
     }
     others: dict[str, Callable[[], None]] = {
         "nvml": partial(run_nvml, limit_s),

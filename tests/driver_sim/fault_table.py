@@ -109,6 +109,12 @@ PLACES: Final = {
         ("NvSciSyncFenceWait", 3),
         ("NvSciSyncObjFree", 1),
     ),
+    "EGL": (
+        ("eglCreateStreamKHR", 1),
+        ("cuEGLStreamConsumerAcquireFrame", 1),
+        ("cuEGLStreamProducerPresentFrame", 3),
+        ("cuEGLStreamConsumerDisconnect", 1),
+    ),
 }
 """By library, the function and call at which its faults happen: opening, the first call, a later one, closing."""
 
@@ -129,6 +135,7 @@ STATUSES: Final = {
     "cudla": CudlaStatus.OS,
     "nvscibuf": 0x30,
     "nvscisync": 0x32,
+    "EGL": 999,
 }
 
 
@@ -203,6 +210,15 @@ TABLE: Final[dict[tuple[str, Action], tuple[Outcome, ...]]] = {
             Action.SLOW: everywhere(NOTHING),
         }.items()
     },
+    ("EGL", Action.STATUS): everywhere(DeviceLost),
+    ("EGL", Action.HANG): everywhere(EngineHung),
+    ("EGL", Action.EXIT): everywhere(PROCESS),
+    ("EGL", Action.LOSE): everywhere(DeviceLost),
+    ("EGL", Action.BREAK): everywhere(DeviceLost),
+    ("EGL", Action.XID): everywhere(NOTHING),
+    ("EGL", Action.SHORT): everywhere(NOTHING),  # it has no bitstream
+    ("EGL", Action.CORRUPT): everywhere(NOTHING),  # registering an image has: test_egl.py
+    ("EGL", Action.SLOW): everywhere(NOTHING),
 }
 """By library and action: what becomes of the fault at each of the four stages."""
 
@@ -302,6 +318,43 @@ EXTRAS: Final = (
     Row("cudla", fault("cudlaTask", Action.LOSE, 1), "first call", DeviceLost),
     Row("cudla", fault("cudlaMemRegister", Action.HANG, 1), "first call", EngineHung, "cudlaMemRegister", HUNG_AFTER_S),
     Row("cudla", fault("cudlaGetLastError", Action.HANG, 2), "later calls", EngineHung, "", HUNG_AFTER_S),
+    *(
+        Row(program, fault(function, Action.STATUS, 1, 999), step, DeviceLost)
+        for program, step, functions in (
+            (
+                "EGL",
+                "opening",
+                (
+                    *("eglInitialize", "eglQueryDevicesEXT", "eglQueryStreamKHR"),
+                    *("cuEGLStreamConsumerConnect", "cuEGLStreamProducerConnect"),
+                ),
+            ),
+            (
+                "EGL",
+                "first call",
+                (
+                    *("cuEGLStreamProducerPresentFrame", "cuGraphicsResourceGetMappedEglFrame"),
+                    *("eglQueryStreamu64KHR", "cuEGLStreamConsumerReleaseFrame"),
+                ),
+            ),
+            ("EGL", "later calls", ("cuEGLStreamProducerReturnFrame",)),
+            ("EGL", "closing", ("cuEGLStreamProducerDisconnect", "eglDestroyStreamKHR")),
+            ("EGL image", "first call", ("cuGraphicsEGLRegisterImage",)),
+        )
+        for function in functions
+    ),
+    Row("EGL image", fault("cuGraphicsEGLRegisterImage", Action.STATUS, 2, 999), "first call", DeviceLost),
+    Row("EGL image", fault("cuMemcpy2DAsync", Action.STATUS, 4, 999), "later calls", DeviceLost),
+    Row("EGL image", fault("cuGraphicsUnregisterResource", Action.STATUS, 2, 999), "closing", DeviceLost),
+    Row(
+        "EGL",
+        fault("cuEGLStreamProducerReturnFrame", Action.HANG, 1),
+        "later calls",
+        EngineHung,
+        "cuEGLStreamProducerReturnFrame",
+        HUNG_AFTER_S,
+    ),
+    Row("EGL", fault("cuEGLStreamProducerConnect", Action.HANG, 1), "opening", EngineHung, "", HUNG_AFTER_S),
 )
 """Faults at other places: where the same action means something else."""
 

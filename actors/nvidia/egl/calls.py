@@ -1,11 +1,10 @@
 """CUDA's calls for EGL, and copies between the memories that frames of EGL lie in.
 
-Source: CUDA Driver API, "EGL Interoperability" and cuMemcpy2D. Every call enters the context first: on a connection
-whose context is destroyed the driver ends the process (measured), and entering such a context is an error of ours.
+Source: CUDA Driver API, "EGL Interoperability" and cuMemcpy2D.
 """
 
+import threading
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cache
@@ -67,6 +66,8 @@ class EglCuda:
         self.cuda = Cuda(driver)
         self.pictures = PicturePool(self.cuda)
         self.pinned = PinnedMemory(self.cuda)
+        self._turn = threading.Lock()
+        self._mover: CudaMover | None = None
 
     def attempt(self, name: str, *arguments: object) -> tuple[int, Any]:
         """Call a function of the driver; return its code, and what it gave (a tuple where that is several).
@@ -240,13 +241,21 @@ class EglCuda:
 
     def to_device(self, picture: VideoFrame) -> DevicePicture:
         """Copy a planar picture to the device, chroma in pairs there; ``DeviceError`` if that failed."""
-        with closing(self.mover()) as mover:
-            return mover.to_device(picture)
+        with self._turn:
+            return self._shared_mover().to_device(picture)
 
     def to_host(self, picture: DevicePicture) -> VideoFrame:
         """Copy a picture from the device; ``DeviceError`` if that failed."""
-        with closing(self.mover()) as mover:
-            return mover.to_host(picture)
+        with self._turn:
+            return self._shared_mover().to_host(picture)
+
+    def context_id(self) -> int:
+        """Return what the context is known by, which no context after it has; ``DeviceLost`` if it is gone."""
+        return int(self.call("cuCtxGetId", self.driver.CUcontext(self.cuda.context)))
+
+    def _shared_mover(self) -> CudaMover:
+        self._mover = self._mover or self.mover()
+        return self._mover
 
 
 def device_places(planes: Sequence[DevicePlane]) -> tuple[Place, ...]:

@@ -41,6 +41,7 @@ class ConsumerSession(EndSession):
         check_consumer(stream.state)
         super().__init__(calls, stream)
         self._last = 0
+        self._is_paired = False
         self._resource: Any = None
         self._connect("cuEGLStreamConsumerConnect")
 
@@ -93,6 +94,8 @@ class ConsumerSession(EndSession):
 
     def _has_producer(self, timeout_s: float) -> bool:
         """Wait for a producer to connect; before that, the driver is not asked for frames."""
+        if self._is_paired:
+            return True
         until_s = time.monotonic() + timeout_s
         while (state := self._stream.state) is StreamState.CONNECTING:
             if time.monotonic() >= until_s:
@@ -100,4 +103,5 @@ class ConsumerSession(EndSession):
             time.sleep(_PAUSE_S)
         if state is StreamState.DISCONNECTED:
             self._move(EndEvent.PART)
+        self._is_paired = True
         return self.state is not EndState.ENDED

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import Any, Final, Self
 
-from ....errors import CodecfleetError
+from ....errors import CodecfleetError, DeviceLost
 from ..cuda.context import cuda_error
 from .calls import EglCuda
 from .states import LIVE, EndEvent, EndState, next_state
@@ -23,11 +23,13 @@ class EndSession(ABC):
         self.state = EndState.UNCONNECTED
         self.cuda_stream = calls.cuda.stream()
         self._connection: Any = None
+        self._context_id = calls.context_id()
 
     def close(self) -> None:
         """Disconnect, and free what it has. Idempotent."""
         try:
-            if self.state in (*LIVE, EndState.ENDED) and self._connection is not None:
+            if self.state in (*LIVE, EndState.ENDED):
+                self._check_context()
                 self._disconnect()
             if self.state in (*LIVE, EndState.ENDED, EndState.UNCONNECTED):
                 self.cuda_stream.close()
@@ -65,6 +67,7 @@ class EndSession(ABC):
             DeviceError: it failed otherwise.
         """
         try:
+            self._check_context()
             code, _ = self._calls.attempt(name, *arguments)
             if code and not (may_time_out and code == TIMED_OUT):
                 if not is_gone(self._stream):
@@ -74,6 +77,12 @@ class EndSession(ABC):
             self._move(EndEvent.FAIL)
             raise
         return code == 0
+
+    def _check_context(self) -> None:
+        """Check that the connection's context lives: else the driver ends the process (measured); ``DeviceLost``."""
+        if self._calls.context_id() != self._context_id:
+            message = "the CUDA context in which an end of the stream was connected is gone"
+            raise DeviceLost(message, "Make a new stream in a new process.")
 
     def _move(self, happening: EndEvent) -> None:
         self.state = next_state(self.state, happening)

@@ -31,6 +31,7 @@ _FUNCTIONS: Final[dict[str, tuple[Any, ...]]] = {
     "glBindTexture": (None, _U, _U),
     "glTexParameteri": (None, _U, _U, _I),
     "glTexImage2D": (None, _U, _I, _I, _I, _I, _I, _U, _U, _P),
+    "glTexSubImage2D": (None, _U, _I, _I, _I, _I, _I, _U, _U, _P),
     "glGenFramebuffers": (None, _I, _P),
     "glDeleteFramebuffers": (None, _I, _P),
     "glBindFramebuffer": (None, _U, _U),
@@ -72,7 +73,8 @@ class GlesTexture:
         width, height = self._size
         self._gl("glBindTexture", _TEXTURE_2D, self._texture)
         data = np.ascontiguousarray(pixels)
-        self._gl("glTexImage2D", _TEXTURE_2D, 0, _RGBA, width, height, 0, _RGBA, _BYTES, data.ctypes.data)
+        # Not glTexImage2D, which gives the texture other memory than its image has.
+        self._gl("glTexSubImage2D", _TEXTURE_2D, 0, 0, 0, width, height, _RGBA, _BYTES, data.ctypes.data)
         self._gl("glFinish")
 
     def read(self) -> NDArray[np.uint8]:

@@ -4,7 +4,6 @@ Sources: CUDA for Tegra 4.2 and 4.3; EGL_KHR_image_base, EGL_EXT_image_dma_buf_i
 machines than the guide says, and its return code does not say whether both see the same pixels: a trial does.
 """
 
-import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Self
 import numpy as np
 from av.video.frame import VideoFrame
 
-from ....errors import CodecfleetError, EngineUnfit, UsageError
+from ....errors import DeviceMemory, EngineUnfit, Unsupported, UsageError
 from ...surfaces.frames import Frame
 from .calls import EglCuda, egl_cuda
 from .gles import GlesTexture
@@ -35,14 +34,11 @@ _FOURCCS: Final = {"nv12": b"NV12", "p010le": b"P010", "rgba": b"AB24", "bgra": 
 _TRIAL_SIDES: Final = (64, 48)
 _ADVICE: Final = "docs/egl.md says where images work; on other machines take the pixels through the host."
 
-_registered: set[int] = set()
-_lock = threading.Lock()
-
 
 class EglImage:
     """An EGLImage as a picture, which ``codecfleet.encode`` and ``present`` take, and which ``write`` changes.
 
-    It is registered with CUDA on first use. Register an image once in a process: a second time crashes the driver.
+    It is registered with CUDA on first use.
 
     Args:
         handle: an EGLImageKHR that you made; yours to destroy, after ``close``. ``display`` is its EGLDisplay, if not
@@ -89,7 +85,10 @@ class EglImage:
         pairs = [(_WIDTH, width), (_HEIGHT, height), (_FOURCC, int.from_bytes(_FOURCCS[pix_fmt], "little"))]
         for first, numbers in zip(_PLANE, planes, strict=False):
             pairs += [(first + step, number) for step, number in enumerate(numbers)]
-        handle = display.egl.call("eglCreateImageKHR", display.handle, None, _DMA_BUF, None, attributes(*pairs))
+        try:
+            handle = display.egl.call("eglCreateImageKHR", display.handle, None, _DMA_BUF, None, attributes(*pairs))
+        except DeviceMemory as error:
+            raise EngineUnfit(f"this EGL does not import that memory: {error.message}", _ADVICE) from error
         found = cls(int(handle), ready=ready, pix_fmt=pix_fmt)
         found._is_own = True
         return found
@@ -98,7 +97,7 @@ class EglImage:
         """Return a copy of its picture: on the device where pictures there have its format, else on the host.
 
         Raises:
-            UsageError: it is registered elsewhere in this process, or is no image.
+            UsageError: it is no image.
             Unsupported: its format is not known here.
             EngineUnfit: a trial showed that CUDA does not see an image's pixels on this machine.
             DeviceError: the driver failed.
@@ -134,8 +133,6 @@ class EglImage:
         """Take it back from CUDA; destroy it if it was made here. Idempotent."""
         opened, self._opened = self._opened, None
         if opened is not None:
-            with _lock:
-                _registered.discard(self._handle)
             opened.close()
         if self._is_own:
             self._is_own = False
@@ -161,17 +158,7 @@ class EglImage:
         if reason:
             raise EngineUnfit(reason, _ADVICE)
         if self._opened is None:
-            with _lock:
-                if self._handle in _registered:
-                    message = "the image is registered with CUDA already in this process"
-                    raise UsageError(message, "Use one EglImage for it, or close the other first.")
-                _registered.add(self._handle)
-            try:
-                self._opened = _Registered(egl_cuda(), self._own_display(), self._handle, self._pix_fmt)
-            except BaseException:
-                with _lock:
-                    _registered.discard(self._handle)
-                raise
+            self._opened = _Registered(egl_cuda(), self._own_display(), self._handle, self._pix_fmt)
         return self._opened
 
     def _own_display(self) -> EglDisplay:
@@ -222,11 +209,15 @@ class PixelsSeen:
 
 @cache
 def pixels_seen() -> PixelsSeen:
-    """Try an image of a texture once in this process, in a thread of its own: the caller's OpenGL is untouched."""
+    """Try an image of a texture once in this process, in a thread of its own: the caller's OpenGL is untouched.
+
+    Raises:
+        DeviceError: the driver failed, which is not remembered.
+    """
     with ThreadPoolExecutor(1, thread_name_prefix="codecfleet-egl-trial") as thread:
         try:
             return thread.submit(_tried, egl_cuda(), device_display()).result()
-        except CodecfleetError as error:
+        except (EngineUnfit, Unsupported) as error:
             return PixelsSeen(reads=False, writes=False, failure=error.message)
 
 

@@ -1,6 +1,6 @@
 """libEGL through ctypes: its functions, its errors, its displays.
 
-Sources: EGL 1.5; EGL_EXT_device_base, EGL_EXT_platform_device, EGL_NV_device_cuda, EGL_MESA_platform_surfaceless.
+Sources: EGL 1.5; EGL_EXT_device_base, EGL_EXT_platform_device, EGL_NV_device_cuda.
 """
 
 import ctypes
@@ -15,7 +15,7 @@ from ...watchdog import process_watch
 NONE: Final = 0x3038
 _EXTENSIONS: Final = 0x3055
 _CUDA_DEVICE: Final = 0x323A
-_PLATFORM_DEVICE, _PLATFORM_SURFACELESS = 0x313F, 0x31DD
+_PLATFORM_DEVICE: Final = 0x313F
 _DEVICES_MOST: Final = 32
 _FIX: Final = "Install libegl1 and the driver's EGL library; codecfleet doctor shows the driver."
 _WRONG: Final = "docs/egl.md lists what each end may do, and when."
@@ -31,7 +31,6 @@ _FUNCTIONS: Final[dict[str, tuple[Any, ...]]] = {
     "eglChooseConfig": (_U, _P, _P, _P, _I, _P),
     "eglCreateContext": (_P, _P, _P, _P, _P),
     "eglDestroyContext": (_U, _P, _P),
-    "eglGetCurrentContext": (_P,),
     "eglMakeCurrent": (_U, _P, _P, _P, _P),
     "eglCreateStreamKHR": (_P, _P, _P),
     "eglDestroyStreamKHR": (_U, _P, _P),
@@ -191,10 +190,3 @@ def device_display(ordinal: int = 0) -> EglDisplay:
         if is_known and number.value == ordinal:
             return EglDisplay(library, library.call("eglGetPlatformDisplayEXT", _PLATFORM_DEVICE, device, None))
     raise EngineUnfit(f"none of {count.value} EGL devices is the CUDA device {ordinal}", _FIX)
-
-
-@cache
-def surfaceless_display() -> EglDisplay:
-    """Return Mesa's display without a screen or a GPU (EGL_MESA_platform_surfaceless), as tests use it."""
-    library = egl()
-    return EglDisplay(library, library.call("eglGetPlatformDisplayEXT", _PLATFORM_SURFACELESS, None, None))

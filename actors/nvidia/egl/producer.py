@@ -15,7 +15,8 @@ from .layout import EglLayout
 from .states import LIVE, PRESENTED_MOST, EndEvent, EndState, StreamState, has_room, may_connect_producer
 from .streams import EglStream
 
-_PAUSE_S: Final = 0.001
+_PAUSE_S: Final = 0.0001
+"""Between two looks at a full FIFO; where a frame is waited for, the driver waits."""
 _MAILBOX_FRAMES: Final = 3
 """One with the consumer, one that waits for it, and one that is filled."""
 _SIDE_MOST: Final = 1 << 15
@@ -58,6 +59,7 @@ class ProducerSession(EndSession):
         self._free: list[int] = []
         self.out = 0
         """Frames that are presented and not back."""
+        self._presented = 0
         self._await(lambda: may_connect_producer(stream.state), "no consumer connected to the stream")
         self._connect("cuEGLStreamProducerConnect", layout.width, layout.height)
 
@@ -87,6 +89,7 @@ class ProducerSession(EndSession):
         if not self._asked("cuEGLStreamProducerPresentFrame", self._connection, frame, self.cuda_stream.handle):
             return False
         self.out += 1
+        self._presented += 1
         self._move(EndEvent.HOLD)
         return True
 
@@ -115,9 +118,14 @@ class ProducerSession(EndSession):
         """Return whether a frame is free and there is room for it, or the consumer is gone."""
         if not self._free and len(self._frames) == self._frames_most:
             self._has_returned()
-        unseen = self._stream.presented - self._stream.acquired if self._fifo_frames else 0
+        if self.state is EndState.ENDED:
+            return True
+        # Asked where it matters alone: what is not back may be unseen.
+        is_close = 0 < self._fifo_frames <= self.out
+        unseen = self._presented - self._stream.acquired if is_close else 0
         is_free = bool(self._free) or len(self._frames) < self._frames_most
-        return self._is_parted() or (is_free and has_room(self.out, unseen, self._fifo_frames))
+        has_room_now = is_free and has_room(self.out, unseen, self._fifo_frames)
+        return has_room_now or self._is_parted()
 
     def _is_seen(self) -> bool:
         return self._is_parted() or self._stream.state is not StreamState.NEW_FRAME
@@ -129,8 +137,8 @@ class ProducerSession(EndSession):
 
     def _has_returned(self) -> bool:
         """Take one frame back, if one came; the driver waits a millisecond for it (measured)."""
-        if not self.out or self._is_parted():
-            return self.state is EndState.ENDED
+        if not self.out:
+            return False
         frame = self._calls.driver.CUeglFrame()
         arguments = (self._connection, frame, self.cuda_stream.handle)
         if not self._asked("cuEGLStreamProducerReturnFrame", *arguments, may_time_out=True):

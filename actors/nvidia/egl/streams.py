@@ -9,7 +9,7 @@ from fractions import Fraction
 from types import TracebackType
 from typing import Final, Self
 
-from ....errors import DeviceError, EngineUnfit, UsageError
+from ....errors import DeviceError, UsageError
 from .library import EglDisplay, attributes, device_display
 from .states import PRESENTED_MOST, StreamState
 
@@ -114,7 +114,7 @@ class EglStream:
     def descriptor(self) -> int:
         """Return a file descriptor for another process's ``EglStream(descriptor=...)``; yours to send and to close.
 
-        Take it before the stream's producer connects.
+        Take it before either end connects.
 
         Raises:
             UsageError: it is too late, or the stream is closed.
@@ -188,10 +188,12 @@ class EglStream:
 
 
 def is_gone(stream: EglStream) -> bool:
-    """Return whether a stream can carry nothing any more: an end is gone, or the stream itself."""
+    """Return whether a stream can carry nothing any more: an end is gone, or the stream itself.
+
+    Raises:
+        DeviceError: EGL failed.
+    """
     try:
         return stream.state is StreamState.DISCONNECTED
-    except EngineUnfit:
-        raise
-    except (UsageError, DeviceError):
+    except UsageError:
         return True

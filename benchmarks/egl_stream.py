@@ -1,0 +1,396 @@
+"""Frames through an EGLStream, and pixels of EGLImages, on this machine's GPU: rules, bytes, speed beside a plain copy.
+
+``python benchmarks/egl_stream.py``; README.md beside this file says what is recorded. Each part is a process of its
+own: some show what the driver does to programs that break a rule.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from av.video.frame import VideoFrame
+from bench.failures import CommandFailed
+from bench.machine import describe_gpus, describe_run, described_lines
+from bench.program import run_in_folder
+from bench.table import save_results
+
+import codecfleet
+from codecfleet import EglImage, EglStream
+from codecfleet.actors.nvidia.egl.calls import EglCuda, Place, egl_cuda
+from codecfleet.actors.nvidia.egl.consumer import ConsumerSession
+from codecfleet.actors.nvidia.egl.gles import GlesTexture
+from codecfleet.actors.nvidia.egl.images import pixels_seen
+from codecfleet.actors.nvidia.egl.layout import EglLayout, layout_of
+from codecfleet.actors.nvidia.egl.library import device_display
+from codecfleet.actors.nvidia.egl.producer import FrameMemory, ProducerSession
+from codecfleet.actors.nvidia.egl.states import EndState
+from codecfleet.actors.surfaces.frames import plane_arrays
+from codecfleet.errors import CodecfleetError
+
+LARGE = layout_of(1920, 1080, "nv12")
+SMALL = layout_of(64, 48, "nv12")
+PART_S = 40
+CHECKED = 20
+"""How many frames between two processes are compared."""
+BOTH = 2
+FORMATS = ("nv12", "p010le", "nv16", "p210le", "yuv444p", "rgba", "bgra", "abgr", "argb", "rgb24", "bgr24", "gray")
+
+
+class Ends:
+    """Both ends of a new stream in this process."""
+
+    def __init__(self, layout: EglLayout = SMALL, memory: FrameMemory = FrameMemory.PITCH, **options: Any) -> None:
+        self.calls = egl_cuda()
+        self.stream = EglStream(**({"wait_s": 5} | options))
+        self.consumer = ConsumerSession(self.calls, self.stream)
+        self.producer = ProducerSession(self.calls, self.stream, layout, memory)
+        self.layout = layout
+
+    def put(self, value: int) -> bool:
+        """Present a picture all of whose bytes have one value."""
+        return self.producer.present(filled(self.calls, self.layout, value))
+
+    def take(self, timeout_s: float = 1) -> int | None:
+        """Acquire and release a frame; return its first byte, None if none came."""
+        acquired = self.consumer.acquire(timeout_s)
+        if acquired is None:
+            return None
+        found = self.calls.copied_to_host(acquired.frame, self.consumer.cuda_stream)
+        self.consumer.release()
+        return int(np.frombuffer(found.planes[0], np.uint8)[0])
+
+
+def filled(calls: EglCuda, layout: EglLayout, value: int) -> Callable[..., None]:
+    """Return what fills a frame with one value."""
+    picture = VideoFrame(layout.width, layout.height, layout.pix_fmt)
+    for plane in picture.planes:
+        plane.update(bytes([value]) * plane.buffer_size)
+    return calls.filling(layout, picture)
+
+
+def untouched(places: Any, stream: Any) -> None:
+    """Present a frame as it is."""
+
+
+# Parts: each returns what was seen, as JSON.
+
+
+def part_rules() -> Iterator[tuple[str, Any]]:
+    """Try the guide's rules through the sessions."""
+    ends = Ends(keeps_last=True)
+    yield "states", [ends.stream.state.name]
+    ends.put(1)
+    yield "a frame is there", ends.stream.state.name
+    yield "it is taken, then again after a time-out", [ends.take(0.05), ends.take(0.05)]
+    yield "and is old then", ends.stream.state.name
+    yield "it is kept: frames out, all seen", [ends.producer.out, ends.producer.drain()]
+    ends.put(2)
+    yield "a mailbox gives the newest", [ends.put(3), ends.take()]
+    yield (
+        "a consumer holds one frame",
+        refusal(lambda: (ends.put(4), ends.consumer.acquire(1), ends.consumer.acquire(1))),
+    )
+    ends.producer.close()
+    yield "what is held outlives its producer", ends.consumer.state.name
+    ends.consumer.close()
+    yield "closed", [ends.producer.state.name, ends.consumer.state.name]
+    ends = Ends(fifo_frames=4)
+    yield (
+        "without reuse no frame is given twice",
+        [ends.put(5), ends.take(0.05), ends.take(0.05), ends.stream.state.name],
+    )
+    yield "and the last one comes back", [ends.producer.drain(), ends.producer.out]
+    yield "a FIFO keeps the order", [[ends.put(value) for value in (6, 7, 8)], [ends.take() for _ in range(3)]]
+    ends.put(9)
+    ends.producer.close()
+    yield "frames that wait when the producer disconnects are lost", [ends.take(0.1), ends.consumer.state.name]
+    ends = Ends(fifo_frames=4)
+    ends.put(1)
+    ends.consumer.close()
+    yield "a producer whose consumer is gone", [ends.put(2), ends.producer.drain(), ends.producer.state.name]
+    ends.producer.close()
+    yield "a second consumer", refusal(lambda: ConsumerSession(ends.calls, Ends().stream))
+    yield (
+        "a producer that waits for its consumer",
+        refusal(lambda: ProducerSession(ends.calls, EglStream(wait_s=0.2), SMALL)),
+    )
+    large = VideoFrame(LARGE.width, LARGE.height, LARGE.pix_fmt)
+    yield "a picture of another size", refusal(lambda: ends.calls.filling(SMALL, large))
+    yield "the device goes on", Ends().put(1)
+
+
+def part_most() -> Iterator[tuple[str, Any]]:
+    """Present until there is no room: 64 frames."""
+    ends = Ends(fifo_frames=64)
+    ends.stream.wait_s = 0.3
+    count = 0
+    while refusal(lambda: ends.put(1)) == "":
+        count += 1
+    yield "frames that are presented and not taken", count
+
+
+def part_formats() -> Iterator[tuple[str, Any]]:
+    """Send one picture of each format through, as pitched memory and as arrays; compare all bytes."""
+    for name in FORMATS:
+        for memory in FrameMemory:
+            yield (
+                f"{name} {memory.value}",
+                refusal(lambda name=name, memory=memory: check_format(name, memory)) or "equal",
+            )
+
+
+def check_format(name: str, memory: FrameMemory) -> None:
+    """Send a picture of random bytes through a stream."""
+    layout = layout_of(320, 240, name)
+    ends = Ends(layout, memory, fifo_frames=2)
+    sent = VideoFrame(320, 240, name)
+    random = np.random.default_rng(7)
+    for plane in sent.planes:
+        plane.update(random.integers(0, 256, plane.buffer_size, np.uint8).tobytes())
+    ends.producer.present(ends.calls.filling(layout, sent))
+    acquired = ends.consumer.acquire(1)
+    if acquired is None or acquired.frame.layout != layout:
+        raise CommandFailed(f"{acquired and acquired.frame.layout} came")
+    got = ends.calls.copied_to_host(acquired.frame, ends.consumer.cuda_stream)
+    pairs = zip(plane_arrays(got), plane_arrays(sent), strict=True)
+    if not all(np.array_equal(one, other) for one, other in pairs):
+        raise CommandFailed("other bytes came")
+    ends.consumer.release()
+    if not ends.producer.drain():
+        raise CommandFailed("the frame did not come back")
+
+
+def part_speed(count: int = 4000) -> Iterator[tuple[str, Any]]:
+    """Send 1080p NV12 through, with and without copies, beside copies of the same bytes within the device."""
+    for fifo_frames in (8, 0):
+        for copies in (0, 1, 2):
+            name = f"{'FIFO of 8' if fifo_frames else 'mailbox'}, {copies} copies a frame"
+            yield name, round(stream_fps(count, fifo_frames, copies))
+    calls = egl_cuda()
+    source, target, stream = calls.allocate(LARGE), calls.allocate(LARGE), calls.cuda.stream()
+    for wait in (True, False):
+        began_s = time.perf_counter()
+        for _ in range(count):
+            calls.copy(LARGE, source, target, stream)
+            if wait:
+                stream.wait()
+        stream.wait()
+        yield f"plain copy, {'waited for' if wait else 'queued'}", round(count / (time.perf_counter() - began_s))
+
+
+def stream_fps(count: int, fifo_frames: int, copies: int) -> float:
+    """Return the frames that a producer presents a second until its consumer has had all of them."""
+    ends = Ends(LARGE, fifo_frames=fifo_frames)
+    calls, taken = ends.calls, 0
+    source, target = calls.allocate(LARGE), calls.allocate(LARGE)
+
+    def copy(places: tuple[Place, ...], stream: Any) -> None:
+        calls.copy(LARGE, source, places, stream)
+
+    def consume() -> None:
+        nonlocal taken
+        while (acquired := ends.consumer.acquire(0.2)) is not None or ends.consumer.state is not EndState.ENDED:
+            if acquired is None:
+                continue
+            if copies == BOTH:
+                calls.copy(LARGE, acquired.frame.places, target, ends.consumer.cuda_stream)
+            ends.consumer.release()
+            taken += 1
+
+    consumer = threading.Thread(target=consume)
+    consumer.start()
+    began_s = time.perf_counter()
+    for _ in range(count):
+        ends.producer.present(copy if copies else untouched)
+    ends.producer.drain()
+    took_s = time.perf_counter() - began_s
+    ends.producer.close()
+    consumer.join()
+    if fifo_frames and taken != count:
+        raise CommandFailed(f"{taken} of {count} frames arrived")
+    return count / took_s
+
+
+def part_public(count: int = 1000) -> Iterator[tuple[str, Any]]:
+    """Send frames through ``present`` and ``frames``, on the device and on the host; compare all bytes."""
+    for place in ("device", "host"):
+        began_s = time.perf_counter()
+        right = asyncio.run(through(place, count if place == "device" else count // 4))
+        sent = count if place == "device" else count // 4
+        yield f"{place}: right of {sent}", right
+        yield f"{place}: fps with checks", round(sent / (time.perf_counter() - began_s))
+
+
+async def through(place: str, count: int) -> int:
+    """Return how many of the presented pictures came out with their bytes, in order."""
+    pictures = [np.full((1620, 1920), value, np.uint8) for value in range(8)]
+    right = 0
+    with EglStream(fifo_frames=8, fps=25) as stream:
+        task = asyncio.create_task(codecfleet.present((pictures[n % 8] for n in range(count)), stream))
+        async with codecfleet.frames(stream, place=place) as frames:  # type: ignore[arg-type]
+            async for frame in frames:
+                rows = frame.to_ndarray()
+                right += frame.index < count and bool((rows == frame.index % 8).all())
+        await task
+    return right
+
+
+def part_processes() -> Iterator[tuple[str, Any]]:
+    """Consume here what another process presents, over a descriptor."""
+    ours, theirs = socket.socketpair()
+    stream = EglStream(fifo_frames=8, wait_s=8)
+    descriptor = stream.descriptor()
+    consumer = ConsumerSession(egl_cuda(), stream)
+    command = [sys.executable, __file__, "--part", "produce", str(theirs.fileno())]
+    with subprocess.Popen(command, pass_fds=[theirs.fileno()], stdout=subprocess.DEVNULL) as child:
+        socket.send_fds(ours, [b"s"], [descriptor])
+        got, began_s, count = [], 0.0, 0
+        until_s = time.monotonic() + 25
+        while consumer.state is not EndState.ENDED and time.monotonic() < until_s:
+            acquired = consumer.acquire(0.2)
+            if acquired is None:
+                continue
+            began_s = began_s or time.perf_counter()
+            if count < CHECKED:
+                picture = egl_cuda().copied_to_host(acquired.frame, consumer.cuda_stream)
+                got.append(int(np.frombuffer(picture.planes[0], np.uint8)[0]))
+            consumer.release()
+            count += 1
+            ended_s = time.perf_counter()
+        child.wait(15)
+    yield "a descriptor once an end is connected", refusal(stream.descriptor)
+    yield "the first bytes", got
+    yield "frames", count
+    yield "fps of 1080p NV12, 1 copy a frame", round(count / (ended_s - began_s)) if count > 1 else 0
+    yield "the end", [consumer.state.name, child.returncode]
+
+
+def part_produce() -> Iterator[tuple[str, Any]]:
+    """Be the other process."""
+    with socket.socket(fileno=int(sys.argv[3])) as channel:
+        _, (descriptor, *_), _, _ = socket.recv_fds(channel, 16, 1)
+    die_at = int(os.environ.get("DIE_AT", "0"))
+    with (
+        EglStream(descriptor=descriptor, wait_s=8) as stream,
+        ProducerSession(egl_cuda(), stream, LARGE) as producer,
+    ):
+        for number in range(2000):
+            if die_at and number == die_at:
+                os.kill(os.getpid(), 9)
+            producer.present(filled(egl_cuda(), LARGE, number % 250) if number < CHECKED else untouched)
+        producer.drain()
+    yield "presented", 2000
+
+
+def part_producer_dies() -> Iterator[tuple[str, Any]]:
+    """Consume from a process that is killed."""
+    os.environ["DIE_AT"] = "40"
+    yield from part_processes()
+
+
+def part_images() -> Iterator[tuple[str, Any]]:
+    """Read and write EGLImages of textures, and of CUDA's own memory by a descriptor."""
+    seen = pixels_seen()
+    yield "trial: CUDA reads, CUDA writes", [seen.reads, seen.writes, seen.failure]
+    for width, height in ((16, 16), (64, 48), (333, 77), (1920, 1080)):
+        with GlesTexture(device_display(), width, height) as texture:
+            first = np.random.default_rng(width).integers(0, 256, (height, width, 4), np.uint8)
+            texture.write(first)
+            with EglImage(texture.image, ready=texture.fence()) as image:
+                read = np.array_equal(image.read().to_ndarray(), first)  # type: ignore[union-attr]
+                sync = image.write(VideoFrame.from_ndarray(255 - first, format="rgba"))
+                written = np.array_equal(texture.read(), 255 - first)
+                texture.write(first)
+                again = np.array_equal(image.read().to_ndarray(), first)  # type: ignore[union-attr]
+            yield f"{width}x{height}: read, written, read again, sync", [read, written, again, sync]
+
+
+def part_memory_images() -> Iterator[tuple[str, Any]]:
+    """Import CUDA's memory as an image by its descriptor (dma-buf)."""
+    calls = egl_cuda()
+    size = 1 << 21
+    address = calls.call("cuMemAlloc", size)
+    kind = calls.driver.CUmemRangeHandleType.CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD
+    descriptor = calls.call("cuMemGetHandleForAddressRange", address, size, kind, 0)
+    yield "descriptor", int(descriptor)
+    for name, planes in (("nv12", [(0, 512), (512 * 240, 512)]), ("rgba", [(0, 2048)])):
+        places = [(int(descriptor), offset, pitch) for offset, pitch in planes]
+        yield (
+            name,
+            refusal(lambda name=name, places=places: EglImage.of_dma_buf(320, 240, name, places).read()) or "read",
+        )
+
+
+def part_lost_context() -> Iterator[tuple[str, Any]]:
+    """Reset the context of a connected end: entering it is refused before the driver is called."""
+    ends = Ends(fifo_frames=4)
+    ends.put(1)
+    ends.calls.driver.cuDevicePrimaryCtxReset(0)
+    yield "acquire", refusal(lambda: ends.consumer.acquire(0.1))
+    yield "state", [ends.consumer.state.name, refusal(ends.consumer.close), ends.consumer.state.name]
+
+
+def refusal(call: Callable[[], object]) -> str:
+    """Return the error of a call, "" if there was none."""
+    try:
+        call()
+    except (CodecfleetError, CommandFailed) as error:
+        return f"{type(error).__name__}: {getattr(error, 'message', error)}"
+    return ""
+
+
+PARTS = {name.removeprefix("part_"): value for name, value in list(globals().items()) if name.startswith("part_")}
+
+
+def main() -> int:
+    """Run what the command line asks for; return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--part", nargs="+", metavar="NAME", help=argparse.SUPPRESS)
+    parser.add_argument("--only", nargs="+", choices=sorted(PARTS), help="these parts alone")
+    parser.add_argument("--save", metavar="NAME", help="also write benchmarks/results/NAME.json")
+    options = parser.parse_args()
+    if options.part:
+        for name, seen in PARTS[options.part[0]]():
+            print(json.dumps([name, seen]), flush=True)
+        # Sessions that a broken rule left open would call the driver again.
+        os._exit(0)
+    return run_in_folder(lambda _: measure(options), None)
+
+
+def measure(options: argparse.Namespace) -> None:
+    """Run all parts, each in a process of its own, and print and save what they say."""
+    document = describe_run(None) | describe_gpus()
+    print("\n".join(described_lines(document)), flush=True)
+    document["parts"] = {}
+    for part in options.only or [name for name in PARTS if name != "produce"]:
+        document["parts"][part] = run_part(part)
+        if options.save:
+            save_results(options.save, document)
+
+
+def run_part(part: str) -> dict[str, Any]:
+    """Run one part; return what it saw, and how it ended."""
+    command = [sys.executable, __file__, "--part", part]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
+        try:
+            stdout, stderr = child.communicate(timeout=PART_S)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            stdout, stderr = child.communicate()
+    seen = dict(json.loads(line) for line in stdout.splitlines() if line.startswith("["))
+    ended = {} if child.returncode == 0 else {"exit code": child.returncode, "last words": stderr.strip()[-300:]}
+    print(f"\n{part}", *(f"  {name}: {value}" for name, value in (seen | ended).items()), sep="\n", flush=True)
+    return seen | ended
+
+
+if __name__ == "__main__":
+    sys.exit(main())
