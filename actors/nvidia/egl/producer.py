@@ -8,7 +8,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Final
 
-from ....errors import CodecfleetError, DeadlineMissed, Unsupported, UsageError
+from ....errors import CodecfleetError, DeadlineMissed, DeviceError, Unsupported, UsageError
 from .calls import EglCuda, Fill, Place
 from .ends import EndSession
 from .layout import EglLayout
@@ -78,12 +78,12 @@ class ProducerSession(EndSession):
         self._await(self._may_present, "the stream's consumer took no frame")
         if self.state is EndState.ENDED:
             return False
-        number = self._free.pop() if self._free else self._allocated()
-        places = self._frames[number]
         try:
+            number = self._free.pop() if self._free else self._allocated()
+            places = self._frames[number]
             fill(places, self.cuda_stream)
-        except CodecfleetError:
-            self._free.append(number)
+        except DeviceError:
+            self._move(EndEvent.FAIL)
             raise
         frame = self._calls.frame_of(self.layout, places)
         if not self._asked("cuEGLStreamProducerPresentFrame", self._connection, frame, self.cuda_stream.handle):
