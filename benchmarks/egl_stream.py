@@ -305,7 +305,7 @@ def part_images() -> Iterator[tuple[str, Any]]:
         with GlesTexture(device_display(), width, height) as texture:
             first = np.random.default_rng(width).integers(0, 256, (height, width, 4), np.uint8)
             texture.write(first)
-            with EglImage(texture.image, ready=texture.fence()) as image:
+            with EglImage(texture.image, ready=fence()) as image:
                 read = np.array_equal(image.read().to_ndarray(), first)  # type: ignore[union-attr]
                 sync = image.write(VideoFrame.from_ndarray(255 - first, format="rgba"))
                 written = np.array_equal(texture.read(), 255 - first)
@@ -337,6 +337,12 @@ def part_lost_context() -> Iterator[tuple[str, Any]]:
     ends.calls.driver.cuDevicePrimaryCtxReset(0)
     yield "acquire", refusal(lambda: ends.consumer.acquire(0.1))
     yield "state", [ends.consumer.state.name, refusal(ends.consumer.close), ends.consumer.state.name]
+
+
+def fence() -> int:
+    """Return a sync for what OpenGL was asked for so far (EGL_SYNC_FENCE_KHR)."""
+    display = device_display()
+    return int(display.egl.call("eglCreateSyncKHR", display.handle, 0x30F9, None))
 
 
 def refusal(call: Callable[[], object]) -> str:

@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from .actors.decode.nvdec_options import NvdecOptions
     from .actors.encode.settings import Codec, RateChange
     from .actors.media.values import SeiMessage
-    from .actors.nvidia.egl.images import EglImage
-    from .actors.nvidia.egl.streams import EglStream
+    from .actors.nvidia.egl import EglImage, EglStream
     from .actors.surfaces.frames import Frame
     from .errors import (
         Cancelled,
@@ -115,8 +114,7 @@ _HOMES = {
     "actors.encode.settings": ("Codec", "RateChange"),
     "actors.surfaces.frames": ("Frame",),
     "actors.media.values": ("SeiMessage",),
-    "actors.nvidia.egl.images": ("EglImage",),
-    "actors.nvidia.egl.streams": ("EglStream",),
+    "actors.nvidia.egl": ("EglImage", "EglStream"),
     "actors.decode.nvdec_options": ("NvdecOptions",),
     "errors": ("Cancelled", "CodecfleetError", "InputError", "RequestError", "UsageError", "WorkError"),
     "jobs.awaited": ("plan_transcode_async", "probe_async", "verify_async"),

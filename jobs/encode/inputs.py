@@ -12,7 +12,7 @@ from av.video.reformatter import ColorRange, Colorspace, Interpolation
 from numpy.typing import NDArray
 
 from ...actors.media.values import Colour, VideoFormat
-from ...actors.nvidia.egl.images import EglImage
+from ...actors.nvidia.egl import EglImage
 from ...actors.segment.filtering import FilterChain, FilterSettings
 from ...actors.surfaces.device_frame import DevicePicture
 from ...actors.surfaces.device_tensor import DeviceTensor

@@ -11,11 +11,8 @@ import numpy as np
 from av.video.frame import VideoFrame
 from numpy.typing import NDArray
 
-from ...actors.nvidia.convert.device_pictures import CudaMover
-from ...actors.nvidia.egl.calls import egl_cuda
-from ...actors.nvidia.egl.layout import EglLayout, layout_of, surface_name
-from ...actors.nvidia.egl.producer import FrameMemory, ProducerSession
-from ...actors.nvidia.egl.streams import EglStream
+from ...actors.device.interface import PictureMover
+from ...actors.nvidia.egl import EglLayout, EglStream, FrameMemory, ProducerSession, egl_cuda, layout_of, surface_name
 from ...actors.surfaces.device_frame import DevicePicture
 from ...actors.surfaces.device_tensor import DeviceTensor
 from ...actors.surfaces.formats import surface_format
@@ -82,7 +79,7 @@ class _Presenter:
         self._memory = memory
         self._reader = InputReader(pix_fmt=pix_fmt, size=size, frame_rate=_ANY_RATE, fetch=self._fetched)
         self._stack = ExitStack()
-        self._mover: CudaMover | None = None
+        self._mover: PictureMover | None = None
         self._session: ProducerSession | None = None
         self._frames = 0
         self._is_over = False
@@ -140,7 +137,7 @@ class _Presenter:
         self._session = self._stack.enter_context(session)
         return session
 
-    def _open_mover(self) -> CudaMover:
+    def _open_mover(self) -> PictureMover:
         if self._mover is None:
             self._mover = egl_cuda().mover()
             self._stack.callback(self._mover.close)

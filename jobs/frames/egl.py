@@ -8,10 +8,7 @@ from fractions import Fraction
 from typing import Final
 
 from ...actors.media.values import VideoFormat
-from ...actors.nvidia.egl.calls import egl_cuda
-from ...actors.nvidia.egl.consumer import Acquired, ConsumerSession
-from ...actors.nvidia.egl.states import EndState
-from ...actors.nvidia.egl.streams import EglStream, is_gone
+from ...actors.nvidia.egl import Acquired, ConsumerSession, EglStream, EndState, egl_cuda, is_gone
 from ...actors.surfaces.device_frame import DevicePicture
 from ...actors.surfaces.frames import Frame
 from ...errors import DeadlineMissed, Unsupported, UsageError

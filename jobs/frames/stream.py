@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Final, Self, Unpack
 
 from ...actors.device.interface import WorkerDevice
-from ...actors.nvidia.egl.streams import EglStream
+from ...actors.nvidia.egl import EglStream
 from ...actors.surfaces.frames import Frame
 from ...cluster.worker.own_gpu import own_gpu
 from ...errors import UsageError

@@ -247,7 +247,7 @@ static int code_of(sim_egl_result result) {
     return codes[result];
 }
 
-/* Work of the caller's stream comes first: what is presented is complete for whoever acquires it. */
+/* Work of the caller's stream comes first: what is presented is complete when it is acquired. */
 #define AWAIT(stream)                                                                                                  \
     do {                                                                                                               \
         int awaited = cuda_await((stream) == NULL ? NULL : *(stream));                                                 \
@@ -355,7 +355,7 @@ SIM_EXPORT int cuGraphicsEGLRegisterImage(resource **made, sim_egl_image *image,
     void *planes[EGL_PLANES_MOST];
     for (unsigned plane = 0; plane < image->frame.plane_count; plane++) {
         planes[plane] = (void *)(uintptr_t)image->frame.planes[plane];
-        if (verdict == SIM_CORRUPT) { /* memory that nobody else sees */
+        if (verdict == SIM_CORRUPT) { /* memory that only CUDA sees */
             size_t bytes = (size_t)image->frame.pitches[plane] * image->frame.rows[plane];
             planes[plane] = one->copies[plane] =
                 sim_memory_alloc(cuda_current()->device, bytes, SIM_DEVICE_MEMORY, cuda_owner_of(cuda_current()));

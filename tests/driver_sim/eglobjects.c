@@ -19,7 +19,7 @@
 #define PIXEL_BYTES_MOST 16u
 
 typedef enum place {
-    FREE,    /* nobody's */
+    FREE,    /* not in use */
     WAITING, /* presented, and not acquired */
     HELD,    /* acquired */
     KEPT,    /* released, and the stream's last */
@@ -148,7 +148,7 @@ static void unlock(shared *stream) {
     pthread_mutex_unlock(&stream->lock);
 }
 
-/* Waits for a change, a little while at most: nobody tells of the death of a process. */
+/* Waits for a change, a little while at most: the death of a process wakes no one. */
 static void rest(shared *stream) {
     struct timespec until;
     clock_gettime(CLOCK_MONOTONIC, &until);
@@ -265,7 +265,7 @@ bool sim_egl_connect(sim_egl_stream *stream, bool is_producer, void *context, in
     end *own = is_producer ? &what->producer : &what->consumer;
     bool is_early = is_producer && !what->consumer.is_connected;
     bool is_allowed = !what->is_spoilt && !is_over(what) && !own->was_connected && !is_early;
-    /* A producer that is too early, and a second end, spoil the stream for whoever follows. */
+    /* A producer that is too early, and a second end, spoil the stream for those that follow. */
     what->is_spoilt = what->is_spoilt || is_early || own->was_connected;
     if (is_allowed) {
         *own = (end){.was_connected = true, .is_connected = true, .pid = getpid(), .context = context, .device = device};

@@ -248,8 +248,10 @@ def egl_image_steps() -> Generator[Step]:
     images: list[EglImage] = []
 
     def opened() -> None:
-        textures.append(GlesTexture(device_display(), 8, 8))
-        images.append(EglImage(textures[0].image, ready=textures[0].fence()))
+        display = device_display()
+        textures.append(GlesTexture(display, 8, 8))
+        fence = display.egl.call("eglCreateSyncKHR", display.handle, 0x30F9, None)
+        images.append(EglImage(textures[0].image, ready=int(fence)))
 
     yield "opening", opened
     yield "first call", images[0].read

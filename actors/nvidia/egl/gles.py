@@ -17,7 +17,6 @@ _OPENGL_ES_API: Final = 0x30A0
 _CONTEXT_VERSION, _RENDERABLE_TYPE, _ES2 = 0x3098, 0x3040, 4
 _SURFACE_TYPE: Final = 0x3033
 _TEXTURE_IMAGE: Final = 0x30B1
-_FENCE: Final = 0x30F9
 _TEXTURE_2D, _RGBA, _BYTES = 0x0DE1, 0x1908, 0x1401
 _FRAMEBUFFER, _COLOUR = 0x8D40, 0x8CE0
 _COMPLETE: Final = 0x8CD5
@@ -84,10 +83,6 @@ class GlesTexture:
         self._gl("glFinish")
         self._gl("glReadPixels", 0, 0, width, height, _RGBA, _BYTES, found.ctypes.data)
         return found
-
-    def fence(self) -> int:
-        """Return a sync (EGLSyncKHR) for everything that OpenGL was asked for so far."""
-        return int(self._egl.call("eglCreateSyncKHR", self._display.handle, _FENCE, None))
 
     def close(self) -> None:
         """Destroy image, texture and context. Idempotent."""

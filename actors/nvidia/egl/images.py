@@ -78,7 +78,7 @@ class EglImage:
         """
         layout = layout_of(width, height, pix_fmt)
         if pix_fmt not in _FOURCCS or len(planes) != len(layout.plane_sizes):
-            message = f"{len(planes)} planes are no memory of {pix_fmt} that EGL takes"
+            message = f"{len(planes)} planes do not make an image of {pix_fmt}"
             raise UsageError(message, f"It takes {', '.join(_FOURCCS)}.")
         display = device_display()
         display.require(["EGL_KHR_image_base", "EGL_EXT_image_dma_buf_import"])
@@ -97,7 +97,7 @@ class EglImage:
         """Return a copy of its picture: on the device where pictures there have its format, else on the host.
 
         Raises:
-            UsageError: it is no image.
+            UsageError: the handle is not an image.
             Unsupported: its format is not known here.
             EngineUnfit: a trial showed that CUDA does not see an image's pixels on this machine.
             DeviceError: the driver failed.

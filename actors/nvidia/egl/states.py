@@ -16,7 +16,7 @@ _RULES: Final = "docs/egl.md lists what each end may do, and when."
 class StreamState(Enum):
     """What EGL says of a stream; ``value`` is its number (EGL_STREAM_STATE_KHR)."""
 
-    CREATED = 0x3215  #: nobody is connected
+    CREATED = 0x3215  #: no end is connected
     CONNECTING = 0x3216  #: a consumer is connected, and waits for its producer
     EMPTY = 0x3217  #: both are connected, and there is no frame
     NEW_FRAME = 0x3218  #: a frame was presented that the consumer did not have yet
@@ -106,6 +106,6 @@ def has_room(out: int, unseen: int, fifo_frames: int) -> bool:
     """Return whether a frame may be presented now without waiting in the driver.
 
     ``out`` frames are presented and not back, ``unseen`` of them not acquired yet. A mailbox (``fifo_frames`` 0)
-    replaces a frame that nobody acquired.
+    replaces a frame that was not acquired.
     """
     return out < PRESENTED_MOST and (fifo_frames == 0 or unseen < fifo_frames)

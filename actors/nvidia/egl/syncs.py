@@ -24,7 +24,7 @@ def wait_for_sync(calls: EglCuda, display: EglDisplay, sync: int, stream: Stream
     """Have a CUDA stream wait for a sync (EGLSyncKHR); return whether the host did not have to.
 
     Raises:
-        UsageError: it is no sync of that display.
+        UsageError: it is not a sync of that display.
         EngineHung: its work did not end within a minute.
         DeviceError: the driver failed.
     """
