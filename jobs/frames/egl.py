@@ -50,7 +50,8 @@ class EglReader:
         self._started_ns = 0
         self._thread = threading.Thread(target=self._work, name="codecfleet-egl-frames", daemon=True)
         self._calls = egl_cuda()
-        self._session = ConsumerSession(self._calls, stream)
+        to_host = request.place == "host" and self._calls.is_integrated()
+        self._session = ConsumerSession(self._calls, stream, in_system_memory=to_host)
 
     def start(self) -> None:
         """Begin to take frames."""

@@ -110,6 +110,35 @@ def str_of(number: int) -> str:
     return {0: "0", 5: "1/5", 10: "2/5"}.get(number, f"{number}/25")
 
 
+def test_streams_are_chained_and_encoded() -> None:
+    """Frames of one stream are presented into another on the device, and encoded out of that one."""
+    _, found = run("""
+async def chain(first, second):
+    async with codecfleet.frames(first, place="device") as middle:
+        sent, passed, saved = await asyncio.gather(
+            codecfleet.present(pictures(9, (160, 96)), first),
+            codecfleet.present(middle, second),
+            codecfleet.encode(codecfleet.frames(second, place="device"), "out.mp4", overwrite=True),
+        )
+    found.append([sent.frames, passed.frames, passed.consumed, saved.frames_out, str(saved.duration_s)])
+with EglStream(fifo_frames=2, fps=25) as first, EglStream(fifo_frames=2, fps=25) as second:
+    asyncio.run(chain(first, second))
+os.unlink("out.mp4")
+""")
+    assert found == [[9, 9, True, 9, "9/25"]]
+
+
+def test_a_tegra_s_frames_for_the_host_stay_in_system_memory() -> None:
+    """On an integrated GPU the consumer of host frames asks for system memory; elsewhere there is nothing to ask."""
+    program = """
+with EglStream(fifo_frames=2, fps=25) as stream:
+    found.append(len(asyncio.run(through(stream, 3))[0]))
+"""
+    for scenario, asked in ((orin(), 1), (Scenario(machine=machine("l4-x4")), 0)):
+        ran, found = run(program, scenario)
+        assert (found, len(ran.calls("cuEGLStreamConsumerConnectWithFlags"))) == ([3], asked)
+
+
 def test_a_mailbox_gives_the_newest_and_keeps_it() -> None:
     """A new frame replaces one that was not taken, a missing number says so, and a time-out gives the last again."""
     _, found = run(

@@ -249,6 +249,11 @@ class EglCuda:
         with self._turn:
             return self._shared_mover().to_host(picture)
 
+    def is_integrated(self) -> bool:
+        """Return whether the GPU's memory is the system's, as a Tegra's is."""
+        kind = self.driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_INTEGRATED
+        return bool(self.call("cuDeviceGetAttribute", kind, self.call("cuCtxGetDevice")))
+
     def context_id(self) -> int:
         """Return what the context is known by, which no context after it has; ``DeviceLost`` if it is gone."""
         return int(self.call("cuCtxGetId", self.driver.CUcontext(self.cuda.context)))

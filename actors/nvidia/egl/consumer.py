@@ -15,6 +15,7 @@ from .streams import EglStream
 
 _MICROSECONDS: Final = 1_000_000
 _PAUSE_S: Final = 0.001
+_SYSTEM_MEMORY: Final = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,18 +33,23 @@ class ConsumerSession(EndSession):
     The consumer connects first, so make it before the producer. Work that reads a frame belongs into ``cuda_stream``:
     acquiring makes that wait for the producer's work, and releasing makes the producer wait for it, on the GPU.
 
+    ``in_system_memory`` asks for frames there (CU_EGL_RESOURCE_LOCATION_SYSMEM) and not in a GPU's own memory.
+
     Raises:
         UsageError: the stream has a consumer, or is none.
         DeviceError: the driver refused.
     """
 
-    def __init__(self, calls: EglCuda, stream: EglStream) -> None:
+    def __init__(self, calls: EglCuda, stream: EglStream, *, in_system_memory: bool = False) -> None:
         check_consumer(stream.state)
         super().__init__(calls, stream)
         self._last = 0
         self._is_paired = False
         self._resource: Any = None
-        self._connect("cuEGLStreamConsumerConnect")
+        if in_system_memory:
+            self._connect("cuEGLStreamConsumerConnectWithFlags", _SYSTEM_MEMORY)
+        else:
+            self._connect("cuEGLStreamConsumerConnect")
 
     def acquire(self, timeout_s: float) -> Acquired | None:
         """Return the next frame, waiting so long for it; then the last one again, where the stream keeps it.
