@@ -25,7 +25,7 @@ from bench.table import save_results
 
 import codecfleet
 from codecfleet import EglImage, EglStream
-from codecfleet.actors.nvidia.egl.calls import EglCuda, Place, egl_cuda
+from codecfleet.actors.nvidia.egl.calls import EglCuda, EglPlane, egl_cuda
 from codecfleet.actors.nvidia.egl.consumer import ConsumerSession
 from codecfleet.actors.nvidia.egl.gles import GlesTexture
 from codecfleet.actors.nvidia.egl.images import pixels_seen
@@ -193,7 +193,7 @@ def stream_fps(count: int, fifo_frames: int, copies: int) -> float:
     calls, taken = ends.calls, 0
     source, target = calls.allocate(LARGE), calls.allocate(LARGE)
 
-    def copy(places: tuple[Place, ...], stream: Any) -> None:
+    def copy(places: tuple[EglPlane, ...], stream: Any) -> None:
         calls.copy(LARGE, source, places, stream)
 
     def consume() -> None:

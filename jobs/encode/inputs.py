@@ -11,8 +11,8 @@ from av.video.frame import VideoFrame
 from av.video.reformatter import ColorRange, Colorspace, Interpolation
 from numpy.typing import NDArray
 
+from ...actors.device.streams import HeldPicture
 from ...actors.media.values import Colour, VideoFormat
-from ...actors.nvidia.egl import EglImage
 from ...actors.segment.filtering import FilterChain, FilterSettings
 from ...actors.surfaces.device_frame import DevicePicture
 from ...actors.surfaces.device_tensor import DeviceTensor
@@ -93,7 +93,7 @@ class InputReader:
             pixels = item.device_picture or item.to_video_frame()
             ticks = item.ticks, item.time_base
             return Offered(pixels, item.format, item.time_s, ticks, from_gpu=item.on_device, states_rate=True)
-        if isinstance(item, EglImage):
+        if isinstance(item, HeldPicture):
             item = item.read()
             if isinstance(item, DevicePicture):
                 return self._of_picture(item)

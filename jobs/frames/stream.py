@@ -9,17 +9,17 @@ from types import TracebackType
 from typing import Final, Self, Unpack
 
 from ...actors.device.interface import WorkerDevice
-from ...actors.nvidia.egl import EglStream
+from ...actors.device.streams import PictureStream
 from ...actors.surfaces.frames import Frame
 from ...cluster.worker.own_gpu import own_gpu
 from ...errors import UsageError
 from ..board.threads import in_thread
 from ..request.options import build
 from ..request.values import location
-from .egl import EglReader, egl_request
 from .reader import FrameReader, FramesEnd
 from .request import FrameOptions, FrameRequest, FramesReport
 from .source import FrameSource, open_frame_source
+from .stream_reader import StreamReader, stream_request
 
 TURN_FRAMES: Final = 16
 """How many frames that are ready go out before the event loop has a turn."""
@@ -40,7 +40,7 @@ class FrameStream:
     """
 
     def __init__(
-        self, request: FrameRequest, device: Callable[[], WorkerDevice], stream: EglStream | None = None
+        self, request: FrameRequest, device: Callable[[], WorkerDevice], stream: PictureStream | None = None
     ) -> None:
         self._request = request
         self._stream = stream
@@ -48,7 +48,7 @@ class FrameStream:
         self._turn = asyncio.Lock()
         self._woken = asyncio.Event()
         self._source: FrameSource | None = None
-        self._reader: FrameReader | EglReader | None = None
+        self._reader: FrameReader | StreamReader | None = None
         self._report = FramesReport()
         self._is_closed = False
         self._in_a_row = 0
@@ -165,11 +165,11 @@ class FrameStream:
                 return frame
             await self._woken.wait()
 
-    async def _open(self) -> FrameReader | EglReader:
+    async def _open(self) -> FrameReader | StreamReader:
         # Not a method of this: the threads must not keep it from being forgotten.
         wake = partial(_wake, asyncio.get_running_loop(), self._woken)
         if self._stream is not None:
-            return await in_thread(EglReader, self._stream, self._request, wake)
+            return await in_thread(StreamReader, self._stream, self._request, wake)
         self._source = await in_thread(lambda: open_frame_source(self._request, self._device()))
         return FrameReader(self._source, wake)
 
@@ -195,7 +195,7 @@ def _wake(loop: asyncio.AbstractEventLoop, woken: asyncio.Event) -> None:
 
 
 def frames(
-    source: str | PathLike[str] | EglStream, *, gpu: WorkerDevice | None = None, **options: Unpack[FrameOptions]
+    source: str | PathLike[str] | PictureStream, *, gpu: WorkerDevice | None = None, **options: Unpack[FrameOptions]
 ) -> FrameStream:
     """Decode a source's frames, for analysis and training: those that ``transcode`` takes, at the same times.
 
@@ -225,8 +225,8 @@ def frames(
     Raises:
         UsageError: the call makes no sense. All other errors come with the first frame, or in its place.
     """
-    if isinstance(source, EglStream):
-        return FrameStream(egl_request(options), own_gpu, source)
+    if isinstance(source, PictureStream):
+        return FrameStream(stream_request(options), own_gpu, source)
     fields = {"source": location("source", source), **options}
     request = build(FrameRequest, fields, str, "docs/frames.md lists the options.")
     return FrameStream(request, own_gpu if gpu is None else lambda: gpu)

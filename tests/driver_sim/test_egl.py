@@ -308,7 +308,7 @@ with EglStream(fifo_frames=1, fps=25) as stream:
         True,
         "UsageError: the stream is closed",
         1,
-        "UsageError: frame 1 is 32x32 nv12, and the first is 64x48 nv12",
+        "UsageError: a frame of 32x32 nv12 follows frames of 64x48 nv12",
         "UsageError: eglGetStreamFileDescriptorKHR",
         "UsageError: there are no frames to present",
         3,

@@ -37,7 +37,7 @@ class Memory(IntEnum):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Place:
+class EglPlane:
     """One plane: the memory it is in, its address or CUarray, and how far its rows are apart."""
 
     memory: Memory
@@ -45,7 +45,7 @@ class Place:
     pitch_bytes: int
 
 
-Fill = Callable[[Sequence[Place], Stream], None]
+Fill = Callable[[Sequence[EglPlane], Stream], None]
 """Writes a picture into a frame's planes, as work of a CUDA stream; what it reads may change when it returns."""
 
 
@@ -55,7 +55,7 @@ class MappedFrame:
 
     layout: EglLayout
     colour: Colour
-    places: tuple[Place, ...]
+    places: tuple[EglPlane, ...]
 
 
 class EglCuda:
@@ -96,14 +96,14 @@ class EglCuda:
             raise cuda_error(code, f"{name} failed with")
         return found
 
-    def allocate(self, layout: EglLayout) -> tuple[Place, ...]:
+    def allocate(self, layout: EglLayout) -> tuple[EglPlane, ...]:
         """Allocate a frame's memory by ``cuMemAlloc``: the driver presents none of a pool (measured)."""
         address = int(self.call("cuMemAlloc", layout.size_bytes))
-        return tuple(Place(Memory.DEVICE, each.address, each.pitch_bytes) for each in layout.planes(address))
+        return tuple(EglPlane(Memory.DEVICE, each.address, each.pitch_bytes) for each in layout.planes(address))
 
-    def allocate_arrays(self, layout: EglLayout) -> tuple[Place, ...]:
+    def allocate_arrays(self, layout: EglLayout) -> tuple[EglPlane, ...]:
         """Allocate a frame's memory as CUDA arrays, one for each plane."""
-        places: list[Place] = []
+        places: list[EglPlane] = []
         try:
             for row_bytes, rows in layout.plane_sizes:
                 places.append(self._array(layout, row_bytes, rows, is_first=not places))
@@ -112,16 +112,16 @@ class EglCuda:
             raise
         return tuple(places)
 
-    def _array(self, layout: EglLayout, row_bytes: int, rows: int, *, is_first: bool) -> Place:
+    def _array(self, layout: EglLayout, row_bytes: int, rows: int, *, is_first: bool) -> EglPlane:
         item, planes = layout.sample_bytes, len(layout.plane_sizes)
         in_pairs = planes == 2 and not is_first  # noqa: PLR2004 - luma, and chroma in pairs
         channels = 2 if in_pairs else layout.channels
         wanted = self.driver.CUDA_ARRAY_DESCRIPTOR()
         wanted.Width, wanted.Height = row_bytes // (item * channels), rows
         wanted.Format, wanted.NumChannels = self.driver.CUarray_format(_SAMPLE[item]), channels
-        return Place(Memory.ARRAY, self.call("cuArrayCreate", wanted), row_bytes)
+        return EglPlane(Memory.ARRAY, self.call("cuArrayCreate", wanted), row_bytes)
 
-    def free(self, places: Sequence[Place]) -> None:
+    def free(self, places: Sequence[EglPlane]) -> None:
         """Free what was allocated here."""
         for number, place in enumerate(places):
             if place.memory is Memory.ARRAY:
@@ -129,7 +129,7 @@ class EglCuda:
             elif number == 0:
                 self.call("cuMemFree", place.address)
 
-    def frame_of(self, layout: EglLayout, places: Sequence[Place]) -> Any:
+    def frame_of(self, layout: EglLayout, places: Sequence[EglPlane]) -> Any:
         """Return CUDA's description of a frame (CUeglFrame)."""
         driver, found = self.driver, self.driver.CUeglFrame()
         is_array = places[0].memory is Memory.ARRAY
@@ -157,15 +157,15 @@ class EglCuda:
         if int(frame.frameType) == _ARRAY:
             # Only as many as there are planes: what follows is not initialised (measured).
             arrays = [self.driver.CUarray(int(each)) for each in frame.frame.pArray[: len(sizes)]]
-            places = [Place(Memory.ARRAY, each, size[0]) for each, size in zip(arrays, sizes, strict=True)]
+            places = [EglPlane(Memory.ARRAY, each, size[0]) for each, size in zip(arrays, sizes, strict=True)]
         else:
             # One pitch is stated, the first plane's: narrower planes have as much less of it.
             pitches = [int(frame.pitch) * row_bytes // sizes[0][0] for row_bytes, _ in sizes]
             addresses = [int(each) for each in frame.frame.pPitch[: len(sizes)]]
-            places = [Place(Memory.DEVICE, each, pitch) for each, pitch in zip(addresses, pitches, strict=True)]
+            places = [EglPlane(Memory.DEVICE, each, pitch) for each, pitch in zip(addresses, pitches, strict=True)]
         return MappedFrame(layout, colour, tuple(places))
 
-    def copy(self, layout: EglLayout, source: Sequence[Place], target: Sequence[Place], stream: Stream) -> None:
+    def copy(self, layout: EglLayout, source: Sequence[EglPlane], target: Sequence[EglPlane], stream: Stream) -> None:
         """Begin to copy a frame's planes; done when the stream is."""
         for (row_bytes, rows), from_, to in zip(layout.plane_sizes, source, target, strict=True):
             copy = self.driver.CUDA_MEMCPY2D()
@@ -174,7 +174,7 @@ class EglCuda:
             self._set(copy, "dst", to)
             self.call("cuMemcpy2DAsync", copy, stream.handle)
 
-    def _set(self, copy: Any, side: str, place: Place) -> None:
+    def _set(self, copy: Any, side: str, place: EglPlane) -> None:
         name = {Memory.HOST: "Host", Memory.DEVICE: "Device", Memory.ARRAY: "Array"}[place.memory]
         setattr(copy, f"{side}MemoryType", self.driver.CUmemorytype(place.memory))
         setattr(copy, f"{side}{name}", place.address)
@@ -222,11 +222,13 @@ class EglCuda:
             return lambda places, stream: self._upload(picture, layout, places, stream)
         return lambda places, stream: self._copy_within(picture, layout, places, stream)
 
-    def _copy_within(self, picture: DevicePicture, layout: EglLayout, places: Sequence[Place], stream: Stream) -> None:
+    def _copy_within(
+        self, picture: DevicePicture, layout: EglLayout, places: Sequence[EglPlane], stream: Stream
+    ) -> None:
         self.copy(layout, device_places(picture.frame.planes), places, stream)
         stream.wait()
 
-    def _upload(self, picture: VideoFrame, layout: EglLayout, places: Sequence[Place], stream: Stream) -> None:
+    def _upload(self, picture: VideoFrame, layout: EglLayout, places: Sequence[EglPlane], stream: Stream) -> None:
         buffer = self.pinned.acquire(layout.size_bytes)
         data, at = np.asarray(buffer), 0
         for plane in plane_arrays(picture):
@@ -263,14 +265,14 @@ class EglCuda:
         return self._mover
 
 
-def device_places(planes: Sequence[DevicePlane]) -> tuple[Place, ...]:
+def device_places(planes: Sequence[DevicePlane]) -> tuple[EglPlane, ...]:
     """Return where the planes of a picture on the device lie."""
-    return tuple(Place(Memory.DEVICE, each.address, each.pitch_bytes) for each in planes)
+    return tuple(EglPlane(Memory.DEVICE, each.address, each.pitch_bytes) for each in planes)
 
 
-def host_places(layout: EglLayout, address: int) -> tuple[Place, ...]:
+def host_places(layout: EglLayout, address: int) -> tuple[EglPlane, ...]:
     """Return where the planes of a picture without padding lie on the host."""
-    return tuple(Place(Memory.HOST, each.address, each.pitch_bytes) for each in layout.planes(address))
+    return tuple(EglPlane(Memory.HOST, each.address, each.pitch_bytes) for each in layout.planes(address))
 
 
 @cache

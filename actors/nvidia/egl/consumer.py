@@ -4,10 +4,15 @@ Source: CUDA for Tegra 4.1.3. What a consumer holds is only read, and never afte
 """
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ....errors import CodecfleetError, UsageError
+from av.video.frame import VideoFrame
+
+from ....errors import CodecfleetError, Unsupported, UsageError
+from ...device.streams import StreamConsumer, StreamPicture
+from ...surfaces.device_frame import DevicePicture
 from .calls import EglCuda, MappedFrame
 from .ends import EndSession
 from .states import LIVE, EndEvent, EndState, StreamState, check_consumer
@@ -111,3 +116,55 @@ class ConsumerSession(EndSession):
             self._move(EndEvent.PART)
         self._is_paired = True
         return self.state is not EndState.ENDED
+
+
+class EglConsumer(StreamConsumer):
+    """A stream's consumer for jobs: copies each frame that is wanted, and releases it at once."""
+
+    def __init__(self, calls: EglCuda, stream: EglStream, place: str) -> None:
+        self._calls = calls
+        self._place = place
+        to_host = place == "host" and calls.is_integrated()
+        self._session = ConsumerSession(calls, stream, in_system_memory=to_host)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the producer is gone."""
+        return self._session.state is EndState.ENDED
+
+    def take(self, timeout_s: float, is_wanted: Callable[[int, bool], bool]) -> StreamPicture | None:
+        """Acquire, copy and release the next frame."""
+        acquired = self._session.acquire(timeout_s)
+        if acquired is None:
+            return None
+        try:
+            wanted = is_wanted(acquired.number, acquired.is_new)
+            pixels = self._copied(acquired.frame) if wanted else None
+        finally:
+            self._session.release()
+        frame = acquired.frame
+        return StreamPicture(
+            number=acquired.number,
+            is_new=acquired.is_new,
+            pixels=pixels,
+            pix_fmt=pixels.pix_fmt if isinstance(pixels, DevicePicture) else frame.layout.pix_fmt,
+            width=frame.layout.width,
+            height=frame.layout.height,
+            colour=frame.colour,
+            size_bytes=frame.layout.size_bytes,
+        )
+
+    def to_host(self, picture: DevicePicture) -> VideoFrame:
+        """Copy a picture from the device."""
+        return self._calls.to_host(picture)
+
+    def close(self) -> None:
+        """Disconnect."""
+        self._session.close()
+
+    def _copied(self, frame: MappedFrame) -> VideoFrame | DevicePicture:
+        stream = self._session.cuda_stream
+        picture = None if self._place == "host" else self._calls.copied_to_device(frame, stream)
+        if picture is None and self._place == "device":
+            raise Unsupported(f"no frame on the device is {frame.layout}", 'Use place="host" or place="auto".')
+        return picture or self._calls.copied_to_host(frame, stream)

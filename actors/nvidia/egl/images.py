@@ -15,6 +15,7 @@ import numpy as np
 from av.video.frame import VideoFrame
 
 from ....errors import DeviceMemory, EngineUnfit, Unsupported, UsageError
+from ...device.streams import HeldPicture
 from ...surfaces.frames import Frame
 from .calls import EglCuda, egl_cuda
 from .gles import GlesTexture
@@ -35,7 +36,7 @@ _TRIAL_SIDES: Final = (64, 48)
 _ADVICE: Final = "docs/egl.md says where images work; on other machines take the pixels through the host."
 
 
-class EglImage:
+class EglImage(HeldPicture):
     """An EGLImage as a picture, which ``codecfleet.encode`` and ``present`` take, and which ``write`` changes.
 
     It is registered with CUDA on first use.

@@ -4,14 +4,22 @@ Source: CUDA for Tegra 4.1.2. A frame's memory belongs to the stream from presen
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Final
 
+import numpy as np
+from av.video.frame import VideoFrame
+from numpy.typing import NDArray
+
 from ....errors import CodecfleetError, DeadlineMissed, DeviceError, Unsupported, UsageError
-from .calls import EglCuda, Fill, Place
+from ...device.streams import StreamProducer
+from ...surfaces.device_frame import DevicePicture
+from ...surfaces.formats import surface_format
+from ..convert.device_pictures import CudaMover
+from .calls import EglCuda, EglPlane, Fill
 from .ends import EndSession
-from .layout import EglLayout
+from .layout import EglLayout, layout_of, surface_name
 from .states import LIVE, PRESENTED_MOST, EndEvent, EndState, StreamState, has_room, may_connect_producer
 from .streams import EglStream
 
@@ -55,7 +63,7 @@ class ProducerSession(EndSession):
         self._fifo_frames = stream.fifo_frames
         self._keeps_last = stream.keeps_last
         self._frames_most = min(PRESENTED_MOST, self._fifo_frames + 1 if self._fifo_frames else _MAILBOX_FRAMES)
-        self._frames: dict[int, tuple[Place, ...]] = {}
+        self._frames: dict[int, tuple[EglPlane, ...]] = {}
         self._free: list[int] = []
         self.out = 0
         """Frames that are presented and not back."""
@@ -171,3 +179,68 @@ class ProducerSession(EndSession):
             if self.state is EndState.UNCONNECTED:
                 self.close()
             raise
+
+
+class EglProducer(StreamProducer):
+    """A stream's producer for jobs: connects with its first picture."""
+
+    def __init__(self, calls: EglCuda, stream: EglStream, memory: str) -> None:
+        if memory not in [each.value for each in FrameMemory]:
+            raise UsageError(f"frames are not {memory!r}", 'Give memory="pitch" or memory="array".')
+        self._calls = calls
+        self._stream = stream
+        self._memory = FrameMemory(memory)
+        self._mover: CudaMover | None = None
+        self._session: ProducerSession | None = None
+
+    def present(self, picture: VideoFrame | DevicePicture, streams: Iterable[int]) -> bool:
+        """Copy and present a picture."""
+        self._open_mover().wait_for(streams)
+        if isinstance(picture, VideoFrame) and surface_format(picture.format.name) is not None:
+            picture = self._open_mover().to_device(picture)
+        layout = picture_layout(picture)
+        if self._session is None:
+            self._session = ProducerSession(self._calls, self._stream, layout, self._memory)
+        if layout != self._session.layout:
+            message = f"a frame of {layout} follows frames of {self._session.layout}"
+            raise UsageError(message, "All frames of a stream have one size and one format: convert them first.")
+        return self._session.present(self._calls.filling(layout, picture))
+
+    def fetch(self, address: int, size_bytes: int, streams: Iterable[int]) -> NDArray[np.uint8]:
+        """Copy the device's memory to the host."""
+        mover = self._open_mover()
+        mover.wait_for(streams)
+        return mover.fetch(address, size_bytes)
+
+    def drain(self) -> bool:
+        """Wait until the consumer had every picture."""
+        return self._session is not None and self._session.drain()
+
+    def described(self) -> tuple[int, int, str]:
+        """Return what its pictures are."""
+        if self._session is None:
+            raise UsageError("there are no frames to present", "Give one at least.")
+        layout = self._session.layout
+        return layout.width, layout.height, layout.pix_fmt
+
+    def close(self) -> None:
+        """Disconnect."""
+        try:
+            if self._session is not None:
+                self._session.close()
+        finally:
+            mover, self._mover = self._mover, None
+            if mover is not None:
+                mover.close()
+
+    def _open_mover(self) -> CudaMover:
+        self._mover = self._mover or self._calls.mover()
+        return self._mover
+
+
+def picture_layout(picture: DevicePicture | VideoFrame) -> EglLayout:
+    """Return the layout of a picture; ``Unsupported`` if EGL has no such frames."""
+    if isinstance(picture, VideoFrame):
+        return layout_of(picture.width, picture.height, picture.format.name)
+    frame = picture.frame
+    return layout_of(frame.width, frame.height, surface_name(frame.layout, frame.bits))

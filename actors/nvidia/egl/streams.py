@@ -10,6 +10,8 @@ from types import TracebackType
 from typing import Final, Self
 
 from ....errors import DeviceError, UsageError
+from ...device.streams import PictureStream, StreamConsumer, StreamProducer
+from .calls import egl_cuda
 from .library import EglDisplay, attributes, device_display
 from .states import PRESENTED_MOST, StreamState
 
@@ -19,7 +21,7 @@ _RESET: Final = "EGL_NV_stream_reset"
 _RULES: Final = "docs/egl.md shows how to make one."
 
 
-class EglStream:
+class EglStream(PictureStream):
     """An EGLStream: one producer's frames for one consumer, in this process or another. Opened on first use.
 
     ``codecfleet.frames(stream)`` is a consumer and ``codecfleet.present(pictures, stream)`` a producer; the other end
@@ -123,6 +125,18 @@ class EglStream:
         display, handle = self._opened()
         display.require(["EGL_KHR_stream_cross_process_fd"])
         return int(display.egl.call("eglGetStreamFileDescriptorKHR", display.handle, handle))
+
+    def open_consumer(self, place: str) -> StreamConsumer:
+        """Become its consumer."""
+        from .consumer import EglConsumer  # noqa: PLC0415 - which needs this class
+
+        return EglConsumer(egl_cuda(), self, place)
+
+    def open_producer(self, memory: str) -> StreamProducer:
+        """Return its producer, which connects with its first picture."""
+        from .producer import EglProducer  # noqa: PLC0415 - which needs this class
+
+        return EglProducer(egl_cuda(), self, memory)
 
     def close(self) -> None:
         """Destroy it, unless it came as a handle: ends that are connected are disconnected by that. Idempotent."""

@@ -1,0 +1,124 @@
+"""Streams of pictures between programs, and pictures that other interfaces hold, as jobs use them."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    from av.video.frame import VideoFrame
+    from numpy.typing import NDArray
+
+    from ..media.values import Colour
+    from ..surfaces.device_frame import DevicePicture
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StreamPicture:
+    """A picture that a stream's consumer took. ``pixels`` is a copy; None where it was not wanted."""
+
+    number: int  #: as presented, from 1
+    is_new: bool  #: whether the consumer had not had it before
+    pixels: "VideoFrame | DevicePicture | None"
+    pix_fmt: str  #: FFmpeg's name of the copy's format
+    width: int  #: in samples
+    height: int  #: in samples
+    colour: "Colour"  #: as far as the stream states it
+    size_bytes: int  #: of the copy
+
+
+class StreamConsumer(ABC):
+    """The consumer of a stream. Used by one thread at a time."""
+
+    @property
+    @abstractmethod
+    def is_over(self) -> bool:
+        """Whether the producer is gone."""
+
+    @abstractmethod
+    def take(self, timeout_s: float, is_wanted: Callable[[int, bool], bool]) -> StreamPicture | None:
+        """Take the next picture; None if none came in time, or the producer is gone.
+
+        Args:
+            timeout_s: how long to wait for it.
+            is_wanted: tells by its number and whether it is new whether to copy it.
+
+        Raises:
+            Unsupported: there is no copy of its format where it was to go.
+            DeviceError: the driver failed.
+        """
+
+    @abstractmethod
+    def to_host(self, picture: "DevicePicture") -> "VideoFrame":
+        """Copy a picture from the device, from any thread; ``DeviceError`` if that failed."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Disconnect. Idempotent."""
+
+
+class StreamProducer(ABC):
+    """The producer of a stream, which connects with its first picture. Used by one thread at a time."""
+
+    @abstractmethod
+    def present(self, picture: "VideoFrame | DevicePicture", streams: Iterable[int]) -> bool:
+        """Copy and present a picture, complete once the CUDA ``streams`` are; False if the consumer is gone.
+
+        Raises:
+            UsageError: it is unlike the first one.
+            Unsupported: the stream has no such pictures.
+            DeadlineMissed: the consumer did not connect, or took nothing.
+            DeviceError: the driver failed.
+        """
+
+    @abstractmethod
+    def fetch(self, address: int, size_bytes: int, streams: Iterable[int]) -> "NDArray[np.uint8]":
+        """Return a copy of the device's memory, complete once the CUDA ``streams`` are."""
+
+    @abstractmethod
+    def drain(self) -> bool:
+        """Wait until the consumer had every picture; return whether it had. Raises what ``present`` does."""
+
+    @abstractmethod
+    def described(self) -> tuple[int, int, str]:
+        """Return width, height and FFmpeg's name of the format of its pictures."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Disconnect. Idempotent."""
+
+
+class PictureStream(ABC):
+    """A stream of pictures from one producer to one consumer. Times are in seconds."""
+
+    fps: Fraction | None  #: picture n is shown at n / ``fps``; None: when it was taken
+    wait_s: float  #: how long an end waits for the other
+    repeat_s: float | None  #: after how long without a new picture the last one is given again
+
+    @abstractmethod
+    def open_consumer(self, place: str) -> StreamConsumer:
+        """Become its consumer, whose copies are on the ``"host"``, the ``"device"``, or where they fit (``"auto"``).
+
+        Raises:
+            UsageError: it has its consumer.
+            DeviceError: the driver refused.
+        """
+
+    @abstractmethod
+    def open_producer(self, memory: str) -> StreamProducer:
+        """Return its producer, with frames of pitched memory (``"pitch"``) or arrays (``"array"``).
+
+        Raises:
+            UsageError: no such memory.
+            DeviceError: there is no driver.
+        """
+
+
+class HeldPicture(ABC):
+    """A picture that another interface holds."""
+
+    @abstractmethod
+    def read(self) -> "DevicePicture | VideoFrame":
+        """Return a copy; ``EngineUnfit`` or ``DeviceError`` if there is none to be had."""
