@@ -113,9 +113,7 @@ class Gpu(WorkerDevice):
 
     def encoder_capabilities(self, codec: Codec) -> EncoderCapabilities:
         """Return what its NVENC can do."""
-        gpu = self.opened()
-        gpu.cuda.enter()
-        return gpu.nvenc.capabilities(codec)
+        return self.opened().nvenc.capabilities(codec)
 
     def encoder_package(self) -> str:
         """Return PyNvVideoCodec's version."""
@@ -127,9 +125,7 @@ class Gpu(WorkerDevice):
 
     def open_encoder(self, settings: EncoderSettings, *, from_host: bool) -> NvencSession:
         """Open a session on its NVENC."""
-        gpu = self.opened()
-        gpu.cuda.enter()
-        return NvencSession(gpu.nvenc, settings, from_host=from_host)
+        return NvencSession(self.opened().nvenc, settings, from_host=from_host)
 
     def open_mover(self) -> CudaMover:
         """Open a mover between host and device, for one thread."""
@@ -139,7 +135,6 @@ class Gpu(WorkerDevice):
     def open_conversion(self, conversion: Conversion, pix_fmt: str) -> CudaConversion:
         """Open a conversion, for one thread."""
         gpu = self.opened()
-        gpu.cuda.enter()
         return CudaConversion(gpu.cuda, gpu.memory, conversion, gpu.converter(), pix_fmt, budget=gpu.budget)
 
     def opened(self) -> OpenedGpu:
@@ -283,7 +278,7 @@ def assemble_gpu(
         pool=pool,
         pictures=NvdecDecoder(pool, to_host, cannot, wrong_pictures),
         surfaces=NvdecDecoder(pool, partial(SurfaceKeeper, cuda, memory), cannot, wrong_pictures),
-        nvenc=NvencDevice(package, free_bytes=cuda.free_bytes, cuda_context=cuda.context, budget=budget),
+        nvenc=NvencDevice(package, free_bytes=cuda.free_bytes, cuda=cuda, budget=budget),
         budget=budget,
         pinned=pinned,
         memory=memory,

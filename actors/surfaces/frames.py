@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import numpy as np
 from av.video.frame import VideoFrame
@@ -12,7 +12,7 @@ from numpy.typing import DTypeLike, NDArray
 from ...errors import Unsupported
 from ..media.values import VideoFormat
 from .device_frame import DevicePicture, PictureNotes
-from .frames_dlpack import CPU, DeviceArray
+from .frames_dlpack import CPU, DeviceArray, DeviceOwner
 from .host_pictures import plane_rows
 
 _FLOATS: Final = ("f16le", "f16be", "f32le", "f32be")
@@ -23,8 +23,9 @@ _FLOATS: Final = ("f16le", "f16be", "f32le", "f32be")
 class Frame:
     """One frame of a source, at its repaired time.
 
-    Its samples lie on the host or on this process's GPU, and are complete: read them on any stream. The memory lives as
-    long as the frame or a DLPack tensor of it; hold one of them until the device has read it.
+    Its samples lie on the host or on a GPU of this process, and are complete: read them on any stream. The memory lives
+    as long as the frame or a DLPack tensor of it. Then it is reused behind all work of the stream that asked for the
+    tensor; name other streams that read it by ``record_stream``.
 
     A frame is a DLPack tensor: on the host what ``to_ndarray`` returns; on the device two-dimensional, the rows of all
     planes one below the other (NV12 and its kin: chroma in pairs; more than 8 bits in the upper bits of 16).
@@ -85,6 +86,19 @@ class Frame:
         if isinstance(self._picture, DevicePicture):
             return _device_planes(self._picture)
         return plane_arrays(self._picture)
+
+    def record_stream(self, stream: int) -> None:
+        """Note that a CUDA stream, given by its handle, reads the frame's memory beside that of its tensors.
+
+        Once the frame and its tensors are dropped, the memory is reused behind what the stream has to do then. CUDA's
+        legacy default stream is 1, the calling thread's 2; -1 is any stream.
+
+        Raises:
+            Unsupported: the frame is on the host.
+        """
+        if not isinstance(self._picture, DevicePicture):
+            raise Unsupported("a frame on the host is read by no CUDA stream", 'Ask for frames with place="device".')
+        _owner(self._picture).used_by(stream)
 
     def to_video_frame(self) -> VideoFrame:
         """Return PyAV's frame: the same memory on the host; from the device a copy, as software would have decoded it.
@@ -207,7 +221,7 @@ def _plane(picture: VideoFrame, number: int) -> NDArray[Any]:
 def _rows(picture: DevicePicture) -> DeviceArray:
     frame, item_bytes = picture.frame, picture.format.sample_bytes
     rows = sum(plane.rows for plane in frame.planes)
-    return DeviceArray(picture.address, (rows, frame.planes[0].row_bytes // item_bytes), item_bytes, frame.owner)
+    return DeviceArray(picture.address, (rows, frame.planes[0].row_bytes // item_bytes), item_bytes, _owner(picture))
 
 
 def _device_planes(picture: DevicePicture) -> tuple[DeviceArray, ...]:
@@ -217,5 +231,10 @@ def _device_planes(picture: DevicePicture) -> tuple[DeviceArray, ...]:
         columns = plane.row_bytes // item_bytes
         in_pairs = number and picture.format.halved_across
         shape = (plane.rows, columns // 2, 2) if in_pairs else (plane.rows, columns)
-        found.append(DeviceArray(plane.address, shape, item_bytes, frame.owner))
+        found.append(DeviceArray(plane.address, shape, item_bytes, _owner(picture)))
     return tuple(found)
+
+
+def _owner(picture: DevicePicture) -> DeviceOwner:
+    """Return what keeps a decoded picture's memory."""
+    return cast("DeviceOwner", picture.frame.owner)

@@ -9,17 +9,16 @@ Interface, version 3.
 import ctypes
 from collections.abc import Callable
 from math import prod
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 CPU: Final = 1
 CUDA: Final = 2
 """DLDeviceType."""
 _UNSIGNED: Final = 1  # kDLUInt
-_DEVICE: Final = (CUDA, 0)
-"""A process's one visible device."""
 _PLAIN, _VERSIONED = b"dltensor", b"dltensor_versioned"
 _VERSION: Final = (1, 0)
 _AMBIGUOUS_STREAM: Final = 0
+UNKNOWN_STREAM: Final = -1
 
 # Our own function objects: other users of ``ctypes.pythonapi`` give its functions other argument types.
 _python = ctypes.PyDLL(None)
@@ -70,13 +69,24 @@ class _ManagedVersioned(ctypes.Structure):
     )
 
 
+class DeviceOwner(Protocol):
+    """What keeps memory on a CUDA device alive, until every use of it is over."""
+
+    @property
+    def device(self) -> int:
+        """The device's ordinal in this process."""
+
+    def used_by(self, stream: int | None) -> None:
+        """Note that a CUDA stream, given by its handle, reads the memory: None is the default one, -1 is not known."""
+
+
 class DeviceArray:
     """Samples on the device, in C order, 8 or 16 bits each. Complete: a consumer may read them on any stream.
 
-    ``owner`` keeps the memory alive.
+    ``owner`` keeps the memory alive, and notes which streams read it.
     """
 
-    def __init__(self, address: int, shape: tuple[int, ...], item_bytes: int, owner: object) -> None:
+    def __init__(self, address: int, shape: tuple[int, ...], item_bytes: int, owner: DeviceOwner) -> None:
         self.shape = shape
         self.item_bytes = item_bytes
         self.address = address
@@ -89,7 +99,11 @@ class DeviceArray:
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        """The CUDA array interface, version 3; no stream has to be waited for."""
+        """The CUDA array interface, version 3; no stream has to be waited for.
+
+        Its consumer does not say its stream, so that the memory is reused behind all work of the device.
+        """
+        self.owner.used_by(UNKNOWN_STREAM)
         return {
             "shape": self.shape,
             "strides": None,
@@ -101,7 +115,7 @@ class DeviceArray:
 
     def __dlpack_device__(self) -> tuple[int, int]:
         """Return (kind, number) of the device (DLDeviceType)."""
-        return _DEVICE
+        return CUDA, self.owner.device
 
     def __dlpack__(
         self,
@@ -113,13 +127,19 @@ class DeviceArray:
     ) -> object:
         """Return a capsule, of the newer kind where the consumer takes it.
 
+        ``stream`` is the handle of the stream in which the consumer reads, as the array API standard numbers it: None
+        and 1 are the legacy default stream, 2 the calling thread's; -1 does not say it. When the consumer has dropped
+        the tensor, the memory is reused behind what that stream has to do then.
+
         Raises:
             BufferError: a copy is asked for, or another device, or a stream that CUDA leaves open.
         """
-        if copy or (dl_device is not None and tuple(dl_device) != _DEVICE):
-            raise BufferError("the samples are on the CUDA device 0, and are handed out without a copy")
+        device = self.__dlpack_device__()
+        if copy or (dl_device is not None and tuple(dl_device) != device):
+            raise BufferError(f"the samples are on the CUDA device {device[1]}, and are handed out without a copy")
         if stream == _AMBIGUOUS_STREAM and stream is not None:
             raise BufferError("stream 0 means two streams of CUDA: 1 is the legacy default stream, 2 the thread's")
+        self.owner.used_by(stream)
         versioned = max_version is not None and max_version[0] >= _VERSION[0]
         return _exported(self, _ManagedVersioned if versioned else _Managed)
 
@@ -135,8 +155,8 @@ def _exported(array: DeviceArray, kind: type[_Managed] | type[_ManagedVersioned]
     strides = (ctypes.c_int64 * axes)(*(prod(array.shape[axis + 1 :]) for axis in range(axes)))
     managed.tensor = DLTensor(
         data=array.address,
-        device_type=_DEVICE[0],
-        device_id=_DEVICE[1],
+        device_type=CUDA,
+        device_id=array.owner.device,
         ndim=axes,
         code=_UNSIGNED,
         bits=8 * array.item_bytes,

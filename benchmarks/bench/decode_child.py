@@ -157,7 +157,7 @@ class _Raw:
 
     def decode(self, order: Sequence[int], films: int) -> int:
         """Decode the packets at these places, repeatedly; return the number of pictures."""
-        self._cuda.enter()
+        self._cuda.push()
         try:
             decoder = self._idle.pop()
         except IndexError:

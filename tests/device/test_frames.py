@@ -50,7 +50,7 @@ def test_a_tensor_names_the_samples(film: Path, cuda: Cuda) -> None:
         tensor, picture = device_tensor(frame), frame.device_picture
         assert picture is not None
         rows = np.empty(int(np.prod(tensor.shape)) * tensor.item_bytes, dtype=np.uint8)
-        cuda.enter()
+        cuda.push()
         cuda.copy_to_host(rows.ctypes.data, tensor.address, rows.nbytes, stream)
         stream.wait()
         assert np.array_equal(rows, surface_of(frame.to_video_frame(), picture.format))

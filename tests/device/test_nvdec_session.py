@@ -198,7 +198,7 @@ def test_pictures_cropped_on_the_left_are_not_what_software_gives(cuda: Cuda, tm
         return PictureFetcher(cuda, memory, None, format_=key.surface, size=(240, 144), pix_fmt=key.pix_fmt)
 
     reader = session.reader(to_host)
-    session.enter()
+    cuda.push()
 
     def decode() -> None:
         for packet in packets:

@@ -40,7 +40,7 @@ def test_a_surface_comes_as_its_picture(cuda: Cuda, unpacker: Unpacker, pix_fmt:
     """Sample by sample, for three surfaces in a row, of which each overwrites the one before in the stream."""
     format_ = surface_format(pix_fmt)
     assert format_ is not None
-    cuda.enter()
+    cuda.push()
     pictures = [noise(pix_fmt, format_, size, seed) for seed in range(3)]
     memory, stream = PinnedMemory(cuda), cuda.stream()
     fetcher = PictureFetcher(cuda, memory, unpacker, format_=format_, size=size, pix_fmt=pix_fmt)

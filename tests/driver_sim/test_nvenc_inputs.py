@@ -49,7 +49,7 @@ def cuda(result):
     return result[1] if len(result) > 1 else None
 
 def on_device(data):
-    own_gpu().opened().cuda.enter()
+    own_gpu().opened().cuda.push()
     address = int(cuda(driver.cuMemAlloc(data.nbytes)))
     cuda(driver.cuMemcpyHtoD(address, data.ctypes.data, data.nbytes))
     return address
@@ -65,7 +65,8 @@ layout, item, rows, planes = json.loads(sys.argv[2])
 rows = int(HEIGHT * rows)
 generator = np.random.default_rng(7)
 data = [generator.integers(16, 235, rows * WIDTH).astype(f"u{item}") << (8 * (item - 1)) for _ in range(COUNT)]
-stream = cuda(driver.cuStreamCreate(1)) if own_gpu().opened() else None
+own_gpu().opened().cuda.push()
+stream = cuda(driver.cuStreamCreate(1))
 
 def interface(address, shape, **more):
     return SimpleNamespace(__cuda_array_interface__=dict(

@@ -77,16 +77,16 @@ def told(packets):
 
 ENCODE = """
 from cuda.bindings import driver
+from codecfleet.actors.nvidia.cuda.context import Cuda
 
 def cuda(result):
     assert not int(result[0]), result
     return result[1] if len(result) > 1 else None
 
 codec, pix_fmt, place, times, count = json.loads(sys.argv[1])
-cuda(driver.cuInit(0))
-context = cuda(driver.cuDevicePrimaryCtxRetain(cuda(driver.cuDeviceGet(0))))
-cuda(driver.cuCtxSetCurrent(context))
-device = NvencDevice(PyNvVideoCodec, cuda_context=int(context))
+known = Cuda(driver)
+known.push()
+device = NvencDevice(PyNvVideoCodec, cuda=known)
 surface = surface_format(pix_fmt)
 settings = settled(device, codec, pix_fmt)
 

@@ -138,10 +138,10 @@ class TensorFiller:
         table = channel_table(descriptor, rule)
         self._element_bytes = descriptor.data_type.dtype.itemsize
         self._reversed = int(rule.order == "bgr" and descriptor.c != GRAY)
-        cuda.enter()
         self._planes = cuda.allocate(3 * descriptor.w * descriptor.h)
         self._table = cuda.allocate(len(table))
-        upload(cuda, self._table, table)
+        with cuda.entered:
+            upload(cuda, self._table, table)
 
     def prepare(self, picture: DevicePicture) -> DevicePicture:
         """Compile and prepare what pictures like this one need; return it.
@@ -150,7 +150,8 @@ class TensorFiller:
             EngineUnfit: kernels cannot be compiled here.
             DeviceError: the device refused, or lacks memory.
         """
-        self._prepared_for(picture)
+        with self._cuda.entered:
+            self._prepared_for(picture)
         return picture
 
     def begin(self, picture: DevicePicture, tensor: int, place: int, stream: int) -> None:
@@ -158,11 +159,12 @@ class TensorFiller:
 
         ``tensor`` is the tensor's device address.
         """
-        conversion, launch, target = self._prepared_for(picture)
         own = self._cuda.stream_of(stream)
-        conversion.begin(picture.address, own)
-        target.value = tensor + place * tensor_steps(self._descriptor)[1][0]
-        launch.begin(own)
+        with self._cuda.entered:
+            conversion, launch, target = self._prepared_for(picture)
+            conversion.begin(picture.address, own)
+            target.value = tensor + place * tensor_steps(self._descriptor)[1][0]
+            launch.begin(own)
 
     def close(self) -> None:
         """Free its memory, once its streams are done."""
@@ -216,7 +218,7 @@ class FillKernels:
             if self._kernels is None:
                 from cuda import core  # noqa: PLC0415
 
-                self._kernels = Kernels(core, SOURCE, KERNEL_NAMES.values())
+                self._kernels = Kernels(core, self._cuda, SOURCE, KERNEL_NAMES.values())
         except Exception as error:  # a missing compiler shows in many ways
             reason = next(iter(str(error).splitlines()), "") or type(error).__name__
             raise EngineUnfit(f"kernels cannot be compiled here: {reason}", "Use --dla-input host.") from error

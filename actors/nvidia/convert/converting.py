@@ -171,7 +171,7 @@ class Converter(SurfaceConverter):
 
     def __init__(self, core: Any, cuda: Cuda) -> None:
         self._cuda = cuda
-        self._kernels = Kernels(core, SOURCE, KERNEL_NAMES)
+        self._kernels = Kernels(core, cuda, SOURCE, KERNEL_NAMES)
 
     def prepare(self, conversion: Conversion, target_address: int) -> "_Converting":
         """Prepare a conversion."""

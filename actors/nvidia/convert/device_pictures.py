@@ -1,7 +1,6 @@
 """Pictures that stay on the device: surfaces copied into memory of their own, and their ways to the host and back."""
 
 from collections.abc import Callable, Iterable
-from typing import Final
 
 import numpy as np
 from av.video.frame import VideoFrame
@@ -15,23 +14,21 @@ from ...surfaces.device_tensor import THREADS_STREAM
 from ...surfaces.formats import SurfaceFormat, surface_format
 from ...surfaces.host_pictures import packed_surface, planar_picture
 from ..cuda.context import Cuda, Stream
-from ..cuda.memory import BufferPool, MemoryBudget, PinnedMemory
+from ..cuda.device_memory import DevicePool
+from ..cuda.memory import MemoryBudget, PinnedMemory
 from ..nvdec.session import SessionKey, SurfaceReader
 from .converting import SurfaceConverter
 
-_IDLE_BYTES: Final = 2 << 30
-"""How much idle memory is kept: allocating waits for everything that the device is doing."""
 
+class PicturePool(DevicePool):
+    """A device's buffers for pictures, reused behind the work of those who read them."""
 
-class PicturePool(BufferPool):
-    """A device's buffers for pictures, reused at once: hold a picture until the device has read it."""
+    def picture(self, format_: SurfaceFormat, size: tuple[int, int], pix_fmt: str, stream: Stream) -> DevicePicture:
+        """Return a picture of that (width, height) for ``stream`` to write; ``DeviceMemory`` if none is left.
 
-    def __init__(self, cuda: Cuda, budget: MemoryBudget | None = None) -> None:
-        super().__init__(cuda.allocate, cuda.free, _IDLE_BYTES, budget or MemoryBudget(None))
-
-    def picture(self, format_: SurfaceFormat, size: tuple[int, int], pix_fmt: str) -> DevicePicture:
-        """Return a picture of that (width, height), its samples uninitialised; ``DeviceMemory`` if none is left."""
-        buffer = self.acquire(format_.size_bytes(*size))
+        The calling thread has entered the device's context.
+        """
+        buffer = self.acquire_for(stream, format_.size_bytes(*size))
         return tight_picture(format_, buffer.address, size, pix_fmt, buffer)
 
 
@@ -47,7 +44,7 @@ class SurfaceKeeper(SurfaceReader[DevicePicture]):
     def begin(self, surface: int, stream: Stream) -> Callable[[], DevicePicture]:
         """Begin to copy a surface."""
         key = self._key
-        picture = self._memory.picture(key.surface, (key.width, key.height), key.pix_fmt)
+        picture = self._memory.picture(key.surface, (key.width, key.height), key.pix_fmt, stream)
         self._cuda.copy_on_device(picture.address, surface, self._size_bytes, stream)
         return lambda: picture
 
@@ -72,14 +69,13 @@ class CudaMover(PictureMover):
             message = f"no surface holds a picture of {size[0]}x{size[1]} {pix_fmt}"
             raise EngineUnfit(message, "Use --encoder software, or frames on the host.")
         size_bytes = format_.size_bytes(*size)
-        self._cuda.enter()
         buffer = self._pinned.acquire(size_bytes)
         packed_surface(picture, format_, np.asarray(buffer))
-        found = self._memory.picture(format_, size, pix_fmt)
-        found.pts = picture.pts
-        with self._cuda.watch.calling("CUDA", "copying a picture to the device"):
+        with self._cuda.entered, self._cuda.watch.calling("CUDA", "copying a picture to the device"):
+            found = self._memory.picture(format_, size, pix_fmt, self._stream)
             self._cuda.copy_to_device(found.address, buffer.address, size_bytes, self._stream)
             self._stream.wait()
+        found.pts = picture.pts
         return found
 
     def to_host(self, picture: DevicePicture) -> VideoFrame:
@@ -95,18 +91,16 @@ class CudaMover(PictureMover):
         return self._fetched(address, size_bytes, "an array").copy()
 
     def _fetched(self, address: int, size_bytes: int, what: str) -> NDArray[np.uint8]:
-        self._cuda.enter()
         buffer = self._pinned.acquire(size_bytes)
-        with self._cuda.watch.calling("CUDA", f"copying {what} to the host"):
+        with self._cuda.entered, self._cuda.watch.calling("CUDA", f"copying {what} to the host"):
             self._cuda.copy_to_host(buffer.address, address, size_bytes, self._stream)
             self._stream.wait()
         return np.asarray(buffer)
 
     def wait_for(self, streams: Iterable[int]) -> None:
         """Wait for all work in other CUDA streams."""
-        self._cuda.enter()
         for stream in streams:
-            with self._cuda.watch.calling("CUDA", "waiting for a producer's stream"):
+            with self._cuda.entered, self._cuda.watch.calling("CUDA", "waiting for a producer's stream"):
                 if stream == THREADS_STREAM:  # of the producer's thread, which need not be this one
                     self._cuda.wait_for_all()
                 else:
@@ -142,16 +136,17 @@ class CudaConversion(PictureConversion):
         self._stream = cuda.stream()
         try:
             # Each result has memory of its own, so there is no default target.
-            self._converting = budget.spend(conversion.scratch_bytes, lambda: converter.prepare(conversion, 0))
+            with cuda.entered:
+                self._converting = budget.spend(conversion.scratch_bytes, lambda: converter.prepare(conversion, 0))
         except BaseException:
             self._stream.close()
             raise
 
     def convert(self, picture: DevicePicture) -> DevicePicture:
         """Return the converted picture, complete."""
-        self._cuda.enter()
-        found = self._memory.picture(self._conversion.target, self._conversion.target_size, self._pix_fmt)
-        with self._cuda.watch.calling("CUDA", "converting a picture"):
+        target, size = self._conversion.target, self._conversion.target_size
+        with self._cuda.entered, self._cuda.watch.calling("CUDA", "converting a picture"):
+            found = self._memory.picture(target, size, self._pix_fmt, self._stream)
             try:
                 self._converting.begin(picture.address, self._stream, found.address)
             finally:
@@ -161,9 +156,9 @@ class CudaConversion(PictureConversion):
 
     def close(self) -> None:
         """Free its memory and its stream."""
-        self._cuda.enter()
         try:
-            self._converting.close()
+            with self._cuda.entered:
+                self._converting.close()
         finally:
             self._budget.give_back(self._conversion.scratch_bytes)
             self._stream.close()

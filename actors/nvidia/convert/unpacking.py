@@ -144,7 +144,7 @@ class Unpacker:
 
     def __init__(self, core: Any, cuda: Cuda) -> None:
         self._cuda = cuda
-        self._kernels = Kernels(core, _SOURCE, _KERNELS.values())
+        self._kernels = Kernels(core, cuda, _SOURCE, _KERNELS.values())
 
     def prepare(self, format_: SurfaceFormat, layout: _PlanarLayout) -> tuple[Launch, ctypes.c_uint64, ctypes.c_uint64]:
         """Return a launch, and its arguments: the device addresses of the surface, and of what it is taken apart into.

@@ -1,17 +1,22 @@
 """What sessions need of CUDA's driver API, with its errors mapped.
 
-Every call goes through ``cuda.bindings.driver``, which releases the interpreter while it waits. Only one device is
-visible to a worker process, so it is always ordinal 0.
+Every call goes through ``cuda.bindings.driver``, which releases the interpreter while it waits. A worker process sees
+one device, ordinal 0; a user's program may see more, and may have a context of its own.
 """
 
 from typing import Any, Final, NoReturn
+from uuid import UUID
 
-from ....errors import DeviceError, DeviceMemory, EngineUnfit
+from ....errors import DeviceError, DeviceMemory, EngineUnfit, UsageError
 from ...device.memory_choice import PINNED, Attach, MemoryChoice, Platform
 from ...watchdog import WatchedCall, process_watch
 from .results import FATAL_RESULTS, kind_of_result, name_of_result
 
 _FIX: Final = "codecfleet doctor says what this machine's driver can do; --device cpu does without it."
+_MEMORY_POOLS_SUPPORTED: Final = 115
+"""CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED."""
+_NO_TIMING: Final = 2
+"""CU_EVENT_DISABLE_TIMING."""
 _FREE_MEMORY: Final = "End what else uses this GPU, or use --device cpu."
 
 
@@ -30,16 +35,20 @@ def raise_cuda(code: int, what: str, name: str = "") -> NoReturn:
 
 
 class Cuda:
-    """The primary context of the one visible device, through ``cuda.bindings.driver``. Safe from any thread.
+    """One device's context, through ``cuda.bindings.driver``. Safe from any thread.
 
-    ``watch`` reports calls that do not return; None is the process's.
+    The calling thread's current context is the same after each call as before.
+
+    ``device`` is the device's ordinal, or its UUID as ``nvidia-smi -L`` writes it; None is that of ``context``, else
+    the first. ``context`` is the handle of a context that the caller keeps; None is the device's primary one.
 
     Raises:
         EngineUnfit: there is no driver.
+        UsageError: there is no such device, or ``context`` is of another one.
         DeviceError: the driver does not give a context. Asked here first, because PyNvVideoCodec ends the process then.
     """
 
-    def __init__(self, driver: Any) -> None:
+    def __init__(self, driver: Any, device: int | str | None = None, context: int | None = None) -> None:
         self._driver = driver
         self.watch = process_watch()
         try:
@@ -47,8 +56,18 @@ class Cuda:
         except RuntimeError as error:  # the binding's own: it finds no driver, or an old one
             message = f"CUDA cannot be used here: {next(iter(str(error).splitlines()), type(error).__name__)}"
             raise EngineUnfit(message, _FIX) from error
-        self._device = self._call("cuDeviceGet", 0)
-        self._context = self._opened("cuDevicePrimaryCtxRetain", self._device)
+        self.ordinal = self._ordinal(device)
+        self._device = self._call("cuDeviceGet", self.ordinal)
+        if context is None:
+            self._context = self._opened("cuDevicePrimaryCtxRetain", self._device)
+        else:
+            self._context = driver.CUcontext(context)
+        self.entered = _Entered(self)
+        """Within ``with cuda.entered:`` the context is the calling thread's; then the one before is again."""
+        if context is not None:
+            self._check_context(device)
+        self.has_pools = bool(self._attribute(_MEMORY_POOLS_SUPPORTED))
+        """Whether memory can be allocated and freed in a stream's order (CUDA for Tegra 3.6; CUDA driver API)."""
         self.platform = Platform.of(self._attribute)
         """What decides which memory a buffer lies in."""
 
@@ -57,20 +76,42 @@ class Cuda:
         """The context's handle."""
         return int(self._context)
 
-    def enter(self) -> None:
-        """Make the context the calling thread's."""
-        self._call("cuCtxSetCurrent", self._context)
+    def push(self) -> None:
+        """Make the context the calling thread's, above the one before."""
+        self._begun("cuCtxPushCurrent", self._context)
+
+    def pop(self) -> None:
+        """Make the context before it current again."""
+        error, _ = self._driver.cuCtxPopCurrent()
+        if error:
+            raise_cuda(int(error), "cuCtxPopCurrent", getattr(error, "name", ""))
 
     def free_bytes(self) -> int:
         """Return how much of the device's memory is free."""
-        self.enter()
-        free, _ = self._call("cuMemGetInfo")
-        return int(free)
+        with self.entered:
+            free, _ = self._call("cuMemGetInfo")
+            return int(free)
 
     def stream(self) -> "Stream":
         """Open a stream."""
-        self.enter()
-        return Stream(self, self._call("cuStreamCreate", self._driver.CUstream_flags.CU_STREAM_NON_BLOCKING))
+        with self.entered:
+            return Stream(self, self._call("cuStreamCreate", self._driver.CUstream_flags.CU_STREAM_NON_BLOCKING))
+
+    def event(self) -> Any:
+        """Make an event, without a time."""
+        with self.entered:
+            return self._call("cuEventCreate", _NO_TIMING)
+
+    def record(self, event: Any, stream: int) -> None:
+        """Let an event happen once all is done that is in a stream by now, given by its handle.
+
+        CUDA's default streams (1 and 2) are those of the current context.
+        """
+        self._begun("cuEventRecord", event, stream)
+
+    def wait_for_event(self, stream: "Stream", event: Any) -> None:
+        """Let what comes into a stream from now on begin after an event, as it was recorded last. Returns at once."""
+        self._begun("cuStreamWaitEvent", stream.handle, event, 0)
 
     def stream_of(self, handle: int) -> "Stream":
         """Return a stream that somebody else opened, and closes."""
@@ -78,24 +119,32 @@ class Cuda:
 
     def allocate(self, size_bytes: int) -> int:
         """Allocate memory of the device; return its address."""
-        self.enter()
-        return int(self._call("cuMemAlloc", size_bytes))
+        with self.entered:
+            return int(self._call("cuMemAlloc", size_bytes))
 
     def free(self, address: int) -> None:
-        """Give such memory back."""
-        self.enter()
-        self._call("cuMemFree", address)
+        """Free such memory: waits for everything that the device is doing."""
+        with self.entered:
+            self._call("cuMemFree", address)
+
+    def allocate_in(self, stream: "Stream", size_bytes: int) -> int:
+        """Allocate memory for work that comes into ``stream`` from now on; return its address."""
+        return int(self._call("cuMemAllocAsync", size_bytes, stream.handle))
+
+    def free_in(self, stream: "Stream", address: int) -> None:
+        """Free such memory once all is done that is in ``stream`` by now. Returns at once."""
+        self._begun("cuMemFreeAsync", address, stream.handle)
 
     def pin(self, size_bytes: int, choice: MemoryChoice = PINNED) -> int:
         """Allocate memory that the processor uses, too: page-locked, or managed; return its address."""
-        self.enter()
         function, behind = choice.allocating
-        return int(self._call(function, size_bytes, *behind))
+        with self.entered:
+            return int(self._call(function, size_bytes, *behind))
 
     def unpin(self, address: int, choice: MemoryChoice = PINNED) -> None:
         """Give such memory back."""
-        self.enter()
-        self._call(choice.freeing, address)
+        with self.entered:
+            self._call(choice.freeing, address)
 
     def attach(self, address: int, to: Attach, stream: "Stream") -> None:
         """Attach managed memory, in the order of a stream (CUDA for Tegra 3.3)."""
@@ -125,8 +174,8 @@ class Cuda:
 
     def destroy_stream(self, handle: Any) -> None:
         """Close a stream."""
-        self.enter()
-        self._call("cuStreamDestroy", handle)
+        with self.entered:
+            self._call("cuStreamDestroy", handle)
 
     def wait_for(self, handle: Any) -> None:
         """Wait until a stream is done."""
@@ -138,6 +187,43 @@ class Cuda:
 
     def _attribute(self, number: int) -> int:
         return int(self._call("cuDeviceGetAttribute", self._driver.CUdevice_attribute(number), self._device))
+
+    def _ordinal(self, device: int | str | None) -> int:
+        """Return the ordinal of a device that is named as ``Cuda`` takes it."""
+        if device is None:
+            return 0
+        count = self._call("cuDeviceGetCount")
+        if isinstance(device, str):
+            names = [self._uuid(ordinal) for ordinal in range(count)]
+            wanted = device.partition("-")[2].lower()
+            found = names.index(wanted) if wanted in names else count
+        else:
+            found = device
+        if not 0 <= found < count:
+            message = f"this process sees no CUDA device {device}, but {count}, from 0 on"
+            raise UsageError(message, "nvidia-smi -L lists UUIDs; CUDA_VISIBLE_DEVICES says which a process sees.")
+        return int(found)
+
+    def _uuid(self, ordinal: int) -> str:
+        """Return a device's UUID; of a slice its own."""
+        uuid = self._call("cuDeviceGetUuid", self._call("cuDeviceGet", ordinal))
+        return str(UUID(bytes=bytes(uuid.bytes)))
+
+    def _check_context(self, device: int | str | None) -> None:
+        """Take the device of a context of the caller's; refuse it where another device is named."""
+        try:
+            with self.entered:
+                found = int(self._call("cuCtxGetDevice"))
+        except DeviceError as error:
+            message = f"{self.context} is no CUDA context of this process: {error.message}"
+            raise UsageError(
+                message, "Give the handle of a context that exists, as cuCtxGetCurrent gives it."
+            ) from error
+        if device is not None and found != self.ordinal:
+            message = f"the context is of device {found}, and device {device} was named"
+            raise UsageError(message, "Name one of them alone.")
+        self.ordinal = found
+        self._device = self._call("cuDeviceGet", found)
 
     def _call(self, name: str, *arguments: object) -> Any:
         return self._watched(self.watch.calling("CUDA", name), name, arguments)
@@ -157,6 +243,19 @@ class Cuda:
         if int(error) != 0:
             raise_cuda(int(error), name, getattr(error, "name", ""))
         return values[0] if len(values) == 1 else tuple(values)
+
+
+class _Entered:
+    """Pushes a context, and pops it. Holds nothing, so that all threads share one."""
+
+    def __init__(self, cuda: Cuda) -> None:
+        self._cuda = cuda
+
+    def __enter__(self) -> None:
+        self._cuda.push()
+
+    def __exit__(self, *raised: object) -> None:
+        self._cuda.pop()
 
 
 class Stream:

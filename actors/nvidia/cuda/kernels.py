@@ -11,19 +11,21 @@ BLOCK: Final = (64, 4)
 
 
 class Kernels:
-    """The kernels of CUDA C++ source, compiled by NVRTC for the current device, by their names in it.
+    """The kernels of CUDA C++ source, compiled by NVRTC for a device, by their names in it.
 
     Raises:
         Exception: NVRTC is missing or refuses; whatever ``cuda.core`` raises.
     """
 
-    def __init__(self, core: Any, source: str, names: Iterable[str]) -> None:
-        device = core.Device(0)
-        device.set_current()
-        options = core.ProgramOptions(std="c++17", arch=f"sm_{device.arch}")
+    def __init__(self, core: Any, cuda: Cuda, source: str, names: Iterable[str]) -> None:
         wanted = tuple(names)
-        self._code = core.Program(source, code_type="c++", options=options).compile("cubin", name_expressions=wanted)
-        self._handles = {name: self._code.get_kernel(name).handle for name in wanted}
+        with cuda.entered:
+            device = core.Device(cuda.ordinal)
+            device.set_current()
+            options = core.ProgramOptions(std="c++17", arch=f"sm_{device.arch}")
+            program = core.Program(source, code_type="c++", options=options)
+            self._code = program.compile("cubin", name_expressions=wanted)
+            self._handles = {name: self._code.get_kernel(name).handle for name in wanted}
 
     def __getitem__(self, name: str) -> Any:
         return self._handles[name]

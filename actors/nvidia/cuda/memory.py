@@ -123,6 +123,8 @@ class PooledBuffer:
 class BufferPool:
     """Buffers of any size that return when nothing in them is referenced. Safe from any thread.
 
+    The buffer that returned last is taken first: its memory is the warmest.
+
     A dozen threads take and return a buffer for every picture, thousands a second, and would queue for a lock whose
     holder may wait for the interpreter. So each size has a deque, whose ends are taken and put atomically.
 
@@ -138,18 +140,22 @@ class BufferPool:
         self._free = free
         self._idle_bytes_max = idle_bytes
         self._idle: dict[int, deque[int]] = {}
+        self._next_idle: Callable[[deque[int]], int] = deque.pop
         self._latest_bytes = 0
         budget.reclaim_from(self.drop_oldest)
 
-    def take(self, size_bytes: int) -> int:
-        """Return the address of ``size_bytes`` uninitialised bytes; ``DeviceError`` if no more can be allocated."""
+    def take(self, size_bytes: int, allocate: Callable[[int], int] | None = None) -> int:
+        """Return the address of ``size_bytes`` uninitialised bytes; ``DeviceError`` if no more can be allocated.
+
+        ``allocate`` takes the place of the pool's own.
+        """
         idle = self._idle.get(size_bytes)
         if idle:
             try:
-                return idle.pop()
+                return self._next_idle(idle)
             except IndexError:  # another thread was faster
                 pass
-        return self.budget.spend(size_bytes, partial(self._allocate, size_bytes))
+        return self.budget.spend(size_bytes, partial(allocate or self._allocate, size_bytes))
 
     def acquire(self, size_bytes: int) -> PooledBuffer:
         """Return a buffer of ``size_bytes`` uninitialised bytes; ``DeviceError`` if no more can be allocated."""
@@ -157,6 +163,9 @@ class BufferPool:
 
     def drop_oldest(self) -> bool:
         """Free the buffer idle longest, preferably not of the latest size; return whether there was one."""
+        return self._evict()
+
+    def _evict(self) -> bool:
         for size_bytes in sorted(self._idle, key=lambda size_bytes: size_bytes == self._latest_bytes):
             try:
                 address = self._idle[size_bytes].popleft()
@@ -171,12 +180,18 @@ class BufferPool:
 
     def take_back(self, address: int, size_bytes: int) -> None:
         """Take a buffer back: called wherever its last reference goes, even within any line of this class."""
+        self._keep(address, size_bytes)
+        self._trim()
+
+    def _keep(self, address: int, size_bytes: int) -> None:
         self._latest_bytes = size_bytes
         idle = self._idle.get(size_bytes)
         if idle is None:
             idle = self._idle.setdefault(size_bytes, deque())
         idle.append(address)
-        while self._idle_bytes() > self._idle_bytes_max and self.drop_oldest():
+
+    def _trim(self) -> None:
+        while self._idle_bytes() > self._idle_bytes_max and self._evict():
             pass
 
     def _idle_bytes(self) -> int:

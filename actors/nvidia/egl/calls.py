@@ -76,9 +76,8 @@ class EglCuda:
             EngineUnfit: this driver does not export the function.
             DeviceLost: the context is gone.
         """
-        self.cuda.enter()
         try:
-            with self.cuda.watch.calling("CUDA", name):
+            with self.cuda.entered, self.cuda.watch.calling("CUDA", name):
                 code, *values = getattr(self.driver, name)(*arguments)
         except RuntimeError as error:  # the binding's own: a function that this libcuda does not export
             reason = f"this driver has no {name}"
@@ -187,7 +186,8 @@ class EglCuda:
         if surface is None:
             return None
         size = (frame.layout.width, frame.layout.height)
-        found = self.pictures.picture(surface[0], size, surface[1])
+        with self.cuda.entered:
+            found = self.pictures.picture(surface[0], size, surface[1], stream)
         self.copy(frame.layout, frame.places, device_places(found.frame.planes), stream)
         stream.wait()
         return found

@@ -59,14 +59,14 @@ class NvdecCapabilities:
         return f"this GPU's NVDEC decodes {key.codec} from {least} to {most}, not {key.width}x{key.height}"
 
     def _asked(self, codec: str, chroma: str, bits: int) -> dict[str, int]:
-        self._cuda.enter()
         try:
-            caps: dict[str, int] = self._module.GetDecoderCaps(
-                gpuid=0,
-                codec=self._module.cudaVideoCodec(CODECS[codec]),
-                chromaformat=self._module.cudaVideoChromaFormat(_CHROMA[chroma]),
-                bitdepth=bits,
-            )
+            with self._cuda.entered:
+                caps: dict[str, int] = self._module.GetDecoderCaps(
+                    gpuid=self._cuda.ordinal,
+                    codec=self._module.cudaVideoCodec(CODECS[codec]),
+                    chromaformat=self._module.cudaVideoChromaFormat(_CHROMA[chroma]),
+                    bitdepth=bits,
+                )
         except Exception as error:  # the package states no errors
             raise mapped(error, "NVDEC does not say what it can") from error
         return caps

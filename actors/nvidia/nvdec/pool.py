@@ -118,7 +118,6 @@ class NvdecPool:
         with self._changed:
             session = self._pop_idle(key) or self._awaited(key, first, request)
         try:
-            session.enter()
             yield session
         finally:
             self._give_back(session)

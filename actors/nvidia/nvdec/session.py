@@ -131,9 +131,9 @@ class NvdecSession:
         self._begun: list[_Begun[Any]] = []
         self._stream = cuda.stream()
         try:
-            with cuda.watch.opening(_NVDEC, "CreateDecoder"):
+            with cuda.entered, cuda.watch.opening(_NVDEC, "CreateDecoder"):
                 self._decoder = codec_module.CreateDecoder(
-                    gpuid=0,
+                    gpuid=cuda.ordinal,
                     codec=codec_module.cudaVideoCodec(CODECS[key.codec]),
                     cudacontext=cuda.context,
                     cudastream=self._stream.number,
@@ -149,15 +149,11 @@ class NvdecSession:
         """Whether another range may be fed to it: the last one was flushed."""
         return self._state is _State.READY
 
-    def enter(self) -> None:
-        """Make its CUDA context the calling thread's."""
-        self._cuda.enter()
-
     def prime(self, payload: bytes) -> None:
         """Decode a first packet, which makes the driver open its decoder, and drop its picture. If it raises, close."""
         if payload:
             self._state = _State.FEEDING
-            with self._cuda.watch.calling(_NVDEC, "Decode"):
+            with self._cuda.entered, self._cuda.watch.calling(_NVDEC, "Decode"):
                 self._frames(self._packet(payload, 0))
                 self._frames(self._module.PacketData())
             self._state = _State.READY
@@ -187,7 +183,7 @@ class NvdecSession:
             return
         try:
             # Without it the package has NVDEC scale whatever comes to the first size, and says nothing.
-            with self._cuda.watch.calling(_NVDEC, "setReconfigParams"):
+            with self._cuda.entered, self._cuda.watch.calling(_NVDEC, "setReconfigParams"):
                 self._decoder.setReconfigParams(key.width, key.height)
         except Exception as error:  # the package states no errors
             raise mapped(error, "NVDEC takes no other size") from error
@@ -203,13 +199,13 @@ class NvdecSession:
         """
         self._state = _State.FEEDING
         # One watch for all that a picture takes: each call's own would cost as much as the calls.
-        with self._cuda.watch.calling(_NVDEC, "decoding a picture"):
+        with self._cuda.entered, self._cuda.watch.calling(_NVDEC, "decoding a picture"):
             self._begin(self._packet(payload, ticket), reader)
             return self._finished() if self._is_far_ahead else []
 
     def flush(self, reader: SurfaceReader[PictureT]) -> list[tuple[int, PictureT]]:
         """Return the pictures that are left, or raise, as ``feed`` does; the session is clean then."""
-        with self._cuda.watch.calling(_NVDEC, "decoding the last pictures"):
+        with self._cuda.entered, self._cuda.watch.calling(_NVDEC, "decoding the last pictures"):
             self._begin(self._module.PacketData(), reader)
             pictures: list[tuple[int, PictureT]] = self._finished()
         self._state = _State.READY
@@ -219,15 +215,15 @@ class NvdecSession:
         """Give everything back. Idempotent."""
         if self._state is not _State.CLOSED:
             self._state = _State.CLOSED
-            self.enter()
-            if self._begun:
-                # The device must no longer write to their memory; if the wait fails, it does not.
-                with suppress(DeviceError), self._cuda.watch.calling(_NVDEC, "the last pictures"):
-                    self._stream.wait()
-                self._begun.clear()
-            self._decoder = None
-            self._close_readers()
-            self._stream.close()
+            with self._cuda.entered:
+                if self._begun:
+                    # The device must no longer write to their memory; if the wait fails, it does not.
+                    with suppress(DeviceError), self._cuda.watch.calling(_NVDEC, "the last pictures"):
+                        self._stream.wait()
+                    self._begun.clear()
+                self._decoder = None
+                self._close_readers()
+                self._stream.close()
 
     def _close_readers(self) -> None:
         for reader in self._readers.values():

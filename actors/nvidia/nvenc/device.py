@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
@@ -11,6 +12,7 @@ from ...encode.settings import Codec
 from ...settle.nvenc import SOFTWARE_STEP, EncoderCapabilities
 from ...surfaces.formats import SurfaceFormat
 from ...watchdog import process_watch
+from ..cuda.context import Cuda
 from ..cuda.memory import MemoryBudget
 from .errors import EncoderEvidence, nvenc_error
 from .inputs import SURFACE_NAMES
@@ -36,13 +38,13 @@ class EncoderCounts:
 
 
 class NvencDevice:
-    """The NVENC of the one visible device, through PyNvVideoCodec. Safe from any thread.
+    """One device's NVENC, through PyNvVideoCodec. Safe from any thread.
 
     Capabilities are asked once per codec: each question makes a CUDA context.
 
     ``free_bytes`` returns how much device memory is free, None if unknown. Its own error is passed on: of a lost device
-    the package reports only that a picture failed. ``cuda_context`` 0 lets each encoder make its own. ``watch`` reports
-    calls that do not return; None is the process's. Encoders take memory from ``budget``; None is unbounded.
+    the package reports only that a picture failed. ``cuda`` None lets each encoder make its own context. Encoders take
+    memory from ``budget``; None is unbounded.
     """
 
     def __init__(
@@ -50,14 +52,15 @@ class NvencDevice:
         package: Any,
         *,
         free_bytes: Callable[[], int | None] = lambda: None,
-        cuda_context: int = 0,
+        cuda: Cuda | None = None,
         budget: MemoryBudget | None = None,
     ) -> None:
         self.package = package
         self._budget = budget or MemoryBudget(None)
         self.watch = process_watch()
         self._free_bytes = free_bytes
-        self._handles = {"cudacontext": cuda_context} if cuda_context else {}
+        self._handles = {"gpu_id": 0} if cuda is None else {"gpu_id": cuda.ordinal, "cudacontext": cuda.context}
+        self.entered: AbstractContextManager[None] = nullcontext() if cuda is None else cuda.entered
         self._lock = threading.Lock()
         self._capabilities: dict[Codec, EncoderCapabilities] = {}
         self.counts = EncoderCounts()
@@ -86,11 +89,11 @@ class NvencDevice:
         window = (settings.bf or 0) + (settings.lookahead or 0) + _SPARE_SURFACES
         needed_bytes = _SESSION_BYTES + window * surface.size_bytes(width, height)
         self.capabilities(settings.codec).check(settings, surface, width, height)
-        arguments = create_encoder_arguments(settings) | {"gpu_id": 0} | self._handles
+        arguments = create_encoder_arguments(settings) | self._handles
 
         def made() -> Any:
             try:
-                with self.watch.opening(_NVENC, "CreateEncoder"):
+                with self.entered, self.watch.opening(_NVENC, "CreateEncoder"):
                     return self.package.CreateEncoder(width, height, name, from_host, **arguments)
             except Exception as error:  # the package states no errors
                 found = self.mapped(error, needed_bytes, opening=True)
@@ -129,8 +132,8 @@ class NvencDevice:
 
     def _asked(self, codec: Codec) -> EncoderCapabilities:
         try:
-            with self.watch.opening(_NVENC, "GetEncoderCaps"):
-                answer = dict(self.package.GetEncoderCaps(gpuid=0, codec=codec.value))
+            with self.entered, self.watch.opening(_NVENC, "GetEncoderCaps"):
+                answer = dict(self.package.GetEncoderCaps(gpuid=self._handles["gpu_id"], codec=codec.value))
         except Exception as error:  # the package states no errors
             raise self.mapped(error, _SESSION_BYTES, opening=True) from error
         if not answer or not answer.get("width_max", 1):
@@ -150,7 +153,7 @@ class NvencEncoder:
     def call(self, name: str, *arguments: object) -> Any:
         """Call a method of the package's encoder; ``DeviceError`` if it fails."""
         try:
-            with self._device.watch.calling(_NVENC, name):
+            with self._device.entered, self._device.watch.calling(_NVENC, name):
                 return getattr(self._native, name)(*arguments)
         except Exception as error:  # the package states no errors
             found = self._device.mapped(error, self._needed_bytes, opening=False)
@@ -162,7 +165,7 @@ class NvencEncoder:
         if self._native is not None:
             if self._is_lost:
                 self._device.abandon(self._native)
-            with self._device.watch.calling(_NVENC, "the session's end"):
+            with self._device.entered, self._device.watch.calling(_NVENC, "the session's end"):
                 self._native = None
             self._device.closed(self._needed_bytes)
 

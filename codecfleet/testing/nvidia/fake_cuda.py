@@ -20,6 +20,8 @@ CONTEXT: Final = 0xC0DE
 NOISE: Final = 0xA5
 """What unwritten memory holds."""
 _FIRST_STREAM: Final = 0x5700
+_FIRST_EVENT: Final = 0xE000
+_POOLS, _NO_TIMING = 115, 2
 _INVALID_VALUE, _ILLEGAL_ADDRESS = 1, 700
 _GLOBAL, _HOST = 1, 2
 _NAMES: Final = {0: "CUDA_SUCCESS", 2: "CUDA_ERROR_OUT_OF_MEMORY", 999: "CUDA_ERROR_UNKNOWN"}
@@ -42,9 +44,10 @@ class FakeCudaDriver:
     """``cuda.bindings.driver`` with one device whose memory is host memory.
 
     ``faults`` maps a function to what it answers instead of success; ``fails_after`` says after how many good calls.
-    ``memory`` and ``streams`` are what has not been given back yet; ``default_streams`` are CUDA's own.
+    ``memory``, ``streams`` and ``events`` are what has not been given back yet; ``default_streams`` are CUDA's own.
     ``attributes`` are the device's, by number: a card's of compute capability 9.0. ``attached`` says to whom managed
-    memory is attached: what a kernel writes while it is the processor's alone is an illegal address.
+    memory is attached: what a kernel writes while it is the processor's alone is an illegal address. ``pools`` is
+    whether the device has memory pools. ``pushed`` counts contexts that were pushed and not popped.
     Safe from any thread, as the driver is.
     """
 
@@ -57,7 +60,11 @@ class FakeCudaDriver:
     attached: dict[int, int] = field(default_factory=dict)
     default_streams: dict[int, list[Callable[[], int]]] = field(default_factory=lambda: {1: [], 2: []})
     streams_made: int = 0
+    events: dict[int, tuple[int, Callable[[], int]] | None] = field(default_factory=dict)
+    pools: bool = True
+    pushed: int = 0
     _lock: threading.RLock = field(default_factory=threading.RLock, repr=False)
+    _working: threading.RLock = field(default_factory=threading.RLock, repr=False)
 
     class CUstream_flags:
         """Flags of ``cuStreamCreate``."""
@@ -65,6 +72,7 @@ class FakeCudaDriver:
         CU_STREAM_NON_BLOCKING = 1
 
     CUfunction: Callable[[int], int] = int
+    CUcontext: Callable[[int], int] = int
     CUdevice_attribute: Callable[[int], int] = int
 
     def cuInit(self, flags: int) -> Answer:
@@ -76,8 +84,22 @@ class FakeCudaDriver:
     def cuDevicePrimaryCtxRetain(self, device: int) -> Answer:
         return self._answer("cuDevicePrimaryCtxRetain", CONTEXT, valid=device == 0)
 
-    def cuCtxSetCurrent(self, context: int) -> Answer:
-        return self._answer("cuCtxSetCurrent", valid=context == CONTEXT)
+    def cuDeviceGetCount(self) -> Answer:
+        return self._answer("cuDeviceGetCount", 1)
+
+    def cuCtxGetDevice(self) -> Answer:
+        return self._answer("cuCtxGetDevice", 0)
+
+    def cuCtxPushCurrent(self, context: int) -> Answer:
+        answer = self._answer("cuCtxPushCurrent", valid=context == CONTEXT)
+        with self._lock:
+            self.pushed += not answer[0]
+        return answer
+
+    def cuCtxPopCurrent(self) -> Answer:
+        with self._lock:
+            self.pushed -= 1
+        return self._answer("cuCtxPopCurrent", CONTEXT)
 
     def cuMemGetInfo(self) -> Answer:
         return self._answer("cuMemGetInfo", 1 << 30, 2 << 30)
@@ -92,10 +114,14 @@ class FakeCudaDriver:
         return self._allocated("cuMemAlloc", size_bytes)
 
     def cuMemFree(self, address: int) -> Answer:
+        """Free memory, once everything is done that is in any stream."""
+        for stream in [*self.default_streams, *self.streams]:
+            self._run(stream)
         return self._freed("cuMemFree", address)
 
     def cuDeviceGetAttribute(self, attribute: int, device: int) -> Answer:
-        return self._answer("cuDeviceGetAttribute", self.attributes[attribute], valid=device == 0)
+        found = {**self.attributes, _POOLS: int(self.pools)}
+        return self._answer("cuDeviceGetAttribute", found[attribute], valid=device == 0)
 
     def cuMemAllocManaged(self, size_bytes: int, attached: int) -> Answer:
         answer = self._allocated("cuMemAllocManaged", size_bytes, valid=attached in (_GLOBAL, _HOST))
@@ -125,12 +151,54 @@ class FakeCudaDriver:
     def cuStreamDestroy(self, stream: int) -> Answer:
         return self._answer("cuStreamDestroy", valid=self.streams.pop(int(stream), None) is not None)
 
+    def cuEventCreate(self, flags: int) -> Answer:
+        with self._lock:
+            handle = _FIRST_EVENT + self.calls.get("cuEventCreate", 0)
+            answer = self._answer("cuEventCreate", handle, valid=flags == _NO_TIMING)
+            if not answer[0]:
+                self.events[handle] = None
+            return answer
+
+    def cuEventRecord(self, event: int, stream: int) -> Answer:
+        """Put an event into a stream: it happens when the work before it is done."""
+
+        def happened() -> int:
+            return 0
+
+        answer = self._queued("cuEventRecord", stream, happened)
+        if not answer[0]:
+            self.events[event] = (int(stream), happened)
+        return answer
+
+    def cuStreamWaitEvent(self, stream: int, event: int, flags: int) -> Answer:
+        """Let a stream wait for an event as it was recorded last: what is before the event is done first."""
+        recorded = self.events[event]
+        if recorded is None:
+            return self._answer("cuStreamWaitEvent", valid=flags == 0)
+        return self._queued("cuStreamWaitEvent", stream, lambda: self._run(*recorded))
+
+    def cuMemAllocAsync(self, size_bytes: int, stream: int) -> Answer:
+        return self._allocated("cuMemAllocAsync", size_bytes, valid=self.pools and int(stream) in self.streams)
+
+    def cuMemFreeAsync(self, address: int, stream: int) -> Answer:
+        return self._queued("cuMemFreeAsync", stream, lambda: int(self._freed("cuMemFree", address)[0]))
+
     def cuStreamSynchronize(self, stream: int) -> Answer:
         """Do everything that was put into a stream: not a moment before."""
-        streams = self.default_streams if int(stream) in self.default_streams else self.streams
-        todo, streams[int(stream)] = streams[int(stream)], []
-        failed = next((code for code in [each() for each in todo] if code), 0)
+        failed = self._run(int(stream))
         return (_Result(failed),) if failed else self._answer("cuStreamSynchronize")
+
+    def _run(self, stream: int, last: Callable[[], int] | None = None) -> int:
+        """Do the work of a stream up to ``last``, if that is not done yet; return what failed first."""
+        queue = self._queue(stream)
+        failed = 0
+        with self._working:
+            while queue and (last is None or last in queue):
+                failed = queue.pop(0)() or failed
+        return failed
+
+    def _queue(self, stream: int) -> list[Callable[[], int]]:
+        return (self.default_streams if stream in self.default_streams else self.streams).get(stream, [])
 
     def cuCtxSynchronize(self) -> Answer:
         for stream in [*self.default_streams, *self.streams]:
@@ -156,7 +224,7 @@ class FakeCudaDriver:
 
     def put(self, stream: int, work: Callable[[], int]) -> None:
         """Put something into a stream; it returns a CUresult."""
-        (self.default_streams if stream in self.default_streams else self.streams)[stream].append(work)
+        self._queue(stream).append(work)
 
     def forget(self, address: int) -> None:
         """Let memory go that its owner gave back without a call."""
@@ -172,7 +240,7 @@ class FakeCudaDriver:
             )
 
     def _queued(self, name: str, stream: int, work: Callable[[], int]) -> Answer:
-        answer = self._answer(name, valid=int(stream) in self.streams)
+        answer = self._answer(name, valid=int(stream) in self.streams or int(stream) in self.default_streams)
         if not answer[0]:
             self.put(int(stream), work)
         return answer

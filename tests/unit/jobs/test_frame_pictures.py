@@ -183,7 +183,10 @@ def test_capsules_and_tensors_may_outlive_the_module(name: str) -> None:
     code = (
         "import ctypes, sys\n"
         "from codecfleet.actors.surfaces.frames_dlpack import DeviceArray\n"
-        "sys.kept = DeviceArray(4096, (2, 2), 1, object()).__dlpack__()\n"
+        "class Owner:\n"
+        "    device = 0\n"
+        "    def used_by(self, stream): pass\n"
+        "sys.kept = DeviceArray(4096, (2, 2), 1, Owner()).__dlpack__()\n"
         f"sys.name = ctypes.c_char_p({name.encode()!r})\n"
         "rename = ctypes.PyDLL(None).PyCapsule_SetName\n"
         "rename.argtypes = ctypes.py_object, ctypes.c_char_p\n"

@@ -102,11 +102,13 @@ def test_a_conversion_that_cannot_be_opened_leaves_nothing(machine: KernelMachin
     cuda, budget = Cuda(machine), MemoryBudget(None)
     conversion = Conversion(source=NV12, source_size=(32, 16), target=P016, target_size=(16, 16))
     converter = Converter(machine.core, cuda)
+    memory = PicturePool(cuda)
+    streams = dict(machine.streams)
     machine.faults["cuStreamCreate"] = 2
-    machine.fails_after["cuStreamCreate"] = good_streams
+    machine.fails_after["cuStreamCreate"] = 1 + good_streams
     with pytest.raises(DeviceMemory):
-        CudaConversion(cuda, PicturePool(cuda), conversion, converter, "yuv420p10le", budget=budget)
-    assert (machine.memory, machine.streams, budget.taken_bytes) == ({}, {}, 0)
+        CudaConversion(cuda, memory, conversion, converter, "yuv420p10le", budget=budget)
+    assert (machine.memory, machine.streams, budget.taken_bytes) == ({}, streams, 0)
 
 
 def test_what_converting_takes_is_counted(machine: KernelMachine) -> None:
@@ -125,13 +127,14 @@ def test_what_converting_takes_is_counted(machine: KernelMachine) -> None:
 
     budget.reclaim_from(reclaim)
     memory = PicturePool(cuda)
+    streams = dict(machine.streams)
     converting = CudaConversion(cuda, memory, conversion, converter, "yuv420p10le", budget=budget)
     assert budget.taken_bytes == conversion.scratch_bytes
     with pytest.raises(DeviceMemory, match="does not hold another"):
         CudaConversion(cuda, memory, conversion, converter, "yuv420p10le", budget=budget)
     assert budget.taken_bytes == conversion.scratch_bytes
     converting.close()
-    assert (machine.memory, machine.streams, budget.taken_bytes) == ({}, {}, 0)
+    assert (machine.memory, machine.streams, budget.taken_bytes) == ({}, streams, 0)
 
 
 class HalfRefused(SurfaceConversion, SurfaceConverter):
@@ -164,7 +167,7 @@ def test_nothing_is_under_way_to_memory_that_goes_back() -> None:
     conversion = Conversion(source=NV12, source_size=(32, 16), target=P016, target_size=(32, 16))
     converting = CudaConversion(cuda, memory, conversion, converter, "yuv420p10le", budget=MemoryBudget(None))
     with pytest.raises(DeviceMemory):
-        converting.convert(memory.picture(NV12, (32, 16), "yuv420p"))
+        converting.convert(memory.picture(NV12, (32, 16), "yuv420p", cuda.stream()))
     assert driver.calls["cuMemcpyDtoDAsync"] == 1
     assert not any(driver.streams.values())
 

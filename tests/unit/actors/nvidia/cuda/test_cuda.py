@@ -66,14 +66,18 @@ def test_a_machine_without_a_driver_says_so() -> None:
     assert "\n" not in caught.value.message
 
 
-def test_the_context_is_the_devices_primary_one() -> None:
-    """There is one context, and every thread that works enters it."""
+def test_the_context_is_the_devices_primary_one_and_is_left_again() -> None:
+    """There is one context; whatever is called, the thread's own context is current again afterwards."""
     driver = FakeCudaDriver()
     cuda = Cuda(driver)
     assert cuda.context == CONTEXT
-    cuda.enter()
-    assert driver.calls["cuCtxSetCurrent"] == 1
-    assert cuda.free_bytes() == 1 << 30
+    with cuda.entered:
+        assert driver.pushed == 1
+        assert cuda.free_bytes() == 1 << 30
+        assert driver.pushed == 1
+    with pytest.raises(DeviceError, match="cuMemFree"):
+        cuda.free(12345)
+    assert (driver.pushed, "cuCtxSetCurrent" in driver.calls) == (0, False)
 
 
 def test_what_is_taken_is_given_back() -> None:

@@ -40,9 +40,6 @@ class Session:
     def prime(self, first: bytes) -> None:
         """Do nothing."""
 
-    def enter(self) -> None:
-        """Do nothing."""
-
     def close(self) -> None:
         """Note it."""
         self.is_closed = True

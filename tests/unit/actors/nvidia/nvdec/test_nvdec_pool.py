@@ -31,23 +31,12 @@ class Session:
 
     key: SessionKey
     is_clean: bool = True
-    entered: int = 0
     primed_with: bytes = b""
     closed: int = 0
     is_in_use: bool = False
-    refuses: bool = False
-
-    def enter(self) -> None:
-        """Note it."""
-        assert not self.closed
-        if self.refuses:
-            message = "the context refuses"
-            raise DeviceError(message)
-        self.entered += 1
 
     def prime(self, first: bytes) -> None:
         """Note it."""
-        assert not self.entered
         self.primed_with = first
 
     def close(self) -> None:
@@ -96,7 +85,6 @@ def test_a_session_is_used_again() -> None:
     for _ in range(5):
         with pool.acquire(key()) as session:
             assert session is maker.made[0]
-    assert maker.made[0].entered == 5
     assert counts_of(pool) == (1, 5, 0)
 
 
@@ -180,19 +168,6 @@ def test_other_errors_are_not_tried_again() -> None:
     with pool.acquire(key()):
         pass
     assert len(maker.made) == 1
-
-
-def test_a_session_that_cannot_be_entered_is_not_lost() -> None:
-    """Where the context refuses, the session is there for the next attempt."""
-    pool = pool_of(maker := Maker())
-    with pool.acquire(key()):
-        pass
-    maker.made[0].refuses = True
-    with pytest.raises(DeviceError, match="refuses"), pool.acquire(key()):
-        pass
-    maker.made[0].refuses = False
-    with pool.acquire(key()) as session:
-        assert session is maker.made[0]
 
 
 def test_closing_closes_what_is_idle() -> None:

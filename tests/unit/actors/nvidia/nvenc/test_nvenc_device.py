@@ -7,11 +7,13 @@ import pytest
 
 from codecfleet.actors.encode.nvenc_settings import NvencSettings, Qp, RateMode, TuningInfo
 from codecfleet.actors.encode.settings import Codec
+from codecfleet.actors.nvidia.cuda.context import Cuda
 from codecfleet.actors.nvidia.cuda.memory import MemoryBudget
 from codecfleet.actors.nvidia.nvenc.device import NvencDevice
 from codecfleet.actors.settle.nvenc import EncoderCapabilities
 from codecfleet.actors.surfaces.formats import SurfaceFormat
 from codecfleet.errors import DeviceLost, DeviceMemory, EngineUnfit, SessionLimit, Unsupported
+from codecfleet.testing.nvidia.fake_cuda import CONTEXT, FakeCudaDriver
 from codecfleet.testing.nvidia.fake_nvenc import FakeNvenc
 from tests.device.conversion_cases import FORMATS
 
@@ -46,10 +48,10 @@ def test_a_segment_gets_an_encoder_of_its_own() -> None:
 def test_the_encoder_is_made_on_the_visible_device_with_the_workers_handles() -> None:
     """The one visible GPU is number 0; the worker's context is passed on, and nothing unasked for."""
     package = FakeNvenc()
-    device = NvencDevice(package, cuda_context=77)
+    device = NvencDevice(package, cuda=Cuda(FakeCudaDriver()))
     device.open(SETTINGS, FORMATS["yuv420p10le"], *SIZE, from_host=False)
     (made,) = package.made
-    assert (made["gpu_id"], made["cudacontext"]) == (0, 77)
+    assert (made["gpu_id"], made["cudacontext"]) == (0, CONTEXT)
     assert (made["width"], made["height"], made["fmt"], made["from_host"]) == (128, 96, "P010", False)
     NvencDevice(package).open(SETTINGS, NV12, *SIZE, from_host=True)
     assert "cudacontext" not in package.made[1]

@@ -1,0 +1,163 @@
+"""Device memory that consumers on other streams read: reused, and freed, only behind what they have put into theirs.
+
+A consumer of a picture puts work into a stream of its own and drops the picture, often long before that work is done.
+So a buffer notes who uses it. When its last reference goes, an event is recorded in each consumer's stream; the stream
+that writes to the buffer next waits for those events, and no thread does. Buffers are reused in the order in which they
+return, so that the events have usually happened by then.
+
+Sources: the Python array API standard, ``__dlpack__``; the CUDA Array Interface, version 3, "Synchronization"; CUDA
+driver API, cuEventRecord, cuStreamWaitEvent, cuMemAllocAsync, cuMemFreeAsync.
+"""
+
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final
+
+from ....errors import DeviceError
+from ...surfaces.device_tensor import DEFAULT_STREAM, THREADS_STREAM
+from .context import Cuda, Stream
+from .memory import BufferPool, MemoryBudget, PooledBuffer
+
+UNKNOWN_STREAM: Final = -1
+"""Of a consumer that does not say its stream, as the array API standard numbers it."""
+_IDLE_BYTES: Final = 2 << 30
+"""How much idle memory is kept: allocating takes a driver call, and without memory pools a wait for the device."""
+
+
+class DeviceBuffer(PooledBuffer):
+    """A buffer on the device ``device``, which returns behind the work of its consumers."""
+
+    __slots__ = ("_memory", "_users", "device")
+
+    def __init__(self, pool: "DevicePool", address: int, size_bytes: int, device: int) -> None:
+        super().__init__(pool, address, size_bytes)
+        self.device = device
+        self._memory = pool
+        # By the handle of a consumer's stream, the thread that named it.
+        self._users: dict[int, int] = {}
+
+    def used_by(self, stream: int | None) -> None:
+        """Note that a stream, given by its handle, reads the buffer: None is CUDA's default, -1 is not known."""
+        thread, handle = threading.get_ident(), DEFAULT_STREAM if stream is None else stream
+        if handle == THREADS_STREAM and self._users.get(handle, thread) != thread:
+            handle = UNKNOWN_STREAM  # one number for the streams of two threads
+        self._users[handle] = thread
+
+    def __del__(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
+        if not is_ending():
+            self._memory.take_back_behind(self.address, self.size_bytes, self._users)
+
+
+class _UnknownUse:
+    """A use of a buffer by a stream that is not known; over once all streams were waited for."""
+
+    __slots__ = ("is_over",)
+
+    def __init__(self) -> None:
+        self.is_over = False
+
+
+class DevicePool(BufferPool):
+    """Device memory that returns behind its consumers' streams. Safe from any thread.
+
+    Where the device has memory pools, memory is allocated and freed in the order of streams, so that neither waits.
+    """
+
+    def __init__(self, cuda: Cuda, budget: MemoryBudget | None = None, idle_bytes: int = _IDLE_BYTES) -> None:
+        super().__init__(cuda.allocate, self._freed, idle_bytes, budget or MemoryBudget(None))
+        self._next_idle = deque.popleft
+        self._cuda = cuda
+        self._spare_events: deque[Any] = deque()
+        # Of idle buffers, what their consumers may still be doing.
+        self._uses: dict[int, tuple[Any, ...] | _UnknownUse] = {}
+        self._unknown: deque[_UnknownUse] = deque()
+        self._freeing = cuda.stream() if cuda.has_pools else None
+
+    def acquire_for(self, stream: Stream, size_bytes: int) -> DeviceBuffer:
+        """Return uninitialised memory for work that comes into ``stream`` from now on.
+
+        The calling thread has entered the device's context.
+
+        Raises:
+            DeviceMemory: there is no more.
+            DeviceError: the driver refused, or a consumer's work failed.
+        """
+        self._trim()
+        allocate = partial(self._cuda.allocate_in, stream) if self._cuda.has_pools else self._cuda.allocate
+        address = self.take(size_bytes, allocate)
+        try:
+            self._order_behind(stream, address)
+        except DeviceError:
+            self._uses[address] = self._unknown_use()
+            self._keep(address, size_bytes)
+            raise
+        return DeviceBuffer(self, address, size_bytes, self._cuda.ordinal)
+
+    def take_back_behind(self, address: int, size_bytes: int, users: dict[int, int]) -> None:
+        """Take a buffer back behind all that is now in the streams of its users, without a wait."""
+        if users:
+            self._uses[address] = self._recorded(users)
+        self._keep(address, size_bytes)
+        if self._freeing is not None and not self._unknown:
+            self._trim()
+
+    def drop_oldest(self) -> bool:
+        """Free the buffer idle longest, and wait until others can have its memory."""
+        found = super().drop_oldest()
+        if found and self._freeing is not None:
+            with self._cuda.watch.calling("CUDA", "freeing a picture's memory"):
+                self._freeing.wait()
+        return found
+
+    def _recorded(self, users: dict[int, int]) -> tuple[Any, ...] | _UnknownUse:
+        """Return an event in each user's stream, or what says that there is none."""
+        thread = threading.get_ident()
+        if UNKNOWN_STREAM not in users and users.get(THREADS_STREAM, thread) == thread:
+            with suppress(DeviceError), self._cuda.entered:  # a stream that is gone, or a lost device
+                return tuple(map(self._event_in, users))
+        return self._unknown_use()
+
+    def _event_in(self, stream: int) -> Any:
+        try:
+            event = self._spare_events.pop()
+        except IndexError:
+            event = self._cuda.event()
+        self._cuda.record(event, stream)
+        return event
+
+    def _unknown_use(self) -> _UnknownUse:
+        use = _UnknownUse()
+        self._unknown.append(use)
+        return use
+
+    def _order_behind(self, stream: Stream, address: int) -> None:
+        """Let what comes into ``stream`` begin after all uses of an idle buffer."""
+        uses = self._uses.pop(address, ())
+        if isinstance(uses, tuple):
+            for event in uses:
+                self._cuda.wait_for_event(stream, event)
+                self._spare_events.append(event)  # the wait is for what was recorded by now
+        elif not uses.is_over:
+            self._wait_for_unknown()
+
+    def _wait_for_unknown(self) -> None:
+        """Wait until all consumers of buffers that are idle by now are done."""
+        waited = len(self._unknown)
+        with self._cuda.watch.calling("CUDA", "waiting for the consumers of pictures"):
+            self._cuda.wait_for_all()
+        with suppress(IndexError):  # another thread waited too
+            for _ in range(waited):
+                self._unknown.popleft().is_over = True
+
+    def _freed(self, address: int) -> None:
+        if self._freeing is None:
+            self._cuda.free(address)  # waits for the whole device
+            self._uses.pop(address, None)
+            return
+        with self._cuda.entered:
+            self._order_behind(self._freeing, address)
+            self._cuda.free_in(self._freeing, address)

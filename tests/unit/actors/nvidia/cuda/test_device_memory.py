@@ -1,0 +1,191 @@
+"""Device memory that consumers read on streams of their own: it is written to when they are done, without a wait."""
+
+import ctypes
+import threading
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from codecfleet.actors.nvidia.cuda.context import Cuda, Stream
+from codecfleet.actors.nvidia.cuda.device_memory import UNKNOWN_STREAM, DeviceBuffer, DevicePool
+from codecfleet.actors.nvidia.cuda.memory import MemoryBudget
+from codecfleet.errors import DeviceError
+from codecfleet.testing.nvidia.fake_cuda import FakeCudaDriver
+from codecfleet.testing.nvidia.fake_device import drop_idle
+
+SIZE = 16
+
+
+class Bench:
+    """A pool on a device that does nothing before it is waited for, one writer, and consumers that copy what they see.
+
+    ``seen`` are (what a consumer should have seen, where it put what it saw).
+    """
+
+    def __init__(self, *, pools: bool = True, idle_bytes: int = 1 << 20) -> None:
+        self.driver = FakeCudaDriver(pools=pools)
+        self.cuda = Cuda(self.driver)
+        self.pool = DevicePool(self.cuda, MemoryBudget(None), idle_bytes)
+        self.writer = self.cuda.stream()
+        self.seen: list[tuple[bytes, int]] = []
+        self._written = 0
+
+    def written(self, *, wait: bool = True) -> DeviceBuffer:
+        """Return a buffer with bytes of its own, complete as a decoder's pictures are."""
+        self._written += 1
+        content = bytes([self._written % 251] * SIZE)
+        with self.cuda.entered:
+            buffer = self.pool.acquire_for(self.writer, SIZE)
+            host = self.cuda.pin(SIZE)
+            ctypes.memmove(host, content, SIZE)
+            self.cuda.copy_to_device(buffer.address, host, SIZE, self.writer)
+        if wait:
+            self.writer.wait()
+        return buffer
+
+    def read(self, buffer: DeviceBuffer, stream: Stream, said: int | None) -> None:
+        """Begin to copy a buffer in a stream, and say that it is the stream ``said``."""
+        expected = ctypes.string_at(buffer.address, SIZE)
+        copy = self.cuda.allocate(SIZE)
+        buffer.used_by(said)
+        self.cuda.copy_on_device(copy, buffer.address, SIZE, stream)
+        self.seen.append((expected, copy))
+
+    def wrong(self) -> int:
+        """Wait for everything; return how many consumers saw something else than what they were given."""
+        self.cuda.wait_for_all()
+        return sum(ctypes.string_at(copy, SIZE) != expected for expected, copy in self.seen)
+
+
+@pytest.mark.parametrize("pools", [True, False])
+@given(steps=st.lists(st.tuples(st.integers(0, 2), st.sampled_from(["named", "unknown", "both"])), max_size=12))
+def test_no_consumer_sees_what_is_written_later(*, pools: bool, steps: list[tuple[int, str]]) -> None:
+    """Whichever streams read buffers that are dropped at once, none sees the bytes of a later one."""
+    bench = Bench(pools=pools)
+    streams = [bench.cuda.stream() for _ in range(3)]
+    for number, kind in steps:
+        buffer = bench.written()
+        if kind != "unknown":
+            bench.read(buffer, streams[number], streams[number].number)
+        if kind != "named":
+            bench.read(buffer, streams[number - 1], UNKNOWN_STREAM)
+        del buffer
+    assert bench.wrong() == 0
+    assert bench.driver.pushed == 0
+
+
+def test_a_return_waits_for_nothing_and_a_writer_for_the_event_alone() -> None:
+    """Dropping a buffer and taking it again runs no work of the consumer's; only writing it does."""
+    bench = Bench()
+    consumer = bench.cuda.stream()
+    buffer = bench.written()
+    bench.read(buffer, consumer, consumer.number)
+    del buffer
+    again = bench.written(wait=False)
+    assert len(bench.driver.streams[consumer.number]) == 2  # its copy, and the event
+    assert "cuCtxSynchronize" not in bench.driver.calls
+    del again
+    assert bench.wrong() == 0
+
+
+def test_buffers_are_reused_in_the_order_of_their_return() -> None:
+    """The consumers of the one that returned first have had the most time."""
+    bench = Bench()
+    held = [bench.written() for _ in range(3)]
+    addresses = [buffer.address for buffer in held]
+    while held:
+        del held[0]
+    assert [buffer.address for buffer in [bench.written() for _ in range(3)]] == addresses
+
+
+def test_events_are_used_again() -> None:
+    """A consumer of a thousand pictures costs the driver as many events as there are buffers."""
+    bench = Bench()
+    consumer = bench.cuda.stream()
+    for _ in range(20):
+        buffer = bench.written()
+        buffer.used_by(consumer.number)
+        del buffer
+    assert bench.driver.calls["cuEventCreate"] == 1
+    assert bench.driver.calls["cuEventRecord"] == 20
+
+
+def test_one_wait_serves_all_whose_consumer_is_unknown() -> None:
+    """Of consumers that name no stream, the first buffer's reuse waits for all of them."""
+    bench = Bench()
+    held = [bench.written() for _ in range(5)]
+    for buffer in held:
+        buffer.used_by(UNKNOWN_STREAM)
+    held.clear()
+    del buffer
+    again = [bench.written() for _ in range(5)]
+    assert bench.driver.calls["cuCtxSynchronize"] == 1
+    del again
+
+
+def test_a_thread_s_default_stream_is_known_in_that_thread_alone() -> None:
+    """A buffer that another thread drops is reused behind everything: the number 2 means another stream there."""
+    for there, waits in ((False, 0), (True, 1)):
+        bench = Bench()
+        held = [bench.written()]
+        held[0].used_by(2)
+        if there:
+            thread = threading.Thread(target=held.clear)
+            thread.start()
+            thread.join()
+        held.clear()
+        bench.written()
+        assert bench.driver.calls.get("cuCtxSynchronize", 0) == waits
+
+
+@pytest.fixture
+def refusing() -> Iterator[Bench]:
+    """A bench whose driver records no event, as of a stream that is gone."""
+    bench = Bench()
+    bench.driver.faults["cuEventRecord"] = 400
+    yield bench
+    assert bench.driver.pushed == 0
+
+
+def test_a_stream_that_is_gone_makes_the_consumer_unknown(refusing: Bench) -> None:
+    """Where no event can be had, the buffer is reused behind everything, and dropping it raises nothing."""
+    buffer = refusing.written()
+    refusing.read(buffer, refusing.cuda.stream(), 12345)
+    del buffer
+    refusing.written()
+    assert refusing.driver.calls["cuCtxSynchronize"] == 1
+    assert refusing.wrong() == 0
+
+
+def test_a_failed_wait_loses_no_buffer_and_no_consumer() -> None:
+    """The one that asks gets the driver's error; the next waits for everything instead."""
+    bench = Bench()
+    consumer = bench.cuda.stream()
+    buffer = bench.written()
+    bench.read(buffer, consumer, consumer.number)
+    del buffer
+    bench.driver.faults["cuStreamWaitEvent"] = 1
+    with pytest.raises(DeviceError, match="cuStreamWaitEvent"):
+        bench.written()
+    assert bench.pool.budget.taken_bytes == SIZE
+    del bench.driver.faults["cuStreamWaitEvent"]
+    bench.written()
+    assert bench.driver.calls["cuCtxSynchronize"] == 1
+    assert bench.wrong() == 0
+
+
+@pytest.mark.parametrize("pools", [True, False])
+def test_what_is_freed_is_freed_behind_its_consumers(*, pools: bool) -> None:
+    """Memory beyond what may lie idle goes when its consumers are done: with memory pools, without a wait."""
+    bench = Bench(pools=pools, idle_bytes=0)
+    consumer = bench.cuda.stream()
+    for _ in range(3):
+        buffer = bench.written()
+        bench.read(buffer, consumer, consumer.number)
+        del buffer
+    assert ("cuMemFree" in bench.driver.calls) == (not pools)
+    assert bench.wrong() == 0
+    drop_idle(bench.pool)
+    assert bench.pool.budget.taken_bytes == 0
