@@ -117,9 +117,17 @@ class WorkerDevice(ABC):
 
     @abstractmethod
     def open_encoder(
-        self, settings: "EncoderSettings", *, from_host: bool
+        self, settings: "EncoderSettings", *, from_host: bool, stream: int | None = None
     ) -> "EncoderSession[VideoFrame | TimedPicture]":
-        """Open an encoder for pictures of the host or the device; ``EngineUnfit`` or ``DeviceError`` if none opens."""
+        """Open an encoder for pictures of the host or the device; ``EngineUnfit`` or ``DeviceError`` if none opens.
+
+        It reads pictures on the device in the CUDA stream ``stream``, given by its handle; None is the default one.
+        """
+
+    @property
+    @abstractmethod
+    def ordinal(self) -> int:
+        """Its CUDA ordinal in this process; ``EngineUnfit`` or ``DeviceError`` if it cannot be opened."""
 
     @abstractmethod
     def open_mover(self) -> "PictureMover":

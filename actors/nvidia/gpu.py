@@ -5,9 +5,10 @@ import importlib
 import os
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -31,7 +32,7 @@ from .nvdec.pool import WAIT_ADVICE, NvdecPool, SessionRequest
 from .nvdec.session import NvdecSession, SessionKey
 from .nvenc.device import NvencDevice
 from .nvenc.session import NvencSession
-from .stdout_monitor import StdoutMonitor
+from .stdout_monitor import CStdoutTap, StdoutMonitor, StdoutTap
 
 if TYPE_CHECKING:
     from ..decode.decoding import VideoPacket
@@ -68,10 +69,12 @@ class OpenedGpu:
     converter: Callable[[], SurfaceConverter]
     converts: bool
     is_shared: bool = False
+    movers: deque[CudaMover] = field(default_factory=deque)
+    """Those that are idle: a stream takes longer to open than a picture to copy."""
 
 
 class Gpu(WorkerDevice):
-    """The one GPU that this process sees; its first user opens it by ``open_``, and gets the error if that fails."""
+    """A GPU of this process; its first user opens it by ``open_``, and gets the error if that fails."""
 
     def __init__(self, open_: Callable[[], OpenedGpu] | None = None) -> None:
         self._open = open_ or open_gpu
@@ -123,14 +126,22 @@ class Gpu(WorkerDevice):
         """Return whether it can scale and convert pictures."""
         return self.opened().converts
 
-    def open_encoder(self, settings: EncoderSettings, *, from_host: bool) -> NvencSession:
+    def open_encoder(self, settings: EncoderSettings, *, from_host: bool, stream: int | None = None) -> NvencSession:
         """Open a session on its NVENC."""
-        return NvencSession(self.opened().nvenc, settings, from_host=from_host)
+        return NvencSession(self.opened().nvenc, settings, from_host=from_host, stream=stream)
 
     def open_mover(self) -> CudaMover:
-        """Open a mover between host and device, for one thread."""
+        """Open a mover between host and device, for one thread: one that is idle, else a new one."""
         gpu = self.opened()
-        return CudaMover(gpu.cuda, gpu.pinned, gpu.memory)
+        try:
+            return gpu.movers.pop()
+        except IndexError:
+            return CudaMover(gpu.cuda, gpu.pinned, gpu.memory, gpu.movers)
+
+    @property
+    def ordinal(self) -> int:
+        """Its CUDA ordinal."""
+        return self.opened().cuda.ordinal
 
     def open_conversion(self, conversion: Conversion, pix_fmt: str) -> CudaConversion:
         """Open a conversion, for one thread."""
@@ -222,26 +233,36 @@ def open_gpu(*, is_second: bool = False) -> OpenedGpu:
     """
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     # Monitoring begins with the first count, which precedes every decoding.
-    opened = _opened(StdoutMonitor().count, lambda free_bytes: is_second or free_bytes >= _SHARED_BYTES)
+    opened = _opened(StdoutMonitor(StdoutTap).count, lambda free_bytes: is_second or free_bytes >= _SHARED_BYTES)
     # Modules stay. Collecting them again and again costs a tenth of the pictures.
     gc.collect()
     gc.freeze()
     return opened
 
 
-def open_beside() -> OpenedGpu:
-    """Open the device in a process that may be a user's own program; only CUDA_DEVICE_MAX_CONNECTIONS is set if unset.
+_wrong_pictures: Final = StdoutMonitor(CStdoutTap).count
+"""Of all GPUs of a user's program: it has one standard output."""
 
-    Standard output is the program's, so the package's reports of wrong pictures there are not read: damage shows in
-    marked packets and in the count of pictures. Raises what ``open_gpu`` does.
+
+def open_beside(device: int | str | None = None, context: int | None = None) -> OpenedGpu:
+    """Open a device in a process that may be a user's own program; only CUDA_DEVICE_MAX_CONNECTIONS is set if unset.
+
+    ``device`` and ``context`` name it as ``Cuda`` takes them.
+
+    Raises what ``open_gpu`` does; ``UsageError`` if there is no such device.
     """
-    return _opened(lambda: 0, lambda _: False)
+    return _opened(_wrong_pictures, lambda _: False, device, context)
 
 
-def _opened(wrong_pictures: Callable[[], int], is_shared: Callable[[int], bool]) -> OpenedGpu:
+def _opened(
+    wrong_pictures: Callable[[], int],
+    is_shared: Callable[[int], bool],
+    device: int | str | None = None,
+    context: int | None = None,
+) -> OpenedGpu:
     # Before CUDA starts. With the default of 8, a dozen sessions' streams wait behind each other in shared queues.
     os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
-    cuda = Cuda(imported("cuda.bindings.driver", "cuda-python"))
+    cuda = Cuda(imported("cuda.bindings.driver", "cuda-python"), device, context)
     package = imported("PyNvVideoCodec", "PyNvVideoCodec")
     shared = is_shared(cuda.free_bytes())
     return assemble_gpu(cuda, package, open_unpacker(cuda), wrong_pictures, is_shared=shared)

@@ -3,7 +3,11 @@
 PyNvVideoCodec reports them only as a line there, "Decode Error occurred for picture N", without decoder or file. So a
 worker process on a GPU redirects its standard output to a memory file, forwards everything, and counts those lines.
 Every range decoded while the count rose is decoded again in software: damage is rare, and blaming the wrong range
-costs time only. A process that may be a user's own program is never monitored.
+costs time only. The line is what ``cuvidGetDecodeStatus`` answered the package, which keeps the decoder's handle to
+itself: nobody else can ask.
+
+In a process that may be a user's own program, the descriptor stays as it is: only C's ``stdout``, which the package
+prints to and Python does not, is exchanged for a stream into the memory file.
 """
 
 import atexit
@@ -12,6 +16,7 @@ import fcntl
 import os
 import select
 import threading
+from collections.abc import Callable
 from typing import Final
 
 _ERROR_LINE: Final = b"Decode Error occurred"
@@ -21,6 +26,8 @@ _PUNCH_HOLE: Final = 3
 """FALLOC_FL_KEEP_SIZE and FALLOC_FL_PUNCH_HOLE of linux/falloc.h."""
 
 _libc = ctypes.CDLL(None)
+_libc.fdopen.restype = ctypes.c_void_p
+_C_STDOUT: Final = ctypes.c_void_p.in_dll(_libc, "stdout")
 
 
 class StdoutTap:
@@ -32,7 +39,7 @@ class StdoutTap:
         self._written = os.memfd_create("codecfleet-stdout")
         # Appending: threads that write at the same moment never overwrite each other.
         fcntl.fcntl(self._written, fcntl.F_SETFL, os.O_APPEND)
-        os.dup2(self._written, descriptor)
+        self._redirect()
         self._read_bytes = 0
         self._tail = b""
         self._count = 0
@@ -52,11 +59,17 @@ class StdoutTap:
         _flush()
         with self._lock:
             if self._is_open:
-                os.dup2(self._original, self._descriptor)  # first: later writes take the original path
+                self._restore()  # first: later writes take the original path
                 self._forward()
                 self._is_open = False
                 os.close(self._original)
                 os.close(self._written)
+
+    def _redirect(self) -> None:
+        os.dup2(self._written, self._descriptor)
+
+    def _restore(self) -> None:
+        os.dup2(self._original, self._descriptor)
 
     def _forward(self) -> None:
         while self._is_open and (data := os.pread(self._written, _READ_BYTES, self._read_bytes)):
@@ -69,9 +82,28 @@ class StdoutTap:
             _write_all(self._original, data)
 
 
+class CStdoutTap(StdoutTap):
+    """The same of what is written to C's ``stdout`` alone, which glibc lets a program assign (its manual, 12.2).
+
+    What a child process forked from this one prints to it comes out here.
+    """
+
+    def _redirect(self) -> None:
+        _flush()
+        self._before = _C_STDOUT.value
+        self._stream = _libc.fdopen(os.dup(self._written), b"a")
+        _C_STDOUT.value = self._stream
+
+    def _restore(self) -> None:
+        if _C_STDOUT.value == self._stream:
+            _C_STDOUT.value = self._before
+        # Not closed: a thread of the package's may be printing.
+        _libc.fflush(ctypes.c_void_p(self._stream))
+
+
 def _flush() -> None:
     """Flush C's standard output alone: flushing every stream would wait for a reader, such as ``input``."""
-    _libc.fflush(ctypes.c_void_p.in_dll(_libc, "stdout"))
+    _libc.fflush(_C_STDOUT)
 
 
 def _write_all(descriptor: int, data: bytes) -> None:
@@ -89,10 +121,11 @@ def _write_all(descriptor: int, data: bytes) -> None:
 class StdoutMonitor:
     """Counts wrong pictures from the first ``count`` on. Safe from any thread.
 
-    There is one tap: of two, the first would read nothing.
+    There is one tap, made by ``tap``: of two, the first would read nothing.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, tap: Callable[[], StdoutTap]) -> None:
+        self._make = tap
         self._lock = threading.Lock()
         self._tap: StdoutTap | None = None
 
@@ -100,5 +133,5 @@ class StdoutMonitor:
         """Return how many pictures were reported wrong so far; the first call starts monitoring."""
         with self._lock:
             if self._tap is None:
-                self._tap = StdoutTap()
+                self._tap = self._make()
             return self._tap.count()

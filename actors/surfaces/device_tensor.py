@@ -29,7 +29,9 @@ _WHOLE_KINDS: Final = ("i", "u")
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DeviceTensor:
-    """A tensor in device memory. ``strides_bytes`` None is C order; ``owner`` keeps the memory alive.
+    """A tensor in memory of the CUDA device ``device``, None where it does not say which.
+
+    ``strides_bytes`` None is C order; ``owner`` keeps the memory alive.
 
     Its samples are there once everything is done that was put into ``streams``: handles of CUDA streams.
     """
@@ -40,6 +42,7 @@ class DeviceTensor:
     item_bytes: int
     owner: object = field(repr=False)
     streams: tuple[int, ...] = ()
+    device: int | None = None
 
 
 def device_kind(tensor: Any) -> int:  # noqa: ANN401 - whatever speaks DLPack
@@ -52,8 +55,8 @@ def device_tensor(tensor: Any) -> DeviceTensor:  # noqa: ANN401 - whatever speak
     """Return where a CUDA tensor lies. Its capsule is not consumed: it owns the tensor until the result is dropped.
 
     Raises:
-        EncoderFailed: the tensor gives no capsule of the known kind, or none at all, is not on the process's first CUDA
-            device, or holds no whole numbers.
+        EncoderFailed: the tensor gives no capsule of the known kind, or none at all, is not on a CUDA device, or holds
+            no whole numbers.
     """
     read = ctypes.pythonapi.PyCapsule_GetPointer
     read.restype, read.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
@@ -63,9 +66,6 @@ def device_tensor(tensor: Any) -> DeviceTensor:  # noqa: ANN401 - whatever speak
     if found.device_type != CUDA:
         message = "the session reads pictures from the device, and this one is on the host"
         raise EncoderFailed(message, "Open the session for host input.")
-    if found.device_id:
-        message = f"the tensor is on GPU {found.device_id} of this process, and pictures are encoded on GPU 0"
-        raise EncoderFailed(message, "Let CUDA_VISIBLE_DEVICES begin with that GPU.")
     if found.code not in _WHOLE_NUMBERS:
         raise EncoderFailed(_NOT_WHOLE, _ADVICE)
     axes = range(found.ndim)
@@ -78,6 +78,7 @@ def device_tensor(tensor: Any) -> DeviceTensor:  # noqa: ANN401 - whatever speak
         item_bytes=item_bytes,
         owner=(capsule, tensor),
         streams=(DEFAULT_STREAM,),
+        device=int(found.device_id),
     )
 
 

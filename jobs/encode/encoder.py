@@ -45,7 +45,10 @@ _NOTHING_ASKED: Final = EncodeFrame(None)
 
 @dataclass(slots=True, eq=False)
 class _Opened:
-    """What is open while frames are encoded. ``mover`` is a way to the device, opened when it is asked for first."""
+    """What is open while frames are encoded. ``mover`` is a way to the device, opened when it is asked for first.
+
+    ``stream`` is the CUDA stream in which pictures on the device are read, None the default one.
+    """
 
     settings: EncoderSettings
     session: EncoderSession[Any]
@@ -55,6 +58,7 @@ class _Opened:
     mover: Callable[[], PictureMover]
     from_device: bool
     fallback: str
+    stream: int | None
     taken: int = 0
 
     def encode(self, offered: Offered) -> None:
@@ -69,8 +73,8 @@ class _Opened:
         picture = self._fit(offered.pixels, ticks)
         packets = self.session.encode(picture, keyframe=asked.keyframe, sei_messages=asked.sei_messages)
         if offered.streams is not None and self.from_device:
-            # The package copies it in the default stream and waits for no copy; its owner may write to it again.
-            self.mover().wait_for((DEFAULT_STREAM,))
+            # The package copies it in a stream and waits for no copy; its owner may write to it again.
+            self.mover().wait_for((self.stream or DEFAULT_STREAM,))
         self.write(packets)
 
     def write(self, packets: list[EncodedPacket]) -> None:
@@ -120,6 +124,7 @@ class FrameEncoder:
         self._shape: tuple[int, int, str, bool] | None = None
         self._opened: _Opened | None = None
         self._cancelled = False
+        self._ordinal: int | None = None
         self._substitute = ""
 
     def add(self, item: object) -> None:
@@ -198,6 +203,7 @@ class FrameEncoder:
         )
 
     def _check_like_first(self, offered: Offered) -> None:
+        self._check_device(offered.device)
         if self._shape is None:
             self._shape = offered.shape
         if offered.shape == self._shape:
@@ -209,6 +215,15 @@ class FrameEncoder:
         )
         message = f"frame {number} is {here}, and the first is {first}"
         raise UsageError(message, "All frames of a file have one size and one format: convert them first.")
+
+    def _check_device(self, device: int | None) -> None:
+        if device is None:
+            return
+        if self._ordinal is None:
+            self._ordinal = self._device().ordinal
+        if device != self._ordinal:
+            message = f"a frame is on GPU {device} of this process, and frames are encoded on GPU {self._ordinal}"
+            raise UsageError(message, f"Give device={device}.")
 
     def _begin(self) -> _Opened:
         if not self._peeked:
@@ -240,6 +255,7 @@ class FrameEncoder:
             mover=self._open_mover,
             from_device=on_device and settings.on_device,
             fallback=fallback,
+            stream=self._request.stream,
         )
 
     def _open_mover(self) -> PictureMover:
@@ -248,8 +264,9 @@ class FrameEncoder:
         return self._mover
 
     def _fetched(self, tensor: DeviceTensor) -> NDArray[np.uint8]:
+        self._check_device(tensor.device)
         mover = self._open_mover()
-        mover.wait_for(tensor.streams)
+        mover.wait_for(tensor.streams if self._request.stream is None else {*tensor.streams, self._request.stream})
         return mover.fetch(tensor.address, prod(tensor.shape) * tensor.item_bytes)
 
     def _session(
@@ -287,7 +304,7 @@ class FrameEncoder:
         )
         device = self._device()
         settings = settle(asked, target, time_base, device.encoder_capabilities(self._codec))
-        return settings, device.open_encoder(settings, from_host=not on_device)
+        return settings, device.open_encoder(settings, from_host=not on_device, stream=request.stream)
 
     def _target(self, source: VideoFormat) -> VideoFormat:
         """Return what pictures on the host become: what they are, where the encoder has that."""

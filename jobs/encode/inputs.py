@@ -37,7 +37,8 @@ class Offered:
     ``format`` says all that is known of it; its frame rate is the picture's own where ``states_rate``, else a usual
     one. ``time_s`` is None where it carries no time; ``ticks`` is the same as whole
     ticks of a time base, where it came so. ``streams`` are those to wait for before a user's own memory on the device
-    is read, None where it is none; ``from_gpu`` says that it lay on the GPU. ``asked`` is what is asked with it.
+    is read, None where it is none; ``from_gpu`` says that it lay on the GPU, and ``device`` on which, None where that
+    is not known. ``asked`` is what is asked with it.
     """
 
     pixels: VideoFrame | DevicePicture
@@ -46,6 +47,7 @@ class Offered:
     ticks: tuple[int, Fraction] | None = None
     streams: tuple[int, ...] | None = None
     from_gpu: bool = False
+    device: int | None = None
     asked: EncodeFrame | None = None
     states_rate: bool = False
 
@@ -92,7 +94,10 @@ class InputReader:
         if isinstance(item, Frame):
             pixels = item.device_picture or item.to_video_frame()
             ticks = item.ticks, item.time_base
-            return Offered(pixels, item.format, item.time_s, ticks, from_gpu=item.on_device, states_rate=True)
+            device = item.__dlpack_device__()[1] if item.on_device else None
+            return Offered(
+                pixels, item.format, item.time_s, ticks, from_gpu=item.on_device, device=device, states_rate=True
+            )
         if isinstance(item, HeldPicture):
             item = item.read()
             if isinstance(item, DevicePicture):
@@ -107,7 +112,8 @@ class InputReader:
         if not is_rows(name):
             array = self.fetch(tensor).view(f"u{tensor.item_bytes}").reshape(tensor.shape)
             return replace(self._of_video_frame(_framed(array, name)), from_gpu=True)
-        return replace(self._of_picture(device_picture(tensor, name)), streams=tensor.streams)
+        offered = self._of_picture(device_picture(tensor, name))
+        return replace(offered, streams=tensor.streams, device=tensor.device)
 
     def _of_picture(self, picture: DevicePicture) -> Offered:
         format_ = VideoFormat(picture.frame.width, picture.frame.height, picture.pix_fmt, self.frame_rate)

@@ -79,6 +79,9 @@ async def encode(
             - ``matrix``: what RGB is turned into YUV by, ``"bt709"`` by default; the file says so.
             - ``sample_aspect_ratio``: the frames' own by default.
             - ``overwrite``: replace what has the output's name.
+            - ``device``: the GPU, by its CUDA ordinal in this process or its UUID; the first by default.
+            - ``context``: the handle of a CUDA context of yours to work in; else the device's primary one.
+            - ``stream``: the handle of the CUDA stream in which your frames are written: NVENC reads them behind it.
 
     Raises:
         UsageError: the call makes no sense; something is not a frame, does not fit the others, or has no time; no
@@ -89,7 +92,7 @@ async def encode(
     """
     fields = {"output": location("output", output), "codec": codec, "fps": fps, **options}
     request = build(EncodeRequest, fields, str, "docs/frames.md lists the options.")
-    return await _encode(frames, request, own_gpu if gpu is None else lambda: gpu)
+    return await _encode(frames, request, lambda: gpu or own_gpu(request.device, request.context))
 
 
 async def _encode(

@@ -10,6 +10,7 @@ from ...actors.encode.settings import RateChange, RateControl, check_rate
 from ...actors.media.location import absolute
 from ...actors.media.values import Colour, SeiMessage
 from ...errors import UsageError
+from ..request.cuda_place import CudaPlace
 from ..request.parts import CodecAndRate, EncoderTuning, PixelSize
 from ..request.values import is_ffmpeg_ratio
 
@@ -71,6 +72,9 @@ class EncodeOptions(TypedDict, total=False):
     matrix: Matrix
     sample_aspect_ratio: Fraction | None
     overwrite: bool
+    device: int | str | None
+    context: int | None
+    stream: int | None
 
 
 def _checked_ratio(value: Fraction) -> Fraction:
@@ -82,12 +86,12 @@ def _checked_ratio(value: Fraction) -> Fraction:
 Ratio = Annotated[Fraction, Field(gt=0), AfterValidator(_checked_ratio)]
 
 
-class EncodeRequest(EncoderTuning, CodecAndRate):
+class EncodeRequest(EncoderTuning, CodecAndRate, CudaPlace):
     """Frames into a file.
 
     ``fps`` shows frame n at n / ``fps``; None takes the frames' own times. ``input_pix_fmt`` is how arrays without a
     format of their own are read, and ``size`` the (width, height) of raw bytes; ``pix_fmt`` is what is encoded,
-    ``matrix`` converts RGB to YUV.
+    ``matrix`` converts RGB to YUV. ``stream`` is the CUDA stream in which frames on the device are written.
 
     Raises:
         UsageError: the bitrate is too low.

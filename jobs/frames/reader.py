@@ -309,7 +309,7 @@ class _Attempt:
             shape = (picture.width, picture.height, picture.format.name)
         if shape != (format_.width, format_.height, format_.pix_fmt):
             format_ = replace(format_, width=shape[0], height=shape[1], pix_fmt=shape[2])
-        return Frame(
+        frame = Frame(
             index=number,
             ticks=ticks,
             time_base=self._time_base,
@@ -319,6 +319,9 @@ class _Attempt:
             _picture=picture,
             _to_host=None if source.device is None else partial(_to_host, source.device),
         )
+        if source.request.stream is not None and frame.on_device:
+            frame.record_stream(source.request.stream)
+        return frame
 
 
 def _to_host(device: WorkerDevice, picture: DevicePicture) -> VideoFrame:

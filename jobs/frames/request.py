@@ -8,6 +8,7 @@ from pydantic import Field, InstanceOf, model_validator
 
 from ...actors.decode.nvdec_options import PLAIN, NvdecOptions
 from ...actors.media.location import absolute
+from ..request.cuda_place import CudaPlace
 from ..request.parts import PixelSize, SourceRange
 
 Place: TypeAlias = Literal["host", "device", "auto"]
@@ -32,15 +33,18 @@ class FrameOptions(TypedDict, total=False):
     memory_bytes: int | None
     strict: bool
     nvdec: NvdecOptions
+    device: int | str | None
+    context: int | None
+    stream: int | None
 
 
-class FrameRequest(SourceRange):
+class FrameRequest(SourceRange, CudaPlace):
     """The frames of a track's [``start_s``, ``end_s``), in seconds after its first picture.
 
     ``every`` N takes the pictures 0, N, 2N ... of that part. ``size`` (width, height) and ``pix_fmt`` are what frames
     become; on the device by its own filters, whose samples are not software's. ``threads`` is how many segments are
     decoded at once, and ``memory_bytes`` bounds what is decoded ahead; None chooses. ``strict`` makes damage an error.
-    ``nvdec`` are options of NVDEC's sessions.
+    ``nvdec`` are options of NVDEC's sessions. ``stream`` is the CUDA stream in which frames on the device are used.
     """
 
     source: str
@@ -59,6 +63,12 @@ class FrameRequest(SourceRange):
     def _check_nvdec(self) -> Self:
         if self.nvdec != PLAIN and self.decoder != "nvdec":
             raise ValueError(f'software has no NvdecOptions, and `decoder` is {self.decoder}: give decoder="nvdec"')
+        return self
+
+    @model_validator(mode="after")
+    def _check_cuda(self) -> Self:
+        if self.names_cuda and self.decoder == "software" and self.place != "device":
+            raise ValueError("device, context and stream are a GPU's, and software decodes to the host")
         return self
 
     @property

@@ -221,6 +221,10 @@ def frames(
             - ``memory_bytes``: how much may be decoded ahead: 2 GiB on the host, a quarter of what is free on the GPU.
             - ``strict``: raise ``InputDamaged`` where decoding meets damage, rather than count it.
             - ``nvdec``: latency, SEI messages, decode statistics and the largest size, with ``decoder="nvdec"`` alone.
+            - ``device``: the GPU, by its CUDA ordinal in this process or its UUID; the first by default.
+            - ``context``: the handle of a CUDA context of yours to work in; else the device's primary one.
+            - ``stream``: the handle of the CUDA stream in which you use frames on the device, where their consumers do
+              not say it; ``Frame.record_stream`` names another for one frame.
 
     Raises:
         UsageError: the call makes no sense. All other errors come with the first frame, or in its place.
@@ -229,4 +233,4 @@ def frames(
         return FrameStream(stream_request(options), own_gpu, source)
     fields = {"source": location("source", source), **options}
     request = build(FrameRequest, fields, str, "docs/frames.md lists the options.")
-    return FrameStream(request, own_gpu if gpu is None else lambda: gpu)
+    return FrameStream(request, lambda: gpu or own_gpu(request.device, request.context))

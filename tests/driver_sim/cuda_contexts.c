@@ -1,6 +1,6 @@
 /* Contexts of the simulated libcuda: one stack a thread, and each device's primary context. */
 #define _GNU_SOURCE
-#include "cuda_driver.h"
+#include "cuda_deferred.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -81,6 +81,7 @@ static int create_context(CUcontext *context, int ordinal, unsigned flags, bool 
 }
 
 static void end_context(CUcontext context) {
+    sim_cuda_finish(SIM_EVERY_STREAM);
     context->is_alive = false;
     sim_memory_free_of(cuda_owner_of(context));
 }
@@ -202,13 +203,14 @@ SIM_EXPORT int cuCtxGetStreamPriorityRange(int *least, int *greatest) {
 
 SIM_EXPORT int cuCtxSynchronize(void) {
     ENTER_ALL("cuCtxSynchronize");
-    return SUCCESS;
+    return sim_cuda_finish(SIM_EVERY_STREAM);
 }
 
 SIM_EXPORT int cuCtxSynchronize_v2(CUcontext context) {
     ENTER_READY("cuCtxSynchronize", cuda_is_live(context) ? cuda_device_of(context) : cuda_device_of(cuda_current()));
     REFUSE(!cuda_is_live(context == NULL ? cuda_current() : context), INVALID_CONTEXT);
-    return cuda_await(SIM_EVERY_STREAM);
+    int awaited = cuda_await(SIM_EVERY_STREAM);
+    return awaited == SUCCESS ? sim_cuda_finish(SIM_EVERY_STREAM) : awaited;
 }
 
 SIM_EXPORT int cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {

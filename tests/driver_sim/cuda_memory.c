@@ -1,6 +1,6 @@
 /* Memory of the simulated libcuda: allocations, pools, and what is known of a pointer. */
 #define _GNU_SOURCE
-#include "cuda_driver.h"
+#include "cuda_deferred.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -60,7 +60,12 @@ SIM_EXPORT int cuMemAllocManaged(CUdeviceptr *address, size_t bytes, unsigned fl
 
 SIM_EXPORT int cuMemAllocAsync(CUdeviceptr *address, size_t bytes, CUstream stream) {
     ENTER_STREAM("cuMemAllocAsync", stream);
-    return allocate(cuda_context_of(stream), address, bytes, SIM_DEVICE_MEMORY);
+    int said = allocate(cuda_context_of(stream), address, bytes, SIM_DEVICE_MEMORY);
+    if (said == OUT_OF_MEMORY) {
+        sim_cuda_finish(SIM_EVERY_STREAM); /* what is being freed counts, for those who wait */
+        said = allocate(cuda_context_of(stream), address, bytes, SIM_DEVICE_MEMORY);
+    }
+    return said;
 }
 
 static int free_kind(CUdeviceptr address, bool is_host) {
@@ -74,14 +79,21 @@ static int free_kind(CUdeviceptr address, bool is_host) {
 
 SIM_EXPORT int cuMemFree_v2(CUdeviceptr address) {
     ENTER_ALL("cuMemFree");
+    int said = sim_cuda_finish(SIM_EVERY_STREAM); /* by the driver: it waits for the device */
+    REFUSE(said != SUCCESS, said);
     return free_kind(address, false);
+}
+
+static int free_later(void *address) {
+    return sim_memory_free(address) ? SUCCESS : INVALID_VALUE;
 }
 
 SIM_EXPORT int cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
     sim_allocation found;
     ENTER_WORK("cuMemFreeAsync", stream);
-    bool is_host = sim_memory_find(at(address), &found) && found.kind == SIM_HOST_MEMORY;
-    return free_kind(address, is_host); /* a pool may be of host memory */
+    REFUSE(address == 0, SUCCESS);
+    REFUSE(!sim_memory_find(at(address), &found) || found.base != address || found.registered, INVALID_VALUE);
+    return sim_cuda_put(stream, free_later, at(address));
 }
 
 SIM_EXPORT int cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes) {
@@ -128,6 +140,7 @@ SIM_EXPORT int cuMemHostAlloc(void **address, size_t bytes, unsigned flags) {
 
 SIM_EXPORT int cuMemFreeHost(void *address) {
     ENTER("cuMemFreeHost");
+    sim_cuda_finish(SIM_EVERY_STREAM);
     return free_kind((CUdeviceptr)(uintptr_t)address, true);
 }
 
@@ -157,6 +170,7 @@ SIM_EXPORT int cuMemHostRegister_v2(void *host, size_t bytes, unsigned flags) {
 SIM_EXPORT int cuMemHostUnregister(void *host) {
     sim_allocation found;
     ENTER("cuMemHostUnregister");
+    sim_cuda_finish(SIM_EVERY_STREAM);
     REFUSE(!sim_memory_find(host, &found) || !found.registered || found.base != (uintptr_t)host,
            HOST_MEMORY_NOT_REGISTERED);
     sim_memory_free(host);

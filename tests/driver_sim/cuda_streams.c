@@ -1,6 +1,6 @@
-/* Streams, events and kernels of the simulated libcuda. What is asked of a stream is done when the call returns. */
+/* Streams, events and kernels of the simulated libcuda. When the work of a stream is done: deferred_work.h. */
 #define _GNU_SOURCE
-#include "cuda_driver.h"
+#include "cuda_deferred.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -8,6 +8,7 @@
 
 #define LEGACY_STREAM ((CUstream)1)
 #define PER_THREAD_STREAM ((CUstream)2)
+#define NON_BLOCKING 1u
 
 /* Streams and events are never given back to the allocator: a stale handle is seen as one. */
 struct CUstream_st {
@@ -17,6 +18,7 @@ struct CUstream_st {
     int priority;
     uint64_t identity;
     bool is_alive;
+    queue *queue; /* NULL where nothing is deferred */
 };
 
 struct CUevent_st {
@@ -24,6 +26,7 @@ struct CUevent_st {
     CUcontext context;
     unsigned flags;
     uint64_t recorded_ns;
+    ticket *recorded; /* of the work before it, NULL where there was none */
     bool is_alive;
 };
 
@@ -46,6 +49,10 @@ CUcontext cuda_context_of(CUstream stream) {
     return is_default_stream(stream) ? cuda_current() : stream->context;
 }
 
+queue *cuda_queue_of(CUstream stream) {
+    return is_default_stream(stream) ? NULL : stream->queue;
+}
+
 SIM_EXPORT int cuStreamCreateWithPriority(CUstream *stream, unsigned flags, int priority) {
     ENTER("cuStreamCreate");
     REFUSE(stream == NULL, INVALID_VALUE);
@@ -61,7 +68,8 @@ SIM_EXPORT int cuStreamCreateWithPriority(CUstream *stream, unsigned flags, int 
                                      .flags = flags,
                                      .priority = priority,
                                      .identity = ++handles.last_identity,
-                                     .is_alive = true};
+                                     .is_alive = true,
+                                     .queue = queue_new(cuda_current(), (flags & NON_BLOCKING) == 0)};
     }
     pthread_mutex_unlock(&handles.lock);
     *stream = made;
@@ -78,6 +86,7 @@ SIM_EXPORT int cuStreamDestroy_v2(CUstream stream) {
     REFUSE(!is_own, INVALID_HANDLE);
     pthread_mutex_lock(&handles.lock);
     stream->is_alive = false;
+    queue_leave(stream->queue);
     stream->next = handles.free_streams;
     handles.free_streams = stream;
     pthread_mutex_unlock(&handles.lock);
@@ -86,19 +95,23 @@ SIM_EXPORT int cuStreamDestroy_v2(CUstream stream) {
 
 SIM_EXPORT int cuStreamSynchronize(CUstream stream) {
     ENTER_WORK("cuStreamSynchronize", stream);
-    return SUCCESS;
+    return sim_cuda_finish(stream);
 }
 
 SIM_EXPORT int cuStreamQuery(CUstream stream) {
     ENTER_STREAM("cuStreamQuery", stream);
-    return cuda_query(stream);
+    ticket *end = queue_end(stream);
+    bool is_done = ticket_advance(end);
+    ticket_drop(end);
+    int said = cuda_query(stream);
+    return said == SUCCESS && !is_done ? NOT_READY : said;
 }
 
 SIM_EXPORT int cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags) {
     (void)flags;
     ENTER_WORK("cuStreamWaitEvent", stream);
     REFUSE(event == NULL || !event->is_alive, INVALID_HANDLE);
-    return SUCCESS;
+    return queue_wait(stream, event->recorded);
 }
 
 SIM_EXPORT int cuStreamGetCtx(CUstream stream, CUcontext *context) {
@@ -152,18 +165,41 @@ SIM_EXPORT int cuThreadExchangeStreamCaptureMode(int *mode) {
     return SUCCESS;
 }
 
+typedef struct host_call {
+    CUstream stream;
+    void (*function)(void *);
+    void (*callback)(CUstream, int, void *);
+    void *argument;
+} host_call;
+
+static int call_host(void *argument) {
+    host_call *given = argument;
+    if (given->function != NULL) {
+        given->function(given->argument);
+    } else {
+        given->callback(given->stream, SUCCESS, given->argument);
+    }
+    free(given);
+    return SUCCESS;
+}
+
+static int put_host_call(host_call given) {
+    host_call *kept = malloc(sizeof *kept);
+    REFUSE(kept == NULL, OUT_OF_MEMORY);
+    *kept = given;
+    return sim_cuda_put(given.stream, call_host, kept);
+}
+
 SIM_EXPORT int cuLaunchHostFunc(CUstream stream, void (*function)(void *), void *argument) {
     ENTER_WORK("cuLaunchHostFunc", stream);
-    function(argument);
-    return SUCCESS;
+    return put_host_call((host_call){.stream = stream, .function = function, .argument = argument});
 }
 
 SIM_EXPORT int cuStreamAddCallback(CUstream stream, void (*function)(CUstream, int, void *), void *argument,
                                    unsigned flags) {
     (void)flags;
     ENTER_WORK("cuStreamAddCallback", stream);
-    function(stream, SUCCESS, argument);
-    return SUCCESS;
+    return put_host_call((host_call){.stream = stream, .callback = function, .argument = argument});
 }
 
 /*
@@ -205,9 +241,15 @@ SIM_EXPORT int cuEventDestroy_v2(CUevent event) {
     ENTER_EVENT("cuEventDestroy", event);
     pthread_mutex_lock(&handles.lock);
     event->is_alive = false;
+    ticket_drop(event->recorded);
     event->next = handles.free_events;
     handles.free_events = event;
     pthread_mutex_unlock(&handles.lock);
+    return SUCCESS;
+}
+
+static int note_time(void *event) {
+    ((CUevent)event)->recorded_ns = now_ns();
     return SUCCESS;
 }
 
@@ -216,8 +258,14 @@ SIM_EXPORT int cuEventRecord(CUevent event, CUstream stream) {
     REFUSE(!cuda_is_stream(stream), INVALID_HANDLE);
     int awaited = cuda_await(stream);
     REFUSE(awaited != SUCCESS, awaited);
-    event->recorded_ns = now_ns();
-    return SUCCESS;
+    event->recorded_ns = 0;
+    int said = sim_cuda_put(stream, note_time, event);
+    pthread_mutex_lock(&handles.lock);
+    ticket *before = event->recorded;
+    event->recorded = queue_end(stream);
+    pthread_mutex_unlock(&handles.lock);
+    ticket_drop(before);
+    return said;
 }
 
 SIM_EXPORT int cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned flags) {
@@ -227,17 +275,20 @@ SIM_EXPORT int cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned f
 
 SIM_EXPORT int cuEventQuery(CUevent event) {
     ENTER_EVENT("cuEventQuery", event);
-    return SUCCESS;
+    return ticket_advance(event->recorded) ? SUCCESS : NOT_READY;
 }
 
 SIM_EXPORT int cuEventSynchronize(CUevent event) {
     ENTER_EVENT("cuEventSynchronize", event);
-    return SUCCESS;
+    return ticket_finish(event->recorded);
 }
 
 SIM_EXPORT int cuEventElapsedTime_v2(float *milliseconds, CUevent start, CUevent end) {
     ENTER_EVENT("cuEventElapsedTime", start);
-    REFUSE(end == NULL || !end->is_alive || start->recorded_ns == 0 || end->recorded_ns == 0, INVALID_HANDLE);
+    REFUSE(end == NULL || !end->is_alive, INVALID_HANDLE);
+    REFUSE(start->recorded != NULL && start->recorded_ns == 0, NOT_READY);
+    REFUSE(end->recorded != NULL && end->recorded_ns == 0, NOT_READY);
+    REFUSE(start->recorded_ns == 0 || end->recorded_ns == 0, INVALID_HANDLE);
     *milliseconds = (float)((double)(int64_t)(end->recorded_ns - start->recorded_ns) / 1e6);
     return SUCCESS;
 }

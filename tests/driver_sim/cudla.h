@@ -129,6 +129,7 @@ int gpu_of(cudlaDevHandle handle);
 
 /* libcuda's; weak, because a libcuda without it is still of use: submissions wait for their tasks then. */
 __attribute__((weak)) sim_external_wait_setter sim_cuda_set_external_wait;
+__attribute__((weak)) int sim_cuda_finish(void *stream);
 
 /* In cudla_run.c. */
 void *device_main(void *device); /* a handle's thread; frees the device when it is closing */

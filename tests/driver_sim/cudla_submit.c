@@ -188,6 +188,9 @@ SIM_EXPORT int cudlaSubmitTask(cudlaDevHandle handle, const cudlaTask *list, uin
     if (is_refused(__func__, gpu_of(handle), &status)) {
         return status;
     }
+    if (sim_cuda_finish) {
+        sim_cuda_finish(stream); /* a task begins behind what is in its stream */
+    }
     take_lock();
     submission given = {device_of(handle), list, count, stream, flags};
     status = submit(&given);

@@ -3,6 +3,8 @@
  * nvcuvid_parser.c. This is a simulator for tests: libavcodec decodes, and no figure of speed means anything.
  */
 #define _GNU_SOURCE
+#include "deferred_work.h"
+#include "external_work.h"
 #include "nvcuvid.h"
 
 #include <pthread.h>
@@ -212,6 +214,7 @@ static int check_request(const sim_device *device, const CUVIDDECODECREATEINFO *
 }
 
 static void free_decoder(decoder *each) {
+    sim_cuda_finish(SIM_EVERY_STREAM);
     for (int number = 0; number < SURFACES_MOST; number++) {
         picture_drop(each->surfaces[number]);
     }
@@ -319,14 +322,33 @@ static output_surface *take_output(decoder *each) {
     return NULL;
 }
 
-static int map_picture(decoder *each, const picture *shown, unsigned long long *address, unsigned *pitch) {
+/* A picture on its way to an output surface, in the stream that was named when it was mapped. */
+typedef struct writing {
+    picture *shown;
+    surface_layout layout;
+    unsigned char *to;
+} writing;
+
+static int write_surface(void *argument) {
+    writing *given = argument;
+    bool is_written = surface_write(given->shown, &given->layout, given->to);
+    picture_drop(given->shown);
+    free(given);
+    return is_written ? SUCCESS : NOT_SUPPORTED;
+}
+
+static int map_picture(decoder *each, picture *shown, void *stream, unsigned long long *address, unsigned *pitch) {
     output_surface *output = take_output(each);
-    if (output == NULL) {
+    writing *given = calloc(1, sizeof *given);
+    if (output == NULL || given == NULL) {
+        free(given);
         return MAP_FAILED_STATUS;
     }
-    if (!surface_write(shown, &each->layout, output->start)) {
+    *given = (writing){.shown = picture_hold(shown), .layout = each->layout, .to = output->start};
+    int said = sim_cuda_put(stream, write_surface, given);
+    if (said != SUCCESS) {
         output->is_mapped = false;
-        return NOT_SUPPORTED;
+        return said;
     }
     *address = (unsigned long long)(uintptr_t)output->start;
     *pitch = (unsigned)each->layout.pitch;
@@ -335,15 +357,15 @@ static int map_picture(decoder *each, const picture *shown, unsigned long long *
 
 SIM_EXPORT int cuvidMapVideoFrame64(CUvideodecoder handle, int number, unsigned long long *address, unsigned *pitch,
                                     CUVIDPROCPARAMS *parameters) {
-    (void)parameters; /* fields are woven, streams are synchronous */
+    void *stream = parameters == NULL ? NULL : parameters->output_stream; /* fields are woven */
     decoder *each = handle;
     ENTER_ON("cuvidMapVideoFrame", each == NULL ? NULL : each->device);
     if (each == NULL || address == NULL || pitch == NULL) {
         return INVALID_VALUE;
     }
     pthread_mutex_lock(&each->lock);
-    const picture *shown = surface_at(each, number);
-    int said = shown == NULL ? INVALID_VALUE : map_picture(each, shown, address, pitch);
+    picture *shown = surface_at(each, number);
+    int said = shown == NULL ? INVALID_VALUE : map_picture(each, shown, stream, address, pitch);
     pthread_mutex_unlock(&each->lock);
     return said;
 }

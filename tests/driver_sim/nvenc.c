@@ -101,7 +101,11 @@ static NVENCSTATUS open_session_ex(NV_ENC_OPEN_ENCODE_SESSION_EX_PARAMS *params,
     if (device == NULL) {
         return NV_ENC_ERR_INVALID_DEVICE;
     }
-    *encoder = nvenc_session_open(device, &status);
+    nvenc_session *made = nvenc_session_open(device, &status);
+    if (made != NULL) {
+        made->context = params->device;
+    }
+    *encoder = made;
     return status;
 }
 
@@ -124,11 +128,14 @@ static const char *last_error(void *encoder) {
 }
 
 static NVENCSTATUS set_streams(void *encoder, NV_ENC_CUSTREAM_PTR input, NV_ENC_CUSTREAM_PTR output) {
-    (void)input;
     (void)output;
     nvenc_call made;
     NVENCSTATUS status = nvenc_enter("NvEncSetIOCudaStreams", encoder, &made);
-    return status == NV_ENC_SUCCESS ? nvenc_leave(&made, status) : status;
+    if (status != NV_ENC_SUCCESS) {
+        return status;
+    }
+    made.session->input_stream = input == NULL ? NULL : *(void **)input;
+    return nvenc_leave(&made, status);
 }
 
 /*

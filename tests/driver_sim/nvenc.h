@@ -200,6 +200,8 @@ typedef struct nvenc_session {
     struct nvenc_session *next;
     pthread_mutex_t lock;
     const sim_device *device;
+    void *context;      /* in whose streams its pictures are written */
+    void *input_stream; /* NULL: the default one */
     int number; /* sim_session_open's */
     bool initialized;
     nvenc_settings settings;

@@ -7,6 +7,7 @@
  * frameIntervalP - 1 pictures, with look-ahead for lookaheadDepth more. After that each call brings one packet: SUCCESS
  * says that the buffer which has waited longest is ready, not that all are.
  */
+#include "deferred_work.h"
 #include "nvenc.h"
 
 #include <stdlib.h>
@@ -422,6 +423,7 @@ static void queue_output(nvenc_session *session, nvenc_output *output) {
 }
 
 static NVENCSTATUS take(nvenc_session *session, const NV_ENC_PIC_PARAMS *params, const nvenc_input *input, bool cut) {
+    sim_cuda_finish_in(session->context, session->input_stream); /* the engine reads behind this stream, and no other */
     AVFrame *frame = nvenc_frame_of(&input->surface, &session->settings);
     nvenc_picture *picture = frame == NULL ? NULL : new_picture(session, params, cut);
     if (picture == NULL) {

@@ -13,6 +13,8 @@ from .scenario import Scenario
 
 __all__ = ["Ran", "Traced", "run_simulated", "simulated_environment"]
 
+_SEED = "1"
+"""Streams do nothing before they are waited for; the seed says when another stream's work is done too."""
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 
@@ -51,7 +53,8 @@ def simulated_environment(scenario: Scenario, folder: Path, *, shared_state: boo
     """Return the variables with which a program finds the simulated driver; the scenario's files lie in ``folder``.
 
     The trace is ``folder / "trace"``. With ``shared_state`` all processes that get these variables see one machine:
-    Xids, lost devices, memory and the counters of faults.
+    Xids, lost devices, memory and the counters of faults. The work of CUDA's streams is deferred (deferred_work.h);
+    ``DRIVER_SIM_DEFER`` in this process's environment is the seed of its order, 0 for none.
 
     Raises:
         BuildError: the simulator could not be compiled.
@@ -59,6 +62,7 @@ def simulated_environment(scenario: Scenario, folder: Path, *, shared_state: boo
     scenario.write(folder / "scenario")
     searched = [str(built_libraries()), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
     variables = {
+        "DRIVER_SIM_DEFER": os.environ.get("DRIVER_SIM_DEFER", _SEED),
         "LD_LIBRARY_PATH": os.pathsep.join(searched),
         "DRIVER_SIM": str(folder / "scenario"),
         "DRIVER_SIM_TRACE": str(folder / "trace"),

@@ -41,6 +41,7 @@ copy.srcMemoryType = copy.dstMemoryType = cuda.CUmemorytype.CU_MEMORYTYPE_DEVICE
 copy.srcDevice, copy.srcPitch, copy.dstDevice, copy.dstPitch = linear, 64, pitched, pitch
 copy.WidthInBytes, copy.Height = 64, 48
 must(cuda.cuMemcpy2DAsync, copy, stream)
+must(cuda.cuStreamSynchronize, stream)
 copy.srcDevice, copy.srcPitch = pitched, pitch
 copy.dstMemoryType, copy.dstHost, copy.dstPitch = cuda.CUmemorytype.CU_MEMORYTYPE_HOST, pinned, 64
 must(cuda.cuMemcpy2D, copy)

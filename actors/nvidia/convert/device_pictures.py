@@ -1,6 +1,6 @@
 """Pictures that stay on the device: surfaces copied into memory of their own, and their ways to the host and back."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, MutableSequence
 
 import numpy as np
 from av.video.frame import VideoFrame
@@ -53,12 +53,18 @@ class SurfaceKeeper(SurfaceReader[DevicePicture]):
 
 
 class CudaMover(PictureMover):
-    """Moves pictures through page-locked memory, on a stream of its own."""
+    """Moves pictures through page-locked memory, on a stream of its own.
 
-    def __init__(self, cuda: Cuda, pinned: PinnedMemory, memory: PicturePool) -> None:
+    Closed, it is idle in ``idle``, for who opens the next one.
+    """
+
+    def __init__(
+        self, cuda: Cuda, pinned: PinnedMemory, memory: PicturePool, idle: MutableSequence["CudaMover"] | None = None
+    ) -> None:
         self._cuda = cuda
         self._pinned = pinned
         self._memory = memory
+        self._idle = idle
         self._stream = cuda.stream()
 
     def to_device(self, picture: VideoFrame) -> DevicePicture:
@@ -107,8 +113,11 @@ class CudaMover(PictureMover):
                     self._cuda.wait_for(stream)
 
     def close(self) -> None:
-        """Close its stream."""
-        self._stream.close()
+        """Close its stream, or be idle with it: nothing is in it then."""
+        if self._idle is None:
+            self._stream.close()
+        else:
+            self._idle.append(self)
 
 
 class CudaConversion(PictureConversion):

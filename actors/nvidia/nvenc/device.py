@@ -79,7 +79,14 @@ class NvencDevice:
             return self._capabilities[codec]
 
     def open(
-        self, settings: NvencSettings, surface: SurfaceFormat, width: int, height: int, *, from_host: bool
+        self,
+        settings: NvencSettings,
+        surface: SurfaceFormat,
+        width: int,
+        height: int,
+        *,
+        from_host: bool,
+        stream: int | None = None,
     ) -> "NvencEncoder":
         """Make an encoder, having checked that the settings fit the device. Raises what ``NvencSession`` does."""
         name = SURFACE_NAMES[surface.layout]
@@ -90,6 +97,8 @@ class NvencDevice:
         needed_bytes = _SESSION_BYTES + window * surface.size_bytes(width, height)
         self.capabilities(settings.codec).check(settings, surface, width, height)
         arguments = create_encoder_arguments(settings) | self._handles
+        if stream is not None:
+            arguments["cudastream"] = stream
 
         def made() -> Any:
             try:

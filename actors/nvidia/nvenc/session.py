@@ -34,7 +34,8 @@ class NvencSession(EncoderSession[VideoFrame | TimedPicture]):
 
     Software frames carry their time and must be in the settings' size, pixel format and time base; everything else
     comes as a ``TimedPicture``. Nothing is converted: NVENC's surface holds the samples as they are. Unless pictures
-    come ``from_host``, they are on the device, and complete: the package waits for no stream.
+    come ``from_host``, they are on the device, and complete, or written in ``stream``, a CUDA stream's handle: the
+    package waits for no other (programming guide, section 2.3: ``cudastream``).
 
     Raises:
         Unsupported: no NVENC does that; the message names the setting.
@@ -43,7 +44,9 @@ class NvencSession(EncoderSession[VideoFrame | TimedPicture]):
         DeviceError: the device failed.
     """
 
-    def __init__(self, device: NvencDevice, settings: EncoderSettings, *, from_host: bool = True) -> None:
+    def __init__(
+        self, device: NvencDevice, settings: EncoderSettings, *, from_host: bool = True, stream: int | None = None
+    ) -> None:
         picture = settings.format
         self._settings = settings
         self.name = settings.implementation
@@ -54,7 +57,9 @@ class NvencSession(EncoderSession[VideoFrame | TimedPicture]):
         self._surface = surface
         self._from_host = from_host
         self._package = device.package
-        self._encoder = device.open(self._nvenc, surface, picture.width, picture.height, from_host=from_host)
+        self._encoder = device.open(
+            self._nvenc, surface, picture.width, picture.height, from_host=from_host, stream=stream
+        )
         try:
             self._writer = BitstreamWriter(settings.codec, picture, bytes(self._encoder.call("GetSequenceParams")))
             self.extradata = self._writer.extradata

@@ -13,8 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codecfleet.actors.nvidia import stdout_monitor
-from codecfleet.actors.nvidia.stdout_monitor import StdoutTap
+from codecfleet.actors.nvidia.stdout_monitor import StdoutMonitor, StdoutTap
 
 LINE = b"Decode Error occurred for picture 7\n"
 
@@ -107,7 +106,7 @@ def test_a_process_says_its_last_words(statement: str) -> None:
     assert done.stdout == LINE + b"bye\n"
 
 
-def test_threads_that_count_first_at_once_have_one_listener(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_that_count_first_at_once_have_one_listener() -> None:
     """Of two taps the first would read nothing, and report every picture as right."""
     with _listening() as (_, speaker, only):
         made: list[StdoutTap] = []
@@ -119,8 +118,7 @@ def test_threads_that_count_first_at_once_have_one_listener(monkeypatch: pytest.
             may_open.wait(10)
             return only
 
-        monkeypatch.setattr(stdout_monitor, "StdoutTap", listen)
-        count = stdout_monitor.StdoutMonitor().count
+        count = StdoutMonitor(listen).count
         with ThreadPoolExecutor(4) as threads:
             first = threads.submit(count)
             assert is_opening.wait(10)
@@ -177,3 +175,23 @@ def test_counting_does_not_wait_for_a_reader_of_standard_input() -> None:
         finally:
             has_read.set()
             reading.result(10)
+
+
+def test_of_a_user_s_program_only_what_c_prints_is_read() -> None:
+    """Python's and the kernel's output goes its way at once; C's is counted, and comes out when it is counted."""
+    code = (
+        "import ctypes, os\n"
+        "from codecfleet.actors.nvidia.stdout_monitor import CStdoutTap, StdoutMonitor\n"
+        "libc = ctypes.CDLL(None)\n"
+        "libc.printf(b'first\\n')\n"
+        "count = StdoutMonitor(CStdoutTap).count\n"
+        "counts = [count()]\n"
+        f"libc.printf({LINE!r})\n"
+        "print('python', flush=True)\n"
+        "os.write(1, b'kernel\\n')\n"
+        "counts.append(count())\n"
+        "libc.printf(b'last\\n')\n"
+        "print(*counts, flush=True)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    assert done.stdout == b"first\npython\nkernel\n" + LINE + b"0 1\nlast\n"

@@ -1,0 +1,197 @@
+"""Does a consumer that never waits see the frames that it was given? Decodes on a GPU into memory that is reused.
+
+``python benchmarks/frame_reuse.py FILE``; README.md beside this file says what each number means. It needs PyTorch and
+CuPy.
+"""
+
+import argparse
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from bench.machine import describe_gpus, describe_run, described_lines
+from bench.table import save_results
+
+import codecfleet
+from codecfleet import Frame
+from codecfleet.actors.nvidia.cuda.device_memory import DevicePool
+
+PRODUCTS: Final = 8
+"""Matrix products in the consumer's stream before each frame is read: the consumer falls behind the decoder."""
+WIDTH: Final = 1024
+
+
+def host_sums(film: str, *, frames: int) -> list[int]:
+    """Return the sum of each frame's samples, as software decodes them."""
+    found = [
+        sum(int(plane.sum(dtype="int64")) for plane in frame.planes)
+        for frame in codecfleet.frames(film, decoder="software")
+    ]
+    return (found * (frames // len(found) + 1))[:frames]
+
+
+def device_frames(film: str, *, frames: int, **options: Any) -> Iterator[Frame]:
+    """Yield frames on the device, the film again and again, in memory that is too small for many of them."""
+    left = frames
+    while left:
+        for frame in codecfleet.frames(film, place="device", decoder="nvdec", **options):
+            yield frame
+            del frame
+            left -= 1
+            if not left:
+                return
+
+
+class Consumer:
+    """Sums frames on a stream of its own, behind matrix products, and waits only at the end."""
+
+    def __init__(self, frames: int, device: int = 0) -> None:
+        import torch  # noqa: PLC0415 - named where it is needed
+
+        self._torch = torch
+        self._place = torch.device("cuda", device)
+        self.sums = torch.zeros(frames, dtype=torch.int64, device=self._place)
+        self._weights = torch.randn(WIDTH, WIDTH, device=self._place)
+        self._stream = torch.cuda.Stream(self._place)
+        self.taken = 0
+
+    def add(self, rows: Any) -> None:
+        """Put the sum of a frame behind some work."""
+        found = self._weights
+        for _ in range(PRODUCTS):
+            found = found @ self._weights
+        self.sums[self.taken] = rows.sum(dtype=self._torch.int64)
+        self.taken += 1
+
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        """Make its stream the current one."""
+        with self._torch.cuda.stream(self._stream):
+            yield
+
+    def by_torch(self, frame: Frame) -> None:
+        """Take a frame by DLPack, which is told the current stream."""
+        with self.working():
+            self.add(self._torch.from_dlpack(frame))
+
+    def by_interface(self, frame: Frame) -> None:
+        """Take a frame by the CUDA array interface, which is told no stream."""
+        with self.working():
+            self.add(self._torch.as_tensor(frame, device=self._place))
+
+    def by_record(self, frame: Frame) -> None:
+        """Take a frame in one stream, use it in another, and say so."""
+        rows = self._torch.from_dlpack(frame)
+        frame.record_stream(self._stream.cuda_stream)
+        with self.working():
+            self.add(rows)
+
+    def by_cupy(self, frame: Frame) -> None:
+        """Take a frame by CuPy, on the same stream."""
+        import cupy  # noqa: PLC0415 - named where it is needed
+
+        with cupy.cuda.ExternalStream(self._stream.cuda_stream, self._place.index), self.working():
+            self.add(self._torch.as_tensor(cupy.from_dlpack(frame).sum(dtype="int64"), device=self._place))
+
+    def found(self) -> list[int]:
+        """Wait, and return the sums."""
+        self._stream.synchronize()
+        return [int(each) for each in self.sums.cpu()]
+
+
+@contextmanager
+def without_waits() -> Iterator[None]:
+    """Reuse memory as if nobody had read it: what the test has to find."""
+    original = DevicePool.take_back_behind
+
+    def forgetful(self: DevicePool, address: int, size_bytes: int, users: dict[int, int]) -> None:
+        del users
+        original(self, address, size_bytes, {})
+
+    DevicePool.take_back_behind = forgetful  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        DevicePool.take_back_behind = original  # type: ignore[method-assign]
+
+
+def run(film: str, wanted: list[int], way: str, *, device: int = 0, **options: Any) -> dict[str, Any]:
+    """Let a consumer sum as many frames, and return how many sums are wrong, and the speed."""
+    consumer = Consumer(len(wanted), device)
+    take = getattr(consumer, f"by_{way}")
+    began = time.monotonic()
+    for frame in device_frames(film, frames=len(wanted), device=device, **options):
+        take(frame)
+        del frame
+    found = consumer.found()
+    seconds = time.monotonic() - began
+    wrong = sum(one != other for one, other in zip(found, wanted, strict=True))
+    return {"way": way, "device": device, "frames": len(wanted), "wrong": wrong, "fps": round(len(wanted) / seconds)}
+
+
+def speed(film: str, *, frames: int, **options: Any) -> dict[str, Any]:
+    """Return how fast frames come that nobody reads."""
+    began = time.monotonic()
+    count = sum(1 for _ in device_frames(film, frames=frames, **options))
+    return {"way": "unread", "frames": count, "fps": round(count / (time.monotonic() - began))}
+
+
+def both_devices(film: str, wanted: list[int], **options: Any) -> list[dict[str, Any]]:
+    """Decode on two devices of one process at once, each with a consumer of its own; and look at the current device."""
+    import torch  # noqa: PLC0415 - named where it is needed
+
+    found: list[dict[str, Any]] = []
+    torch.cuda.set_device(1)
+
+    def work(device: int) -> None:
+        torch.cuda.set_device(device)
+        found.append(run(film, wanted, "torch", device=device, **options))
+        found[-1]["current_device_after"] = torch.cuda.current_device()
+
+    threads = [threading.Thread(target=work, args=(device,)) for device in (0, 1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    frame = next(iter(codecfleet.frames(film, place="device", decoder="nvdec", device=0)))
+    frame.to_ndarray()
+    del frame
+    after = {
+        "way": "to_ndarray of device 0 on a thread of device 1",
+        "current_device_after": torch.cuda.current_device(),
+    }
+    after["new_tensor_on"] = str(torch.empty(1, device="cuda").device)
+    return [*sorted(found, key=lambda row: row["device"]), after]
+
+
+def main() -> None:
+    """Measure, print, and save."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("film")
+    parser.add_argument("--frames", type=int, default=10_000, help="how many frames each consumer takes")
+    parser.add_argument("--memory-mib", type=int, default=1024, help="how much is decoded ahead")
+    parser.add_argument("--ways", nargs="+", default=["torch", "interface", "record", "cupy"], help="consumers")
+    parser.add_argument("--two-devices", action="store_true", help="decode on two devices of this process at once")
+    parser.add_argument("--save", metavar="NAME", help="write everything to results/NAME.json")
+    given = parser.parse_args()
+    film, options = str(Path(given.film).resolve()), {"memory_bytes": given.memory_mib << 20}
+    about = describe_run(None) | describe_gpus()
+    print(*described_lines(about), sep="\n")
+    wanted = host_sums(film, frames=given.frames)
+    rows = [speed(film, frames=given.frames, **options)]
+    rows += [run(film, wanted, way, **options) for way in given.ways]
+    with without_waits():
+        rows.append(run(film, wanted, "torch", **options) | {"way": "torch, waits left out"})
+    if given.two_devices:
+        rows += both_devices(film, wanted, **options)
+    for row in rows:
+        print(row)
+    if given.save:
+        print(save_results(given.save, about | {"rows": rows}))
+
+
+if __name__ == "__main__":
+    main()
