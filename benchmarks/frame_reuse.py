@@ -10,8 +10,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
+import av
 from bench.machine import describe_gpus, describe_run, described_lines
 from bench.table import save_results
 
@@ -21,11 +23,32 @@ from codecfleet.actors.nvidia.cuda.device_memory import DevicePool
 
 PRODUCTS: Final = 8
 """Matrix products in the consumer's stream before each frame is read: the consumer falls behind the decoder."""
-WIDTH: Final = 1024
+WIDTH: Final = 1536
+WAYS: Final = ("unread", "torch", "interface", "record", "cupy", "unordered")
+REORDERED: Final = 16
+"""More pictures than any stream is reordered by."""
+
+
+def repeated(film: str, path: Path, *, frames: int) -> None:
+    """Write a film's packets again and again, as one film of at least ``frames`` frames: decoding begins once."""
+    with av.open(film) as source, av.open(str(path), "w") as output:
+        track = source.streams.video[0]
+        packets = [packet for packet in source.demux(track) if packet.size and packet.pts is not None]
+        stream = output.add_stream_from_template(track)
+        times = sorted(packet.pts or 0 for packet in packets)
+        step = times[1] - times[0]
+        length = times[-1] - times[0] + step
+        for turn in range(-(-frames // len(packets))):
+            for packet, time_ticks in zip(packets, times, strict=True):
+                again = av.Packet(bytes(packet))
+                again.pts = (packet.pts or 0) + turn * length + REORDERED * step
+                again.dts = time_ticks + turn * length
+                again.time_base, again.stream, again.is_keyframe = packet.time_base, stream, packet.is_keyframe
+                output.mux(again)
 
 
 def host_sums(film: str, *, frames: int) -> list[int]:
-    """Return the sum of each frame's samples, as software decodes them."""
+    """Return the sum of each frame's samples, as software decodes them, again and again."""
     found = [
         sum(int(plane.sum(dtype="int64")) for plane in frame.planes)
         for frame in codecfleet.frames(film, decoder="software")
@@ -34,15 +57,12 @@ def host_sums(film: str, *, frames: int) -> list[int]:
 
 
 def device_frames(film: str, *, frames: int, **options: Any) -> Iterator[Frame]:
-    """Yield frames on the device, the film again and again, in memory that is too small for many of them."""
-    left = frames
-    while left:
-        for frame in codecfleet.frames(film, place="device", decoder="nvdec", **options):
-            yield frame
-            del frame
-            left -= 1
-            if not left:
-                return
+    """Yield frames on the device, in memory that is too small for many of them."""
+    for number, frame in enumerate(codecfleet.frames(film, place="device", decoder="nvdec", **options), 1):
+        yield frame
+        del frame
+        if number == frames:
+            return
 
 
 class Consumer:
@@ -104,7 +124,7 @@ class Consumer:
 
 @contextmanager
 def without_waits() -> Iterator[None]:
-    """Reuse memory as if nobody had read it: what the test has to find."""
+    """Reuse memory as if no consumer had read it: the errors that the test has to find."""
     original = DevicePool.take_back_behind
 
     def forgetful(self: DevicePool, address: int, size_bytes: int, users: dict[int, int]) -> None:
@@ -133,7 +153,7 @@ def run(film: str, wanted: list[int], way: str, *, device: int = 0, **options: A
 
 
 def speed(film: str, *, frames: int, **options: Any) -> dict[str, Any]:
-    """Return how fast frames come that nobody reads."""
+    """Return how fast frames come that no consumer reads."""
     began = time.monotonic()
     count = sum(1 for _ in device_frames(film, frames=frames, **options))
     return {"way": "unread", "frames": count, "fps": round(count / (time.monotonic() - began))}
@@ -173,24 +193,40 @@ def main() -> None:
     parser.add_argument("film")
     parser.add_argument("--frames", type=int, default=10_000, help="how many frames each consumer takes")
     parser.add_argument("--memory-mib", type=int, default=1024, help="how much is decoded ahead")
-    parser.add_argument("--ways", nargs="+", default=["torch", "interface", "record", "cupy"], help="consumers")
+    parser.add_argument("--threads", type=int, default=4, help="segments decoded at once")
+    parser.add_argument("--ways", nargs="*", default=WAYS, choices=WAYS, help="consumers")
     parser.add_argument("--two-devices", action="store_true", help="decode on two devices of this process at once")
     parser.add_argument("--save", metavar="NAME", help="write everything to results/NAME.json")
     given = parser.parse_args()
-    film, options = str(Path(given.film).resolve()), {"memory_bytes": given.memory_mib << 20}
     about = describe_run(None) | describe_gpus()
     print(*described_lines(about), sep="\n")
-    wanted = host_sums(film, frames=given.frames)
-    rows = [speed(film, frames=given.frames, **options)]
-    rows += [run(film, wanted, way, **options) for way in given.ways]
-    with without_waits():
-        rows.append(run(film, wanted, "torch", **options) | {"way": "torch, waits left out"})
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "repeated.mkv")
+        repeated(given.film, path, frames=given.frames)
+        rows = measured(str(path), host_sums(given.film, frames=given.frames), given)
+    if given.save:
+        print(
+            save_results(given.save, about | {"memory_mib": given.memory_mib, "threads": given.threads, "rows": rows})
+        )
+
+
+def measured(film: str, wanted: list[int], given: argparse.Namespace) -> list[dict[str, Any]]:
+    """Run every consumer, print what it found, and return it."""
+    options = {"memory_bytes": given.memory_mib << 20, "threads": given.threads}
+    rows = []
+    for way in given.ways:
+        if way == "unread":
+            rows.append(speed(film, frames=given.frames, **options))
+        elif way == "unordered":
+            with without_waits():
+                rows.append(run(film, wanted, "torch", **options) | {"way": way})
+        else:
+            rows.append(run(film, wanted, way, **options))
     if given.two_devices:
         rows += both_devices(film, wanted, **options)
     for row in rows:
         print(row)
-    if given.save:
-        print(save_results(given.save, about | {"rows": rows}))
+    return rows
 
 
 if __name__ == "__main__":

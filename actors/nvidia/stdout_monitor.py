@@ -4,7 +4,7 @@ PyNvVideoCodec reports them only as a line there, "Decode Error occurred for pic
 worker process on a GPU redirects its standard output to a memory file, forwards everything, and counts those lines.
 Every range decoded while the count rose is decoded again in software: damage is rare, and blaming the wrong range
 costs time only. The line is what ``cuvidGetDecodeStatus`` answered the package, which keeps the decoder's handle to
-itself: nobody else can ask.
+itself.
 
 In a process that may be a user's own program, the descriptor stays as it is: only C's ``stdout``, which the package
 prints to and Python does not, is exchanged for a stream into the memory file.

@@ -1,7 +1,7 @@
 /*
  * The simulated libcuda.so.1: what cuda.bindings, cuda.core and PyNvVideoCodec need of the CUDA driver.
  *
- * Device memory is host memory, streams do their work at once, and kernels cannot run: what would load or launch one
+ * Device memory is host memory, streams work when they are waited for, and kernels cannot run: what would load or launch one
  * answers CUDA_ERROR_NOT_SUPPORTED. Addresses are checked against the table of allocations, so that a copy from or to
  * a wrong one fails as it would on a GPU. This is a simulator for tests; its devices say so in their names.
  */

@@ -5,7 +5,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-/* One in so many times that something is done, a piece of another stream's work is done too. */
+/* Each time a piece of work is done, one of another stream is done too with a chance of one in this number. */
 #define OTHERS_ONE_IN 32
 #define PER_THREAD 2
 #define LEGACY 1

@@ -4,8 +4,8 @@
  *
  * This is part of a DRIVER SIMULATOR for tests.
  *
- * Streams of the simulated libcuda do everything at once, so a stream needs no queue; it needs to know that something
- * else is still at work in its name. libcudla gives libcuda one function to ask, and libcuda calls it
+ * Streams of the simulated libcuda have queues of their own work (deferred_work.h); they need to know that something
+ * else is still at work in their name. libcudla gives libcuda one function to ask, and libcuda calls it
  *   - with the stream's handle before everything that is put into that stream (copies, memsets, kernels, host
  *     functions, an event that is recorded) and in cuStreamSynchronize;
  *   - with SIM_EVERY_STREAM in cuCtxSynchronize, cuMemFree, and before copies without a stream;

@@ -322,7 +322,7 @@ static output_surface *take_output(decoder *each) {
     return NULL;
 }
 
-/* A picture on its way to an output surface, in the stream that was named when it was mapped. */
+/* A picture to be written to an output surface, in the stream that was named when it was mapped. */
 typedef struct writing {
     picture *shown;
     surface_layout layout;

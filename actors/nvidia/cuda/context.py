@@ -215,7 +215,7 @@ class Cuda:
             with self.entered:
                 found = int(self._call("cuCtxGetDevice"))
         except DeviceError as error:
-            message = f"{self.context} is no CUDA context of this process: {error.message}"
+            message = f"this process has no CUDA context {self.context}: {error.message}"
             raise UsageError(
                 message, "Give the handle of a context that exists, as cuCtxGetCurrent gives it."
             ) from error

@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from itertools import count
 from typing import Any, Final
 
 from ....errors import DeviceError
@@ -52,15 +53,6 @@ class DeviceBuffer(PooledBuffer):
             self._memory.take_back_behind(self.address, self.size_bytes, self._users)
 
 
-class _UnknownUse:
-    """A use of a buffer by a stream that is not known; over once all streams were waited for."""
-
-    __slots__ = ("is_over",)
-
-    def __init__(self) -> None:
-        self.is_over = False
-
-
 class DevicePool(BufferPool):
     """Device memory that returns behind its consumers' streams. Safe from any thread.
 
@@ -72,9 +64,12 @@ class DevicePool(BufferPool):
         self._next_idle = deque.popleft
         self._cuda = cuda
         self._spare_events: deque[Any] = deque()
-        # Of idle buffers, what their consumers may still be doing.
-        self._uses: dict[int, tuple[Any, ...] | _UnknownUse] = {}
-        self._unknown: deque[_UnknownUse] = deque()
+        # Of idle buffers, what their consumers may still be doing: events, or the number of a use by unknown streams.
+        self._uses: dict[int, tuple[Any, ...] | int] = {}
+        self._numbers = count(1)
+        # Uses with numbers up to the second are over: all streams were waited for since. Threads that write these at
+        # once may leave a smaller number, after which somebody waits once more.
+        self._last_unknown = self._over_unknown = 0
         self._freeing = cuda.stream() if cuda.has_pools else None
 
     def acquire_for(self, stream: Stream, size_bytes: int) -> DeviceBuffer:
@@ -102,7 +97,7 @@ class DevicePool(BufferPool):
         if users:
             self._uses[address] = self._recorded(users)
         self._keep(address, size_bytes)
-        if self._freeing is not None and not self._unknown:
+        if self._freeing is not None and self._last_unknown <= self._over_unknown:
             self._trim()
 
     def drop_oldest(self) -> bool:
@@ -113,8 +108,8 @@ class DevicePool(BufferPool):
                 self._freeing.wait()
         return found
 
-    def _recorded(self, users: dict[int, int]) -> tuple[Any, ...] | _UnknownUse:
-        """Return an event in each user's stream, or what says that there is none."""
+    def _recorded(self, users: dict[int, int]) -> tuple[Any, ...] | int:
+        """Return an event in each user's stream, or the number of a use of which there is none."""
         thread = threading.get_ident()
         if UNKNOWN_STREAM not in users and users.get(THREADS_STREAM, thread) == thread:
             with suppress(DeviceError), self._cuda.entered:  # a stream that is gone, or a lost device
@@ -129,10 +124,9 @@ class DevicePool(BufferPool):
         self._cuda.record(event, stream)
         return event
 
-    def _unknown_use(self) -> _UnknownUse:
-        use = _UnknownUse()
-        self._unknown.append(use)
-        return use
+    def _unknown_use(self) -> int:
+        self._last_unknown = number = next(self._numbers)
+        return number
 
     def _order_behind(self, stream: Stream, address: int) -> None:
         """Let what comes into ``stream`` begin after all uses of an idle buffer."""
@@ -141,17 +135,15 @@ class DevicePool(BufferPool):
             for event in uses:
                 self._cuda.wait_for_event(stream, event)
                 self._spare_events.append(event)  # the wait is for what was recorded by now
-        elif not uses.is_over:
-            self._wait_for_unknown()
+        elif uses > self._over_unknown:
+            self._wait_for_unknown(uses)
 
-    def _wait_for_unknown(self) -> None:
-        """Wait until all consumers of buffers that are idle by now are done."""
-        waited = len(self._unknown)
+    def _wait_for_unknown(self, number: int) -> None:
+        """Wait until unknown consumers are done: those of that use, and of all that are noted by now."""
+        noted = max(number, self._last_unknown)
         with self._cuda.watch.calling("CUDA", "waiting for the consumers of pictures"):
             self._cuda.wait_for_all()
-        with suppress(IndexError):  # another thread waited too
-            for _ in range(waited):
-                self._unknown.popleft().is_over = True
+        self._over_unknown = max(noted, self._over_unknown)
 
     def _freed(self, address: int) -> None:
         if self._freeing is None:

@@ -178,7 +178,7 @@ def test_counting_does_not_wait_for_a_reader_of_standard_input() -> None:
 
 
 def test_of_a_user_s_program_only_what_c_prints_is_read() -> None:
-    """Python's and the kernel's output goes its way at once; C's is counted, and comes out when it is counted."""
+    """Python's and the kernel's output comes out at once; C's is counted, and comes out when it is counted."""
     code = (
         "import ctypes, os\n"
         "from codecfleet.actors.nvidia.stdout_monitor import CStdoutTap, StdoutMonitor\n"

@@ -2,7 +2,7 @@
 
 import ctypes
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from hypothesis import given
@@ -24,8 +24,8 @@ class Bench:
     ``seen`` are (what a consumer should have seen, where it put what it saw).
     """
 
-    def __init__(self, *, pools: bool = True, idle_bytes: int = 1 << 20) -> None:
-        self.driver = FakeCudaDriver(pools=pools)
+    def __init__(self, driver: FakeCudaDriver | None = None, *, pools: bool = True, idle_bytes: int = 1 << 20) -> None:
+        self.driver = driver or FakeCudaDriver(pools=pools)
         self.cuda = Cuda(self.driver)
         self.pool = DevicePool(self.cuda, MemoryBudget(None), idle_bytes)
         self.writer = self.cuda.stream()
@@ -123,6 +123,44 @@ def test_one_wait_serves_all_whose_consumer_is_unknown() -> None:
     again = [bench.written() for _ in range(5)]
     assert bench.driver.calls["cuCtxSynchronize"] == 1
     del again
+
+
+class Interrupted(FakeCudaDriver):
+    """A driver that lets others work while somebody waits for everything, once everything is done."""
+
+    meanwhile: list[Callable[[], None]]
+
+    def cuCtxSynchronize(self) -> tuple[object, ...]:  # noqa: N802 - the binding's own name
+        """Wait, and let them."""
+        answer = super().cuCtxSynchronize()
+        if self.meanwhile:
+            self.meanwhile.pop()()
+        return answer
+
+
+def test_a_wait_is_for_what_was_there_when_it_began() -> None:
+    """A buffer that returns while two threads wait is waited for itself, though both have waited."""
+    driver = Interrupted()
+    driver.meanwhile = []
+    bench = Bench(driver)
+    consumer = bench.cuda.stream()
+    held = [bench.written() for _ in range(3)]
+    late = held.pop()
+    for buffer in held:
+        buffer.used_by(UNKNOWN_STREAM)
+    del buffer
+    held.clear()
+
+    def others() -> None:
+        held.append(bench.written())  # waits too, and is done first
+        nonlocal late
+        bench.read(late, consumer, UNKNOWN_STREAM)
+        del late
+
+    driver.meanwhile = [others]
+    held += [bench.written(), bench.written()]
+    assert driver.calls["cuCtxSynchronize"] == 3
+    assert bench.wrong() == 0
 
 
 def test_a_thread_s_default_stream_is_known_in_that_thread_alone() -> None:
