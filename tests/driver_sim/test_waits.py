@@ -2,7 +2,15 @@
 
 The simulator does nothing in a stream before somebody waits for it, and runs as little as it can then. ``WAITS`` names
 every wait of the product that a program here can reach, what takes it out, and a program that prints whether all bytes
-were right.
+were right. The simulator cannot show the others: they have tests on ``FakeCudaDriver``, which defers work too.
+
+| wait | test that fails without it |
+|---|---|
+| ``NvdecSession.close``: the last pictures | ``tests/unit/actors/nvidia/nvdec`` |
+| ``CudaConversion.convert`` | ``test_conversion_kernels.py`` |
+| ``_Converting._upload``: the weights | ``test_conversion_kernels.py`` (its process crashes) |
+| ``FrameEncoder``: NVENC's copy | ``test_encode_frames.py`` |
+| ``DevicePool.drop_oldest``, and the order of what is freed | ``test_device_memory.py`` |
 """
 
 from dataclasses import dataclass

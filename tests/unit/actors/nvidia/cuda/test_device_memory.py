@@ -227,3 +227,16 @@ def test_what_is_freed_is_freed_behind_its_consumers(*, pools: bool) -> None:
     assert bench.wrong() == 0
     drop_idle(bench.pool)
     assert bench.pool.budget.taken_bytes == 0
+
+
+def test_memory_that_is_reclaimed_is_free_at_once_and_behind_its_consumer() -> None:
+    """What others shall have instead is freed when the call returns, and not before its consumer has read it."""
+    bench = Bench()
+    consumer = bench.cuda.stream()
+    buffer = bench.written()
+    bench.read(buffer, consumer, consumer.number)
+    address = buffer.address
+    del buffer
+    assert bench.pool.drop_oldest()
+    assert address not in bench.driver.memory
+    assert bench.wrong() == 0
