@@ -10,8 +10,7 @@ from ...actors.encode.settings import RateChange, RateControl, check_rate
 from ...actors.media.location import absolute
 from ...actors.media.values import Colour, SeiMessage
 from ...errors import UsageError
-from ..request.cuda_place import CudaPlace
-from ..request.parts import CodecAndRate, EncoderTuning, PixelSize
+from ..request.parts import CodecAndRate, CudaPlace, EncoderTuning, PixelSize
 from ..request.values import is_ffmpeg_ratio
 
 EncoderChoice: TypeAlias = Literal["auto", "software", "nvenc"]

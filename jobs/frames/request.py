@@ -8,8 +8,7 @@ from pydantic import Field, InstanceOf, model_validator
 
 from ...actors.decode.nvdec_options import PLAIN, NvdecOptions
 from ...actors.media.location import absolute
-from ..request.cuda_place import CudaPlace
-from ..request.parts import PixelSize, SourceRange
+from ..request.parts import CudaPlace, PixelSize, SourceRange
 
 Place: TypeAlias = Literal["host", "device", "auto"]
 Decoder: TypeAlias = Literal["auto", "software", "nvdec"]
