@@ -195,8 +195,8 @@ class SoftwareDecoder(PictureDecoder[VideoFrame]):
         for number, packet in packets:
             # A fresh list, never a bare int: PyAV keys the table by object identity.
             packet.opaque = [number]
-            yield from _tallied(track.context, number, packet, tally)
-        yield from _tallied(track.context, number, None, tally)
+            yield from decode_packet(track.context, number, packet, tally)
+        yield from decode_packet(track.context, number, None, tally)
 
 
 SOFTWARE = SoftwareDecoder()
@@ -300,9 +300,10 @@ def _counted(
         raise InputUnreadable(message, "Check the disk or the network it lies on, then start the job again.")
 
 
-def _tallied(
+def decode_packet(
     context: VideoCodecContext, number: int, packet: "VideoPacket | None", tally: DecodeTally
 ) -> Iterator[tuple[int | None, VideoFrame]]:
+    """Yield (number of its packet, picture) of what a context gives for a packet, or at the end for None."""
     began = time.perf_counter()
     try:
         frames = context.decode(packet)

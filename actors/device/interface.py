@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from ..decode.decoding import PictureDecoder
     from ..decode.nvdec_options import NvdecOptions
+    from ..decode.packet_decoder import PacketDecoder
     from ..encode.session import EncoderSession
     from ..encode.settings import Codec, EncoderSettings
     from ..settle.nvenc import EncoderCapabilities
@@ -94,6 +95,12 @@ class WorkerDevice(ABC):
         self, options: "NvdecOptions", *, on_device: bool
     ) -> "PictureDecoder[VideoFrame] | PictureDecoder[DevicePicture]":
         """Return ``surfaces``, or ``pictures``, on sessions with ``options``."""
+
+    @abstractmethod
+    def packet_decoder(
+        self, options: "NvdecOptions", *, on_device: bool
+    ) -> "PacketDecoder[VideoFrame] | PacketDecoder[DevicePicture]":
+        """Return a decoder that takes packets one by one, on sessions with ``options``."""
 
     @abstractmethod
     def free_bytes(self) -> int:

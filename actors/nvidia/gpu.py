@@ -10,13 +10,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
+from av.video.codeccontext import VideoCodecContext
 from av.video.frame import VideoFrame
 
 from ...errors import DeviceError, EngineBusy, EngineUnfit
-from ..decode.decoding import Decoded, DecodeTally, OpenTrack, PictureDecoder
+from ..decode.decoding import Decoded, DecodeTally, PictureDecoder
 from ..decode.nvdec_options import PLAIN, NvdecOptions
+from ..decode.nvdec_support import CodedTrack
+from ..decode.packet_decoder import Decoding, PacketDecoder
 from ..device.interface import SESSIONS_OPENING, SessionCounts, WorkerDevice
 from ..encode.settings import Codec, EncoderSettings
 from ..settle.nvenc import EncoderCapabilities
@@ -33,10 +36,6 @@ from .nvdec.session import NvdecSession, SessionKey
 from .nvenc.device import NvencDevice
 from .nvenc.session import NvencSession
 from .stdout_monitor import CStdoutTap, StdoutMonitor, StdoutTap
-
-if TYPE_CHECKING:
-    from ..decode.decoding import VideoPacket
-
 
 _IDLE_SESSIONS: Final = 32
 """How many idle decoder sessions a worker keeps: more than one GPU's engines can use at once."""
@@ -104,6 +103,12 @@ class Gpu(WorkerDevice):
         """Return a decoder on sessions with ``options``."""
         if options == PLAIN:
             return self.surfaces if on_device else self.pictures
+        return self.packet_decoder(options, on_device=on_device)
+
+    def packet_decoder(
+        self, options: NvdecOptions, *, on_device: bool
+    ) -> PacketDecoder[VideoFrame] | PacketDecoder[DevicePicture]:
+        """Return a decoder that takes packets one by one, on sessions with ``options``."""
         if on_device:
             return _Late(lambda: replace(self.opened().surfaces, options=options))
         return _Late(lambda: replace(self.opened().pictures, options=options))
@@ -207,19 +212,19 @@ class Gpu(WorkerDevice):
             self._failure = error  # raised to the next non-blocking caller; others try again
 
 
-class _Late(PictureDecoder[PictureT]):
+class _Late(PacketDecoder[PictureT]):
     """A decoder that opens its device on first use."""
 
     name = "nvdec"
 
-    def __init__(self, open_: Callable[[], PictureDecoder[PictureT]]) -> None:
+    def __init__(self, open_: Callable[[], PacketDecoder[PictureT]]) -> None:
         self._open = open_
 
-    def decode(
-        self, track: OpenTrack, packets: "Iterator[tuple[int, VideoPacket]]", tally: DecodeTally
-    ) -> Iterator[tuple[int | None, PictureT]]:
-        """Yield the pictures of a range."""
-        return self._open().decode(track, packets, tally)
+    def begin(
+        self, coded: CodedTrack, context: VideoCodecContext, tally: DecodeTally, *, at_once: bool = False
+    ) -> Decoding[PictureT]:
+        """Begin a series of packets."""
+        return self._open().begin(coded, context, tally, at_once=at_once)
 
 
 def open_gpu(*, is_second: bool = False) -> OpenedGpu:

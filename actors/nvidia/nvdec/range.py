@@ -31,69 +31,64 @@ class _Awaited(NamedTuple):
 
 
 class FedRange(Generic[PictureT]):
-    """A range's packets, read one ahead, and the pictures that they give. Used once.
+    """A range's packets, and the pictures that they give. Used once.
 
     A range falls into stretches: a packet that states something new of the following pictures (their size, their
-    colours) begins another, and what was fed before comes out first.
+    colours) begins another, and what was fed before is drained first.
 
     The decoder is given presentation times and gives them to pictures in their own order, so each must have one of its
     own. ``counts_pictures`` identifies pictures by counting instead, where they come in the order of packets.
 
-    ``packets`` are (number in demux order, packet), the first one a random access point. ``at_once`` requires each
-    picture with its packet, before the next is fed.
+    The first packet is a random access point. ``in_order`` requires each picture with its packet, before the next is
+    fed; ``at_once`` waits for each picture rather than for a few.
     """
 
     def __init__(
-        self,
-        feeder: Feeder,
-        packets: "Iterator[tuple[int, VideoPacket]]",
-        tally: DecodeTally,
-        *,
-        counts_pictures: bool,
-        at_once: bool,
+        self, feeder: Feeder, tally: DecodeTally, *, counts_pictures: bool, in_order: bool, at_once: bool
     ) -> None:
         self._feeder = feeder
         self._tally = tally
         self._counts_pictures = counts_pictures
+        self._in_order = in_order
         self._at_once = at_once
         self._awaited: dict[int, _Awaited] = {}
         self._tickets = 0
         self._next_ticket = 0
         self._begun = False
         self._first_pts: int | None = None
-        self._packets = packets
-        self.next: Fed | None = None
-        """What the next stretch begins with; None at the end."""
 
-    def advance(self) -> None:
-        """Read the next packet; ``EngineFailed`` or ``EngineUnfit`` if NVDEC is not trusted with it."""
-        for number, packet in self._packets:
-            self._check(number, packet)
-            chunk = self._feeder.chunk(number, memoryview(packet))
-            if chunk is not None:
-                self._check_headers(chunk, packet)
-                self._begun = True
-                self.next = Fed(chunk, packet)
-                return
-        self.next = None
+    def prepared(self, number: int, packet: "VideoPacket") -> Fed | None:
+        """Return a packet as it is fed; None where NVDEC must not see it.
 
-    def stretch(
-        self, session: NvdecSession, reader: SurfaceReader[PictureT]
+        Raises:
+            EngineFailed, EngineUnfit: NVDEC is not trusted with it.
+        """
+        self._check(number, packet)
+        chunk = self._feeder.chunk(number, memoryview(packet))
+        if chunk is None:
+            return None
+        self._check_headers(chunk, packet)
+        self._begun = True
+        return Fed(chunk, packet)
+
+    def feed(
+        self, fed: Fed, session: NvdecSession, reader: SurfaceReader[PictureT]
     ) -> Generator[tuple[int, PictureT], None, None]:
-        """Yield (its packet's number, picture) up to the next stretch; the session is empty then.
+        """Feed a packet, and yield (its packet's number, picture) of those that are complete.
 
         Raises what ``NvdecDecoder.decode`` does.
         """
-        while (fed := self.next) is not None:
-            ticket = self._expect(fed.chunk, fed.packet)
-            began_s = time.perf_counter()
-            yield from self._accepted(session.feed(fed.chunk.payload, ticket, reader), began_s)
-            if self._at_once and self._awaited:
-                message = f"NVDEC held the picture of packet {fed.chunk.number} back"
-                raise EngineFailed(message, "Use the latency native.")
-            self.advance()
-            if self.next is not None and self.next.chunk.is_new:
-                break
+        ticket = self._expect(fed.chunk, fed.packet)
+        began_s = time.perf_counter()
+        yield from self._accepted(session.feed(fed.chunk.payload, ticket, reader, at_once=self._at_once), began_s)
+        if self._in_order and self._awaited:
+            message = f"NVDEC held the picture of packet {fed.chunk.number} back"
+            raise EngineFailed(message, "Use the latency native.")
+
+    def drain(
+        self, session: NvdecSession, reader: SurfaceReader[PictureT]
+    ) -> Generator[tuple[int, PictureT], None, None]:
+        """Yield the stretch's last pictures as ``feed`` does; the session is empty then."""
         began_s = time.perf_counter()
         yield from self._accepted(session.flush(reader), began_s)
         missing = [awaited for awaited in self._awaited.values() if awaited.is_wanted]

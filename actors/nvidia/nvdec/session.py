@@ -191,8 +191,12 @@ class NvdecSession:
         self._size_bytes = key.surface.size_bytes(key.width, key.height)
         self._close_readers()
 
-    def feed(self, payload: bytes, ticket: int, reader: SurfaceReader[PictureT]) -> list[tuple[int, PictureT]]:
+    def feed(
+        self, payload: bytes, ticket: int, reader: SurfaceReader[PictureT], *, at_once: bool = False
+    ) -> list[tuple[int, PictureT]]:
         """Decode one packet; return (ticket of its packet, picture) of those complete by now: often none, then several.
+
+        ``at_once`` waits for each picture rather than for a few at a time.
 
         Raises:
             EngineFailed, EngineUnfit, DeviceLost: by what went wrong; close the session.
@@ -201,7 +205,7 @@ class NvdecSession:
         # One watch for all that a picture takes: each call's own would cost as much as the calls.
         with self._cuda.entered, self._cuda.watch.calling(_NVDEC, "decoding a picture"):
             self._begin(self._packet(payload, ticket), reader)
-            return self._finished() if self._is_far_ahead else []
+            return self._finished() if self._is_far_ahead or (at_once and self._begun) else []
 
     def flush(self, reader: SurfaceReader[PictureT]) -> list[tuple[int, PictureT]]:
         """Return the pictures that are left, or raise, as ``feed`` does; the session is clean then."""

@@ -1,0 +1,212 @@
+"""One series of packets through NVDEC: stretch by stretch, each on a session of its size."""
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, Generic, Protocol
+
+from av.error import FFmpegError
+from av.video.codeccontext import VideoCodecContext
+from av.video.frame import VideoFrame
+
+from ....errors import EngineFailed, EngineUnfit
+from ...bitstream.access_points import annex_b
+from ...bitstream.hdr_messages import hdr_of_packet
+from ...bitstream.packet_headers import CodedSequence, vp9_sequence
+from ...bitstream.vp9 import Vp9Colours
+from ...decode.decoding import DecodeTally, PictureT
+from ...decode.describe import stated_picture
+from ...decode.nvdec_options import NvdecOptions
+from ...decode.nvdec_support import CodedTrack
+from ...media.values import HdrStatic, StatedPicture
+from .packet_prep import Feeder
+from .pool import NvdecPool, SessionRequest
+from .range import Fed, FedRange
+from .session import MakeReader, NvdecSession, SessionKey, SurfaceReader
+
+if TYPE_CHECKING:
+    from ...decode.decoding import VideoPacket
+
+ADVICE: Final = "Software decodes it instead."
+_UNSTATED: Final = (0, 2, 2, 2)
+"""FFmpeg's range, matrix, primaries and transfer where they are unspecified."""
+_KEPT_STATEMENTS: Final = 32
+"""More keyframes than any decoder holds pictures of."""
+
+
+class DecodesOn(Protocol[PictureT]):
+    """What a series needs of its decoder."""
+
+    @property
+    def pool(self) -> NvdecPool:
+        """The warm sessions."""
+
+    @property
+    def make_reader(self) -> MakeReader[PictureT]:
+        """Makes what reads a session's surfaces."""
+
+    @property
+    def request(self) -> SessionRequest | None:
+        """Of a caller with a fallback."""
+
+    @property
+    def options(self) -> NvdecOptions:
+        """How sessions are opened."""
+
+    def wrong_pictures(self) -> int:
+        """Return how many pictures this process's decoders reported wrong so far."""
+
+    def key(self, facts: CodedTrack, sequence: CodedSequence) -> SessionKey:
+        """Return the key of the session that decodes such pictures; ``EngineUnfit`` if none does."""
+
+
+class NvdecDecoding(Generic[PictureT]):
+    """A series of packets, ``push``ed one by one. A session is taken with the first one and given back by ``close``.
+
+    ``at_once`` waits for each picture rather than for a few, and keeps what ``stated`` returns.
+    """
+
+    def __init__(
+        self,
+        decoder: DecodesOn[PictureT],
+        facts: CodedTrack,
+        context: VideoCodecContext,
+        tally: DecodeTally,
+        *,
+        at_once: bool,
+    ) -> None:
+        self._decoder = decoder
+        self._facts = facts
+        self._context = context
+        self._at_once = at_once
+        size = (facts.width, facts.height)
+        self._feeder = Feeder(facts.codec, facts.extradata, size, _known_sequence(facts, context))
+        if (count := len(self._feeder.sequence)) > 1:
+            message = f"the codec's configuration has {count} sequence parameter sets, for pictures to choose from"
+            raise EngineUnfit(message, ADVICE)
+        options = decoder.options
+        self._range: FedRange[PictureT] = FedRange(
+            self._feeder,
+            tally,
+            counts_pictures=self._feeder.counts_pictures or options.latency == "zero",
+            in_order=options.keeps_coding_order,
+            at_once=at_once,
+        )
+        self._request = decoder.request
+        self._wrong_before = decoder.wrong_pictures()
+        self._held = ExitStack()
+        self._session: NvdecSession | None = None
+        self._reader: SurfaceReader[PictureT] | None = None
+        self._looked: StatedPicture | None = None
+        self._hdr: list[tuple[int, HdrStatic]] = []
+
+    def push(self, number: int, packet: "VideoPacket") -> Iterator[tuple[int, PictureT]]:
+        """Decode one packet, and yield (its packet's number, picture) of those that are complete."""
+        fed = self._range.prepared(number, packet)
+        if fed is None:
+            return
+        if self._session is None or fed.chunk.is_new:
+            yield from self._drained()
+            self._turn(fed)
+        self._note_hdr(fed)
+        if self._session is not None and self._reader is not None:
+            yield from self._coloured(self._range.feed(fed, self._session, self._reader))
+
+    def flush(self) -> Iterator[tuple[int, PictureT]]:
+        """Yield the pictures that are left."""
+        yield from self._drained()
+        self.close()
+        if self._decoder.wrong_pictures() != self._wrong_before:
+            raise EngineFailed("NVDEC could not decode every picture, of this source or of one beside it", ADVICE)
+
+    def close(self) -> None:
+        """Give the session back."""
+        self._session = self._reader = None
+        self._held.close()
+
+    def stated(self, number: int | None, picture: PictureT) -> StatedPicture:
+        """Return what the pictures of this stretch are, with the HDR values of packet ``number``'s keyframe."""
+        del picture
+        if self._looked is None:
+            raise EngineFailed("NVDEC gave a picture before any was described", ADVICE)
+        place = bisect_right(self._hdr, -1 if number is None else number, key=lambda each: each[0])
+        return replace(self._looked, hdr=self._hdr[max(0, place - 1)][1])
+
+    def _drained(self) -> Iterator[tuple[int, PictureT]]:
+        """Yield what the session still holds."""
+        if self._session is not None and self._reader is not None:
+            yield from self._coloured(self._range.drain(self._session, self._reader))
+
+    def _coloured(self, pictures: Iterator[tuple[int, PictureT]]) -> Iterator[tuple[int, PictureT]]:
+        reader = self._reader
+        for number, picture in pictures:
+            if reader is not None:
+                reader.apply_colour(picture, self._context)
+            yield number, picture
+
+    def _turn(self, fed: Fed) -> None:
+        """Take a session for the stretch that a packet begins: the same one where it serves."""
+        before = _colours(self._context)
+        if fed.chunk.is_new or self._facts.pix_fmt is None:
+            self._look_at(fed)
+        key = self._decoder.key(self._facts, self._feeder.sequence)
+        if self._session is not None and not (self._feeder.counts_pictures or self._at_once):
+            _refuse_late_colours(before, _colours(self._context))
+        if self._session is None or not self._session.serves(key):
+            self.close()
+            acquired = self._decoder.pool.acquire(key, fed.chunk.payload, self._request)
+            self._session = self._held.enter_context(acquired)
+        self._request = None  # from here on it waits: what was decoded so far would be lost
+        self._session.turn_to(key)
+        self._reader = self._session.reader(self._decoder.make_reader)
+
+    def _look_at(self, fed: Fed) -> None:
+        """Decode a packet in software: its picture shows what new parameters mean, and their colours."""
+        picture = _software_picture(fed, self._context)
+        found = replace(self._facts, pix_fmt=picture.format.name, width=picture.width, height=picture.height)
+        sets = [each for each in fed.chunk.headers.sequence or () if isinstance(each, bytes)]
+        if sets and found.codec in ("h264", "hevc"):
+            found = replace(found, extradata=annex_b(sets))
+        self._facts = found
+        self._feeder.size = (found.width, found.height)
+        self._looked = stated_picture(self._context, picture)
+
+    def _note_hdr(self, fed: Fed) -> None:
+        if not self._at_once or not fed.packet.is_keyframe:
+            return
+        chunk = fed.chunk
+        hdr = hdr_of_packet(self._facts.codec, chunk.payload)
+        if chunk.headers.begins or hdr != HdrStatic() or not self._hdr:
+            self._hdr = [*self._hdr[-_KEPT_STATEMENTS:], (chunk.number, hdr)]
+
+
+def _software_picture(fed: Fed, context: VideoCodecContext) -> VideoFrame:
+    try:
+        pictures = context.decode(fed.packet)
+        if not pictures:
+            pictures = context.decode(None)
+            context.flush_buffers()
+    except FFmpegError:
+        pictures = []
+    if not pictures:
+        raise EngineUnfit(f"software makes nothing of the parameters that packet {fed.chunk.number} states", ADVICE)
+    return pictures[-1]
+
+
+def _colours(context: VideoCodecContext) -> tuple[int, int, int, int]:
+    """Return the colour description that software knows by now."""
+    return int(context.color_range), int(context.colorspace), int(context.color_primaries), int(context.color_trc)
+
+
+def _refuse_late_colours(before: tuple[int, ...], after: tuple[int, ...]) -> None:
+    """Refuse colours where none were stated before: software gives them to the pictures that it still held, too."""
+    if any(old == unstated != new for old, new, unstated in zip(before, after, _UNSTATED, strict=True)):
+        raise EngineUnfit("the pictures' colours are stated from some packet on, and not before", ADVICE)
+
+
+def _known_sequence(facts: CodedTrack, context: VideoCodecContext) -> CodedSequence | None:
+    if facts.codec != "vp9" or facts.pix_fmt is None:
+        return None
+    colours = Vp9Colours(int(context.colorspace), int(context.color_range))
+    return vp9_sequence((facts.width, facts.height), colours)
