@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from .jobs.frames.request import FramesReport
     from .jobs.frames.stream import FrameStream, frames
     from .jobs.job import Job
+    from .jobs.packets.decoder import Decoder
+    from .jobs.packets.packet import Packet
     from .jobs.plan.plan import Plan, plan_transcode
     from .jobs.probe.job import ProbeReport, probe
     from .jobs.report.events import Done, Event, Failed, Planned, Progress, SegmentFinished, SegmentStarted, Warned
@@ -59,6 +61,7 @@ __all__ = [
     "Codec",
     "CodecfleetError",
     "Config",
+    "Decoder",
     "Done",
     "EglImage",
     "EglStream",
@@ -73,6 +76,7 @@ __all__ = [
     "InputError",
     "Job",
     "NvdecOptions",
+    "Packet",
     "Plan",
     "Planned",
     "PresentReport",
@@ -137,6 +141,8 @@ _HOMES = {
     "jobs.frames.request": ("FramesReport",),
     "jobs.frames.stream": ("FrameStream", "frames"),
     "jobs.job": ("Job",),
+    "jobs.packets.decoder": ("Decoder",),
+    "jobs.packets.packet": ("Packet",),
     "jobs.plan.plan": ("Plan", "plan_transcode"),
     "jobs.probe.job": ("ProbeReport", "probe"),
     "jobs.report.report": ("Report",),

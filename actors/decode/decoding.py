@@ -247,11 +247,16 @@ def open_track(container: InputContainer, range_: DecodeRange) -> OpenTrack:
             other.discard = Discard.all
     context = cast("VideoCodecContext", CodecContext.create(stream.codec_context.codec, "r"))
     configure_decoder(context, stream)
+    configure_exact(context, range_.max_pixels)
+    return OpenTrack(stream, context)
+
+
+def configure_exact(context: VideoCodecContext, max_pixels: int) -> None:
+    """Have an unopened decoder give the pictures that define a result; larger ones count as damage."""
     context.thread_count = 1
     context.copy_opaque = True
-    context.options = {"max_pixels": str(range_.max_pixels)}
+    context.options = {"max_pixels": str(max_pixels)}
     forget_remains(context)
-    return OpenTrack(stream, context)
 
 
 def _in_time(

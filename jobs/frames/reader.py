@@ -317,13 +317,14 @@ class _Attempt:
             format=format_,
             notes=notes,
             _picture=picture,
-            _to_host=None if source.device is None else partial(_to_host, source.device),
+            _to_host=None if source.device is None else partial(picture_to_host, source.device),
         )
         if source.request.stream is not None and frame.on_device:
             frame.record_stream(source.request.stream)
         return frame
 
 
-def _to_host(device: WorkerDevice, picture: DevicePicture) -> VideoFrame:
+def picture_to_host(device: WorkerDevice, picture: DevicePicture) -> VideoFrame:
+    """Return a copy of a picture on a device as software would have decoded it; ``DeviceError`` if that failed."""
     with closing(device.open_mover()) as mover:
         return mover.to_host(picture)

@@ -12,8 +12,8 @@ from av.video.frame import VideoFrame
 
 from ....errors import EngineFailed, EngineUnfit
 from ...bitstream.access_points import annex_b
-from ...bitstream.hdr_messages import hdr_of_packet
 from ...bitstream.packet_headers import CodedSequence, vp9_sequence
+from ...bitstream.sei import hdr_of, messages_of
 from ...bitstream.vp9 import Vp9Colours
 from ...decode.decoding import DecodeTally, PictureT
 from ...decode.describe import stated_picture
@@ -176,7 +176,8 @@ class NvdecDecoding(Generic[PictureT]):
         if not self._at_once or not fed.packet.is_keyframe:
             return
         chunk = fed.chunk
-        hdr = hdr_of_packet(self._facts.codec, chunk.payload)
+        codec = self._facts.codec
+        hdr = hdr_of(codec, messages_of(codec, chunk.payload))
         if chunk.headers.begins or hdr != HdrStatic() or not self._hdr:
             self._hdr = [*self._hdr[-_KEPT_STATEMENTS:], (chunk.number, hdr)]
 

@@ -21,23 +21,20 @@ from av.packet import Packet
 from ....errors import EngineFailed
 from ...bitstream.access_points import annex_b, nal_units
 from ...bitstream.packet_headers import leb128
+from ...bitstream.sei import message_unit, metadata_unit
 from ...encode.settings import Codec
-from ...media.values import UNSPECIFIED, Colour, ContentLight, HdrStatic, MasteringDisplay, VideoFormat
+from ...media.values import UNSPECIFIED, Colour, ContentLight, HdrStatic, MasteringDisplay, SeiMessage, VideoFormat
 
 if TYPE_CHECKING:
     from av.stream import Stream
 
 _PARAMETER_SETS: Final = {Codec.H264: frozenset({7, 8}), Codec.HEVC: frozenset({32, 33, 34})}
 _LAST_SLICE: Final = {Codec.H264: 5, Codec.HEVC: 31}
-_SEI_HEADER: Final = {Codec.H264: b"\x06", Codec.HEVC: b"\x4e\x01"}
 _MASTERING_PAYLOAD, _LIGHT_PAYLOAD = 137, 144
-_ZEROS, _PREVENTION = 2, 3
-"""Two zero bytes must not be followed by 0 to 3: an emulation prevention byte of 3 goes between."""
 _CHROMATICITY_UNITS, _LUMINANCE_UNITS = 50_000, 10_000
 
 _SEQUENCE_HEADER, _FRAME_KINDS = 1, frozenset({3, 6})
-_METADATA_OBU: Final = b"\x2a"  # type 5, with a size field
-_METADATA_LIGHT, _METADATA_MASTERING = b"\x01", b"\x02"
+_METADATA_LIGHT, _METADATA_MASTERING = 1, 2
 _AV1_CHROMATICITY_UNITS, _AV1_MAX_UNITS, _AV1_MIN_UNITS = 1 << 16, 1 << 8, 1 << 14
 
 _LIMITED, _FULL = 1, 2
@@ -184,9 +181,9 @@ def hdr_units(codec: Codec, hdr: HdrStatic) -> tuple[bytes, ...]:
         return tuple(_av1_metadata(hdr))
     units = []
     if hdr.mastering is not None:
-        units.append(_sei(codec, _MASTERING_PAYLOAD, _mastering_sei(hdr.mastering)))
+        units.append(message_unit(codec, SeiMessage(_MASTERING_PAYLOAD, _mastering_sei(hdr.mastering))))
     if hdr.light is not None:
-        units.append(_sei(codec, _LIGHT_PAYLOAD, _light(hdr.light)))
+        units.append(message_unit(codec, SeiMessage(_LIGHT_PAYLOAD, _light(hdr.light))))
     return tuple(units)
 
 
@@ -200,39 +197,15 @@ def _light(light: ContentLight) -> bytes:
     return struct.pack(">2H", light.max_cll, light.max_fall)
 
 
-def _sei(codec: Codec, kind: int, payload: bytes) -> bytes:
-    # The last 0x80 is the stop bit; emulation prevention keeps start codes out of what precedes it.
-    body = bytes([kind, len(payload)]) + payload + b"\x80"
-    return _SEI_HEADER[codec] + _escaped(body)
-
-
-def _escaped(body: bytes) -> bytes:
-    """Insert emulation prevention bytes (H.264 section 7.4.1)."""
-    escaped = bytearray()
-    zeros = 0
-    for byte in body:
-        if zeros == _ZEROS and byte <= _PREVENTION:
-            escaped.append(_PREVENTION)
-            zeros = 0
-        escaped.append(byte)
-        zeros = 0 if byte else zeros + 1
-    return bytes(escaped)
-
-
 def _av1_metadata(hdr: HdrStatic) -> Iterator[bytes]:
     if hdr.light is not None:
-        yield _obu(_METADATA_LIGHT + _light(hdr.light))
+        yield metadata_unit(SeiMessage(_METADATA_LIGHT, _light(hdr.light)))
     if hdr.mastering is not None:
         display = hdr.mastering
         points = (*display.red, *display.green, *display.blue, *display.white)
         fixed = [min(0xFFFF, round(value * _AV1_CHROMATICITY_UNITS)) for value in points]
         luminances = round(display.max_luminance * _AV1_MAX_UNITS), round(display.min_luminance * _AV1_MIN_UNITS)
-        yield _obu(_METADATA_MASTERING + struct.pack(">8H2I", *fixed, *luminances))
-
-
-def _obu(payload: bytes) -> bytes:
-    body = payload + b"\x80"
-    return _METADATA_OBU + bytes([len(body)]) + body  # both kinds are far below 128 bytes
+        yield metadata_unit(SeiMessage(_METADATA_MASTERING, struct.pack(">8H2I", *fixed, *luminances)))
 
 
 def obus(data: bytes) -> Iterator[tuple[int, bytes]]:

@@ -1,0 +1,125 @@
+"""Messages beside a picture, read and written: SEI messages of H.264 and HEVC, metadata OBUs of AV1.
+
+Sources: ITU-T H.264 (08/2021) sections 7.3.2.3, 7.4.1 and annex D; ITU-T H.265 (08/2021) section 7.3.2.4 and annex D;
+AV1 Bitstream and Decoding Process Specification, sections 5.3, 5.8 and 6.7.
+"""
+
+import struct
+from collections.abc import Iterable, Iterator
+from fractions import Fraction
+from typing import Final
+
+from ..media.values import ContentLight, HdrStatic, MasteringDisplay, SeiMessage
+from .access_points import annex_b, nal_kind, nal_units, sei_messages
+from .packet_headers import leb128, open_bitstream_units
+
+_UNIT_KINDS: Final = {"h264": 6, "hevc": 39}
+_UNIT_HEADERS: Final = {"h264": b"\x06", "hevc": b"\x4e\x01"}
+_SLICES: Final = {"h264": range(1, 6), "hevc": range(32)}
+_ZEROS, _PREVENTION = 2, 3
+"""Two zero bytes must not be followed by 0 to 3: an emulation prevention byte of 3 goes between."""
+_FULL: Final = 0xFF
+_METADATA_OBU, _METADATA_HEADER = 5, b"\x2a"  # with a size field
+_BEFORE_FRAMES: Final = (1, 2, _METADATA_OBU)
+"""OBUs that may precede a metadata OBU: sequence header, temporal delimiter, others of its kind."""
+_MASTERING: Final = {"h264": 137, "hevc": 137, "av1": 2}
+_LIGHT: Final = {"h264": 144, "hevc": 144, "av1": 1}
+_DISPLAY: Final = struct.Struct(">8H2I")
+_LEVELS: Final = struct.Struct(">2H")
+_UNITS: Final = (50_000, 10_000, 10_000)
+"""Of chromaticities, and of the largest and the least luminance."""
+_AV1_UNITS: Final = (1 << 16, 1 << 8, 1 << 14)
+
+
+def messages_of(codec: str, payload: bytes, extradata: bytes = b"") -> Iterator[SeiMessage]:
+    """Yield the messages of a packet, in order; ``extradata`` says how NAL units are delimited."""
+    if codec == "av1":
+        for unit in open_bitstream_units(payload):
+            if unit.kind == _METADATA_OBU:
+                kind, at = leb128(unit.payload, 0)
+                yield SeiMessage(kind, unit.payload[at:])
+        return
+    hevc = codec == "hevc"
+    for data in nal_units(payload, extradata, hevc=hevc) if codec in _UNIT_KINDS else ():
+        if nal_kind(data, hevc=hevc) == _UNIT_KINDS[codec]:
+            yield from (SeiMessage(*each) for each in sei_messages(data, hevc=hevc))
+
+
+def hdr_of(codec: str, messages: Iterable[SeiMessage]) -> HdrStatic:
+    """Return the static HDR values that messages state; one that is cut short states nothing."""
+    mastering = light = None
+    for message in messages:
+        if message.kind == _MASTERING.get(codec) and len(message.payload) >= _DISPLAY.size:
+            mastering = _mastering(_DISPLAY.unpack_from(message.payload), is_av1=codec == "av1")
+        elif message.kind == _LIGHT.get(codec) and len(message.payload) >= _LEVELS.size:
+            light = ContentLight(*_LEVELS.unpack_from(message.payload))
+    return HdrStatic(mastering, light if light and (light.max_cll or light.max_fall) else None)
+
+
+def with_messages(codec: str, payload: bytes, messages: Iterable[SeiMessage]) -> bytes:
+    """Return a packet (Annex B, or OBUs) with messages before its picture, behind those that it has."""
+    if codec == "av1":
+        at = _end_of_heads(payload)
+        return payload[:at] + b"".join(metadata_unit(each) for each in messages) + payload[at:]
+    hevc = codec == "hevc"
+    units = list(nal_units(payload))
+    kinds = [nal_kind(unit, hevc=hevc) for unit in units]
+    at = next((place for place, kind in enumerate(kinds) if kind in _SLICES[codec]), len(units))
+    return annex_b([*units[:at], *(message_unit(codec, each) for each in messages), *units[at:]])
+
+
+def message_unit(codec: str, message: SeiMessage) -> bytes:
+    """Return the NAL unit of an H.264 or HEVC message, without a start code."""
+    # The last 0x80 is the stop bit; emulation prevention keeps start codes out of what precedes it.
+    body = _number(message.kind) + _number(len(message.payload)) + message.payload + b"\x80"
+    return _UNIT_HEADERS[codec] + _escaped(body)
+
+
+def metadata_unit(message: SeiMessage) -> bytes:
+    """Return the OBU of an AV1 message."""
+    body = _leb128(message.kind) + message.payload + b"\x80"
+    return _METADATA_HEADER + _leb128(len(body)) + body
+
+
+def _mastering(values: tuple[int, ...], *, is_av1: bool) -> MasteringDisplay | None:
+    if not any(values):
+        return None
+    unit, largest, least = _AV1_UNITS if is_av1 else _UNITS
+    points = [(Fraction(x, unit), Fraction(y, unit)) for x, y in zip(values[:8:2], values[1:8:2], strict=True)]
+    red, green, blue = points[:3] if is_av1 else (points[2], points[0], points[1])
+    luminance = Fraction(values[8], largest), Fraction(values[9], least)
+    return MasteringDisplay(red, green, blue, points[3], max_luminance=luminance[0], min_luminance=luminance[1])
+
+
+def _end_of_heads(data: bytes) -> int:
+    """Return where the first OBU begins that no metadata may follow."""
+    at = 0
+    while at < len(data) and data[at] >> 3 & 15 in _BEFORE_FRAMES and data[at] & 2:
+        size, begin = leb128(data, at + (2 if data[at] & 4 else 1))
+        at = begin + size
+    return min(at, len(data))
+
+
+def _number(value: int) -> bytes:
+    return bytes([_FULL] * (value // _FULL)) + bytes([value % _FULL])
+
+
+def _leb128(value: int) -> bytes:
+    found = bytearray()
+    while value > 0x7F:  # noqa: PLR2004 - seven bits a byte
+        found.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*found, value])
+
+
+def _escaped(body: bytes) -> bytes:
+    """Insert emulation prevention bytes."""
+    escaped = bytearray()
+    zeros = 0
+    for byte in body:
+        if zeros == _ZEROS and byte <= _PREVENTION:
+            escaped.append(_PREVENTION)
+            zeros = 0
+        escaped.append(byte)
+        zeros = 0 if byte else zeros + 1
+    return bytes(escaped)

@@ -1,0 +1,104 @@
+"""One coded picture, as ``Decoder`` takes it and ``Encoder`` gives it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any, Final
+
+import av
+
+from ...actors.bitstream.access_points import RandomAccess, random_access_kind
+from ...actors.bitstream.packet_headers import av1_headers, vp8_headers, vp9_headers
+from ...errors import UsageError
+
+USUAL_TIME_BASE: Final = Fraction(1, 90_000)
+"""MPEG's clock."""
+END_OF_STREAM, DISCONTINUITY = 1, 4
+"""Bits of ``decode_flag``: those of CUVID_PKT_* and of PyNvVideoCodec's ``VideoPacketFlag``."""
+_ENTRIES: Final = frozenset(RandomAccess) - {RandomAccess.NONE, RandomAccess.INTRA_ONLY}
+_BEGINS: Final[dict[str, Callable[[bytes], bool]]] = {
+    "vp8": lambda data: vp8_headers(data).begins,
+    "vp9": lambda data: vp9_headers(data, (0, 0)).begins,
+    "av1": lambda data: av1_headers(data).begins,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Packet:
+    """One coded picture, with the fields of PyNvVideoCodec's ``PacketData`` (programming guide, section 2.1).
+
+    Times are in ticks of ``time_base``.
+
+    Raises:
+        UsageError: ``data`` is not bytes or is empty, or ``time_base`` is not a positive fraction.
+    """
+
+    data: bytes = field(repr=False)
+    """H.264 and HEVC in Annex B, or with lengths if the codec's configuration says so; AV1 as OBUs."""
+    pts: int | None = None
+    """When its picture is shown."""
+    dts: int | None = None
+    """When it is decoded."""
+    duration: int = 0
+    """How long its picture is shown; 0 is unknown."""
+    time_base: Fraction = USUAL_TIME_BASE
+    """Seconds in a tick."""
+    pos: int | None = None
+    """Where it begins in its file, in bytes."""
+    key: bool | None = None
+    """Whether decoding can begin at it; None reads that from the data."""
+    discontinuity: bool = False
+    """Whether packets before it are missing: the decoder is flushed, and goes on at the next keyframe."""
+    decode_flag: int = 0
+    """Bits for the decoder: 1 (end of stream) flushes it after this packet, 4 is ``discontinuity``. 2 (a time is given)
+    and 8 (the picture ends here) change nothing: a packet is one whole picture, and its time is ``pts``."""
+
+    def __post_init__(self) -> None:
+        try:
+            object.__setattr__(self, "data", bytes(memoryview(self.data)))
+            object.__setattr__(self, "time_base", Fraction(self.time_base))
+        except (TypeError, ValueError, ZeroDivisionError) as error:
+            raise UsageError(f"a packet cannot be made of that: {error}", "Give data=bytes.") from None
+        if not self.data or self.time_base <= 0:
+            what = "no data" if not self.data else f"a time base of {self.time_base}"
+            raise UsageError(f"a packet has {what}", "Give one whole coded picture, and seconds a tick.")
+
+    @property
+    def bsl(self) -> int:
+        """The size of its data in bytes."""
+        return len(self.data)
+
+    @classmethod
+    def of(cls, packet: Any) -> "Packet":  # noqa: ANN401 - PyAV's packets have the type of their stream
+        """Return one of PyAV's packets; ``UsageError`` if it is none, or empty."""
+        if isinstance(packet, cls):
+            return packet
+        if not isinstance(packet, av.Packet):
+            message = f"a {type(packet).__name__} is not a packet"
+            raise UsageError(message, "Give a codecfleet.Packet, or a packet of PyAV's.")
+        return cls(
+            data=bytes(packet),
+            pts=packet.pts,
+            dts=packet.dts,
+            duration=packet.duration or 0,
+            time_base=packet.time_base or USUAL_TIME_BASE,
+            pos=packet.pos,
+            key=packet.is_keyframe,
+        )
+
+    def to_av(self) -> "av.Packet[Any]":
+        """Return PyAV's packet of it, to be muxed or decoded there."""
+        # With the room behind its data that libavcodec reads; one that is made of ``bytes`` has none.
+        found: av.Packet[Any] = av.Packet(len(self.data))
+        found.update(self.data)
+        found.pts, found.dts, found.duration, found.time_base = self.pts, self.dts, self.duration, self.time_base
+        found.is_keyframe = bool(self.key)
+        return found
+
+    def is_entry(self, codec: str, extradata: bytes) -> bool:
+        """Return whether decoding can begin at it: by ``key``, else by the data."""
+        if self.key is not None:
+            return self.key
+        if codec in _BEGINS:
+            return _BEGINS[codec](self.data)
+        return random_access_kind(codec, self.data, extradata) in _ENTRIES or codec not in ("h264", "hevc")
