@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from .jobs.frames.stream import FrameStream, frames
     from .jobs.job import Job
     from .jobs.packets.decoder import Decoder
+    from .jobs.packets.encoder import Encoder
     from .jobs.packets.packet import Packet
     from .jobs.plan.plan import Plan, plan_transcode
     from .jobs.probe.job import ProbeReport, probe
@@ -67,6 +68,7 @@ __all__ = [
     "EglStream",
     "EncodeFrame",
     "EncodeReport",
+    "Encoder",
     "Event",
     "Failed",
     "Fleet",
@@ -142,6 +144,7 @@ _HOMES = {
     "jobs.frames.stream": ("FrameStream", "frames"),
     "jobs.job": ("Job",),
     "jobs.packets.decoder": ("Decoder",),
+    "jobs.packets.encoder": ("Encoder",),
     "jobs.packets.packet": ("Packet",),
     "jobs.plan.plan": ("Plan", "plan_transcode"),
     "jobs.probe.job": ("ProbeReport", "probe"),

@@ -37,7 +37,8 @@ def messages_of(codec: str, payload: bytes, extradata: bytes = b"") -> Iterator[
         for unit in open_bitstream_units(payload):
             if unit.kind == _METADATA_OBU:
                 kind, at = leb128(unit.payload, 0)
-                yield SeiMessage(kind, unit.payload[at:])
+                # What follows the last byte: a one, and zeros (section 6.7.1).
+                yield SeiMessage(kind, unit.payload[at:].rstrip(b"\0").removesuffix(b"\x80"))
         return
     hevc = codec == "hevc"
     for data in nal_units(payload, extradata, hevc=hevc) if codec in _UNIT_KINDS else ():

@@ -1,20 +1,31 @@
 """Decoders that take packets one by one: what a range's decoding and a caller's session have in common."""
 
 from abc import abstractmethod
+from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import closing
-from typing import TYPE_CHECKING, Generic, Protocol
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, Generic, Protocol
 
 from av.video.codeccontext import VideoCodecContext
 from av.video.frame import VideoFrame
 
-from ..media.values import StatedPicture
+from ..bitstream.access_points import RandomAccess, annex_b, random_access_kind
+from ..bitstream.parameter_sets import configuration_units
+from ..bitstream.sei import hdr_of, messages_of
+from ..media.values import HdrStatic, StatedPicture
 from .decoding import DecodeTally, OpenTrack, PictureDecoder, PictureT, decode_packet
 from .describe import stated_picture
 from .nvdec_support import CodedTrack, track_facts
 
 if TYPE_CHECKING:
     from .decoding import VideoPacket
+
+STATES_HDR: Final = ("h264", "hevc", "av1")
+"""Codecs whose packets have messages with HDR values."""
+_NEW_SEQUENCES: Final = (RandomAccess.IDR, RandomAccess.BLA, RandomAccess.FLAGGED)
+_KEPT_KEYFRAMES: Final = 32
+"""More than any decoder holds pictures of."""
 
 
 class Decoding(Protocol[PictureT]):
@@ -59,10 +70,43 @@ class PacketDecoder(PictureDecoder[PictureT], Generic[PictureT]):
             yield from decoding.flush()
 
 
+class KeyframeHdr:
+    """The static HDR values of each picture: its keyframe's, until one begins a sequence without them.
+
+    libavcodec keeps them for one sequence more (libavcodec/hevc/sei.c). ``extradata`` may state those of all.
+    """
+
+    def __init__(self, codec: str, extradata: bytes) -> None:
+        self._codec = codec
+        self._extradata = extradata
+        hevc = codec == "hevc"
+        stated = annex_b(configuration_units(extradata, hevc=hevc)) if codec in ("h264", "hevc") else b""
+        self._usual = hdr_of(codec, messages_of(codec, stated))
+        self._found = [(-1, self._usual)]
+
+    def note(self, number: int, payload: bytes, *, extradata: bytes | None = None) -> None:
+        """Read a keyframe; ``extradata`` says how its units are delimited, if not as the track's."""
+        layout = self._extradata if extradata is None else extradata
+        hdr = hdr_of(self._codec, messages_of(self._codec, payload, layout))
+        kind = random_access_kind(self._codec, payload, layout)
+        if hdr == HdrStatic():
+            if kind not in _NEW_SEQUENCES:
+                return
+            hdr = self._usual
+        self._found = [*self._found[-_KEPT_KEYFRAMES:], (number, hdr)]
+
+    def at(self, number: int | None) -> HdrStatic:
+        """Return the values of a packet's picture; None is the last one's."""
+        if number is None:
+            return self._found[-1][1]
+        return self._found[max(0, bisect_right(self._found, number, key=lambda each: each[0]) - 1)][1]
+
+
 class SoftwareDecoding:
     """A context of libavcodec as a ``Decoding``: packets that do not decode are counted in ``tally``."""
 
-    def __init__(self, context: VideoCodecContext, tally: DecodeTally) -> None:
+    def __init__(self, codec: str, extradata: bytes, context: VideoCodecContext, tally: DecodeTally) -> None:
+        self._hdr = KeyframeHdr(codec, extradata) if codec in STATES_HDR else None
         self._context = context
         self._tally = tally
         self._number = 0
@@ -71,6 +115,8 @@ class SoftwareDecoding:
         """Decode one packet, and yield the pictures that are complete."""
         packet.opaque = [number]
         self._number = number
+        if self._hdr is not None and packet.is_keyframe:
+            self._hdr.note(number, bytes(packet))
         yield from decode_packet(self._context, number, packet, self._tally)
 
     def flush(self) -> Iterator[tuple[int | None, VideoFrame]]:
@@ -82,5 +128,5 @@ class SoftwareDecoding:
 
     def stated(self, number: int | None, picture: VideoFrame) -> StatedPicture:
         """Return what the decoder says of the picture."""
-        del number
-        return stated_picture(self._context, picture)
+        found = stated_picture(self._context, picture)
+        return found if self._hdr is None else replace(found, hdr=self._hdr.at(number))

@@ -7,7 +7,7 @@ from enum import Enum
 from types import TracebackType
 from typing import Final, Generic, Self, TypeVar
 
-from ...errors import EncoderFailed, EngineFailed, Unsupported
+from ...errors import EncoderFailed, EngineFailed
 from ..media.values import SeiMessage
 from .settings import RateChange
 
@@ -78,6 +78,7 @@ class EncoderSession(ABC, Generic[PictureT_contra]):
             DeviceError: the device failed.
         """
 
+    @abstractmethod
     def reconfigure(self, change: RateChange) -> None:
         """Change the rate control, from the next picture on.
 
@@ -85,8 +86,6 @@ class EncoderSession(ABC, Generic[PictureT_contra]):
             Unsupported: the engine cannot, or the values contradict each other.
             DeviceError: the driver refuses them; the session continues with the old ones.
         """
-        del change
-        raise Unsupported(f"{self.name} cannot change its rates while it encodes", 'Use encoder="nvenc".')
 
     @abstractmethod
     def finish(self) -> list[EncodedPacket]:

@@ -44,7 +44,7 @@ class RateControl:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RateChange:
-    """New values of NVENC's rate control; None leaves a value unchanged.
+    """New values of an encoder's rate control; None leaves a value unchanged. Software's x264 takes four of them.
 
     ``bitrate`` (average) and ``maxbitrate`` (peak of vbr) are in bit/s; the decoder's buffer ``vbvbufsize`` and its
     fullness ``vbvinit`` in bits, 0 lets the driver choose. ``fps`` does not change timestamps. ``cq`` is the target

@@ -18,11 +18,14 @@ from av.video.frame import PictureType, VideoFrame
 
 from ...errors import EncoderFailed, Unsupported
 from ..bitstream.parameter_sets import max_reorder_frames
+from ..bitstream.sei import with_messages
 from ..decode.describe import frame_side_data
+from ..media.av_options import set_option
 from ..media.values import SeiMessage
 from .scheduling import ordinary_scheduling
 from .session import RETRY_ADVICE, EncodedPacket, EncoderSession, SessionState
-from .settings import Codec, EncoderSettings
+from .settings import Codec, EncoderSettings, RateChange
+from .software_rates import changed_software_rate, rate_options
 
 if TYPE_CHECKING:
     from av.packet import Packet
@@ -60,6 +63,8 @@ class SoftwareEncoder(EncoderSession[VideoFrame]):
         self._awaited: dict[int, int] = {}
         self._last_encoder_pts: int | None = None
         self._dovi: dict[int, bytes] = {}
+        self._messages: dict[int, tuple[SeiMessage, ...]] = {}
+        self._rate = settings.rate
         rate = settings.format.frame_rate
         self._nominal_ticks = max(1, round(1 / (rate * self._time_base)))
 
@@ -71,9 +76,9 @@ class SoftwareEncoder(EncoderSession[VideoFrame]):
     def encode(
         self, picture: VideoFrame, *, keyframe: bool = False, sei_messages: Sequence[SeiMessage] = ()
     ) -> list[EncodedPacket]:
-        """Encode a picture of the settings' size, pixel format and time base; SEI messages are ``Unsupported``."""
-        if sei_messages:
-            raise Unsupported(f"{self.name} does not write SEI messages", 'Leave them out, or use encoder="nvenc".')
+        """Encode a picture of the settings' size, pixel format and time base; VP9 has no SEI messages."""
+        if sei_messages and self._settings.codec is Codec.VP9:
+            raise Unsupported(f"{self.name} does not write SEI messages", "Leave them out, or use another codec.")
         self._check(picture)
         # The decoder's picture type would force the encoder's choice.
         picture.pict_type = PictureType.I if keyframe else PictureType.NONE
@@ -81,9 +86,24 @@ class SoftwareEncoder(EncoderSession[VideoFrame]):
         pts = picture.pts or 0
         if self._settings.dolby_vision:
             self._dovi[pts] = frame_side_data(picture).get("DOVI_RPU_BUFFER", b"")
+        if sei_messages:
+            self._messages[pts] = tuple(sei_messages)
         picture.pts, picture.time_base = self._encoder_pts(pts), self._time_base
         self._awaited[picture.pts] = pts
         return list(self._packets(picture))
+
+    def reconfigure(self, change: RateChange) -> None:
+        """Change x264's bitrate, peak and buffer, or its quality, from about the next picture on."""
+        self._require_open()
+        wanted = changed_software_rate(self._settings.codec, self.name, self._rate, change)
+        if self._context is None:
+            return
+        try:
+            for name, value in rate_options(wanted).items():
+                set_option(self._context, name, value)
+        except ValueError as error:
+            raise EncoderFailed(f"{self.name} did not take the new rates: {error}", RETRY_ADVICE) from error
+        self._rate = wanted
 
     def _encoder_pts(self, pts: int) -> int:
         """Return the pts for the encoder: the picture's, or the nearest that is later than the last one."""
@@ -142,6 +162,8 @@ class SoftwareEncoder(EncoderSession[VideoFrame]):
         # with its emulation prevention, so it is written unchanged.
         metadata = self._dovi.pop(pts, b"")
         payload = bytes(packet) + (_DOVI_NAL_HEADER + metadata if metadata else b"")
+        if messages := self._messages.pop(pts, ()):
+            payload = with_messages(self._settings.codec, payload, messages)
         return EncodedPacket(pts, packet.is_keyframe, payload)
 
 

@@ -214,6 +214,7 @@ def ffmpeg() -> ctypes.CDLL:
         ("av_get_sample_fmt", c_int, [c_char_p]),
         ("av_channel_layout_from_string", c_int, [layout, c_char_p]),
         ("av_channel_layout_uninit", None, [layout]),
+        ("av_opt_set", c_int, [c_void_p, c_char_p, c_char_p, c_int]),
         ("av_packet_side_data_new", POINTER(SideData), [side_data_list, POINTER(c_int), c_int, c_size_t, c_int]),
         ("av_add_index_entry", c_int, [c_void_p, c_int64, c_int64, c_int, c_int, c_int]),
         ("avcodec_get_class", c_void_p, []),
@@ -252,7 +253,7 @@ def set_get_buffer(context: "VideoCodecContext", function: Any) -> None:  # noqa
     ``function`` gets pictures that no PyAV object holds, so their structure is checked here, on one of our own.
     """
     _prove_pictures()
-    place = _context_address(context) + _GET_BUFFER_OFFSET_BYTES
+    place = context_address(context) + _GET_BUFFER_OFFSET_BYTES
     new = ctypes.cast(function, c_void_p).value
     if _pointer_at(place, GetBuffer) not in (ctypes.cast(ffmpeg().avcodec_default_get_buffer2, c_void_p).value, new):
         raise _unknown(av.CodecContext)
@@ -262,13 +263,13 @@ def set_get_buffer(context: "VideoCodecContext", function: Any) -> None:  # noqa
 
 def configure_decoder(context: "CodecContext", stream: "Stream") -> None:
     """Copy everything a container states about a stream to an unopened decoder; ``MemoryError`` if there is none."""
-    if ffmpeg().avcodec_parameters_to_context(_context_address(context), structures(stream)[1]) < 0:
+    if ffmpeg().avcodec_parameters_to_context(context_address(context), structures(stream)[1]) < 0:
         raise MemoryError
 
 
 def set_parameters(stream: "Stream", context: "CodecContext") -> None:
     """State about a stream all that ``configure_decoder`` told a decoder; ``MemoryError`` if there is none."""
-    if ffmpeg().avcodec_parameters_from_context(structures(stream)[1], _context_address(context)) < 0:
+    if ffmpeg().avcodec_parameters_from_context(structures(stream)[1], context_address(context)) < 0:
         raise MemoryError
 
 
@@ -278,7 +279,7 @@ def subtitle_canvas(context: "CodecContext") -> tuple[int, int]:
     ``MemoryError`` if there is none.
     """
     library = ffmpeg()
-    address = _context_address(context)
+    address = context_address(context)
     if not (parameters := library.avcodec_parameters_alloc()):
         raise MemoryError
     try:
@@ -344,7 +345,8 @@ def _agrees(found: FrameHead, frame: "VideoFrame") -> bool:
     return (found.data[0], found.line_size[0], found.width, found.height, has_fields) == stated
 
 
-def _context_address(context: "CodecContext") -> int:
+def context_address(context: "CodecContext") -> int:
+    """Return where the ``AVCodecContext`` behind a PyAV object lies."""
     address = _pointer_in(context, av.CodecContext)
     if _pointer_at(address, av.CodecContext) != ffmpeg().avcodec_get_class():
         raise _unknown(av.CodecContext)

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
+from math import prod
 from typing import Any, Final, cast
 
 import numpy as np
@@ -100,6 +101,35 @@ class Frame:
             raise Unsupported("a frame on the host is read by no CUDA stream", 'Ask for frames with place="device".')
         _owner(self._picture).used_by(stream)
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the tensor that it is by DLPack, as all below; on the host, of a copy."""
+        return self._tensor.shape
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """How many bytes lie between neighbours on each axis."""
+        tensor = self._tensor
+        if isinstance(tensor, DeviceArray):
+            return tuple(prod(tensor.shape[axis + 1 :]) * tensor.item_bytes for axis in range(len(tensor.shape)))
+        return tensor.strides
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The kind of its samples."""
+        tensor = self._tensor
+        return np.dtype(f"u{tensor.item_bytes}") if isinstance(tensor, DeviceArray) else tensor.dtype
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes its samples take."""
+        return self._tensor.nbytes
+
+    @property
+    def _tensor(self) -> NDArray[Any] | DeviceArray:
+        picture = self._picture
+        return _rows(picture) if isinstance(picture, DevicePicture) else _one_array(picture)
+
     def to_video_frame(self) -> VideoFrame:
         """Return PyAV's frame: the same memory on the host; from the device a copy, as software would have decoded it.
 
@@ -152,8 +182,7 @@ class Frame:
     ) -> object:
         """Return a DLPack capsule (Python array API standard); ``BufferError`` if it cannot be had like that."""
         try:
-            picture = self._picture
-            exporter: Any = _rows(picture) if isinstance(picture, DevicePicture) else _one_array(picture)
+            exporter: Any = self._tensor
         except Unsupported as error:
             raise BufferError(error.message) from error
         found: object = exporter.__dlpack__(stream=stream, max_version=max_version, dl_device=dl_device, copy=copy)

@@ -36,6 +36,11 @@ class FrameClock:
         self._last: int | None = None
 
     @property
+    def last_ticks(self) -> int:
+        """When the last frame is shown; 0 before the first one."""
+        return self._last or 0
+
+    @property
     def length_s(self) -> Fraction:
         """From the first frame's time to the last one's."""
         return ((self._last or 0) - (self._first or 0)) * self.time_base

@@ -51,6 +51,10 @@ class Offered:
     asked: EncodeFrame | None = None
     states_rate: bool = False
 
+    def with_keyframe(self) -> "Offered":
+        """Return the same picture, to begin a group of pictures."""
+        return replace(self, asked=replace(self.asked or EncodeFrame(None), keyframe=True))
+
     @property
     def shape(self) -> tuple[int, int, str, bool]:
         """What all pictures of a file must have in common: width, height, pixel format, place."""

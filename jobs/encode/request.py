@@ -85,18 +85,17 @@ def _checked_ratio(value: Fraction) -> Fraction:
 Ratio = Annotated[Fraction, Field(gt=0), AfterValidator(_checked_ratio)]
 
 
-class EncodeRequest(EncoderTuning, CodecAndRate, CudaPlace):
-    """Frames into a file.
+class PictureRequest(EncoderTuning, CodecAndRate, CudaPlace):
+    """How pictures are encoded that a caller has.
 
     ``fps`` shows frame n at n / ``fps``; None takes the frames' own times. ``input_pix_fmt`` is how arrays without a
     format of their own are read, and ``size`` the (width, height) of raw bytes; ``pix_fmt`` is what is encoded,
     ``matrix`` converts RGB to YUV. ``stream`` is the CUDA stream in which frames on the device are written.
 
     Raises:
-        UsageError: the bitrate is too low.
+        UsageError: the rates make no sense.
     """
 
-    output: str
     encoder: EncoderChoice = "auto"
     fps: Ratio | None = None
     time_base: Ratio | None = None
@@ -105,20 +104,12 @@ class EncodeRequest(EncoderTuning, CodecAndRate, CudaPlace):
     pix_fmt: str | None = None
     matrix: Matrix = "bt709"
     sample_aspect_ratio: Ratio | None = None
-    overwrite: bool = False
 
     @model_validator(mode="after")
-    def _check_clock(self) -> Self:
-        if self.fps is not None and self.time_base is not None:
-            raise ValueError("`fps` and `time_base` exclude each other: a constant rate counts its frames")
+    def _check_rates(self) -> Self:
         if self.rate is not None:
             check_rate(self.rate)
         return self
-
-    @property
-    def absolute_output(self) -> str:
-        """The output, by a name that holds in any folder."""
-        return absolute(self.output)
 
     @property
     def rate(self) -> RateControl | None:
@@ -131,6 +122,28 @@ class EncodeRequest(EncoderTuning, CodecAndRate, CudaPlace):
     def colour_of_rgb(self) -> Colour:
         """What RGB becomes."""
         return _COLOURS[self.matrix]
+
+
+class EncodeRequest(PictureRequest):
+    """Frames into a file; ``PictureRequest`` says how.
+
+    Raises:
+        UsageError: the bitrate is too low.
+    """
+
+    output: str
+    overwrite: bool = False
+
+    @model_validator(mode="after")
+    def _check_clock(self) -> Self:
+        if self.fps is not None and self.time_base is not None:
+            raise ValueError("`fps` and `time_base` exclude each other: a constant rate counts its frames")
+        return self
+
+    @property
+    def absolute_output(self) -> str:
+        """The output, by a name that holds in any folder."""
+        return absolute(self.output)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

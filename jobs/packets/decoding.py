@@ -164,7 +164,7 @@ class DecodingSession:
         request, context = self._request, _context(self._codec, self._request)
         if self.fallback:
             self.decoded_by, self._on_device = "software", False
-            return SoftwareDecoding(context, self.tally)
+            return SoftwareDecoding(self._codec, request.extradata, context, self.tally)
         coded = CodedTrack(
             codec=self._codec,
             pix_fmt=None,

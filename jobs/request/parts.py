@@ -111,7 +111,9 @@ class CodecAndRate(Part):
         return self
 
 
-class _RateLimit(Part):
+class RateLimit(Part):
+    """A peak and the buffer over which it holds."""
+
     maxrate_bps: Annotated[
         int | None,
         Field(
@@ -176,7 +178,7 @@ class EncoderTuning(Part):
 
 
 # The fields of a later base come first.
-class VideoOptions(EncoderTuning, _Keyframes, _RateLimit, CodecAndRate):
+class VideoOptions(EncoderTuning, _Keyframes, RateLimit, CodecAndRate):
     """What the video is encoded with."""
 
 

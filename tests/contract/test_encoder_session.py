@@ -9,6 +9,7 @@ import pytest
 from av.video.frame import VideoFrame
 from numpy.typing import NDArray
 
+from codecfleet.actors.bitstream.sei import messages_of
 from codecfleet.actors.encode.session import EncodedPacket, EncoderSession
 from codecfleet.actors.encode.settings import Codec, RateChange
 from codecfleet.actors.encode.software import SoftwareEncoder
@@ -147,20 +148,33 @@ def test_a_keyframe_comes_where_it_is_asked_for(open_session: Open, case: tuple[
     assert len(found + decoder.decode(None)) == len(TIMES[7:])
 
 
-def test_what_an_engine_does_not_do_is_refused(open_session: Open, case: tuple[str, Codec, str]) -> None:
-    """Messages and new rates are NVENC's: it takes them, and software says by its name that it does not."""
-    frames = frames_of(case[2], TIMES[:2])
-    message = SeiMessage(5, b"0123456789abcdef")
+def test_messages_are_written_or_refused(open_session: Open, case: tuple[str, Codec, str]) -> None:
+    """A message lies in the packet of its picture, byte by byte; VP9 has no place for one, and says so."""
+    frames = frames_of(case[2], TIMES[:4])
+    message = SeiMessage(5, b"0123456789abcdef\0\0\0\1" + b"long" * 100)
     with open_session() as session:
+        packets = session.encode(frames[0])
+        if case[1] is Codec.VP9:
+            with pytest.raises(Unsupported, match=f"{session.name} does not write SEI messages"):
+                session.encode(frames[1], sei_messages=[message])
+            return
+        packets += session.encode(frames[1], sei_messages=[message])
+        packets += [packet for frame in frames[2:] for packet in session.encode(frame)] + session.finish()
+    if case[0] == "software":  # the fake of NVENC takes messages, and drops them
+        found = {packet.pts_ticks: list(messages_of(case[1], packet.payload)) for packet in packets}
+        assert [ticks for ticks, messages in found.items() if message in messages] == [TIMES[1]]
+
+
+def test_new_rates_are_taken_or_refused(open_session: Open, case: tuple[str, Codec, str]) -> None:
+    """NVENC takes a new frame rate; software names what it cannot change, and goes on."""
+    frames = frames_of(case[2], TIMES[:2])
+    with open_session() as session:
+        session.encode(frames[0])
         if case[0] == "nvenc":
-            session.encode(frames[0], sei_messages=[message])
             session.reconfigure(RateChange(fps=50))
         else:
-            with pytest.raises(Unsupported, match=f"{session.name} does not write SEI messages"):
-                session.encode(frames[0], sei_messages=[message])
-            with pytest.raises(Unsupported, match=f"{session.name} cannot change its rates"):
+            with pytest.raises(Unsupported, match=f"{session.name} cannot change"):
                 session.reconfigure(RateChange(fps=50))
-            session.encode(frames[0])
         session.encode(frames[1])
         assert session.finish()
 

@@ -1,6 +1,5 @@
 """One series of packets through NVDEC: stretch by stretch, each on a session of its size."""
 
-from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -13,13 +12,13 @@ from av.video.frame import VideoFrame
 from ....errors import EngineFailed, EngineUnfit
 from ...bitstream.access_points import annex_b
 from ...bitstream.packet_headers import CodedSequence, vp9_sequence
-from ...bitstream.sei import hdr_of, messages_of
 from ...bitstream.vp9 import Vp9Colours
 from ...decode.decoding import DecodeTally, PictureT
 from ...decode.describe import stated_picture
 from ...decode.nvdec_options import NvdecOptions
 from ...decode.nvdec_support import CodedTrack
-from ...media.values import HdrStatic, StatedPicture
+from ...decode.packet_decoder import KeyframeHdr
+from ...media.values import StatedPicture
 from .packet_prep import Feeder
 from .pool import NvdecPool, SessionRequest
 from .range import Fed, FedRange
@@ -31,8 +30,6 @@ if TYPE_CHECKING:
 ADVICE: Final = "Software decodes it instead."
 _UNSTATED: Final = (0, 2, 2, 2)
 """FFmpeg's range, matrix, primaries and transfer where they are unspecified."""
-_KEPT_STATEMENTS: Final = 32
-"""More keyframes than any decoder holds pictures of."""
 
 
 class DecodesOn(Protocol[PictureT]):
@@ -99,7 +96,7 @@ class NvdecDecoding(Generic[PictureT]):
         self._session: NvdecSession | None = None
         self._reader: SurfaceReader[PictureT] | None = None
         self._looked: StatedPicture | None = None
-        self._hdr: list[tuple[int, HdrStatic]] = []
+        self._hdr = KeyframeHdr(facts.codec, facts.extradata)
 
     def push(self, number: int, packet: "VideoPacket") -> Iterator[tuple[int, PictureT]]:
         """Decode one packet, and yield (its packet's number, picture) of those that are complete."""
@@ -109,7 +106,8 @@ class NvdecDecoding(Generic[PictureT]):
         if self._session is None or fed.chunk.is_new:
             yield from self._drained()
             self._turn(fed)
-        self._note_hdr(fed)
+        if self._at_once and packet.is_keyframe:
+            self._hdr.note(number, fed.chunk.payload, extradata=b"")
         if self._session is not None and self._reader is not None:
             yield from self._coloured(self._range.feed(fed, self._session, self._reader))
 
@@ -130,8 +128,7 @@ class NvdecDecoding(Generic[PictureT]):
         del picture
         if self._looked is None:
             raise EngineFailed("NVDEC gave a picture before any was described", ADVICE)
-        place = bisect_right(self._hdr, -1 if number is None else number, key=lambda each: each[0])
-        return replace(self._looked, hdr=self._hdr[max(0, place - 1)][1])
+        return replace(self._looked, hdr=self._hdr.at(number))
 
     def _drained(self) -> Iterator[tuple[int, PictureT]]:
         """Yield what the session still holds."""
@@ -171,15 +168,6 @@ class NvdecDecoding(Generic[PictureT]):
         self._facts = found
         self._feeder.size = (found.width, found.height)
         self._looked = stated_picture(self._context, picture)
-
-    def _note_hdr(self, fed: Fed) -> None:
-        if not self._at_once or not fed.packet.is_keyframe:
-            return
-        chunk = fed.chunk
-        codec = self._facts.codec
-        hdr = hdr_of(codec, messages_of(codec, chunk.payload))
-        if chunk.headers.begins or hdr != HdrStatic() or not self._hdr:
-            self._hdr = [*self._hdr[-_KEPT_STATEMENTS:], (chunk.number, hdr)]
 
 
 def _software_picture(fed: Fed, context: VideoCodecContext) -> VideoFrame:

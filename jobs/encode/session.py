@@ -1,0 +1,210 @@
+"""From pictures that a caller has to packets: settings, one encoder session, and the pictures' ways into it."""
+
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from fractions import Fraction
+from math import prod
+from typing import Any, Final
+
+import numpy as np
+from av.video.format import VideoFormat as PixelFormat
+from av.video.frame import VideoFrame
+from numpy.typing import NDArray
+
+from ...actors.device.interface import PictureMover, WorkerDevice
+from ...actors.encode.pix_fmt import choose_pix_fmt
+from ...actors.encode.session import EncodedPacket, EncoderSession
+from ...actors.encode.settings import Codec, EncoderSettings
+from ...actors.encode.software import SoftwareEncoder
+from ...actors.encode.threads import usable_cores, with_threads
+from ...actors.media.values import VideoFormat
+from ...actors.settle.nvenc import nvenc_request
+from ...actors.settle.request import settle
+from ...actors.settle.software import software_request
+from ...actors.surfaces.device_frame import DevicePicture, TimedPicture
+from ...actors.surfaces.device_tensor import DEFAULT_STREAM, DeviceTensor
+from ...errors import DeviceMemory, EngineUnfit, SessionLimit, Unsupported, UsageError
+from .clock import FrameClock
+from .inputs import HostConverter, InputReader, Offered
+from .request import EncodeFrame, PictureRequest
+
+_USUAL_RATE: Final = Fraction(25)
+_RGB_BECOMES: Final = "yuv420p"
+"""What nearly every player takes."""
+_FULL_RANGE: Final = 2
+_NOTHING_ASKED: Final = EncodeFrame(None)
+
+
+class PictureSession:
+    """One encoder for one series of pictures, all of one size and format. One thread calls all of it.
+
+    ``read`` each thing that a caller gives, ``open`` it for the first ones, then ``encode`` them.
+    """
+
+    settings: EncoderSettings
+    """What encodes; once open, as all below."""
+    session: EncoderSession[Any]
+    clock: FrameClock
+    from_device: bool
+    """Whether the encoder takes pictures from the GPU's memory."""
+    fallback: str
+    """Why software encodes what lies on a GPU; "" where it does not."""
+
+    def __init__(self, request: PictureRequest, codec: Codec, *, device: Callable[[], WorkerDevice]) -> None:
+        self._request = request
+        self._codec = codec
+        self._device = device
+        self._mover: PictureMover | None = None
+        self._reader = InputReader(
+            pix_fmt=request.input_pix_fmt, size=request.size, frame_rate=request.fps or _USUAL_RATE, fetch=self._fetched
+        )
+        self._stack = ExitStack()
+        self._shape: tuple[int, int, str, bool] | None = None
+        self._ordinal: int | None = None
+        self._converter: HostConverter
+        self._read = 0
+        self.taken = 0
+        self.substitute = ""
+        """Why the pixel format is not that of the pictures; "" where it is."""
+
+    def read(self, item: object) -> Offered:
+        """Read a picture; ``UsageError`` if it is none, or does not fit those before it."""
+        offered = self._reader.read(item)
+        self._check_device(offered.device)
+        if self._shape is None:
+            self._shape = offered.shape
+        if offered.shape != self._shape:
+            here, first = (
+                f"{width}x{height} {pix_fmt} on the {'device' if on_device else 'host'}"
+                for width, height, pix_fmt, on_device in (offered.shape, self._shape)
+            )
+            message = f"frame {self._read} is {here}, and the first is {first}"
+            raise UsageError(message, "All frames of a file have one size and one format: convert them first.")
+        self._read += 1
+        return offered
+
+    def open(self, first: Offered, clock: FrameClock, rate: Fraction) -> None:
+        """Open the encoder for pictures like the first one.
+
+        Raises:
+            CodecfleetError: nothing encodes them as requested.
+        """
+        source = replace(first.format, frame_rate=rate, interlaced=False)
+        on_device = isinstance(first.pixels, DevicePicture)
+        choice = self._request.encoder
+        hard = choice == "nvenc" or (choice == "auto" and first.from_gpu)
+        settings, session, fallback = self._session(source, clock.time_base, hard=hard, on_device=on_device)
+        self._stack.enter_context(session)
+        self.settings, self.session, self.fallback, self.clock = settings, session, fallback, clock
+        self.from_device = on_device and settings.on_device
+        self._converter = HostConverter(source, settings.format, clock.time_base)
+
+    def encode(self, offered: Offered) -> list[EncodedPacket]:
+        """Encode a picture, with what was asked beside it, and return the packets that are ready."""
+        ticks = self.clock.ticks(offered)
+        self.taken += 1
+        asked = offered.asked or _NOTHING_ASKED
+        if asked.rates is not None:
+            self.session.reconfigure(asked.rates)
+        if offered.streams:
+            self._open_mover().wait_for(offered.streams)
+        picture = self._fit(offered.pixels, ticks)
+        packets = self.session.encode(picture, keyframe=asked.keyframe, sei_messages=asked.sei_messages)
+        if offered.streams is not None and self.from_device:
+            # The package copies it in a stream and waits for no copy; its owner may write to it again.
+            self._open_mover().wait_for((self._request.stream or DEFAULT_STREAM,))
+        return packets
+
+    def _check_device(self, device: int | None) -> None:
+        """Refuse a picture on another GPU than the encoder's."""
+        if device is None:
+            return
+        if self._ordinal is None:
+            self._ordinal = self._device().ordinal
+        if device != self._ordinal:
+            message = f"a frame is on GPU {device} of this process, and frames are encoded on GPU {self._ordinal}"
+            raise UsageError(message, f"Give device={device}.")
+
+    def close(self) -> None:
+        """Release the encoder. Idempotent."""
+        self._stack.close()
+
+    def _fit(self, pixels: VideoFrame | DevicePicture, ticks: int) -> VideoFrame | TimedPicture:
+        if isinstance(pixels, VideoFrame):
+            return self._converter.converted(pixels, ticks)
+        if self.from_device:
+            return TimedPicture(pixels.frame, ticks)
+        return self._converter.converted(self._open_mover().to_host(pixels), ticks)
+
+    def _open_mover(self) -> PictureMover:
+        if self._mover is None:
+            self._mover = self._stack.enter_context(closing(self._device().open_mover()))
+        return self._mover
+
+    def _fetched(self, tensor: DeviceTensor) -> NDArray[np.uint8]:
+        self._check_device(tensor.device)
+        mover, stream = self._open_mover(), self._request.stream
+        mover.wait_for(tensor.streams if stream is None else {*tensor.streams, stream})
+        return mover.fetch(tensor.address, prod(tensor.shape) * tensor.item_bytes)
+
+    def _session(
+        self, source: VideoFormat, time_base: Fraction, *, hard: bool, on_device: bool
+    ) -> tuple[EncoderSettings, EncoderSession[Any], str]:
+        """Return what encodes, opened, and why it is not the GPU on which the frames lie."""
+        request, fallback = self._request, ""
+        if hard:
+            try:
+                return *self._on_nvenc(source, time_base, on_device=on_device), ""
+            except (EngineUnfit, SessionLimit, DeviceMemory, Unsupported) as error:
+                if request.encoder == "nvenc":
+                    raise
+                fallback = error.message
+        asked = software_request(
+            self._codec,
+            rate=request.rate,
+            preset=request.preset,
+            options=request.encoder_options,
+            without_nvenc=fallback,
+        )
+        settings = settle(replace(asked, segments=1), self._target(source), time_base)
+        return settings, SoftwareEncoder(with_threads(settings, usable_cores())), fallback
+
+    def _on_nvenc(
+        self, source: VideoFormat, time_base: Fraction, *, on_device: bool
+    ) -> tuple[EncoderSettings, EncoderSession[Any]]:
+        request = self._request
+        if on_device and request.pix_fmt not in (None, source.pix_fmt):
+            message = f"frames of {source.pix_fmt} on the device are encoded as they are, not as {request.pix_fmt}"
+            raise Unsupported(message, 'Convert them first, or use encoder="software".')
+        target = self._shaped(source, source.pix_fmt) if on_device else self._target(source)
+        asked = nvenc_request(
+            self._codec, rate=request.rate, preset=request.preset, options=request.encoder_options, single_session=True
+        )
+        device = self._device()
+        settings = settle(asked, target, time_base, device.encoder_capabilities(self._codec))
+        return settings, device.open_encoder(settings, from_host=not on_device, stream=request.stream)
+
+    def _target(self, source: VideoFormat) -> VideoFormat:
+        """Return what pictures on the host become: what they are, where the encoder has that."""
+        asked = self._request.pix_fmt
+        wanted = asked or (_RGB_BECOMES if _is_rgb(source.pix_fmt) else source.pix_fmt)
+        pix_fmt, reason = choose_pix_fmt(
+            self._codec, wanted, width=source.width, height=source.height, asked=asked is not None
+        )
+        self.substitute = reason or ""
+        return self._shaped(source, pix_fmt)
+
+    def _shaped(self, source: VideoFormat, pix_fmt: str) -> VideoFormat:
+        colour = source.colour
+        if _is_rgb(source.pix_fmt) and not _is_rgb(pix_fmt):
+            colour = self._request.colour_of_rgb
+        elif source.pix_fmt.startswith("yuvj"):
+            # The old full-range formats say it in their name; nothing else needs to.
+            colour = replace(colour, range=_FULL_RANGE)
+        shape = self._request.sample_aspect_ratio or source.sample_aspect_ratio
+        return replace(source, pix_fmt=pix_fmt, colour=colour, sample_aspect_ratio=shape)
+
+
+def _is_rgb(pix_fmt: str) -> bool:
+    return PixelFormat(pix_fmt).is_rgb

@@ -1,0 +1,163 @@
+"""``codecfleet.Encoder``: pictures in, packets out, in this process."""
+
+from collections.abc import Iterable
+from fractions import Fraction
+from typing import TypedDict, Unpack
+
+from ...actors.device.interface import WorkerDevice
+from ...actors.encode.settings import Codec, RateChange
+from ...actors.media.values import SeiMessage
+from ...cluster.worker.own_gpu import own_gpu
+from ..encode.request import EncodeFrame, EncoderChoice, Matrix
+from ..request.options import build
+from .encoding import EncodingSession, PacketsRequest, unwrapped
+from .own_thread import OwnThread
+from .packet import Packet
+
+
+class EncoderOptions(TypedDict, total=False):
+    """The options of ``Encoder`` that go into a ``PacketsRequest`` as they are."""
+
+    quality: int | None
+    bitrate_bps: int | str | None
+    maxrate_bps: int | str | None
+    bufsize_bits: int | str | None
+    preset: int | str
+    encoder: EncoderChoice
+    encoder_options: tuple[tuple[str, str], ...]
+    time_base: Fraction | None
+    input_pix_fmt: str | None
+    size: tuple[int, int] | str | None
+    pix_fmt: str | None
+    matrix: Matrix
+    sample_aspect_ratio: Fraction | None
+    repeat_headers: bool
+
+
+class Encoder(OwnThread):
+    """Encodes pictures as they come, into packets to send: on NVENC, or in software.
+
+        with codecfleet.Encoder("h264", fps=25, bitrate_bps=2_000_000) as encoder:
+            for picture in camera:
+                for packet in encoder.encode(picture):
+                    send(packet.data)
+            for packet in encoder.finish():
+                send(packet.data)
+
+    In an event loop use ``async with`` and await ``encode_async``, ``reconfigure_async`` and ``finish_async``. Pictures
+    are those of ``codecfleet.encode``, all of one size and format; the first one opens the encoder. Packets come in
+    decoding order, H.264 and HEVC in Annex B; an encoder may hold a few pictures back. Calls run one after the other in
+    a thread of the encoder's own. Source: PyNvVideoCodec programming guide, section 2.3.
+
+    Args:
+        codec: h264, hevc, av1 or vp9.
+        fps: the nominal rate; picture n is shown at n / ``fps``, unless there is a ``time_base``.
+        gpu: the device to use instead of this process's own GPU, such as a fake one in tests.
+        **options: those of ``codecfleet.encode``, but for ``output`` and ``overwrite``, and these.
+
+            - ``time_base``: the tick in which pictures state times of their own, as seconds, or as frames do.
+            - ``maxrate_bps``, ``bufsize_bits``: the peak, and the buffer over which it holds. Of H.264 and HEVC a
+              ``bitrate_bps`` alone is constant over a buffer of one second.
+            - ``repeat_headers``: write the parameter sets before each keyframe (default), so that a receiver can begin
+              at any; False leaves them to ``extradata``.
+
+    Raises:
+        UsageError: the options make no sense.
+    """
+
+    def __init__(
+        self,
+        codec: Codec | str = Codec.H264,
+        *,
+        fps: Fraction | int,
+        gpu: WorkerDevice | None = None,
+        **options: Unpack[EncoderOptions],
+    ) -> None:
+        fields = {"codec": codec, "fps": fps, **options}
+        request = build(PacketsRequest, fields, str, "docs/api.md lists the options.")
+        self._session = EncodingSession(request, own_gpu if gpu is None else lambda: gpu)
+        super().__init__("encoder", self._session.close)
+
+    @property
+    def name(self) -> str:
+        """FFmpeg's name of the encoder, ``h264_nvenc`` and its kin for NVENC; "" before the first picture."""
+        return self._session.pictures.settings.implementation if self._session.is_open else ""
+
+    @property
+    def extradata(self) -> bytes:
+        """The parameter sets that it opened with; b"" before the first picture, and for VP9."""
+        return self._session.pictures.session.extradata if self._session.is_open else b""
+
+    @property
+    def reorder_frames(self) -> int:
+        """By how many pictures decoding order differs from presentation order at most; 0 before the first one."""
+        return self._session.pictures.session.reorder_frames if self._session.is_open else 0
+
+    @property
+    def fallback(self) -> str:
+        """Why software encodes what lies on a GPU; "" where it does not."""
+        return self._session.pictures.fallback if self._session.is_open else ""
+
+    def encode(
+        self,
+        picture: object,
+        *,
+        time_s: Fraction | None = None,
+        keyframe: bool = False,
+        sei_messages: Iterable[SeiMessage] = (),
+        rates: RateChange | None = None,
+    ) -> list[Packet]:
+        """Encode a picture, or an ``EncodeFrame``; return the packets that are ready: none, or several.
+
+        ``time_s`` is when it is shown, in seconds, with a ``time_base``; the others are those of ``EncodeFrame``.
+
+        Raises:
+            UsageError: it is no picture, does not fit those before it, or has no time; or the encoder is closed.
+            Unsupported: the encoder does not take it, the messages or the rates.
+            EncoderFailed: the encoder broke off, or was finished.
+            DeviceError: the device failed, or NVENC is required and cannot do it.
+        """
+        frame = unwrapped(
+            EncodeFrame(picture, time_s=time_s, keyframe=keyframe, sei_messages=tuple(sei_messages), rates=rates)
+        )
+        return self._call(self._session.encode, frame)
+
+    async def encode_async(
+        self,
+        picture: object,
+        *,
+        time_s: Fraction | None = None,
+        keyframe: bool = False,
+        sei_messages: Iterable[SeiMessage] = (),
+        rates: RateChange | None = None,
+    ) -> list[Packet]:
+        """Do as ``encode``, awaited. The packets of a call that is cancelled are lost."""
+        frame = unwrapped(
+            EncodeFrame(picture, time_s=time_s, keyframe=keyframe, sei_messages=tuple(sei_messages), rates=rates)
+        )
+        return await self._awaited(self._session.encode, frame)
+
+    def reconfigure(self, change: RateChange) -> None:
+        """Change the rate control from the next picture on; before the first one, with it.
+
+        Raises:
+            Unsupported: the encoder cannot, or the values contradict each other; the old ones stay.
+            DeviceError: the driver refuses them.
+        """
+        self._call(self._session.reconfigure, change)
+
+    async def reconfigure_async(self, change: RateChange) -> None:
+        """Do as ``reconfigure``, awaited."""
+        await self._awaited(self._session.reconfigure, change)
+
+    def force_idr(self) -> None:
+        """Make the next picture an IDR picture: where a receiver lost a packet, or has just come."""
+        self._session.force_idr()
+
+    def finish(self) -> list[Packet]:
+        """Return the packets that are left; the encoder takes no more pictures. Raises as ``encode``."""
+        return self._call(self._session.finish)
+
+    async def finish_async(self) -> list[Packet]:
+        """Do as ``finish``, awaited."""
+        return await self._awaited(self._session.finish)
