@@ -29,7 +29,7 @@ _KEPT_KEYFRAMES: Final = 32
 
 
 class Decoding(Protocol[PictureT]):
-    """One series of packets on its way through a decoder, the first one a random access point. For one thread."""
+    """One series of packets in a decoder, the first one a random access point. For one thread."""
 
     def push(self, number: int, packet: "VideoPacket", /) -> Iterator[tuple[int | None, PictureT]]:
         """Decode one packet, and yield the pictures that are complete; raises as ``PictureDecoder.decode``."""

@@ -20,8 +20,8 @@ from ...errors import EncoderFailed, Unsupported
 from ..bitstream.parameter_sets import max_reorder_frames
 from ..bitstream.sei import with_messages
 from ..decode.describe import frame_side_data
-from ..media.av_options import set_option
 from ..media.values import SeiMessage
+from .av_options import set_option
 from .scheduling import ordinary_scheduling
 from .session import RETRY_ADVICE, EncodedPacket, EncoderSession, SessionState
 from .settings import Codec, EncoderSettings, RateChange

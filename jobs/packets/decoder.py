@@ -96,10 +96,11 @@ class Decoder(OwnThread):
         """Decode a ``Packet``, or one of PyAV's; return the frames that are complete: none, or several.
 
         Raises:
-            UsageError: it is no packet, counts in another time base than those before it, or the decoder is closed.
+            UsageError: the argument is not a packet, or has another time base than those before it; or the decoder is
+                closed.
             EngineUnfit: NVDEC is required, and does not decode this.
             DeviceError: the device failed, or its frames are in doubt. Frames that were not handed out are lost; the
-                next keyframe begins anew.
+                next keyframe begins again.
         """
         return self._call(self._session.decode, packet)
 
@@ -108,7 +109,7 @@ class Decoder(OwnThread):
         return await self._awaited(self._session.decode, packet)
 
     def flush(self) -> list[Frame]:
-        """Return the frames that are left, and begin anew with the next keyframe; raises as ``decode``."""
+        """Return the frames that are left, and begin again with the next keyframe; raises as ``decode``."""
         return self._call(self._session.flush)
 
     async def flush_async(self) -> list[Frame]:

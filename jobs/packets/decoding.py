@@ -55,8 +55,8 @@ class DecoderRequest:
 class DecodingSession:
     """Decodes packets one by one. One thread calls all of it.
 
-    After an error the next keyframe begins anew; ``decoder="auto"`` goes on in software where NVDEC does not take a
-    keyframe.
+    After an error decoding begins again at the next keyframe. ``decoder="auto"`` goes on in software where NVDEC does
+    not take a keyframe.
     """
 
     def __init__(self, request: DecoderRequest, device: Callable[[], WorkerDevice]) -> None:
@@ -82,7 +82,7 @@ class DecodingSession:
         """Decode a packet, and return the frames that are complete.
 
         Raises:
-            UsageError: it is no packet, or counts in another time base than those before it.
+            UsageError: the argument is not a packet, or counts in another time base than those before it.
             DeviceError: the device failed, or is required and does not decode this.
         """
         packet = Packet.of(item)
@@ -103,7 +103,7 @@ class DecodingSession:
         return frames + self.flush() if packet.decode_flag & END_OF_STREAM else frames
 
     def flush(self) -> list[Frame]:
-        """Return the frames that are left; the next keyframe begins anew."""
+        """Return the frames that are left; decoding begins again at the next keyframe."""
         decoding, self._decoding = self._decoding, None
         frames: list[Frame] = []
         if decoding is not None:

@@ -112,7 +112,8 @@ class Encoder(OwnThread):
         ``time_s`` is when it is shown, in seconds, with a ``time_base``; the others are those of ``EncodeFrame``.
 
         Raises:
-            UsageError: it is no picture, does not fit those before it, or has no time; or the encoder is closed.
+            UsageError: the argument is not a picture, does not fit those before it, or has no time; or the encoder is
+                closed.
             Unsupported: the encoder does not take it, the messages or the rates.
             EncoderFailed: the encoder broke off, or was finished.
             DeviceError: the device failed, or NVENC is required and cannot do it.

@@ -70,7 +70,7 @@ class Packet:
 
     @classmethod
     def of(cls, packet: Any) -> "Packet":  # noqa: ANN401 - PyAV's packets have the type of their stream
-        """Return one of PyAV's packets; ``UsageError`` if it is none, or empty."""
+        """Return one of PyAV's packets; ``UsageError`` if it is something else, or empty."""
         if isinstance(packet, cls):
             return packet
         if not isinstance(packet, av.Packet):

@@ -4,17 +4,19 @@ import runpy
 import sys
 from pathlib import Path
 
+import av
 import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 ARGUMENTS = {
     "encoder_options.py": ["film.mkv", "film.mp4"],
     "frames.py": ["film.mkv", "film.mp4"],
+    "live.py": ["film.mkv", "received.h264"],
     "many_files.py": ["inbox", "outbox"],
     "progress.py": ["film.mkv", "film.mp4"],
     "ray_job.py": ["film.mkv", "film.mp4", "--workers", "2"],
 }
-MADE = {"many_files.py": ["outbox/one.mp4", "outbox/two.mp4", "outbox/three.mp4"]}
+MADE = {"live.py": ["received.h264"], "many_files.py": ["outbox/one.mp4", "outbox/two.mp4", "outbox/three.mp4"]}
 
 
 def run(name: str) -> object:
@@ -40,6 +42,21 @@ def test_an_example_does_what_it_says(name: str, films: Path, monkeypatch: pytes
     assert run(name) in (None, 0)
     for made in MADE.get(name, ["film.mp4"]):
         assert (films / made).stat().st_size
+
+
+@pytest.mark.usefixtures("films")
+def test_live_lowers_its_bitrate_and_loses_no_frame(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """live.py: a receiver that is too slow has the sender lower its rate, and gets every frame."""
+    monkeypatch.setattr(sys, "argv", ["live.py", "film.mkv", "received.h264"])
+    assert run("live.py") is None
+    told = capsys.readouterr().out
+    with av.open("film.mkv") as film, av.open("received.h264") as received:
+        frames = sum(1 for _ in film.decode(video=0))
+        assert sum(1 for _ in received.decode(video=0)) == frames
+    assert f"received {frames} frames" in told
+    assert "2000000 -> 1000000 bit/s" in told
 
 
 @pytest.mark.ray

@@ -1,4 +1,4 @@
-"""``codecfleet.Decoder``: packets in, frames out, whoever decodes."""
+"""``codecfleet.Decoder``: packets in, frames out, with every decoder."""
 
 import asyncio
 import pickle
@@ -198,7 +198,7 @@ def test_auto_goes_on_in_software(clips: dict[str, Path]) -> None:
 
 
 def test_an_error_leaves_the_device_usable(clips: dict[str, Path]) -> None:
-    """After a failure the next keyframe begins anew, on the same decoder, and all is right."""
+    """After a failure decoding begins again at the next keyframe, on the same decoder, and all is right."""
     device = FakeDevice()
     packets = annex_b(clips["h264.mkv"])
     with codecfleet.Decoder("h264", decoder="nvdec", gpu=device.gpu) as session:
@@ -239,7 +239,7 @@ def test_an_event_loop_awaits(clips: dict[str, Path]) -> None:
 
 
 def test_bad_input_is_refused_with_a_way_out(clips: dict[str, Path]) -> None:
-    """What is no packet, no decoder or no option is a UsageError that pickles; the decoder goes on."""
+    """Wrong packets, decoders and options give a UsageError that pickles; the decoder goes on."""
     good = annex_b(clips["h264.mkv"])
     refused: list[CodecfleetError] = []
     with codecfleet.Decoder("h264", decoder="software") as session:

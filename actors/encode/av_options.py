@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Final
 
-from .av_abi import context_address, ffmpeg
+from ..media.av_abi import context_address, ffmpeg
 
 if TYPE_CHECKING:
     from av.codec.context import CodecContext
