@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ..settle.nvenc import EncoderCapabilities
     from ..surfaces.conversion import Conversion
     from ..surfaces.device_frame import DevicePicture, TimedPicture
+    from ..surfaces.strided import StridedPicture
 
 
 SESSIONS_OPENING: Final = "NVDEC's sessions were still being opened"
@@ -70,6 +71,18 @@ class PictureConversion(ABC):
     @abstractmethod
     def convert(self, picture: "DevicePicture") -> "DevicePicture":
         """Return the converted picture, complete; ``DeviceError`` if the device refused or lacks memory."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release its memory."""
+
+
+class PicturePacker(ABC):
+    """Makes pictures that lie in any way on the device into tight surfaces. Used by one thread at a time."""
+
+    @abstractmethod
+    def pack(self, picture: "StridedPicture") -> "DevicePicture":
+        """Return a tight picture, complete; its source must be. ``DeviceError`` if the device refused."""
 
     @abstractmethod
     def close(self) -> None:
@@ -139,6 +152,15 @@ class WorkerDevice(ABC):
     @abstractmethod
     def open_mover(self) -> "PictureMover":
         """Open a mover for one thread; ``DeviceError`` if the driver refuses."""
+
+    @abstractmethod
+    def open_packer(self) -> "PicturePacker":
+        """Open a packer for one thread.
+
+        Raises:
+            EngineUnfit: the device's kernels cannot be compiled here.
+            DeviceError: the device refused, or lacks memory.
+        """
 
     @abstractmethod
     def open_conversion(self, conversion: "Conversion", pix_fmt: str) -> "PictureConversion":

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from av.video.codeccontext import VideoCodecContext
 from av.video.frame import VideoFrame
@@ -27,6 +27,7 @@ from ..surfaces.conversion import Conversion
 from ..surfaces.device_frame import DevicePicture
 from .convert.converting import SurfaceConverter, open_converter
 from .convert.device_pictures import CudaConversion, CudaMover, PicturePool, SurfaceKeeper
+from .convert.packing import CudaPacker, PackingKernels, open_packing
 from .convert.unpacking import PictureFetcher, Unpacker, open_unpacker
 from .cuda.context import Cuda
 from .cuda.memory import USABLE_PART, MemoryBudget, PinnedMemory
@@ -47,6 +48,7 @@ _ALONE, _SHARED = 1.0, 0.5
 _FIX: Final = 'pip install "codecfleet[nvidia]"; codecfleet doctor says what else is missing.'
 
 PictureT = TypeVar("PictureT", bound=Decoded)
+KernelsT = TypeVar("KernelsT")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +68,7 @@ class OpenedGpu:
     pinned: PinnedMemory
     memory: PicturePool
     converter: Callable[[], SurfaceConverter]
+    packing: Callable[[], PackingKernels]
     converts: bool
     is_shared: bool = False
     movers: deque[CudaMover] = field(default_factory=deque)
@@ -152,6 +155,11 @@ class Gpu(WorkerDevice):
         """Open a conversion, for one thread."""
         gpu = self.opened()
         return CudaConversion(gpu.cuda, gpu.memory, conversion, gpu.converter(), pix_fmt, budget=gpu.budget)
+
+    def open_packer(self) -> CudaPacker:
+        """Open a packer, for one thread."""
+        gpu = self.opened()
+        return CudaPacker(gpu.cuda, gpu.memory, gpu.packing(), gpu.budget)
 
     def opened(self) -> OpenedGpu:
         """Return what is open, opening it the first time.
@@ -280,13 +288,14 @@ def assemble_gpu(
     wrong_pictures: Callable[[], int],
     converter: Callable[[], SurfaceConverter] | None = None,
     *,
+    packing: Callable[[], PackingKernels] | None = None,
     is_shared: bool = False,
 ) -> OpenedGpu:
     """Put a GPU's parts together.
 
     ``package`` is ``PyNvVideoCodec``. ``unpacker`` None lets the host take surfaces apart. ``wrong_pictures`` returns
-    how many pictures the package's decoders reported wrong so far. ``converter`` None is the device's kernels, compiled
-    on first use. ``is_shared`` leaves half of all memory to another process.
+    how many pictures the package's decoders reported wrong so far. ``converter`` and ``packing`` None are the device's
+    kernels, compiled on first use. ``is_shared`` leaves half of all memory to another process.
     """
     part = _SHARED if is_shared else _ALONE
     budget = MemoryBudget(int(cuda.free_bytes() * USABLE_PART * part))
@@ -308,25 +317,27 @@ def assemble_gpu(
         budget=budget,
         pinned=pinned,
         memory=memory,
-        converter=converter or _CompiledOnce(cuda),
+        converter=converter or _CompiledOnce(cuda, open_converter),
+        packing=packing or _CompiledOnce(cuda, open_packing),
         # Where the one kernel compiled, the others will; they take longer, and are compiled on first use.
         converts=converter is not None or unpacker is not None,
         is_shared=is_shared,
     )
 
 
-class _CompiledOnce:
-    """The kernels that scale and convert, compiled on first use."""
+class _CompiledOnce(Generic[KernelsT]):
+    """Kernels that ``compile_`` compiles on first use."""
 
-    def __init__(self, cuda: Cuda) -> None:
+    def __init__(self, cuda: Cuda, compile_: Callable[[Cuda], tuple[KernelsT | None, str]]) -> None:
         self._cuda = cuda
+        self._compile = compile_
         self._lock = threading.Lock()
-        self._compiled: SurfaceConverter | None = None
+        self._compiled: KernelsT | None = None
 
-    def __call__(self) -> SurfaceConverter:
+    def __call__(self) -> KernelsT:
         with self._lock:
             if self._compiled is None:
-                self._compiled, reason = open_converter(self._cuda)
+                self._compiled, reason = self._compile(self._cuda)
                 if self._compiled is None:
                     raise EngineUnfit(reason, "Install NVRTC, or keep the size and the pixel format as they are.")
             return self._compiled

@@ -1,42 +1,83 @@
-"""Arrays on the GPU that users hand to ``encode``: what NVENC reads where it lies, and what comes to the host.
+"""Arrays on the GPU that users hand to ``encode``: read by NVENC where they lie, packed there, or fetched.
 
 Sources: the CUDA Array Interface, version 3, "Synchronization"; the Python array API standard, ``__dlpack__``;
 PyNvVideoCodec programming guide, section 2.3, "Encode" (b: objects whose ``cuda()`` gives planes).
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import prod
 from typing import Any, Final
 
 from ...actors.surfaces.device_frame import DevicePicture, tight_picture
 from ...actors.surfaces.device_tensor import DeviceTensor, array_tensor, device_kind, device_tensor
-from ...actors.surfaces.formats import SurfaceLayout, surface_format
+from ...actors.surfaces.formats import SurfaceFormat, surface_format
 from ...actors.surfaces.frames_dlpack import CPU
+from ...actors.surfaces.from_rgb import LEAST_HEIGHT
+from ...actors.surfaces.strided import Channel, StridedPicture
 from ...errors import EncoderFailed, UsageError
 
 _ADVICE: Final = "docs/frames.md lists what can be encoded."
-_SURFACES: Final = {
-    "nv12": (SurfaceLayout.NV12, "yuv420p"),
-    "p010le": (SurfaceLayout.P016, "yuv420p10le"),
-    "nv16": (SurfaceLayout.NV16, "yuv422p"),
-    "p210le": (SurfaceLayout.P216, "yuv422p10le"),
-    "yuv444p": (SurfaceLayout.YUV444, "yuv444p"),
+_PLANAR: Final = {
+    "nv12": "yuv420p",
+    "p010le": "yuv420p10le",
+    "nv16": "yuv422p",
+    "p210le": "yuv422p10le",
+    "yuv444p": "yuv444p",
 }
 """How rows of all planes on a device are called, and FFmpeg's planar format of the same samples."""
+_SEPARATE: Final = ("yuv420p", "yuv422p", "yuv444p")
+"""Three planes, each with rows of its own."""
+_CHANNELS: Final = {
+    **dict.fromkeys(("rgb24", "rgba", "rgb0"), (0, 1, 2)),
+    **dict.fromkeys(("bgr24", "bgra", "bgr0"), (2, 1, 0)),
+    **dict.fromkeys(("argb", "0rgb"), (1, 2, 3)),
+    **dict.fromkeys(("abgr", "0bgr"), (3, 2, 1)),
+}
+"""Where red, green and blue are in a pixel."""
 _IN_PAIRS: Final = {(2, 1): "nv12", (2, 2): "p010le", (1, 1): "nv16", (1, 2): "p210le"}
 """By rows of luma for one of chroma, and the bytes of a sample."""
 _ROWS_A_PICTURE: Final = {"4:2:0": Fraction(3, 2), "4:2:2": Fraction(2), "4:4:4": Fraction(3)}
+_BECOMES: Final = "yuv420p"
+"""What RGB becomes."""
 
 
-def find_tensor(item: Any) -> tuple[DeviceTensor, str] | None:  # noqa: ANN401 - whatever a user gives
-    """Return where an array lies on the device, and its layout where it says that; None for what is not there.
+@dataclass(frozen=True, slots=True, eq=False)
+class DeviceInput:
+    """What lies on the device: one array, or the planes of one picture."""
 
-    Leading axes of length 1 are left out. The planes of an object with ``cuda()`` become the rows of one array.
+    planes: tuple[DeviceTensor, ...]
+    pix_fmt: str
+    """Its layout, where the planes tell; else ""."""
+
+    @property
+    def streams(self) -> tuple[int, ...]:
+        """What to wait for before it is read."""
+        return tuple({stream for plane in self.planes for stream in plane.streams})
+
+    @property
+    def device(self) -> int | None:
+        """The CUDA device; None where it does not say which."""
+        return self.planes[0].device
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The array's shape; of several planes, that of all rows below each other."""
+        first = self.planes[0].shape
+        return first if len(self.planes) == 1 else (sum(prod(each.shape) for each in self.planes) // first[1], first[1])
+
+    @property
+    def item_bytes(self) -> int:
+        """The bytes of a sample."""
+        return self.planes[0].item_bytes
+
+
+def find_tensor(item: Any) -> DeviceInput | None:  # noqa: ANN401 - whatever a user gives
+    """Return what lies on the device; None for what is not there. Leading axes of length 1 are left out.
 
     Raises:
-        UsageError: it does not say where it lies, has gaps, or holds no whole numbers.
+        UsageError: it does not say where it lies, has no samples, or holds no whole numbers.
     """
     try:
         found = _found(item)
@@ -44,31 +85,54 @@ def find_tensor(item: Any) -> tuple[DeviceTensor, str] | None:  # noqa: ANN401 -
         raise UsageError(error.message, error.next_step) from error
     if found is None:
         return None
-    tensor, pix_fmt = found
-    _check_samples(tensor)
-    _check_tight(tensor)
-    shape = tensor.shape
-    while len(shape) > 2 and shape[0] == 1:  # noqa: PLR2004 - rows and columns
-        shape = shape[1:]
-    return replace(tensor, shape=shape, strides_bytes=None), pix_fmt
+    for plane in found.planes:
+        if min(plane.shape, default=0) < 1:
+            raise UsageError(f"a tensor of {plane.shape} holds no picture", _ADVICE)
+    planes = tuple(_in_bytes(each) for each in found.planes)
+    return replace(found, planes=planes if len(planes) > 1 else (_without_ones(planes[0]),))
 
 
 def is_rows(pix_fmt: str) -> bool:
-    """Return whether that layout is rows of all planes as NVENC reads them from the device; others come to the host."""
-    return pix_fmt in _SURFACES
+    """Return whether that layout is rows of all planes as NVENC reads them from the device."""
+    return pix_fmt in _PLANAR
 
 
-def device_picture(tensor: DeviceTensor, pix_fmt: str) -> DevicePicture:
-    """Return rows of all planes as a picture that NVENC reads where it lies.
+def strided_picture(found: DeviceInput, pix_fmt: str, matrix: int | None) -> StridedPicture | None:
+    """Return a picture in a layout that the device packs; None for others, which come to the host.
+
+    RGB is one only with a ``matrix`` to convert it by, and where sides are even.
 
     Raises:
-        UsageError: they are none of that layout.
+        UsageError: there is none of that shape in that layout.
     """
-    layout, planar = _SURFACES[pix_fmt]
-    format_ = surface_format(planar)
-    if format_ is None or format_.layout is not layout or format_.sample_bytes != tensor.item_bytes:
-        raise UsageError(f"samples of {tensor.item_bytes} bytes are not {pix_fmt}", _ADVICE)
-    return tight_picture(format_, tensor.address, picture_size(tensor.shape, pix_fmt), planar, tensor)
+    if pix_fmt in _CHANNELS:
+        return None if matrix is None else _rgb(found.planes[0], pix_fmt, matrix)
+    format_ = surface_format(_PLANAR.get(pix_fmt, pix_fmt if pix_fmt in _SEPARATE else None))
+    if format_ is None or (not is_rows(pix_fmt) and len(found.planes) == 1 and not _is_tight(found.planes[0])):
+        return None
+    if format_.sample_bytes != found.item_bytes:
+        raise UsageError(f"samples of {found.item_bytes} bytes are not {pix_fmt}", _ADVICE)
+    if len(found.planes) == 1:
+        width, height = picture_size(found.planes[0].shape, pix_fmt)
+        channels = _of_rows(found.planes[0], format_, pix_fmt, height)
+    else:
+        channels, (width, height) = _of_planes(found.planes, format_, pix_fmt)
+    if any(value % found.item_bytes for channel in channels for value in channel):
+        return None
+    return StridedPicture(
+        channels=channels,
+        width=width,
+        height=height,
+        pix_fmt=_PLANAR.get(pix_fmt, pix_fmt),
+        format=format_,
+        owner=found,
+    )
+
+
+def device_picture(picture: StridedPicture) -> DevicePicture:
+    """Return a tight picture as one that NVENC reads where it lies."""
+    size = picture.width, picture.height
+    return tight_picture(picture.format, picture.channels[0].address, size, picture.pix_fmt, picture.owner)
 
 
 def picture_size(shape: tuple[int, ...], pix_fmt: str) -> tuple[int, int]:
@@ -77,7 +141,7 @@ def picture_size(shape: tuple[int, ...], pix_fmt: str) -> tuple[int, int]:
     Raises:
         UsageError: there is none of that shape.
     """
-    format_ = surface_format(_SURFACES[pix_fmt][1])
+    format_ = surface_format(_PLANAR.get(pix_fmt, pix_fmt))
     rows, columns = shape if len(shape) == 2 else (0, 0)  # noqa: PLR2004 - rows and columns
     height = rows / _ROWS_A_PICTURE["4:2:0" if format_ is None else format_.chroma]
     if height.denominator != 1 or not min(rows, columns) or not (format_ and format_.holds(columns, int(height))):
@@ -85,16 +149,86 @@ def picture_size(shape: tuple[int, ...], pix_fmt: str) -> tuple[int, int]:
     return columns, int(height)
 
 
-def _found(item: Any) -> tuple[DeviceTensor, str] | None:  # noqa: ANN401 - whatever a user gives
+def _rgb(tensor: DeviceTensor, pix_fmt: str, matrix: int) -> StridedPicture | None:
+    format_ = surface_format(_BECOMES)
+    indices = _CHANNELS[pix_fmt]
+    if len(tensor.shape) != 3 or tensor.item_bytes != 1 or tensor.shape[2] <= max(indices):  # noqa: PLR2004 - pixels
+        return None
+    height, width, _ = tensor.shape
+    if format_ is None or not format_.holds(width, height) or height < LEAST_HEIGHT:
+        return None
+    down, across, deep = strides_of(tensor)
+    red, green, blue = (Channel(tensor.address + index * deep, across, down) for index in indices)
+    return StridedPicture(
+        channels=(red, green, blue),
+        width=width,
+        height=height,
+        pix_fmt=_BECOMES,
+        format=format_,
+        matrix=matrix,
+        owner=tensor,
+    )
+
+
+def _of_rows(
+    tensor: DeviceTensor, format_: SurfaceFormat, pix_fmt: str, height: int
+) -> tuple[Channel, Channel, Channel]:
+    """Return the channels of planes whose rows lie below each other."""
+    down, across = strides_of(tensor)
+    luma = Channel(tensor.address, across, down)
+    chroma = tensor.address + height * down
+    if pix_fmt not in _SEPARATE:
+        return luma, Channel(chroma, 2 * across, down), Channel(chroma + across, 2 * across, down)
+    # The rows of a narrower plane follow each other without a gap.
+    narrow = down // (1 + format_.halved_across)
+    rows = height // (1 + format_.halved_down)
+    return luma, Channel(chroma, across, narrow), Channel(chroma + rows * narrow, across, narrow)
+
+
+def _of_planes(
+    planes: tuple[DeviceTensor, ...], format_: SurfaceFormat, pix_fmt: str
+) -> tuple[tuple[Channel, Channel, Channel], tuple[int, int]]:
+    """Return the channels of planes of (rows, columns) or (rows, columns, components), and the picture's size."""
+    height, width, *_ = planes[0].shape
+    columns, rows = width >> format_.halved_across, height >> format_.halved_down
+    in_pairs = pix_fmt not in _SEPARATE
+    wanted = [height * width, *([2 * columns * rows] if in_pairs else [columns * rows] * 2)]
+    is_of = [prod(each.shape) for each in planes] == wanted and all(
+        each.shape[0] == count for each, count in zip(planes[1:], (rows, rows), strict=False)
+    )
+    if not is_of or not format_.holds(width, height):
+        message = f"planes of {[each.shape for each in planes]} are not a {pix_fmt} picture: their sides do not fit"
+        raise UsageError(message, _ADVICE)
+    luma, *chroma = (Channel(each.address, strides_of(each)[1], strides_of(each)[0]) for each in planes)
+    if in_pairs:
+        pairs = planes[1]
+        deep = strides_of(pairs)[2] if len(pairs.shape) > 2 else strides_of(pairs)[1]  # noqa: PLR2004 - components
+        across = chroma[0].column_bytes if len(pairs.shape) > 2 else 2 * deep  # noqa: PLR2004 - components
+        blue = chroma[0]._replace(column_bytes=across)
+        return (luma, blue, blue._replace(address=blue.address + deep)), (width, height)
+    return (luma, chroma[0], chroma[1]), (width, height)
+
+
+def strides_of(tensor: DeviceTensor) -> tuple[int, ...]:
+    """Return how many bytes lie between neighbours on each axis."""
+    axes = range(len(tensor.shape))
+    return tensor.strides_bytes or tuple(prod(tensor.shape[axis + 1 :]) * tensor.item_bytes for axis in axes)
+
+
+def _is_tight(tensor: DeviceTensor) -> bool:
+    return strides_of(tensor) == strides_of(replace(tensor, strides_bytes=None))
+
+
+def _found(item: Any) -> DeviceInput | None:  # noqa: ANN401 - whatever a user gives
     if hasattr(item, "__dlpack_device__"):
         if device_kind(item) == CPU:
             return None
         # It orders the producer's work, which the array interface of PyNvVideoCodec's frames does not.
-        return device_tensor(item), _named(_planes(item))
+        return DeviceInput((device_tensor(item),), _named(_planes(item)))
     if hasattr(item, "__cuda_array_interface__"):
-        return array_tensor(item), ""
+        return DeviceInput((array_tensor(item),), "")
     planes = _planes(item)
-    return (_joined(planes), _named(planes)) if planes else None
+    return DeviceInput(tuple(planes), _named(planes)) if planes else None
 
 
 def _planes(item: Any) -> list[DeviceTensor]:  # noqa: ANN401 - whatever a user gives
@@ -118,37 +252,17 @@ def _named(planes: list[DeviceTensor]) -> str:
     return ""
 
 
-def _joined(planes: list[DeviceTensor]) -> DeviceTensor:
-    """Return planes that lie one behind the other as the rows of one array; a packed one stays as it is."""
-    first = planes[0]
-    for plane in planes:
-        _check_samples(plane)
-    columns = prod(first.shape[1:2])
-    samples = sum(prod(plane.shape) for plane in planes)
-    address = first.address
-    for plane in planes:
-        tight = prod(plane.shape[1:])
-        # The package's own frames write strides of 16-bit samples in samples, and not in bytes.
-        is_tight = not plane.strides_bytes or plane.strides_bytes[0] in (tight, tight * plane.item_bytes)
-        if plane.address != address or plane.item_bytes != first.item_bytes or not is_tight or samples % columns:
-            message = f"planes of {[each.shape for each in planes]} have gaps in them or between them"
-            raise UsageError(message, "Copy them into one piece first.")
-        address += prod(plane.shape) * plane.item_bytes
-    is_packed = len(planes) == 1 and prod(first.shape[2:]) > 1
-    shape = first.shape if is_packed else (samples // columns, columns)
-    streams = tuple({stream for plane in planes for stream in plane.streams})
-    return replace(first, shape=shape, strides_bytes=None, owner=planes, streams=streams)
+def _in_bytes(tensor: DeviceTensor) -> DeviceTensor:
+    """Return a tensor whose strides are in bytes: the package's own frames write those of 16-bit samples in samples."""
+    tight = prod(tensor.shape[1:])
+    in_samples = tensor.item_bytes > 1 and tensor.strides_bytes and tensor.strides_bytes[0] == tight
+    return replace(tensor, strides_bytes=None) if in_samples and tensor.shape[0] > 1 else tensor
 
 
-def _check_samples(tensor: DeviceTensor) -> None:
-    if min(tensor.shape, default=0) < 1:
-        raise UsageError(f"a tensor of {tensor.shape} holds no picture", _ADVICE)
-
-
-def _check_tight(tensor: DeviceTensor) -> None:
-    expected = tensor.item_bytes
-    for length, stride in zip(reversed(tensor.shape), reversed(tensor.strides_bytes or ()), strict=False):
-        if length > 1 and stride != expected:
-            message = f"a tensor of {tensor.shape} with strides of {tensor.strides_bytes} bytes has gaps"
-            raise UsageError(message, "Copy it into one piece first (contiguous()).")
-        expected *= length
+def _without_ones(tensor: DeviceTensor) -> DeviceTensor:
+    shape, strides = tensor.shape, strides_of(tensor)
+    while len(shape) > 2 and shape[0] == 1:  # noqa: PLR2004 - rows and columns
+        shape, strides = shape[1:], strides[1:]
+    if len(shape) > 2 and shape[2] == 1:  # noqa: PLR2004 - a component of its own
+        shape, strides = shape[:2], strides[:2]
+    return replace(tensor, shape=shape, strides_bytes=strides)

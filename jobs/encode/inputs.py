@@ -17,8 +17,9 @@ from ...actors.segment.filtering import FilterChain, FilterSettings
 from ...actors.surfaces.device_frame import DevicePicture
 from ...actors.surfaces.device_tensor import DeviceTensor
 from ...actors.surfaces.frames import Frame, plane_arrays
+from ...actors.surfaces.strided import StridedPicture
 from ...errors import Unsupported, UsageError
-from .device_inputs import device_picture, find_tensor, is_rows, picture_size
+from .device_inputs import DeviceInput, device_picture, find_tensor, is_rows, picture_size, strided_picture
 from .request import EncodeFrame
 
 _ADVICE: Final = "docs/frames.md lists what can be encoded."
@@ -71,12 +72,16 @@ class InputReader:
         size: (width, height) of raw bytes.
         frame_rate: the nominal rate, where the picture does not say.
         fetch: brings an array from the device to the host, once it is complete.
+        pack: makes a picture on the device tight there, once its streams are done; None where the device cannot.
+        rgb: the colours that RGB on the device is converted to there; None leaves that to the host.
     """
 
     pix_fmt: str | None
     size: tuple[int, int] | None
     frame_rate: Fraction
-    fetch: Callable[[DeviceTensor], NDArray[np.uint8]]
+    fetch: Callable[[DeviceTensor], NDArray[Any]]
+    pack: Callable[[StridedPicture, DeviceInput], DevicePicture | None] = lambda _, __: None
+    rgb: Colour | None = None
 
     def read(self, item: object) -> Offered:
         """Read a picture, (picture, seconds), or an ``EncodeFrame``.
@@ -108,20 +113,35 @@ class InputReader:
                 return self._of_picture(item)
         found = find_tensor(item)
         if found is not None:
-            return self._of_tensor(*found)
+            return self._of_device(found)
         return self._of_video_frame(item if isinstance(item, VideoFrame) else self._of_array(item))
 
-    def _of_tensor(self, tensor: DeviceTensor, stated: str) -> Offered:
-        name = self.pix_fmt or stated or _guessed(tensor.shape, tensor.item_bytes)
-        if not is_rows(name):
-            array = self.fetch(tensor).view(f"u{tensor.item_bytes}").reshape(tensor.shape)
-            return replace(self._of_video_frame(_framed(array, name)), from_gpu=True)
-        offered = self._of_picture(device_picture(tensor, name))
-        return replace(offered, streams=tensor.streams, device=tensor.device)
+    def _of_device(self, found: DeviceInput) -> Offered:
+        name = self.pix_fmt or found.pix_fmt or _guessed(found.shape, found.item_bytes)
+        strided = strided_picture(found, name, None if self.rgb is None else self.rgb.matrix)
+        is_tight = strided is not None and strided.is_tight
+        picture = None
+        if strided is not None:
+            picture = device_picture(strided) if is_tight else self.pack(strided, found)
+        if strided is None or picture is None:
+            return replace(self._of_video_frame(self._fetched(found, name)), from_gpu=True)
+        colour = Colour() if strided.matrix is None or self.rgb is None else self.rgb
+        return replace(
+            self._of_picture(picture, colour), streams=found.streams if is_tight else None, device=found.device
+        )
 
-    def _of_picture(self, picture: DevicePicture) -> Offered:
-        format_ = VideoFormat(picture.frame.width, picture.frame.height, picture.pix_fmt, self.frame_rate)
+    def _of_picture(self, picture: DevicePicture, colour: Colour | None = None) -> Offered:
+        size = picture.frame.width, picture.frame.height
+        format_ = VideoFormat(*size, picture.pix_fmt, self.frame_rate, colour=colour or Colour())
         return Offered(picture, format_, None, from_gpu=True)
+
+    def _fetched(self, found: DeviceInput, name: str) -> VideoFrame:
+        """Bring a picture to the host."""
+        arrays = [self.fetch(plane) for plane in found.planes]
+        if len(arrays) == 1 and not (arrays[0].ndim == 2 and is_rows(name)):  # noqa: PLR2004 - rows of all planes
+            return _framed(arrays[0], name)
+        size = picture_size(found.shape, name)
+        return _raw(np.concatenate([array.reshape(-1) for array in arrays]), name, size)
 
     def _of_video_frame(self, frame: VideoFrame) -> Offered:
         colour = Colour(

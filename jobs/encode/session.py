@@ -1,10 +1,9 @@
 """From pictures that a caller has to packets: settings, one encoder session, and the pictures' ways into it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from fractions import Fraction
-from math import prod
 from typing import Any, Final
 
 import numpy as np
@@ -12,7 +11,7 @@ from av.video.format import VideoFormat as PixelFormat
 from av.video.frame import VideoFrame
 from numpy.typing import NDArray
 
-from ...actors.device.interface import PictureMover, WorkerDevice
+from ...actors.device.interface import PictureMover, PicturePacker, WorkerDevice
 from ...actors.encode.pix_fmt import choose_pix_fmt
 from ...actors.encode.session import EncodedPacket, EncoderSession
 from ...actors.encode.settings import Codec, EncoderSettings
@@ -24,8 +23,10 @@ from ...actors.settle.request import settle
 from ...actors.settle.software import software_request
 from ...actors.surfaces.device_frame import DevicePicture, TimedPicture
 from ...actors.surfaces.device_tensor import DEFAULT_STREAM, DeviceTensor
+from ...actors.surfaces.strided import StridedPicture
 from ...errors import DeviceMemory, EngineUnfit, SessionLimit, Unsupported, UsageError
 from .clock import FrameClock
+from .device_inputs import DeviceInput, strides_of
 from .inputs import HostConverter, InputReader, Offered
 from .request import EncodeFrame, PictureRequest
 
@@ -56,8 +57,15 @@ class PictureSession:
         self._codec = codec
         self._device = device
         self._mover: PictureMover | None = None
+        self._packer: PicturePacker | None = None
+        self._lacks_kernels = False
         self._reader = InputReader(
-            pix_fmt=request.input_pix_fmt, size=request.size, frame_rate=request.fps or _USUAL_RATE, fetch=self._fetched
+            pix_fmt=request.input_pix_fmt,
+            size=request.size,
+            frame_rate=request.fps or _USUAL_RATE,
+            fetch=self._fetched,
+            pack=self._packed,
+            rgb=request.colour_of_rgb if request.pix_fmt in (None, _RGB_BECOMES) else None,
         )
         self._stack = ExitStack()
         self._shape: tuple[int, int, str, bool] | None = None
@@ -142,11 +150,35 @@ class PictureSession:
             self._mover = self._stack.enter_context(closing(self._device().open_mover()))
         return self._mover
 
-    def _fetched(self, tensor: DeviceTensor) -> NDArray[np.uint8]:
-        self._check_device(tensor.device)
+    def _wait_for(self, device: int | None, streams: Iterable[int]) -> PictureMover:
+        """Wait for what writes to a caller's memory on the encoder's GPU; return the way to it."""
+        self._check_device(device)
         mover, stream = self._open_mover(), self._request.stream
-        mover.wait_for(tensor.streams if stream is None else {*tensor.streams, stream})
-        return mover.fetch(tensor.address, prod(tensor.shape) * tensor.item_bytes)
+        mover.wait_for(streams if stream is None else {*streams, stream})
+        return mover
+
+    def _fetched(self, tensor: DeviceTensor) -> NDArray[Any]:
+        """Bring an array to the host, its gaps left out."""
+        mover, strides = self._wait_for(tensor.device, tensor.streams), strides_of(tensor)
+        ends = [(length - 1) * stride for length, stride in zip(tensor.shape, strides, strict=True)]
+        before = -sum(min(end, 0) for end in ends)
+        size_bytes = before + sum(max(end, 0) for end in ends) + tensor.item_bytes
+        samples = mover.fetch(tensor.address - before, size_bytes)
+        found: NDArray[Any] = np.ndarray(tensor.shape, f"u{tensor.item_bytes}", samples.data, before, strides)
+        return np.ascontiguousarray(found)
+
+    def _packed(self, picture: StridedPicture, found: DeviceInput) -> DevicePicture | None:
+        """Return a picture that is tight on the device; None where it has no kernels, or software encodes."""
+        if self._request.encoder == "software" or self._lacks_kernels:
+            return None
+        if self._packer is None:
+            try:
+                self._packer = self._stack.enter_context(closing(self._device().open_packer()))
+            except EngineUnfit:
+                self._lacks_kernels = True
+                return None
+        self._wait_for(found.device, found.streams)
+        return self._packer.pack(picture)
 
     def _session(
         self, source: VideoFormat, time_base: Fraction, *, hard: bool, on_device: bool

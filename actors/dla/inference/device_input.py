@@ -1,7 +1,7 @@
 """From a picture on the GPU to a DLA's input tensor, in one CUDA stream: scaled, converted, normalised, laid out.
 
-The arithmetic is whole numbers' throughout (``surfaces/conversion``, ``surfaces/rgb``), and what becomes of a sample is
-a table that the host makes of ``PixelRule``: the tensor is that of ``ExactScaler``, byte for byte.
+The arithmetic is whole numbers' throughout (``surfaces/conversion``, ``surfaces/to_rgb``), and what becomes of a sample
+is a table that the host makes of ``PixelRule``: the tensor is that of ``ExactScaler``, byte for byte.
 """
 
 import ctypes
@@ -21,8 +21,8 @@ from ...surfaces.device_frame import DevicePicture, stated_colour
 from ...surfaces.formats import SurfaceFormat, SurfaceLayout, surface_format
 from ...surfaces.host_pictures import packed_surface
 from ...surfaces.host_scaling import converted
-from ...surfaces.rgb import WEIGHT_BITS, RgbRule, rgb_of, rgb_rule
 from ...surfaces.scaling import ChromaLocation
+from ...surfaces.to_rgb import WEIGHT_BITS, RgbRule, rgb_of, rgb_rule
 from ..engine.tensors import TensorDescriptor
 from .layout import tensor_steps
 from .pictures import GRAY, PixelRule, channel_table

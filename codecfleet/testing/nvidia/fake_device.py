@@ -13,6 +13,7 @@ from .fake_cuda import FakeCudaDriver
 from .fake_nvdec import FakeNvdec
 from .fake_nvenc import FakeNvenc
 from .host_converter import ReferenceConverter
+from .host_packer import ReferencePacking
 
 
 def drop_idle(pool: BufferPool) -> None:
@@ -50,8 +51,14 @@ class FakeDevice:
     def opened(self) -> OpenedGpu:
         """Open it."""
         converter = ReferenceConverter(lambda stream, work: self.driver.put(stream.number, work))
+        packing = ReferencePacking(lambda stream, work: self.driver.put(stream.number, work))
         return assemble_gpu(
-            Cuda(self.driver), self.package, None, lambda: self.decoder.wrong_pictures, converter=lambda: converter
+            Cuda(self.driver),
+            self.package,
+            None,
+            lambda: self.decoder.wrong_pictures,
+            converter=lambda: converter,
+            packing=lambda: packing,
         )
 
 

@@ -22,7 +22,7 @@ from codecfleet.actors.nvidia.cuda.context import Cuda
 from codecfleet.actors.surfaces.device_frame import tight_picture
 from codecfleet.actors.surfaces.formats import surface_format
 from codecfleet.actors.surfaces.host_pictures import packed_surface, plane_samples
-from codecfleet.actors.surfaces.rgb import rgb_of, rgb_rule
+from codecfleet.actors.surfaces.to_rgb import rgb_of, rgb_rule
 from codecfleet.errors import Unsupported
 from codecfleet.testing.nvidia.fake_cuda import FakeCudaDriver
 from codecfleet.testing.nvidia.fake_cudla import fake_tensor

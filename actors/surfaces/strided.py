@@ -1,0 +1,59 @@
+"""A picture in device memory by its three channels, each with its own place and distances: pitched, strided, packed.
+
+Pure: what such a picture becomes as a tight surface is done by the device's kernels (``nvidia/convert/packing.py``) and
+by a reference in NumPy that tests them.
+"""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from .conversion import PlanePlace, plane_places
+from .formats import SurfaceFormat
+
+
+class Channel(NamedTuple):
+    """Where a channel's first sample lies, and how many bytes its neighbours to the right and below are away."""
+
+    address: int
+    column_bytes: int
+    row_bytes: int
+
+    def extent(self, columns: int, rows: int, sample_bytes: int) -> tuple[int, int]:
+        """Return where the samples begin and end in memory."""
+        across, down = (columns - 1) * self.column_bytes, (rows - 1) * self.row_bytes
+        begin = self.address + min(across, 0) + min(down, 0)
+        return begin, self.address + max(across, 0) + max(down, 0) + sample_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StridedPicture:
+    """Y, Cb and Cr of ``format``, or with ``matrix`` red, green and blue of 8 bits, that become NV12."""
+
+    channels: tuple[Channel, Channel, Channel]
+    width: int
+    height: int
+    pix_fmt: str
+    """FFmpeg's planar format of the samples that it becomes."""
+    format: SurfaceFormat
+    """How it lies as a surface."""
+    shift: int = 0
+    """By how many bits samples are shifted up: those that count lie below here, and above in a surface."""
+    matrix: int | None = None
+    """ISO/IEC 23091-2's matrix that RGB is converted by; None for Y, Cb and Cr."""
+    owner: object = field(repr=False)
+    """Keeps the memory alive."""
+
+    @property
+    def places(self) -> tuple[PlanePlace, PlanePlace, PlanePlace]:
+        """Where Y, Cb and Cr lie in the surface."""
+        return plane_places(self.format, self.width, self.height)
+
+    @property
+    def is_tight(self) -> bool:
+        """Whether it is such a surface as it lies."""
+        step = self.format.sample_bytes
+        begin = self.channels[0].address
+        return not (self.shift or self.matrix) and all(
+            channel == Channel(begin + place.offset * step, place.step * step, place.pitch * step)
+            for channel, place in zip(self.channels, self.places, strict=True)
+        )

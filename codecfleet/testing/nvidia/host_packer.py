@@ -1,0 +1,84 @@
+"""What the packing kernels give, in NumPy: for devices whose memory is host memory, and as the kernels' oracle."""
+
+import ctypes
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...actors.nvidia.convert.packing import PackingKernels
+from ...actors.nvidia.cuda import Stream
+from ...actors.surfaces.conversion import PlanePlace
+from ...actors.surfaces.from_rgb import RgbWeights, chroma_rows, rgb_weights
+from ...actors.surfaces.strided import Channel, StridedPicture
+
+Put = Callable[[Stream, Callable[[], int]], None]
+
+
+class ReferencePacking(PackingKernels):
+    """Packs where device addresses are host addresses; ``put`` puts work, which returns a CUresult, into a stream."""
+
+    def __init__(self, put: Put) -> None:
+        self._put = put
+
+    def launch(self, picture: StridedPicture, target: int, tables: int) -> "HostPacking":
+        """Return what packs a picture."""
+        del tables
+        return HostPacking(self._put, picture, target)
+
+
+class HostPacking:
+    """A picture to pack into the surface at ``target``."""
+
+    def __init__(self, put: Put, picture: StridedPicture, target: int) -> None:
+        self._put = put
+        self._picture = picture
+        self._target = target
+
+    def begin(self, stream: Stream) -> None:
+        """Put it into a stream."""
+        self._put(stream, self._pack)
+
+    def _pack(self) -> int:
+        found = packed(self._picture)
+        ctypes.memmove(self._target, found.ctypes.data, found.nbytes)
+        return 0
+
+
+def packed(picture: StridedPicture) -> NDArray[np.uint8]:
+    """Return the bytes of the tight surface that a picture becomes."""
+    found = np.zeros(picture.format.size_bytes(picture.width, picture.height), dtype=np.uint8)
+    if picture.matrix is None:
+        sources = [_samples(*each, picture) for each in zip(picture.channels, picture.places, strict=True)]
+    else:
+        size = PlanePlace(0, 1, 0, picture.width, picture.height)
+        sources = _converted([_samples(each, size, picture) for each in picture.channels], rgb_weights(picture.matrix))
+    step = picture.format.sample_bytes
+    target = found if step == 1 else found.view(np.uint16)
+    for source, place in zip(sources, picture.places, strict=True):
+        shape, strides = (place.rows, place.columns), (place.pitch * step, place.step * step)
+        np.ndarray(shape, target.dtype, target, place.offset * step, strides)[:] = source << picture.shift
+    return found
+
+
+def _samples(channel: Channel, place: PlanePlace, picture: StridedPicture) -> NDArray[np.int32]:
+    step = picture.format.sample_bytes
+    begin, end = channel.extent(place.columns, place.rows, step)
+    memory = np.ctypeslib.as_array((ctypes.c_uint8 * (end - begin)).from_address(begin))
+    shape, strides = (place.rows, place.columns), (channel.row_bytes, channel.column_bytes)
+    kind = np.uint8 if step == 1 else np.uint16
+    return np.ndarray(shape, kind, memory.data, channel.address - begin, strides).astype(np.int32)
+
+
+def _converted(channels: list[NDArray[np.int32]], weights: RgbWeights) -> list[NDArray[np.int32]]:
+    luma = sum(weight * each for weight, each in zip(weights.luma, channels, strict=True)) + (0x801 << 8) >> 9
+    found = [np.minimum(2 * luma, 0x7FFF) + 64 >> 7]
+    rows = chroma_rows(channels[0].shape[0])
+    firsts, taps = np.array(rows.firsts), np.array(rows.weights, dtype=np.int32)
+    for part in (weights.blue, weights.red):
+        sums = [each[:, ::2] + each[:, 1::2] for each in channels]
+        chroma = sum(weight * each for weight, each in zip(part, sums, strict=True)) + (256 << 15) + (1 << 9) >> 10
+        chroma = np.minimum(2 * chroma, 0x7FFF)
+        total = sum(taps[:, tap, None] * chroma[firsts + tap] for tap in range(taps.shape[1])) + (1 << 18) >> 19
+        found.append(np.clip(total, 0, 255))
+    return [np.clip(each, 0, 255) for each in found]

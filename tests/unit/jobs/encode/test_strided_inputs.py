@@ -1,0 +1,169 @@
+"""Pictures that lie on the device otherwise than NVENC reads them: packed there or on the host, to the same file."""
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from codecfleet.actors.nvidia.gpu import Gpu
+from codecfleet.actors.surfaces.frames import plane_arrays
+from codecfleet.errors import DeviceMemory, EngineUnfit, UsageError
+from codecfleet.jobs.encode.device_inputs import DeviceInput, find_tensor, strided_picture
+from codecfleet.testing.clips import picture
+from codecfleet.testing.nvidia.fake_device import FakeDevice
+
+from ..frame_encoding import encode
+
+WIDTH, HEIGHT, COUNT = 64, 48, 3
+
+
+def samples(number: int, pix_fmt: str) -> NDArray[Any]:
+    """Return a picture as one array."""
+    frame = picture(number, WIDTH, HEIGHT).reformat(format=pix_fmt)
+    if pix_fmt == "p010le":  # of which PyAV makes no array
+        return np.concatenate([plane.reshape(-1, WIDTH) for plane in plane_arrays(frame)])
+    return np.asarray(frame.to_ndarray())
+
+
+def on_device(device: FakeDevice, array: NDArray[Any]) -> NDArray[Any]:
+    """Return an array of that shape and content in the device's memory."""
+    address = int(device.driver.cuMemAlloc(array.nbytes)[1])
+    memory = np.ctypeslib.as_array(device.driver.memory[address])
+    found: NDArray[Any] = memory.view(array.dtype).reshape(array.shape)
+    found[...] = array
+    return found
+
+
+def shown(view: NDArray[Any]) -> Any:
+    """Return an array of the device by the CUDA array interface, with its strides."""
+    data = {
+        "shape": view.shape,
+        "strides": view.strides,
+        "typestr": view.dtype.str,
+        "data": (view.ctypes.data, False),
+        "version": 3,
+    }
+    return SimpleNamespace(__cuda_array_interface__=data, owner=view)
+
+
+def pitched(device: FakeDevice, array: NDArray[Any]) -> Any:
+    """Return rows with a gap behind each, as cuMemAllocPitch makes them."""
+    wide = on_device(device, np.full((array.shape[0], array.shape[1] + 192), 7, array.dtype))
+    wide[:, : array.shape[1]] = array
+    return shown(wide[:, : array.shape[1]])
+
+
+def planes_apart(device: FakeDevice, array: NDArray[Any]) -> Any:
+    """Return luma and chroma of NV12 in memories of their own, chroma behind a pitch."""
+    luma = on_device(device, array[:HEIGHT])
+    wide = on_device(device, np.zeros((HEIGHT // 2, WIDTH + 64), array.dtype))
+    wide[:, :WIDTH] = array[HEIGHT:]
+    step = array.itemsize
+    pairs = np.lib.stride_tricks.as_strided(
+        wide, (HEIGHT // 2, WIDTH // 2, 2), (wide.strides[0], 2 * step, step), writeable=False
+    )
+    return SimpleNamespace(cuda=lambda: [shown(luma.reshape(HEIGHT, WIDTH, 1)), shown(pairs)], owner=wide)
+
+
+def three_planes(device: FakeDevice, array: NDArray[Any]) -> Any:
+    """Return Y, U and V of yuv420p in memories of their own."""
+    rows, columns = HEIGHT // 2, WIDTH // 2
+    parts = (array[:HEIGHT], *array[HEIGHT:].reshape(2, rows, columns))
+    held = [on_device(device, np.ascontiguousarray(part)) for part in parts]
+    return SimpleNamespace(cuda=lambda: [shown(each.reshape(*each.shape, 1)) for each in held], owner=held)
+
+
+def channels_first(device: FakeDevice, array: NDArray[Any]) -> Any:
+    """Return (rows, columns, channels) as a view of (channels, rows, columns), as ``permute`` gives it."""
+    return shown(on_device(device, np.ascontiguousarray(array.transpose(2, 0, 1))).transpose(1, 2, 0))
+
+
+def upside_down(device: FakeDevice, array: NDArray[Any]) -> Any:
+    """Return rows that are stored from the last to the first."""
+    return shown(on_device(device, np.ascontiguousarray(array[::-1]))[::-1])
+
+
+WAYS: dict[str, tuple[str, Callable[[FakeDevice, NDArray[Any]], Any]]] = {
+    "nv12 pitched": ("nv12", pitched),
+    "p010 pitched": ("p010le", pitched),
+    "nv12 planes apart": ("nv12", planes_apart),
+    "YUV420 rows": ("yuv420p", lambda device, array: shown(on_device(device, array))),
+    "YUV420 planes": ("yuv420p", three_planes),
+    "ARGB": ("bgra", lambda device, array: shown(on_device(device, array))),
+    "ABGR pitched": (
+        "rgba",
+        lambda device, array: shown(on_device(device, np.pad(array, ((0, 0), (0, 9), (0, 0))))[:, :WIDTH]),
+    ),
+    "RGB channels first": ("rgb24", channels_first),
+    "BGR upside down": ("bgr24", upside_down),
+}
+
+
+class _WithoutKernels(Gpu):
+    """A device whose kernels cannot be compiled."""
+
+    def open_packer(self) -> Any:
+        message = "kernels cannot be compiled here"
+        raise EngineUnfit(message, "Install NVRTC.")
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("kernels", [True, False], ids=["packed", "fetched"])
+def test_the_file_is_that_of_the_host(tmp_path: Path, way: str, *, kernels: bool) -> None:
+    """However a picture lies on the device, with kernels or without, NVENC gives the bytes of the host's picture."""
+    pix_fmt, put = WAYS[way]
+    device = FakeDevice()
+    if not kernels:
+        device.gpu = _WithoutKernels(device.opened)
+    device.gpu.opened()
+    arrays = [samples(number, pix_fmt) for number in range(COUNT)]
+    options = {"fps": 25, "encoder": "nvenc", "codec": "hevc", "input_pix_fmt": pix_fmt, "matrix": "bt601"}
+    wanted = encode(arrays, tmp_path / "host.mp4", device, **options)
+    found = encode([put(device, each) for each in arrays], tmp_path / "device.mp4", device, **options)
+    assert (found.output_sha256, found.pix_fmt) == (wanted.output_sha256, wanted.pix_fmt)
+    assert found.from_device is kernels
+
+
+def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
+    """Planes of other sides, and samples of another width, are one error each, and the device stays usable."""
+    device = FakeDevice()
+    device.gpu.opened()
+    nv12 = samples(0, "nv12")
+    luma = shown(on_device(device, nv12[:HEIGHT].reshape(HEIGHT, WIDTH, 1)))
+    chroma = shown(on_device(device, nv12[HEIGHT:-2].reshape(-1, WIDTH // 2, 2)))
+    wide = shown(on_device(device, nv12.astype(np.uint16)))
+    for item, said in (
+        (SimpleNamespace(cuda=lambda: [luma, chroma]), "their sides do not fit"),
+        (wide, "samples of 2 bytes are not nv12"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            encode([item], tmp_path / "out.mp4", device, fps=25, input_pix_fmt="nv12")
+    assert encode([pitched(device, nv12)], tmp_path / "out.mp4", device, fps=25).from_device
+
+
+def test_a_packer_gives_its_memory_back(tmp_path: Path) -> None:
+    """After an encode with RGB nothing is left on the device but pooled pictures; without room it is DeviceMemory."""
+    device = FakeDevice()
+    gpu = device.gpu.opened()
+    items = [shown(on_device(device, samples(number, "rgb24"))) for number in range(COUNT)]
+    streams = len(device.driver.streams)
+    assert encode(items, tmp_path / "out.mp4", device, fps=25, encoder="nvenc").from_device
+    assert len(device.driver.streams) == streams
+    assert gpu.memory.drop_oldest()
+    while gpu.memory.drop_oldest():
+        pass
+    assert gpu.budget.taken_bytes == 0
+    packer = device.gpu.open_packer()
+    device.driver.faults["cuMemAlloc"] = 2
+    found = find_tensor(items[0])
+    assert isinstance(found, DeviceInput)
+    strided = strided_picture(found, "rgb24", 1)
+    assert strided is not None
+    with pytest.raises(DeviceMemory):
+        packer.pack(strided)
+    packer.close()
+    assert gpu.budget.taken_bytes == 0
