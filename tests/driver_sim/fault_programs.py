@@ -23,6 +23,7 @@ from typing import Any, Final
 import av
 import numpy as np
 
+from codecfleet import Decoder, Encoder, Packet, RateChange
 from codecfleet.actors.decode.decoding import DecodeTally, OpenTrack
 from codecfleet.actors.device.work import Work, WorkContext
 from codecfleet.actors.device.worker import WorkerCore
@@ -42,7 +43,7 @@ from codecfleet.actors.nvidia.egl.layout import layout_of
 from codecfleet.actors.nvidia.egl.library import device_display
 from codecfleet.actors.nvidia.egl.producer import ProducerSession
 from codecfleet.actors.nvidia.egl.streams import EglStream
-from codecfleet.actors.nvidia.gpu import open_gpu
+from codecfleet.actors.nvidia.gpu import Gpu, open_gpu
 from codecfleet.actors.nvidia.nvenc.device import NvencDevice
 from codecfleet.actors.nvidia.nvenc.session import NvencSession
 from codecfleet.actors.settle.nvenc import nvenc_request
@@ -109,6 +110,45 @@ def nvdec_steps(film: Path) -> Generator[Step]:
     yield "first call", decoded
     yield "later calls", decoded
     yield "closing", gpu.pool.close
+
+
+def decoder_steps(film: Path) -> Generator[Step]:
+    """NVDEC as a caller's packets use it: two passes over a clip, each to its end, on one ``Decoder``."""
+    gpu = Gpu(open_gpu)
+    with av.open(str(film)) as container:
+        stream = container.streams.video[0]
+        extradata, packets = (
+            stream.codec_context.extradata or b"",
+            [Packet.of(each) for each in container.demux(stream) if each.size],
+        )
+    with Decoder("h264", extradata=extradata, decoder="nvdec", gpu=gpu) as decoder:
+
+        def decoded() -> None:
+            count = sum(len(decoder.decode(packet)) for packet in packets) + len(decoder.flush())
+            assert count == len(packets), count
+
+        yield "opening", lambda: None
+        yield "first call", decoded
+        yield "later calls", decoded
+        yield "closing", lambda: (decoder.close(), gpu.close())
+
+
+def encoder_steps() -> Generator[Step]:
+    """NVENC as a caller's pictures use it: the first one opens the session, the others follow, with new rates."""
+    gpu = Gpu(open_gpu)
+    with Encoder("h264", fps=25, encoder="nvenc", bitrate_bps=500_000, preset=1, gpu=gpu) as encoder:
+
+        def rest() -> None:
+            for number in range(1, PICTURES):
+                encoder.encode(picture(number, *SIZE), keyframe=number == LANES)
+            encoder.reconfigure(RateChange(bitrate=400_000, maxbitrate=400_000))
+            encoder.encode(picture(PICTURES, *SIZE))
+            encoder.finish()
+
+        yield "opening", gpu.opened
+        yield "first call", lambda: encoder.encode(picture(0, *SIZE))
+        yield "later calls", rest
+        yield "closing", encoder.close
 
 
 def nvenc_steps(codec: Codec) -> Generator[Step]:
@@ -402,6 +442,8 @@ def program(name: str, film: Path, limit_s: float, times: int) -> Callable[[], N
         "libcuda": cuda_steps,
         "nvcuvid": partial(nvdec_steps, film),
         "nvenc": partial(nvenc_steps, Codec.H264),
+        "nvcuvid packets": partial(decoder_steps, film),
+        "nvenc packets": encoder_steps,
         "nvenc av1": partial(nvenc_steps, Codec.AV1),
         "cudla": partial(dla_steps, limits),
         **dict.fromkeys(("cudla standalone", "nvscibuf", "nvscisync"), partial(standalone_steps, limits)),
