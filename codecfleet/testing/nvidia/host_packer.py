@@ -6,7 +6,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from ...actors.nvidia.convert.packing import PackingKernels
+from ...actors.nvidia.convert import PackingKernels
 from ...actors.nvidia.cuda import Stream
 from ...actors.surfaces.conversion import PlanePlace
 from ...actors.surfaces.from_rgb import RgbWeights, chroma_rows, rgb_weights
