@@ -18,12 +18,6 @@ class Channel(NamedTuple):
     column_bytes: int
     row_bytes: int
 
-    def extent(self, columns: int, rows: int, sample_bytes: int) -> tuple[int, int]:
-        """Return where the samples begin and end in memory."""
-        across, down = (columns - 1) * self.column_bytes, (rows - 1) * self.row_bytes
-        begin = self.address + min(across, 0) + min(down, 0)
-        return begin, self.address + max(across, 0) + max(down, 0) + sample_bytes
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StridedPicture:

@@ -63,7 +63,9 @@ def packed(picture: StridedPicture) -> NDArray[np.uint8]:
 
 def _samples(channel: Channel, place: PlanePlace, picture: StridedPicture) -> NDArray[np.int32]:
     step = picture.format.sample_bytes
-    begin, end = channel.extent(place.columns, place.rows, step)
+    across, down = (place.columns - 1) * channel.column_bytes, (place.rows - 1) * channel.row_bytes
+    begin = channel.address + min(across, 0) + min(down, 0)
+    end = channel.address + max(across, 0) + max(down, 0) + step
     memory = np.ctypeslib.as_array((ctypes.c_uint8 * (end - begin)).from_address(begin))
     shape, strides = (place.rows, place.columns), (channel.row_bytes, channel.column_bytes)
     kind = np.uint8 if step == 1 else np.uint16
