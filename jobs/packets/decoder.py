@@ -38,6 +38,10 @@ class Decoder(OwnThread):
             NVDEC does not take; ``fallback`` says why.
         nvdec: latency, SEI messages, decode statistics and the largest size. Software has the first two.
         max_pixels: larger pictures count as damage.
+        device: the GPU, by its CUDA ordinal in this process or its UUID; the first by default.
+        context: the handle of a CUDA context of yours to work in; else the device's primary one.
+        stream: the handle of the CUDA stream in which you use frames on the device, where their consumers do not say
+            it.
         gpu: the device to use instead of this process's own GPU, such as a fake one in tests.
 
     Raises:
@@ -53,6 +57,9 @@ class Decoder(OwnThread):
         decoder: DecoderChoice = "auto",
         nvdec: NvdecOptions = PLAIN,
         max_pixels: int = _MOST_PIXELS,
+        device: int | str | None = None,
+        context: int | None = None,
+        stream: int | None = None,
         gpu: WorkerDevice | None = None,
     ) -> None:
         _check(place, decoder, nvdec)
@@ -63,8 +70,9 @@ class Decoder(OwnThread):
             decoder=decoder,
             nvdec=nvdec,
             max_pixels=max_pixels,
+            stream=stream,
         )
-        self._session = DecodingSession(request, own_gpu if gpu is None else lambda: gpu)
+        self._session = DecodingSession(request, lambda: gpu or own_gpu(device, context))
         super().__init__("decoder", self._session.close)
 
     @property

@@ -50,6 +50,8 @@ class DecoderRequest:
     nvdec: NvdecOptions
     max_pixels: int
     """Larger pictures count as damage."""
+    stream: int | None
+    """The CUDA stream in which frames on the device are used; None where their consumers say it."""
 
 
 class DecodingSession:
@@ -206,7 +208,7 @@ class DecodingSession:
         if isinstance(picture, VideoFrame) and self._request.place == "device":
             picture = self._uploaded(picture)
         index, self._frames = self._frames, self._frames + 1
-        return Frame(
+        frame = Frame(
             index=index,
             ticks=ticks,
             time_base=time_base,
@@ -216,6 +218,9 @@ class DecodingSession:
             _picture=picture,
             _to_host=partial(picture_to_host, self._device()) if isinstance(picture, DevicePicture) else None,
         )
+        if self._request.stream is not None and frame.on_device:
+            frame.record_stream(self._request.stream)
+        return frame
 
     def _ticks(self, pts: int | None, nominal: int) -> int:
         """Return when a frame is shown: where its packet does not say, a nominal picture after the last one."""

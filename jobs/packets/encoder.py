@@ -32,6 +32,9 @@ class EncoderOptions(TypedDict, total=False):
     matrix: Matrix
     sample_aspect_ratio: Fraction | None
     repeat_headers: bool
+    device: int | str | None
+    context: int | None
+    stream: int | None
 
 
 class Encoder(OwnThread):
@@ -75,7 +78,7 @@ class Encoder(OwnThread):
     ) -> None:
         fields = {"codec": codec, "fps": fps, **options}
         request = build(PacketsRequest, fields, str, "docs/api.md lists the options.")
-        self._session = EncodingSession(request, own_gpu if gpu is None else lambda: gpu)
+        self._session = EncodingSession(request, lambda: gpu or own_gpu(request.device, request.context))
         super().__init__("encoder", self._session.close)
 
     @property
