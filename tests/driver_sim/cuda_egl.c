@@ -6,6 +6,7 @@
  */
 #define _GNU_SOURCE
 #include "cuda_driver.h"
+#include "deferred_work.h"
 #include "eglobjects.h"
 
 #include <pthread.h>
@@ -247,10 +248,12 @@ static int code_of(sim_egl_result result) {
     return codes[result];
 }
 
-/* Work of the caller's stream comes first: what is presented is complete when it is acquired. */
+/* Work of the caller's stream comes first: what is presented is complete when it is acquired, what is released is read. */
 #define AWAIT(stream)                                                                                                  \
     do {                                                                                                               \
-        int awaited = cuda_await((stream) == NULL ? NULL : *(stream));                                                 \
+        CUstream behind = (stream) == NULL ? NULL : *(stream);                                                         \
+        int awaited = cuda_await(behind);                                                                              \
+        awaited = awaited == SUCCESS ? sim_cuda_finish(behind) : awaited;                                              \
         REFUSE(awaited != SUCCESS, awaited);                                                                           \
     } while (0)
 

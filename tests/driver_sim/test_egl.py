@@ -168,6 +168,35 @@ consumer.close()
     ]
 
 
+def test_the_gpu_orders_what_both_ends_do() -> None:
+    """Without waits on the host: a frame has what was queued before presenting it, and is read before its release."""
+    _, found = run(
+        SESSIONS
+        + """
+calls = egl_cuda()
+def queued(value):
+    def fill(places, stream):
+        calls.call("cuMemsetD8Async", places[0].address, value, small.size_bytes, stream.handle)
+    return fill
+stream = EglStream(fifo_frames=1, wait_s=5)
+consumer, producer = ConsumerSession(calls, stream), ProducerSession(calls, stream, small)
+copies = [calls.allocate(small) for _ in range(8)]
+for value, copy in enumerate(copies, 1):
+    producer.present(queued(value))
+    calls.copy(small, consumer.acquire(1).frame.places, copy, consumer.cuda_stream)
+    consumer.release()
+producer.close()
+consumer.cuda_stream.wait()
+for copy in copies:
+    seen = np.zeros(small.size_bytes, np.uint8)
+    calls.call("cuMemcpyDtoH", seen.ctypes.data, copy[0].address, seen.nbytes)
+    found.append(sorted({int(value) for value in seen}))
+consumer.close()
+"""
+    )
+    assert found == [[value] for value in range(1, 9)]
+
+
 def test_the_last_frame_is_given_again_on_request() -> None:
     """``repeat_s`` hands out the last frame of a stream that keeps it, with its own number."""
     _, found = run("""

@@ -100,11 +100,13 @@ def right():
 
 runs = []
 
-def consumed(take):
+def consumed(take, *, is_stated=False):
     runs.append(take)
     consumer, held = Consumer(), []
+    stated = {"stream": int(consumer.stream)} if is_stated else {}
+    options = dict(place="device", decoder="nvdec", threads=1, memory_bytes=2 << 20, **stated)
     for _ in range(2):
-        for frame in codecfleet.frames(source, place="device", decoder="nvdec", threads=1, memory_bytes=2 << 20):
+        for frame in codecfleet.frames(source, **options):
             take(consumer, frame)
             if len(held) < 3 * len(runs) - 2:
                 held.append(frame)  # so that no picture is decoded into its own place again
@@ -128,6 +130,22 @@ def take(consumer, frame):
 def program():
     return consumed(take)
 """
+BY_NAME = """
+def take(consumer, frame):
+    frame.record_stream(int(consumer.stream))
+    consumer.take(frame.device_picture.address, frame.height * 3 // 2 * frame.width)
+
+def program():
+    return consumed(take)
+"""
+BY_OPTION = """
+def take(consumer, frame):
+    consumer.take(frame.device_picture.address, frame.height * 3 // 2 * frame.width)
+
+def program():
+    return consumed(take, is_stated=True)
+"""
+UNNAMED_CONSUMER = "without(codecfleet.Frame, 'record_stream')"
 ON_DEVICE = """
 def program():
     found = []
@@ -200,6 +218,8 @@ class Wait:
 WAITS = (
     Wait("a writer waits for the consumers' events", "without(Cuda, 'wait_for_event')", BY_DLPACK),
     Wait("an event is recorded in each consumer's stream", "without(Cuda, 'record')", BY_DLPACK),
+    Wait("a stream that is named for a frame is waited for", UNNAMED_CONSUMER, BY_NAME),
+    Wait("a stream that is named for all frames is waited for", UNNAMED_CONSUMER, BY_OPTION),
     Wait("consumers that name no stream are waited for", "without(Cuda, 'wait_for_all')", BY_INTERFACE),
     Wait("NVDEC's pictures are complete, on the device", f"without(Stream, 'wait', {FINISHED!r})", DECODED + ON_DEVICE),
     Wait("NVDEC's pictures are complete, on the host", f"without(Stream, 'wait', {FINISHED!r})", ON_HOST),

@@ -148,6 +148,16 @@ def test_a_frame_says_how_its_array_lies(clips: dict[str, Path]) -> None:
         )
 
 
+def test_a_packet_has_its_place_in_the_file(tmp_path: Path) -> None:
+    """The bytes at ``pos``, ``bsl`` of them, are the packet's."""
+    path = make_clip(tmp_path / "placed.mp4", CLIPS["h264.mkv"])
+    content, packets = path.read_bytes(), [Packet.of(each) for each in packets_of(path)[1]]
+    places = [packet.pos for packet in packets if packet.pos is not None]
+    assert len(set(places)) == COUNT
+    found = [content[place : place + packet.bsl] for place, packet in zip(places, packets, strict=True)]
+    assert found == [packet.data for packet in packets]
+
+
 def test_decoding_joins_at_a_keyframe(clips: dict[str, Path]) -> None:
     """Packets before the first keyframe give nothing, and are counted; keyframes are found without a flag."""
     packets = annex_b(clips["h264.mkv"])[3:]

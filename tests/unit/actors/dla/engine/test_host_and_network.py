@@ -296,6 +296,13 @@ def test_a_dla_is_coupled_with_the_integrated_gpu(machine: Machine) -> None:
     assert machine.fake.context_flags == {1: Waiting.BLOCK.value}
 
 
+@pytest.mark.parametrize("waiting", Waiting)
+def test_a_thread_waits_as_it_is_asked_to(machine: Machine, waiting: Waiting) -> None:
+    """Blocking, spinning, or CUDA's own choice for the platform: the flag reaches the context before it is made."""
+    machine.host(Timing(waiting=waiting)).open(0)
+    assert set(machine.fake.context_flags.values()) == {waiting.value}
+
+
 def test_a_context_that_somebody_made_keeps_its_flags(machine: Machine) -> None:
     """A driver before CUDA 11 refuses new flags for a context that is there; any other refusal counts."""
     machine.fake.fault("cuDevicePrimaryCtxSetFlags", 1, CONTEXT_ACTIVE)
