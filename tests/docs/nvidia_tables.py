@@ -20,8 +20,6 @@ PAGES: Final = REPOSITORY / "docs" / "nvidia"
 ITEMS: Final = {"pynvvideocodec.md": 118, "tegra.md": 164, "vgpu.md": 92, "cuda-compatibility.md": 74}
 """How many things a program can do each of NVIDIA's documents has, by our page on it."""
 NEWER: Final = "–"  # noqa: RUF001 - the documents' sign for "no section"
-HELPERS: Final = {"streams", "packets", "egl", "dla", "compat"}
-"""Whose work a row may wait for."""
 ROOTS: Final = {
     "GPU": ("tests/device", "benchmarks/results"),
     "simulator": ("tests/driver_sim",),
@@ -46,9 +44,8 @@ class Row:
 
     @property
     def state(self) -> str:
-        """Whether the item works: "works", "not built" or "pending"."""
-        head, colon, _ = self.reached_by.partition(": ")
-        return head if colon and head in ("not built", "pending") else "works"
+        """Whether the item works: "works" or "not built"."""
+        return "not built" if self.reached_by.startswith("not built: ") else "works"
 
 
 @cache
@@ -76,10 +73,10 @@ def counted(page: str) -> Counter[str]:
 
 
 def count_table() -> str:
-    """Return the table of docs/nvidia/README.md: items, works and not built by document; and pending, while any is."""
+    """Return the table of docs/nvidia/README.md: items, works and not built by document."""
     by_page = {page: counted(page) for page in ITEMS}
     total = sum(by_page.values(), Counter[str]())
-    states = ["works", "not built", *(["pending"] if total["pending"] else [])]
+    states = ["works", "not built"]
     titles = {page: (PAGES / page).read_text(encoding="utf-8").splitlines()[0].removeprefix("# ") for page in ITEMS}
     lines = [["document", "items", *states], ["---"] * (2 + len(states))]
     for name, counts in [*((f"[{titles[page]}]({page})", found) for page, found in by_page.items()), ("all", total)]:
@@ -94,8 +91,6 @@ def codes(cell: str) -> list[str]:
 
 def unreachable(row: Row) -> Iterator[str]:
     """Yield each name of a row's third cell that leads nowhere; a row that works names something."""
-    if row.state == "pending":
-        yield from [] if row.reached_by.partition(": ")[2] in HELPERS else [row.reached_by]
     if row.state != "works":
         return
     names = codes(row.reached_by)
@@ -118,8 +113,9 @@ def _leads(name: str) -> bool:
 
 def _parameters(function: object) -> set[str]:
     """Return the names that a function takes, those of an unpacked TypedDict among them."""
-    hints = get_type_hints(function)
-    return hints.keys() | {name for hint in hints.values() for each in get_args(hint) for name in get_annotations(each)}
+    hints = get_type_hints(function.__init__ if isinstance(function, type) else function)
+    parts = [each for hint in hints.values() for each in get_args(hint) if isinstance(each, type)]
+    return hints.keys() | {name for each in parts for name in get_annotations(each)}
 
 
 @cache
@@ -161,7 +157,7 @@ def untested(row: Row) -> Iterator[str]:
 def _files(root: str) -> dict[str, list[Path]]:
     found: dict[str, list[Path]] = {}
     for path in (REPOSITORY / root).rglob("*.*"):
-        if path.name.startswith("test_") or path.suffix == ".json":
+        if path.name.startswith("test_") or path.suffix in {".json", ".txt"}:
             found.setdefault(path.name, []).append(path)
     return found
 
