@@ -7,12 +7,9 @@ from codecfleet.actors.dla.engine import session
 from codecfleet.actors.dla.engine.host import EXECUTION_MODE
 from codecfleet.actors.dla.engine.states import EDGES, DlaSessionState
 from codecfleet.actors.dla.engine.statuses import CudlaStatus, error_of
-from codecfleet.actors.dla.engine.tasks import (
-    Access,
-    LoadOption,
-    SubmitOption,
-)
+from codecfleet.actors.dla.engine.tasks import Access, LoadOption, SubmitOption
 from codecfleet.actors.dla.engine.watchdog import TimeLimits
+from codecfleet.actors.dla.inference.network import NetworkSettings
 from codecfleet.actors.dla.inference.pictures import PixelRule
 
 PAGE = (Path(__file__).parents[5] / "docs" / "dla.md").read_text(encoding="utf-8")
@@ -70,7 +67,7 @@ def codes(cell: str) -> list[str]:
 def test_every_function_that_is_called_has_a_row() -> None:
     """The functions of cuDLA that our code calls are items of docs/nvidia/tegra.md."""
     called = set(re.findall(r'"(cudla[A-Z]\w+)"', ENGINE))
-    assert "cudlaSubmitTask" in called
+    assert {"cudlaSubmitTask", "cudlaImportExternalMemory"} <= called
     assert called - {"cudlaDeviceGetAttribute", "cudlaSetTaskTimeoutInMs"} <= set(re.findall(r"\w+", TEGRA))
 
 
@@ -85,7 +82,8 @@ def test_every_setting_is_described() -> None:
     wanted = {f"TimeLimits.{name}" for name in TimeLimits.__dataclass_fields__}
     for flags in (LoadOption, SubmitOption, Access):
         wanted |= {f"{flags.__name__}.{member.name}" for member in flags if member.name != "NONE"}
-    wanted |= {"Access.READ_WRITE", "NetworkSettings.tasks_at_once", "NetworkSettings.task_limit_s"}
+    wanted |= {"Access.READ_WRITE", "Timing.waiting"}
+    wanted |= {f"NetworkSettings.{name}" for name in NetworkSettings.__dataclass_fields__ if name != "loadable"}
     wanted |= {f"PixelRule.{name}" for name in PixelRule.__dataclass_fields__}
     assert set(described) == wanted | {EXECUTION_MODE, "CUDLA_NVTX_LEVEL"}
     assert len(described) == len(set(described))
