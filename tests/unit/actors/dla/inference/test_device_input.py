@@ -14,19 +14,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from codecfleet.actors.dla.engine.tensors import DataFormat, DataType, TensorDescriptor
 from codecfleet.actors.dla.inference.device_input import KERNEL_NAMES, SOURCE, ExactScaler, TensorFiller
-from codecfleet.actors.dla.inference.pictures import PictureScaler, PixelRule, input_memory
+from codecfleet.actors.dla.inference.pictures import PictureScaler, input_memory
 from codecfleet.actors.media.values import Colour
 from codecfleet.actors.nvidia.cuda.context import Cuda
-from codecfleet.actors.surfaces.device_frame import tight_picture
 from codecfleet.actors.surfaces.formats import surface_format
-from codecfleet.actors.surfaces.host_pictures import packed_surface, plane_samples
+from codecfleet.actors.surfaces.host_pictures import plane_samples
 from codecfleet.actors.surfaces.to_rgb import rgb_of, rgb_rule
 from codecfleet.errors import Unsupported
 from codecfleet.testing.nvidia.fake_cuda import FakeCudaDriver
 from codecfleet.testing.nvidia.fake_cudla import fake_tensor
 from codecfleet.testing.nvidia.host_converter import ReferenceConverter
+from tests.device.tensor_cases import CASES, COLOURS, TensorCase, picture_at, surface_of_picture
 
 PRELUDE = """
 struct Place { int x, y; };
@@ -79,58 +78,31 @@ def kernel(tmp_path_factory: pytest.TempPathFactory) -> Launching:
     return lambda element_bytes, size, values: HostLaunch(library[f"fill_{element_bytes}"], size, values)
 
 
-def noise(pix_fmt: str, size: tuple[int, int], seed: int) -> VideoFrame:
-    """Return a picture in which every bit that counts is anything."""
-    picture, random = VideoFrame(*size, pix_fmt), np.random.default_rng(seed)
-    format_ = surface_format(pix_fmt)
-    assert format_ is not None
-    for samples in plane_samples(picture, format_):
-        samples[:] = random.integers(0, 1 << format_.bits, samples.shape)
-    return picture
-
-
-def filled(
-    kernel: Launching, descriptor: TensorDescriptor, pictures: list[VideoFrame], rule: PixelRule, colour: Colour
-) -> NDArray[np.uint8]:
+def filled(kernel: Launching, case: TensorCase, pictures: list[VideoFrame], colour: Colour) -> NDArray[np.uint8]:
     """Return a tensor's memory after a device filled it."""
     driver = FakeCudaDriver()
     cuda = Cuda(driver)
-    filler = TensorFiller(cuda, ReferenceConverter, kernel, descriptor=descriptor, rule=rule, colour=colour)
+    descriptor = case.descriptor
+    filler = TensorFiller(cuda, ReferenceConverter, kernel, descriptor=descriptor, rule=case.rule, colour=colour)
     tensor = np.zeros(descriptor.size_bytes, dtype=np.uint8)
     for place, picture in enumerate(pictures):
-        format_, size = surface_format(picture.format.name), (picture.width, picture.height)
-        assert format_ is not None
-        surface = np.empty(format_.size_bytes(*size), dtype=np.uint8)
-        packed_surface(picture, format_, surface)
-        on_device = tight_picture(format_, int(surface.ctypes.data), size, picture.format.name, surface)
+        surface = surface_of_picture(picture)
+        on_device = picture_at(int(surface.ctypes.data), picture, surface)
         filler.begin(filler.prepare(on_device), int(tensor.ctypes.data), place, 0x51)
     filler.close()
     assert driver.memory == {}
     return tensor
 
 
-CASES = (
-    ("yuv420p", (1, 3, 9, 16), DataType.FLOAT, DataFormat.NCHW, "rgb"),
-    ("yuv420p10le", (2, 3, 12, 10), DataType.HALF, DataFormat.NCHW, "bgr"),
-    ("yuv422p", (1, 4, 7, 5), DataType.HALF, DataFormat.NCxHWx, "rgb"),
-    ("yuv444p", (2, 3, 8, 8), DataType.INT8, DataFormat.NCxHWx, "bgr"),
-    ("yuv420p", (1, 1, 6, 11), DataType.UINT8, DataFormat.NCHW, "rgb"),
-    ("yuv444p12le", (1, 3, 5, 6), DataType.UINT8, DataFormat.NHWC, "bgr"),
-)
-
-
 @pytest.mark.parametrize("case", CASES, ids=str)
-@pytest.mark.parametrize("colour", [Colour(), Colour(range=2, matrix=5), Colour(range=1, matrix=9, chroma_location=2)])
-def test_a_gpu_fills_what_the_host_packs(kernel: Launching, case: Any, colour: Colour) -> None:
+@pytest.mark.parametrize("colour", COLOURS)
+def test_a_gpu_fills_what_the_host_packs(kernel: Launching, case: TensorCase, colour: Colour) -> None:
     """Every layout, type and number of channels; several pictures of a batch; each range and matrix."""
-    pix_fmt, shape, data_type, data_format, order = case
-    descriptor = fake_tensor("x", shape, data_type, data_format)
-    rule = PixelRule((123.7,) if shape[1] == 1 else (123.7, 116.3, 103.5), (0.017,), order)
-    pictures = [noise(pix_fmt, (24, 16), seed) for seed in range(shape[0])]
-    scaler = ExactScaler(descriptor, colour)
-    wanted = input_memory(descriptor, [scaler.scaled(each) for each in pictures], rule)
+    pictures = case.pictures((24, 16))
+    scaler = ExactScaler(case.descriptor, colour)
+    wanted = input_memory(case.descriptor, [scaler.scaled(each) for each in pictures], case.rule)
     assert wanted.any()
-    np.testing.assert_array_equal(filled(kernel, descriptor, pictures, rule, colour), wanted)
+    np.testing.assert_array_equal(filled(kernel, case, pictures, colour), wanted)
 
 
 def test_exact_scaling_is_near_to_ffmpeg_s() -> None:
