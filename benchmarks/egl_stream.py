@@ -13,11 +13,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from av.video.frame import VideoFrame
+from bench.egl_ends import LARGE, SMALL, Ends, filled, refusal, untouched
 from bench.failures import CommandFailed
 from bench.machine import describe_gpus, describe_run, described_lines
 from bench.program import run_in_folder
@@ -25,60 +26,21 @@ from bench.table import save_results
 
 import codecfleet
 from codecfleet import EglImage, EglStream
-from codecfleet.actors.nvidia.egl.calls import EglCuda, EglPlane, egl_cuda
+from codecfleet.actors.nvidia.egl.calls import EglPlane, egl_cuda
 from codecfleet.actors.nvidia.egl.consumer import ConsumerSession
 from codecfleet.actors.nvidia.egl.gles import GlesTexture
 from codecfleet.actors.nvidia.egl.images import pixels_seen
-from codecfleet.actors.nvidia.egl.layout import EglLayout, layout_of
+from codecfleet.actors.nvidia.egl.layout import layout_of
 from codecfleet.actors.nvidia.egl.library import device_display
 from codecfleet.actors.nvidia.egl.producer import FrameMemory, ProducerSession
 from codecfleet.actors.nvidia.egl.states import EndState
 from codecfleet.actors.surfaces.frames import plane_arrays
-from codecfleet.errors import CodecfleetError
 
-LARGE = layout_of(1920, 1080, "nv12")
-SMALL = layout_of(64, 48, "nv12")
 PART_S = 40
 CHECKED = 20
 """How many frames between two processes are compared."""
 BOTH = 2
 FORMATS = ("nv12", "p010le", "nv16", "p210le", "yuv444p", "rgba", "bgra", "abgr", "argb", "rgb24", "bgr24", "gray")
-
-
-class Ends:
-    """Both ends of a new stream in this process."""
-
-    def __init__(self, layout: EglLayout = SMALL, memory: FrameMemory = FrameMemory.PITCH, **options: Any) -> None:
-        self.calls = egl_cuda()
-        self.stream = EglStream(**({"wait_s": 5} | options))
-        self.consumer = ConsumerSession(self.calls, self.stream)
-        self.producer = ProducerSession(self.calls, self.stream, layout, memory)
-        self.layout = layout
-
-    def put(self, value: int) -> bool:
-        """Present a picture all of whose bytes have one value."""
-        return self.producer.present(filled(self.calls, self.layout, value))
-
-    def take(self, timeout_s: float = 1) -> int | None:
-        """Acquire and release a frame; return its first byte, None if none came."""
-        acquired = self.consumer.acquire(timeout_s)
-        if acquired is None:
-            return None
-        found = self.calls.copied_to_host(acquired.frame, self.consumer.cuda_stream)
-        self.consumer.release()
-        return int(np.frombuffer(found.planes[0], np.uint8)[0])
-
-
-def filled(calls: EglCuda, layout: EglLayout, value: int) -> Callable[..., None]:
-    """Return what fills a frame with one value."""
-    picture = VideoFrame(layout.width, layout.height, layout.pix_fmt)
-    for plane in picture.planes:
-        plane.update(bytes([value]) * plane.buffer_size)
-    return calls.filling(layout, picture)
-
-
-def untouched(places: Any, stream: Any) -> None:
-    """Present a frame as it is."""
 
 
 # Parts: each returns what was seen, as JSON.
@@ -275,12 +237,10 @@ def part_processes() -> Iterator[tuple[str, Any]]:
 
 
 def part_produce() -> Iterator[tuple[str, Any]]:
-    """Be the other process."""
-    with socket.socket(fileno=int(sys.argv[3])) as channel:
-        _, (descriptor, *_), _, _ = socket.recv_fds(channel, 16, 1)
+    """Be the other process, and its producer."""
     die_at = int(os.environ.get("DIE_AT", "0"))
     with (
-        EglStream(descriptor=descriptor, wait_s=8) as stream,
+        EglStream(descriptor=received(), wait_s=8) as stream,
         ProducerSession(egl_cuda(), stream, LARGE) as producer,
     ):
         for number in range(2000):
@@ -291,10 +251,51 @@ def part_produce() -> Iterator[tuple[str, Any]]:
     yield "presented", 2000
 
 
+def part_consume() -> Iterator[tuple[str, Any]]:
+    """Be the other process, and its consumer, which dies with a frame in its hands."""
+    with EglStream(descriptor=received(), wait_s=8) as stream, ConsumerSession(egl_cuda(), stream) as consumer:
+        for _ in range(int(os.environ["DIE_AT"])):
+            while consumer.acquire(0.2) is None:
+                pass
+            consumer.release()
+        while consumer.acquire(0.2) is None:
+            pass
+        os.kill(os.getpid(), 9)
+    yield "alive", True
+
+
+def received() -> int:
+    """Return the descriptor of a stream that the other process sends over the socket of the command line."""
+    with socket.socket(fileno=int(sys.argv[3])) as channel:
+        _, (descriptor, *_), _, _ = socket.recv_fds(channel, 16, 1)
+    return descriptor
+
+
 def part_producer_dies() -> Iterator[tuple[str, Any]]:
     """Consume from a process that is killed."""
     os.environ["DIE_AT"] = "40"
     yield from part_processes()
+
+
+def part_consumer_dies() -> Iterator[tuple[str, Any]]:
+    """Present to a process that is killed while it holds a frame."""
+    os.environ["DIE_AT"] = "40"
+    for fifo_frames in (8, 0):
+        ours, theirs = socket.socketpair()
+        stream = EglStream(fifo_frames=fifo_frames, wait_s=8)
+        command = [sys.executable, __file__, "--part", "consume", str(theirs.fileno())]
+        with subprocess.Popen(command, pass_fds=[theirs.fileno()], stdout=subprocess.DEVNULL) as child:
+            socket.send_fds(ours, [b"s"], [stream.descriptor()])
+            producer = ProducerSession(egl_cuda(), stream, SMALL)
+            count, until_s = 0, time.monotonic() + 12
+            while producer.present(untouched) and time.monotonic() < until_s:
+                count += 1
+            child.wait(15)
+        name = "FIFO of 8" if fifo_frames else "mailbox"
+        yield f"{name}: frames presented until its consumer was gone", count
+        yield f"{name}: states, exit code", [producer.state.name, stream.state.name, child.returncode]
+        yield f"{name}: closed", [refusal(producer.close), producer.state.name]
+    yield "the device goes on", Ends().put(1)
 
 
 def part_images() -> Iterator[tuple[str, Any]]:
@@ -336,7 +337,9 @@ def part_lost_context() -> Iterator[tuple[str, Any]]:
     ends.put(1)
     ends.calls.driver.cuDevicePrimaryCtxReset(0)
     yield "acquire", refusal(lambda: ends.consumer.acquire(0.1))
-    yield "state", [ends.consumer.state.name, refusal(ends.consumer.close), ends.consumer.state.name]
+    yield "consumer", [ends.consumer.state.name, refusal(ends.consumer.close), ends.consumer.state.name]
+    yield "present", refusal(lambda: ends.producer.present(untouched))
+    yield "producer", [ends.producer.state.name, refusal(ends.producer.close), ends.producer.state.name]
 
 
 def fence() -> int:
@@ -345,15 +348,8 @@ def fence() -> int:
     return int(display.egl.call("eglCreateSyncKHR", display.handle, 0x30F9, None))
 
 
-def refusal(call: Callable[[], object]) -> str:
-    """Return the error of a call, "" if there was none."""
-    try:
-        call()
-    except (CodecfleetError, CommandFailed) as error:
-        return f"{type(error).__name__}: {getattr(error, 'message', error)}"
-    return ""
-
-
+OTHERS = ("produce", "consume")
+"""Parts that others start."""
 PARTS = {name.removeprefix("part_"): value for name, value in list(globals().items()) if name.startswith("part_")}
 
 
@@ -377,7 +373,7 @@ def measure(options: argparse.Namespace) -> None:
     document = describe_run(None) | describe_gpus()
     print("\n".join(described_lines(document)), flush=True)
     document["parts"] = {}
-    for part in options.only or [name for name in PARTS if name != "produce"]:
+    for part in options.only or [name for name in PARTS if name not in OTHERS]:
         document["parts"][part] = run_part(part)
         if options.save:
             save_results(options.save, document)
