@@ -101,7 +101,8 @@ class EncoderSession(ABC, Generic[PictureT_contra]):
 
     def _require_open(self) -> None:
         if self._state is not SessionState.OPEN:
-            raise EncoderFailed(f"{self.name}: the session is {self._state.value}, not {SessionState.OPEN.value}")
+            message = f"{self.name}: the session is {self._state.value}, not {SessionState.OPEN.value}"
+            raise EncoderFailed(message, "Open a new one.")
 
     def _later_pts(self, pts_ticks: int | None) -> int:
         """Return a picture's pts, checked to be after the last one."""

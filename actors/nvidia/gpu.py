@@ -15,7 +15,7 @@ from typing import Any, Final, Generic, TypeVar
 from av.video.codeccontext import VideoCodecContext
 from av.video.frame import VideoFrame
 
-from ...errors import DeviceError, EngineBusy, EngineUnfit
+from ...errors import CodecfleetError, EngineBusy, EngineUnfit
 from ..decode.decoding import Decoded, DecodeTally, PictureDecoder
 from ..decode.nvdec_options import PLAIN, NvdecOptions
 from ..decode.nvdec_support import CodedTrack
@@ -84,7 +84,7 @@ class Gpu(WorkerDevice):
         self._opened: OpenedGpu | None = None
         self._refusal = ""
         self._warming: threading.Thread | None = None
-        self._failure: DeviceError | None = None
+        self._failure: CodecfleetError | None = None
         self.pictures: PictureDecoder[VideoFrame] = _Late(lambda: self.opened().pictures)
         self.surfaces: PictureDecoder[DevicePicture] = _Late(lambda: self.opened().surfaces)
 
@@ -216,7 +216,7 @@ class Gpu(WorkerDevice):
     def _tried(self) -> None:
         try:
             self.opened()
-        except DeviceError as error:
+        except CodecfleetError as error:
             self._failure = error  # raised to the next non-blocking caller; others try again
 
 

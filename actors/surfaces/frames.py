@@ -13,7 +13,7 @@ from numpy.typing import DTypeLike, NDArray
 from ...errors import Unsupported
 from ..media.values import VideoFormat
 from .device_frame import DevicePicture, PictureNotes
-from .frames_dlpack import CPU, DeviceArray, DeviceOwner
+from .frames_dlpack import CPU, CUDA, DeviceArray, DeviceOwner
 from .host_pictures import plane_rows
 
 _FLOATS: Final = ("f16le", "f16be", "f32le", "f32be")
@@ -169,7 +169,7 @@ class Frame:
     def __dlpack_device__(self) -> tuple[int, int]:
         """Return (kind, number) of the device that holds it (DLDeviceType)."""
         if isinstance(self._picture, DevicePicture):
-            return _rows(self._picture).__dlpack_device__()
+            return CUDA, device_of(self._picture)
         return CPU, 0
 
     def __dlpack__(
@@ -194,6 +194,11 @@ class Frame:
         if not isinstance(self._picture, DevicePicture):
             raise AttributeError("the frame is on the host")  # noqa: TRY004 - the interface must look absent
         return _rows(self._picture).__cuda_array_interface__
+
+
+def device_of(picture: DevicePicture) -> int:
+    """Return the ordinal of the CUDA device that holds a decoded or copied picture."""
+    return _owner(picture).device
 
 
 def frame_bytes(picture: VideoFrame | DevicePicture) -> int:

@@ -16,7 +16,7 @@ from ...actors.media.values import Colour, VideoFormat
 from ...actors.segment.filtering import FilterChain, FilterSettings
 from ...actors.surfaces.device_frame import DevicePicture
 from ...actors.surfaces.device_tensor import DeviceTensor
-from ...actors.surfaces.frames import Frame, plane_arrays
+from ...actors.surfaces.frames import Frame, device_of, plane_arrays
 from ...actors.surfaces.strided import StridedPicture
 from ...errors import Unsupported, UsageError
 from .device_inputs import DeviceInput, device_picture, find_tensor, is_rows, picture_size, strided_picture
@@ -103,14 +103,14 @@ class InputReader:
         if isinstance(item, Frame):
             pixels = item.device_picture or item.to_video_frame()
             ticks = item.ticks, item.time_base
-            device = item.__dlpack_device__()[1] if item.on_device else None
+            device = device_of(pixels) if isinstance(pixels, DevicePicture) else None
             return Offered(
                 pixels, item.format, item.time_s, ticks, from_gpu=item.on_device, device=device, states_rate=True
             )
         if isinstance(item, HeldPicture):
             item = item.read()
             if isinstance(item, DevicePicture):
-                return self._of_picture(item)
+                return replace(self._of_picture(item), device=device_of(item))
         found = find_tensor(item)
         if found is not None:
             return self._of_device(found)

@@ -115,9 +115,9 @@ class PictureSession:
         asked = offered.asked or _NOTHING_ASKED
         if asked.rates is not None:
             self.session.reconfigure(asked.rates)
-        if offered.streams:
+        if offered.streams and self.from_device:
             self._open_mover().wait_for(offered.streams)
-        picture = self._fit(offered.pixels, ticks)
+        picture = self._fit(offered, ticks)
         packets = self.session.encode(picture, keyframe=asked.keyframe, sei_messages=asked.sei_messages)
         if offered.streams is not None and self.from_device:
             # The package copies it in a stream and waits for no copy; its owner may write to it again.
@@ -138,12 +138,13 @@ class PictureSession:
         """Release the encoder. Idempotent."""
         self._stack.close()
 
-    def _fit(self, pixels: VideoFrame | DevicePicture, ticks: int) -> VideoFrame | TimedPicture:
+    def _fit(self, offered: Offered, ticks: int) -> VideoFrame | TimedPicture:
+        pixels = offered.pixels
         if isinstance(pixels, VideoFrame):
             return self._converter.converted(pixels, ticks)
         if self.from_device:
             return TimedPicture(pixels.frame, ticks)
-        return self._converter.converted(self._open_mover().to_host(pixels), ticks)
+        return self._converter.converted(self._wait_for(offered.device, offered.streams or ()).to_host(pixels), ticks)
 
     def _open_mover(self) -> PictureMover:
         if self._mover is None:

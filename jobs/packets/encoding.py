@@ -11,7 +11,7 @@ from ...actors.device.interface import WorkerDevice
 from ...actors.encode.session import EncodedPacket
 from ...actors.encode.settings import Codec, RateChange, RateControl
 from ...actors.media.timeline import nominal_ticks, whole_ticks
-from ...errors import UsageError
+from ...errors import CodecfleetError, UsageError
 from ..encode.clock import FrameClock
 from ..encode.inputs import Offered
 from ..encode.request import EncodeFrame, PictureRequest, Ratio
@@ -73,8 +73,7 @@ class EncodingSession:
         pending, self._pending = self._pending, []
         for change in pending:
             self.pictures.session.reconfigure(change)
-        wants_idr, self._wants_idr = self._wants_idr, False
-        packets = self.pictures.encode(offered.with_keyframe() if wants_idr else offered)
+        packets = self._encoded(offered)
         ticks = self.pictures.clock.last_ticks
         if not self._shown_first:
             # Decoding times run ahead of presentation by as much as the encoder may reorder.
@@ -114,6 +113,15 @@ class EncodingSession:
     @property
     def _nominal_ticks(self) -> int:
         return whole_ticks(nominal_ticks(self._request.fps, self.pictures.clock.time_base))
+
+    def _encoded(self, offered: Offered) -> list[EncodedPacket]:
+        """Encode a picture, an IDR picture if that is wanted; where it is refused, the next one is."""
+        wants_idr, self._wants_idr = self._wants_idr, False
+        try:
+            return self.pictures.encode(offered.with_keyframe() if wants_idr else offered)
+        except CodecfleetError:
+            self._wants_idr |= wants_idr
+            raise
 
     def _packet(self, encoded: EncodedPacket) -> Packet:
         return Packet(

@@ -4,8 +4,9 @@ A session of a driver belongs to one thread, and the caller's current CUDA devic
 """
 
 import asyncio
+import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -26,11 +27,12 @@ class OwnThread:
         self._name = name
         self._last = last
         self._thread: ThreadPoolExecutor | None = ThreadPoolExecutor(1, thread_name_prefix=f"codecfleet-{name}")
+        self._process = os.getpid()
 
     def close(self) -> None:
-        """Release it. Idempotent."""
+        """Release it. Idempotent; in a fork of its process it does nothing."""
         thread, self._thread = self._thread, None
-        if thread is not None:
+        if thread is not None and os.getpid() == self._process:
             with thread:
                 thread.submit(self._last).result()
 
@@ -60,13 +62,20 @@ class OwnThread:
 
     def _call(self, function: Callable[..., ResultT], *args: Any, **options: Any) -> ResultT:  # noqa: ANN401 - passed on
         """Run a call, and wait for it; ``UsageError`` once closed."""
-        return self._open().submit(function, *args, **options).result()
+        return self._submitted(function, *args, **options).result()
 
     async def _awaited(self, function: Callable[..., ResultT], *args: Any, **options: Any) -> ResultT:  # noqa: ANN401 - passed on
         """Run a call, and await it; one that is cancelled runs to its end, and its result is lost."""
-        return await asyncio.shield(asyncio.wrap_future(self._open().submit(function, *args, **options)))
+        return await asyncio.shield(asyncio.wrap_future(self._submitted(function, *args, **options)))
 
-    def _open(self) -> ThreadPoolExecutor:
-        if self._thread is None:
-            raise UsageError(f"the {self._name} is closed", "Open another one.")
-        return self._thread
+    def _submitted(self, function: Callable[..., ResultT], *args: Any, **options: Any) -> Future[ResultT]:  # noqa: ANN401 - passed on
+        thread = self._thread
+        if os.getpid() != self._process:
+            message = f"the {self._name} belongs to process {self._process}, not to its fork"
+            raise UsageError(message, "Open another one.")
+        try:
+            if thread is not None:
+                return thread.submit(function, *args, **options)
+        except RuntimeError:  # another thread closed it just now, or the interpreter ends
+            pass
+        raise UsageError(f"the {self._name} is closed", "Open another one.")

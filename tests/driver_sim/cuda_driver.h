@@ -141,6 +141,7 @@ size_t cuda_array_pitch(const void *array);
     do {                                                                                                               \
         bool known = cuda_is_initialised && cuda_is_stream(stream);                                                    \
         ENTER_READY(name, known ? cuda_device_of(cuda_context_of(stream)) : SIM_NO_DEVICE);                            \
+        REFUSE(cuda_current() == NULL, INVALID_CONTEXT);                                                               \
         REFUSE(!known, INVALID_HANDLE);                                                                                \
         REFUSE(!cuda_is_live(cuda_context_of(stream)), INVALID_CONTEXT);                                               \
     } while (0)

@@ -104,7 +104,7 @@ class DevicePool(BufferPool):
         """Free the buffer idle longest, and wait until others can have its memory."""
         found = super().drop_oldest()
         if found and self._freeing is not None:
-            with self._cuda.watch.calling("CUDA", "freeing a picture's memory"):
+            with self._cuda.entered, self._cuda.watch.calling("CUDA", "freeing a picture's memory"):
                 self._freeing.wait()
         return found
 
@@ -147,8 +147,9 @@ class DevicePool(BufferPool):
 
     def _freed(self, address: int) -> None:
         if self._freeing is None:
+            uses = self._uses.pop(address, ())  # before another thread has the address
             self._cuda.free(address)  # waits for the whole device
-            self._uses.pop(address, None)
+            self._spare_events.extend(uses if isinstance(uses, tuple) else ())
             return
         with self._cuda.entered:
             self._order_behind(self._freeing, address)

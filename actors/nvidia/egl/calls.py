@@ -95,6 +95,10 @@ class EglCuda:
             raise cuda_error(code, f"{name} failed with")
         return found
 
+    def finish(self, stream: Stream) -> None:
+        """Wait until a stream's work is done; ``DeviceError`` if it failed."""
+        self.call("cuStreamSynchronize", stream.handle)
+
     def allocate(self, layout: EglLayout) -> tuple[EglPlane, ...]:
         """Allocate a frame's memory by ``cuMemAlloc``: the driver presents none of a pool (measured)."""
         address = int(self.call("cuMemAlloc", layout.size_bytes))
@@ -189,7 +193,7 @@ class EglCuda:
         with self.cuda.entered:
             found = self.pictures.picture(surface[0], size, surface[1], stream)
         self.copy(frame.layout, frame.places, device_places(found.frame.planes), stream)
-        stream.wait()
+        self.finish(stream)
         return found
 
     def copied_to_host(self, frame: MappedFrame, stream: Stream) -> VideoFrame:
@@ -197,7 +201,7 @@ class EglCuda:
         layout = frame.layout
         buffer = self.pinned.acquire(layout.size_bytes)
         self.copy(layout, frame.places, host_places(layout, buffer.address), stream)
-        stream.wait()
+        self.finish(stream)
         found, at, data = VideoFrame(layout.width, layout.height, layout.pix_fmt), 0, np.asarray(buffer)
         for plane in plane_arrays(found):
             plane[:] = data[at : at + plane.nbytes].view(plane.dtype).reshape(plane.shape)
@@ -226,7 +230,7 @@ class EglCuda:
         self, picture: DevicePicture, layout: EglLayout, places: Sequence[EglPlane], stream: Stream
     ) -> None:
         self.copy(layout, device_places(picture.frame.planes), places, stream)
-        stream.wait()
+        self.finish(stream)
 
     def _upload(self, picture: VideoFrame, layout: EglLayout, places: Sequence[EglPlane], stream: Stream) -> None:
         buffer = self.pinned.acquire(layout.size_bytes)
@@ -235,7 +239,7 @@ class EglCuda:
             data[at : at + plane.nbytes] = np.ascontiguousarray(plane).view(np.uint8).reshape(-1)
             at += plane.nbytes
         self.copy(layout, host_places(layout, buffer.address), places, stream)
-        stream.wait()
+        self.finish(stream)
 
     def mover(self) -> CudaMover:
         """Open a mover between host and device, for one thread."""
@@ -253,8 +257,7 @@ class EglCuda:
 
     def is_integrated(self) -> bool:
         """Return whether the GPU's memory is the system's, as a Tegra's is."""
-        kind = self.driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_INTEGRATED
-        return bool(self.call("cuDeviceGetAttribute", kind, self.call("cuCtxGetDevice")))
+        return self.cuda.platform.integrated
 
     def context_id(self) -> int:
         """Return what the context is known by, which no context after it has; ``DeviceLost`` if it is gone."""

@@ -184,7 +184,7 @@ class _Registered:
 
     def close(self) -> None:
         """Wait for its copies, and unregister it."""
-        self.stream.wait()
+        self.calls.finish(self.stream)
         self.stream.close()
         self.calls.call("cuGraphicsUnregisterResource", self._resource)
 

@@ -118,7 +118,7 @@ class ProducerSession(EndSession):
 
     def _disconnect(self) -> None:
         self._calls.call("cuEGLStreamProducerDisconnect", self._connection)
-        self.cuda_stream.wait()
+        self._calls.finish(self.cuda_stream)
         while self._frames:
             self._calls.free(self._frames.popitem()[1])
 

@@ -51,7 +51,7 @@ def sync_after(calls: EglCuda, display: EglDisplay, stream: Stream) -> int | Non
         DeviceError: the driver or EGL failed.
     """
     if CUDA_EVENT not in display.extensions:
-        stream.wait()
+        calls.finish(stream)
         return None
     event = calls.call("cuEventCreate", _DISABLE_TIMING)
     try:

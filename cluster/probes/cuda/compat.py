@@ -123,15 +123,14 @@ def _initialises(facts: CompatFacts) -> Iterator[Diagnosis]:
     """Judge what cuInit returned, or that it never came back.
 
     An error that may pass by itself closes no device: a worker that meets it is started again after a rest. Nor does a
-    process that ended where a codec session worked.
+    process that ran out of time or memory, or one that crashed where a codec session worked.
     """
     subject, rule = "CUDA initialisation", "cuInit's own answer (CUDA Compatibility 3.3.3)"
     report = facts.cuda
     code = report.init_code
     if report.ended:
         because = f"the process that asked the driver ended: {report.ended}"
-        has_begun = code == 0 or facts.codecs_work
-        stops = Stops.NOTHING if has_begun else Stops.CUDA
+        stops = Stops.CUDA if report.has_crashed and not facts.codecs_work else Stops.NOTHING
         yield Diagnosis(subject, Grade.BROKEN, rule, because, STUCK_FIX, stops=stops)
     elif isinstance(code, Unavailable):
         if not isinstance(report.library, Unavailable):

@@ -7,6 +7,7 @@ what initialising it returns, then each device. Nothing here judges: that is ``c
 import importlib.metadata
 import os
 import re
+import signal
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -187,6 +188,7 @@ def report_of(outcome: ChildOutcome) -> CudaReport:
         runtimes=(),
         nvrtc=_nvrtc(said),
         ended=_ended(said, outcome),
+        has_crashed=_has_crashed(said, outcome),
         took_s=outcome.took_s,
     )
 
@@ -300,6 +302,13 @@ def _memory(context: list[Any] | None, column: int) -> Maybe[int]:
             Absence.FAILED, "there is no context to ask in" if code is None else cuda_error(code).meaning
         )
     return int(context[column])
+
+
+def _has_crashed(said: _Said, outcome: ChildOutcome) -> bool:
+    """Return whether cuInit ended the process; SIGKILL is the machine's, where memory runs out."""
+    was_killed = outcome.detail.endswith(signal.SIGKILL.name)
+    crashed = outcome.end is ChildEnd.EXITED or (outcome.end is ChildEnd.KILLED and not was_killed)
+    return crashed and said.one("step") == ["cuInit"]
 
 
 def _ended(said: _Said, outcome: ChildOutcome) -> str:

@@ -109,6 +109,7 @@ class CudaReport:
     visible_devices: str | None = None
     is_tegra: bool = False
     ended: str = ""
+    has_crashed: bool = False  # whether cuInit ended the process, rather than its time limit or the machine
     took_s: float = 0.0
 
 

@@ -81,6 +81,17 @@ def test_an_idr_picture_comes_where_it_is_forced(engine: str) -> None:
     assert [frame.ticks for frame in frames] == list(range(7, 20))
 
 
+def test_an_idr_picture_is_not_lost_with_a_picture_that_is_refused() -> None:
+    """Where the encoder refuses the picture after ``force_idr``, the next one is the IDR picture."""
+    with encoder("vp9", encoder="software", quality=30) as session:
+        packets = session.encode(rgb(0)) + session.encode(rgb(1))
+        session.force_idr()
+        with pytest.raises(Unsupported, match="SEI"):
+            session.encode(rgb(2), sei_messages=[SeiMessage(5, b"text")])
+        packets += session.encode(rgb(3)) + session.encode(rgb(4)) + session.finish()
+    assert [packet.key for packet in packets] == [True, False, True, False]
+
+
 def test_x264_follows_a_new_bitrate() -> None:
     """A constant rate that falls to a fifth and rises again is kept within a fifth once its buffer has turned over."""
     with encoder(bitrate_bps=1_000_000, bufsize_bits=250_000, maxrate_bps=1_000_000, encoder_options=LIVE) as session:
@@ -256,8 +267,9 @@ def test_bad_input_is_refused_with_a_way_out() -> None:
             refused.append(error.value)
         packets += session.encode(rgb(1)) + session.finish()
         assert [packet.pts for packet in packets] == [0, 1]
-        with pytest.raises(EncoderFailed, match="finished"):
+        with pytest.raises(EncoderFailed, match="finished") as finished:
             session.encode(rgb(2))
+        refused.append(finished.value)
     for options in (
         {"fps": 0},
         {"quality": 20, "bitrate_bps": 300_000},

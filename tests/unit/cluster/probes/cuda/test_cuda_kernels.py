@@ -4,7 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from codecfleet.cluster.probes.child.child import ChildEnd, ChildOutcome
 from codecfleet.cluster.probes.cuda.compat import CompatFacts, judge
+from codecfleet.cluster.probes.cuda.driver import report_of
 from codecfleet.cluster.probes.report.absence import Absence, Unavailable
 from codecfleet.cluster.probes.report.verdict import Diagnosis, Grade, Stops, why_stopped
 
@@ -97,10 +99,32 @@ def test_a_context_that_fails_closes_its_device_alone() -> None:
     assert why_stopped(passing, Stops.CUDA, f"GPU-{UUID}") == ""
 
 
-def test_a_process_that_ended_before_cuda_began_closes_devices_unless_a_codec_worked() -> None:
-    """A crash in cuInit closes; a codec session that worked outranks it, and so does a cuInit that succeeded."""
-    crashed = Unavailable(Absence.FAILED, "the question was not reached")
-    ended = report(init_code=crashed, devices=(), ended="it was killed")
-    assert why_stopped(judge(CompatFacts(ended)), Stops.CUDA, "") != ""
-    assert why_stopped(judge(CompatFacts(ended, codecs_work=True)), Stops.CUDA, "") == ""
-    assert why_stopped(judge(CompatFacts(report(ended="it was killed"))), Stops.CUDA, "") == ""
+def test_a_crash_of_cuda_closes_devices_unless_a_codec_worked() -> None:
+    """A crash in cuInit closes; a codec session that worked outranks it."""
+    not_reached = Unavailable(Absence.FAILED, "the question was not reached")
+    crashed = report(init_code=not_reached, devices=(), ended="it was killed", has_crashed=True)
+    assert why_stopped(judge(CompatFacts(crashed)), Stops.CUDA, "") != ""
+    assert why_stopped(judge(CompatFacts(crashed, codecs_work=True)), Stops.CUDA, "") == ""
+
+
+@pytest.mark.parametrize(
+    ("step", "end", "detail", "closes"),
+    [
+        ("cuInit", ChildEnd.KILLED, "the process was ended by SIGSEGV", True),
+        ("cuInit", ChildEnd.EXITED, "the process exited with code 1", True),
+        ("cuInit", ChildEnd.KILLED, "the process was ended by SIGKILL", False),
+        ("cuInit", ChildEnd.TIMED_OUT, "no answer within 20 s", False),
+        ("loading NVRTC", ChildEnd.KILLED, "the process was ended by SIGSEGV", False),
+        ("retaining the primary context of device 0", ChildEnd.KILLED, "the process was ended by SIGSEGV", False),
+        (None, ChildEnd.EXITED, "the child process did not start: no memory", False),
+    ],
+)
+def test_a_probe_that_ended_closes_devices_only_by_a_crash_in_cuinit(
+    step: str | None, end: ChildEnd, detail: str, *, closes: bool
+) -> None:
+    """A busy machine, one without memory, and a crash elsewhere say nothing of whether CUDA starts."""
+    values = (["library", "/usr/lib/libcuda.so.580.82.07"], *([] if step is None else [["step", step]]))
+    found = replace(report_of(ChildOutcome(end, values, detail)), kernel_module=report().kernel_module)
+    assert found.ended.startswith(detail)
+    why = why_stopped(judge(CompatFacts(found)), Stops.CUDA, "")
+    assert (why != "") is closes
