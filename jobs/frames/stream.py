@@ -1,6 +1,7 @@
 """Frames as an async iterator: the shell around the threads that decode."""
 
 import asyncio
+import sys
 from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from functools import partial
@@ -91,13 +92,16 @@ class FrameStream:
         if self._held is not None:
             self._held.close()
 
-    def _waited(self) -> Generator[Frame]:
-        with asyncio.Runner() as runner:
-            try:
-                while (frame := runner.run(anext(self, None))) is not None:
-                    yield frame
-            finally:
-                runner.run(self.aclose())
+    def _waited(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> Generator[Frame]:
+        runner = asyncio.Runner()
+        try:
+            while (frame := runner.run(anext(self, None))) is not None:
+                yield frame
+        finally:
+            # Half read at the interpreter's end, when no thread starts any more: the process's end closes it.
+            if not is_ending():
+                with runner:
+                    runner.run(self.aclose())
 
     def __aiter__(self) -> Self:
         """Return itself."""

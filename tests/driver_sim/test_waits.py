@@ -180,7 +180,8 @@ target = int(cuda(driver.cuMemAlloc(size)))
 
 def given():
     for each in staged:  # one memory for all: it may be written to again once the next is asked for
-        cuda(driver.cuMemcpyDtoDAsync(target, each, size, stream))
+        with own_gpu().opened().cuda.entered:
+            cuda(driver.cuMemcpyDtoDAsync(target, each, size, stream))
         yield SimpleNamespace(__cuda_array_interface__=dict(
             shape=(high * 3 // 2, wide), typestr="|u1", data=(target, False), version=3, strides=None, stream={said}))
 

@@ -18,7 +18,16 @@ from codecfleet.actors.nvidia.gpu import Gpu, OpenedGpu, assemble_gpu, imported,
 from codecfleet.actors.nvidia.nvdec.decoder import NvdecCapabilities
 from codecfleet.actors.nvidia.nvdec.session import SessionKey, session_bytes
 from codecfleet.actors.surfaces.formats import surface_format
-from codecfleet.errors import DeviceError, DeviceLost, DeviceMemory, EngineBusy, EngineFailed, EngineUnfit
+from codecfleet.errors import (
+    CodecfleetError,
+    DeviceError,
+    DeviceLost,
+    DeviceMemory,
+    EngineBusy,
+    EngineFailed,
+    EngineUnfit,
+    UsageError,
+)
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 from codecfleet.testing.nvidia.fake_cuda import FakeCudaDriver
 from codecfleet.testing.nvidia.fake_nvdec import FakeNvdec
@@ -93,7 +102,7 @@ def _gpu(device: FakeNvdec) -> OpenedGpu:
 class Opening:
     """Opens a GPU, or fails, and counts how often it was asked."""
 
-    def __init__(self, device: FakeNvdec, *errors: DeviceError) -> None:
+    def __init__(self, device: FakeNvdec, *errors: CodecfleetError) -> None:
         self._device = device
         self._errors = list(errors)
         self.times = 0
@@ -183,14 +192,15 @@ def test_non_blocking_callers_do_not_wait_for_a_gpu_that_is_being_opened(device:
     assert (gpu.use().decoding, gpu.opened().budget.taken_bytes) == (0, 0)
 
 
-def test_who_is_in_a_hurry_hears_why_a_gpu_did_not_open(device: FakeNvdec, clip: Path) -> None:
-    """An opening that failed is told to the next who asks, once; then it is tried again."""
-    gpu = Gpu(opening := Opening(device, DeviceLost("it fell off the bus")))
+@pytest.mark.parametrize("error", [DeviceLost("it fell off the bus"), UsageError("there is no such device", "-L")])
+def test_a_non_blocking_caller_gets_the_error_of_opening(device: FakeNvdec, clip: Path, error: CodecfleetError) -> None:
+    """An opening that failed raises for the next non-blocking caller, once; then it is tried again."""
+    gpu = Gpu(opening := Opening(device, error))
     with pytest.raises(EngineBusy):
         _decode_without_blocking(gpu, clip)
     assert gpu._warming is not None
     gpu._warming.join(30)
-    with pytest.raises(DeviceLost, match="it fell off the bus"):
+    with pytest.raises(type(error), match=error.message):
         _decode_without_blocking(gpu, clip)
     with pytest.raises(EngineBusy):
         _decode_without_blocking(gpu, clip)

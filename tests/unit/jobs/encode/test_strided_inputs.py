@@ -1,6 +1,7 @@
 """Pictures that lie on the device otherwise than NVENC reads them: packed there or on the host, to the same file."""
 
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,7 +10,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from codecfleet.actors.device.streams import HeldPicture
+from codecfleet.actors.nvidia.cuda.device_memory import DeviceBuffer
 from codecfleet.actors.nvidia.gpu import Gpu
+from codecfleet.actors.surfaces.device_frame import DevicePicture
 from codecfleet.actors.surfaces.frames import plane_arrays
 from codecfleet.errors import DeviceMemory, EngineUnfit, UsageError
 from codecfleet.jobs.encode.device_inputs import DeviceInput, find_tensor, strided_picture
@@ -126,6 +130,44 @@ def test_the_file_is_that_of_the_host(tmp_path: Path, way: str, *, kernels: bool
     found = encode([put(device, each) for each in arrays], tmp_path / "device.mp4", device, **options)
     assert (found.output_sha256, found.pix_fmt) == (wanted.output_sha256, wanted.pix_fmt)
     assert found.from_device is kernels
+
+
+def test_software_waits_for_the_stream_that_is_named(tmp_path: Path) -> None:
+    """What the caller's stream still writes is there before it comes to the host: the file is that of the host."""
+    device = FakeDevice()
+    gpu = device.gpu.opened()
+    stream, wanted = gpu.cuda.stream().number, samples(0, "nv12")
+    there = on_device(device, np.zeros_like(wanted))
+    device.driver.put(stream, lambda: np.copyto(there, wanted) or 0)
+    options = {"fps": 25, "encoder": "software", "codec": "h264"}
+    found = encode([shown(there)], tmp_path / "device.mp4", device, stream=stream, **options)
+    assert found.output_sha256 == encode([wanted], tmp_path / "host.mp4", device, **options).output_sha256
+
+
+class _Held(HeldPicture):
+    """A picture that another interface holds on a GPU; counts how often it was read."""
+
+    def __init__(self, device: FakeDevice, ordinal: int) -> None:
+        self.reads = 0
+        with closing(device.gpu.open_mover()) as mover:
+            self._picture = mover.to_device(picture(0, WIDTH, HEIGHT).reformat(format="yuv420p"))
+        owner = self._picture.frame.owner
+        assert isinstance(owner, DeviceBuffer)
+        owner.device = ordinal
+
+    def read(self) -> DevicePicture:
+        self.reads += 1
+        return self._picture
+
+
+def test_a_held_picture_is_read_once_and_on_its_own_gpu(tmp_path: Path) -> None:
+    """It is encoded where it is by one copy, and one on another GPU than the encoder's is refused."""
+    device = FakeDevice()
+    held = _Held(device, 0)
+    assert encode([held], tmp_path / "out.mp4", device, fps=25, encoder="nvenc").from_device
+    assert held.reads == 1
+    with pytest.raises(UsageError, match="is on GPU 1 of this process"):
+        encode([_Held(device, 1)], tmp_path / "out.mp4", device, fps=25, encoder="nvenc", overwrite=True)
 
 
 def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:

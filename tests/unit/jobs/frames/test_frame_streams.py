@@ -3,6 +3,8 @@
 import asyncio
 import gc
 import os
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -44,6 +46,22 @@ def test_breaking_off_stops_the_threads_and_frees_everything(source: Path, place
     assert len(device.driver.streams) == 1 + len(opened.movers)
     calls = device.driver.calls
     assert len(device.driver.memory) == calls["cuMemHostAlloc"] - calls.get("cuMemFreeHost", 0)
+
+
+HALF_READ = """
+import sys
+import codecfleet
+
+frames = iter(codecfleet.frames(sys.argv[1], decoder="software"))
+print(next(frames).index)
+"""
+
+
+def test_a_stream_that_is_half_read_when_the_program_ends_does_not_hold_it_up(source: Path) -> None:
+    """The interpreter ends at once, without an error, though nobody closed the stream."""
+    command = [sys.executable, "-P", "-c", HALF_READ, str(source)]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    assert (ran.stdout, ran.stderr) == ("0\n", "")
 
 
 def test_a_stream_that_is_forgotten_ends_its_threads(source: Path) -> None:

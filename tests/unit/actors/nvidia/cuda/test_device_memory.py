@@ -112,6 +112,18 @@ def test_events_are_used_again() -> None:
     assert bench.driver.calls["cuEventRecord"] == 20
 
 
+def test_events_of_freed_memory_are_used_again() -> None:
+    """Without memory pools too, where freeing waits for the device: it does not lose the events."""
+    bench = Bench(pools=False, idle_bytes=0)
+    consumer = bench.cuda.stream()
+    for _ in range(5):
+        buffer = bench.written()
+        buffer.used_by(consumer.number)
+        del buffer
+        drop_idle(bench.pool)
+    assert bench.driver.calls["cuEventCreate"] == 1
+
+
 def test_one_wait_serves_all_whose_consumer_is_unknown() -> None:
     """Of consumers that name no stream, the first buffer's reuse waits for all of them."""
     bench = Bench()
