@@ -56,8 +56,8 @@ class EncodeFrame:
             raise UsageError(message, "Give SeiMessage(kind, payload) and RateChange(bitrate=...).")
 
 
-class EncodeOptions(TypedDict, total=False):
-    """The options of ``encode`` that go into an ``EncodeRequest`` as they are."""
+class PictureOptions(TypedDict, total=False):
+    """The options that go into a ``PictureRequest`` as they are."""
 
     quality: int | None
     bitrate_bps: int | str | None
@@ -70,10 +70,15 @@ class EncodeOptions(TypedDict, total=False):
     pix_fmt: str | None
     matrix: Matrix
     sample_aspect_ratio: Fraction | None
-    overwrite: bool
     device: int | str | None
     context: int | None
     stream: int | None
+
+
+class EncodeOptions(PictureOptions, total=False):
+    """The options of ``encode`` that go into an ``EncodeRequest`` as they are."""
+
+    overwrite: bool
 
 
 def _checked_ratio(value: Fraction) -> Fraction:

@@ -2,39 +2,25 @@
 
 from collections.abc import Iterable
 from fractions import Fraction
-from typing import TypedDict, Unpack
+from typing import Unpack
 
 from ...actors.device.interface import WorkerDevice
 from ...actors.encode.settings import Codec, RateChange
 from ...actors.media.values import SeiMessage
 from ...cluster.worker.own_gpu import own_gpu
-from ..encode.request import EncodeFrame, EncoderChoice, Matrix
+from ..encode.request import EncodeFrame, PictureOptions
 from ..request.options import build
 from .encoding import EncodingSession, PacketsRequest, unwrapped
 from .own_thread import OwnThread
 from .packet import Packet
 
 
-class EncoderOptions(TypedDict, total=False):
+class EncoderOptions(PictureOptions, total=False):
     """The options of ``Encoder`` that go into a ``PacketsRequest`` as they are."""
 
-    quality: int | None
-    bitrate_bps: int | str | None
     maxrate_bps: int | str | None
     bufsize_bits: int | str | None
-    preset: int | str
-    encoder: EncoderChoice
-    encoder_options: tuple[tuple[str, str], ...]
-    time_base: Fraction | None
-    input_pix_fmt: str | None
-    size: tuple[int, int] | str | None
-    pix_fmt: str | None
-    matrix: Matrix
-    sample_aspect_ratio: Fraction | None
     repeat_headers: bool
-    device: int | str | None
-    context: int | None
-    stream: int | None
 
 
 class Encoder(OwnThread):

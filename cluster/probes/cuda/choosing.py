@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from ...fleet_variables import COMPAT, may_use_compat
+from ...fleet_variables import COMPAT, compat_folder, may_use_compat
 from ..report.absence import Unavailable, known
 from .errors import cuda_error
 from .forward import cuda_of, forward_answer, package_troubles
@@ -75,16 +75,29 @@ def worth_a_trial(system: CudaReport, environ: Mapping[str, str]) -> Candidate |
     path = environ.get(LIBRARY_PATH, "")
     if not isinstance(system.library, Unavailable) and is_compat_library(system.library, system.kernel_module):
         return _without(system.library, system, path)
-    if not system.compat_libraries or system.is_tegra or isinstance(system.kernel_module, Unavailable):
+    if system.is_tegra or isinstance(system.kernel_module, Unavailable):
         return NO_CHOICE
-    if not may_use_compat(environ):
-        return DriverChoice(reason=f"{COMPAT} forbids compat packages")
+    if not system.compat_libraries:
+        return without_packages(environ)
     needs = needs_newer(system)
-    if not needs:
-        return DriverChoice(reason="it serves every CUDA runtime here, so no compat package is needed")
-    if any(is_geforce(device.name) for device in system.devices):
-        return DriverChoice(reason=NOT_FOR_GEFORCE)
+    if reason := _against_any(system, environ, needs):
+        return DriverChoice(reason=reason)
     return _best(system, system.kernel_module.version, path, needs)
+
+
+def _against_any(system: CudaReport, environ: Mapping[str, str], needs: str) -> str:
+    """Return why no package is tried, whichever there are; "" where one may be."""
+    if not may_use_compat(environ):
+        return f"{COMPAT} forbids compat packages"
+    if not needs:
+        return "it serves every CUDA runtime here, so no compat package is needed"
+    return NOT_FOR_GEFORCE if any(is_geforce(device.name) for device in system.devices) else ""
+
+
+def without_packages(environ: Mapping[str, str]) -> DriverChoice:
+    """Return the choice where no compat package is found, even in a folder that is named for one."""
+    named = compat_folder(environ)
+    return DriverChoice(reason=f"{COMPAT} names {named}, where no package is", failed=True) if named else NO_CHOICE
 
 
 def needs_newer(system: CudaReport) -> str:

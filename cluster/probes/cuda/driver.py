@@ -19,7 +19,7 @@ from ...fleet_variables import compat_folder
 from ..child.child import ChildEnd, ChildOutcome, run_in_child
 from ..report.absence import Absence, Maybe, Unavailable
 from .ask import ATTRIBUTES, CODEC_LIBRARIES, ask
-from .choosing import LIBRARY_PATH, NO_CHOICE, NOT_FOR_GEFORCE, DriverChoice, choose_driver
+from .choosing import LIBRARY_PATH, NO_CHOICE, NOT_FOR_GEFORCE, DriverChoice, choose_driver, without_packages
 from .errors import cuda_error
 from .packages import compat_libraries, library_of
 from .report import CudaDevice, CudaLibrary, CudaReport, KernelModule, RuntimeInUse, deployment, is_compat_library
@@ -73,8 +73,10 @@ def workers_driver(limit_s: float, *, root: Path = _ROOT, environ: Mapping[str, 
     """
     module = kernel_module(root)
     packages = packages_here(root, module, environ, linker_folders(root))
-    if isinstance(module, Unavailable) or not packages:
+    if isinstance(module, Unavailable):
         return NO_CHOICE
+    if not packages:
+        return without_packages(environ)
     from_files = replace(
         report_of(ChildOutcome(ChildEnd.RETURNED)),
         kernel_module=module,

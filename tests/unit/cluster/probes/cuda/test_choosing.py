@@ -103,6 +103,18 @@ def test_what_does_not_fit_is_not_tried(system: CudaReport, environ: dict[str, s
     assert choice.note == ""
 
 
+def test_a_folder_that_is_named_in_vain_is_reported(tmp_path: Path) -> None:
+    """Where CODECFLEET_CUDA_COMPAT names no package, nodes and jobs say so, unless there is no driver."""
+    environ = {"CODECFLEET_CUDA_COMPAT": "/nonexistent"}
+    note = "workers load the system's CUDA driver: CODECFLEET_CUDA_COMPAT names /nonexistent, where no package is"
+    choice, _, paths = chosen(replace(SYSTEM, compat_libraries=()), environ=environ)
+    assert (choice.note, choice.search_path, paths) == (note, None, [])
+    assert workers_driver(60, root=tmp_path, environ=environ) == DriverChoice()
+    (tmp_path / "proc/driver/nvidia").mkdir(parents=True)
+    (tmp_path / "proc/driver/nvidia/version").write_text(CLOSED)
+    assert workers_driver(60, root=tmp_path, environ=environ).note == note
+
+
 def test_nvrtc_counts_as_a_runtime() -> None:
     """An NVRTC that is newer than the driver needs a package too."""
     choice, _, _ = chosen(replace(SYSTEM, runtimes=(), nvrtc="13.1"))
