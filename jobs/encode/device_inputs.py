@@ -202,9 +202,9 @@ def _of_planes(
     luma, *chroma = (Channel(each.address, strides_of(each)[1], strides_of(each)[0]) for each in planes)
     if in_pairs:
         pairs = planes[1]
-        deep = strides_of(pairs)[2] if len(pairs.shape) > 2 else strides_of(pairs)[1]  # noqa: PLR2004 - components
-        across = chroma[0].column_bytes if len(pairs.shape) > 2 else 2 * deep  # noqa: PLR2004 - components
-        blue = chroma[0]._replace(column_bytes=across)
+        is_paired = pairs.shape[2:] == (2,)  # else both follow each other along a row
+        deep = strides_of(pairs)[2 if is_paired else 1]
+        blue = chroma[0] if is_paired else chroma[0]._replace(column_bytes=2 * deep)
         return (luma, blue, blue._replace(address=blue.address + deep)), (width, height)
     return (luma, chroma[0], chroma[1]), (width, height)
 

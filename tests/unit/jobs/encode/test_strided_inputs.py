@@ -132,6 +132,23 @@ def test_the_file_is_that_of_the_host(tmp_path: Path, way: str, *, kernels: bool
     assert found.from_device is kernels
 
 
+@pytest.mark.parametrize("shape", [(HEIGHT, WIDTH // 2, 2), (HEIGHT, WIDTH, 1), (HEIGHT, WIDTH)])
+def test_chroma_in_pairs_is_read_however_its_axes_are_cut(shape: tuple[int, ...]) -> None:
+    """Pairs as an axis of their own, or one after the other in a row, as the package's own 4:2:2 frames have them."""
+    memory = np.zeros((2 * HEIGHT, WIDTH), np.uint8)
+    planes = [shown(memory[:HEIGHT].reshape(HEIGHT, WIDTH, 1)), shown(memory[HEIGHT:].reshape(shape))]
+    found = find_tensor(SimpleNamespace(cuda=lambda: planes))
+    assert isinstance(found, DeviceInput)
+    strided = strided_picture(found, "nv16", None)
+    assert strided is not None
+    assert strided.is_tight
+    assert strided.channels == (
+        (memory.ctypes.data, 1, WIDTH),
+        (memory[HEIGHT:].ctypes.data, 2, WIDTH),
+        (memory[HEIGHT:].ctypes.data + 1, 2, WIDTH),
+    )
+
+
 def test_software_waits_for_the_stream_that_is_named(tmp_path: Path) -> None:
     """What the caller's stream still writes is there before it comes to the host: the file is that of the host."""
     device = FakeDevice()
