@@ -4,13 +4,14 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 
-from .fault_table import PATIENCE_S
+from .fault_table import PATIENCE_S, Row
 from .scenario import Fault, Scenario, machine
 from .simulated_driver import REPOSITORY, simulated_environment
 from .test_dla import scenario as orin
@@ -69,6 +70,14 @@ def told_by(folder: Path, cases: list[Case], *, limit_s: float = 550) -> list[di
     assert done.returncode == 0, done.stderr
     found: list[dict[str, Any]] = json.loads(done.stdout)
     return found
+
+
+def first_of_each(rows: Iterable[Row]) -> frozenset[str]:
+    """Return the names of the first row of each program, action and outcome: CI tries those, at whatever stage."""
+    first: dict[object, str] = {}
+    for row in rows:
+        first.setdefault((row.program, row.fault.action, row.outcome), row.name)
+    return frozenset(first.values())
 
 
 def assert_clear(message: str, next_step: str) -> None:

@@ -87,8 +87,9 @@ def cuda_steps() -> Generator[Step]:
     def later() -> None:
         held.extend(cuda.allocate(4096) for _ in range(2))
         host, stream = np.zeros(4096, np.uint8), cuda.stream()
-        cuda.copy_to_host(host.ctypes.data, held[0], 4096, stream)
-        stream.wait()
+        with cuda.entered:
+            cuda.copy_to_host(host.ctypes.data, held[0], 4096, stream)
+            stream.wait()
         stream.close()
 
     yield "later calls", later

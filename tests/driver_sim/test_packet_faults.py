@@ -8,7 +8,7 @@ import pytest
 
 from tests.sweeps import swept
 
-from .fault_cases import Case, assert_clear, told_by
+from .fault_cases import Case, assert_clear, first_of_each, told_by
 from .fault_table import PATIENCE_S, PROCESS, RETRIES, ROWS, SILENT_AFTER_S, Ends, Row
 from .scenario import Action
 
@@ -20,6 +20,7 @@ FAULTS = [
     for row in ROWS
     if row.program in ("nvcuvid", "nvenc") and (row.outcome is PROCESS or not isinstance(row.outcome, Ends))
 ]
+FIRST = first_of_each(FAULTS)
 
 
 def is_silent(row: Row) -> bool:
@@ -46,7 +47,7 @@ def told(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return {row.name: answer for row, answer in zip(rows, found, strict=True)}
 
 
-@pytest.mark.parametrize("row", swept(FAULTS, is_slow=lambda row: bool(row.limit_s)), ids=lambda row: row.name)
+@pytest.mark.parametrize("row", swept(FAULTS, is_slow=lambda row: row.name not in FIRST), ids=lambda row: row.name)
 def test_a_fault_ends_in_the_same_error(row: Row, told: dict[str, dict[str, Any]]) -> None:
     """Whatever call fails, hangs or ends the process, a caller gets the error that a job gets, in two clear lines."""
     answer = told[row.name]
