@@ -4,11 +4,14 @@ Sources: the CUDA Array Interface, version 3, "Synchronization"; the Python arra
 PyNvVideoCodec programming guide, section 2.3, "Encode" (b: objects whose ``cuda()`` gives planes).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import prod
 from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ...actors.surfaces.device_frame import DevicePicture, tight_picture
 from ...actors.surfaces.device_tensor import DeviceTensor, array_tensor, device_kind, device_tensor
@@ -207,6 +210,17 @@ def _of_planes(
         blue = chroma[0] if is_paired else chroma[0]._replace(column_bytes=2 * deep)
         return (luma, blue, blue._replace(address=blue.address + deep)), (width, height)
     return (luma, chroma[0], chroma[1]), (width, height)
+
+
+def host_array(tensor: DeviceTensor, fetch: Callable[[int, int], NDArray[np.uint8]]) -> NDArray[Any]:
+    """Return an array as the host has it, its gaps left out; ``fetch`` copies from an address so many bytes."""
+    strides = strides_of(tensor)
+    ends = [(length - 1) * stride for length, stride in zip(tensor.shape, strides, strict=True)]
+    before = -sum(min(end, 0) for end in ends)
+    size_bytes = before + sum(max(end, 0) for end in ends) + tensor.item_bytes
+    samples = fetch(tensor.address - before, size_bytes)
+    found: NDArray[Any] = np.ndarray(tensor.shape, f"u{tensor.item_bytes}", samples.data, before, strides)
+    return np.ascontiguousarray(found)
 
 
 def strides_of(tensor: DeviceTensor) -> tuple[int, ...]:

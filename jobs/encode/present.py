@@ -3,15 +3,15 @@
 from collections.abc import AsyncIterable, Iterable
 from dataclasses import dataclass
 from fractions import Fraction
-from math import prod
-from typing import Final, Literal
+from functools import partial
+from typing import Any, Final, Literal
 
-import numpy as np
 from numpy.typing import NDArray
 
 from ...actors.device.streams import PictureStream
 from ...actors.surfaces.device_tensor import DeviceTensor
 from ..board.threads import in_thread
+from .device_inputs import host_array
 from .inputs import InputReader
 from .job import feed
 
@@ -106,5 +106,5 @@ class _Presenter:
         """Disconnect, whatever the consumer has not had."""
         self._producer.close()
 
-    def _fetched(self, tensor: DeviceTensor) -> NDArray[np.uint8]:
-        return self._producer.fetch(tensor.address, prod(tensor.shape) * tensor.item_bytes, tensor.streams)
+    def _fetched(self, tensor: DeviceTensor) -> NDArray[Any]:
+        return host_array(tensor, partial(self._producer.fetch, streams=tensor.streams))

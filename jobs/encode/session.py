@@ -6,7 +6,6 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any, Final
 
-import numpy as np
 from av.video.format import VideoFormat as PixelFormat
 from av.video.frame import VideoFrame
 from numpy.typing import NDArray
@@ -26,7 +25,7 @@ from ...actors.surfaces.device_tensor import DEFAULT_STREAM, DeviceTensor
 from ...actors.surfaces.strided import StridedPicture
 from ...errors import DeviceMemory, EngineUnfit, SessionLimit, Unsupported, UsageError
 from .clock import FrameClock
-from .device_inputs import DeviceInput, strides_of
+from .device_inputs import DeviceInput, host_array
 from .inputs import HostConverter, InputReader, Offered
 from .request import EncodeFrame, PictureRequest
 
@@ -159,14 +158,8 @@ class PictureSession:
         return mover
 
     def _fetched(self, tensor: DeviceTensor) -> NDArray[Any]:
-        """Bring an array to the host, its gaps left out."""
-        mover, strides = self._wait_for(tensor.device, tensor.streams), strides_of(tensor)
-        ends = [(length - 1) * stride for length, stride in zip(tensor.shape, strides, strict=True)]
-        before = -sum(min(end, 0) for end in ends)
-        size_bytes = before + sum(max(end, 0) for end in ends) + tensor.item_bytes
-        samples = mover.fetch(tensor.address - before, size_bytes)
-        found: NDArray[Any] = np.ndarray(tensor.shape, f"u{tensor.item_bytes}", samples.data, before, strides)
-        return np.ascontiguousarray(found)
+        """Bring an array to the host."""
+        return host_array(tensor, self._wait_for(tensor.device, tensor.streams).fetch)
 
     def _packed(self, picture: StridedPicture, found: DeviceInput) -> DevicePicture | None:
         """Return a picture that is tight on the device; None where it has no kernels, or software encodes."""

@@ -138,10 +138,15 @@ class TensorFiller:
         table = channel_table(descriptor, rule)
         self._element_bytes = descriptor.data_type.dtype.itemsize
         self._reversed = int(rule.order == "bgr" and descriptor.c != GRAY)
-        self._planes = cuda.allocate(3 * descriptor.w * descriptor.h)
-        self._table = cuda.allocate(len(table))
-        with cuda.entered:
-            upload(cuda, self._table, table)
+        self._planes = self._table = 0
+        try:
+            self._planes = cuda.allocate(3 * descriptor.w * descriptor.h)
+            self._table = cuda.allocate(len(table))
+            with cuda.entered:
+                upload(cuda, self._table, table)
+        except BaseException:
+            self.close()
+            raise
 
     def prepare(self, picture: DevicePicture) -> DevicePicture:
         """Compile and prepare what pictures like this one need; return it.
@@ -171,7 +176,7 @@ class TensorFiller:
         for conversion, _, _ in self._prepared.values():
             conversion.close()
         self._prepared.clear()
-        for address in (self._planes, self._table):
+        for address in filter(None, (self._planes, self._table)):
             self._cuda.free(address)
 
     def _prepared_for(self, picture: DevicePicture) -> "tuple[SurfaceConversion, Launch, ctypes.c_uint64]":

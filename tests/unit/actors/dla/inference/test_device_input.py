@@ -21,7 +21,7 @@ from codecfleet.actors.nvidia.cuda.context import Cuda
 from codecfleet.actors.surfaces.formats import surface_format
 from codecfleet.actors.surfaces.host_pictures import plane_samples
 from codecfleet.actors.surfaces.to_rgb import rgb_of, rgb_rule
-from codecfleet.errors import Unsupported
+from codecfleet.errors import DeviceMemory, Unsupported
 from codecfleet.testing.nvidia.fake_cuda import FakeCudaDriver
 from codecfleet.testing.nvidia.fake_cudla import fake_tensor
 from codecfleet.testing.nvidia.host_converter import ReferenceConverter
@@ -103,6 +103,23 @@ def test_a_gpu_fills_what_the_host_packs(kernel: Launching, case: TensorCase, co
     wanted = input_memory(case.descriptor, [scaler.scaled(each) for each in pictures], case.rule)
     assert wanted.any()
     np.testing.assert_array_equal(filled(kernel, case, pictures, colour), wanted)
+
+
+@pytest.mark.parametrize("good", [0, 1])
+def test_a_gpu_without_room_for_the_tables_keeps_nothing(good: int) -> None:
+    """Whichever allocation fails, the error is DeviceMemory, and nothing is left on the device."""
+    driver = FakeCudaDriver()
+    driver.faults["cuMemAlloc"], driver.fails_after["cuMemAlloc"] = 2, good
+    with pytest.raises(DeviceMemory):
+        TensorFiller(
+            Cuda(driver),
+            ReferenceConverter,
+            HostLaunch,
+            descriptor=fake_tensor("x", (1, 3, 4, 4)),
+            rule=PixelRule(),
+            colour=None,
+        )
+    assert driver.memory == {}
 
 
 def test_exact_scaling_is_near_to_ffmpeg_s() -> None:

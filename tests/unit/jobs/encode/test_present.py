@@ -1,0 +1,88 @@
+"""Pictures in every form into a stream, over a producer that keeps what it is given."""
+
+import asyncio
+from collections.abc import Iterable
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from av.video.frame import VideoFrame
+from numpy.typing import NDArray
+
+import codecfleet
+from codecfleet.actors.device.streams import PictureStream, StreamConsumer, StreamProducer
+from codecfleet.actors.surfaces.device_frame import DevicePicture
+from codecfleet.testing.nvidia.fake_device import FakeDevice
+
+from ..frame_encoding import HEIGHT, WIDTH, rgb
+from .test_strided_inputs import on_device, shown
+
+
+class Producer(StreamProducer):
+    """Keeps pictures."""
+
+    def __init__(self, device: FakeDevice) -> None:
+        self.pictures: list[VideoFrame | DevicePicture] = []
+        self._mover = device.gpu.open_mover()
+
+    def present(self, picture: VideoFrame | DevicePicture, streams: Iterable[int]) -> bool:
+        """Wait as the real one does, and keep the picture."""
+        self._mover.wait_for(streams)
+        self.pictures.append(picture)
+        return True
+
+    def fetch(self, address: int, size_bytes: int, streams: Iterable[int]) -> NDArray[np.uint8]:
+        """Copy from the fake device."""
+        self._mover.wait_for(streams)
+        return self._mover.fetch(address, size_bytes)
+
+    def drain(self) -> bool:
+        """Have a consumer that took everything."""
+        return True
+
+    def described(self) -> tuple[int, int, str]:
+        """Describe what is presented here."""
+        return WIDTH, HEIGHT, "rgb24"
+
+    def close(self) -> None:
+        """Close the way to the device."""
+        self._mover.close()
+
+
+class Stream(PictureStream):
+    """A stream to that producer."""
+
+    fps: Fraction | None = None
+    wait_s: float = 1
+    repeat_s: float | None = None
+
+    def __init__(self, device: FakeDevice) -> None:
+        self.producer = Producer(device)
+
+    def open_consumer(self, place: str) -> StreamConsumer:
+        """Have none."""
+        raise NotImplementedError
+
+    def open_producer(self, memory: str) -> StreamProducer:
+        """Return the producer."""
+        del memory
+        return self.producer
+
+
+@pytest.mark.parametrize("step", [1, -1], ids=["tight", "upside down"])
+def test_arrays_on_the_gpu_that_no_surface_holds_come_with_their_samples(step: int) -> None:
+    """RGB on the device is presented as it is, tight or strided, once the stream that writes it is done."""
+    device = FakeDevice()
+    stream = device.gpu.opened().cuda.stream().number
+    wanted = rgb(3)
+    there = on_device(device, np.zeros_like(wanted))
+    device.driver.put(stream, lambda: np.copyto(there, wanted[::step]) or 0)
+    given: Any = shown(there[::step])
+    given.__cuda_array_interface__["stream"] = stream
+    target = Stream(device)
+    report = asyncio.run(codecfleet.present([given], target))
+    (found,) = target.producer.pictures
+    assert isinstance(found, VideoFrame)
+    assert np.array_equal(found.to_ndarray(), wanted)
+    assert (report.frames, report.consumed) == (1, True)
