@@ -134,7 +134,7 @@ def test_the_counts_are_those_of_the_tables() -> None:
         (Row("", "1", "x", "`cluster.probes.vgpu.guest:nothing`, works", "GPU absent.json"), 2),
         (Row("", "1", "x", "not built: it cannot be", ""), 0),
         (Row("", "1", "x", "pending: somebody", ""), 2),
-        (Row("", "1", "x", "`codecfleet.EglStream(colour=)`", "GPU egl-images-h100.txt"), 1),
+        (Row("", "1", "x", "`codecfleet.EglStream(colour=)`", "GPU egl-stream-h100.json"), 1),
         (Row("", "1", "x", "`codecfleet.Frame.index`", "GPU nvdec-h200.json"), 0),
     ],
 )
