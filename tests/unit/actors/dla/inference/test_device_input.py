@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from codecfleet.actors.dla.inference.device_input import KERNEL_NAMES, SOURCE, ExactScaler, TensorFiller
-from codecfleet.actors.dla.inference.pictures import PictureScaler, input_memory
+from codecfleet.actors.dla.inference.pictures import PictureScaler, PixelRule, input_memory
 from codecfleet.actors.media.values import Colour
 from codecfleet.actors.nvidia.cuda.context import Cuda
 from codecfleet.actors.surfaces.formats import surface_format
