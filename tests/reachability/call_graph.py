@@ -64,7 +64,7 @@ class Walk:
 
     def _is_only_a_type(self, found: Definition) -> bool:
         """Tell whether a class that is never made need not be: a protocol, or a base that says what others do."""
-        return any(path[-1] in {"Protocol", "ABC", "TypedDict"} for path in found.bases)
+        return any(path[-1] in {"Protocol", "ABC"} for path in found.bases)
 
     def _begin(self, name: str) -> None:
         """Import a module: what it runs then is reached."""
@@ -118,9 +118,9 @@ class Walk:
         return False
 
     def _is_model(self, found: Definition) -> bool:
-        """Tell whether pydantic makes a class wherever it is the type of a field."""
+        """Tell whether a class is used wherever it is a type: pydantic makes it, or it is what a dictionary holds."""
         bases = (self._resolve(found.module, path) for path in found.bases)
-        return any(path[-1] == "BaseModel" for path in found.bases) or any(
+        return any(path[-1] in {"BaseModel", "TypedDict"} for path in found.bases) or any(
             base is not None and base.is_class and self._is_model(base) for base in bases
         )
 

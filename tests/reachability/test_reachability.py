@@ -101,7 +101,10 @@ def main():
     used()
 """,
     "jobs/run": """
-from typing import Protocol
+from typing import Protocol, TypedDict
+class Part(TypedDict): ...
+class Options(Part): ...
+class Unasked(Part): ...
 class Base:
     def start(self): ...
     def never(self): self.also_never()
@@ -118,7 +121,7 @@ class Like(Protocol):
     def start(self): ...
 class Wrong(Exception): ...
 def helper(each: "Like"): return TABLE[each]
-def used():
+def used(**options: "Options"):
     helper = 1
     return shadowed(helper)
 def shadowed(value): return value
@@ -144,7 +147,7 @@ def test_the_walk_finds_what_has_no_caller(tmp_path: Path) -> None:
     walk.run(["cli:main"])
     unreached = {found.key.removeprefix("jobs.run:") for found in walk.unreached()}
     assert unreached == {
-        *("Base.never", "Base.also_never", "Runner.unread", "Shape", "Wrong", "dead", "also_dead", "UNUSED"),
+        *("Base.never", "Base.also_never", "Runner.unread", "Shape", "Wrong", "dead", "also_dead", "UNUSED", "Unasked"),
     }
 
 
