@@ -213,7 +213,7 @@ def _of_planes(
 
 
 def host_array(tensor: DeviceTensor, fetch: Callable[[int, int], NDArray[np.uint8]]) -> NDArray[Any]:
-    """Return an array as the host has it, its gaps left out; ``fetch`` copies from an address so many bytes."""
+    """Return an array as the host has it, its gaps left out; ``fetch`` copies a number of bytes from an address."""
     strides = strides_of(tensor)
     ends = [(length - 1) * stride for length, stride in zip(tensor.shape, strides, strict=True)]
     before = -sum(min(end, 0) for end in ends)

@@ -138,8 +138,10 @@ class DecodingSession:
             if self._request.decoder != "auto" or self.fallback or not (is_first or unfit):
                 self._drop()
                 raise
-            # NVDEC has seen nothing of this packet; what it holds of those before comes first.
-            frames += self.flush()
+            if is_first:
+                self._drop()  # software gives its picture
+            else:  # NVDEC has seen nothing of this packet; what it holds of those before comes first
+                frames += self.flush()
             self.fallback = error.message
             decoding = self._begun()
             frames.extend(self._framed(decoding, decoding.push(number, packet)))

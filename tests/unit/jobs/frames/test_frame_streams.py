@@ -58,7 +58,7 @@ print(next(frames).index)
 
 
 def test_a_stream_that_is_half_read_when_the_program_ends_does_not_hold_it_up(source: Path) -> None:
-    """The interpreter ends at once, without an error, though nobody closed the stream."""
+    """The interpreter ends at once, without an error, though the stream is still open."""
     command = [sys.executable, "-P", "-c", HALF_READ, str(source)]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     assert (ran.stdout, ran.stderr) == ("0\n", "")

@@ -219,6 +219,20 @@ def test_an_error_leaves_the_device_usable(clips: dict[str, Path]) -> None:
     assert device.gpu.use().decoding == 0
 
 
+def test_software_takes_over_where_nvdec_fails_at_the_first_picture(tmp_path: Path) -> None:
+    """A first picture that NVDEC holds back comes once, from software, which then decodes them all."""
+    clip = Clip(times=TIMES, options=(("x264-params", "keyint=8:scenecut=0:bframes=0"),))
+    device = FakeDevice()
+    device.decoder.left_out = frozenset({1})
+    options = NvdecOptions(latency="low")
+    with codecfleet.Decoder("h264", gpu=device.gpu, nvdec=options) as session:
+        frames = fed(session, annex_b(make_clip(tmp_path / "clip.mkv", clip)))
+        assert session.decoded_by == "software"
+        assert "held the picture of packet 0 back" in session.fallback
+    assert [frame.index for frame in frames] == list(range(COUNT))
+    assert device.gpu.use().decoding == 0
+
+
 def test_messages_come_with_their_frames_from_every_decoder(clips: dict[str, Path]) -> None:
     """The first keyframe's user data of x264 is beside the first frame, in software too."""
     packets = annex_b(clips["h264.mkv"])

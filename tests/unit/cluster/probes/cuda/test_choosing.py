@@ -103,7 +103,7 @@ def test_what_does_not_fit_is_not_tried(system: CudaReport, environ: dict[str, s
     assert choice.note == ""
 
 
-def test_a_folder_that_is_named_in_vain_is_reported(tmp_path: Path) -> None:
+def test_a_named_folder_without_a_package_is_reported(tmp_path: Path) -> None:
     """Where CODECFLEET_CUDA_COMPAT names no package, nodes and jobs say so, unless there is no driver."""
     environ = {"CODECFLEET_CUDA_COMPAT": "/nonexistent"}
     note = "workers load the system's CUDA driver: CODECFLEET_CUDA_COMPAT names /nonexistent, where no package is"
