@@ -1,7 +1,8 @@
 """From pictures that a caller has to packets: settings, one encoder session, and the pictures' ways into it."""
 
+import sys
 from collections.abc import Callable, Iterable
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any, Final
@@ -23,7 +24,7 @@ from ...actors.settle.software import software_request
 from ...actors.surfaces.device_frame import DevicePicture, TimedPicture
 from ...actors.surfaces.device_tensor import DEFAULT_STREAM, DeviceTensor
 from ...actors.surfaces.strided import StridedPicture
-from ...errors import DeviceMemory, EngineUnfit, SessionLimit, Unsupported, UsageError
+from ...errors import CodecfleetError, DeviceMemory, EngineUnfit, SessionLimit, Unsupported, UsageError
 from .clock import FrameClock
 from .device_inputs import DeviceInput, host_array
 from .inputs import HostConverter, InputReader, Offered
@@ -136,6 +137,12 @@ class PictureSession:
     def close(self) -> None:
         """Release the encoder. Idempotent."""
         self._stack.close()
+
+    def __del__(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
+        """Release what was never closed, on any thread."""
+        if not is_ending() and (stack := getattr(self, "_stack", None)) is not None:
+            with suppress(CodecfleetError):
+                stack.close()
 
     def _fit(self, offered: Offered, ticks: int) -> VideoFrame | TimedPicture:
         pixels = offered.pixels

@@ -61,7 +61,7 @@ class NvencDevice:
         self._free_bytes = free_bytes
         self._handles = {"gpu_id": 0} if cuda is None else {"gpu_id": cuda.ordinal, "cudacontext": cuda.context}
         self.entered: AbstractContextManager[None] = nullcontext() if cuda is None else cuda.entered
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # the interpreter may collect an encoder within any line
         self._capabilities: dict[Codec, EncoderCapabilities] = {}
         self.counts = EncoderCounts()
         self._abandoned: list[Any] = []

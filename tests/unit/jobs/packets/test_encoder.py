@@ -1,7 +1,9 @@
 """``codecfleet.Encoder``: pictures in, packets out, on both engines."""
 
 import asyncio
+import gc
 import pickle
+import threading
 from collections.abc import Callable
 from fractions import Fraction
 from itertools import pairwise
@@ -235,6 +237,21 @@ def test_packets_go_into_a_file(tmp_path: Path) -> None:
     with av.open(str(tmp_path / "made.ts")) as container:
         times = [frame.pts for frame in container.decode(video=0)]
     assert [(ticks or 0) - (times[0] or 0) for ticks in times] == [3600 * number for number in range(COUNT)]
+
+
+def test_an_encoder_that_is_forgotten_gives_everything_back() -> None:
+    """One that was dropped without ``close`` leaves no session and no memory on the device."""
+    device = FakeDevice()
+    session = encoder(encoder="nvenc", gpu=device.gpu)
+    session.encode(rgb(0))
+    assert device.gpu.use().encoding == 1
+    own = [thread for thread in threading.enumerate() if thread.name.startswith("codecfleet-encoder")]
+    del session
+    for thread in own:
+        thread.join(30)
+    gc.collect()
+    assert device.gpu.use().encoding == 0
+    assert device.gpu.opened().budget.taken_bytes == 0
 
 
 def test_an_event_loop_awaits() -> None:
