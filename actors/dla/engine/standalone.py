@@ -35,8 +35,8 @@ class StandaloneSession(DlaSession):
     """One cuDLA device handle in standalone mode (``CUDLA_STANDALONE``).
 
     Tasks run first in, first out. Each submission signals the session's own sync object, and one alone, as cuDLA 1.x
-    demands; ``synchronize`` waits for the fence of the last one and then asks for errors, of which fences tell nothing
-    (5.1.5). Copies wait for the tasks under way: use ``view`` and ``event`` where they should not.
+    demands; ``synchronize`` waits for the fence of the last one and then asks for errors, which fences do not
+    report (5.1.5). Copies wait for the tasks under way: use ``view`` and ``event`` where they should not.
     """
 
     mode: ClassVar = DlaMode.STANDALONE

@@ -109,7 +109,7 @@ class DevicePool(BufferPool):
         return found
 
     def _recorded(self, users: dict[int, int]) -> tuple[Any, ...] | int:
-        """Return an event in each user's stream, or the number of a use of which there is none."""
+        """Return an event in each user's stream, or the number of the use where a stream is not known."""
         thread = threading.get_ident()
         if UNKNOWN_STREAM not in users and users.get(THREADS_STREAM, thread) == thread:
             with suppress(DeviceError), self._cuda.entered:  # a stream that is gone, or a lost device

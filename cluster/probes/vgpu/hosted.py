@@ -98,8 +98,8 @@ def _share(host: VgpuHost, vgpu: VgpuLoad) -> float | None:
 def own_part(kind: DeviceKind, share: float, scheduler: Maybe[str]) -> float:
     """Return which part of the whole engine 100 percent of its own use is, as a device's driver counts (guide 3.2).
 
-    A vGPU's percentages are of the whole engine, of which ``share`` is its own, but under a fixed share, where they are
-    of its own. Where no host says, they are read as of the whole: NVIDIA's default is best effort.
+    A vGPU's percentages are of the whole engine, and ``share`` is its part; under a fixed share they are of its own
+    part. Where no host says, they are read as of the whole: NVIDIA's default is best effort.
     """
     is_whole = kind is DeviceKind.VGPU and scheduler != FIXED
     return share if is_whole else 1.0
