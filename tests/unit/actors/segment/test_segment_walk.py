@@ -145,14 +145,15 @@ def test_segments_that_meet_agree_on_their_seam(source: DecodeRange, cuts: list[
 
 
 def test_seams_are_the_same_on_a_device(source: DecodeRange) -> None:
-    """Pictures that lie on a device are hashed as the host's, and what hashing opened is closed."""
+    """Pictures that lie on a device are hashed as the host's, and what hashing opened is idle again."""
     device = FakeDevice()
-    before = len(device.driver.streams)
     path = DecodePath(UploadingDecoder(device.gpu.open_mover), device.gpu)
     _, there = walked(source, (3 * STEP, 6 * STEP), path)
     _, here = walked(source, (3 * STEP, 6 * STEP))
     assert (there.before, there.after, there.taken) == (here.before, here.after, here.taken)
-    assert len(device.driver.streams) == before
+    opened = device.gpu.opened()
+    assert len(opened.movers) == 2
+    assert len(device.driver.streams) == 1 + len(opened.movers)  # with the pool's own
 
 
 @pytest.mark.parametrize("in_thread", [False, True])
