@@ -28,7 +28,7 @@ _KEPT_KEYFRAMES: Final = 32
 """More than any decoder holds pictures of."""
 
 
-class Decoding(Protocol[PictureT]):
+class PacketDecoding(Protocol[PictureT]):
     """One series of packets in a decoder, the first one a random access point. For one thread."""
 
     def push(self, number: int, packet: "VideoPacket", /) -> Iterator[tuple[int | None, PictureT]]:
@@ -50,7 +50,7 @@ class PacketDecoder(PictureDecoder[PictureT], Generic[PictureT]):
     @abstractmethod
     def begin(
         self, coded: CodedTrack, context: VideoCodecContext, tally: DecodeTally, *, at_once: bool = False
-    ) -> Decoding[PictureT]:
+    ) -> PacketDecoding[PictureT]:
         """Begin a series of packets; ``at_once`` hands each picture out as soon as it is there.
 
         ``coded`` is what is known of the track; a missing pixel format is found in the first packet. ``context`` is an
@@ -103,7 +103,7 @@ class KeyframeHdr:
 
 
 class SoftwareDecoding:
-    """A context of libavcodec as a ``Decoding``: packets that do not decode are counted in ``tally``."""
+    """A context of libavcodec as a ``PacketDecoding``: packets that do not decode are counted in ``tally``."""
 
     def __init__(self, codec: str, extradata: bytes, context: VideoCodecContext, tally: DecodeTally) -> None:
         self._hdr = KeyframeHdr(codec, extradata) if codec in STATES_HDR else None

@@ -19,7 +19,7 @@ from ...errors import CodecfleetError, EngineBusy, EngineUnfit
 from ..decode.decoding import Decoded, DecodeTally, PictureDecoder
 from ..decode.nvdec_options import PLAIN, NvdecOptions
 from ..decode.nvdec_support import CodedTrack
-from ..decode.packet_decoder import Decoding, PacketDecoder
+from ..decode.packet_decoder import PacketDecoder, PacketDecoding
 from ..device.interface import SESSIONS_OPENING, SessionCounts, WorkerDevice
 from ..encode.settings import Codec, EncoderSettings
 from ..settle.nvenc import EncoderCapabilities
@@ -230,7 +230,7 @@ class _Late(PacketDecoder[PictureT]):
 
     def begin(
         self, coded: CodedTrack, context: VideoCodecContext, tally: DecodeTally, *, at_once: bool = False
-    ) -> Decoding[PictureT]:
+    ) -> PacketDecoding[PictureT]:
         """Begin a series of packets."""
         return self._open().begin(coded, context, tally, at_once=at_once)
 

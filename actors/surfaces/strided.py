@@ -11,7 +11,7 @@ from .conversion import PlanePlace, plane_places
 from .formats import SurfaceFormat
 
 
-class Channel(NamedTuple):
+class StridedChannel(NamedTuple):
     """Where a channel's first sample lies, and how many bytes its neighbours to the right and below are away."""
 
     address: int
@@ -23,7 +23,7 @@ class Channel(NamedTuple):
 class StridedPicture:
     """Y, Cb and Cr of ``format``, or with ``matrix`` red, green and blue of 8 bits, that become NV12."""
 
-    channels: tuple[Channel, Channel, Channel]
+    channels: tuple[StridedChannel, StridedChannel, StridedChannel]
     width: int
     height: int
     pix_fmt: str
@@ -48,6 +48,6 @@ class StridedPicture:
         step = self.format.sample_bytes
         begin = self.channels[0].address
         return not (self.shift or self.matrix) and all(
-            channel == Channel(begin + place.offset * step, place.step * step, place.pitch * step)
+            channel == StridedChannel(begin + place.offset * step, place.step * step, place.pitch * step)
             for channel, place in zip(self.channels, self.places, strict=True)
         )

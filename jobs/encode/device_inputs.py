@@ -18,7 +18,7 @@ from ...actors.surfaces.device_tensor import DeviceTensor, array_tensor, device_
 from ...actors.surfaces.formats import SurfaceFormat, surface_format
 from ...actors.surfaces.frames_dlpack import CPU
 from ...actors.surfaces.from_rgb import LEAST_HEIGHT
-from ...actors.surfaces.strided import Channel, StridedPicture
+from ...actors.surfaces.strided import StridedChannel, StridedPicture
 from ...errors import EncoderFailed, UsageError
 
 _ADVICE: Final = "docs/frames.md lists what can be encoded."
@@ -161,7 +161,7 @@ def _rgb(tensor: DeviceTensor, pix_fmt: str, matrix: int) -> StridedPicture | No
     if format_ is None or not format_.holds(width, height) or height < LEAST_HEIGHT:
         return None
     down, across, deep = strides_of(tensor)
-    red, green, blue = (Channel(tensor.address + index * deep, across, down) for index in indices)
+    red, green, blue = (StridedChannel(tensor.address + index * deep, across, down) for index in indices)
     return StridedPicture(
         channels=(red, green, blue),
         width=width,
@@ -175,22 +175,22 @@ def _rgb(tensor: DeviceTensor, pix_fmt: str, matrix: int) -> StridedPicture | No
 
 def _of_rows(
     tensor: DeviceTensor, format_: SurfaceFormat, pix_fmt: str, height: int
-) -> tuple[Channel, Channel, Channel]:
+) -> tuple[StridedChannel, StridedChannel, StridedChannel]:
     """Return the channels of planes whose rows lie below each other."""
     down, across = strides_of(tensor)
-    luma = Channel(tensor.address, across, down)
+    luma = StridedChannel(tensor.address, across, down)
     chroma = tensor.address + height * down
     if pix_fmt not in _SEPARATE:
-        return luma, Channel(chroma, 2 * across, down), Channel(chroma + across, 2 * across, down)
+        return luma, StridedChannel(chroma, 2 * across, down), StridedChannel(chroma + across, 2 * across, down)
     # The rows of a narrower plane follow each other without a gap.
     narrow = down // (1 + format_.halved_across)
     rows = height // (1 + format_.halved_down)
-    return luma, Channel(chroma, across, narrow), Channel(chroma + rows * narrow, across, narrow)
+    return luma, StridedChannel(chroma, across, narrow), StridedChannel(chroma + rows * narrow, across, narrow)
 
 
 def _of_planes(
     planes: tuple[DeviceTensor, ...], format_: SurfaceFormat, pix_fmt: str
-) -> tuple[tuple[Channel, Channel, Channel], tuple[int, int]]:
+) -> tuple[tuple[StridedChannel, StridedChannel, StridedChannel], tuple[int, int]]:
     """Return the channels of planes of (rows, columns) or (rows, columns, components), and the picture's size."""
     height, width, *_ = planes[0].shape
     columns, rows = width >> format_.halved_across, height >> format_.halved_down
@@ -202,7 +202,7 @@ def _of_planes(
     if not is_of or not format_.holds(width, height):
         message = f"planes of {[each.shape for each in planes]} are not a {pix_fmt} picture: their sides do not fit"
         raise UsageError(message, _ADVICE)
-    luma, *chroma = (Channel(each.address, strides_of(each)[1], strides_of(each)[0]) for each in planes)
+    luma, *chroma = (StridedChannel(each.address, strides_of(each)[1], strides_of(each)[0]) for each in planes)
     if in_pairs:
         pairs = planes[1]
         is_paired = pairs.shape[2:] == (2,)  # else both follow each other along a row

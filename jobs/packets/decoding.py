@@ -17,7 +17,7 @@ from ...actors.bitstream.sei import messages_of
 from ...actors.decode.decoding import DecodeTally, configure_exact
 from ...actors.decode.nvdec_options import PLAIN, NvdecOptions
 from ...actors.decode.nvdec_support import CodedTrack
-from ...actors.decode.packet_decoder import Decoding, SoftwareDecoding
+from ...actors.decode.packet_decoder import PacketDecoding, SoftwareDecoding
 from ...actors.device.interface import PictureMover, WorkerDevice
 from ...actors.media.av_stream import FieldOrder
 from ...actors.media.values import SeiMessage, StatedPicture, VideoFormat
@@ -65,7 +65,7 @@ class DecodingSession:
         self._request = request
         self._codec = _ALIASES.get(request.codec, request.codec)
         self._device = device
-        self._decoding: Decoding[Any] | None = None
+        self._decoding: PacketDecoding[Any] | None = None
         self._on_device = False
         self._mover: PictureMover | None = None
         self._number = 0
@@ -159,12 +159,12 @@ class DecodingSession:
         if decoding is not None:
             decoding.close()
 
-    def _begun(self) -> Decoding[Any]:
+    def _begun(self) -> PacketDecoding[Any]:
         if self._decoding is None:
             self._decoding = self._begin()
         return self._decoding
 
-    def _begin(self) -> Decoding[Any]:
+    def _begin(self) -> PacketDecoding[Any]:
         request, context = self._request, _context(self._codec, self._request)
         if self.fallback:
             self.decoded_by, self._on_device = "software", False
@@ -181,7 +181,7 @@ class DecodingSession:
         decoder = self._device().packet_decoder(request.nvdec, on_device=self._on_device)
         return decoder.begin(coded, context, self.tally, at_once=True)
 
-    def _framed(self, decoding: Decoding[Any], pictures: Iterator[tuple[int | None, Any]]) -> Iterator[Frame]:
+    def _framed(self, decoding: PacketDecoding[Any], pictures: Iterator[tuple[int | None, Any]]) -> Iterator[Frame]:
         for number, picture in pictures:
             messages = () if number is None else self._messages.pop(number, ())
             if self.decoded_by == "software" and self._request.nvdec.sei_messages:

@@ -14,7 +14,7 @@ from codecfleet.actors.nvidia.convert.packing import CudaPacker, open_packing
 from codecfleet.actors.nvidia.cuda.context import Cuda
 from codecfleet.actors.nvidia.cuda.memory import MemoryBudget, PinnedMemory
 from codecfleet.actors.surfaces.formats import SurfaceFormat, surface_format
-from codecfleet.actors.surfaces.strided import Channel, StridedPicture
+from codecfleet.actors.surfaces.strided import StridedChannel, StridedPicture
 
 SIZES = [(64, 48), (1920, 1080), (3840, 2160), (2, 16), (1366, 768)]
 MATRICES = {1: Colorspace.ITU709, 6: Colorspace.ITU601, 9: Colorspace.BT2020}
@@ -83,7 +83,7 @@ def test_rgb_is_what_ffmpeg_makes_of_it(bench: Bench, size: tuple[int, int], mat
         threads=1,
     ).reformat(format="nv12")
     address, row_bytes = bench.put(pixels), pixels.strides[0]
-    red, green, blue = (Channel(address + number, 4, row_bytes) for number in range(3))
+    red, green, blue = (StridedChannel(address + number, 4, row_bytes) for number in range(3))
     found = bench.pack(_picture((red, green, blue), size, matrix))
     assert found == wanted.to_ndarray().tobytes()
 
@@ -95,9 +95,9 @@ def test_planes_apart_are_gathered(bench: Bench) -> None:
         random.integers(0, 256, shape, dtype=np.uint8) for shape in ((1080, 2048), (540, 960), (540, 960))
     )
     channels = (
-        Channel(bench.put(luma), 1, 2048),
-        Channel(bench.put(blue), 1, 960),
-        Channel(bench.put(red) + 539 * 960, 1, -960),
+        StridedChannel(bench.put(luma), 1, 2048),
+        StridedChannel(bench.put(blue), 1, 960),
+        StridedChannel(bench.put(red) + 539 * 960, 1, -960),
     )
     found = np.frombuffer(bench.pack(_picture(channels, (1920, 1080))), np.uint8)
     assert np.array_equal(found[: 1080 * 1920].reshape(1080, 1920), luma[:, :1920])
@@ -107,7 +107,7 @@ def test_planes_apart_are_gathered(bench: Bench) -> None:
 
 
 def _picture(
-    channels: tuple[Channel, Channel, Channel], size: tuple[int, int], matrix: int | None = None
+    channels: tuple[StridedChannel, StridedChannel, StridedChannel], size: tuple[int, int], matrix: int | None = None
 ) -> StridedPicture:
     format_ = surface_format("yuv420p")
     assert isinstance(format_, SurfaceFormat)

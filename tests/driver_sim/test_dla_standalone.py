@@ -182,6 +182,7 @@ told(lambda: open_standalone(load))
 
 
 @pytest.mark.ray
+@pytest.mark.slow
 def test_the_command_infers_in_standalone_mode(tmp_path: Path, film: Path) -> None:
     """``codecfleet infer --dla-mode standalone`` gives the tensors of hybrid mode, byte for byte, without CUDA."""
     from .test_infer import infer

@@ -186,7 +186,7 @@ for value, copy in enumerate(copies, 1):
     calls.copy(small, consumer.acquire(1).frame.places, copy, consumer.cuda_stream)
     consumer.release()
 producer.close()
-consumer.cuda_stream.wait()
+calls.finish(consumer.cuda_stream)
 for copy in copies:
     seen = np.zeros(small.size_bytes, np.uint8)
     calls.call("cuMemcpyDtoH", seen.ctypes.data, copy[0].address, seen.nbytes)

@@ -21,7 +21,7 @@ from ..cuda.memory import MemoryBudget
 from .device_pictures import PicturePool
 
 SOURCE: Final = """
-struct Channel
+struct StridedChannel
 {
     long long address, column_bytes, row_bytes;
     int target, target_step, target_pitch, columns, rows, weights[3];
@@ -29,12 +29,12 @@ struct Channel
 
 struct Job
 {
-    Channel channels[3];
+    StridedChannel channels[3];
     int width, height, shift;
 };
 
 template <typename Sample>
-__device__ int sample(const Channel &from, int x, int y)
+__device__ int sample(const StridedChannel &from, int x, int y)
 {
     return *(const Sample *)(from.address + x * from.column_bytes + y * from.row_bytes);
 }
@@ -44,7 +44,7 @@ __global__ void gather(Sample *target, const __grid_constant__ Job job)
 {
     const int x = blockIdx.x * blockDim.x + threadIdx.x;
     int y = blockIdx.y * blockDim.y + threadIdx.y;
-    for (const Channel *from = job.channels; from < job.channels + 3; ++from) {
+    for (const StridedChannel *from = job.channels; from < job.channels + 3; ++from) {
         if (y < from->rows) {
             if (x < from->columns)
                 target[from->target + (long long)y * from->target_pitch + (long long)x * from->target_step] =
@@ -62,7 +62,7 @@ __device__ int chroma(const Job &job, const int *weights, int x, int y)
 {
     int sum = (256 << 15) + (1 << 9);
     for (int channel = 0; channel < 3; ++channel) {
-        const Channel &from = job.channels[channel];
+        const StridedChannel &from = job.channels[channel];
         sum += weights[channel] * (sample<unsigned char>(from, x, y) + sample<unsigned char>(from, x + 1, y));
     }
     return least(2 * (sum >> 10), 0x7FFF);
@@ -99,7 +99,7 @@ KERNEL_NAMES: Final = (*_GATHER.values(), _RGB)
 
 
 class _Channel(ctypes.Structure):
-    """``Channel`` of the kernels."""
+    """``StridedChannel`` of the kernels."""
 
     _fields_ = (
         *((name, ctypes.c_int64) for name in ("address", "column_bytes", "row_bytes")),

@@ -29,7 +29,7 @@ _IDLE_BYTES: Final = 2 << 30
 """How much idle memory is kept: allocating takes a driver call, and without memory pools a wait for the device."""
 
 
-class DeviceBuffer(PooledBuffer):
+class PooledDeviceBuffer(PooledBuffer):
     """A buffer on the device ``device``, which returns behind the work of its consumers."""
 
     __slots__ = ("_memory", "_users", "device")
@@ -72,7 +72,7 @@ class DevicePool(BufferPool):
         self._last_unknown = self._over_unknown = 0
         self._freeing = cuda.stream() if cuda.has_pools else None
 
-    def acquire_for(self, stream: Stream, size_bytes: int) -> DeviceBuffer:
+    def acquire_for(self, stream: Stream, size_bytes: int) -> PooledDeviceBuffer:
         """Return uninitialised memory for work that comes into ``stream`` from now on.
 
         The calling thread has entered the device's context.
@@ -90,7 +90,7 @@ class DevicePool(BufferPool):
             self._uses[address] = self._unknown_use()
             self._keep(address, size_bytes)
             raise
-        return DeviceBuffer(self, address, size_bytes, self._cuda.ordinal)
+        return PooledDeviceBuffer(self, address, size_bytes, self._cuda.ordinal)
 
     def take_back_behind(self, address: int, size_bytes: int, users: dict[int, int]) -> None:
         """Take a buffer back behind all that is now in the streams of its users, without a wait."""

@@ -28,7 +28,7 @@ _SAMPLE: Final = {1: 1, 2: 2}
 """CUarray_format of whole numbers, by the bytes of a sample."""
 
 
-class Memory(IntEnum):
+class EglMemory(IntEnum):
     """Where a plane lies (CUmemorytype)."""
 
     HOST = 1
@@ -40,7 +40,7 @@ class Memory(IntEnum):
 class EglPlane:
     """One plane: the memory it is in, its address or CUarray, and how far its rows are apart."""
 
-    memory: Memory
+    memory: EglMemory
     address: Any
     pitch_bytes: int
 
@@ -102,7 +102,7 @@ class EglCuda:
     def allocate(self, layout: EglLayout) -> tuple[EglPlane, ...]:
         """Allocate a frame's memory by ``cuMemAlloc``: the driver presents none of a pool (measured)."""
         address = int(self.call("cuMemAlloc", layout.size_bytes))
-        return tuple(EglPlane(Memory.DEVICE, each.address, each.pitch_bytes) for each in layout.planes(address))
+        return tuple(EglPlane(EglMemory.DEVICE, each.address, each.pitch_bytes) for each in layout.planes(address))
 
     def allocate_arrays(self, layout: EglLayout) -> tuple[EglPlane, ...]:
         """Allocate a frame's memory as CUDA arrays, one for each plane."""
@@ -122,12 +122,12 @@ class EglCuda:
         wanted = self.driver.CUDA_ARRAY_DESCRIPTOR()
         wanted.Width, wanted.Height = row_bytes // (item * channels), rows
         wanted.Format, wanted.NumChannels = self.driver.CUarray_format(_SAMPLE[item]), channels
-        return EglPlane(Memory.ARRAY, self.call("cuArrayCreate", wanted), row_bytes)
+        return EglPlane(EglMemory.ARRAY, self.call("cuArrayCreate", wanted), row_bytes)
 
     def free(self, places: Sequence[EglPlane]) -> None:
         """Free what was allocated here."""
         for number, place in enumerate(places):
-            if place.memory is Memory.ARRAY:
+            if place.memory is EglMemory.ARRAY:
                 self.call("cuArrayDestroy", place.address)
             elif number == 0:
                 self.call("cuMemFree", place.address)
@@ -135,7 +135,7 @@ class EglCuda:
     def frame_of(self, layout: EglLayout, places: Sequence[EglPlane]) -> Any:
         """Return CUDA's description of a frame (CUeglFrame)."""
         driver, found = self.driver, self.driver.CUeglFrame()
-        is_array = places[0].memory is Memory.ARRAY
+        is_array = places[0].memory is EglMemory.ARRAY
         found.width, found.height, found.depth = layout.width, layout.height, 0
         found.pitch, found.planeCount, found.numChannels = places[0].pitch_bytes, len(places), layout.channels
         found.frameType = driver.CUeglFrameType(_ARRAY if is_array else _PITCH)
@@ -160,12 +160,12 @@ class EglCuda:
         if int(frame.frameType) == _ARRAY:
             # Only as many as there are planes: what follows is not initialised (measured).
             arrays = [self.driver.CUarray(int(each)) for each in frame.frame.pArray[: len(sizes)]]
-            places = [EglPlane(Memory.ARRAY, each, size[0]) for each, size in zip(arrays, sizes, strict=True)]
+            places = [EglPlane(EglMemory.ARRAY, each, size[0]) for each, size in zip(arrays, sizes, strict=True)]
         else:
             # One pitch is stated, the first plane's: narrower planes have as much less of it.
             pitches = [int(frame.pitch) * row_bytes // sizes[0][0] for row_bytes, _ in sizes]
             addresses = [int(each) for each in frame.frame.pPitch[: len(sizes)]]
-            places = [EglPlane(Memory.DEVICE, each, pitch) for each, pitch in zip(addresses, pitches, strict=True)]
+            places = [EglPlane(EglMemory.DEVICE, each, pitch) for each, pitch in zip(addresses, pitches, strict=True)]
         return MappedFrame(layout, colour, tuple(places))
 
     def copy(self, layout: EglLayout, source: Sequence[EglPlane], target: Sequence[EglPlane], stream: Stream) -> None:
@@ -178,10 +178,10 @@ class EglCuda:
             self.call("cuMemcpy2DAsync", copy, stream.handle)
 
     def _set(self, copy: Any, side: str, place: EglPlane) -> None:
-        name = {Memory.HOST: "Host", Memory.DEVICE: "Device", Memory.ARRAY: "Array"}[place.memory]
+        name = {EglMemory.HOST: "Host", EglMemory.DEVICE: "Device", EglMemory.ARRAY: "Array"}[place.memory]
         setattr(copy, f"{side}MemoryType", self.driver.CUmemorytype(place.memory))
         setattr(copy, f"{side}{name}", place.address)
-        if place.memory is not Memory.ARRAY:
+        if place.memory is not EglMemory.ARRAY:
             setattr(copy, f"{side}Pitch", place.pitch_bytes)
 
     def copied_to_device(self, frame: MappedFrame, stream: Stream) -> DevicePicture | None:
@@ -270,12 +270,12 @@ class EglCuda:
 
 def device_places(planes: Sequence[DevicePlane]) -> tuple[EglPlane, ...]:
     """Return where the planes of a picture on the device lie."""
-    return tuple(EglPlane(Memory.DEVICE, each.address, each.pitch_bytes) for each in planes)
+    return tuple(EglPlane(EglMemory.DEVICE, each.address, each.pitch_bytes) for each in planes)
 
 
 def host_places(layout: EglLayout, address: int) -> tuple[EglPlane, ...]:
     """Return where the planes of a picture without padding lie on the host."""
-    return tuple(EglPlane(Memory.HOST, each.address, each.pitch_bytes) for each in layout.planes(address))
+    return tuple(EglPlane(EglMemory.HOST, each.address, each.pitch_bytes) for each in layout.planes(address))
 
 
 @cache

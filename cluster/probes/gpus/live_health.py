@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from ..report.absence import Absence, Maybe, Unavailable
 from ..report.device_report import DeviceProcess, DeviceUse, Health, MemoryUse
-from ..vgpu.values import VgpuLoad
 
 if TYPE_CHECKING:
     from ..vgpu.licence import Licence
+    from ..vgpu.values import VgpuLoad
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +51,7 @@ class DeviceHealth:
     licence: "Maybe[Licence]"
     accounting: Maybe[bool]
     scheduler: Maybe[str]
-    vgpus: tuple[VgpuLoad, ...] = ()
+    vgpus: "tuple[VgpuLoad, ...]" = ()
     creatable: dict[str, int] = field(default_factory=dict)
     """How many more vGPUs of each type its host can make now, by the type's name; {} where it hosts none."""
 

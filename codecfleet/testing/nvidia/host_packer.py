@@ -10,7 +10,7 @@ from ...actors.nvidia.convert import PackingKernels
 from ...actors.nvidia.cuda import Stream
 from ...actors.surfaces.conversion import PlanePlace
 from ...actors.surfaces.from_rgb import RgbWeights, chroma_rows, rgb_weights
-from ...actors.surfaces.strided import Channel, StridedPicture
+from ...actors.surfaces.strided import StridedChannel, StridedPicture
 
 Put = Callable[[Stream, Callable[[], int]], None]
 
@@ -61,7 +61,7 @@ def packed(picture: StridedPicture) -> NDArray[np.uint8]:
     return found
 
 
-def _samples(channel: Channel, place: PlanePlace, picture: StridedPicture) -> NDArray[np.int32]:
+def _samples(channel: StridedChannel, place: PlanePlace, picture: StridedPicture) -> NDArray[np.int32]:
     step = picture.format.sample_bytes
     across, down = (place.columns - 1) * channel.column_bytes, (place.rows - 1) * channel.row_bytes
     begin = channel.address + min(across, 0) + min(down, 0)

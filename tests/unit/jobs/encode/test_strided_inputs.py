@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from codecfleet.actors.device.streams import HeldPicture
-from codecfleet.actors.nvidia.cuda.device_memory import DeviceBuffer
+from codecfleet.actors.nvidia.cuda.device_memory import PooledDeviceBuffer
 from codecfleet.actors.nvidia.gpu import Gpu
 from codecfleet.actors.surfaces.device_frame import DevicePicture
 from codecfleet.actors.surfaces.frames import plane_arrays
@@ -169,7 +169,7 @@ class _Held(HeldPicture):
         with closing(device.gpu.open_mover()) as mover:
             self._picture = mover.to_device(picture(0, WIDTH, HEIGHT).reformat(format="yuv420p"))
         owner = self._picture.frame.owner
-        assert isinstance(owner, DeviceBuffer)
+        assert isinstance(owner, PooledDeviceBuffer)
         owner.device = ordinal
 
     def read(self) -> DevicePicture:

@@ -16,7 +16,7 @@ from codecfleet.actors.nvidia.cuda.context import Cuda
 from codecfleet.actors.nvidia.cuda.memory import MemoryBudget
 from codecfleet.actors.surfaces.formats import SurfaceFormat, surface_format
 from codecfleet.actors.surfaces.from_rgb import chroma_rows
-from codecfleet.actors.surfaces.strided import Channel, StridedPicture
+from codecfleet.actors.surfaces.strided import StridedChannel, StridedPicture
 from codecfleet.testing.nvidia.host_packer import packed
 
 from ..kernel_machine import HostCudaCore, KernelMachine
@@ -56,7 +56,7 @@ def strided(channels: list[NDArray[Any]], pix_fmt: str, matrix: int | None = Non
     height, width = channels[0].shape
     format_ = surface_format(pix_fmt)
     assert isinstance(format_, SurfaceFormat)
-    places = [Channel(each.ctypes.data, each.strides[1], each.strides[0]) for each in channels]
+    places = [StridedChannel(each.ctypes.data, each.strides[1], each.strides[0]) for each in channels]
     return StridedPicture(
         channels=(places[0], places[1], places[2]),
         width=width,

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codecfleet.actors.nvidia.cuda.context import Cuda, Stream
-from codecfleet.actors.nvidia.cuda.device_memory import UNKNOWN_STREAM, DeviceBuffer, DevicePool
+from codecfleet.actors.nvidia.cuda.device_memory import UNKNOWN_STREAM, DevicePool, PooledDeviceBuffer
 from codecfleet.actors.nvidia.cuda.memory import MemoryBudget
 from codecfleet.errors import DeviceError
 from codecfleet.testing.nvidia.fake_cuda import FakeCudaDriver
@@ -32,7 +32,7 @@ class Bench:
         self.seen: list[tuple[bytes, int]] = []
         self._written = 0
 
-    def written(self, *, wait: bool = True) -> DeviceBuffer:
+    def written(self, *, wait: bool = True) -> PooledDeviceBuffer:
         """Return a buffer with bytes of its own, complete as a decoder's pictures are."""
         self._written += 1
         content = bytes([self._written % 251] * SIZE)
@@ -45,7 +45,7 @@ class Bench:
             self.writer.wait()
         return buffer
 
-    def read(self, buffer: DeviceBuffer, stream: Stream, said: int | None) -> None:
+    def read(self, buffer: PooledDeviceBuffer, stream: Stream, said: int | None) -> None:
         """Begin to copy a buffer in a stream, and say that it is the stream ``said``."""
         expected = ctypes.string_at(buffer.address, SIZE)
         copy = self.cuda.allocate(SIZE)
