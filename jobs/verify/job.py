@@ -257,6 +257,29 @@ def _read_report(report: str) -> Report:
         raise UsageError(message, "Name the file that --report wrote, of this version.") from None
 
 
+def last_shown_s(
+    timeline: Timeline, last: int, time_base: Fraction, end_s: Fraction | None, stated_s: Fraction | None
+) -> Fraction | None:
+    """Return how long the last picture of a part is shown; None where its container does not say.
+
+    Args:
+        timeline: when the source's pictures are shown.
+        last: the place of the last picture.
+        time_base: the timeline's tick, in seconds.
+        end_s: where the part ends; None where the source does.
+        stated_s: how long the source's own last picture is shown.
+    """
+    shown = timeline.times[last]
+    left_s = None if end_s is None else max(end_s - (shown - timeline.zero) * time_base, timeline.nominal * time_base)
+    if last + 1 < len(timeline.times):
+        following_s = (timeline.times[last + 1] - shown) * time_base
+        return following_s if left_s is None else min(following_s, left_s)
+    promised_s = (timeline.packets[-1] - timeline.zero + timeline.nominal) * time_base
+    if shown < timeline.packets[-1] and end_s is not None and end_s < promised_s:
+        return left_s  # the pictures behind it do not decode: it stays
+    return stated_s if stated_s is None or left_s is None else min(stated_s, left_s)
+
+
 def _select(pair: "_Pair", start_s: Fraction | None, end_s: Fraction | None) -> ComparedPart | None:
     """Return the part asked for, at its own times or at a rate; it costs a decode of its own.
 
@@ -280,12 +303,6 @@ def _select(pair: "_Pair", start_s: Fraction | None, end_s: Fraction | None) -> 
         return replace(whole, order=(), times=(), length_s=Fraction(0))
     times = tuple(timeline.times[n] for n in kept)
     length_s = None if start_s is None and end_s is None else (times[-1] - times[0]) * time_base
-    last_s = pair.files.source_last_s
-    if kept[-1] + 1 < len(timeline.times):
-        last_s = (timeline.times[kept[-1] + 1] - times[-1]) * time_base
-    if last_s is not None and end_s is not None:
-        left_s = end_s - (times[-1] - timeline.zero) * time_base
-        last_s = min(last_s, max(left_s, timeline.nominal * time_base))
     part = ComparedPart(
         order=tuple(timeline.order[n] for n in kept),
         times=times,
@@ -293,7 +310,7 @@ def _select(pair: "_Pair", start_s: Fraction | None, end_s: Fraction | None) -> 
         zero_s=times[0] * time_base,
         length_s=length_s,
         begin_s=(times[0] - timeline.times[0]) * time_base,
-        last_s=last_s,
+        last_s=last_shown_s(timeline, kept[-1], time_base, end_s, pair.files.source_last_s),
     )
     if fps is None:
         return part

@@ -13,9 +13,11 @@ from av.video.reformatter import VideoReformatter
 from codecfleet.jobs.report.report import Warning_
 from codecfleet.jobs.verify.audio import begin_s, find_kept, find_run
 from codecfleet.jobs.verify.container_checks import Containers, ExpectedTimes, check_containers
+from codecfleet.jobs.verify.job import last_shown_s
 from codecfleet.jobs.verify.metadata import _turn
 from codecfleet.jobs.verify.picture_life import StatedPictures
 from codecfleet.jobs.verify.pictures import PictureComparison, comparable_format, conformed
+from codecfleet.jobs.verify.reference.reference_decode import Timeline
 from codecfleet.jobs.verify.stated.facts import Spread, StatedFile, StatedKind, StatedTrack
 from codecfleet.jobs.verify.subtitles import plain_text
 from codecfleet.jobs.verify.verdict import Check, PictureNumbers, Verdict, check, with_declared
@@ -342,3 +344,24 @@ def test_fields_that_only_lost_pictures_stated_are_not_missed(
     life.source.fields, life.output.fields = [was, was], [True, True]
     found = {each.name: each.passed for each in life.checks((None, None), is_damaged=is_damaged)}
     assert found["pictures.interlaced"] is expected
+
+
+@pytest.mark.parametrize(
+    ("shown", "end_s", "stated_s", "expected_s"),
+    [
+        ((0, 40, 80, 120), Fraction(7, 100), None, Fraction(40, 1000)),
+        ((0, 40, 80, 120), Fraction(15, 100), Fraction(1, 100), Fraction(1, 100)),
+        ((0, 40), Fraction(12, 100), Fraction(4, 100), Fraction(80, 1000)),
+        ((0, 40), Fraction(3), Fraction(4, 100), Fraction(4, 100)),
+        ((0, 40), None, Fraction(4, 100), Fraction(4, 100)),
+        ((0, 40), Fraction(3), None, None),
+    ],
+)
+def test_the_last_picture_of_a_part_stays_for_those_that_are_lost(
+    shown: tuple[int, ...], end_s: Fraction | None, stated_s: Fraction | None, expected_s: Fraction | None
+) -> None:
+    """A part whose last pictures do not decode ends where it was asked to; a whole film with the one that does."""
+    promised = (0, 40, 80, 120)
+    timeline = Timeline(order=promised[: len(shown)], times=shown, packets=promised, nominal=Fraction(40))
+    last = max(n for n, ticks in enumerate(shown) if end_s is None or ticks * MILLISECOND < end_s)
+    assert last_shown_s(timeline, last, MILLISECOND, end_s, stated_s) == expected_s
