@@ -15,6 +15,7 @@ from codecfleet.cluster.probes.gpus.live_health import DeviceHealth
 from codecfleet.cluster.probes.report.absence import Unavailable
 from codecfleet.cluster.probes.report.device_report import why_unplaceable
 from codecfleet.cluster.probes.vgpu.licence import Licence, LicenceState
+from codecfleet.cluster.probes.vgpu.values import VgpuLoad
 from codecfleet.testing import FakeNvml
 from codecfleet.testing.nvml.fake_nvml_state import FakeNvmlDevice
 
@@ -22,7 +23,7 @@ from .scenario import SIMULATED, Action, Fault, Scenario, machine
 from .simulated_driver import run_simulated
 
 POLLS: TypeAdapter[tuple[tuple[DeviceHealth, ...], ...]] = TypeAdapter(tuple[tuple[DeviceHealth, ...], ...])
-POLLS.rebuild(_types_namespace={"Licence": Licence})  # which is imported for types alone beside DeviceHealth
+POLLS.rebuild(_types_namespace={"Licence": Licence, "VgpuLoad": VgpuLoad})  # imported for types alone there
 PROGRAM = """
 import sys
 from datetime import UTC, datetime
