@@ -15,13 +15,15 @@ from .test_dla import scenario as orin
 pytestmark = pytest.mark.skipif(find_spec("cuda") is None, reason="cuda-python is not installed")
 
 PRELUDE = """
-import asyncio, json, mmap, os, socket, sys
+import asyncio, json, mmap, os, socket, sys, tempfile
 import numpy as np
 from av.video.frame import VideoFrame
 import codecfleet
 from codecfleet import EglImage, EglStream
 from codecfleet.errors import CodecfleetError
 
+folder = tempfile.TemporaryDirectory()
+os.chdir(folder.name)
 found = []
 
 def refused(call, *arguments, **options):
@@ -118,12 +120,11 @@ async def chain(first, second):
         sent, passed, saved = await asyncio.gather(
             codecfleet.present(pictures(9, (160, 96)), first),
             codecfleet.present(middle, second),
-            codecfleet.encode(codecfleet.frames(second, place="device"), "out.mp4", overwrite=True),
+            codecfleet.encode(codecfleet.frames(second, place="device"), "out.mp4"),
         )
     found.append([sent.frames, passed.frames, passed.consumed, saved.frames_out, str(saved.duration_s)])
 with EglStream(fifo_frames=2, fps=25) as first, EglStream(fifo_frames=2, fps=25) as second:
     asyncio.run(chain(first, second))
-os.unlink("out.mp4")
 """)
     assert found == [[9, 9, True, 9, "9/25"]]
 
@@ -430,7 +431,7 @@ planes = [(file, 0, 96), (file, 48 * 96, 96)]
 with EglImage.of_dma_buf(64, 48, "nv12", planes) as image:
     read = image.read()
     found.append([read.pix_fmt, read.frame.width])
-    report = asyncio.run(codecfleet.encode([image] * 3, "out.mp4", fps=25, overwrite=True))
+    report = asyncio.run(codecfleet.encode([image] * 3, "out.mp4", fps=25))
     found.append([report.frames_out, report.pix_fmt])
     image.write(VideoFrame.from_ndarray(np.full((72, 64), 9, np.uint8), "nv12"))
     written = np.frombuffer(memory, np.uint8)[: rows.size].reshape(72, 96)
@@ -439,7 +440,6 @@ with EglImage.of_dma_buf(64, 48, "nv12", planes) as image:
 found.append(refused(EglImage.of_dma_buf, 64, 48, "nv12", planes[:1]))
 found.append(refused(EglImage.of_dma_buf, 640, 480, "nv12", planes).partition(" failed")[0])
 found.append(refused(EglImage(0x1234).read).partition(" failed")[0])
-os.unlink("out.mp4")
 """
     )
     assert found == [
