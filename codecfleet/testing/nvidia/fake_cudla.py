@@ -13,6 +13,7 @@ import concurrent.futures
 import ctypes
 import itertools
 import struct
+import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -171,6 +172,7 @@ class FakeMachine:
         self.stream_waits: list[tuple[int, int]] = []
         self.sci = FakeSciObjects()
         self._waiting: list[tuple[_Device, np.void]] = []
+        self._queue = threading.RLock()
 
     def import_module(self, name: str) -> Any:
         """Return what stands for a binding, by the binding's name."""
@@ -318,14 +320,22 @@ class FakeMachine:
         for record in _records(tasks, TASK, count):
             if (record["wait_events"] or record["signal_events"]) and not device.is_standalone:
                 raise FakeCudlaError(CudlaStatus.UNSUPPORTED_OPERATION)  # events belong to standalone mode
-            if record["signal_events"]:
-                object_, end = self._signal(device, record)
-                self.sci.fence(object_, end)
-            self._waiting.append((device, record.copy()))
+            if not device.is_standalone:
+                self._run(device, record)  # in the caller's thread: tasks of other handles are other threads'
+                continue
+            with self._queue:
+                if record["signal_events"]:
+                    object_, end = self._signal(device, record)
+                    self.sci.fence(object_, end)
+                self._waiting.append((device, record.copy()))
         self.run_waiting()
 
     def run_waiting(self) -> None:
         """Run the tasks whose fences were reached, first in, first out on each handle."""
+        with self._queue:
+            self._run_reached()
+
+    def _run_reached(self) -> None:
         blocked: list[_Device] = []
         left: list[tuple[_Device, np.void]] = []
         for device, record in self._waiting:
