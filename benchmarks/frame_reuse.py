@@ -15,6 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import av
+import numpy as np
 from bench.machine import describe_gpus, describe_run, described_lines
 from bench.table import save_results
 
@@ -53,7 +54,7 @@ def repeated(film: str, path: Path, *, frames: int) -> None:
 def host_sums(film: str, *, frames: int) -> list[int]:
     """Return the sum of each frame's samples, as software decodes them, again and again."""
     found = [
-        sum(int(plane.sum(dtype="int64")) for plane in frame.planes)
+        sum(int(np.asarray(plane).sum(dtype="int64")) for plane in frame.planes)
         for frame in codecfleet.frames(film, decoder="software")
     ]
     return (found * (frames // len(found) + 1))[:frames]

@@ -33,8 +33,14 @@ async def send(source: str, reader: asyncio.StreamReader, writer: asyncio.Stream
     """Encode the frames of a film, and send them."""
     rate_bps = HIGHEST_BPS
     options = (("tune", "zerolatency"),)
-    limits = {"maxrate_bps": rate_bps, "bufsize_bits": rate_bps // 5}
-    async with Encoder(fps=25, preset=1, bitrate_bps=rate_bps, encoder_options=options, **limits) as encoder:
+    async with Encoder(
+        fps=25,
+        preset=1,
+        bitrate_bps=rate_bps,
+        maxrate_bps=rate_bps,
+        bufsize_bits=rate_bps // 5,
+        encoder_options=options,
+    ) as encoder:
         async for frame in codecfleet.frames(source):
             for packet in await encoder.encode_async(frame.to_video_frame()):
                 writer.write(HEADER.pack(packet.bsl, packet.pts) + packet.data)

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 from av.video.frame import VideoFrame
 
 from codecfleet import EglStream
@@ -40,7 +39,7 @@ class Ends:
             return None
         found = self.calls.copied_to_host(acquired.frame, self.consumer.cuda_stream)
         self.consumer.release()
-        return int(np.frombuffer(found.planes[0], np.uint8)[0])
+        return int(memoryview(found.planes[0])[0])
 
 
 def filled(calls: EglCuda, layout: EglLayout, value: int) -> Callable[..., None]:
