@@ -95,12 +95,12 @@ class Consumer:
             yield
 
     def by_torch(self, frame: Frame) -> None:
-        """Take a frame by DLPack, which is told the current stream."""
+        """Take a frame by DLPack, with the current stream."""
         with self.working():
             self.add(self._torch.from_dlpack(frame))
 
     def by_interface(self, frame: Frame) -> None:
-        """Take a frame by the CUDA array interface, which is told no stream."""
+        """Take a frame by the CUDA array interface, which names no stream."""
         with self.working():
             self.add(self._torch.as_tensor(frame, device=self._place))
 

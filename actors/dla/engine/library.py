@@ -138,7 +138,7 @@ class CudlaLibrary:
     def attribute(self, handle: int, which: int) -> int:
         """Return a device's attribute (``cudlaDeviceGetAttribute``)."""
         value = int(self.call("cudlaDeviceGetAttribute", handle, which))
-        return value & 0xFF if which == UNIFIED_ADDRESSING else value  # a union, of which that one is a byte
+        return value & 0xFF if which == UNIFIED_ADDRESSING else value  # a union whose member is a byte
 
     def descriptors(self, module: int, kind: tuple[int, int]) -> tuple[TensorDescriptor, ...]:
         """Return the descriptors of one of ``DESCRIPTORS``.

@@ -26,7 +26,7 @@ class EndSession(ABC):
         self._context_id = calls.context_id()
 
     def close(self) -> None:
-        """Disconnect, and free what it has. Idempotent."""
+        """Disconnect, and free its memory. Idempotent."""
         try:
             if self.state in (*LIVE, EndState.ENDED):
                 self._check_context()

@@ -17,7 +17,7 @@ def verdicts(report: NodeReport) -> tuple[Diagnosis, ...]:
     tried = (trial for device in report.devices for trial in device.trials)
     codecs_work = any(trial.works and trial.how is How.TRIED for trial in tried)
     said = (gpu.facts.get("brand") for gpu in report.gpus)
-    # The first GPU's brand stands for all, as it does for the container runtime.
+    # The first GPU's brand counts for all, as it does for the container runtime.
     brand = next((brand for brand in said if isinstance(brand, str) and brand in BRANDS.values()), "")
     judged = judge(CompatFacts(report.cuda, package, report.driver, codecs_work))
     if isinstance(report.container, Unavailable):

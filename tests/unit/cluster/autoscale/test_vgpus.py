@@ -27,7 +27,7 @@ def guests(vgpus: int = 1, **changes: int) -> Group:
 def limited(
     *groups: Group, rooms: dict[str, int] | None, up: int = 0, wanted: int = 0
 ) -> tuple[AutoscaleConfig, tuple[NodeSeen, ...]]:
-    """Return the configuration beside ``up`` machines of guests, of which ``wanted`` were asked for."""
+    """Return the configuration beside ``up`` machines of guests; ``wanted`` were asked for."""
     nodes = tuple(NodeSeen(node=f"g{number}", group="guests") for number in range(up))
     last = Decision(sizes=(GroupSize(group="guests", wanted=wanted),))
     return with_vgpu_rooms(config(*groups), nodes, last, rooms), nodes

@@ -86,7 +86,7 @@ def test_pictures_that_stay_on_the_gpu_give_the_host_s_tensors(bench: Bench, ker
 
 
 def test_a_gpu_that_compiles_no_kernels_leaves_its_work_to_the_host(bench: Bench) -> None:
-    """The reason is told, and the tensors are the same."""
+    """The report states the reason, and the tensors are the same."""
     device = FakeDevice()
 
     def unfit(*_: Any) -> TensorFiller:

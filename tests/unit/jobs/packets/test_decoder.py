@@ -192,7 +192,7 @@ def test_the_end_of_a_stream_flushes(clips: dict[str, Path]) -> None:
 
 
 def test_auto_goes_on_in_software(clips: dict[str, Path]) -> None:
-    """What the device does not decode, software decodes from the first keyframe on, and the reason is told."""
+    """What the device does not decode, software decodes from the first keyframe on, and states the reason."""
     device = FakeDevice()
     device.decoder.supported = frozenset({"hevc"})
     extradata, packets = packets_of(clips["h264.mkv"])

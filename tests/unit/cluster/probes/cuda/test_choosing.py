@@ -69,7 +69,7 @@ def test_a_package_that_fits_and_starts_is_loaded() -> None:
     ],
 )
 def test_a_trial_that_fails_leaves_the_systems_driver(answer: CudaReport, reason: str) -> None:
-    """Workers load what they would, the report is the system's, and the reason is told."""
+    """Workers load what they would, the report is the system's, and it states the reason."""
     choice, seen, _ = chosen(SYSTEM, answer)
     assert (choice.search_path, choice.folder, seen) == (None, "", SYSTEM)
     assert choice.reason.startswith(f"a trial of the compat package in {FOLDER} failed: {reason}")
