@@ -8,13 +8,15 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
+from ...actors.backoff import Backoff
 from ...errors import CodecfleetError, FleetUnavailable, NotEnoughMemory, SessionLimit, Unsupported
 from ..placement.model.demand import Demand
 from ..supervisor.state.messages import Grants
 
 ResultT = TypeVar("ResultT")
 
-WAITS_S: Final = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
+WAITS: Final = Backoff(first_s=0.5, most_s=30.0)
+WAITS_MAX: Final = 7
 """Together a minute: sessions of a usual segment end in less."""
 _BROKEN: Final = "Run codecfleet doctor on their machine and look at its kernel's log; or run without these devices."
 
@@ -53,9 +55,9 @@ async def when_admitted(
         SessionLimit: it was still refused after a minute.
         CodecfleetError: what ``submit`` raises otherwise.
     """
-    for wait_s in WAITS_S:
+    for refusals in range(1, WAITS_MAX + 1):
         try:
             return await submit()
         except SessionLimit:
-            await sleep(wait_s)
+            await sleep(WAITS.wait_s(refusals))
     return await submit()
