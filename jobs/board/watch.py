@@ -90,6 +90,10 @@ class WorkWatch:
             self.paces = self.paces.ended(number, delivered=delivered, withdrawn=withdrawn)
         return result
 
+    async def progress(self) -> Mapping[str, int]:
+        """Return how many frames each piece of the job's work has done, by label."""
+        return await self._pool.progress(self._job)
+
     def frames(self, label: str) -> int:
         """Return how many frames the work of that name had done at the last look."""
         return max((pace.frames for pace in self.paces.running.values() if pace.label == label), default=0)
@@ -114,6 +118,6 @@ class WorkWatch:
         await self._on_hang(f"{pace.label} {reason}: its worker is replaced, and it runs elsewhere")
 
     async def _see(self) -> Mapping[str, Seen]:
-        frames = await self._pool.progress(self._job)
+        frames = await self.progress()
         stations = await self._pool.stations(self._job)
         return {label: Seen(station, frames.get(label)) for label, station in stations.items()}
