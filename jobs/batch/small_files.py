@@ -14,9 +14,11 @@ from typing import Final
 
 from ...actors.device.work import Constraints
 from ...actors.media.location import is_local
+from ...actors.task_owner import TaskOwner
 from ...cluster.client.pool import Pool
 from ...cluster.placement.model import plain_demand
 from ...cluster.worker.lone_runs import LONE_MAX
+from ...errors import FleetUnavailable
 from ..board.threads import in_thread
 from ..board.waiting import WAITING_S
 from ..board.watch import WorkWatch
@@ -74,7 +76,7 @@ class SmallFiles:
         self._job = f"small-{secrets.token_hex(4)}"
         self._watch = WorkWatch(pool, self._job, batch)
         self._watch.on_look = self._see_stations
-        self._watching: asyncio.Task[None] | None = None
+        self._has_begun = asyncio.Event()
         self._is_possible: bool | None = None
         self._running, self._most = 0, 0
         self._begun, self._alone = 0, 0
@@ -83,10 +85,10 @@ class SmallFiles:
         self._station_of_process: dict[int, str] = {}
 
     async def encoded(self, entry: BatchEntry, spec: TranscodeSpec) -> WholeFileDone | None:
-        """Do a file whole, and return how; None where that is not possible here, or no worker came.
+        """Do a file whole, and return how; None where that is not possible here.
 
         Raises:
-            CodecfleetError: it failed, its worker or its job; a job of its own may do better.
+            CodecfleetError: no worker came, or it failed, its worker or its job; a job of its own may do better.
         """
         if not await self._possible():
             return None
@@ -100,25 +102,26 @@ class SmallFiles:
         self._begun += 1
         self._alone += alone
         self._count(1)
-        running = asyncio.create_task(self._watch.submit(work))
         try:
-            while not (await asyncio.wait({running}, timeout=WAITING_S))[0]:
-                if not self._pool.slots_for(self._job):
-                    return None
-            done = running.result()
+            async with TaskOwner() as owner:
+                owner.start(self._end_without_workers(), "wait for a worker")
+                done = await self._watch.submit(work)
             self._are_up = self._are_up or alone
             return self._placed(work.label, done)
         finally:
-            running.cancel()
-            await asyncio.gather(running, return_exceptions=True)
             self._alone -= alone
             self._count(-1)
 
-    async def close(self) -> None:
-        """Look no more."""
-        if self._watching is not None:
-            self._watching.cancel()
-            await asyncio.gather(self._watching, return_exceptions=True)
+    async def _end_without_workers(self) -> None:
+        while True:
+            await asyncio.sleep(WAITING_S)
+            if not self._pool.slots_for(self._job):
+                raise FleetUnavailable("no worker came for small files", "Look at codecfleet status.")
+
+    async def run(self) -> None:
+        """Watch the files from the first one on, until cancelled."""
+        await self._has_begun.wait()
+        await self._watch.run()
 
     async def _possible(self) -> bool:
         if self._is_possible is None:
@@ -144,8 +147,7 @@ class SmallFiles:
                 weight=Fraction(self._batch.weight),
             )
             self._pool.set_demand(demand)
-        if self._watching is None:
-            self._watching = asyncio.create_task(self._watch.run())
+        self._has_begun.set()
 
     def _see_stations(self) -> None:
         self._station_of_label = {pace.label: pace.station for pace in self._watch.paces.running.values()}

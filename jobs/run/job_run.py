@@ -11,6 +11,7 @@ from ...actors.media.location import is_local
 from ...actors.media.opening import refuse_folder
 from ...actors.media.shared_blocks import HeldBlocks
 from ...actors.media.stores import remote_state
+from ...actors.task_owner import TaskOwner
 from ...actors.tracing import PARENT, span, unserved
 from ...cluster.client.pool import Pool
 from ...errors import (
@@ -25,8 +26,8 @@ from ...errors import (
     Unsupported,
     WorkerLost,
 )
-from ..board.threads import consume_exception, in_thread, shielded, uncancellable
-from ..board.waiting import WAITING_S, WorkerWait
+from ..board.threads import in_thread, shielded, uncancellable
+from ..board.waiting import WorkerWait
 from ..join.proof import prove
 from ..join.publish import check_output, publish
 from ..journal.found_work import is_published
@@ -163,9 +164,7 @@ class JobRun:
         if (refusal := await in_thread(self._refusal, software, encoder=False)) is not None:
             raise refusal
         await in_thread(self._check_machine, software)
-        start = asyncio.create_task(self._pool.start())
-        start.add_done_callback(consume_exception)
-        await self._events.timed("startup", asyncio.shield(start))
+        await self._events.timed("startup", self._pool.start())
         plan, notes = await self._settled(software)
         self._late_warnings += notes
         await check_device(settled_demand(plan, self._job), self._pool)
@@ -189,16 +188,9 @@ class JobRun:
         if may_choose(software) and self._work.found.header and not await in_thread(self._refusal, software):
             return software, []  # what software has begun, it ends
         wait = WorkerWait(self._pool, self._job, software.spec, self._events.emit_waiting)
-        settling = asyncio.create_task(
-            settle_encoder_kind(software, self._job, self._pool, partial(with_retries, self._pool.submit))
-        )
-        try:
-            while not (await asyncio.wait({settling}, timeout=WAITING_S))[0]:
-                await wait.goes_on(WAITING_S)
-            return settling.result()
-        finally:
-            settling.cancel()
-            await asyncio.gather(settling, return_exceptions=True)
+        async with TaskOwner() as owner:
+            owner.start(wait.run(), "wait for a worker")
+            return await settle_encoder_kind(software, self._job, self._pool, partial(with_retries, self._pool.submit))
 
     async def _on_nvenc_or_software(self, plan: Plan, software: Plan) -> Report:
         """Do the work; restart in software if NVENC fails and is not required."""
