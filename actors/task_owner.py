@@ -21,6 +21,7 @@ class TaskOwner:
     def __init__(self) -> None:
         self._group = asyncio.TaskGroup()
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._is_ending = False
 
     async def __aenter__(self) -> Self:
         await self._group.__aenter__()
@@ -29,6 +30,7 @@ class TaskOwner:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._is_ending = True
         for task in self._tasks:
             task.cancel()
         failed: BaseException | None = None
@@ -44,6 +46,8 @@ class TaskOwner:
         task = self._group.create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
+        if self._is_ending:
+            task.cancel()
         return task
 
     def _ended(self, task: asyncio.Task[Any]) -> None:

@@ -128,6 +128,16 @@ class Interrupts:
         if self._state.phase is Phase.CANCELLING:
             self._cancel()
 
+    def attach_to_task(self) -> Callable[[], object]:
+        """Cancel the running task on cancellation; return what does that."""
+        from asyncio import current_task
+
+        task = current_task()
+        if task is None:
+            raise AssertionError("there is no running task")
+        self.attach(task.cancel)
+        return task.cancel
+
     def attach_here(self) -> None:
         """Raise ``KeyboardInterrupt`` in the main thread on cancellation, for work without an event loop."""
 
