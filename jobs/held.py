@@ -12,7 +12,7 @@ ResultT = TypeVar("ResultT")
 class Held(Generic[ResultT]):
     """A task whose owner is the user: it is not part of a ``TaskOwner``, since its failure ends nothing else.
 
-    Whoever awaits ``result`` gets its error.
+    Its error is raised where its ``result`` is awaited.
     """
 
     def __init__(self, work: Coroutine[Any, Any, ResultT], name: str) -> None:
