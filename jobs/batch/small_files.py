@@ -28,11 +28,9 @@ from .whole_file import WholeFile, WholeFileDone
 
 MOST_BYTES: Final = 4 << 20
 """Larger files may have several segments, or are long enough that their jobs' own cost does not count."""
-SHARING: Final = 16
-"""Files that share their worker's process. Later ones run in processes of their own, which stay for the next files:
-half of a small file's time is the interpreter's, of which a process has one."""
-STARTED_FOR: Final = 20
-"""Files that must still come for such processes to be started: that takes as long as doing them."""
+MANY: Final = 32
+"""With so many files still to come, some run in processes of their own, which stay for the next files: half of a small
+file's time is spent holding the GIL. To start such a process takes as long as to do that many files."""
 _SHARED: Final = ("priority", "weight", "deadline_s", "deadline_factor")
 """Options that all small files of a batch have together, as one job's. A list may give a file others."""
 
@@ -50,16 +48,14 @@ def may_be_whole(entry: BatchEntry, spec: TranscodeSpec, batch: BatchSpec, size_
     return is_fresh and is_here and is_small and is_usual and is_shared
 
 
-def goes_alone(begun: int, alone: int, waiting: int, *, are_up: bool) -> bool:
+def goes_alone(alone: int, waiting: int) -> bool:
     """Return whether the next file runs in a process of its own.
 
     Args:
-        begun: how many files have begun before it.
-        alone: how many of those run in processes of their own now.
+        alone: how many files run in processes of their own now.
         waiting: how many files of the batch still wait behind it.
-        are_up: whether such processes are there already.
     """
-    return begun >= SHARING and alone < LONE_MAX and (are_up or waiting >= STARTED_FOR)
+    return alone < LONE_MAX and waiting >= MANY
 
 
 class SmallFiles:
@@ -79,8 +75,7 @@ class SmallFiles:
         self._has_begun = asyncio.Event()
         self._is_possible: bool | None = None
         self._running, self._most = 0, 0
-        self._begun, self._alone = 0, 0
-        self._are_up = False
+        self._alone = 0
         self._station_of_label: dict[str, str] = {}
         self._station_of_process: dict[int, str] = {}
 
@@ -92,21 +87,19 @@ class SmallFiles:
         """
         if not await self._possible():
             return None
-        alone = goes_alone(self._begun, self._alone, self._waiting(), are_up=self._are_up)
+        alone = goes_alone(self._alone, self._waiting())
         work = WholeFile(
             job=self._job,
             label=f"file {entry.entry}",
             spec=spec.resolved(),
             constraints=Constraints(alone=alone),
         )
-        self._begun += 1
         self._alone += alone
         self._count(1)
         try:
             async with TaskOwner() as owner:
                 owner.start(self._end_without_workers(), "wait for a worker")
                 done = await self._watch.submit(work)
-            self._are_up = self._are_up or alone
             return self._placed(work.label, done)
         finally:
             self._alone -= alone
