@@ -156,7 +156,7 @@ class Interrupts:
             self._watched.close()
 
     def _watch_signals(self) -> None:
-        """Have a thread told of each signal by the C handler, which needs no turn of the main thread.
+        """Start a thread that hears of each signal from the C handler, even while the main thread is busy.
 
         Python runs ``_on_signal`` between two of the main thread's bytecodes: not while that waits in a system call
         that it entered just after the signal, and a handler that starts a thread may wait for a lock that the code

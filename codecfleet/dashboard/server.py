@@ -118,7 +118,7 @@ class _Connections:
         self._refused: set[asyncio.Task[None]] = set()
 
     def begin(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Have a connection served, or refused where there are too many; to be called in the loop."""
+        """Serve a connection, or refuse it where there are too many; to be called in the loop."""
         is_full = len(self._served) >= CONNECTIONS_MAX
         if is_full and len(self._refused) >= CONNECTIONS_MAX:
             writer.transport.abort()

@@ -34,7 +34,7 @@ class FanOut(Generic[ResultT]):
         ship: nodes that do not see it read it through this machine.
         demand: what the whole round asks for; its segments are the ranges.
         work: returns the work of a run.
-        end: returns what the board is told of a run's result.
+        end: returns the board's event for a run's result.
         take: gets the results, in order and in a thread.
         frames: returns how many frames a result stands for.
         progress: called a few times a second with how many frames are done.

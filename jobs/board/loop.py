@@ -112,7 +112,7 @@ class PoolCapacity(Capacity):
             self._workers = max(1, min(running, self._workers or running) // 2)
 
     def release(self) -> None:
-        """Have the pool forget the job."""
+        """Withdraw the job's demand."""
         self._pool.clear_demand(self._demand.job)
 
 

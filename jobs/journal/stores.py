@@ -49,7 +49,7 @@ class Store:
         """Keep a payload, which lies in a file of the job's spool."""
 
     def fetch(self, payload: Path) -> None:
-        """Have a payload lie in that file of the spool, if it is here."""
+        """Copy a payload into that file of the spool, if it is here."""
 
     def sweep(self, payloads: Collection[str]) -> None:
         """Remove all payloads but those of these names."""

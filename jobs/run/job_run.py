@@ -270,7 +270,7 @@ class JobRun:
         if source_bytes is None and not is_local(source):
             _, source_bytes = remote_state(source)  # its store may state that, and no version
         if source_bytes is None:
-            message = f"how large {source} is, which --if-smaller has to know, its store does not say"
+            message = f"--if-smaller needs the size of {source}, which its store does not report"
             raise Unsupported(message, "Leave out --if-smaller, or take the input from a file.")
         if size_bytes >= source_bytes:
             message = f"the result has {size_bytes} bytes, and {source} only {source_bytes}"
