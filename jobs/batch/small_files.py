@@ -29,8 +29,8 @@ from .whole_file import WholeFile, WholeFileDone
 MOST_BYTES: Final = 4 << 20
 """Larger files may have several segments, or are long enough that their jobs' own cost does not count."""
 MANY: Final = 32
-"""With so many files still to come, some run in processes of their own, which stay for the next files: half of a small
-file's time is spent holding the GIL. To start such a process takes as long as to do that many files."""
+"""While this many files are still to come, some run in processes of their own, which stay for the next files: half of a
+small file's time is spent holding the GIL. Starting such a process takes as long as that many files."""
 _SHARED: Final = ("priority", "weight", "deadline_s", "deadline_factor")
 """Options that all small files of a batch have together, as one job's. A list may give a file others."""
 
