@@ -36,7 +36,7 @@ async def shielded(call: Callable[..., ResultT], *args: Any, **options: Any) -> 
     """Run a blocking call in a thread; when cancelled, wait for it first: it holds files that will be removed."""
     if _IN_PLACE.get():
         return call(*args, **options)
-    running = _begun(call, *args, **options)
+    running = _begun(partial(call, *args, **options))
     try:
         return await asyncio.shield(running)
     except asyncio.CancelledError:
@@ -48,7 +48,7 @@ async def uncancellable(call: Callable[..., ResultT], *args: Any, **options: Any
     """Run a blocking call that cannot be taken back: a cancellation that comes meanwhile comes too late."""
     if _IN_PLACE.get():
         return call(*args, **options)
-    running = _begun(call, *args, **options)
+    running = _begun(partial(call, *args, **options))
     while not running.done():
         try:
             await asyncio.wait([running])
@@ -58,10 +58,9 @@ async def uncancellable(call: Callable[..., ResultT], *args: Any, **options: Any
     return running.result()
 
 
-def _begun(call: Callable[..., ResultT], *args: Any, **options: Any) -> asyncio.Future[ResultT]:  # noqa: ANN401 - passed on
+def _begun(call: Callable[[], ResultT]) -> asyncio.Future[ResultT]:
     """Begin a call in a thread; its caller waits for it, but may be cancelled before it has heard of an error."""
-    context = copy_context()
-    running = asyncio.get_running_loop().run_in_executor(None, partial(context.run, call, *args, **options))
+    running = asyncio.get_running_loop().run_in_executor(None, copy_context().run, call)
     running.add_done_callback(consume_exception)
     return running
 
