@@ -35,7 +35,8 @@ from ..journal.replay import Replay
 from ..journal.work import WorkPlace
 from ..plan.encoders import NOT_ON_NVENC, may_choose, may_restart, settle_encoder_kind
 from ..plan.placing import check_device, check_driver, check_memory, demand_of, settled_demand
-from ..plan.plan import Plan, plan_of, read_for
+from ..plan.plan import Plan, plan_of
+from ..plan.reads import read_for
 from ..report.channel import EventChannel, JobEvents
 from ..report.events import Done, JournalOpened, Planned, Warned, WorkKept
 from ..report.report import Report, Resumed, Warning_
@@ -155,8 +156,8 @@ class JobRun:
         spec = self._spec
         self._stamp = await in_thread(SourceStamp.of, spec.source)
         try:
-            reading = await self._events.timed("index", in_thread(read_for, spec))
-            software = await self._events.timed("plan", in_thread(plan_of, spec, reading))
+            reads = await self._events.timed("index", in_thread(read_for, spec))
+            software = await self._events.timed("plan", in_thread(plan_of, spec, reads))
         except Exception as error:
             await in_thread(self._stamp.explain, error)
             raise

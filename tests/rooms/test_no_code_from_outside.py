@@ -7,7 +7,7 @@ from pathlib import Path
 from .import_graph import PACKAGE, product_files
 
 OPENS_FILMS = f"{PACKAGE}.actors.media.opening"
-READS_MEMORY = frozenset({f"{PACKAGE}.jobs.plan.header_trial"})
+READS_MEMORY = frozenset({f"{PACKAGE}.jobs.carry.header_trial"})
 """A header that was just written into memory."""
 BETWEEN_OUR_PROCESSES = frozenset(
     {

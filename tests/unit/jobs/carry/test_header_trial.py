@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from codecfleet.actors.decode.describe import StreamExtras
 from codecfleet.actors.media.values import ContentLight, HdrStatic, MasteringDisplay, VideoFormat
 from codecfleet.jobs.carry.containers import container_for
-from codecfleet.jobs.plan.header_trial import Header, settle_header, settle_orientation
+from codecfleet.jobs.carry.header_trial import Header, settle_header, settle_orientation
 
 ONE = 1 << 16
 PICTURE = VideoFormat(width=160, height=96, pix_fmt="yuv420p", frame_rate=Fraction(25))

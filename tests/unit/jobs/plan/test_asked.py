@@ -7,7 +7,7 @@ import pytest
 
 from codecfleet.actors.encode.settings import Codec
 from codecfleet.actors.media.values import Colour, VideoFormat
-from codecfleet.jobs.plan.advice import LEAST_USUAL_BPS, advice
+from codecfleet.jobs.plan.asked import LEAST_USUAL_BPS, advice
 from codecfleet.jobs.request.spec import TranscodeSpec
 
 PQ, HLG, SDR = 16, 18, 1

@@ -20,8 +20,8 @@ from ...actors.decode.describe import StreamExtras, axis_scales, container_side_
 from ...actors.media.av_stream import add_side_data, side_data
 from ...actors.media.hdr import content_light_from_bytes, mastering_display_from_bytes
 from ...actors.media.values import VideoFormat
-from ..carry.containers import Container
 from ..report.report import Warning_
+from .containers import Container
 
 if TYPE_CHECKING:
     from av.stream import Stream
@@ -38,9 +38,13 @@ _TICK = Fraction(1, 1000)
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What is written into the container beside the track's format, by kind, and what is lost there."""
+    """What the container's header is given of the pictures, and what is lost there."""
 
+    picture: VideoFormat
+    extras: StreamExtras
+    """What the pictures have beside their format."""
     side: Mapping[str, bytes]
+    """What is written of that, by FFmpeg's kinds of side data."""
     losses: tuple[Warning_, ...]
 
 
@@ -102,7 +106,7 @@ def settle_header(output: VideoFormat, extras: StreamExtras, container: Containe
     """
     wanted = container_side_data(output, extras)
     if not wanted or not (container.is_isobmff or container.is_matroska):
-        return Header({}, tuple(_losses(_KINDS, wanted, {}, container)))
+        return Header(output, extras, {}, tuple(_losses(_KINDS, wanted, {}, container)))
     kinds = _KINDS | _HDR_KINDS
     # Dolby Vision's configuration goes with the encoder's bitstream, and is not tried without it.
     taken = {
@@ -111,7 +115,7 @@ def settle_header(output: VideoFormat, extras: StreamExtras, container: Containe
         if kind not in kinds or _read_back({kind: data}, container) is not None
     }
     found = _read_back({kind: data for kind, data in taken.items() if kind in kinds}, container) or {}
-    return Header(taken, tuple(_losses(kinds, wanted, found, container)))
+    return Header(output, extras, taken, tuple(_losses(kinds, wanted, found, container)))
 
 
 def _losses(
