@@ -21,7 +21,7 @@ from ...actors.media.av_stream import add_side_data, side_data
 from ...actors.media.hdr import content_light_from_bytes, mastering_display_from_bytes
 from ...actors.media.values import VideoFormat
 from ..report.report import Warning_
-from .containers import Container
+from .containers import Container, SampleShape
 
 if TYPE_CHECKING:
     from av.stream import Stream
@@ -88,7 +88,7 @@ def settle_orientation(
     matrix = extras.display_matrix
     if matrix is None or not stretches(matrix):
         return output, extras
-    if container.is_isobmff and states_shape(matrix, source.sample_aspect_ratio):
+    if container.sample_shape is SampleShape.EXACT and states_shape(matrix, source.sample_aspect_ratio):
         return replace(output, sample_aspect_ratio=output.sample_aspect_ratio / source.sample_aspect_ratio), extras
     return output, replace(extras, display_matrix=_turn_alone(matrix))
 
@@ -105,7 +105,7 @@ def settle_header(output: VideoFormat, extras: StreamExtras, container: Containe
     What a muxer refuses is left out; what is read back as something else is written nevertheless, and named.
     """
     wanted = container_side_data(output, extras)
-    if not wanted or not (container.is_isobmff or container.is_matroska):
+    if not wanted or not container.has_header:
         return Header(output, extras, {}, tuple(_losses(_KINDS, wanted, {}, container)))
     kinds = _KINDS | _HDR_KINDS
     # Dolby Vision's configuration goes with the encoder's bitstream, and is not tried without it.
@@ -151,13 +151,14 @@ def _meaning(kind: str, data: bytes | None) -> object:
 def _read_back(side: Mapping[str, bytes], container: Container) -> dict[str, bytes] | None:
     """Write a header with ``side`` into memory and return what FFmpeg reads there; None where the muxer refuses."""
     file = io.BytesIO()
-    options = {"fflags": "+bitexact", "strict": "unofficial"} | (
-        {"movflags": "+empty_moov"} if container.is_isobmff else {}
-    )
+    options = {"fflags": "+bitexact", "strict": "unofficial"}
+    options |= {"movflags": "+empty_moov"} if container.fragment_flags else {}
     try:
         with av.open(file, "w", format=container.muxer, container_options=options) as output:
             # No parameter sets are needed for these two codecs, and what is tried does not depend on the codec.
-            stream = output.add_mux_stream("vp8" if container.muxer == "webm" else "mpeg4", width=160, height=96)
+            stream = output.add_mux_stream(
+                "mpeg4" if "mpeg4" in container.extra_video_codecs else "vp8", width=160, height=96
+            )
             for kind, data in side.items():
                 add_side_data(stream, kind, data)
             packet: Packet[Stream] = Packet(1)

@@ -24,7 +24,7 @@ _SDR_BITS: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AskedFor:
     """What the request alone settles."""
 
     container: Container
@@ -34,7 +34,7 @@ class Asked:
     """What an NVENC is asked for; None where the job leaves none to ask."""
 
 
-def asked_of(spec: TranscodeSpec) -> Asked:
+def asked_of(spec: TranscodeSpec) -> AskedFor:
     """Return what a request asks for, without looking at its source.
 
     Raises:
@@ -43,7 +43,7 @@ def asked_of(spec: TranscodeSpec) -> Asked:
     container = container_for(spec.output, fragmented=spec.fragmented)
     codec = spec.codec or container.default_codec
     container.check_video_codec(codec)
-    return Asked(container, codec, *_requests(spec, codec))
+    return AskedFor(container, codec, *_requests(spec, codec))
 
 
 def _requests(spec: TranscodeSpec, codec: Codec) -> tuple[SoftwareRequest, NvencRequest | None]:

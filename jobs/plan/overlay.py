@@ -12,9 +12,9 @@ from ...cluster.grouping import counted
 from ...errors import Unsupported
 from ..report.report import Warning_
 from ..request.spec import TranscodeSpec
-from ..source.drawn.attempt import Attempt
 from ..source.drawn.burnt_track import BurntTrack, ReadBitmaps, ReadText
 from ..source.drawn.overlay_file import OverlayFile
+from ..source.drawn.read_result import ReadResult
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +27,7 @@ MARGIN_SHARE: Final = 40
 """A picture in a corner keeps this part of the film's width from both edges."""
 
 
-def settle_overlay(read: Attempt[OverlayFile] | None, output: VideoFormat, spec: TranscodeSpec) -> Overlay | None:
+def settle_overlay(read: ReadResult[OverlayFile] | None, output: VideoFormat, spec: TranscodeSpec) -> Overlay | None:
     """Return what is laid over pictures in ``output``'s format; None where nothing is.
 
     Raises:
@@ -85,7 +85,7 @@ def overlay_choices(overlay: Overlay | None) -> tuple[Warning_, ...]:
 
 
 def settle_burn(
-    read: Attempt[ReadBitmaps | ReadText | None], index: "TrackIndex", source: VideoFormat, settled: "SettledPicture"
+    read: ReadResult[ReadBitmaps | ReadText | None], index: "TrackIndex", source: VideoFormat, settled: "SettledPicture"
 ) -> tuple[BurntSubtitles | None, tuple[Warning_, ...]]:
     """Return what is burnt into pictures that become ``settled``, None where nothing is, and what of it is lost.
 

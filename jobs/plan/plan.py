@@ -26,7 +26,7 @@ from ...cluster.placement.model import EncoderKind
 from ...errors import Unsupported
 from ..carry.carry import CarryPlan, plan_carry
 from ..carry.chapters import chapters_of_part
-from ..carry.containers import Container
+from ..carry.containers import Container, SampleShape
 from ..carry.header_trial import Header, settle_header, settle_orientation, states_shape
 from ..report.report import TrackReport, Warning_
 from ..request.spec import TranscodeSpec
@@ -34,16 +34,13 @@ from ..source.index import TrackIndex
 from ..source.sound_life import in_part
 from ..source.source import SourceReading
 from ..source.tracks import SourceDescription
-from .asked import Asked, advice, asked_of
+from .asked import AskedFor, advice, asked_of
 from .borders import NO_BORDER, FoundPicture
 from .losses import check_dolby_vision, check_nothing_is_lost, keeps_dolby_vision, picture_losses
 from .pace import OutputClock, SourcePart, output_clock, picture_times, settle_part, source_warnings
 from .picture import SettledFilters, picture_choices, settle_filters
 from .reads import Reads, read_for
 from .track_ranges import PlannedSegment, TrackRanges
-
-_TS_CLOCK_S = Fraction(2**33, 90_000)
-"""After this a transport stream's clock starts again (ISO/IEC 13818-1, 2.4.3.7)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +109,8 @@ class Plan:
     def stretched_by_matrix(self) -> bool:
         """Whether the display matrix states the samples' shape, so that nothing else in the container may."""
         matrix, shape = self.extras.display_matrix, self.source_format.sample_aspect_ratio
-        return self.container.is_isobmff and matrix is not None and states_shape(matrix, shape)
+        is_held = self.container.sample_shape is SampleShape.EXACT
+        return is_held and matrix is not None and states_shape(matrix, shape)
 
     @property
     def frames(self) -> int:
@@ -326,7 +324,7 @@ def _tracks_of_part(reading: SourceReading, spec: TranscodeSpec) -> SourceDescri
     return replace(part, chapters=chapters_of_part(part.chapters, start_s, end_s))
 
 
-def _encoder(asked: Asked, part: SourcePart, settled: SettledFilters, header: Header) -> EncoderSettings:
+def _encoder(asked: AskedFor, part: SourcePart, settled: SettledFilters, header: Header) -> EncoderSettings:
     """Return every option of software's encoder."""
     # Its metadata says where in the source's picture the picture lies, and how HDR's colours are shown.
     dolby_vision = settled.filters.keeps_colours and keeps_dolby_vision(
@@ -343,8 +341,8 @@ def _encoder(asked: Asked, part: SourcePart, settled: SettledFilters, header: He
 
 def _check_starts(index: TrackIndex, carry: CarryPlan, spec: TranscodeSpec) -> None:
     """Refuse a track that begins so long before the video that the output's clock would have run through between."""
-    first_s, video_s = carry.first_presentation_s, index.first_ticks * index.time_base
-    if carry.container.muxer != "mpegts" or first_s is None or spec.start_s or video_s - first_s <= _TS_CLOCK_S / 2:
+    first_s, video_s, clock_s = carry.first_presentation_s, index.first_ticks * index.time_base, carry.container.clock_s
+    if clock_s is None or first_s is None or spec.start_s or video_s - first_s <= clock_s / 2:
         return
     message = f"a track of {spec.source} begins {float((video_s - first_s) / 3600):.0f} hours before the video"
     raise Unsupported(message, "A transport stream cannot hold that: write mkv or mp4, or leave it out (--audio none).")

@@ -1,6 +1,6 @@
 """The reading step: all that a plan is made of, read before anything is decided. The steps of ``plan_of`` open nothing.
 
-What could not be read is a value too (``Attempt``), and raises its error only in the step that needs it: a crop that
+What could not be read is a value too (``ReadResult``), and raises its error only in the step that needs it: a crop that
 does not fit is reported before an overlay that is missing.
 """
 
@@ -10,9 +10,9 @@ from functools import partial
 from ...actors.media.opening import refuse_folder
 from ...actors.segment.steps import turned_size
 from ..request.spec import TranscodeSpec
-from ..source.drawn.attempt import Attempt
 from ..source.drawn.burnt_track import ReadBitmaps, ReadText, burnt_track, read_burnt
 from ..source.drawn.overlay_file import OverlayFile
+from ..source.drawn.read_result import ReadResult
 from ..source.source import SourceReading, read_source
 from .asked import asked_of
 from .borders import NO_BORDER, FoundPicture, find_picture
@@ -25,11 +25,11 @@ class Reads:
     """Everything that was read for one job."""
 
     source: SourceReading
-    picture: Attempt[FoundPicture]
+    picture: ReadResult[FoundPicture]
     """Where the picture lies between black borders, if ``--crop auto`` asks for that."""
-    overlay: Attempt[OverlayFile] | None
+    overlay: ReadResult[OverlayFile] | None
     """The picture to lay over the film's; None where none is."""
-    subtitles: Attempt[ReadBitmaps | ReadText | None]
+    subtitles: ReadResult[ReadBitmaps | ReadText | None]
     """The track to burn in, with its font; None where none is."""
 
 
@@ -45,9 +45,9 @@ def read_for(spec: TranscodeSpec) -> Reads:
     source = read_source(spec.source, spec.video_track)
     return Reads(
         source=source,
-        picture=Attempt.of(partial(_picture, source, spec)),
-        overlay=None if spec.overlay is None else Attempt.of(partial(OverlayFile.read, spec.overlay)),
-        subtitles=Attempt.of(partial(_subtitles, source, spec)),
+        picture=ReadResult.of(partial(_picture, source, spec)),
+        overlay=None if spec.overlay is None else ReadResult.of(partial(OverlayFile.read, spec.overlay)),
+        subtitles=ReadResult.of(partial(_subtitles, source, spec)),
     )
 
 

@@ -22,9 +22,9 @@ from ....actors.tracks.bitmaps import BITMAP_CODECS, BitmapDecoder, Showing
 from ....actors.tracks.rendered_text import TextRenderer
 from ....errors import InputTooLarge, Unsupported, redacted
 from ..tracks import SourceDescription, Track, TrackKind
-from .attempt import Attempt
 from .burnt_text import TEXT_CODECS, Cue, read_cues, text_showings
 from .overlay_file import content_of
+from .read_result import ReadResult
 
 if TYPE_CHECKING:
     from av.container import InputContainer
@@ -84,7 +84,7 @@ class ReadBitmaps:
     """What was read of a track of bitmaps."""
 
     track: Track
-    shown: Attempt[BurntTrack]
+    shown: ReadResult[BurntTrack]
 
     def burnt(self, _size: "Size", _shape: Fraction) -> BurntTrack:
         """Return what the track shows; raises what reading it raised."""
@@ -96,10 +96,10 @@ class ReadText:
     """What was read of a track of text, and of the font that it is set in."""
 
     track: Track
-    cues: Attempt[list[Cue]]
+    cues: ReadResult[list[Cue]]
     font: str
     """The name of the font's file."""
-    letters: Attempt[bytes] | None
+    letters: ReadResult[bytes] | None
     """What is in that file; None where no font was named."""
 
     def burnt(self, size: "Size", shape: Fraction) -> BurntTrack:
@@ -123,9 +123,9 @@ def read_burnt(url: str, track: Track, size: "Size", font: str | None) -> ReadBi
     ``size`` is that of the picture that a canvas covers, ``shape`` that of its samples.
     """
     if track.codec in TEXT_CODECS:
-        letters = None if font is None else Attempt.of(partial(_font_content, font))
-        return ReadText(track, Attempt.of(partial(_cues, url, track)), redacted(font or ""), letters)
-    return ReadBitmaps(track, Attempt.of(partial(_bitmaps, url, track, size)))
+        letters = None if font is None else ReadResult.of(partial(_font_content, font))
+        return ReadText(track, ReadResult.of(partial(_cues, url, track)), redacted(font or ""), letters)
+    return ReadBitmaps(track, ReadResult.of(partial(_bitmaps, url, track, size)))
 
 
 @contextmanager

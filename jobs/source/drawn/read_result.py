@@ -10,7 +10,7 @@ ReadT = TypeVar("ReadT")
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt(Generic[ReadT]):
+class ReadResult(Generic[ReadT]):
     """The outcome of one attempt to read something."""
 
     outcome: ReadT | CodecfleetError
