@@ -42,35 +42,25 @@ class Container:
     The codecs are those this container is known to be read with, not all that the muxer would take.
     """
 
-    name: str
-    """The file's extension, without its dot."""
-    muxer: str
-    """FFmpeg's name of what writes it; codecs have FFmpeg's names too."""
-    own_options: Mapping[str, str] = field(default_factory=dict)
-    fragment_flags: str = ""
-    """The muxer's flags for fragments; "" where there is no such form."""
-    fragmented: bool = False
+    name: str  #: the file's extension, without its dot
+    muxer: str  #: FFmpeg's name of what writes it; codecs have FFmpeg's names too
+    own_options: Mapping[str, str] = field(default_factory=dict)  #: the muxer's, beside those of ``options``
+    fragment_flags: str = ""  #: the muxer's flags for fragments; "" where there is no such form
+    fragmented: bool = False  #: whether it is written so
 
     # Pictures
     default_codec: Codec
     video_codecs: frozenset[Codec]
-    carries_times: bool = True
-    """False for raw bitstreams: pictures only, in order."""
-    tick_s: Fraction | None = None
-    """The tick of all times; None where it is the source's, or a track's own."""
-    least_timescale: int = 0
-    """The least timescale of a track; 0 where tracks have none of their own."""
-    clock_s: Fraction | None = None
-    """After this its clock starts again."""
-    counts_decoding: bool = False
-    """Whether decoding times are sums of durations."""
+    carries_times: bool = True  #: false for raw bitstreams: pictures only, in order
+    tick_s: Fraction | None = None  #: the tick of all times; None where it is the source's, or a track's own
+    least_timescale: int = 0  #: the least timescale of a track; 0 where tracks have none of their own
+    clock_s: Fraction | None = None  #: after this its clock starts again
+    counts_decoding: bool = False  #: whether decoding times are sums of durations
     has_header: bool = False
     """Whether it describes its tracks in front of them: parameter sets, colours, HDR, how pictures are turned."""
     sample_shape: SampleShape = SampleShape.BITSTREAM
-    dolby_vision: bool = False
-    """Whether Dolby Vision's configuration has a place."""
-    hevc_tag: str = ""
-    """By which four letters players know HEVC."""
+    dolby_vision: bool = False  #: whether Dolby Vision's configuration has a place
+    hevc_tag: str = ""  #: by which four letters players know HEVC
 
     # Sound
     audio_codecs: frozenset[str] = frozenset()
@@ -78,33 +68,24 @@ class Container:
     """What a track is encoded to when its own codec does not fit; None where the container holds no audio."""
     counted_audio: frozenset[str] = frozenset()
     """Of these codecs it states no times: their samples are counted, so gaps are written as silence."""
-    edit_lists: bool = False
-    """Whether an edit list hides a track's beginning, and its last packet's duration the end."""
-    codec_delay: bool = False
-    """Whether it states priming as a delay that is part of all times."""
-    stated_ends: bool = False
-    """Whether it states when each track ends."""
-    empty_tracks: bool = True
-    """Whether it can hold a track without packets."""
-    reads_ac3: bool = False
-    """Whether its header has what each AC-3 packet's own header says."""
+    edit_lists: bool = False  #: whether an edit list hides a track's beginning, and its last packet's duration the end
+    codec_delay: bool = False  #: whether it states priming as a delay that is part of all times
+    stated_ends: bool = False  #: whether it states when each track ends
+    empty_tracks: bool = True  #: whether it can hold a track without packets
+    describes_ac3: bool = False  #: whether its header repeats what AC-3's packets say
     sound_changes: SoundChanges = SoundChanges.NEVER
     unread_layouts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """By codec, what FFmpeg writes and cannot decode again."""
-    unnamed_refused: frozenset[str] = frozenset()
-    """Codecs whose channels no decoder takes without names."""
-    pcm_needs_names: bool = False
-    """Whether channels of PCM must have names."""
+    unnamed_refused: frozenset[str] = frozenset()  #: codecs whose channels no decoder takes without names
+    pcm_needs_names: bool = False  #: whether channels of PCM must have names
     channels_alone: frozenset[str] = frozenset()
     """Codecs of which it states the number of channels, and not their speakers."""
 
     # Everything else
     subtitle_codecs: frozenset[str] = frozenset()
-    text_subtitles: str | None = None
-    """What text subtitles are converted to when their own codec does not fit."""
-    one_cue_at_a_time: bool = False
-    extra_video_codecs: frozenset[str] = frozenset()
-    """Of further tracks that are copied beside the encoded one."""
+    text_subtitles: str | None = None  #: what text subtitles are converted to when their own codec does not fit
+    one_cue_at_a_time: bool = False  #: whether text subtitles cannot overlap
+    extra_video_codecs: frozenset[str] = frozenset()  #: of further tracks that are copied beside the encoded one
     attachments: bool = False
     cover_codecs: frozenset[str] = frozenset()
     cover_as_attachment: bool = False
@@ -114,19 +95,14 @@ class Container:
     tags: bool = False
     tag_boxes: frozenset[str] | None = None
     """The tags with boxes that every player knows; None where all tags are alike."""
-    spaced_tags: bool = True
-    """Whether names of tags may have spaces."""
-    any_timecode: bool = False
-    """Whether a timecode is text, of any rate."""
-    language: Callable[[str], str | None] = nameless
-    """How it spells a language; None where it cannot."""
-    language_tags: LanguageForm | None = None
-    """How it states languages by BCP 47."""
+    spaced_tags: bool = True  #: whether names of tags may have spaces
+    any_timecode: bool = False  #: whether a timecode is text, of any rate
+    language: Callable[[str], str | None] = nameless  #: how it spells a language; None where it cannot
+    language_tags: LanguageForm | None = None  #: how it states languages by BCP 47
     dispositions: bool = False
     held_dispositions: Mapping[TrackKind | None, Disposition] = field(default_factory=dict)
     """What it says that tracks are for, besides the default: all tracks (None), and those of one kind."""
-    holds_more: str = ".mkv"
-    """Which container holds what this one refuses; "" for none."""
+    holds_more: str = ".mkv"  #: which container holds what this one refuses; "" for none
 
     @property
     def holds_tracks(self) -> bool:
@@ -226,7 +202,7 @@ _MP4 = Container(
     counted_audio=_PCM_ISO,
     edit_lists=True,
     empty_tracks=False,
-    reads_ac3=True,
+    describes_ac3=True,
     sound_changes=SoundChanges.DESCRIPTIONS,
     pcm_needs_names=True,
     channels_alone=frozenset({"flac"}),

@@ -41,10 +41,8 @@ class Header:
     """What the container's header is given of the pictures, and what is lost there."""
 
     picture: VideoFormat
-    extras: StreamExtras
-    """What the pictures have beside their format."""
-    side: Mapping[str, bytes]
-    """What is written of that, by FFmpeg's kinds of side data."""
+    extras: StreamExtras  #: what the pictures have beside their format
+    side: Mapping[str, bytes]  #: what is written of that, by FFmpeg's kinds of side data
     losses: tuple[Warning_, ...]
 
 

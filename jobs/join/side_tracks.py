@@ -295,7 +295,7 @@ class SideTracks:
                 self._interval,
                 may_hide_start=container.edit_lists,
                 trims_by_duration=container.edit_lists,
-                needs_ac3_headers=container.reads_ac3 and plan.codec in _AC3,
+                needs_ac3_headers=container.describes_ac3 and plan.codec in _AC3,
                 counted=self._counted(plan),
                 padding_to_shift=self._stated_priming(plan) if container.codec_delay else None,
             )

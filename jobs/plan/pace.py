@@ -54,16 +54,11 @@ class OutputClock:
 class SourcePart:
     """The part of the source that is asked for, in segments, and when its pictures are shown."""
 
-    reading: SourceReading
-    """With the formats and changes of this part alone."""
-    format: VideoFormat
-    """The one format of its pictures."""
-    extras: StreamExtras
-    """What they have beside it."""
-    grid: KeyframeGrid | CountedGrid | None
-    """Where keyframes lie, if that was asked for."""
-    rate: FrameRate | None
-    """The rate that was asked for."""
+    reading: SourceReading  #: with the formats and changes of this part alone
+    format: VideoFormat  #: the one format of its pictures
+    extras: StreamExtras  #: what they have beside it
+    grid: KeyframeGrid | CountedGrid | None  #: where keyframes lie, if that was asked for
+    rate: FrameRate | None  #: the rate that was asked for
     ranges: TrackRanges
     clock: OutputClock
 

@@ -16,7 +16,6 @@ from ..carry.changes import change_losses, conversions, hdr_picture
 from ..report.report import Warning_
 from ..request.spec import TranscodeSpec
 from ..source.life import UNCHANGING, PictureLife
-from .borders import FoundPicture
 from .overlay import burn_choices, overlay_choices, settle_burn, settle_overlay
 from .pace import SourcePart, rate_choices
 from .reads import Reads
@@ -40,8 +39,6 @@ class SettledFilters:
     filters: FilterSettings
     extras: StreamExtras
     """What the output's track states beside its pictures."""
-    cropped: FoundPicture
-    """What ``--crop auto`` has found."""
     changes: tuple[Warning_, ...]
     losses: tuple[Warning_, ...]
     choices: tuple[Warning_, ...]
@@ -65,8 +62,7 @@ def settle_filters(reads: Reads, part: SourcePart, spec: TranscodeSpec, codec: C
         Unsupported: what is asked for does not fit the pictures, or one another.
     """
     source, extras, reading = part.format, part.extras, part.reading
-    cropped = reads.picture.get()
-    framing = settle_framing(source, extras, spec, cropped.region)
+    framing = settle_framing(source, extras, spec, reads.picture.get().region)
     settled = settle_picture(source, spec, codec, framing, reading.life)
     overlay = settle_overlay(reads.overlay, settled.format, spec)
     burn, losses = settle_burn(reads.subtitles, reading.index, source, settled)
@@ -92,7 +88,6 @@ def settle_filters(reads: Reads, part: SourcePart, spec: TranscodeSpec, codec: C
     return SettledFilters(
         filters=filters,
         extras=framing.extras(extras),
-        cropped=cropped,
         changes=(*settled.changes, *conversions(reading.life, source, reading.index)),
         losses=(*stated_losses(source, extras, framing.stated), *losses),
         choices=(

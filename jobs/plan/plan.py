@@ -297,7 +297,7 @@ def plan_of(spec: TranscodeSpec, reads: Reads) -> Plan:
             *advice(part.format, header.picture, asked.codec, spec),
         ),
         choices=(*picture_choices(part.format, spec, header.picture), *settled.choices, *carry.choices),
-        cropped=settled.cropped,
+        cropped=reads.picture.get(),
     )
 
 

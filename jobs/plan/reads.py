@@ -25,12 +25,9 @@ class Reads:
     """Everything that was read for one job."""
 
     source: SourceReading
-    picture: ReadResult[FoundPicture]
-    """Where the picture lies between black borders, if ``--crop auto`` asks for that."""
-    overlay: ReadResult[OverlayFile] | None
-    """The picture to lay over the film's; None where none is."""
-    subtitles: ReadResult[ReadBitmaps | ReadText | None]
-    """The track to burn in, with its font; None where none is."""
+    picture: ReadResult[FoundPicture]  #: where the picture lies between black borders, if ``--crop auto`` asks for that
+    overlay: ReadResult[OverlayFile] | None  #: the picture to lay over the film's; None where none is
+    subtitles: ReadResult[ReadBitmaps | ReadText | None]  #: the track to burn in, with its font; None where none is
 
 
 def read_for(spec: TranscodeSpec) -> Reads:
