@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from ..request.values import Corner
     from ..source.index import TrackIndex
-    from .picture import SettledPicture
 
 MARGIN_SHARE: Final = 40
 """A picture in a corner keeps this part of the film's width from both edges."""
@@ -85,16 +84,20 @@ def overlay_choices(overlay: Overlay | None) -> tuple[Warning_, ...]:
 
 
 def settle_burn(
-    read: ReadResult[ReadBitmaps | ReadText | None], index: "TrackIndex", source: VideoFormat, settled: "SettledPicture"
+    read: ReadResult[ReadBitmaps | ReadText | None],
+    index: "TrackIndex",
+    source: VideoFormat,
+    output: VideoFormat,
+    steps: PictureSteps | None,
 ) -> tuple[BurntSubtitles | None, tuple[Warning_, ...]]:
-    """Return what is burnt into pictures that become ``settled``, None where nothing is, and what of it is lost.
+    """Return what is burnt into pictures in ``output``'s format, None where nothing is, and what of it is lost.
 
     Raises:
         InputError: the track could not be read, or its subtitles are too large.
         Unsupported: there is no such track, its clock is reset, or its pictures are interlaced or of colours that
             subtitles cannot be coded in; or its text cannot be set.
     """
-    subtitles, output, steps = read.get(), settled.format, settled.steps
+    subtitles = read.get()
     if subtitles is None:
         return None, ()
     track = subtitles.track

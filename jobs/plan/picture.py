@@ -65,7 +65,7 @@ def settle_filters(reads: Reads, part: SourcePart, spec: TranscodeSpec, codec: C
     framing = settle_framing(source, extras, spec, reads.picture.get().region)
     settled = settle_picture(source, spec, codec, framing, reading.life)
     overlay = settle_overlay(reads.overlay, settled.format, spec)
-    burn, losses = settle_burn(reads.subtitles, reading.index, source, settled)
+    burn, losses = settle_burn(reads.subtitles, reading.index, source, settled.format, settled.steps)
     losses += change_losses(
         reading.life,
         source,
