@@ -5,6 +5,7 @@
 
 import argparse
 import os
+import pickle
 import resource
 import sys
 import time
@@ -13,19 +14,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import count, cycle, islice
+from typing import TypeVar
 
 from bench.large_fleet import CORES, large_fleet
 from bench.machine import describe_run, described_lines
 from bench.processes import read_memory
 from bench.table import number, save_results, table_lines
 
-from codecfleet.actors.by_name import packed, unpacked
 from codecfleet.cluster.client.exchange import Exchange
 from codecfleet.cluster.placement.model.demand import PLAIN_FRAMES, plain_demand
 from codecfleet.cluster.placement.model.inventory import Node
 from codecfleet.cluster.placement.model.policy import Policy
 from codecfleet.cluster.probes.report.device_report import DeviceKind
-from codecfleet.cluster.releases import OURS
 from codecfleet.cluster.supervisor.core.answering import Answers
 from codecfleet.cluster.supervisor.core.core import Core
 from codecfleet.cluster.supervisor.core.granting import grants_for
@@ -43,6 +43,8 @@ SEGMENTS_TIMED = 1000
 BEATS = 1000
 SOME = 20
 """How many clients and ticks a figure is the mean of."""
+
+ValueT = TypeVar("ValueT")
 
 
 class World:
@@ -111,11 +113,11 @@ class World:
 
     def serve(self, report: ClientReport) -> Grants:
         """Do for one report all that the supervisor's process does with it but Ray's part: bytes in, bytes out."""
-        self.feed([events.Renewed(unpacked(packed(report)))])
+        self.feed([events.Renewed(sent(report))])
         grants, book = self.grants(report.client), self.core.state.clients.get(report.client)
         told = {} if book is None else dict(book.told)
         numbered = replace(grants, number=next(self.numbers), heard=report.sequence)
-        answer: Grants = unpacked(packed(self.answers.cut(report, numbered, told)))
+        answer: Grants = sent(self.answers.cut(report, numbered, told))
         return answer
 
     def finish(self, driver: "Driver", segments: int) -> None:
@@ -183,9 +185,7 @@ class Driver:
         """Report, and take the answer in."""
         self.world.sequence += 1
         jobs = tuple(self.jobs.values())
-        report = ClientReport(
-            self.name, self.name, self.world.sequence, jobs, acknowledged=self.acknowledged, release=OURS
-        )
+        report = ClientReport(self.name, self.name, self.world.sequence, jobs, acknowledged=self.acknowledged)
         sent = report if self.tells_all else self.exchange.cut(report)
         answer = self.world.serve(sent)
         if not self.tells_all:
@@ -241,7 +241,7 @@ class Sizes:
 
     def message(self, name: str, value: object) -> None:
         """Note the size of a message."""
-        self.found[f"KiB of {name}"] = round(len(packed(value)) / 1024, 1)
+        self.found[f"KiB of {name}"] = round(len(pickle.dumps(value)) / 1024, 1)
 
 
 def _held_kib() -> float:
@@ -268,12 +268,12 @@ def _of_looking(world: World, sizes: Sizes) -> dict[str, float]:
     def beats() -> None:
         before = beat
         for frames in range(BEATS):
-            after: Heartbeat = unpacked(packed(replace(beat, frames_done=frames)))
+            after: Heartbeat = sent(replace(beat, frames_done=frames))
             speed_between(before, after, 2.0)
             before = after
 
     def status() -> Status:
-        found: Status = unpacked(packed(status_of(world.core.state, {}, (), world.now_s)))
+        found: Status = sent(status_of(world.core.state, {}, (), world.now_s))
         return found
 
     sizes.message("a status", status())
@@ -316,6 +316,12 @@ def _measured(world: World, clients: int, jobs: int, sizes: Sizes) -> dict[str, 
         "a node goes": _timed(lambda: world.lose(going)) / SOME,
         "all is placed again": _timed(world.settle),
     }
+
+
+def sent(value: ValueT) -> ValueT:
+    """Return a value as it arrives in another process."""
+    arrived: ValueT = pickle.loads(pickle.dumps(value))  # noqa: S301 - our own bytes
+    return arrived
 
 
 def _timed(work: Callable[[], object]) -> float:

@@ -43,7 +43,7 @@ class Exchange:
         return self._grants
 
     def missed(self) -> None:
-        """No answer came: the supervisor may be another one now, or of an older release."""
+        """No answer came: the supervisor may be another one now."""
         self._heard = 0
 
 

@@ -6,7 +6,9 @@ This module imports ray: see ``leased_pool``.
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 
+from ...errors import VersionRefused
 from ..awake_clock import AwakeClock
 from ..ray.ray_failures import LossScope, classify
 from ..ray.ray_words import first_line
@@ -102,7 +104,13 @@ class LeaseRenewal:
             self._accept(self._unrecoverable(self.lost))
         await asyncio.sleep(AGAIN_S)
         with suppress(Exception):  # the next report fails too
+            await self._open_again()
+
+    async def _open_again(self) -> None:
+        try:
             await self._supervisor.open()
+        except VersionRefused as error:
+            self._accept(replace(self._unrecoverable(error.message), what_next=error.next_step))
 
     def _accept(self, grants: Grants) -> None:
         self.grants = grants

@@ -23,11 +23,11 @@ from ..placement.model.demand import PLAIN_FRAMES, Demand, plain_demand
 from ..placement.model.preview import PlacementPreview
 from ..ray.ray_environment import submission_id
 from ..ray.ray_words import first_line
-from ..releases import OURS, PYAV
 from ..supervisor.runner.client import SupervisorClient
 from ..supervisor.state.messages import ClientReport, JobReport
 from ..supervisor.status.history import History
 from ..supervisor.status.status import Status
+from ..version import PYAV
 from .client_name import ClientName
 from .lease_renewal import ANSWER_S, LeaseRenewal
 from .leased_work import CANCEL_LIMIT_S, SHUTDOWN_GRACE_S, LeasedWork
@@ -289,7 +289,6 @@ class LeasedPool(Pool):
             acknowledged=self._lease_renewal.grants.number,
             faults=self._work.faults.recent,
             written_off=dict(self._work.workers.hung),
-            release=OURS,
             behind=tuple(map(_ours, self._behind.told(self._demands, self._workers_max))),
         )
 

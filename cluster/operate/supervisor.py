@@ -42,7 +42,7 @@ async def ask_supervisor(address: str, question: Callable[[Any], Awaitable[T]]) 
 
     Raises:
         FleetUnavailable: the cluster or its supervisor does not answer.
-        VersionRefused: the supervisor is of a release that does not work with ours.
+        VersionRefused: the supervisor has another version of codecfleet.
     """
     connection = await connect(address)
     try:
@@ -93,8 +93,7 @@ async def read_growth(address: str, demand: Demand) -> str:
 
 
 async def _growth(actor: Any, *, demand: Demand) -> str:  # noqa: ANN401 - Ray's handle
-    ask = getattr(actor, "growth", None)  # the release before has none
-    return "" if ask is None else str(await ask.remote(demand))
+    return str(await actor.growth.remote(demand))
 
 
 async def read_history(address: str, stations: tuple[str, ...]) -> History | None:
@@ -103,10 +102,7 @@ async def read_history(address: str, stations: tuple[str, ...]) -> History | Non
 
 
 async def _history(actor: Any, *, stations: tuple[str, ...]) -> History:  # noqa: ANN401 - Ray's handle
-    ask = getattr(actor, "history", None)  # the release before has none
-    if ask is None:
-        return History()
-    found: History = await ask.remote(stations)
+    found: History = await actor.history.remote(stations)
     return found
 
 

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from ...actors.by_name import Message
 from ...errors import CodecfleetError, InputNotFound, Retry, UsageError, WorkError
 
 ResultT = TypeVar("ResultT")
@@ -13,7 +12,7 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome(Message, Generic[ResultT]):
+class Outcome(Generic[ResultT]):
     """A result, or an error.
 
     Errors are sent as values: raised in an actor they would arrive wrapped, or be lost if they do not pickle.

@@ -26,7 +26,7 @@ from ..logs.actions import LogAction
 from ..logs.entry import NO_IDS, LogIds
 from ..logs.writing import log
 from ..ray.sigterm import sigterm_kills
-from ..releases import OURS, PYAV
+from ..version import PYAV, VERSION
 from ..worker_names import WORKER_PREFIX
 from .blobs import unpack
 from .heartbeat import Ending, Heartbeat, WorkerFacts, ending_of, recycle
@@ -61,7 +61,6 @@ class RayWorker:
         term: the supervisor's that starts it; those of older ones are refused their orders.
         fence_s: end the process when it was not renewed for this long; None never does. A worker cut off from its
             supervisor would keep its device, and perhaps work against its own replacement.
-        _later: what a supervisor of a later release asks for beyond that; it does without.
     """
 
     def __init__(
@@ -77,7 +76,6 @@ class RayWorker:
         term: int = 0,
         fence_s: float | None = None,
         spawn_lone: Spawn | None = None,
-        **_later: object,
     ) -> None:
         sigterm_kills()
         self._slots = slots
@@ -206,13 +204,15 @@ class RayWorker:
         lone = (state.progress.get(job, {}).items() for state in self._lone.states)
         return {**dict(chain(*lone)), **self._second.said.progress.get(job, {}), **self._core.progress(job)}
 
+    async def version(self) -> str:
+        """Return its version of codecfleet."""
+        return VERSION
+
     async def facts(self, term: int = 0) -> WorkerFacts:
         """Return this process's identity; the answer shows that our code is importable in it."""
         self._newest.admit(term)
         self._renewed_s = time.monotonic()
-        return WorkerFacts(
-            os.getpid(), self._slots, self._identity, self._cores, self._trouble, release=OURS, pyav=PYAV
-        )
+        return WorkerFacts(os.getpid(), self._slots, self._identity, self._cores, self._trouble, pyav=PYAV)
 
     async def heartbeat(self, term: int = 0) -> Heartbeat:
         """Return its state. The caller owns this worker, so the call renews it."""

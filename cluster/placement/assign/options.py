@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ...probes.report.device_report import DeviceKind
 from ...probes.report.engines import Engine
-from ...releases import makes_alike
+from ...version import makes_alike
 from ..model.demand import Demand, EncoderChoice, EncoderKind, Rendition
 from ..model.inventory import DeviceState, Node
 from ..model.policy import Policy, PreemptibleUse

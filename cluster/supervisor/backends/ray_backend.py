@@ -38,7 +38,7 @@ from ..state.messages import FoundWorker, RayNode
 from ..state.stations import bundle_of
 from ..state.terms import TERMS_KEY, next_term
 from .ray_autoscaler import AutoscalerOfRay, RayAutoscaler
-from .ray_calls import Actor, ProbeNode, RayCalls, on_ray_node, share_of_gpu, understood
+from .ray_calls import Actor, ProbeNode, RayCalls, on_ray_node, share_of_gpu
 
 BUNDLE_PREFIX = "codecfleet-bundle "
 GPU_PREFIX = "codecfleet-gpu "
@@ -94,8 +94,8 @@ class RayBackend(RayCalls):
     async def _adopt(self, worker: str, reserved: frozenset[str]) -> FoundWorker | None:
         try:
             self._actors[worker] = await asyncio.to_thread(worker_handle, worker)
-            facts = understood(await asyncio.wait_for(self._call(worker, "facts", self._term), ADOPT_LIMIT_S))
-        except Exception as error:  # noqa: BLE001 - it is dead, unresponsive or of another release: not adopted
+            facts = await asyncio.wait_for(self.facts(worker), ADOPT_LIMIT_S)
+        except Exception as error:  # noqa: BLE001 - it is dead, unresponsive or of another version: not adopted
             if await self.newest_term() <= self._term:
                 line = f"worker {worker} of an earlier supervisor is ended, not adopted: {first_line(error)}"
                 log(LogAction.WORKER_LOST, line, LogIds(worker=worker))

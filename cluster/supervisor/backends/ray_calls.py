@@ -9,15 +9,13 @@ from typing import Any, Protocol, TypeAlias
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from ....actors.by_name import unpacked
-from ....errors import VersionRefused
 from ...placement.model.inventory import Node
 from ...probes.cuda.choosing import LIBRARY_PATH
 from ...probes.gpus.live_health import DeviceHealth
 from ...probes.report.absence import Maybe
 from ...ray.ray_words import first_line
-from ...releases import OURS
 from ...survey.health_agent import HealthAgent
+from ...version import VERSION, refuse_worker
 from ...worker.heartbeat import Heartbeat, WorkerFacts
 from ...worker.ray_worker import RayWorker
 from ...worker_names import CONTROL
@@ -59,18 +57,6 @@ def library_path(search_path: str | None) -> dict[str, Any]:
     return {} if search_path is None else {"runtime_env": {"env_vars": {LIBRARY_PATH: search_path}}}
 
 
-def understood(facts: WorkerFacts) -> WorkerFacts:
-    """Return the facts of a worker whose release works with ours.
-
-    Raises:
-        VersionRefused: its node has another.
-    """
-    if not OURS.understands(facts.release):
-        message = f"its node has {facts.release}, and the supervisor is {OURS}: they do not understand each other"
-        raise VersionRefused(message, "Give every node the same release: docs/upgrades.md.")
-    return facts
-
-
 class RayCalls(ClusterBackend):
     """Calls workers and health agents, for the supervisor of ``term``; subclasses reserve and start them."""
 
@@ -106,7 +92,7 @@ class RayCalls(ClusterBackend):
             if node not in self._agents:
                 make = ray.remote(**_AGENT)(HealthAgent).options(scheduling_strategy=self.strategy(node)).remote
                 self._agents[node] = await asyncio.to_thread(make)
-            found: Maybe[tuple[DeviceHealth, ...]] = unpacked(await self._agents[node].poll.remote(pids))
+            found: Maybe[tuple[DeviceHealth, ...]] = await self._agents[node].poll.remote(pids)
         except BaseException:  # an agent that hangs or is gone is replaced
             await asyncio.shield(self.stop_polling(node))
             raise
@@ -126,6 +112,16 @@ class RayCalls(ClusterBackend):
 
     def send(self, content: bytes) -> Any:
         return ray.put(content)
+
+    async def facts(self, worker: str) -> WorkerFacts:
+        """Return a worker's identity.
+
+        Raises:
+            VersionRefused: its node has another version of codecfleet.
+        """
+        refuse_worker(await self._call(worker, "version"), VERSION)
+        found: WorkerFacts = await self._call(worker, "facts", self._term)
+        return found
 
     async def _call(self, worker: str, method: str, *arguments: int) -> Any:
         return await getattr(self._actors[worker], method).options(concurrency_group=CONTROL).remote(*arguments)
@@ -153,5 +149,4 @@ class RayCalls(ClusterBackend):
             fence_s=fence_s,
         )
         self._actors[order.worker] = actor
-        facts: WorkerFacts = await self._call(order.worker, "facts", self._term)
-        return understood(facts)
+        return await self.facts(order.worker)

@@ -7,7 +7,7 @@ from math import ceil
 
 from ...placement.model.placement import Lane, Route
 from ...probes.report.device_report import DeviceKind
-from ...releases import makes_alike
+from ...version import makes_alike
 from ..state.clients import JobBook
 from ..state.nodes import Place
 from ..state.plans import Targets

@@ -9,22 +9,14 @@ from ...placement.model.demand import Demand
 from ...placement.model.inventory import DeviceState, Inventory, processor_name
 from ...placement.model.placement import Placement
 from ...probes.report.device_report import DeviceKind
-from ...releases import OURS, apart
 from ...worker_names import node_of, station_of
 from ..state.clients import ClientBook, JobBook
-from ..state.messages import ClientReport, Grants, JobGrants
+from ..state.messages import Grants, JobGrants
 from ..state.plans import JobPlan
 from ..state.quarantine import Cause
 from ..state.state import Stranded, SupervisorState
 from ..state.stations import DEATHS_IN_A_ROW_MAX, NOT_STARTED, StationBook, StationState
 from .assigning import promise
-
-
-def refused(report: ClientReport) -> Grants | None:
-    """Return what a client of a release that does not work with ours gets instead of slots; None for any other."""
-    if (refusal := apart(report.release, OURS)) is None:
-        return None
-    return Grants({}, unrecoverable=refusal.reason, what_next=refusal.next_step)
 
 
 def grants_for(state: SupervisorState, client: str, now_s: float) -> Grants:

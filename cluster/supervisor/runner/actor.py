@@ -8,7 +8,6 @@ import asyncio
 import gc
 import os
 import time
-from dataclasses import astuple
 from typing import Any
 
 from ...logs.actions import LogAction
@@ -18,9 +17,8 @@ from ...placement.model.demand import Demand
 from ...placement.model.policy import Policy
 from ...placement.model.preview import PlacementPreview
 from ...ray.sigterm import sigterm_kills
-from ...releases import OURS
+from ...version import VERSION, refuse_client
 from ..core.core import Core
-from ..core.granting import refused
 from ..state.events import Order
 from ..state.messages import ClientReport, Grants
 from ..state.settings import SupervisorSettings
@@ -61,14 +59,17 @@ class SupervisorActor:
         self._retiring = asyncio.create_task(_retire_when_idle(runner, settings))
         return runner
 
-    async def release(self) -> tuple[Any, ...]:
-        """Return the fields of our release, as values that any other can read."""
-        return astuple(OURS)
+    async def version(self) -> str:
+        """Return its version of codecfleet."""
+        return VERSION
 
-    async def renew(self, report: ClientReport, wait_s: float) -> Grants:
-        """Take a client's report; return its grants as soon as they change, or after ``wait_s``."""
-        if (refusal := refused(report)) is not None:
-            return refusal
+    async def renew(self, version: str, report: ClientReport, wait_s: float) -> Grants:
+        """Take a client's report; return its grants as soon as they change, or after ``wait_s``.
+
+        Raises:
+            VersionRefused: the client has another ``version``: it reached an earlier supervisor.
+        """
+        refuse_client(version, VERSION)
         return await (await self._runner()).renew(report, wait_s)
 
     async def depart(self, client: str) -> None:

@@ -2,15 +2,13 @@
 
 import asyncio
 from abc import ABC, abstractmethod
-from dataclasses import fields
 from typing import Any, ClassVar
 
-from ....errors import VersionRefused
 from ...placement.model.demand import Demand
 from ...placement.model.policy import Policy
 from ...placement.model.preview import PlacementPreview
-from ...releases import OURS, UNNUMBERED, Release, apart
 from ...shipping.serving import ServedFiles, serve_files
+from ...version import VERSION, refuse_client
 from ..state.messages import ClientReport, Grants
 from ..state.settings import SupervisorSettings
 from ..status.history import History
@@ -136,13 +134,13 @@ class ActorClient(SupervisorClient):
         """Find the supervisor, or create one.
 
         Raises:
-            VersionRefused: it is of a release that does not work with ours.
+            VersionRefused: it has another version of codecfleet.
         """
         self._actor = await asyncio.to_thread(find_or_make_supervisor, self._settings, self._policy)
         await refuse_others(self._actor)
 
     async def renew(self, report: ClientReport, wait_s: float) -> Grants:
-        grants: Grants = await self._actor.renew.remote(report, wait_s)
+        grants: Grants = await self._actor.renew.remote(VERSION, report, wait_s)
         return grants
 
     async def depart(self, client: str) -> None:
@@ -175,20 +173,12 @@ class ActorClient(SupervisorClient):
 
 
 async def refuse_others(supervisor: Any) -> None:
-    """Call a cluster's supervisor, and return if it is of a release that works with ours.
+    """Call a cluster's supervisor, and return if it has our version of codecfleet.
 
     Raises:
-        VersionRefused: it is not.
+        VersionRefused: it has another.
     """
-    try:
-        ask = supervisor.release
-    except AttributeError:
-        found = UNNUMBERED
-    else:
-        said = await ask.remote()
-        found = Release(*said[: len(fields(Release))])
-    if (refusal := apart(OURS, found)) is not None:
-        raise VersionRefused(*refusal)
+    refuse_client(VERSION, await supervisor.version.remote())
 
 
 def find_or_make_supervisor(settings: SupervisorSettings, policy: Policy) -> Any:

@@ -1,7 +1,5 @@
 """Messages between clients and the supervisor, and the cluster's facts: frozen, picklable values.
 
-A message may come from a client of another release: what it lacks has its default, and what is unknown is left out.
-
 Each client repeatedly reports what it wants and holds, and receives what it may use. A message tells of all jobs, or of
 those that have changed since one that the other side is known to have, whatever came between. So a lost message costs a
 second, a repeated one nothing, and a restarted supervisor asks for everything.
@@ -9,11 +7,9 @@ second, a repeated one nothing, and a restarted supervisor asks for everything.
 
 from dataclasses import dataclass, field, replace
 
-from ....actors.by_name import Message
 from ...placement.model.demand import Demand
 from ...placement.model.inventory import Device, Node, dlas_of, processor_of
 from ...probes.report.gpu_identity import ShownGpus
-from ...releases import UNNUMBERED, Release
 from ...worker.heartbeat import WorkerFacts
 
 
@@ -41,13 +37,13 @@ class DeviceFault:
 
 
 @dataclass(frozen=True, slots=True)
-class ClientReport(Message):
+class ClientReport:
     """A client's report; ``sequence`` grows with each, so that late ones are recognised.
 
     ``client`` is unique; ``where`` names its host and process for people. ``proven`` are workers that completed work
     for it, so their earlier deaths were not a crash loop. ``acknowledged`` is the number of the newest grants it
     received. ``faults`` are repeated for a while, and counted once. ``written_off`` are workers in which its work hung:
-    {worker: reason}. ``release`` is the client's, and ``takes_changes`` says that it understands grants of changes.
+    {worker: reason}. ``takes_changes`` says that it understands grants of changes.
     ``behind`` is work that it will ask for when some of its jobs are done, and gets no slots: of each, ``frames_total``
     is how much that is, ``segments`` has the length of one, and ``workers_max`` says how many could run at once.
     """
@@ -60,7 +56,6 @@ class ClientReport(Message):
     acknowledged: int = 0
     faults: tuple[DeviceFault, ...] = ()
     written_off: dict[str, str] = field(default_factory=dict)
-    release: Release = UNNUMBERED
     takes_changes: bool = False
     behind: tuple[Demand, ...] = ()
 
@@ -91,7 +86,7 @@ class JobGrants:
 
 
 @dataclass(frozen=True, slots=True)
-class Grants(Message):
+class Grants:
     """What a client may use until the next grants.
 
     ``slots`` maps each job to {worker: slots}; ``number`` grows with every answer, across supervisors. ``dead`` are

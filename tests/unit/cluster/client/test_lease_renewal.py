@@ -13,6 +13,7 @@ from codecfleet.cluster.placement.model.demand import Demand
 from codecfleet.cluster.placement.model.preview import PlacementPreview
 from codecfleet.cluster.supervisor.runner.client import SupervisorClient
 from codecfleet.cluster.supervisor.state.messages import ClientReport, Grants
+from codecfleet.errors import VersionRefused
 
 AWAY = ActorUnavailableError("away", None)
 Answer = Grants | Exception | None
@@ -49,6 +50,7 @@ class Scripted(SupervisorClient):
     def __init__(self, *answers: Answer) -> None:
         self.sequences: list[int] = []
         self.opened = 0
+        self.refusal: VersionRefused | None = None
         self.under_way = self.most_under_way = 0
         self._answers = answers
 
@@ -57,6 +59,8 @@ class Scripted(SupervisorClient):
     async def open(self) -> None:
         """Note it."""
         self.opened += 1
+        if self.refusal is not None:
+            raise self.refusal
 
     async def renew(self, report: ClientReport, wait_s: float) -> Grants:
         """Answer after as long as a supervisor without news takes."""
@@ -167,6 +171,14 @@ def test_a_supervisor_with_a_defect_is_given_up_soon() -> None:
     assert accepted(Scripted(KeyError("x"), KeyError("x"), sound, KeyError("x"), KeyError("x"), sound), 20) == [sound]
     given_up = accepted(Scripted(KeyError("x")), 5)
     assert given_up[0].unrecoverable == "the supervisor fails: KeyError: 'x'"
+
+
+def test_a_supervisor_that_comes_back_with_another_version_is_given_up_at_once() -> None:
+    """The client says why, and what to do."""
+    supervisor = Scripted(KeyError("x"))
+    supervisor.refusal = VersionRefused("it is another version", "Install that one.")
+    refused = accepted(supervisor, 5)[0]
+    assert (refused.unrecoverable, refused.what_next) == ("it is another version", "Install that one.")
 
 
 def test_a_supervisor_that_is_late_is_one_out_of_reach() -> None:
