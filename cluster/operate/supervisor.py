@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 from ...errors import FleetUnavailable, UsageError
 from ..placement.model.demand import Demand
 from ..ray.embedded import connect
-from ..ray.private_ray import NAMESPACE
+from ..ray.public.actors import NoSuchActor, named_actor
+from ..ray.ray_failures import is_of_ray
 from ..supervisor.runner.actor import SUPERVISOR
 from ..supervisor.runner.client import refuse_others
 from ..supervisor.state.events import Order
@@ -46,19 +47,17 @@ async def ask_supervisor(address: str, question: Callable[[Any], Awaitable[T]]) 
     """
     connection = await connect(address)
     try:
-        import ray  # noqa: PLC0415 - never before it is needed
-
         try:
-            try:
-                # Where the head is gone, Ray looks for it for a minute.
-                looked_up = asyncio.to_thread(ray.get_actor, SUPERVISOR, NAMESPACE)
-                actor = await in_time(looked_up, "the cluster's head", "Look at its node.")
-            except ValueError:
-                return None
+            # Where the head is gone, Ray looks for it for a minute.
+            looked_up = asyncio.to_thread(named_actor, SUPERVISOR)
+            actor = await in_time(looked_up, "the cluster's head", "Look at its node.")
             answering = _answer(actor, question)
-            next_step = "Look at `ray status` and at the node it runs on."
-            return await in_time(answering, "the supervisor", next_step)
-        except ray.exceptions.RayError as error:
+            return await in_time(answering, "the supervisor", "Look at `ray status` and at the node it runs on.")
+        except NoSuchActor:
+            return None
+        except Exception as error:
+            if not is_of_ray(error):
+                raise
             message = f"the supervisor does not answer: {type(error).__name__}"
             raise FleetUnavailable(message, "Ray restarts it by itself: try again in a few seconds.") from error
     finally:

@@ -74,6 +74,17 @@ def classify(error: BaseException) -> LossScope:
     return LossScope.CODE
 
 
+def is_of_ray(error: BaseException) -> bool:
+    """Return whether Ray raised it."""
+    return isinstance(error, _ray_errors().any)
+
+
+def cause_of(error: BaseException) -> BaseException:
+    """Return what remote code raised, where Ray passed that on; else the error itself."""
+    cause = getattr(error, "cause", None) if isinstance(error, _ray_errors().of_code) else None
+    return cause if isinstance(cause, BaseException) else error
+
+
 def ran_out_of_memory(error: BaseException) -> bool:
     """Return whether Ray's memory monitor killed the process."""
     return isinstance(error, _ray_errors().memory)

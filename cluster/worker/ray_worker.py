@@ -1,8 +1,4 @@
-"""The worker process in Ray: an async actor around ``actors/device/worker.py``.
-
-``ray`` is not imported here: the pool makes the class an actor once the environment that Ray reads at import is
-settled.
-"""
+"""The worker process in Ray: an async actor around ``actors/device/worker.py``."""
 
 import asyncio
 import os
@@ -25,6 +21,7 @@ from ..grouping import counted
 from ..logs.actions import LogAction
 from ..logs.entry import NO_IDS, LogIds
 from ..logs.writing import log
+from ..ray.public.nodes import given_gpus, this_actor, this_node
 from ..ray.sigterm import sigterm_kills
 from ..version import PYAV, VERSION
 from ..worker_names import WORKER_PREFIX
@@ -290,24 +287,17 @@ class RayWorker:
 
 
 def _own_ids(device: str) -> LogIds:
-    import ray
-
     from ..probes.report.gpu_identity import on_node
 
-    context = ray.get_runtime_context()
-    name = (context.get_actor_name() or "").removeprefix(WORKER_PREFIX)
-    node = context.get_node_id()
-    return LogIds(node=node, device=on_node(node, device), worker=name)
+    node = this_node()
+    return LogIds(node=node, device=on_node(node, device), worker=this_actor().removeprefix(WORKER_PREFIX))
 
 
 def _take_device(part: int, avoided: tuple[str, ...], *, counts_slices: bool) -> "TakenDevice":
     """Narrow this process to Ray's GPU before NVIDIA's packages are imported."""
-    import ray
-
     from ..probes.gpus.visible_device import narrow, open_nvml
 
-    given = ray.get_runtime_context().get_accelerator_ids().get("GPU", [])
-    return narrow(given, os.environ, open_nvml(), part=part, counts_slices=counts_slices, avoided=avoided)
+    return narrow(given_gpus(), os.environ, open_nvml(), part=part, counts_slices=counts_slices, avoided=avoided)
 
 
 def _warming_gpu() -> "Gpu":

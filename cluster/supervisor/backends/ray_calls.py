@@ -1,18 +1,14 @@
-"""Calls of workers and health agents, common to all backends.
-
-This module imports ray: import it only where the environment that Ray reads then is settled.
-"""
+"""Calls of workers and health agents, common to all backends."""
 
 import asyncio
-from typing import Any, Protocol, TypeAlias
-
-import ray
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+from typing import Any, Protocol
 
 from ...placement.model.inventory import Node
 from ...probes.cuda.choosing import LIBRARY_PATH
 from ...probes.gpus.live_health import DeviceHealth
 from ...probes.report.absence import Maybe
+from ...ray.public.actors import Actor, kill_actor, make_actor, put
+from ...ray.public.nodes import on_node
 from ...ray.ray_words import first_line
 from ...survey.health_agent import HealthAgent
 from ...version import VERSION, refuse_worker
@@ -22,18 +18,9 @@ from ...worker_names import CONTROL
 from ..state.events import Start
 from .backend import ClusterBackend
 
-Actor: TypeAlias = Any
-"""Ray's handle of a ``RayWorker``: its methods are made at run time and carry no types."""
-
-
 _AGENT: dict[str, Any] = {"num_cpus": 0, "max_restarts": 0, "max_task_retries": 0, "enable_task_events": False}
 """A health agent belongs to the supervisor that made it, and ends with it."""
 CONTROL_CALLS = 64
-
-
-def on_ray_node(node: str) -> NodeAffinitySchedulingStrategy:
-    """Return the strategy that starts something on this node alone."""
-    return NodeAffinitySchedulingStrategy(node, soft=False)
 
 
 class ProbeNode(Protocol):
@@ -90,8 +77,8 @@ class RayCalls(ClusterBackend):
         """Call the node's health agent, which is created for the first poll and after a failed one."""
         try:
             if node not in self._agents:
-                make = ray.remote(**_AGENT)(HealthAgent).options(scheduling_strategy=self.strategy(node)).remote
-                self._agents[node] = await asyncio.to_thread(make)
+                options = {**_AGENT, "scheduling_strategy": self.strategy(node)}
+                self._agents[node] = await asyncio.to_thread(make_actor, HealthAgent, options)
             found: Maybe[tuple[DeviceHealth, ...]] = await self._agents[node].poll.remote(pids)
         except BaseException:  # an agent that hangs or is gone is replaced
             await asyncio.shield(self.stop_polling(node))
@@ -100,18 +87,18 @@ class RayCalls(ClusterBackend):
 
     def strategy(self, node: str) -> Any:
         """Return how Ray is to be told to start something on a node alone."""
-        return on_ray_node(node)
+        return on_node(node)
 
     async def stop_polling(self, node: str) -> None:
         agent = self._agents.pop(node, None)
         if agent is not None:
-            await asyncio.to_thread(ray.kill, agent)
+            await asyncio.to_thread(kill_actor, agent)
 
     def handle(self, worker: str) -> Actor:
         return self._actors[worker]
 
     def send(self, content: bytes) -> Any:
-        return ray.put(content)
+        return put(content)
 
     async def facts(self, worker: str) -> WorkerFacts:
         """Return a worker's identity.
@@ -135,9 +122,10 @@ class RayCalls(ClusterBackend):
             **library_path(order.search_path),
             **options,
         }
-        make = ray.remote(**settings)(RayWorker).remote
         actor = await asyncio.to_thread(
-            make,
+            make_actor,
+            RayWorker,
+            settings,
             order.slots,
             takes_gpu=order.station.takes_gpu,
             part=order.station.part,

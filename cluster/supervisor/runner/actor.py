@@ -1,14 +1,12 @@
 """The cluster's supervisor in Ray: one named, detached actor, which Ray restarts when it dies.
 
-``ray`` is not imported here: a client makes the class an actor once the environment that Ray reads at import is
-settled. It keeps only what workers and clients would report to its successor.
+It keeps only what workers and clients would report to its successor.
 """
 
 import asyncio
 import gc
 import os
 import time
-from typing import Any
 
 from ...logs.actions import LogAction
 from ...logs.in_ray import begin_log_in_ray
@@ -16,6 +14,8 @@ from ...logs.writing import log
 from ...placement.model.demand import Demand
 from ...placement.model.policy import Policy
 from ...placement.model.preview import PlacementPreview
+from ...ray.public.actors import kill_this_actor
+from ...ray.public.nodes import this_node
 from ...ray.sigterm import sigterm_kills
 from ...version import VERSION, refuse_client
 from ..core.core import Core
@@ -44,7 +44,7 @@ class SupervisorActor:
         self._opening.add_done_callback(_restart_if_failed)
 
     async def _open(self, settings: SupervisorSettings, policy: Policy) -> SupervisorRunner:
-        # Imported here: this module must be importable without Ray.
+        # Imported here: clients import this module, and need none of it.
         from ...survey.ray_probe import probe_ray_node
         from ..backends.ray_backend import RayBackend, claim_term
         from ..metrics.ray_metrics import RayMetrics
@@ -108,9 +108,7 @@ def _restart_if_failed(opening: "asyncio.Task[SupervisorRunner]") -> None:
 
 
 async def _retire_when_idle(runner: SupervisorRunner, settings: SupervisorSettings) -> None:
-    import ray
-
-    here = ray.get_runtime_context().get_node_id()
+    here = this_node()
     while runner.idle_s < settings.retire_s or not await runner.leading.leads():
         if runner.leading.over or runner.is_left(here):
             # Not by Ray's kill: for Ray its successor is the same actor. A node that drains is not given it, and waits
@@ -119,5 +117,4 @@ async def _retire_when_idle(runner: SupervisorRunner, settings: SupervisorSettin
         await asyncio.sleep(RETIRE_LOOK_S)
     if settings.autoscale is not None:
         await runner.resizing.withdraw()
-    me: Any = ray.get_runtime_context().current_actor
-    ray.kill(me)
+    kill_this_actor()

@@ -7,8 +7,12 @@ from typing import Any, ClassVar
 from ...placement.model.demand import Demand
 from ...placement.model.policy import Policy
 from ...placement.model.preview import PlacementPreview
+from ...ray.private.nodes import ON_HEAD
+from ...ray.private_ray import NAMESPACE
+from ...ray.public.actors import make_actor, named_actor, put
 from ...shipping.serving import ServedFiles, serve_files
 from ...version import VERSION, refuse_client
+from ...worker_names import WORKER_PREFIX
 from ..state.messages import ClientReport, Grants
 from ..state.settings import SupervisorSettings
 from ..status.history import History
@@ -147,14 +151,10 @@ class ActorClient(SupervisorClient):
         await self._actor.depart.remote(client)
 
     async def handle(self, worker: str) -> Any:
-        from ..backends.ray_backend import worker_handle
-
-        return await asyncio.to_thread(worker_handle, worker)
+        return await asyncio.to_thread(named_actor, WORKER_PREFIX + worker)
 
     def send(self, content: bytes) -> Any:
-        import ray
-
-        return ray.put(content)
+        return put(content)
 
     async def serve_files(self, client: str) -> str:
         """Start the reader of this node's files with the first call."""
@@ -183,10 +183,6 @@ async def refuse_others(supervisor: Any) -> None:
 
 def find_or_make_supervisor(settings: SupervisorSettings, policy: Policy) -> Any:
     """Return the handle of the cluster's supervisor; the arguments apply only to a new one."""
-    import ray
-
-    from ...ray.private_ray import NAMESPACE
-
     options: dict[str, Any] = {
         "num_cpus": 0,
         "name": SUPERVISOR,
@@ -198,11 +194,9 @@ def find_or_make_supervisor(settings: SupervisorSettings, policy: Policy) -> Any
         "max_concurrency": CALLS_AT_ONCE,
     }
     if settings.autoscale is not None:
-        options["resources"] = ON_HEAD
-    return ray.remote(SupervisorActor).options(**options).remote(settings, policy)
+        options["resources"] = ON_HEAD  # Ray ends no node that runs an actor, not even one without CPUs
+    return make_actor(SupervisorActor, options, settings, policy)
 
 
-ON_HEAD = {"node:__internal_head__": 0.001}
-"""What Ray's head alone has. Ray ends no node that runs an actor, not even one without CPUs."""
 CALLS_AT_ONCE = 10_000
 """Every client keeps one call waiting for changes."""

@@ -17,11 +17,13 @@ from ...cluster.worker.ray_worker import RayWorker
 from ...cluster.worker.second_process import Child
 from ...cluster.worker.second_program import serve
 
+_DEAD = "the worker process died"
+
 
 class FakeWorker:
     """Stands for Ray's handle of a ``RayWorker``: ``await worker.run.remote(...)``.
 
-    After ``kill`` every call, also one under way, raises what Ray raises for a dead actor.
+    After ``kill`` every call, also one under way, raises what calls of a dead worker process raise.
     """
 
     def __init__(self, slots: int) -> None:
@@ -41,9 +43,7 @@ class FakeWorker:
         try:
             await asyncio.wait({call, death}, return_when=asyncio.FIRST_COMPLETED)
             if not call.done():
-                from ray.exceptions import RayActorError  # noqa: PLC0415 - who tests without Ray need not have it
-
-                raise RayActorError
+                raise ConnectionError(_DEAD)
             return call.result()
         finally:
             call.cancel()

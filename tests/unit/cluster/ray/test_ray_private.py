@@ -1,4 +1,4 @@
-"""What is private to Ray: used in one module alone, and only where it is as expected."""
+"""Ray is imported in one room alone, and what is private to it in one part of that, only where it is as expected."""
 
 import ast
 import sys
@@ -8,11 +8,22 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from codecfleet.cluster.ray import ray_internals
+from codecfleet.cluster.ray.private.autoscaler import autoscaler_report, end_idle_node, knows_labels
+from codecfleet.cluster.ray.private.connection import quiet_connection, reread_environment
+from codecfleet.cluster.ray.private.lean_start import lean_start, why_no_lean_start
+from codecfleet.cluster.ray.private.nodes import (
+    cuda_visible_to_node,
+    draining_nodes,
+    free_resources_by_node,
+    without_client_port,
+)
 from codecfleet.errors import FleetUnavailable
 
 ROOT = Path(__file__).parents[4]
-PRIVATE = ("_raylet", "internal_kv", "core")
+PRIVATE = ("_raylet", "internal_kv", "core", "v2")
+ROOM = "cluster/ray"
+VARIABLES = ("RAY_START_HOOK", "RAY_OVERRIDE_")
+"""Variables that Ray reads and does not document."""
 
 
 def private_uses(source: str) -> Iterator[str]:
@@ -27,16 +38,47 @@ def private_uses(source: str) -> Iterator[str]:
             names = [ast.unparse(node)]
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             names = [node.value]
+            if node.value.startswith(VARIABLES):
+                yield node.value
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "ray.init":
+            yield from (each.arg for each in node.keywords if each.arg and each.arg.startswith("_"))
         for name in names:
             first, *rest = name.split(".")
             if first == "ray" and any(part in PRIVATE or part.startswith("_") for part in rest if part[:2] != "__"):
                 yield name
 
 
-def test_one_module_uses_what_is_private_to_ray() -> None:
-    """No other module of the product imports or reaches into Ray's private modules."""
-    floors = [path for floor in ("actors", "cluster", "jobs", "codecfleet") for path in (ROOT / floor).rglob("*.py")]
-    assert {path.name for path in floors if any(private_uses(path.read_text()))} == {"ray_internals.py"}
+def product() -> Iterator[tuple[str, str]]:
+    """Yield each module of the product: its path, and its source."""
+    for floor in ("actors", "cluster", "jobs", "codecfleet"):
+        for path in (ROOT / floor).rglob("*.py"):
+            yield path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8")
+
+
+def imports_ray(source: str) -> bool:
+    """Return whether Python source imports Ray, or a module of it, anywhere."""
+    nodes = list(ast.walk(ast.parse(source)))
+    plain = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    named = {node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module and not node.level}
+    loaded = {
+        each.value
+        for node in nodes
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module")
+        for each in node.args
+        if isinstance(each, ast.Constant) and isinstance(each.value, str)
+    }
+    return any(name.partition(".")[0] == "ray" for name in plain | named | loaded)
+
+
+def test_one_room_imports_ray() -> None:
+    """All others call its small typed functions."""
+    assert [path for path, source in product() if imports_ray(source) and not path.startswith(f"{ROOM}/")] == []
+
+
+def test_one_room_uses_what_is_private_to_ray() -> None:
+    """No other module of the product imports or reaches into Ray's private modules, or passes private arguments."""
+    users = {path.rpartition("/")[0] for path, source in product() if any(private_uses(source))}
+    assert users == {f"{ROOM}/private"}
 
 
 @pytest.mark.parametrize(
@@ -47,6 +89,9 @@ def test_one_module_uses_what_is_private_to_ray() -> None:
         ("from ray.experimental import internal_kv", ["ray.experimental.internal_kv"]),
         ("ray._private.worker", ["ray._private.worker", "ray._private"]),
         ("import_module('ray._private.utils')", ["ray._private.utils"]),
+        ("from ray.autoscaler.v2.utils import is_autoscaler_v2", ["ray.autoscaler.v2.utils.is_autoscaler_v2"]),
+        ("ray.init(_temp_dir='here')", ["_temp_dir"]),
+        ("{'RAY_START_HOOK': 'hook'}", ["RAY_START_HOOK"]),
         ("from ray.util import list_named_actors; ray.get(ray.__version__)", []),
     ],
 )
@@ -93,7 +138,10 @@ API_SERVER = (
 def ray(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """A Ray of a tested version, whose private modules hold what the lean start expects."""
     modules = {
-        "worker": {"listen_error_messages": lambda worker, threads_stopped: (worker, threads_stopped)},
+        "worker": {
+            "listen_error_messages": lambda worker, threads_stopped: (worker, threads_stopped),
+            "init": lambda address, _temp_dir: (address, _temp_dir),
+        },
         "parameter": {"RayParams": lambda no_monitor, include_log_monitor=True: (no_monitor, include_log_monitor)},
         "ray_constants": {"ENABLE_RAY_CLUSTER": True, "RAY_ENABLE_UV_RUN_RUNTIME_ENV": True},
         "node": {"wait_for_persisted_port": eval(f"lambda {', '.join(PORT)}: timeout_ms")},  # noqa: S307 - five parameters
@@ -124,9 +172,9 @@ def ray(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 def test_a_known_ray_is_started_lean_and_left_as_it_was(ray: SimpleNamespace) -> None:
     """Inside, what only clusters need is gone; afterwards every attribute is Ray's own."""
     before = {name: dict(vars(module)) for name, module in vars(ray).items()}
-    assert ray_internals.why_no_lean_start() == ""
+    assert why_no_lean_start() == ""
     watch = Watch()
-    with ray_internals.lean_start(watch):
+    with lean_start(watch):
         assert ray.parameter.RayParams() == (True, False)
         assert ray.services.start_api_server(1, host="h") == (None, None)
         assert isinstance(ray.utils.get_dashboard_dependency_error(), ImportError)
@@ -149,7 +197,7 @@ def test_no_port_is_waited_for_after_the_process_ended(ray: SimpleNamespace) -> 
 
     ray.node.wait_for_persisted_port = never
     watch = Watch(checks=3)
-    with ray_internals.lean_start(watch), pytest.raises(FleetUnavailable):
+    with lean_start(watch), pytest.raises(FleetUnavailable):
         ray.node.wait_for_persisted_port("here", "n", "gcs", timeout_ms=30_000)
     assert watch.checks == 0
 
@@ -158,9 +206,9 @@ def test_no_port_is_waited_for_after_the_process_ended(ray: SimpleNamespace) -> 
 def test_a_version_that_was_not_tested_is_not_started_lean(ray: SimpleNamespace, version: str) -> None:
     """Another minor version is refused before anything is looked at, and nothing of it is replaced."""
     ray.package.__version__ = version
-    assert ray_internals.why_no_lean_start() == f"Ray {version} was never tested with it"
+    assert why_no_lean_start() == f"Ray {version} was never tested with it"
     relay = ray.worker.listen_error_messages
-    with ray_internals.quiet_connection():
+    with quiet_connection():
         assert ray.worker.listen_error_messages is relay
 
 
@@ -185,9 +233,9 @@ def test_an_attribute_of_another_shape_is_noticed(
 ) -> None:
     """One attribute that is called otherwise, or that is gone, and the lean start is refused by its name."""
     setattr(getattr(ray, module), attribute, found)
-    assert ray_internals.why_no_lean_start().startswith(f"its ray._private.{module}.{attribute}")
+    assert why_no_lean_start().startswith(f"its ray._private.{module}.{attribute}")
     delattr(getattr(ray, module), attribute)
-    assert ray_internals.why_no_lean_start().startswith(f"its ray._private.{module}.{attribute}")
+    assert why_no_lean_start().startswith(f"its ray._private.{module}.{attribute}")
 
 
 def test_calls_that_ray_does_not_know_are_not_made(ray: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,9 +243,27 @@ def test_calls_that_ray_does_not_know_are_not_made(ray: SimpleNamespace, monkeyp
     del ray
     monkeypatch.setitem(sys.modules, "ray._raylet", ModuleType("ray._raylet"))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-1")
-    assert ray_internals.free_resources_by_node() == {}
-    assert not ray_internals.draining_nodes()
-    assert ray_internals.cuda_visible_to_node() == "GPU-1"
-    assert not ray_internals.reread_environment()
-    assert ray_internals.autoscaler_report() is None
-    assert not ray_internals.end_idle_node("node", "it is idle")
+    monkeypatch.setenv("RAY_enable_autoscaler_v2", "1")
+    assert free_resources_by_node() == {}
+    assert not draining_nodes()
+    assert cuda_visible_to_node() == "GPU-1"
+    assert not reread_environment()
+    assert autoscaler_report() is None
+    assert not end_idle_node("node", "it is idle")
+    assert knows_labels()
+
+
+def test_no_node_starts_whose_client_port_cannot_be_closed() -> None:
+    """A Ray that has the port under another name would open it in silence."""
+    known = SimpleNamespace(ray_client_server_port=10001)
+    without_client_port(known, head=True)
+    assert known.ray_client_server_port is None
+    with pytest.raises(SystemExit, match="port 10001"):
+        without_client_port(SimpleNamespace(client_port=10001), head=True)
+
+
+def test_everything_private_can_be_switched_off(ray: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By one variable, also where all of it is as expected."""
+    del ray
+    monkeypatch.setenv("_CODECFLEET_RAY_PRIVATE", "off")
+    assert why_no_lean_start() == "its internals are switched off"
