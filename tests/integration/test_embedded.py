@@ -109,7 +109,8 @@ def alive(pids: list[int]) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    "first", [pytest.param("", id="lean"), pytest.param(PUBLICLY, id="public", marks=pytest.mark.slow)]
+    "first",
+    [pytest.param("", id="lean"), pytest.param(PUBLICLY, id="public", marks=[pytest.mark.slow, pytest.mark.ci])],
 )
 def test_a_good_guest(places: Mapping[str, str], first: str) -> None:
     """Loopback only and by token, nothing in the home, environment and handlers as they were, nothing said or left.
