@@ -15,7 +15,7 @@ from ...placement.model.inventory import Node
 from ...ray.private.key_values import claim_in_cluster, keep_in_cluster, kept_in_cluster, keys_in_cluster
 from ...ray.private.nodes import draining_nodes, free_resources_by_node
 from ...ray.private_ray import NAMESPACE
-from ...ray.public.actors import Actor, actor_names, kill_actor, named_actor
+from ...ray.public.actors import NoSuchActor, actor_names, kill_actor, named_actor
 from ...ray.public.nodes import all_nodes, on_node
 from ...ray.public.reservations import Reservation, give_back, inside, reservation, reservation_names, reserve
 from ...ray.ray_words import first_line
@@ -35,15 +35,6 @@ MARKET_LABEL, SPOT = "ray.io/market-type", "spot"
 """Ray's label of a node that its cloud may take away at any moment."""
 ADOPT_LIMIT_S = 5.0
 NEVER_MS = 1 << 52
-
-
-def worker_handle(worker: str) -> Actor:
-    """Return Ray's handle of a cluster's worker.
-
-    Raises:
-        ValueError: no such worker is alive.
-    """
-    return named_actor(WORKER_PREFIX + worker)
 
 
 class RayBackend(RayCalls):
@@ -81,7 +72,7 @@ class RayBackend(RayCalls):
 
     async def _adopt(self, worker: str, reserved: frozenset[str]) -> FoundWorker | None:
         try:
-            self._actors[worker] = await asyncio.to_thread(worker_handle, worker)
+            self._actors[worker] = await asyncio.to_thread(named_actor, WORKER_PREFIX + worker)
             facts = await asyncio.wait_for(self.facts(worker), ADOPT_LIMIT_S)
         except Exception as error:  # noqa: BLE001 - it is dead, unresponsive or of another version: not adopted
             if await self.newest_term() <= self._term:
@@ -136,8 +127,8 @@ class RayBackend(RayCalls):
 
     async def _kill(self, worker: str) -> None:
         actor = self._actors.pop(worker, None)
-        with suppress(ValueError):  # no worker of that name is alive
-            actor = actor or await asyncio.to_thread(worker_handle, worker)
+        with suppress(NoSuchActor):
+            actor = actor or await asyncio.to_thread(named_actor, WORKER_PREFIX + worker)
             await asyncio.to_thread(kill_actor, actor)
 
     async def _give_back(self, worker: str) -> None:
