@@ -15,7 +15,7 @@ from .ray_cluster import BIN, RayCluster, ray_cluster
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(600)]
 
 OTHER = "9.9.9"
-PATIENCE_S = 120
+PATIENCE_S = 240
 
 
 def installed(repository: Path, folder: Path) -> Path:
@@ -40,13 +40,15 @@ def test_client_and_node_of_another_version_are_refused(repository: Path, film: 
     ours = os.environ.get("PYTHONPATH", "")
     with ray_cluster() as cluster, cluster.started_node("--num-cpus", "1", env={"PYTHONPATH": str(other)}):
         job = transcode(cluster, film, tmp_path / "ours.mp4", ours)
-        reason = f"its node has codecfleet {OTHER}, and the supervisor is codecfleet {VERSION}"
-        cluster.status_once(lambda status: any(reason in each["reason"] for each in status["workers"]), PATIENCE_S)
-        refused = transcode(cluster, film, tmp_path / "other.mp4", str(other))
-        _, said = refused.communicate(timeout=PATIENCE_S)
-        assert refused.returncode == VersionRefused.exit_code
-        line = said.strip().splitlines()[-1]
-        assert f"this client is codecfleet {OTHER}, and the cluster's supervisor is codecfleet {VERSION}" in line
-        assert line.endswith("or replace the cluster: `codecfleet docs upgrades`.")
-        job.terminate()
-        job.communicate(timeout=PATIENCE_S)
+        try:
+            reason = f"its node has codecfleet {OTHER}, and the supervisor is codecfleet {VERSION}"
+            cluster.status_once(lambda status: any(reason in each["reason"] for each in status["workers"]), PATIENCE_S)
+            refused = transcode(cluster, film, tmp_path / "other.mp4", str(other))
+            _, said = refused.communicate(timeout=PATIENCE_S)
+        finally:
+            job.terminate()
+            job.communicate(timeout=PATIENCE_S)
+    assert refused.returncode == VersionRefused.exit_code
+    line = said.strip().splitlines()[-1]
+    assert f"this client is codecfleet {OTHER}, and the cluster's supervisor is codecfleet {VERSION}" in line
+    assert line.endswith("or replace the cluster: `codecfleet docs upgrades`.")
