@@ -54,6 +54,9 @@ class Counting:
     def node(self):
         return nodes.this_node()
 
+    def run(self):
+        time.sleep(600)
+
     def fail(self):
         raise KeyError("contract")
 
@@ -103,8 +106,9 @@ async def lived():
     actor = actors.make_actor(Counting, {**NAMED, "name": "contract-actor"}, 2)
     answer = actors.answer_of(actors.named_actor("contract-actor").add.remote(actors.put(b"xyz")), 30)
     failed = await error_of(actor.fail.remote())
+    running = actor.run.remote()
     actors.kill_actor(actor)
-    died = await error_of(actor.add.remote(b""))
+    died = await error_of(running)
     def is_gone():
         try:
             actors.named_actor("contract-actor")
