@@ -12,13 +12,13 @@ from ..ray.ray_failures import LossScope, classify
 from ..ray.ray_words import first_line
 from ..supervisor.runner.client import SupervisorClient
 from ..supervisor.state.messages import ClientReport, Grants
-from .exchange import Exchange
 
 ANSWER_S = 15.0
 """How long an answer may take: a restarting supervisor needs seconds, a frozen one never answers."""
 RENEW_S = 1.0
 """How long the supervisor may hold a report while nothing changes."""
 COALESCE_S = 0.005
+"""Changes share a report if they come within this time for each job that it tells of: a long one costs more to read."""
 CALLS_AT_ONCE = 2
 DEFECTS_MAX = 3
 AGAIN_S = 0.2
@@ -41,12 +41,12 @@ class LeaseRenewal:
         self.lost = ""
         self._supervisor = supervisor
         self._report = report
-        self._exchange = Exchange()
         self._on_grants = on_grants
         self._changed = asyncio.Event()
         self._clock: Callable[[], float] = lambda: 0.0
         self._answered_s = 0.0
         self._defects = 0
+        self._jobs = 0
 
     def report_soon(self) -> None:
         """Report a change without waiting for the answer under way."""
@@ -68,9 +68,8 @@ class LeaseRenewal:
                     await asyncio.wait({call, changed}, return_when=asyncio.FIRST_COMPLETED)
                 finally:
                     changed.cancel()
-                # Changes close together share a report. A newer call makes the supervisor answer the older one, so two
-                # are never under way for long.
-                await asyncio.sleep(COALESCE_S)
+                # A newer call makes the supervisor answer the older one, so two are never under way for long.
+                await asyncio.sleep(COALESCE_S * max(1, self._jobs))
                 if len(calls) >= CALLS_AT_ONCE:
                     await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -78,15 +77,15 @@ class LeaseRenewal:
                 call.cancel()
 
     async def _renew(self) -> None:
-        report = self._exchange.cut(self._report())
+        report = self._report()
+        self._jobs = len(report.jobs)
         try:
-            answer = await asyncio.wait_for(self._supervisor.renew(report, RENEW_S), ANSWER_S)
+            grants = await asyncio.wait_for(self._supervisor.renew(report, RENEW_S), ANSWER_S)
         except Exception as error:  # noqa: BLE001 - the edge: every failure to reach it may be temporary
-            self._exchange.missed()
             await self._miss(error, self._clock() - self._answered_s)
             return
         self._answered_s, self._defects = self._clock(), 0
-        if (grants := self._exchange.completed(report, answer)) is not None:
+        if grants.number > self.grants.number:  # else newer ones are known
             self._accept(grants)
 
     async def _miss(self, error: Exception, silence_s: float) -> None:

@@ -56,7 +56,9 @@ class SupervisorActor:
         log(LogAction.SUPERVISOR_UP, f"supervisor of term {term} begins")
         core = Core(settings, policy, first_epoch(term), time.monotonic())
         backend = RayBackend(settings.fence_s, probe_ray_node, term)
-        runner = SupervisorRunner(backend, core, settings, take_samples=RayMetrics().take)
+        runner = SupervisorRunner(
+            backend, core, settings, take_samples=RayMetrics().take, on_failure=lambda: os._exit(FAILED_CODE)
+        )
         await runner.open()
         self._retiring = asyncio.create_task(_retire_when_idle(runner, settings))
         return runner
@@ -90,6 +92,10 @@ class SupervisorActor:
     async def status(self) -> Status:
         """Return the full status."""
         return (await self._runner()).status()
+
+    async def events(self) -> bytes:
+        """Return the newest events and what was decided, as a pickle of ``Recorded``; nothing where none are kept."""
+        return (await self._runner()).recorded()
 
     async def history(self, stations: tuple[str, ...]) -> History:
         """Return what these stations did lately, and how fast all were."""

@@ -26,7 +26,7 @@ class Polling:
         settings: SupervisorSettings,
         *,
         feed: Callable[[SupervisorEvent], None],
-        spawn: Callable[[Coroutine[Any, Any, None]], None],
+        spawn: Callable[[str, Coroutine[Any, Any, None]], None],
         clock: Callable[[], float],
         sleep: Callable[[float], Awaitable[None]],
     ) -> None:
@@ -48,10 +48,10 @@ class Polling:
             for book in self._state.nodes if self._backend.polls else ():
                 node = book.ray.node
                 if not book.is_polled:
-                    self._spawn(self._backend.stop_polling(node))
+                    self._spawn(f"end of polls of {node}", self._backend.stop_polling(node))
                 elif self._clock() >= self._next_s.get(node, 0.0):
                     self._next_s[node] = inf  # until this poll has ended
-                    self._spawn(self._poll(node))
+                    self._spawn(f"poll of {node}", self._poll(node))
 
     def note_speed(self, worker: str, fps: float) -> None:
         """Record a worker's speed while its device decoded; the maximum per poll counts."""
