@@ -21,7 +21,7 @@ from ..process.process import StartedProcess
 from ..ray.embedded import Connection, connect
 from ..ray.ray_environment import named_cluster
 from .probe import list_cluster, probe_cluster, survey_cluster
-from .supervisor import order_node, read_growth, read_history, read_status
+from .supervisor import order_node, read_events, read_growth, read_history, read_status
 
 Ask: TypeAlias = Callable[..., Awaitable[Any]]
 """Takes the name of a question and its arguments but the address."""
@@ -29,6 +29,7 @@ Ask: TypeAlias = Callable[..., Awaitable[Any]]
 QUESTIONS: Final[Mapping[str, Callable[..., Awaitable[object]]]] = {
     "status": read_status,
     "history": read_history,
+    "events": read_events,
     "order": order_node,
     "probe": probe_cluster,
     "nodes": list_cluster,

@@ -87,6 +87,11 @@ async def read_status(address: str) -> Status | None:
     return await ask_supervisor(address, lambda actor: actor.status.remote())
 
 
+async def read_events(address: str) -> bytes:
+    """Return what a cluster's supervisor decided lately; b"" where it keeps no events, or there is none."""
+    return await ask_supervisor(address, lambda actor: actor.events.remote()) or b""
+
+
 async def read_growth(address: str, demand: Demand) -> str:
     """Return which nodes a cluster would ask for such a job, and why; "" where it cannot grow, or has no supervisor."""
     return await ask_supervisor(address, partial(_growth, demand=demand)) or ""

@@ -116,6 +116,8 @@ class Services:
     """Returns the nodes of the cluster at an address, as probed and as Ray knows them."""
     status: "Callable[[str | None], Status | None]" = fleet_calls.status
     """Returns the status of the cluster at an address, None for the environment's or the warm fleet."""
+    keep_events: Callable[[str | None, str], Answer] = fleet_calls.keep_events
+    """Writes what a cluster's supervisor decided lately: address, file."""
     watch: "Callable[[str | None, Callable[[Seen], None], float], Awaitable[None]]" = fleet_calls.watch
     """Shows a fleet's status repeatedly: address, show, seconds between."""
     open_desk: "Callable[[str | None], AbstractAsyncContextManager[Ask]]" = fleet_calls.open_desk

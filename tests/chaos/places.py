@@ -14,8 +14,10 @@ from tempfile import TemporaryDirectory
 
 import psutil
 
+from codecfleet.cluster.fleet_variables import EVENTS
 from codecfleet.cluster.probes.report.device_report import DeviceKind
 from codecfleet.cluster.simulated.devices import SimulatedNode
+from codecfleet.cluster.supervisor.runner.recording import SUFFIX
 from tests.driver_sim.build import BuildError, built_libraries
 from tests.driver_sim.scenario import Action, Scenario, machine
 from tests.driver_sim.scenario import Fault as DriverFault
@@ -88,6 +90,10 @@ class Place:
         """Return what a round has left that it should not."""
         return []
 
+    def kept_events(self, folder: Path) -> list[Path]:
+        """Return the files of what supervisors decided in a round that told them to leave it in ``folder``."""
+        return sorted(folder.glob(f"*{SUFFIX}"))
+
     def restore(self) -> None:
         """Make the place whole for the next round."""
 
@@ -159,6 +165,13 @@ class Cluster(Place):
             time.sleep(bool(held))
         return held
 
+    def kept_events(self, folder: Path) -> list[Path]:
+        """Ask the cluster's supervisor; those that were killed have left nothing."""
+        folder.mkdir()
+        said = self.cluster.run("status", "--events", str(folder / f"cluster{SUFFIX}"))
+        assert said.returncode == 0, said.stderr
+        return super().kept_events(folder)
+
     def restore(self) -> None:
         """Replace lost nodes."""
         for node in self.stopped:
@@ -217,7 +230,7 @@ def place_of(shape: Shape) -> Iterator[Place]:
         return
     is_split = shape is Shape.SPLIT_NODES
     with TemporaryDirectory(dir="/tmp") as kept:
-        env = {"CODECFLEET_IDLE_S": "4"}
+        env = {"CODECFLEET_IDLE_S": "4", EVENTS: kept}
         if shape is Shape.SMALL_NODES:
             env |= {"RAY_gcs_storage": "rocksdb", "RAY_gcs_storage_path": kept}
         with ray_cluster(env=env, system_config=SWIFT if is_split else {}, apart=is_split) as cluster:

@@ -1,13 +1,17 @@
 """What a supervisor decided, so that it can be decided again: its core as it was, and each event since."""
 
+import os
 import pickle
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from ..core.core import Core
 from ..state.events import Effect, SupervisorEvent
 
+SUFFIX: Final = ".events"
 KEPT: Final = 10_000
 """How many events are kept at least; at most twice as many."""
 
@@ -49,6 +53,11 @@ class Recording:
         """Return all of it, as a pickle of ``Recorded``."""
         decided = [each for _, span in self._spans for each in span]
         return pickle.dumps(Recorded(self._spans[0][0], decided, pickle.dumps(self._core)))
+
+    def write(self, folder: Path) -> None:
+        """Write all of it to a new file of a folder."""
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{os.getpid()}-{time.time_ns()}{SUFFIX}").write_bytes(self.packed())
 
 
 def decide(core: Core, event: SupervisorEvent, now_s: float) -> Decided:

@@ -5,12 +5,15 @@ Everything runs on one event loop, in the cluster's supervisor actor or in a pro
 
 import asyncio
 import itertools
+import os
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from ...awake_clock import AwakeClock
+from ...fleet_variables import events_folder
 from ...logs.actions import LogAction
 from ...logs.writing import log
 from ...placement.model.demand import Demand
@@ -89,7 +92,7 @@ class SupervisorRunner:
         self._ticking: asyncio.TimerHandle | None = None
         self._pass_s = 0.0
         self._calls: dict[int, asyncio.Future[Grants]] = {}
-        self._recording = Recording(core) if settings.keeps_events else None
+        self._recording = Recording(core) if events_folder(os.environ) else None
         self._keeping = asyncio.Lock()
         self.leading = Leading(backend, term_of(core.state.epoch), settings.fence_s, clock=clock, sleep=sleep)
         self.resizing = Resizing(backend, self.leading, self.feed)
@@ -159,6 +162,7 @@ class SupervisorRunner:
         if self._ticking is not None:
             self._ticking.cancel()
         await self._tasks.close(awaited=STOPPING, grace_s=SHUTDOWN_GRACE_S)
+        self._keep_recorded()
 
     def feed(self, event: SupervisorEvent) -> None:
         """Pass an event to the core, and carry out what it decides; a tick follows where everything is to be placed."""
@@ -199,7 +203,7 @@ class SupervisorRunner:
         return grants
 
     def recorded(self) -> bytes:
-        """Return the events of late and what was decided, for ``read_recorded``; nothing where none are kept."""
+        """Return the events of late and what was decided, for ``read_recorded``; b"" where none are kept."""
         return b"" if self._recording is None else self._recording.packed()
 
     def world_is_gone(self) -> str:
@@ -325,7 +329,14 @@ class SupervisorRunner:
         self.failure = f"the supervisor's task failed: {what}"
         log(LogAction.DEFECT, self.failure, error=error)
         self.feed(events.Ended(self.failure))
+        self._keep_recorded()
         self._on_failure()
+
+    def _keep_recorded(self) -> None:
+        """Leave the events of late, where they are kept: this process ends."""
+        if self._recording is not None:
+            with suppress(OSError):  # it ends all the same
+                self._recording.write(Path(events_folder(os.environ)))
 
     def _say_defect(self, what: str, error: str) -> None:
         self._past.note(f"defect: {error}", time.time())

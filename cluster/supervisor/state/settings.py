@@ -29,7 +29,6 @@ class SupervisorSettings(Message):
         retire_s: a supervisor without clients and workers ends itself after this long.
         bridges: until the workers of a job's GPUs have started, it may use processors instead.
         gpu_start_s: how long a GPU's worker takes to start while none is there; who chooses an NVENC waits for it.
-        keeps_events: keep the newest events and what was decided, for ``codecfleet status --events``.
         autoscale: the groups of nodes that come and go with the work; None for a cluster that others resize.
     """
 
@@ -48,7 +47,6 @@ class SupervisorSettings(Message):
     retire_s: float = 600.0
     bridges: bool = False
     gpu_start_s: float = 0.0
-    keeps_events: bool = False
     autoscale: AutoscaleConfig | None = None
 
 

@@ -82,6 +82,27 @@ def status(address: str | None) -> "Status | None":
     return asyncio.run(fleet_status(address))
 
 
+def keep_events(address: str | None, file: str) -> Answer:
+    """Write what a cluster's supervisor decided lately to a file."""
+    import asyncio
+    from pathlib import Path
+
+    from ...cluster.fleet_variables import EVENTS
+    from ...cluster.operate.desk import ask_cluster
+    from ...cluster.operate.supervisor import require_address
+    from ...errors import UsageError
+
+    found: bytes = asyncio.run(ask_cluster(require_address(address), "events"))
+    if not found:
+        message = "the cluster has no supervisor, or one that keeps no events"
+        raise UsageError(message, f"Set {EVENTS} to a folder on all nodes before the first job.")
+    try:
+        Path(file).write_bytes(found)
+    except OSError as error:
+        raise UsageError(f"{file} cannot be written: {error.strerror}", "Name another file.") from error
+    return Answer([f"the newest events are in {file}"], {"schema": 1, "file": file, "bytes": len(found)})
+
+
 async def watch(address: str | None, show: "Callable[[Seen], None]", every_s: float) -> None:
     """Show a fleet's status again and again."""
     from ...cluster.operate.watch import watch_status
