@@ -41,6 +41,7 @@ def main() -> int:
     world, sizes = World(large_fleet(options.nodes, options.devices)), Sizes()
     drivers = [Driver(world, f"client-{index:03d}", options.jobs) for index in range(options.clients)]
     rows = _coming(world, drivers, sizes) | _of_changes(world, drivers) | _of_looking(world, sizes)
+    _report(world, drivers)
     busy = Busy(world, drivers, options.segment_s).run()
     peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
     document |= {"nodes": options.nodes, "clients": options.clients, "jobs_each": options.jobs}

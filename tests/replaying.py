@@ -1,31 +1,44 @@
 """Decides again what a supervisor has decided: ``python -m tests.replaying FILE`` of ``codecfleet status --events``."""
 
+import io
 import pickle
 import sys
+from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
 from codecfleet.cluster.supervisor.core.core import Core
-from codecfleet.cluster.supervisor.runner.recording import Recorded, decide
+from codecfleet.cluster.supervisor.runner.recording import Decided, decide
 
 
 def replayed(packed: bytes) -> tuple[int, list[str]]:
     """Decide everything again; return how many events there are, and what is not as it was."""
-    recorded = pickle.loads(packed)
-    assert isinstance(recorded, Recorded)
-    core, after = pickle.loads(recorded.before), pickle.loads(recorded.after)
+    kept = _unpickled(packed)
+    core = next(kept)
     assert isinstance(core, Core)
-    assert isinstance(after, Core)
-    found = []
-    for then in recorded.decided:
-        now = decide(core, then.event, then.now_s)
-        if plain(now) != plain(then):
-            found.append(f"event {core.state.event}:\n  {then}\nnow\n  {now}")
-    if plain(core.state) != plain(after.state):
-        found.append("the state is another")
-    return len(recorded.decided), found
+    count, found = 0, list[str]()
+    for then in kept:
+        if isinstance(then, Decided):
+            count += 1
+            now = decide(core, then.event, then.now_s)
+            if plain(now) != plain(then):
+                found.append(f"event {core.state.event}:\n  {then}\nnow\n  {now}")
+        elif plain(core.state) != plain(then.state):
+            found.append(f"the state after event {core.state.event} is another")
+            core = then
+    return count, found
+
+
+def _unpickled(packed: bytes) -> Iterator[Any]:
+    """Yield what a file holds; the last one may be cut, where its writer was killed."""
+    stream = io.BytesIO(packed)
+    while stream.tell() < len(packed):
+        try:
+            yield pickle.load(stream)
+        except (EOFError, pickle.UnpicklingError):
+            return
 
 
 def plain(value: object) -> Any:

@@ -8,8 +8,9 @@ from codecfleet.cluster.client.lease_renewal import COALESCE_S, RENEW_S
 from codecfleet.cluster.supervisor.core.placing import next_pass_s
 from codecfleet.cluster.supervisor.state import events
 
-from .supervised import TICK_S, Driver, World
+from .supervised import Driver, World
 
+TICK_S = 0.25
 BUSY_S = 20.0
 HAPPENS_EVERY_S = 1.0
 """How often a worker dies, and how often a job comes."""

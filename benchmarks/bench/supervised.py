@@ -20,7 +20,8 @@ from codecfleet.cluster.worker.heartbeat import WorkerFacts
 
 from .large_fleet import CORES
 
-TICK_S = 0.25
+STEP_S = 1e-3
+"""Between decisions: so little that no driver is taken to be silent."""
 SEGMENTS = 20
 SOME = 20
 
@@ -63,7 +64,7 @@ class World:
         while happened:
             happened = [after for event in happened for after in self.decide(event)]
             if self.core.state.is_dirty:
-                self.now_s += 1e-6
+                self.now_s += STEP_S
                 happened += self.decide(events.Ticked())
 
     def _answer(self, effect: events.Effect) -> events.SupervisorEvent | None:
@@ -72,21 +73,21 @@ class World:
                 return events.Reserved(worker, cores)
             case events.Start(worker, station, slots, _):
                 return events.Started(worker, WorkerFacts(1, slots, self.gpus.get(station.station, "")))
-            case events.Answer(_, client, grants):
+            case events.AnswerReport(_, client, grants):
                 self.grants[client] = pickle.loads(pickle.dumps(grants))
         return None
 
     def tick_often(self) -> None:
         """Let several ticks pass in which nothing has changed."""
         for _ in range(SOME):
-            self.now_s += TICK_S
+            self.now_s += STEP_S
             self.decide(events.Ticked())
 
     def place(self, times: int = SOME) -> None:
         """Have everything be placed, again and again."""
         for _ in range(times):
             self.core.state.is_dirty = True
-            self.now_s += TICK_S
+            self.now_s += STEP_S
             self.decide(events.Ticked())
 
     def working(self) -> list[StationBook]:
@@ -98,7 +99,7 @@ class World:
         """Have workers die, one after the other, and everything be placed after each."""
         for book in books:
             self.decide(events.Died(book.worker, "it was killed"))
-            self.now_s += TICK_S
+            self.now_s += STEP_S
             self.decide(events.Ticked())
 
 

@@ -1,6 +1,7 @@
 """Where a round runs, and how a fault reaches it: a private Ray below the driver, or a cluster that outlives rounds."""
 
 import os
+import shutil
 import signal
 import subprocess
 import threading
@@ -91,7 +92,7 @@ class Place:
         return []
 
     def kept_events(self, folder: Path) -> list[Path]:
-        """Return the files of what supervisors decided in a round that told them to leave it in ``folder``."""
+        """Return the files of what supervisors decided in a round that told them to keep it in ``folder``."""
         return sorted(folder.glob(f"*{SUFFIX}"))
 
     def restore(self) -> None:
@@ -166,10 +167,12 @@ class Cluster(Place):
         return held
 
     def kept_events(self, folder: Path) -> list[Path]:
-        """Ask the cluster's supervisor; those that were killed have left nothing."""
-        folder.mkdir()
-        said = self.cluster.run("status", "--events", str(folder / f"cluster{SUFFIX}"))
+        """Return what the cluster's supervisor tells, and the files of those that were killed."""
+        folder.mkdir(exist_ok=True)
+        said = self.cluster.run("status", "--events", str(folder / f"asked{SUFFIX}"))
         assert said.returncode == 0, said.stderr
+        for path in Path(self.env[EVENTS]).glob(f"*{SUFFIX}"):
+            shutil.copy(path, folder)
         return super().kept_events(folder)
 
     def restore(self) -> None:
@@ -230,7 +233,7 @@ def place_of(shape: Shape) -> Iterator[Place]:
         return
     is_split = shape is Shape.SPLIT_NODES
     with TemporaryDirectory(dir="/tmp") as kept:
-        env = {"CODECFLEET_IDLE_S": "4", EVENTS: kept}
+        env = {"CODECFLEET_IDLE_S": "4", EVENTS: f"{kept}/events"}
         if shape is Shape.SMALL_NODES:
             env |= {"RAY_gcs_storage": "rocksdb", "RAY_gcs_storage_path": kept}
         with ray_cluster(env=env, system_config=SWIFT if is_split else {}, apart=is_split) as cluster:

@@ -3,7 +3,6 @@
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
 from heapq import heapify, heappop, heapreplace
 from itertools import zip_longest
 from math import ceil
@@ -23,7 +22,7 @@ class Claim:
 
     demand: Demand
     wanted: int
-    weight: Fraction
+    weight: float
     kinds: Kinds | None = None
     options: Sequence[PlacementOption] = ()
     choices: list[Kinds] = field(default_factory=list)
@@ -32,15 +31,11 @@ class Claim:
     share: float = 0.0
     limit: int = 0
     """The most sessions of use: no more than wanted, and none that opens when all is done."""
-    _divisor: float = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._divisor = float(self.weight)
 
     @property
     def weighted_share(self) -> float:
         """What it has, by its weight: the smallest gets the next session."""
-        return self.share / self._divisor
+        return self.share / self.weight
 
 
 def sessions_wanted(demand: Demand) -> int:
@@ -55,9 +50,9 @@ class Fill:
     def __init__(self, demands: Iterable[Demand], ledger: Ledger, catalogue: Catalogue, policy: Policy) -> None:
         self._ledger = ledger
         self._catalogue = catalogue
-        most = Fraction(policy.weight_most)
+        most = float(policy.weight_most)
         self.claims = [
-            Claim(demand, sessions_wanted(demand), min(max(demand.weight, 1 / most), most)) for demand in demands
+            Claim(demand, sessions_wanted(demand), min(max(float(demand.weight), 1 / most), most)) for demand in demands
         ]
         self._queues: dict[int, OptionQueue] = {}
         self._places_of: dict[int, dict[int, list[int]]] = {}
@@ -83,13 +78,13 @@ class Fill:
                 side = any(kind.is_nvenc for kind in kinds)
                 fps, fastest = self._capacity(claim.wanted, options)
                 if fps > 0:
-                    fps *= float(claim.weight) / (float(claim.weight) + pressure[side])
+                    fps *= claim.weight / (claim.weight + pressure[side])
                     segments = claim.demand.segments
                     order.append((max(sum(segments) / fps, max(segments) / fastest), number, kinds))
             claim.choices = [kinds for _, _, kinds in sorted(order, key=lambda entry: entry[:2])]
             if claim.choices:
                 self._settle(claim, claim.choices[0])
-                pressure[any(kind.is_nvenc for kind in claim.choices[0])] += float(claim.weight)
+                pressure[any(kind.is_nvenc for kind in claim.choices[0])] += claim.weight
 
     def _capacity(self, wanted: int, options: Options) -> tuple[float, float]:
         key = (wanted, id(options))

@@ -93,10 +93,11 @@ class OptionQueue:
         """Return the option to take next, None when nothing fits; what does not is dropped until room is given back."""
         heap = self._heap
         given_back = self._ledger.given_back
-        for at in given_back[self._given_back :]:
-            if at in self._hosts:
-                heappush(heap, self._entered(at))
-        self._given_back = len(given_back)
+        if len(given_back) > self._given_back:
+            for at in given_back[self._given_back :]:
+                if at in self._hosts:
+                    heappush(heap, self._entered(at))
+            self._given_back = len(given_back)
         while heap:
             key, at = heap[0]
             here = self._hosts[at]

@@ -8,7 +8,7 @@ from ...logs.actions import LogAction
 from ...logs.entry import LogIds
 from ...worker_names import station_of
 from ..state.clients import Call, ClientBook, Renewal, client_of
-from ..state.events import Answer, Effect, Note, Renewed
+from ..state.events import AnswerReport, Effect, Note, Renewed
 from ..state.messages import Grants
 from ..state.state import SupervisorState
 from .granting import grants_for
@@ -66,9 +66,9 @@ def _answers(state: SupervisorState, book: ClientBook, now_s: float) -> Iterator
         yield answer
 
 
-def _answer(state: SupervisorState, asked: int, client: str, grants: Grants) -> Answer:
+def _answer(state: SupervisorState, asked: int, client: str, grants: Grants) -> AnswerReport:
     state.granted += 1
-    return Answer(asked, client, replace(grants, number=state.granted))
+    return AnswerReport(asked, client, replace(grants, number=state.granted))
 
 
 _Slots = Mapping[str, Mapping[str, int]]

@@ -1,6 +1,6 @@
 """The grants that clients are sent: which slots they may use, and why they have none."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 from math import ceil
 
@@ -32,7 +32,8 @@ def grants_for(state: SupervisorState, client: str, now_s: float) -> Grants:
         jobs = () if book is None else book.jobs.values()
         dead = frozenset(worker for job in jobs for worker in _dead(state, job))
         return Grants({}, dead=dead, unrecoverable=state.end, what_next=_OPEN_ANOTHER)
-    told = {name: _granted(state, job, now_s) for name, job in book.jobs.items()}
+    ends = {node.ray.node: node.ray.leaves_utc_s for node in state.nodes if node.ray.leaves_utc_s is not None}
+    told = {name: _granted(state, job, ends, now_s) for name, job in book.jobs.items()}
     never, what_next = _why_never(state, now_s)
     return Grants(
         slots={name: each.slots for name, each in told.items()},
@@ -48,8 +49,8 @@ def grants_for(state: SupervisorState, client: str, now_s: float) -> Grants:
     )
 
 
-def _granted(state: SupervisorState, job: JobBook, now_s: float) -> JobGrants:
-    """Return what a job may use from now on, and record it as promised."""
+def _granted(state: SupervisorState, job: JobBook, ends: Mapping[str, float], now_s: float) -> JobGrants:
+    """Return what a job may use from now on, and record it as promised; ``ends`` is when nodes leave."""
     if state.is_recovering(now_s):
         promised = {worker: slots for worker, slots in job.held.items() if state.is_live(worker)}
     else:
@@ -64,7 +65,7 @@ def _granted(state: SupervisorState, job: JobBook, now_s: float) -> JobGrants:
         refused=_why_refused(state, job),
         too_large=_why_too_large(state, job),
         broken=_why_broken(state, job, now_s),
-        leaving=_leaving(state, job),
+        leaving=_leaving(state, job, ends) if ends else {},
     )
 
 
@@ -105,10 +106,9 @@ def _dead(state: SupervisorState, job: JobBook) -> frozenset[str]:
     return frozenset(worker for worker in job.held if not state.is_live(worker))
 
 
-def _leaving(state: SupervisorState, job: JobBook) -> dict[str, float]:
-    held = (worker for worker in job.held if state.is_live(worker))
-    ends = {worker: node.ray.leaves_utc_s for worker in held if (node := state.nodes.get(node_of(station_of(worker))))}
-    return {worker: end_s for worker, end_s in ends.items() if end_s is not None}
+def _leaving(state: SupervisorState, job: JobBook, ends: Mapping[str, float]) -> dict[str, float]:
+    nodes = {worker: node_of(station_of(worker)) for worker in job.held if state.is_live(worker)}
+    return {worker: ends[node] for worker, node in nodes.items() if node in ends}
 
 
 def why_not(state: SupervisorState, job: JobBook) -> str:

@@ -13,7 +13,7 @@ ByNode = dict[str, list[StationBook]]
 
 
 def reconcile(state: SupervisorState, gpu_share: float, now_s: float) -> list[Effect]:
-    """Reserve what jobs have slots at and is empty; end workers that nobody has used for a while."""
+    """Reserve what jobs have slots at and is empty; end workers that no job has used for a while."""
     if state.end or state.is_recovering(now_s):
         return []
     unused = list(_unused(state))

@@ -94,7 +94,7 @@ class SupervisorActor:
         return (await self._runner()).status()
 
     async def events(self) -> bytes:
-        """Return the newest events and what was decided, as a pickle of ``Recorded``; b"" where none are kept."""
+        """Return the newest events and what was decided (``Recording``); b"" where none are kept."""
         return (await self._runner()).recorded()
 
     async def history(self, stations: tuple[str, ...]) -> History:

@@ -1,9 +1,7 @@
-"""What a supervisor decided, so that it can be decided again: its core as it was, and each event since."""
+"""Keeps what a supervisor decides in files, so that it can be decided again, also where its process was killed."""
 
 import os
 import pickle
-import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -14,6 +12,8 @@ from ..state.events import Effect, SupervisorEvent
 SUFFIX: Final = ".events"
 KEPT: Final = 10_000
 """How many events are kept at least; at most twice as many."""
+COPIED_EVERY: Final = 500
+"""After this number of events a copy of the core follows, which a replay compares with its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,38 +26,41 @@ class Decided:
     defect: str = ""  # the error that the decision ended with
 
 
-@dataclass(frozen=True, slots=True)
-class Recorded:
-    """Decisions one after the other; the core is pickled as it was before the first, and after the last."""
-
-    before: bytes
-    decided: Sequence[Decided]
-    after: bytes
-
-
 class Recording:
-    """The newest decisions of a core."""
+    """The newest decisions of a core, in the two newest of its files: pickles one after the other.
 
-    def __init__(self, core: Core, kept: int = KEPT) -> None:
+    The first is the core as it was then; each other is a ``Decided``, or the core after those before it.
+    """
+
+    def __init__(self, core: Core, folder: Path, kept: int = KEPT) -> None:
         self._core = core
         self._kept = kept
-        self._spans: list[tuple[bytes, list[Decided]]] = [(pickle.dumps(core), [])]
+        self._count = 0
+        self._files: list[Path] = []
+        self._folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self._append(pickle.dumps(core))
 
     def note(self, decided: Decided) -> None:
         """Keep a decision that the core has just made."""
-        self._spans[-1][1].append(decided)
-        if len(self._spans[-1][1]) >= self._kept:
-            self._spans = [self._spans[-1], (pickle.dumps(self._core), [])]
+        self._append(pickle.dumps(decided))
+        self._count += 1
+        if self._count % min(COPIED_EVERY, self._kept) == 0:
+            self._append(pickle.dumps(self._core))
 
     def packed(self) -> bytes:
-        """Return all of it, as a pickle of ``Recorded``."""
-        decided = [each for _, span in self._spans for each in span]
-        return pickle.dumps(Recorded(self._spans[0][0], decided, pickle.dumps(self._core)))
+        """Return all that is kept, and the core as it is now."""
+        return b"".join(path.read_bytes() for path in self._files) + pickle.dumps(self._core)
 
-    def write(self, folder: Path) -> None:
-        """Write all of it to a new file of a folder."""
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / f"{os.getpid()}-{time.time_ns()}{SUFFIX}").write_bytes(self.packed())
+    def _append(self, pickled: bytes) -> None:
+        path = self._folder / f"{os.getpid()}-{id(self)}-{self._count // self._kept:06}{SUFFIX}"
+        if path not in self._files:
+            *old, last = [*self._files, path]
+            for each in old[:-1]:
+                each.unlink(missing_ok=True)
+            self._files = [*old[-1:], last]
+        with path.open("ab") as file:
+            file.write(pickled)
 
 
 def decide(core: Core, event: SupervisorEvent, now_s: float) -> Decided:

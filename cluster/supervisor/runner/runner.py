@@ -92,7 +92,8 @@ class SupervisorRunner:
         self._ticking: asyncio.TimerHandle | None = None
         self._pass_s = 0.0
         self._calls: dict[int, asyncio.Future[Grants]] = {}
-        self._recording = Recording(core) if events_folder(os.environ) else None
+        folder = events_folder(os.environ)
+        self._recording = Recording(core, Path(folder)) if folder else None
         self._keeping = asyncio.Lock()
         self.leading = Leading(backend, term_of(core.state.epoch), settings.fence_s, clock=clock, sleep=sleep)
         self.resizing = Resizing(backend, self.leading, self.feed)
@@ -162,7 +163,6 @@ class SupervisorRunner:
         if self._ticking is not None:
             self._ticking.cancel()
         await self._tasks.close(awaited=STOPPING, grace_s=SHUTDOWN_GRACE_S)
-        self._keep_recorded()
 
     def feed(self, event: SupervisorEvent) -> None:
         """Pass an event to the core, and carry out what it decides; a tick follows where everything is to be placed."""
@@ -175,7 +175,8 @@ class SupervisorRunner:
         if decided.defect:
             self._say_defect("a decision failed", decided.defect)
         if self._recording is not None:
-            self._recording.note(decided)
+            with suppress(OSError):  # a full disk must not end the supervisor
+                self._recording.note(decided)
         self._carry_out(decided.effects)
         if state.is_dirty and self._ticking is None:
             rest_s = max(0.0, next_pass_s(state, self._pass_s) - self._clock())
@@ -203,7 +204,7 @@ class SupervisorRunner:
         return grants
 
     def recorded(self) -> bytes:
-        """Return the events of late and what was decided, for ``read_recorded``; b"" where none are kept."""
+        """Return the newest events and what was decided; b"" where none are kept."""
         return b"" if self._recording is None else self._recording.packed()
 
     def world_is_gone(self) -> str:
@@ -301,7 +302,7 @@ class SupervisorRunner:
                     if is_shown:
                         self._past.note(line, time.time())
                     log(action, line, ids)
-                case events.Answer(asked, _, grants):
+                case events.AnswerReport(asked, _, grants):
                     if (answer := self._calls.pop(asked, None)) is not None and not answer.done():
                         answer.set_result(grants)
                 case Probe(node):
@@ -325,18 +326,11 @@ class SupervisorRunner:
                 self._tasks.spawn("abandoned work", self._orders.abandon(effect))
 
     def _fail(self, what: str, error: Exception) -> None:
-        """A task of ours has failed, and everything ends with it: another supervisor begins anew."""
+        """A task of ours has failed, and everything ends with it: another supervisor begins."""
         self.failure = f"the supervisor's task failed: {what}"
         log(LogAction.DEFECT, self.failure, error=error)
         self.feed(events.Ended(self.failure))
-        self._keep_recorded()
         self._on_failure()
-
-    def _keep_recorded(self) -> None:
-        """Leave the events of late, where they are kept: this process ends."""
-        if self._recording is not None:
-            with suppress(OSError):  # it ends all the same
-                self._recording.write(Path(events_folder(os.environ)))
 
     def _say_defect(self, what: str, error: str) -> None:
         self._past.note(f"defect: {error}", time.time())

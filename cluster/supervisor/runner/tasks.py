@@ -59,4 +59,4 @@ class Tasks:
         for task in ending:
             task.cancel()
         self._closing.set()
-        await self._owner
+        await asyncio.wait({self._owner}, timeout=grace_s)

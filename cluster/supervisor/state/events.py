@@ -290,7 +290,7 @@ class KeepQuarantines(Effect):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer(Effect):
+class AnswerReport(Effect):
     """Answer a client's report with what it may use."""
 
     asked: int  # the number of the event that brought the report

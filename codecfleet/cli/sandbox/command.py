@@ -68,6 +68,8 @@ def _folders(files: FileUse) -> Iterable[Path]:
     """Yield the folders in which a command writes, and devices and pipes to which it does."""
     from tempfile import gettempdir
 
+    from ...cluster.fleet_variables import events_folder
+
     for path in (local_path(name).absolute() for name in files.writes):
         if path.is_dir():
             yield path
@@ -76,3 +78,6 @@ def _folders(files: FileUse) -> Iterable[Path]:
         yield path if is_device else next(each for each in path.parents if each.is_dir())
     if files.needs_temporary:
         yield Path(gettempdir())
+    if files.starts_workers and (events := events_folder(os.environ)):
+        Path(events).mkdir(parents=True, exist_ok=True)
+        yield Path(events)

@@ -11,7 +11,7 @@ from codecfleet.cluster.supervisor.core.core import Core
 from codecfleet.cluster.supervisor.core.granting import grants_for
 from codecfleet.cluster.supervisor.state.events import (
     Abandon,
-    Answer,
+    AnswerReport,
     Effect,
     NodesSeen,
     Probe,
@@ -89,7 +89,7 @@ class World:
                 self.probes.append(effect)
             case Abandon():
                 self.abandoned.append(effect)
-            case Answer(_, client, grants):
+            case AnswerReport(_, client, grants):
                 self.grants[client] = grants
 
     def _slice_for(self, start: Start) -> str:

@@ -3,7 +3,7 @@
 from codecfleet.cluster.supervisor.core.answering import PASS_WAIT_S
 from codecfleet.cluster.supervisor.core.core import Core
 from codecfleet.cluster.supervisor.state.events import (
-    Answer,
+    AnswerReport,
     Asked,
     Departed,
     Effect,
@@ -27,20 +27,20 @@ class Asking(World):
         super().__init__(node("a", 4))
         self.say("one", wants("j", 10))
 
-    def ask(self, client: str, *jobs: JobReport, wait_s: float = LONG_S, acknowledged: int = 0) -> list[Answer]:
+    def ask(self, client: str, *jobs: JobReport, wait_s: float = LONG_S, acknowledged: int = 0) -> list[AnswerReport]:
         """Have a client report once; return the answers that follow before anything else happens."""
         self.sequence += 1
         report = ClientReport(client, client, self.sequence, jobs, acknowledged=acknowledged)
         return _answers(self.core.decide(Renewed(report, wait_s), self.now_s))
 
-    def tick(self, seconds: float = 0.0, pass_s: float = 0.0) -> list[Answer]:
+    def tick(self, seconds: float = 0.0, pass_s: float = 0.0) -> list[AnswerReport]:
         """Let time pass, and tick."""
         self.now_s += seconds
         return _answers(self.core.decide(Ticked(pass_s), self.now_s))
 
 
-def _answers(effects: list[Effect]) -> list[Answer]:
-    return [effect for effect in effects if isinstance(effect, Answer)]
+def _answers(effects: list[Effect]) -> list[AnswerReport]:
+    return [effect for effect in effects if isinstance(effect, AnswerReport)]
 
 
 def _asked(core: Core) -> int:
