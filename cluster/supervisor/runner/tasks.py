@@ -24,7 +24,7 @@ class Tasks:
         await is_open.wait()
 
     async def _own(self, is_open: asyncio.Event) -> None:
-        with suppress(ExceptionGroup):  # ``_named`` has told of the first
+        with suppress(ExceptionGroup):  # ``failed`` was told of the first
             async with asyncio.TaskGroup() as self._group:
                 is_open.set()
                 await self._closing.wait()
@@ -35,17 +35,16 @@ class Tasks:
         if self._group is None:
             work.close()
             return
-        task = self._group.create_task(self._named(name, work), name=name)
+        task = self._group.create_task(work, name=name)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._ended)
 
-    async def _named(self, name: str, work: Coroutine[Any, Any, None]) -> None:
-        try:
-            await work
-        except Exception as error:
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, Exception) and self._group is not None:
             self._group = None
-            self._failed(f"{name}: {first_line(error)}", error)
-            raise
+            self._failed(f"{task.get_name()}: {first_line(error)}", error)
 
     async def close(self, *, awaited: str, grace_s: float) -> None:
         """Cancel all tasks but those of one name, which have ``grace_s`` to end."""

@@ -13,6 +13,7 @@ from codecfleet.cluster.supervisor.core.core import Core
 from codecfleet.cluster.supervisor.runner.recording import Decided, Recording, decide
 from codecfleet.cluster.supervisor.runner.runner import SupervisorRunner
 from codecfleet.cluster.supervisor.state.events import Asked, Died, Effect, NodesSeen, Order, SupervisorEvent
+from codecfleet.cluster.supervisor.state.messages import Grants
 from codecfleet.testing import FakeClock
 from codecfleet.testing.fake_clock import all_quiet
 from tests.replaying import replayed
@@ -44,11 +45,16 @@ class Recorder(Core):
         return self.recording.packed()
 
 
-Start = tuple[World, Recorder]
+class Answered(World):
+    """A world whose clients know what they were answered: to ask its core otherwise would change its state."""
+
+    def told(self, client: str) -> Grants:
+        """Return the last answer to a client."""
+        return self.grants.get(client, Grants({}))
 
 
-def _world(folder: Path, kept: int = 1000) -> Start:
-    world = World()
+def _world(folder: Path, kept: int = 1000) -> tuple[World, Recorder]:
+    world = Answered()
     recorder = Recorder(folder, kept)
     world.core = recorder
     world.nodes = {name: node(name, 4) for name in "abc"}
