@@ -362,9 +362,11 @@ class SupervisorRunner:
             await self._sleep(TICK_S)
             self.feed(events.Ticked(self._pass_s))
             self._metering.look(self._heartbeats.fps)
+            if self._core.state.end:
+                continue  # those who ask again are still answered
             if gone := self._backend.world_is_gone():
                 self.feed(events.Ended(gone))
-                return
+                continue
             if not self._core.state.is_idle:
                 self._idle_since_s = self._clock()
             if self._clock() >= heartbeat_at_s and not self.leading.over:

@@ -217,6 +217,9 @@ async def test_the_end_is_noticed_without_a_death(make_runner: MakeRunner, clock
     backend.ended = "Ray itself ended"
     await clock.advance(2 * TICK_S)
     assert (await runner.renew(report(2, 50, dict(held)))).unrecoverable == "Ray itself ended"
+    again = asyncio.create_task(runner.renew(report(3, 50, dict(held)), 1))
+    await clock.advance(1 + TICK_S)
+    assert (await again).unrecoverable == "Ray itself ended"
 
 
 async def test_history_tells_what_workers_did(make_runner: MakeRunner, clock: FakeClock) -> None:
