@@ -25,7 +25,7 @@ class Defective(FakeClusterBackend):
 
 
 async def test_a_task_that_fails_ends_the_supervisor() -> None:
-    """Waiting clients are told which, and why; its process is to end, and closing it is no trouble."""
+    """Waiting clients are told which, and why; its process is to end, and it can be closed."""
     clock, ended = FakeClock(), list[str]()
     backend = Defective(tuple(await two_nodes().look()))
     core = Core(SETTINGS, Policy(), 1, clock())
