@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from codecfleet.cluster.client.connected_pool import ConnectedPool
+from codecfleet.cluster.fleet.leases.connected_pool import ConnectedPool
 from codecfleet.errors import WorkerLost
 from codecfleet.testing import works
 from tests.integration.ray_cluster import RayCluster, ray_cluster

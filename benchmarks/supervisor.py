@@ -20,7 +20,7 @@ from bench.processes import read_memory
 from bench.table import number, save_results, table_lines
 
 from codecfleet.actors.by_name import packed, unpacked
-from codecfleet.cluster.client.exchange import Exchange
+from codecfleet.cluster.fleet.leases.exchange import Exchange
 from codecfleet.cluster.placement.model.demand import PLAIN_FRAMES, plain_demand
 from codecfleet.cluster.placement.model.inventory import Node
 from codecfleet.cluster.placement.model.policy import Policy

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 from pydantic import BaseModel
 
 from ..actors.tracing import send_spans
-from ..cluster.client.pool import Pool
+from ..cluster.fleet.pool import Pool
 from ..cluster.process.forked import keep_from_children
 from ..errors import Cancelled, UsageError
 from .board.threads import in_thread
@@ -76,7 +76,7 @@ class Fleet:
     async def __aenter__(self) -> Self:
         """Open the fleet. Workers start with the first job that has something for them to do."""
         if self._pool is None:
-            from ..cluster.host.hosted_pool import default_pool
+            from ..cluster.fleet.hosted_pool import default_pool
 
             self._pool = default_pool(self._address, self._workers)
         keep_from_children()

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Self
 
 from codecfleet.actors.decode.decoding import DecodeRange
-from codecfleet.cluster.client.pool import Pool
+from codecfleet.cluster.fleet.pool import Pool
 from codecfleet.cluster.placement.model.demand import EncoderChoice
 
 from .decode_work import Decoded, DecodeOnly

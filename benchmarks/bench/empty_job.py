@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import Any
 
 from codecfleet.actors.device.work import Work
-from codecfleet.cluster.client.connected_pool import ConnectedPool
-from codecfleet.cluster.client.pool import Pool
+from codecfleet.cluster.fleet.leases.connected_pool import ConnectedPool
+from codecfleet.cluster.fleet.pool import Pool
 from codecfleet.cluster.placement.model.demand import plain_demand
 from codecfleet.testing import works
 

@@ -13,8 +13,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from codecfleet.cluster.client.connected_pool import PRIVATE
-from codecfleet.cluster.client.pool import Pool
+from codecfleet.cluster.fleet.leases.connected_pool import PRIVATE
+from codecfleet.cluster.fleet.pool import Pool
 from codecfleet.cluster.placement.model.policy import Policy
 from codecfleet.cluster.ray.embedded import Connection, connect
 
@@ -54,8 +54,8 @@ async def _open_pool(
     connection: Connection, settings: "SupervisorSettings"
 ) -> tuple[Pool, Connection, "SupervisorRunner"]:
     # Only now: Ray's settings are read when it is imported.
-    from codecfleet.cluster.client.connected_pool import SLOTS_MAX  # noqa: PLC0415
-    from codecfleet.cluster.client.leased_pool import LeasedPool  # noqa: PLC0415
+    from codecfleet.cluster.fleet.leases.connected_pool import SLOTS_MAX  # noqa: PLC0415
+    from codecfleet.cluster.fleet.leases.leased_pool import LeasedPool  # noqa: PLC0415
     from codecfleet.cluster.supervisor.backends.backend import HERE  # noqa: PLC0415
     from codecfleet.cluster.supervisor.backends.private_backend import PrivateBackend  # noqa: PLC0415
     from codecfleet.cluster.supervisor.core.core import Core  # noqa: PLC0415

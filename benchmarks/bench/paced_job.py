@@ -9,8 +9,8 @@ import sys
 import time
 
 from codecfleet.actors.decode.decoding import PictureHash
-from codecfleet.cluster.client.connected_pool import ConnectedPool
-from codecfleet.cluster.client.pool import Pool
+from codecfleet.cluster.fleet.leases.connected_pool import ConnectedPool
+from codecfleet.cluster.fleet.pool import Pool
 from codecfleet.cluster.placement.model.demand import plain_demand
 from codecfleet.jobs.board.board import Board
 from codecfleet.jobs.board.events import Finished, Run

@@ -10,13 +10,13 @@ from functools import partial
 from typing import Any, Final, TypeAlias
 
 from ...errors import FleetUnavailable, UsageError
-from ..client.client_name import ClientName
-from ..client.connected_pool import ConnectedPool
-from ..host.hosted_pool import holds_ray
-from ..host.link import HostLink, HostLost
-from ..host.process import start_host
-from ..host.running import serve
-from ..host.warm import connection_to, find_warm
+from ..fleet.client_name import ClientName
+from ..fleet.host.running import serve
+from ..fleet.hosted_pool import holds_ray
+from ..fleet.leases.connected_pool import ConnectedPool
+from ..fleet.link import HostLink, HostLost
+from ..fleet.process import start_host
+from ..fleet.warm import connection_to, find_warm
 from ..process.process import StartedProcess
 from ..ray.embedded import Connection, connect
 from ..ray.ray_environment import named_cluster

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from ...errors import CodecfleetError, FleetUnavailable
-from ..host.link import HostLost
+from ..fleet.link import HostLost
 from ..logs.actions import LogAction
 from ..logs.writing import log
 from ..ray.ray_words import first_line

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Final
 
-from ...cluster.client.pool import Pool
+from ...cluster.fleet.pool import Pool
 from ...errors import Cancelled
 from ..board.threads import consume_exception
 from ..request.spec import BatchSpec

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from ...actors.media.location import is_local, local_path
-from ...cluster.client.pool import Pool
+from ...cluster.fleet.pool import Pool
 from ...errors import FleetUnavailable, WorkError
 from ..board.threads import in_thread, shielded
 from ..request.spec import BatchSpec

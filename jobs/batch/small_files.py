@@ -14,7 +14,7 @@ from typing import Final
 
 from ...actors.device.work import Constraints
 from ...actors.media.location import is_local
-from ...cluster.client.pool import Pool
+from ...cluster.fleet.pool import Pool
 from ...cluster.placement.model import plain_demand
 from ...cluster.worker.lone_runs import LONE_MAX
 from ..board.threads import in_thread

@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 
 from ...actors.device.work import Work, WorkContext
 from ...actors.segment.encoding import EncodedSegment
-from ...cluster.client.pool import Pool
+from ...cluster.fleet.pool import Pool
 from ...cluster.placement.model import Demand
 from ...errors import Cancelled, WorkError
 from ..board.threads import in_place

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Generic
 
 from ...actors.device.work import Work
-from ...cluster.client.pool import Pool
+from ...cluster.fleet.pool import Pool
 from ...cluster.grouping import counted
 from ...cluster.placement.model import Demand
 from ...errors import CodecfleetError

@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from ...actors.media.seeking import AccessPoint
 from ...actors.segment.walk import SegmentTally
-from ...cluster.client.pool import Pool
+from ...cluster.fleet.pool import Pool
 from ...cluster.grouping import counted
 from ...cluster.placement.model import Demand
 from ...errors import CodecfleetError, WorkerOutOfMemory

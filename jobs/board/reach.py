@@ -7,7 +7,7 @@ from ...actors.decode.decoding import DecodeRange
 from ...actors.device.work import Work
 from ...actors.media.location import is_local
 from ...actors.tracks.audio import EncodeAudio
-from ...cluster.client.pool import Pool
+from ...cluster.fleet.pool import Pool
 from ...cluster.shipping.shipment import RayShipment, shipment_of
 from ..source.source import SourceStamp
 from .threads import in_thread

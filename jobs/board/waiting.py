@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 
-from ...cluster.client.pool import Pool
+from ...cluster.fleet.pool import Pool
 from ...errors import FleetUnavailable
 from ..request.running import WaitOptions
 

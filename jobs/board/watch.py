@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from ...actors.device.work import Work
-from ...cluster.client.pool import Pool
+from ...cluster.fleet.pool import Pool
 from ...errors import WorkerLost
 from ..request.running import WaitOptions
 from .deadlines import LOOK_S, Paces, Seen, WorkPace

@@ -13,7 +13,7 @@ from typing import Any
 
 from ...actors.dla.engine import DlaMode, require_dlas
 from ...actors.dla.inference import InferredSegment, read_loadable, warm_networks
-from ...cluster.client.pool import Pool
+from ...cluster.fleet.pool import Pool
 from ...cluster.grouping import counted
 from ...errors import Unsupported
 from ..board.fan_out import FanOut

@@ -15,7 +15,7 @@ from ...actors.settle.nvenc import NvencRequest, nvenc_unsupported_reason
 from ...actors.settle.request import settle
 from ...actors.surfaces.conversion import device_conversion
 from ...actors.surfaces.formats import surface_format
-from ...cluster.client.pool import Pool
+from ...cluster.fleet.pool import Pool
 from ...cluster.placement.model import Demand, EncoderChoice, EncoderKind, PlacementPreview
 from ...errors import DeviceError, EngineUnfit, FleetUnavailable, Unsupported, WorkerLost
 from ..report.report import Warning_

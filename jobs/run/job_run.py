@@ -12,7 +12,7 @@ from ...actors.media.opening import refuse_folder
 from ...actors.media.shared_blocks import HeldBlocks
 from ...actors.media.stores import remote_state
 from ...actors.tracing import PARENT, span, unserved
-from ...cluster.client.pool import Pool
+from ...cluster.fleet.pool import Pool
 from ...errors import (
     DeviceError,
     EncoderFailed,

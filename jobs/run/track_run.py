@@ -13,7 +13,7 @@ from ...actors.device.work import Work
 from ...actors.segment.encoding import EncodedSegment, EncodeSegment, segment_facts
 from ...actors.tracing import TraceSpan, span
 from ...actors.tracks.audio import EncodedTrack
-from ...cluster.client.pool import Pool
+from ...cluster.fleet.pool import Pool
 from ...cluster.logs.actions import LogAction
 from ...cluster.logs.entry import LogIds
 from ...cluster.logs.writing import log

@@ -11,7 +11,7 @@ from typing import Any
 
 from ...actors.media.location import local_path
 from ...actors.stills.work import PictureWork, SeenT
-from ...cluster.client.pool import Pool
+from ...cluster.fleet.pool import Pool
 from ...cluster.grouping import counted
 from ..board.events import Finished, Run
 from ..board.fan_out import FanOut

@@ -81,7 +81,7 @@ class Place:
         """Carry out a fault other than one that ends the driver; False where there is no victim."""
         if strike.fault in _SIGNALS:
             return _signalled(_SIGNALS[strike.fault], self.workers(driver), strike.choice)
-        name = {Fault.RAYLET_KILLED: "raylet", Fault.GCS_KILLED: "gcs_server", Fault.HOST_KILLED: "cluster.host"}
+        name = {Fault.RAYLET_KILLED: "raylet", Fault.GCS_KILLED: "gcs_server", Fault.HOST_KILLED: "cluster.fleet.host"}
         return _signalled(signal.SIGKILL, _named(name[strike.fault], _below(driver)), strike.choice)
 
     def leftovers(self) -> list[str]:

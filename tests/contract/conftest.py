@@ -7,9 +7,10 @@ from functools import partial
 
 import pytest
 
-from codecfleet.cluster.client.connected_pool import ConnectedPool, leased_pool
-from codecfleet.cluster.client.pool import Pool
-from codecfleet.cluster.host.hosted_pool import HostedPool
+from codecfleet.cluster.fleet.host.shared_pool import SharedPool
+from codecfleet.cluster.fleet.hosted_pool import HostedPool
+from codecfleet.cluster.fleet.leases.connected_pool import ConnectedPool, leased_pool
+from codecfleet.cluster.fleet.pool import Pool
 from codecfleet.cluster.placement.model.policy import Policy
 from codecfleet.cluster.process.process import WORKER, start_program
 from codecfleet.cluster.supervisor.core.core import Core
@@ -17,7 +18,6 @@ from codecfleet.cluster.supervisor.runner.client import LocalClient
 from codecfleet.cluster.supervisor.runner.runner import SupervisorRunner
 from codecfleet.cluster.supervisor.state.messages import RayNode
 from codecfleet.cluster.supervisor.state.settings import SupervisorSettings
-from codecfleet.cluster.warm.shared_pool import SharedPool
 from codecfleet.testing import FakeClusterBackend, FakeHosts, FakeProcesses, FaultyPool, LocalPool
 
 MakePool = Callable[[int], Awaitable[Pool]]
@@ -25,7 +25,7 @@ MakePool = Callable[[int], Awaitable[Pool]]
 
 def on_fake_workers(slots: int) -> Pool:
     """Return the pool of real fleets, with a supervisor of its own, over workers that are threads of this process."""
-    from codecfleet.cluster.client.leased_pool import LeasedPool
+    from codecfleet.cluster.fleet.leases.leased_pool import LeasedPool
 
     settings = SupervisorSettings(idle_release_s=None)
     backend = FakeClusterBackend((RayNode(node="here", name="here", cores=slots, free_cores=slots),))

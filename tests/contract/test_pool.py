@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from codecfleet.actors.device.work import Constraints
-from codecfleet.cluster.client.pool import Pool
+from codecfleet.cluster.fleet.pool import Pool
 from codecfleet.cluster.placement.model.demand import plain_demand
 from codecfleet.cluster.placement.model.preview import PlacementPreview
 from codecfleet.cluster.worker_names import station_of

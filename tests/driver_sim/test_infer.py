@@ -193,7 +193,7 @@ spec = InferSpec(source=source, loadable=loadable, output=output, **options, seg
 
 async def main():
     connection = await connect()
-    from codecfleet.cluster.client.leased_pool import LeasedPool
+    from codecfleet.cluster.fleet.leases.leased_pool import LeasedPool
     from codecfleet.cluster.supervisor.runner.client import LocalClient
     from codecfleet.cluster.supervisor.backends.ray_backend import RayBackend, live_nodes
     from codecfleet.cluster.supervisor.runner.runner import SupervisorRunner

@@ -58,7 +58,7 @@ def is_running():
     return ray.is_initialized()
 
 async def ask(connection, work):
-    from codecfleet.cluster.client.connected_pool import leased_pool
+    from codecfleet.cluster.fleet.leases.connected_pool import leased_pool
     async with leased_pool(connection, None) as pool:
         return await pool.submit(work)
 

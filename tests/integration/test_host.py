@@ -25,7 +25,7 @@ pytestmark = pytest.mark.ray
 
 FLEET = """
 import logging, sys, threading
-from codecfleet.cluster.host.hosted_pool import default_pool
+from codecfleet.cluster.fleet.hosted_pool import default_pool
 
 def state():
     handlers = [signal.getsignal(number) for number in range(1, signal.NSIG)]
@@ -39,7 +39,7 @@ def descriptors():
 
 def is_host(process: psutil.Process) -> bool:
     """Return whether this is the process that holds Ray."""
-    return "codecfleet.cluster.host" in " ".join(process.cmdline())
+    return "codecfleet.cluster.fleet.host" in " ".join(process.cmdline())
 
 
 @pytest.mark.parametrize("order", swept(["", "first"]))

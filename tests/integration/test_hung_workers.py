@@ -11,9 +11,9 @@ import psutil
 import pytest
 
 from codecfleet import Fleet, Report, TranscodeSpec
-from codecfleet.cluster.client.connected_pool import leased_pool
-from codecfleet.cluster.client.leased_pool import LeasedPool
-from codecfleet.cluster.client.pool import Pool
+from codecfleet.cluster.fleet.leases.connected_pool import leased_pool
+from codecfleet.cluster.fleet.leases.leased_pool import LeasedPool
+from codecfleet.cluster.fleet.pool import Pool
 from codecfleet.cluster.placement.model.policy import Policy
 from codecfleet.cluster.ray.embedded import Connection
 from codecfleet.cluster.supervisor.core.core import Core

@@ -12,7 +12,7 @@ import pytest
 
 from codecfleet import BatchResult, BatchSpec, Fleet, TranscodeSpec
 from codecfleet.actors.device.work import Work
-from codecfleet.cluster.host.own_machine import sole_processor
+from codecfleet.cluster.fleet.own_machine import sole_processor
 from codecfleet.cluster.placement.model.inventory import Inventory
 from codecfleet.errors import OutputInUse, WorkerLost
 from codecfleet.jobs.batch.batch import Batch

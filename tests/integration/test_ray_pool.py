@@ -11,8 +11,8 @@ import psutil
 import pytest
 
 from codecfleet.actors.device.work import Constraints
-from codecfleet.cluster.client.connected_pool import leased_pool
-from codecfleet.cluster.client.pool import Pool
+from codecfleet.cluster.fleet.leases.connected_pool import leased_pool
+from codecfleet.cluster.fleet.pool import Pool
 from codecfleet.cluster.placement.model.demand import plain_demand
 from codecfleet.cluster.ray.embedded import Connection
 from codecfleet.errors import (

@@ -3,7 +3,7 @@
 import asyncio
 from functools import partial
 
-from codecfleet.cluster.client.connected_pool import ConnectedPool
+from codecfleet.cluster.fleet.leases.connected_pool import ConnectedPool
 from codecfleet.cluster.placement.model.demand import plain_demand
 from codecfleet.cluster.process.process import WORKER, start_program
 from codecfleet.testing import works

@@ -11,7 +11,7 @@ import pytest
 
 from codecfleet import BatchResult, BatchSpec, Fleet
 from codecfleet.actors.device.work import Work, WorkContext
-from codecfleet.cluster.host.own_machine import sole_processor
+from codecfleet.cluster.fleet.own_machine import sole_processor
 from codecfleet.cluster.placement.model.inventory import Inventory
 from codecfleet.cluster.worker.lone_runs import LONE_MAX
 from codecfleet.errors import Cancelled, InputUnreadable, WorkerLost, WorkError

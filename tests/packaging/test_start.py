@@ -19,7 +19,7 @@ IMPORTS = {
     "from codecfleet import Fleet": {"ray", "av", "numpy", "fsspec", "codecfleet.cluster.supervisor", DEVICES} | NVIDIA,
     "from codecfleet import TranscodeSpec": {"ray", "av", "numpy", "fsspec", DEVICES} | NVIDIA,
     # A job whose files lie here, on workers of another process: a warm fleet's, or a host's.
-    "import codecfleet.cli.transcode, codecfleet.jobs.run.job_run, codecfleet.cluster.host.hosted_pool": {
+    "import codecfleet.cli.transcode, codecfleet.jobs.run.job_run, codecfleet.cluster.fleet.hosted_pool": {
         "ray",
         "fsspec",
         "codecfleet.cli.batch",
@@ -36,7 +36,12 @@ IMPORTS = {
     }
     | NVIDIA,
     # A fleet's host, and its own worker.
-    "import codecfleet.cluster.host.running, codecfleet.cluster.client.leased_pool": {"ray", "av", "numpy", DEVICES}
+    "import codecfleet.cluster.fleet.host.running, codecfleet.cluster.fleet.leases.leased_pool": {
+        "ray",
+        "av",
+        "numpy",
+        DEVICES,
+    }
     | NVIDIA,
     "import codecfleet.cluster.process.worker_program, codecfleet.actors.segment.encoding": {"ray", "pydantic", DEVICES}
     | NVIDIA

@@ -11,7 +11,7 @@ READS_MEMORY = frozenset({f"{PACKAGE}.jobs.plan.header_trial"})
 """A header that was just written into memory."""
 BETWEEN_OUR_PROCESSES = frozenset(
     {
-        *("actors.by_name", "cluster.host.link", "cluster.host.serving"),
+        *("actors.by_name", "cluster.fleet.link", "cluster.fleet.serving"),
         *("cluster.process.calls", "cluster.process.wire", "cluster.process.worker_program"),
         *("cluster.worker.blobs", "cluster.worker.outcome"),
         *("cluster.worker.second_process", "cluster.worker.second_program"),

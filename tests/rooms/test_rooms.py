@@ -12,7 +12,7 @@ MAX_ROOM_FILES = 14
 ABOVE = {"actors": ("cluster", "jobs"), "cluster": ("jobs",), "jobs": ()}
 ROOF = ("cli", "console", "testing")
 DEEPEST = 2
-"""``jobs`` may import a module of ``cluster.client``, a sibling's child; of what lies deeper, the package alone."""
+"""``jobs`` may import a module of ``cluster.fleet``, a sibling's child; of what lies deeper, the package alone."""
 
 
 @pytest.fixture(scope="module")

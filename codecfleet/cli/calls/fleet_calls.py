@@ -110,7 +110,7 @@ def order(address: str | None, order: str, node: str) -> Answer:
 
 def up(slots: int | None, idle_minutes: int) -> Answer:
     """Bring the warm fleet up, or say that it was up before."""
-    from ...cluster.warm.orders import bring_up
+    from ...cluster.fleet.orders import bring_up
 
     process, is_new, greeting = bring_up(slots, 60.0 * idle_minutes)
     ends = f"it ends after {greeting.idle_s / 60:g} minutes without a program, or with `codecfleet down`"
@@ -121,7 +121,7 @@ def up(slots: int | None, idle_minutes: int) -> Answer:
 
 def down() -> Answer:
     """End every warm fleet of this user on this machine."""
-    from ...cluster.warm.orders import take_down
+    from ...cluster.fleet.orders import take_down
 
     processes = take_down()
     lines = [f"the warm fleet is down: process {process}" for process in processes]

@@ -52,8 +52,8 @@ def _refusal(files: FileUse) -> str:
         return ""
     if files.may_send_traces and is_traced(os.environ):
         return "it sends traces to a collector"
+    from ...cluster.fleet.warm import is_any_warm
     from ...cluster.fleet_variables import may_use_warm_fleet
-    from ...cluster.host.warm import is_any_warm
     from ...cluster.probes.nvml import can_load_nvml
     from ...cluster.ray.ray_environment import may_begin_without_ray
 

@@ -5,9 +5,9 @@ import socket
 from collections.abc import Iterable
 from contextlib import suppress
 
-from ...cluster.client.client_name import ClientName
-from ...cluster.client.pool import Pool
-from ...cluster.host.serving import PoolServer
+from ...cluster.fleet.client_name import ClientName
+from ...cluster.fleet.pool import Pool
+from ...cluster.fleet.serving import PoolServer
 from ...cluster.process.process import StartedProcess
 from ...cluster.process.wire import Channel
 

@@ -10,7 +10,7 @@ from typing import Any, Final, NoReturn, TypeVar
 from ...actors.device.interface import WorkerDevice
 from ...actors.device.work import Work
 from ...actors.device.worker import WorkerCore
-from ...cluster.client.pool import Pool
+from ...cluster.fleet.pool import Pool
 from ...cluster.placement.model import Demand, EncoderChoice, EncoderKind, PlacementPreview
 from ...errors import Cancelled, CodecfleetError, DeadlineMissed, UsageError, WorkerLost
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from codecfleet.cluster.host.link import HostLost
+from codecfleet.cluster.fleet.link import HostLost
 from codecfleet.cluster.operate.watch import as_unavailable, look
 from codecfleet.cluster.supervisor.status import Status
 from codecfleet.dashboard.looking import AGAIN_S, EVERY_S, FRESH_S, Looking

@@ -19,7 +19,7 @@ from codecfleet.actors.dla.engine.statuses import CudlaStatus
 from codecfleet.actors.dla.engine.tensors import DataFormat, DataType
 from codecfleet.actors.dla.inference.network import WarmNetworks
 from codecfleet.actors.dla.inference.pictures import PictureScaler, PixelRule
-from codecfleet.cluster.client.pool import Pool
+from codecfleet.cluster.fleet.pool import Pool
 from codecfleet.cluster.placement.model.demand import Demand
 from codecfleet.cluster.placement.model.preview import PlacementPreview
 from codecfleet.errors import (

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from codecfleet import Fleet, TranscodeSpec
-from codecfleet.cluster.host.hosted_pool import HostedPool, default_pool
+from codecfleet.cluster.fleet.hosted_pool import HostedPool, default_pool
 from codecfleet.cluster.placement.model import Inventory
 from codecfleet.cluster.placement.model.inventory import processor_of
 from codecfleet.errors import NotEnoughMemory, Unsupported
@@ -64,12 +64,12 @@ def test_on_a_cluster_others_decide(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only a fleet that starts a Ray of its own knows its machine; ``RAY_ADDRESS`` counts as an address."""
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     # This process may hold Ray, for other tests.
-    monkeypatch.setattr("codecfleet.cluster.host.hosted_pool.holds_ray", lambda: False)
-    monkeypatch.setattr("codecfleet.cluster.host.own_machine.can_load_nvml", lambda: False)
+    monkeypatch.setattr("codecfleet.cluster.fleet.hosted_pool.holds_ray", lambda: False)
+    monkeypatch.setattr("codecfleet.cluster.fleet.own_machine.can_load_nvml", lambda: False)
     for address in (None, "local"):
         assert default_pool(address, None).sole_processor() is not None
     assert default_pool("head:6379", None).sole_processor() is None
     monkeypatch.setenv("RAY_ADDRESS", "head:6379")
     assert default_pool(None, None).sole_processor() is None
-    monkeypatch.setattr("codecfleet.cluster.host.own_machine.can_load_nvml", lambda: True)
+    monkeypatch.setattr("codecfleet.cluster.fleet.own_machine.can_load_nvml", lambda: True)
     assert default_pool("local", None).sole_processor() is None

@@ -9,8 +9,8 @@ import pytest
 from codecfleet import Fleet
 from codecfleet.actors.device.work import Constraints, Work
 from codecfleet.actors.segment.encoding import EncodedSegment
-from codecfleet.cluster.client.fault_reports import FaultReports
-from codecfleet.cluster.client.pool import Pool
+from codecfleet.cluster.fleet.leases.fault_reports import FaultReports
+from codecfleet.cluster.fleet.pool import Pool
 from codecfleet.cluster.worker.outcome import failed
 from codecfleet.errors import DeviceLost, DeviceMemory, SessionLimit
 from codecfleet.jobs.report.events import Warned

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from codecfleet.cluster.client.late_ray import LateRay
-from codecfleet.cluster.client.leased_pool import LeasedPool
+from codecfleet.cluster.fleet.leases.late_ray import LateRay
+from codecfleet.cluster.fleet.leases.leased_pool import LeasedPool
 from codecfleet.cluster.placement.model.demand import Demand, plain_demand
 from codecfleet.cluster.placement.model.policy import Policy
 from codecfleet.cluster.probes.report.absence import Absence, Unavailable

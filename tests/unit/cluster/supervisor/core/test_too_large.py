@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from codecfleet.cluster.client.leased_pool import LeasedPool
+from codecfleet.cluster.fleet.leases.leased_pool import LeasedPool
 from codecfleet.cluster.placement.model.demand import Demand, plain_demand
 from codecfleet.cluster.placement.model.policy import Policy
 from codecfleet.cluster.supervisor.core.core import Core

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from codecfleet.actors.device.work import Blob, Work, WorkContext
-from codecfleet.cluster.client.pool import Pool
+from codecfleet.cluster.fleet.pool import Pool
 from codecfleet.cluster.placement.model.demand import Demand, plain_demand
 from codecfleet.cluster.placement.model.inventory import Node, dlas_of
 from codecfleet.cluster.placement.model.policy import Policy
@@ -174,7 +174,7 @@ class Infer(Work[bytes]):
 
 def pool_on(dlas: int, cores: int = 4) -> tuple[Pool, FakeClusterBackend]:
     """Return the pool of real fleets on one machine with that many DLAs, and the backend that holds its workers."""
-    from codecfleet.cluster.client.leased_pool import LeasedPool
+    from codecfleet.cluster.fleet.leases.leased_pool import LeasedPool
 
     settings = SupervisorSettings(idle_release_s=None)
     backend = FakeClusterBackend((RayNode(node="here", name="here", cores=cores, free_cores=cores, dlas=dlas),))

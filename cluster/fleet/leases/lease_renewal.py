@@ -1,0 +1,112 @@
+"""The lease protocol's client side: reports what jobs want and hold, and receives what they may use.
+
+This module imports ray: see ``leased_pool``.
+"""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+
+from ...awake_clock import AwakeClock
+from ...ray.ray_failures import LossScope, classify
+from ...ray.ray_words import first_line
+from ...supervisor.runner.client import SupervisorClient
+from ...supervisor.state.messages import ClientReport, Grants
+from .exchange import Exchange
+
+ANSWER_S = 15.0
+"""How long an answer may take: a restarting supervisor needs seconds, a frozen one never answers."""
+RENEW_S = 1.0
+"""How long the supervisor may hold a report while nothing changes."""
+COALESCE_S = 0.005
+CALLS_AT_ONCE = 2
+DEFECTS_MAX = 3
+AGAIN_S = 0.2
+GAP_MAX_S = ANSWER_S + RENEW_S
+"""A longer time between two answers or failures was a suspended process's, and no silence of the supervisor's."""
+LOST_PATIENCE_S = 60.0
+"""How long a supervisor may be unreachable before jobs without slots give up."""
+
+
+class LeaseRenewal:
+    """Reports to an open ``supervisor`` repeatedly, and keeps the newest ``grants``; ``on_grants`` follows each change.
+
+    They are unrecoverable once the supervisor stays away, and ``lost`` says why: another connection may reach it.
+    """
+
+    def __init__(
+        self, supervisor: SupervisorClient, report: Callable[[], ClientReport], on_grants: Callable[[], None]
+    ) -> None:
+        self.grants = Grants({})
+        self.lost = ""
+        self._supervisor = supervisor
+        self._report = report
+        self._exchange = Exchange()
+        self._on_grants = on_grants
+        self._changed = asyncio.Event()
+        self._clock: Callable[[], float] = lambda: 0.0
+        self._answered_s = 0.0
+        self._defects = 0
+
+    def report_soon(self) -> None:
+        """Report a change without waiting for the answer under way."""
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Renew until cancelled."""
+        self._clock = AwakeClock(GAP_MAX_S, asyncio.get_running_loop().time)
+        self._answered_s = self._clock()
+        calls: set[asyncio.Task[None]] = set()
+        try:
+            while True:
+                self._changed.clear()
+                call = asyncio.create_task(self._renew())
+                calls.add(call)
+                call.add_done_callback(calls.discard)
+                changed = asyncio.create_task(self._changed.wait())
+                try:
+                    await asyncio.wait({call, changed}, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    changed.cancel()
+                # Changes close together share a report. A newer call makes the supervisor answer the older one, so two
+                # are never under way for long.
+                await asyncio.sleep(COALESCE_S)
+                if len(calls) >= CALLS_AT_ONCE:
+                    await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for call in calls:
+                call.cancel()
+
+    async def _renew(self) -> None:
+        report = self._exchange.cut(self._report())
+        try:
+            answer = await asyncio.wait_for(self._supervisor.renew(report, RENEW_S), ANSWER_S)
+        except Exception as error:  # noqa: BLE001 - the edge: every failure to reach it may be temporary
+            self._exchange.missed()
+            await self._miss(error, self._clock() - self._answered_s)
+            return
+        self._answered_s, self._defects = self._clock(), 0
+        if (grants := self._exchange.completed(report, answer)) is not None:
+            self._accept(grants)
+
+    async def _miss(self, error: Exception, silence_s: float) -> None:
+        """Continue without an answer: granted slots stay usable, and the next try may reach the supervisor."""
+        is_late = isinstance(error, TimeoutError)
+        reason = f"no answer within {ANSWER_S:g} s" if is_late else first_line(error)
+        # A late supervisor may be restarting; an error raised by our own code will be raised again.
+        self._defects = self._defects + 1 if not is_late and classify(error) is LossScope.CODE else 0
+        if self._defects >= DEFECTS_MAX:
+            self._accept(self._unrecoverable(f"the supervisor fails: {reason}"))
+        elif silence_s > LOST_PATIENCE_S:
+            self.lost = f"the supervisor has been out of reach: {reason}"
+            self._accept(self._unrecoverable(self.lost))
+        await asyncio.sleep(AGAIN_S)
+        with suppress(Exception):  # the next report fails too
+            await self._supervisor.open()
+
+    def _accept(self, grants: Grants) -> None:
+        self.grants = grants
+        self._on_grants()
+
+    def _unrecoverable(self, reason: str) -> Grants:
+        return Grants({}, self.grants.number, unrecoverable=reason, what_next=self._supervisor.what_next)

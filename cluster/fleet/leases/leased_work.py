@@ -1,0 +1,247 @@
+"""The work that a client has on leased workers: what waits for one, what runs, and how each piece ends."""
+
+import asyncio
+import itertools
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, TypeVar, cast
+
+from ....actors.device.work import Work
+from ....errors import Cancelled, CodecfleetError, DeadlineMissed, WorkerBroken, WorkerLost
+from ...ray.ray_failures import LossScope, classify, ran_out_of_memory
+from ...ray.ray_words import first_line
+from ...supervisor.runner.client import SupervisorClient
+from ...supervisor.state.messages import Grants
+from ...worker.blobs import BlobCache
+from ...worker.outcome import Outcome
+from ...worker_names import CONTROL
+from .fault_reports import FaultReports
+from .known_workers import AFTER_A_DEATH, KnownWorkers
+from .leases import Effect, Leases, Lose, RunTask, StopTask
+from .leaving import WorkTimes
+from .pending_work import PendingWork
+
+ResultT = TypeVar("ResultT")
+
+SHUTDOWN_GRACE_S = 0.5
+"""How long cancelled work may take to end before its process is killed."""
+PROGRESS_S = 1.0
+CANCEL_LIMIT_S = 60
+"""How long cancelled work may take to end before its worker counts as hung: an encoder may first finish many frames."""
+SAME_KIND_WAIT_S = 30.0
+"""How long work that is to run on a kind of device waits for one: a new process takes a few seconds."""
+_AFTER_A_HANG = "Look at the machine it ran on, its load and the storage of the input."
+
+
+class LeasedWork:
+    """Pieces of work, which go to workers as ``granted`` says.
+
+    Args:
+        supervisor: returns workers' handles, and stores bytes where workers can fetch them.
+        client: what the pool is called. A run's name begins with it.
+        cancel_limit_s: how long cancelled work may take to end before its worker counts as hung, in whole seconds in
+            which this process is awake.
+        killed_for_memory: says of each death of a worker whether the kernel's OOM killer explains it.
+        report_soon: called when the supervisor is to hear what has changed.
+    """
+
+    def __init__(
+        self,
+        supervisor: SupervisorClient,
+        client: str,
+        cancel_limit_s: int,
+        *,
+        killed_for_memory: Callable[[], bool],
+        report_soon: Callable[[], object],
+    ) -> None:
+        self.leases = Leases()
+        self.workers = KnownWorkers(supervisor.handle, killed_for_memory)
+        self.faults = FaultReports()
+        self._client = client
+        self._cancel_limit_s = cancel_limit_s
+        self._report_soon = report_soon
+        self._tasks = itertools.count()
+        self._pending: dict[int, PendingWork] = {}
+        self._times = WorkTimes()
+        self._blobs = BlobCache(supervisor.send)
+        self._running: set[asyncio.Task[None]] = set()
+        self._ending: set[asyncio.Task[None]] = set()
+
+    @property
+    def tasks(self) -> tuple[asyncio.Task[None], ...]:
+        """What waits for workers' answers, or for the end of cancelled work."""
+        return *self._running, *self._ending
+
+    async def run(self, work: Work[ResultT]) -> ResultT:
+        """Run ``work`` as soon as a worker is granted for it, and return its result.
+
+        Raises:
+            UsageError: it does not pickle.
+            CodecfleetError: as ``LeasedPool.submit``.
+        """
+        pending = PendingWork(work, *self._blobs.pack(work), asyncio.get_running_loop().create_future())
+        task = next(self._tasks)
+        self._pending[task] = pending
+        try:
+            queued = self.leases.submitted(
+                task, work.job, work.label, apart_from=work.apart_from, constraints=work.constraints
+            )
+            self._carry_out(queued)
+            self._report_soon()
+            if work.constraints.same_kind_as:
+                asyncio.get_running_loop().call_later(SAME_KIND_WAIT_S, self._relax, task)
+            return cast("ResultT", await pending.result)
+        except BaseException:
+            self._carry_out(self.leases.withdrawn(task))
+            raise
+        finally:
+            self._times.ended(task, time.monotonic(), well=False)
+            del self._pending[task]
+
+    def _relax(self, task: int) -> None:
+        if task in self._pending:
+            self._carry_out(self.leases.relaxed(task))
+
+    def forget(self, job: str) -> None:
+        """Drop what is known of a job that is over."""
+        self.leases.forget(job)
+        self._times.forget(job)
+
+    def granted(self, grants: Grants) -> None:
+        """Begin what may run now; fail what ran on dead workers, or cannot end before its node does."""
+        for worker in grants.dead:
+            self.workers.forget(worker)
+        self._carry_out(self.leases.granted(grants))
+        self._leave(grants)
+
+    def refuse_waiting(self, why: Callable[[str], CodecfleetError | None]) -> None:
+        """Fail the waiting work of each job for which ``why`` has an error."""
+        for task in self.leases.waiting():
+            if (error := why(self._pending[task].work.job)) is not None:
+                self._fail(task, error)
+
+    async def progress(self, job: str) -> Mapping[str, int]:
+        """Return the frames done by the running work of ``job``, by label."""
+        workers = self.leases.held(job)
+        answers = await asyncio.gather(*(self._ask_progress(worker, job) for worker in workers))
+        return {label: frames for answer in answers for label, frames in answer.items()}
+
+    def write_off(self, job: str, label: str, reason: str) -> None:
+        """Fail a piece of work that hangs, and give its worker up."""
+        task = self.leases.running_as(job, label)
+        worker = None if task is None else self.leases.worker_of(task)
+        if task is None or worker is None:
+            return
+        self._fail(task, DeadlineMissed(f"{label} {reason}", _AFTER_A_HANG), worker)
+        self._give_up(worker, f"{label} {reason}")
+
+    def _give_up(self, worker: str, reason: str) -> None:
+        self.workers.give_up(worker, reason)
+        self._lose(worker, f"it was given up, because {reason}")
+
+    async def _await_end(self, task: int, worker: str) -> None:
+        """Give a worker up whose cancelled work does not end: it would hold its slot without end."""
+        for _ in range(self._cancel_limit_s):
+            await asyncio.sleep(1)
+            if not self.leases.is_running(task):
+                return
+        self._give_up(worker, f"cancelled work did not end within {self._cancel_limit_s} s")
+
+    async def cancel_all(self) -> None:
+        """Fail everything, and give what runs half a second to end."""
+        for task in list(self._pending):
+            self._fail(task, Cancelled("the pool was closed"))
+            self._carry_out(self.leases.withdrawn(task))
+        if self._running:
+            await asyncio.wait(self._running, timeout=SHUTDOWN_GRACE_S)
+
+    def _carry_out(self, effects: Sequence[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case RunTask(task, worker):
+                    run = asyncio.create_task(self._run(task, worker, self._pending[task]))
+                    self._running.add(run)
+                    run.add_done_callback(self._running.discard)
+                case StopTask(task, worker):
+                    if (handle := self.workers.reached(worker)) is not None:
+                        handle.cancel.options(concurrency_group=CONTROL).remote(self._run_name(task))
+                        ending = asyncio.create_task(self._await_end(task, worker))
+                        self._ending.add(ending)
+                        ending.add_done_callback(self._ending.discard)
+                case Lose(task, worker, reason, broken=True):
+                    message = f"worker {worker} ends itself, because its device failed under its work: {reason}"
+                    self._fail(task, WorkerBroken(message, AFTER_A_DEATH), worker)
+                case Lose(task, worker, reason):
+                    self._fail(task, self.workers.loss(worker, reason), worker)
+
+    def _fail(self, task: int, error: CodecfleetError, worker: str = "") -> None:
+        if task in self._pending:
+            self._pending[task].settle(Outcome(error=error), worker)
+
+    def _run_name(self, task: int) -> str:
+        # Unique among all clients of a worker.
+        return f"{self._client}:{task}"
+
+    def _leave(self, grants: Grants) -> None:
+        """Give up work that cannot finish before its node ends: it runs elsewhere instead."""
+        for worker, ends_utc_s in grants.leaving.items():
+            left_s, now_s = ends_utc_s - time.time(), time.monotonic()
+            for task in self._times.doomed(self.leases.running_on(worker), left_s, now_s):
+                message = f"worker {worker} ends with its node in {max(0.0, left_s):.0f} s, before this work could"
+                self._fail(task, WorkerLost(message, AFTER_A_DEATH), worker)
+
+    async def _run(self, task: int, worker: str, pending: PendingWork) -> None:
+        try:
+            handle = await self.workers.reach(worker)
+        except Exception as error:  # noqa: BLE001 - the edge: any error means that the worker is gone
+            self._lose(worker, first_line(error))
+            return
+        if pending.result.done():  # withdrawn meanwhile, before the worker knew of it
+            self._end_run(task)
+            return
+        self._times.began(task, pending.work.job, time.monotonic())
+        try:
+            name, constraints = self._run_name(task), pending.work.constraints
+            run = handle.run.remote(name, pending.packed, constraints, *pending.blobs)
+            outcome: Outcome[Any] = await _settled(run)
+            pending.settle(outcome, worker)
+            self._times.ended(task, time.monotonic(), well=outcome.error is None)
+            self.faults.ended(pending.work, worker, outcome)
+            if outcome.error is not None and outcome.spoils_process:
+                # It ends itself once it knows that this came, and answers no more: its other work is lost.
+                handle.answered.options(concurrency_group=CONTROL).remote()
+                self.workers.forget(worker)
+                self._carry_out(self.leases.broke(worker, outcome.error.message))
+                self._report_soon()
+                return
+        except Exception as error:  # noqa: BLE001 - the edge: classify sorts Ray's exceptions
+            failure = classify(error)
+            if ran_out_of_memory(error):
+                self.workers.ran_out_of_memory(worker)
+            if failure is LossScope.PROCESS:
+                self._lose(worker, first_line(error))
+                return
+            pending.settle(Outcome(error=pending.failed(failure, first_line(error))), worker)
+        self.workers.prove(worker)
+        self._end_run(task)
+
+    def _end_run(self, task: int) -> None:
+        self._carry_out(self.leases.finished(task))
+        self._report_soon()
+
+    def _lose(self, worker: str, reason: str) -> None:
+        self.workers.forget(worker)
+        self._carry_out(self.leases.died(worker, reason))
+        self._report_soon()
+
+    async def _ask_progress(self, worker: str, job: str) -> Mapping[str, int]:
+        try:
+            ref = self.workers.reached(worker).progress.options(concurrency_group=CONTROL).remote(job)
+            return cast("Mapping[str, int]", await asyncio.wait_for(_settled(ref), PROGRESS_S))
+        except Exception:  # noqa: BLE001 - progress never fails; lost processes are reported elsewhere
+            return {}
+
+
+async def _settled(ref: Awaitable[Any]) -> Any:  # noqa: ANN401 - whatever the actor's method returns
+    """Await one of Ray's references as a coroutine, which ``wait_for`` and tasks require."""
+    return await ref
