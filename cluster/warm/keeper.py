@@ -10,7 +10,7 @@ from ..host.meeting_place import Greeting, peer_of
 from ..host.serving import PoolServer
 from ..logs.actions import LogAction
 from ..logs.writing import log
-from ..process.wire import Channel
+from ..process.wire import WireChannel
 from .shared_pool import SharedPool
 
 
@@ -94,7 +94,7 @@ class Keeper:
         self._idle = asyncio.get_running_loop().call_later(self._greeting.idle_s, self.stop)
 
     async def _serve(self, end: socket.socket) -> None:
-        pool, channel = SharedPool(self._pool), Channel(end)
+        pool, channel = SharedPool(self._pool), WireChannel(end)
         try:
             await asyncio.get_running_loop().sock_sendall(end, self._greeting.packed())
             await PoolServer(channel, pool, self._lost).run()
