@@ -15,7 +15,7 @@ import numpy as np
 from bench.machine import describe_run, described_lines
 from bench.table import number, save_results, table_lines
 
-from codecfleet.cluster.process.wire import Channel, MessageKind
+from codecfleet.cluster.process.wire import MessageKind, WireChannel
 
 SIZES = {"an answer without a picture": 1 << 10, "a raw 1080p frame": 1920 * 1080 * 3 // 2, "a segment": 4 << 20}
 
@@ -50,16 +50,16 @@ def _timed(size: int, repeats: int) -> list[float]:
     child = os.fork()
     if child == 0:
         ours.close()
-        asyncio.run(_answer(Channel(theirs), size))
+        asyncio.run(_answer(WireChannel(theirs), size))
         os._exit(0)
     theirs.close()
     try:
-        return asyncio.run(_ask(Channel(ours), repeats))
+        return asyncio.run(_ask(WireChannel(ours), repeats))
     finally:
         os.waitpid(child, 0)
 
 
-async def _answer(channel: Channel, size: int) -> None:
+async def _answer(channel: WireChannel, size: int) -> None:
     """Send a result whenever asked, until the other side is gone."""
     writing = asyncio.create_task(channel.write())
     result = np.ones(size, np.uint8)
@@ -68,7 +68,7 @@ async def _answer(channel: Channel, size: int) -> None:
     writing.cancel()
 
 
-async def _ask(channel: Channel, repeats: int) -> list[float]:
+async def _ask(channel: WireChannel, repeats: int) -> list[float]:
     writing = asyncio.create_task(channel.write())
     took_ms = []
     for asked in range(repeats):

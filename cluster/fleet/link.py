@@ -11,7 +11,7 @@ from ...errors import Cancelled
 from ..process.calls import Calls
 from ..process.forked import keep_from_children
 from ..process.process import StartedProcess
-from ..process.wire import Channel, MessageKind, WireMessage
+from ..process.wire import MessageKind, WireChannel, WireMessage
 from ..worker.blobs import BlobCache
 from ..worker.outcome import Outcome
 from ..worker.packed_work import base_fields
@@ -35,7 +35,7 @@ class HostLink:
         self.state = PoolState()
         self._process = process
         self._on_end = on_end
-        self._channel = Channel(process.end)
+        self._channel = WireChannel(process.end)
         keep_from_children(process.end)
         self._blobs = BlobCache(self._send_blob)
         self._blob_numbers = itertools.count()

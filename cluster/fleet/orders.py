@@ -41,7 +41,7 @@ def bring_up(slots: int | None, idle_s: float, start: Callable[..., StartedProce
     with locked_place():
         pass  # what is wrong with the place is better said by this process
     try:
-        process = start(PROGRAM, slots, idle_s)
+        process = start(PROGRAM, slots, idle_s, outlives=True)
     except OSError as error:
         raise FleetUnavailable(f"the warm fleet did not start: {error}", "Check the limits on processes.") from None
     if not (said := process.first_word()):

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from ...actors.device.work import Blob
 from ..process.calls import outcome_of, send_answer
-from ..process.wire import Channel, MessageKind, WireMessage
+from ..process.wire import MessageKind, WireChannel, WireMessage
 from ..worker.outcome import Buffer
 from ..worker.packed_work import packed_work
 from .pool import Pool
@@ -41,7 +41,7 @@ class PoolServer:
     ``lost`` says why the pool's Ray is gone, "" while it is there: then errors are not answered, as the process ends.
     """
 
-    def __init__(self, channel: Channel, pool: Pool, lost: Callable[[], str]) -> None:
+    def __init__(self, channel: WireChannel, pool: Pool, lost: Callable[[], str]) -> None:
         self._channel = channel
         self._pool = pool
         self._lost = lost

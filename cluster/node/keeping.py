@@ -17,7 +17,7 @@ from typing import IO, Final
 from ...errors import FleetUnavailable
 from ..logs.actions import LogAction
 from ..logs.writing import log
-from ..process.process import how_it_ended
+from ..process.running import how_it_ended
 from .leftovers import remove_dead_listeners
 
 PROGRAM: Final = "codecfleet.cluster.node.ray_program"

@@ -1,6 +1,6 @@
 """Questions to a cluster, asked from a process of their own: one that holds Ray's driver dies with its node.
 
-Run as a program, it serves them, over one connection.
+As a program it serves them, over one connection.
 """
 
 import asyncio
@@ -18,6 +18,7 @@ from ..fleet.link import HostLink, HostLost
 from ..fleet.process import start_host
 from ..fleet.warm import connection_to, find_warm
 from ..process.process import StartedProcess
+from ..process.program import begin
 from ..ray.embedded import Connection, connect
 from ..ray.ray_environment import named_cluster
 from .probe import list_cluster, probe_cluster, survey_cluster
@@ -143,5 +144,6 @@ async def ask_cluster(address: str, question: str, *arguments: object) -> Any:  
         return await ask(question, *arguments)
 
 
-if __name__ == "__main__":
-    serve(Desk)
+def main() -> None:
+    """Serve the questions of the process that started this one."""
+    serve(Desk, *begin())

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from ...errors import CodecfleetError, WorkError
 from ..worker.outcome import Buffer, Outcome, failed, packed, unpacked
-from .wire import Channel, MessageKind, WireMessage
+from .wire import MessageKind, WireChannel, WireMessage
 
 _REPORT: Final = "Please report it, with the input and the options."
 
@@ -16,7 +16,7 @@ _REPORT: Final = "Please report it, with the input and the options."
 class Calls:
     """What was asked of the other process, and is not answered yet. Used from one event loop."""
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: WireChannel) -> None:
         self._channel = channel
         self._numbers = itertools.count(1)
         self._awaited: dict[int, asyncio.Future[Outcome[Any]]] = {}
@@ -71,7 +71,7 @@ async def outcome_of(call: Callable[[], Coroutine[Any, Any, Any]], whose: str) -
     return found if isinstance(found, Outcome) else Outcome(found)
 
 
-def send_answer(channel: Channel, number: int, outcome: Outcome[Any]) -> None:
+def send_answer(channel: WireChannel, number: int, outcome: Outcome[Any]) -> None:
     """Answer the call of this number; large buffers are sent from where they lie."""
     buffers: list[pickle.PickleBuffer] = []
     content = packed(outcome, buffers.append)

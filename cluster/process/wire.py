@@ -45,7 +45,7 @@ class WireMessage(NamedTuple):
     parts: Sequence[Buffer]
 
 
-class Channel:
+class WireChannel:
     """One end of the pair, which it owns. Used from one event loop."""
 
     def __init__(self, end: socket.socket) -> None:

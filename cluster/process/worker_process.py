@@ -7,7 +7,7 @@ from ..worker.heartbeat import WorkerFacts
 from .actor_calls import ActorMethod
 from .calls import Calls
 from .process import StartedProcess
-from .wire import Channel
+from .wire import WireChannel
 
 
 class WorkerDied(ConnectionError):
@@ -19,7 +19,7 @@ class WorkerProcess:
 
     def __init__(self, process: StartedProcess) -> None:
         self._process = process
-        self._channel = Channel(process.end)
+        self._channel = WireChannel(process.end)
         self._calls = Calls(self._channel)
         self._living = asyncio.create_task(self._live())
 

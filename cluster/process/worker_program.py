@@ -4,13 +4,9 @@ It waits for its settings first, so that it may be started before they are known
 """
 
 import asyncio
-import json
 import os
 import pickle
 import signal
-import socket
-import sys
-import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -18,11 +14,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
-from ..parent_death import end_with
 from ..sandbox.confine import harden
 from ..worker.ray_worker import RayWorker
 from .calls import outcome_of, send_answer
-from .wire import Channel, MessageKind, WireMessage
+from .program import begin, run_to_the_end
+from .wire import MessageKind, WireChannel, WireMessage
 
 _USUAL_WORK: Final = "codecfleet.actors.segment.encoding"
 """What most work is."""
@@ -35,7 +31,7 @@ _KILLED_FIRST: Final = "1000"
 class WorkerServer:
     """Serves a worker to the one process at the other end of a channel; the first call is for ``make``."""
 
-    def __init__(self, channel: Channel, make: Callable[..., RayWorker] = RayWorker) -> None:
+    def __init__(self, channel: WireChannel, make: Callable[..., RayWorker] = RayWorker) -> None:
         self._channel = channel
         self._make = make
         self._worker: RayWorker | None = None
@@ -66,25 +62,12 @@ class WorkerServer:
 
 
 def main() -> None:
-    """Run ``[descriptor, the starting process, its program]``: JSON, one argument."""
-    descriptor, starter, program = json.loads(sys.argv[1])
-    end_with(starter)
+    """Serve the process that started this one."""
+    end, _ = begin()
     harden()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the user's process handles it
-    sys.argv[:] = program
     import_module(_USUAL_WORK)  # the job is being planned meanwhile
     os.nice(_NICENESS)
     with suppress(OSError):  # without /proc none is preferred
         Path("/proc/self/oom_score_adj").write_text(_KILLED_FIRST, encoding="ascii")
-    code = 1
-    try:
-        asyncio.run(WorkerServer(Channel(socket.socket(fileno=descriptor))).run())
-        code = 0
-    except BaseException:  # noqa: BLE001 - the last line is told to the user
-        traceback.print_exc()
-    sys.stderr.flush()
-    os._exit(code)  # the interpreter's own exit would wait for working threads
-
-
-if __name__ == "__main__":
-    main()
+    run_to_the_end(WorkerServer(WireChannel(end)).run())

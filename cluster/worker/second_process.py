@@ -100,7 +100,7 @@ class RunEnded(NamedTuple):
     state: SecondState
 
 
-class Child(NamedTuple):
+class SpawnedChild(NamedTuple):
     """A started process: its connection, how to kill it, and how to wait briefly for its exit code."""
 
     connection: Connection
@@ -108,7 +108,7 @@ class Child(NamedTuple):
     wait: Callable[[], int | None]
 
 
-Spawn: TypeAlias = Callable[[int], Child]
+Spawn: TypeAlias = Callable[[int], SpawnedChild]
 """Starts the process with a number of slots."""
 
 
@@ -168,7 +168,7 @@ class SecondProcess:
         self._state = _State.ABSENT
         self._awaited: dict[str, Future[Outcome[Any]]] = {}
         self._outbox: queue.SimpleQueue[RunWork | Cancel | CancelAll | None] = queue.SimpleQueue()
-        self._child: Child | None = None
+        self._child: SpawnedChild | None = None
         self._messages = 0
         self._last_message = (-1, 0.0)
         self.said = SecondState()
@@ -260,7 +260,7 @@ class SecondProcess:
         child.kill()
         self._conclude(why or f"it ended with code {child.wait()}")
 
-    def _write(self, child: Child) -> None:
+    def _write(self, child: SpawnedChild) -> None:
         try:
             while (message := self._outbox.get()) is not None:
                 child.connection.send(message)
@@ -302,7 +302,7 @@ class SecondProcess:
                         awaited.set_result(unpacked(packed_outcome))
 
 
-def spawned(role: str, slots: int) -> Child:
+def spawned(role: str, slots: int) -> SpawnedChild:
     """Start this Python again, with the same module search path; ``role`` is ``second_program``'s."""
     ours, theirs = Pipe()
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path)}
@@ -322,4 +322,4 @@ def spawned(role: str, slots: int) -> Child:
             return process.wait(_END_S)
         return None
 
-    return Child(ours, process.kill, wait)
+    return SpawnedChild(ours, process.kill, wait)

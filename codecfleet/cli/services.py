@@ -58,7 +58,7 @@ def _survey(address: str, demand: "Demand") -> "Surveyed":
     return asyncio.run(look())
 
 
-def _check(arguments: Sequence[str]) -> "Request | int":
+def _check(arguments: Sequence[str]) -> "CommandRequest | int":
     from .app import parse
 
     return parse(arguments)
@@ -109,7 +109,7 @@ class Services:
     """Lists, shows or stops Ray jobs: action, the job's name, the job server's address."""
     job_server: "Callable[[str | None], JobServer]" = fleet_calls.job_server
     """Reaches the job server at an address."""
-    check: "Callable[[Sequence[str]], Request | int]" = _check
+    check: "Callable[[Sequence[str]], CommandRequest | int]" = _check
     """Parses a command line of ours; an exit code where nothing is left to do."""
     reports: "Callable[[Machines], Sequence[NodeReport | SilentNode]]" = fleet_calls.reports
     list_nodes: "Callable[[str], Sequence[tuple[NodeReport | SilentNode, ListedNode]]]" = fleet_calls.list_nodes
@@ -139,7 +139,7 @@ class Services:
     """Ends the process without Python's clean-up."""
 
 
-class Request(Protocol):
+class CommandRequest(Protocol):
     """A parsed and checked command line."""
 
     def run(self, services: Services, stdout: TextIO, stderr: TextIO) -> int:
@@ -151,5 +151,5 @@ class Request(Protocol):
         ...
 
 
-Commands: TypeAlias = Mapping[str, tuple[Callable[..., Request], Sequence[str]]]
+Commands: TypeAlias = Mapping[str, tuple[Callable[..., CommandRequest], Sequence[str]]]
 """By a command's name: the function that makes its request, and examples for its help."""

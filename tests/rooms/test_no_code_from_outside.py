@@ -12,7 +12,12 @@ READS_MEMORY = frozenset({f"{PACKAGE}.jobs.plan.header_trial"})
 BETWEEN_OUR_PROCESSES = frozenset(
     {
         *("actors.by_name", "cluster.fleet.link", "cluster.fleet.serving"),
-        *("cluster.process.calls", "cluster.process.wire", "cluster.process.worker_program"),
+        *(
+            "cluster.process.calls",
+            "cluster.process.messages",
+            "cluster.process.wire",
+            "cluster.process.worker_program",
+        ),
         *("cluster.worker.blobs", "cluster.worker.outcome"),
         *("cluster.worker.second_process", "cluster.worker.second_program"),
     }

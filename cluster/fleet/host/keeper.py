@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from ...logs.actions import LogAction
 from ...logs.writing import log
-from ...process.wire import Channel
+from ...process.wire import WireChannel
 from ..meeting_place import Greeting, peer_of
 from ..pool import Pool
 from ..serving import PoolServer
@@ -94,7 +94,7 @@ class Keeper:
         self._idle = asyncio.get_running_loop().call_later(self._greeting.idle_s, self.stop)
 
     async def _serve(self, end: socket.socket) -> None:
-        pool, channel = SharedPool(self._pool), Channel(end)
+        pool, channel = SharedPool(self._pool), WireChannel(end)
         try:
             await asyncio.get_running_loop().sock_sendall(end, self._greeting.packed())
             await PoolServer(channel, pool, self._lost).run()

@@ -1,10 +1,9 @@
 """The host's program: starts its first worker before it loads anything else, and then serves a pool."""
 
-import json
-import sys
 from typing import TYPE_CHECKING
 
 from ...process.process import WORKER, StartedProcess, start_program
+from ...process.program import begin
 from ...ray.ray_environment import may_begin_without_ray
 
 if TYPE_CHECKING:
@@ -31,7 +30,8 @@ def first_worker(address: str | None, dlas: int) -> FirstWorker | None:
 
 def main() -> None:
     """Run a fleet's host; its settings are ``running``'s."""
-    address, _, dlas, _ = json.loads(sys.argv[1])[3:]
+    end, settings = begin()
+    address, _, dlas, _ = settings
     start_process = first_worker(address, dlas)
     from ..leases.connected_pool import ConnectedPool  # noqa: PLC0415 - loaded beside the worker
     from .running import serve  # noqa: PLC0415 - as above
@@ -39,8 +39,4 @@ def main() -> None:
     def pool_of(address: str | None, slots: int | None, *, dlas: int, name: "ClientName") -> "ConnectedPool":
         return ConnectedPool(address, slots, dlas=dlas, name=name, start_process=start_process)
 
-    serve(pool_of)
-
-
-if __name__ == "__main__":
-    main()
+    serve(pool_of, end, settings)

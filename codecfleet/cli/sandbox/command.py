@@ -11,7 +11,7 @@ from ...errors import Unsupported
 from .files import FileUse, UsesFiles
 
 
-def confine_command(request: Any, mode: str) -> None:  # noqa: ANN401 - a Request, or any other command
+def confine_command(request: Any, mode: str) -> None:  # noqa: ANN401 - a CommandRequest, or any other command
     """Confine this process to the files of ``request``, where that is possible: ``mode`` is the setting ``sandbox``.
 
     Raises:

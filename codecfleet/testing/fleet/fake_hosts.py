@@ -9,7 +9,7 @@ from ...cluster.fleet.client_name import ClientName
 from ...cluster.fleet.pool import Pool
 from ...cluster.fleet.serving import PoolServer
 from ...cluster.process.process import StartedProcess
-from ...cluster.process.wire import Channel
+from ...cluster.process.wire import WireChannel
 
 
 class FakeHosts:
@@ -51,7 +51,7 @@ class FakeHosts:
         self._lost[-1] = "its Ray ended"
 
     async def _serve(self, end: socket.socket, number: int) -> None:
-        channel = Channel(end)
+        channel = WireChannel(end)
         pool = next(self._pools)
         try:
             with suppress(asyncio.CancelledError):

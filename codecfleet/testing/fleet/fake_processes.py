@@ -5,7 +5,7 @@ import socket
 from contextlib import suppress
 
 from ...cluster.process.process import StartedProcess
-from ...cluster.process.wire import Channel
+from ...cluster.process.wire import WireChannel
 from ...cluster.process.worker_program import WorkerServer
 from ...cluster.worker.ray_worker import RayWorker
 from .fake_worker import in_thread
@@ -36,7 +36,7 @@ class FakeProcesses:
 
 
 async def _serve(end: socket.socket) -> None:
-    channel, workers = Channel(end), list[RayWorker]()
+    channel, workers = WireChannel(end), list[RayWorker]()
 
     def make(slots: int, *, cores: int) -> RayWorker:
         workers.append(RayWorker(slots, cores=cores, spawn_lone=in_thread))

@@ -14,7 +14,7 @@ from ...actors.device.interface import SessionCounts
 from ...actors.device.worker import WorkerCore
 from ...cluster.process.actor_calls import ActorMethod
 from ...cluster.worker.ray_worker import RayWorker
-from ...cluster.worker.second_process import Child
+from ...cluster.worker.second_process import SpawnedChild
 from ...cluster.worker.second_program import serve
 
 
@@ -50,7 +50,7 @@ class FakeWorker:
             death.cancel()
 
 
-def in_thread(slots: int) -> Child:
+def in_thread(slots: int) -> SpawnedChild:
     """Start a thread in the place of a process in which work runs alone."""
     ours, theirs = Pipe()
 
@@ -66,4 +66,4 @@ def in_thread(slots: int) -> Child:
             shut.shutdown(socket.SHUT_RDWR)
 
     threading.Thread(target=run, name="codecfleet-lone", daemon=True).start()
-    return Child(ours, kill, lambda: None)
+    return SpawnedChild(ours, kill, lambda: None)

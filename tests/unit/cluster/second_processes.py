@@ -18,9 +18,9 @@ from codecfleet.actors.device.worker import WorkerCore
 from codecfleet.actors.nvidia.gpu import Gpu, OpenedGpu
 from codecfleet.cluster.worker.blobs import BlobCache
 from codecfleet.cluster.worker.second_process import (
-    Child,
     Ready,
     SecondProcess,
+    SpawnedChild,
 )
 from codecfleet.cluster.worker.second_program import serve
 from codecfleet.errors import DeviceLost, EngineUnfit
@@ -167,7 +167,7 @@ class Second:
     def __post_init__(self) -> None:
         self.process = SecondProcess(4, self.lost.append, self.refused.append, self._spawn)
 
-    def _spawn(self, slots: int) -> Child:
+    def _spawn(self, slots: int) -> SpawnedChild:
         self.spawned += 1
         ours, theirs = Pipe()
         core = WorkerCore(slots, self.gpu)
@@ -181,7 +181,7 @@ class Second:
 
         thread = threading.Thread(target=run, daemon=True)
         thread.start()
-        return Child(ours, lambda: None, lambda: thread.join() or 0)
+        return SpawnedChild(ours, lambda: None, lambda: thread.join() or 0)
 
     def ready(self) -> SecondProcess:
         """Start it, and return it when it takes work."""
@@ -230,10 +230,10 @@ class _Peer:
         _until(lambda: self.process.is_ready)
         return self.process
 
-    def _spawn(self, _: int) -> Child:
+    def _spawn(self, _: int) -> SpawnedChild:
         if self._spawn_error is not None:
             raise self._spawn_error
-        return Child(self.ours, self._kill, lambda: -9)
+        return SpawnedChild(self.ours, self._kill, lambda: -9)
 
     def _kill(self) -> None:
         self.kills += 1

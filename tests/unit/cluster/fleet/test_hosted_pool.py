@@ -11,7 +11,7 @@ from codecfleet.cluster.fleet.life import LOSSES_MAX
 from codecfleet.cluster.fleet.link import SILENT_BEATS
 from codecfleet.cluster.fleet.pool import Pool
 from codecfleet.cluster.placement.model.demand import Demand, plain_demand
-from codecfleet.cluster.process.process import StartedProcess, how_it_ended
+from codecfleet.cluster.process.process import StartedProcess
 from codecfleet.errors import Cancelled, FleetUnavailable, UsageError, WorkerLost
 from codecfleet.testing import FakeHosts, LocalPool, works
 
@@ -235,18 +235,3 @@ async def test_a_silent_host_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert SILENT_BEATS > 10
     await pool.aclose()
     assert len(ends) == 1
-
-
-@pytest.mark.parametrize(
-    ("code", "last_line", "words"),
-    [
-        (1, "", "it ended with exit code 1"),
-        (1, "Ray itself ended", "Ray itself ended"),
-        (-9, "a line before", "it was killed by SIGKILL"),
-        (-99, "", "it was killed by signal 99"),
-        (None, "", "it does not end, though it was killed"),
-    ],
-)
-def test_how_a_process_ended(code: int | None, last_line: str, words: str) -> None:
-    """Its last line tells best, unless it was killed."""
-    assert how_it_ended(code, last_line) == words

@@ -20,8 +20,9 @@ class Starts:
         self.settings: tuple[object, ...] = ()
         self.kills = 0
 
-    def __call__(self, _program: str, *settings: object) -> StartedProcess:
+    def __call__(self, _program: str, *settings: object, outlives: bool) -> StartedProcess:
         """Start one."""
+        assert outlives
         self.settings = settings
         ours, theirs = socket.socketpair()
         with theirs:
@@ -55,7 +56,8 @@ def test_one_that_ends_says_why() -> None:
 def test_one_that_cannot_be_started() -> None:
     """The kernel's refusal is told."""
 
-    def refuse(*_settings: object) -> StartedProcess:
+    def refuse(*_settings: object, outlives: bool) -> StartedProcess:
+        assert outlives
         raise OSError(11, "Resource temporarily unavailable")
 
     with pytest.raises(FleetUnavailable, match=r"did not start: .*temporarily unavailable"):

@@ -6,7 +6,7 @@ from pickle import PickleBuffer
 
 import numpy as np
 
-from codecfleet.cluster.process.wire import Channel, MessageKind
+from codecfleet.cluster.process.wire import MessageKind, WireChannel
 
 LARGE_BYTES = 3 << 20
 """More than a socket's buffer holds."""
@@ -14,7 +14,7 @@ LARGE_BYTES = 3 << 20
 
 async def test_messages_arrive_whole_and_in_order() -> None:
     """Small and large, with any number of parts, also empty ones."""
-    here, there = (Channel(end) for end in socket.socketpair())
+    here, there = (WireChannel(end) for end in socket.socketpair())
     picture = np.arange(LARGE_BYTES, dtype=np.uint8)
     sent = [
         (MessageKind.CLOSE, 0, []),
@@ -41,7 +41,7 @@ async def test_messages_arrive_whole_and_in_order() -> None:
 async def test_the_other_side_is_gone() -> None:
     """Nothing is raised: writing ends, and half a message is none."""
     here, end = socket.socketpair()
-    channel = Channel(here)
+    channel = WireChannel(here)
     end.sendall(b"\0\0\0\1")
     end.close()
     assert await channel.read() is None
