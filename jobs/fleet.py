@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 from pydantic import BaseModel
 
 from ..actors.tracing import send_spans
+from ..cluster.background import SharedCall
 from ..cluster.fleet.pool import Pool
 from ..cluster.process.forked import keep_from_children
 from ..errors import Cancelled, UsageError
@@ -76,7 +77,7 @@ class Fleet:
     async def __aenter__(self) -> Self:
         """Open the fleet. Workers start with the first job that has something for them to do."""
         if self._pool is None:
-            from ..cluster.fleet.hosted_pool import default_pool
+            from ..cluster.fleet.default import default_pool
 
             self._pool = default_pool(self._address, self._workers)
         keep_from_children()
@@ -148,7 +149,7 @@ class Fleet:
         async def run(each: TranscodeSpec) -> Report:
             return await self._submit(each, nullcontext())
 
-        return await preview_batch(spec.resolved(), run, lambda: pool.slots, show)
+        return await preview_batch(spec.resolved(), run, lambda: pool.state.slots, show)
 
     def _opened(self) -> Pool:
         if not self._open or self._pool is None:
@@ -207,10 +208,11 @@ class Fleet:
             if self._pool is None:
                 raise UsageError("the fleet was closed")
             # Workers become ready beside the loading of what plans, and the planning.
-            self._pool.prepare()
+            start = SharedCall(self._pool.start(), "the workers' start")
             from .run.job_run import JobRun
 
-            return await JobRun(name, spec, self._pool, channel, keeps_if_cancelled).run()
+            run = JobRun(name, spec, self._pool, channel, start=start.wait, keeps_if_cancelled=keeps_if_cancelled)
+            return await run.run()
 
 
 def transcode(

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from codecfleet import Fleet, Job, TranscodeSpec
 from codecfleet.cluster import machine
-from codecfleet.cluster.fleet.hosted_pool import default_pool
+from codecfleet.cluster.fleet.default import default_pool
 from codecfleet.cluster.process.process import WORKER, start_program
 from codecfleet.cluster.process.worker_process import WorkerProcess
 from codecfleet.jobs.report.events import Progress

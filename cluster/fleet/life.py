@@ -46,8 +46,8 @@ EDGES: Final[dict[HostPhase, frozenset[HostPhase]]] = {
     HostPhase.STARTING: frozenset({HostPhase.READY, HostPhase.RESTING, HostPhase.FAILED, HostPhase.CLOSED}),
     # It ended: once more, or once too often.
     HostPhase.READY: frozenset({HostPhase.RESTING, HostPhase.FAILED, HostPhase.CLOSED}),
-    # The rest is over.
-    HostPhase.RESTING: frozenset({HostPhase.STARTING, HostPhase.CLOSED}),
+    # The rest is over; the pool itself failed.
+    HostPhase.RESTING: frozenset({HostPhase.STARTING, HostPhase.FAILED, HostPhase.CLOSED}),
     # A later job tries again.
     HostPhase.FAILED: frozenset({HostPhase.STARTING, HostPhase.CLOSED}),
     HostPhase.CLOSED: frozenset(),
@@ -96,6 +96,13 @@ class HostEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class Broken:
+    """The pool itself failed, by a defect."""
+
+    error: CodecfleetError
+
+
+@dataclass(frozen=True, slots=True)
 class Rested:
     """The rest is over."""
 
@@ -117,7 +124,7 @@ class Rest:
     seconds: float
 
 
-Event: TypeAlias = Wanted | HostStarted | Refused | HostEnded | Rested | Closed
+Event: TypeAlias = Wanted | HostStarted | Refused | HostEnded | Broken | Rested | Closed
 Effect: TypeAlias = Spawn | Rest
 
 
@@ -134,6 +141,8 @@ def decide(life: Life, event: Event, now_s: float) -> tuple[Life, tuple[Effect, 
             life, effects = _refused(life, error, now_s)
         case ((HostPhase.STARTING | HostPhase.READY), HostEnded(reason)):
             life, effects = _ended(life, reason, now_s)
+        case ((HostPhase.STARTING | HostPhase.READY | HostPhase.RESTING), Broken(error)):
+            life = replace(_to(life, HostPhase.FAILED, now_s), error=error)
         case _, Closed() if life.phase is not HostPhase.CLOSED:
             life = _to(life, HostPhase.CLOSED, now_s)
     return life, effects

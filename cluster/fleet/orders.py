@@ -6,13 +6,15 @@ import select
 import signal
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import astuple
 from typing import Final, NamedTuple
 
 from ...errors import FleetUnavailable
 from ..process.process import StartedProcess, start_program
+from .client_name import ClientName
 from .meeting_place import Greeting, MeetingPlace, locked_place, peer_of
+from .process import HOST
 
-PROGRAM: Final = "codecfleet.cluster.fleet.host.warm_program"
 END_S: Final = 5.0
 """How long a fleet may take to end in good order, before it is killed."""
 _HELP: Final = "`codecfleet doctor` tells what is wrong with this machine."
@@ -41,7 +43,8 @@ def bring_up(slots: int | None, idle_s: float, start: Callable[..., StartedProce
     with locked_place():
         pass  # what is wrong with the place is better said by this process
     try:
-        process = start(PROGRAM, slots, idle_s, outlives=True)
+        # Whatever cluster the environment names: a warm fleet is this machine's.
+        process = start(HOST, "local", slots, 0, astuple(ClientName()), idle_s, outlives=True)
     except OSError as error:
         raise FleetUnavailable(f"the warm fleet did not start: {error}", "Check the limits on processes.") from None
     if not (said := process.first_word()):

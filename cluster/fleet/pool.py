@@ -1,25 +1,60 @@
 """Where work runs: the only seam between jobs and machines.
 
-Jobs know only ``Pool``. ``leased_pool.py`` is the real one; ``codecfleet.testing.LocalPool`` runs work in threads of
-this process and passes the same contract tests.
+Jobs know only ``Pool``. ``leases/leased_pool.py`` is the real one, ``remote_pool.py`` one in another process;
+``codecfleet.testing.LocalPool`` runs work in threads of this process and passes the same contract tests.
 """
 
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import Self, TypeAlias, TypeVar
 
 from ...actors.device.work import Work
+from ...errors import CodecfleetError
+from ..autoscale.behind import LaterDemand
 from ..placement.model.demand import Demand
-from ..placement.model.inventory import Inventory
 from ..placement.model.preview import PlacementPreview
-
-if TYPE_CHECKING:
-    from ..supervisor.status.history import History
-    from ..supervisor.status.status import Status
+from .run import Run
 
 ResultT = TypeVar("ResultT")
+Asked: TypeAlias = Demand | LaterDemand
+
+
+@dataclass(frozen=True, slots=True)
+class JobState:
+    """What a job may use now."""
+
+    slots: int = 0  # pieces of work that may run at a time
+    cores: int = 0  # cores that its work may keep busy; a slot has one at least
+    waits_for: str = ""  # why it has no slots; "" where it has some, or the reason is unknown
+    never: CodecfleetError | None = None  # why it will never have slots; None while it may
+
+
+NO_JOB = JobState()
+
+
+@dataclass(frozen=True, slots=True)
+class PoolState:
+    """A pool at one moment."""
+
+    slots: int = 0  # pieces of work of one job that could run at a time; 0 before the pool has started
+    notes: tuple[str, ...] = ()  # for the user, one per line of the report
+    jobs: Mapping[str, JobState] = field(default_factory=dict)  # the jobs with a demand or with work
+    others: JobState = NO_JOB  # any other job
+    is_here: bool = False  # all workers run on this machine alone; known before the start
+    warm_fleet: int | None = None  # the process of the warm fleet that runs the work; None with workers of its own
+    changed: asyncio.Event = field(default_factory=asyncio.Event, compare=False, repr=False)
+    """Set once this state is out of date."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Leave out the event, which belongs to this process."""
+        return PoolState, (self.slots, self.notes, self.jobs, self.others, self.is_here, self.warm_fleet)
+
+    def of(self, job: str) -> JobState:
+        """Return what ``job`` may use."""
+        return self.jobs.get(job, self.others)
 
 
 class Pool(ABC):
@@ -27,134 +62,53 @@ class Pool(ABC):
 
     @property
     @abstractmethod
-    def slots(self) -> int:
-        """How many pieces of work run at a time; further ones wait in order."""
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """Notes about this pool for the user, one per line of the report."""
-        return ()
-
-    @property
-    def warm_fleet(self) -> int | None:
-        """The process of the warm fleet that it runs on, with other programs; None where it has workers of its own."""
-        return None
-
-    def slots_for(self, job: str) -> int:
-        """Return how many pieces of work of ``job`` may run now; changes as jobs, workers and nodes come and go."""
-        del job
-        return self.slots
-
-    def cores_for(self, job: str) -> int:
-        """Return how many cores the work of ``job`` may keep busy now; a slot has one at least."""
-        return self.slots_for(job)
-
-    async def more_slots(self, job: str, beyond: int) -> None:
-        """Wait until more than ``beyond`` pieces of work of ``job`` may run; without end where that never changes.
-
-        Raises:
-            FleetUnavailable: the job has no slots, and none will ever come.
-        """
-        del job, beyond
-        await asyncio.Event().wait()
-
-    def waits_for(self, job: str) -> str:
-        """Say why ``job`` has no slots; "" where it has some, or the reason is unknown."""
-        del job
-        return ""
-
-    async def preview(self, demand: Demand) -> PlacementPreview:
-        """Return where a job with this demand would be placed, as far as known."""
-        del demand
-        return PlacementPreview()
-
-    async def status(self) -> "Status | None":
-        """Return the status of the supervisor in this process; None where there is none."""
-        return None
-
-    async def history(self, stations: tuple[str, ...]) -> "History":
-        """Return what stations did, as the supervisor in this process knows it; nothing where there is none."""
-        from ..supervisor.status.history import History  # noqa: PLC0415 - no job needs it, nor all that it loads
-
-        del stations
-        return History()
-
-    def set_demand(self, demand: Demand) -> None:  # noqa: B027 - a pool without shares ignores demands
-        """Set what a job wants from now on, so that it gets its share. Jobs without a demand run too."""
-
-    def clear_demand(self, job: str) -> None:  # noqa: B027 - as above
-        """Clear a job's demand."""
-
-    def set_behind(self, batch: str, like: str, segments: int, frames: int) -> None:  # noqa: B027 - as above
-        """Say what a batch will ask for when some of its jobs are done, so that a cluster may grow for it.
-
-        Args:
-            batch: its name.
-            like: one of its jobs, of the kind that waits; one that is over stands for those that follow too.
-            segments: how many segments of it could run at once beside those that are asked for.
-            frames: of all that waits; 0 when nothing waits any more.
-        """
-
-    def sole_processor(self) -> Inventory | None:
-        """Return the one machine that work can run on, if that is known before ``start`` and it has no GPU. Blocks."""
-        return None
-
-    def prepare(self) -> None:  # noqa: B027 - as above
-        """Begin to make the workers ready, without waiting; again where an earlier start failed."""
+    def state(self) -> PoolState:
+        """What the pool is now; ``state.changed`` is set when it is another."""
 
     @abstractmethod
     async def start(self) -> None:
-        """Make the workers ready. Calling it twice does nothing more.
+        """Make the workers ready; again where an earlier start failed. Calling it twice does nothing more.
+
+        Cancelling it leaves the start going on.
 
         Raises:
             FleetUnavailable: there is nothing to run on.
         """
 
     @abstractmethod
-    async def submit(self, work: Work[ResultT]) -> ResultT:
-        """Run ``work`` on a worker and return its result.
+    def submit(self, work: Work[ResultT]) -> Run[ResultT]:
+        """Have ``work`` run on a worker. The result may be an error instead.
 
-        Cancelling the awaiting task cancels the work, queued or running, and frees its slot.
+        WorkerLost: the worker died; the pool has replaced it, so the work may be submitted again.
+        DeadlineMissed: the run was given up.
+        Cancelled: the pool was closed.
+        CodecfleetError: raised by the work itself.
 
         Raises:
-            WorkerLost: the worker died; the pool has replaced it, so the work may be submitted again.
-            DeadlineMissed: the worker was written off, as below.
-            CodecfleetError: raised by the work itself.
+            UsageError: the pool is closed, or the work does not pickle.
+            FleetUnavailable: the pool is not started.
         """
 
     @abstractmethod
-    async def progress(self, job: str) -> Mapping[str, int]:
-        """Frames done so far by the running work of ``job``, by label. Never raises for a lost worker."""
+    def set_demand(self, job: str, demand: Asked | None) -> None:
+        """Set what a job wants from now on, so that it gets its share; None clears it. Jobs without one run too.
 
-    async def serve_files(self) -> str:
+        A batch's ``LaterDemand`` is what it will ask for when some of its jobs are done; a cluster may grow for it.
+        """
+
+    @abstractmethod
+    async def preview(self, demand: Demand) -> PlacementPreview:
+        """Return where a job with this demand would be placed, as far as known. Cancelling it changes nothing."""
+
+    async def files_address(self) -> str:
         """Return where workers on other machines read files of this one; "" where all workers are on this machine.
 
-        Ask again with each piece of work: what reads them may be another by then.
+        Ask again with each piece of work: the address may be another by then.
 
         Raises:
-            FleetUnavailable: nothing can be started that would read them.
+            FleetUnavailable: the reader of files cannot be started.
         """
         return ""
-
-    def found_wrong(self, job: str, label: str, reason: str) -> None:
-        """Report that the last result of this piece of work failed a check; a pool without devices ignores it."""
-        del job, label, reason
-
-    def found_doubtful(self, job: str, label: str, reason: str) -> None:
-        """Report that this work's last result puts its device in doubt; a pool without devices ignores it."""
-        del job, label, reason
-
-    @abstractmethod
-    async def stations(self, job: str) -> Mapping[str, str]:
-        """Return where each running piece of work of ``job`` runs, by label, whether its worker answers or not."""
-
-    @abstractmethod
-    async def write_off(self, job: str, label: str, reason: str) -> None:
-        """Give up the worker that runs this work, which hangs; no effect if nothing of that name runs.
-
-        Its ``submit`` raises ``DeadlineMissed`` with ``reason``; all else that runs there ends with ``WorkerLost``. The
-        process is killed where it can be reached, and a retry prefers another station.
-        """
 
     @abstractmethod
     async def aclose(self) -> None:
@@ -171,3 +125,15 @@ class Pool(ABC):
         trace: TracebackType | None,
     ) -> None:
         await self.aclose()
+
+
+async def more_slots(pool: Pool, job: str, beyond: int) -> None:
+    """Wait until more than ``beyond`` pieces of work of ``job`` may run; without end where that never changes.
+
+    Raises:
+        CodecfleetError: the job has no slots, and never will.
+    """
+    while (found := (state := pool.state).of(job)).slots <= beyond:
+        if found.never is not None:
+            raise found.never
+        await state.changed.wait()

@@ -1,4 +1,4 @@
-"""How a fleet's host is started."""
+"""How a host is started."""
 
 from dataclasses import astuple
 from typing import Final
@@ -9,12 +9,10 @@ from .client_name import ClientName
 HOST: Final = "codecfleet.cluster.fleet.host.program"
 
 
-def start_host(
-    address: str | None, slots: int | None, dlas: int, name: ClientName, *, program: str = HOST
-) -> StartedProcess:
-    """Start a host, which runs the module ``program``; the other arguments are ``ConnectedPool``'s.
+def start_host(address: str | None, slots: int | None, dlas: int, name: ClientName) -> StartedProcess:
+    """Start a host for one fleet; the arguments are ``connecting_pool``'s.
 
     Raises:
         OSError: it cannot be started.
     """
-    return start_program(program, address, slots, dlas, astuple(name))
+    return start_program(HOST, address, slots, dlas, astuple(name), None)

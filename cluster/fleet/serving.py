@@ -1,138 +1,178 @@
-"""The host's side: serves a pool to the one client at the other end of a channel."""
+"""The host's side: serves a pool to one fleet at the other end of a channel."""
 
 import asyncio
-import pickle
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from functools import partial
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final, Protocol
 
 from ...actors.device.work import Blob
-from ..process.calls import outcome_of, send_answer
-from ..process.wire import MessageKind, WireChannel, WireMessage
-from ..worker.outcome import Buffer
+from ...errors import Cancelled, CodecfleetError
+from ..background import Background
+from ..placement.model.demand import Demand
+from ..placement.model.preview import PlacementPreview
+from ..process.channel import Channel
+from ..process.messages import Buffer
+from ..supervisor.status.history import History
+from ..supervisor.status.status import Status
 from ..worker.packed_work import packed_work
-from .pool import Pool
+from .messages import Beat, FleetSide, HostSide, Made, RunWork, SupervisorSide
+from .pool import Asked, Pool, PoolState
+from .run import Doubt, Run, ignore_doubt
 
 BEAT_S: Final = 0.25
-"""How often a host reports its state, which also shows that it is alive."""
+"""How often a host says how it is, which also shows that it is alive."""
+NEWS_S: Final = 0.01
+"""Changes within this time are sent together."""
 CLOSING_S: Final = 5.0
 """How long closing the pool may take: a cluster may be out of reach."""
 
 
-class JobState(NamedTuple):
-    """What a pool says of a job without waiting: ``slots_for``, ``waits_for`` and ``cores_for``."""
+class KnownStatus(Protocol):
+    """What knows the status of a supervisor in this process."""
 
-    slots: int
-    waits_for: str
-    cores: int = 0
+    def status(self) -> Status | None:
+        """Return it."""
+        ...
 
-
-class PoolState(NamedTuple):
-    """What a pool says without waiting."""
-
-    slots: int = 0
-    notes: tuple[str, ...] = ()
-    jobs: Mapping[str, JobState] = {}
+    def history(self, stations: tuple[str, ...]) -> History:
+        """Return what stations did."""
+        ...
 
 
-class PoolServer:
-    """Serves ``pool``, which it closes at the end.
+class HostSession(HostSide, SupervisorSide):
+    """One fleet's part of ``pool``, which shares its slots among all jobs.
 
-    ``lost`` says why the pool's Ray is gone, "" while it is there: then errors are not answered, as the process ends.
+    Args:
+        pool: outlives it; started by the fleet.
+        channel: leads to the fleet.
+        lost: says why the pool's Ray is gone, "" while it is there: then errors are not answered, as the process ends.
+        supervisor: the supervisor in this process, if there is one.
     """
 
-    def __init__(self, channel: WireChannel, pool: Pool, lost: Callable[[], str]) -> None:
-        self._channel = channel
+    def __init__(
+        self,
+        pool: Pool,
+        channel: Channel[FleetSide],
+        lost: Callable[[], str] = str,
+        *,
+        supervisor: Callable[[], KnownStatus | None] = lambda: None,
+    ) -> None:
         self._pool = pool
+        self._channel = channel
         self._lost = lost
-        self._started = False
-        self._jobs: set[str] = set()
+        self._supervisor = supervisor
         self._blobs: list[Blob] = []
-        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._runs: dict[int, Run[Any]] = {}
+        self._take_doubt: Callable[[Doubt], None] = ignore_doubt
+        self._said = PoolState()
+        self._jobs: set[str] = set()
+        self._is_started = False
+        self._is_closed = False
+        channel.serves = self
 
-    async def run(self) -> None:
-        """Serve until the client closes the pool or is gone; the process is to end then."""
-        writing = asyncio.create_task(self._channel.write())
-        beating = asyncio.create_task(self._beat())
+    async def serve(self) -> None:
+        """Serve until the fleet hangs up or is gone; what it has here is ended then.
+
+        Raises:
+            Exception: a defect, at either end.
+        """
+        failed: list[BaseException] = []
+
+        def fail(_task: str, error: BaseException) -> None:
+            failed.append(error)
+            self._channel.hang_up()
+
+        beside = Background(fail)
+        beside.begin(self._beat(), "the host's state")
         try:
-            while (message := await self._channel.read()) is not None and message.kind is not MessageKind.CLOSE:
-                self._take(message)
-            async with asyncio.timeout(CLOSING_S):
-                await self._close(writing)
-        except TimeoutError:
-            pass  # what does not end by itself ends with this process
+            trouble = await self._channel.run()
         finally:
-            for task in (beating, writing, *self._tasks.values()):
-                task.cancel()
+            self._end()
+            await beside.end()
+        if failed:
+            raise failed[0]
+        if trouble:
+            raise ConnectionError(trouble)
 
-    async def _close(self, writing: asyncio.Task[None]) -> None:
-        """Close the pool, and send what that answers, unless the client is gone."""
-        self._started = False
-        await self._pool.aclose()
-        submitted = [task for task in self._tasks.values() if task.get_name() == MessageKind.SUBMIT.value]
-        await asyncio.gather(*submitted, return_exceptions=True)
-        flushing = asyncio.create_task(self._channel.flushed())
-        await asyncio.wait({flushing, writing}, return_when=asyncio.FIRST_COMPLETED)
-        flushing.cancel()
+    async def start(self) -> None:
+        await self._pool.start()
+        self._is_started = True
+        self._say()
 
-    def _take(self, message: WireMessage) -> None:
-        match message.kind:
-            case MessageKind.ASK:
-                self._begin(message, partial(self._ask, message.parts[0]))
-            case MessageKind.SUBMIT:
-                self._begin(message, partial(self._submit, message.parts))
-            case MessageKind.BLOB:
-                self._blobs.append(Blob.of(bytes(message.parts[0])))
-            case MessageKind.TELL:
-                self._tell(message.parts[0])
-            case MessageKind.CANCEL if message.number in self._tasks:
-                self._tasks[message.number].cancel()
+    async def keep(self, content: Buffer) -> None:
+        self._blobs.append(Blob.of(bytes(memoryview(content))))
 
-    def _begin(self, message: WireMessage, call: Callable[[], Coroutine[Any, Any, Any]]) -> None:
-        number = message.number
-        task = self._tasks[number] = asyncio.create_task(self._answer(number, call), name=message.kind.value)
-        task.add_done_callback(lambda _: self._tasks.pop(number))
+    async def run(self, work: RunWork) -> Made:
+        if self._is_closed:
+            raise Cancelled("the pool was closed")
+        blobs = [self._blobs[number] for number in work.blobs]
+        packed = packed_work(work.base, bytes(memoryview(work.packed)), blobs)
+        run = self._runs[work.run] = self._pool.submit(packed)
+        try:
+            result = await run
+        except CodecfleetError:
+            if self._lost():
+                # Whatever Ray's end looked like to this work: the fleet hears of the end of this process.
+                await asyncio.Event().wait()
+            raise
+        finally:
+            del self._runs[work.run]
+        if run.origin is None:
+            raise AssertionError(work)
+        self._take_doubt = run.origin.tell  # every result of a pool has the same
+        return Made(result, run.origin.worker, run.origin.file)
 
-    async def _answer(self, number: int, call: Callable[[], Coroutine[Any, Any, Any]]) -> None:
-        outcome = await outcome_of(call, "the fleet's host")
-        if outcome.error is not None and self._lost():
-            return  # whatever Ray's end looked like to this call: the client will hear of the end itself
-        self._send_state()
-        send_answer(self._channel, number, outcome)
+    async def give_up(self, run: int, why: str) -> None:
+        if run in self._runs:
+            self._runs[run].give_up(why)
 
-    async def _ask(self, content: Buffer) -> object:
-        method, arguments = pickle.loads(content)  # noqa: S301 - from our own client
-        if method == "more_slots":
-            self._jobs.add(arguments[0])
-        answer: object = await getattr(self._pool, method)(*arguments)
-        self._started = self._started or method == "start"
-        return answer
+    async def set_demand(self, job: str, demand: Asked | None) -> None:
+        if self._is_closed:
+            return
+        (self._jobs.discard if demand is None else self._jobs.add)(job)
+        self._pool.set_demand(job, demand)
 
-    async def _submit(self, parts: Sequence[Buffer]) -> object:
-        packed_, described = parts
-        base, numbers = pickle.loads(described)  # noqa: S301 - from our own client
-        return await self._pool.submit(packed_work(base, bytes(packed_), [self._blobs[number] for number in numbers]))
+    async def preview(self, demand: Demand) -> PlacementPreview:
+        return await self._pool.preview(demand)
 
-    def _tell(self, content: Buffer) -> None:
-        method, arguments = pickle.loads(content)  # noqa: S301 - from our own client
-        if method == "set_demand":
-            self._jobs.add(arguments[0].job)
-        elif method == "clear_demand":
-            self._jobs.discard(arguments[0])
-        getattr(self._pool, method)(*arguments)
+    async def doubt(self, doubt: Doubt) -> None:
+        self._take_doubt(doubt)
+
+    async def files_address(self) -> str:
+        return await self._pool.files_address()
+
+    async def status(self) -> Status | None:
+        supervisor = self._supervisor()
+        return None if supervisor is None else supervisor.status()
+
+    async def history(self, stations: tuple[str, ...]) -> History:
+        supervisor = self._supervisor()
+        return History() if supervisor is None else supervisor.history(stations)
+
+    async def close(self) -> None:
+        self._end()
+        self._channel.hang_up()
+
+    def _end(self) -> None:
+        """Cancel what came from this fleet, and clear its demands."""
+        self._is_closed = True
+        for run in list(self._runs.values()):
+            run.cancel()
+        for job in self._jobs:
+            self._pool.set_demand(job, None)
+        self._jobs.clear()
 
     async def _beat(self) -> None:
+        """Say how the pool is: at once after a change, and often enough to show that this process is alive."""
         while True:
             if not self._channel.is_behind:
-                self._send_state()
-            await asyncio.sleep(BEAT_S)
+                self._say()
+            await asyncio.sleep(NEWS_S)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(BEAT_S):
+                    await self._said.changed.wait()
 
-    def _send_state(self) -> None:
-        self._channel.send(MessageKind.STATE, 0, pickle.dumps(self._state()))
-
-    def _state(self) -> PoolState:
-        if not self._started:
-            return PoolState()
-        pool = self._pool
-        jobs = {job: JobState(pool.slots_for(job), pool.waits_for(job), pool.cores_for(job)) for job in self._jobs}
-        return PoolState(pool.slots, pool.notes, jobs)
+    def _say(self) -> None:
+        said, self._said = self._said, self._pool.state if self._is_started else self._said
+        running = {number: run.progress for number, run in self._runs.items() if run.progress.worker}
+        self._channel.tell(Beat(None if self._said == said else self._said, running))

@@ -14,10 +14,11 @@ from .calls import fleet_calls, job_calls
 from .calls.answers import Answer, BatchLike, FleetLike, Machines, NodeLike, NodeRequest
 
 if TYPE_CHECKING:
+    from ..cluster.fleet.messages import SupervisorSide
     from ..cluster.node.listed import ListedNode
     from ..cluster.operate.desk import Ask
     from ..cluster.operate.watch import Seen
-    from ..cluster.placement.model import Demand, Inventory
+    from ..cluster.placement.model import Demand
     from ..cluster.probes.node import NodeReport, SilentNode
     from ..cluster.submission.job_server import JobServer
     from ..cluster.supervisor.status import Status
@@ -43,15 +44,15 @@ def _plan(spec: "TranscodeSpec", on: "PlanOn") -> Answer:
 def _survey(address: str, demand: "Demand") -> "Surveyed":
     import asyncio
 
-    from ..cluster.operate.desk import desk_of
+    from ..cluster.operate.desk import ReadGrowth, Survey, desk_of
     from ..errors import CodecfleetError
     from .plan import Surveyed
 
     async def look() -> Surveyed:
         async with desk_of(address) as ask:
-            found: Inventory = await ask("survey")
+            found = await ask(Survey())
             try:
-                return Surveyed(found, await ask("growth", demand))
+                return Surveyed(found, await ask(ReadGrowth(demand)))
             except CodecfleetError as error:
                 return Surveyed(found, f"which nodes would be asked for is not known: {error.message}")
 
@@ -118,7 +119,7 @@ class Services:
     """Returns the status of the cluster at an address, None for the environment's or the warm fleet."""
     watch: "Callable[[str | None, Callable[[Seen], None], float], Awaitable[None]]" = fleet_calls.watch
     """Shows a fleet's status repeatedly: address, show, seconds between."""
-    open_desk: "Callable[[str | None], AbstractAsyncContextManager[Ask]]" = fleet_calls.open_desk
+    open_desk: "Callable[[str | None], AbstractAsyncContextManager[Ask[SupervisorSide]]]" = fleet_calls.open_desk
     """Opens the connection over which a fleet's status and history are asked for: address, as for ``status``."""
     order: Callable[[str | None, str, str], Answer] = fleet_calls.order
     """Asks a cluster's supervisor to cordon, drain or uncordon a node: address, order, node."""

@@ -6,15 +6,15 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 from ...actors.media.location import is_local, local_path
+from ...cluster.autoscale.behind import LaterDemand
 from ...cluster.fleet.pool import Pool
-from ...errors import FleetUnavailable, WorkError
+from ...errors import WorkError
 from ..board.threads import in_thread, shielded
 from ..request.spec import BatchSpec
 from .file_run import FileRun, Submit, Surroundings
@@ -69,7 +69,6 @@ class BatchRun:
             specs=self._specs,
             ledger=self._ledger,
             submit=submit,
-            stations=pool.stations,
             small=self._small,
             on_change=self._wake,
         )
@@ -112,7 +111,7 @@ class BatchRun:
         files = [file for file, _ in self._files.values()]
         elapsed_s = time.monotonic() - self._began_s
         found = self._tally.progress(files, elapsed_s=elapsed_s, left_out=self._intake.left_out)
-        return replace(found, warm_fleet=self._pool.warm_fleet)
+        return replace(found, warm_fleet=self._pool.state.warm_fleet)
 
     def _open(self) -> None:
         self._database.open()
@@ -139,7 +138,7 @@ class BatchRun:
                 self._raise_fatal(comparing)
         finally:
             comparing.cancel()
-            self._pool.set_behind(self._name, "", 0, 0)
+            self._pool.set_demand(self._name, None)
             tasks = [task for _, task in self._files.values()]
             for task in tasks:
                 task.cancel()
@@ -156,7 +155,7 @@ class BatchRun:
     async def _start_files(self) -> None:
         while self._tally.waiting and wants_file(
             (file.segments_left for file, _ in self._files.values()),
-            slots=self._slots(),
+            slots=max(1, self._pool.state.slots),  # none before the first job has started the pool
             most=self._batch.files_at_once,
         ):
             if not self._ahead:
@@ -176,12 +175,8 @@ class BatchRun:
         if now != self._behind:
             self._behind = now
             like = next((file.job for file, _ in reversed(self._files.values()) if file.job), "")
-            self._pool.set_behind(self._name, like, now.segments, now.frames)
-
-    def _slots(self) -> int:
-        with suppress(FleetUnavailable):  # not started yet: the first job does that
-            return self._pool.slots
-        return 1
+            later = LaterDemand(like, now.segments, now.frames) if now.frames else None
+            self._pool.set_demand(self._name, later)
 
     def _start(self, entry: BatchEntry) -> None:
         file = FileRun(entry, self._around)

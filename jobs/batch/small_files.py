@@ -14,9 +14,11 @@ from typing import Final
 
 from ...actors.device.work import Constraints
 from ...actors.media.location import is_local
+from ...cluster.fleet.own_machine import sole_processor
 from ...cluster.fleet.pool import Pool
 from ...cluster.placement.model import plain_demand
 from ...cluster.worker.lone_runs import LONE_MAX
+from ...cluster.worker_names import station_of
 from ..board.threads import in_thread
 from ..board.waiting import WAITING_S
 from ..board.watch import WorkWatch
@@ -72,15 +74,12 @@ class SmallFiles:
         self._waiting = waiting
         self._batch = batch
         self._job = f"small-{secrets.token_hex(4)}"
-        self._watch = WorkWatch(pool, self._job, batch)
-        self._watch.on_look = self._see_stations
+        self._watch = WorkWatch(pool, batch)
         self._watching: asyncio.Task[None] | None = None
         self._is_possible: bool | None = None
         self._running, self._most = 0, 0
         self._begun, self._alone = 0, 0
         self._are_up = False
-        self._station_of_label: dict[str, str] = {}
-        self._station_of_process: dict[int, str] = {}
 
     async def encoded(self, entry: BatchEntry, spec: TranscodeSpec) -> WholeFileDone | None:
         """Do a file whole, and return how; None where that is not possible here, or no worker came.
@@ -103,11 +102,12 @@ class SmallFiles:
         running = asyncio.create_task(self._watch.submit(work))
         try:
             while not (await asyncio.wait({running}, timeout=WAITING_S))[0]:
-                if not self._pool.slots_for(self._job):
+                if not self._pool.state.of(self._job).slots:
                     return None
             done = running.result()
             self._are_up = self._are_up or alone
-            return self._placed(work.label, done)
+            station = station_of(self._watch.origin(work.label).worker)
+            return replace(done, span=replace(done.span, station=station))
         finally:
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
@@ -122,19 +122,18 @@ class SmallFiles:
 
     async def _possible(self) -> bool:
         if self._is_possible is None:
-            self._is_possible = await in_thread(self._pool.sole_processor) is not None
+            self._is_possible = self._pool.state.is_here and await in_thread(sole_processor) is not None
         if not self._is_possible:
             return False
-        self._pool.prepare()
         await self._pool.start()
-        return self._pool.warm_fleet is None
+        return self._pool.state.warm_fleet is None
 
     def _count(self, change: int) -> None:
         """Keep the demand that all of them are: as many slots as were in flight at once, none when none is."""
         self._running += change
         if not self._running:
             self._most = 0
-            self._pool.clear_demand(self._job)
+            self._pool.set_demand(self._job, None)
         elif self._running > self._most:
             self._most = self._running
             demand = replace(
@@ -143,16 +142,6 @@ class SmallFiles:
                 priority=self._batch.priority,
                 weight=Fraction(self._batch.weight),
             )
-            self._pool.set_demand(demand)
+            self._pool.set_demand(self._job, demand)
         if self._watching is None:
             self._watching = asyncio.create_task(self._watch.run())
-
-    def _see_stations(self) -> None:
-        self._station_of_label = {pace.label: pace.station for pace in self._watch.paces.running.values()}
-
-    def _placed(self, label: str, done: WholeFileDone) -> WholeFileDone:
-        """Return it with its station, which is known once a look has met a file in that process."""
-        if station := self._station_of_label.get(label):
-            self._station_of_process[done.process] = station
-        station = self._station_of_process.get(done.process, "")
-        return replace(done, span=replace(done.span, station=station))

@@ -68,7 +68,7 @@ class FanOut(Generic[ResultT]):
         """
         frames: Sequence[int] = self.demand.segments
         reach = SourceReach(self.pool, self.stamp, self.ship)
-        watch = WorkWatch(self.pool, self.job, self.waits, bind=reach.bind)
+        watch = WorkWatch(self.pool, self.waits, bind=reach.bind)
         wait = WorkerWait(self.pool, self.job, self.waits)
         board = BoardLoop(
             Board.of(frames, may_fall_back=self.may_fall_back),
@@ -78,7 +78,7 @@ class FanOut(Generic[ResultT]):
             join=self._join,
             watch=watch,
         )
-        beside = [asyncio.create_task(each) for each in (self._report_progress(board), watch.run())]
+        beside = [asyncio.create_task(each) for each in (self._report_progress(board, watch), watch.run())]
         try:
             await board.run()
         finally:
@@ -113,9 +113,9 @@ class FanOut(Generic[ResultT]):
         await shielded(self.take, result)
         self.frames_done += self.frames(result)
 
-    async def _report_progress(self, board: BoardLoop[ResultT]) -> None:
+    async def _report_progress(self, board: BoardLoop[ResultT], watch: WorkWatch) -> None:
         while True:
             await asyncio.sleep(PROGRESS_INTERVAL_S)
-            running = board.frames_running(await self.pool.progress(self.job))
+            running = board.frames_running(watch.progress())
             waiting = sum(map(self.frames, self._results.values()))
             self.progress(self.frames_done + waiting + sum(running.values()))

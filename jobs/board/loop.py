@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from ...actors.media.seeking import AccessPoint
 from ...actors.segment.walk import SegmentTally
-from ...cluster.fleet.pool import Pool
+from ...cluster.fleet.pool import Pool, more_slots
 from ...cluster.grouping import counted
 from ...cluster.placement.model import Demand
 from ...errors import CodecfleetError, WorkerOutOfMemory
@@ -81,8 +81,8 @@ class PoolCapacity(Capacity):
         demand = replace(self._demand, segments=board.frames_left, workers_max=workers_max)
         if board.software:
             demand = replace(demand, software_decode=board.software, needs_gpu=False)
-        self._pool.set_demand(demand)
-        self._at_once = self._pool.slots_for(self._demand.job)
+        self._pool.set_demand(demand.job, demand)
+        self._at_once = self._pool.state.of(demand.job).slots
         if self._at_once:
             self._wait.is_over()
         return min(self._at_once, self._workers or self._at_once)
@@ -94,11 +94,15 @@ class PoolCapacity(Capacity):
 
     def cores(self) -> int:
         """Return how many the pool lets all runs keep busy."""
-        return self._pool.cores_for(self._demand.job)
+        return self._pool.state.of(self._demand.job).cores
 
     async def more(self) -> None:
-        """Wait until the pool has more slots for the job."""
-        await self._pool.more_slots(self._demand.job, self._at_once)
+        """Wait until the pool has more slots for the job.
+
+        Raises:
+            CodecfleetError: it has none, and never will.
+        """
+        await more_slots(self._pool, self._demand.job, self._at_once)
 
     async def waiting(self) -> None:
         """Say what the job waits for, and give up where it has waited too long."""
@@ -112,7 +116,7 @@ class PoolCapacity(Capacity):
 
     def release(self) -> None:
         """Have the pool forget the job."""
-        self._pool.clear_demand(self._demand.job)
+        self._pool.set_demand(self._demand.job, None)
 
 
 class BoardLoop(Generic[ResultT]):

@@ -45,5 +45,5 @@ class SourceReach:
     async def _shipment(self) -> RayShipment | None:
         if not self.ship or not is_local(self.stamp.source):
             return None
-        address = await self.pool.serve_files()
+        address = await self.pool.files_address()
         return await in_thread(shipment_of, self.stamp.source, address) if address else None

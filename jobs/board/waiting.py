@@ -31,7 +31,7 @@ class WorkerWait:
         Raises:
             FleetUnavailable: it has waited too long.
         """
-        reason = self._pool.waits_for(self._job)
+        reason = self._pool.state.of(self._job).waits_for
         if self._on_waiting is not None:
             await self._on_waiting(reason)
         self._waited_s += waited_s

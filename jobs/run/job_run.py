@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from functools import partial
 
@@ -12,6 +12,7 @@ from ...actors.media.opening import refuse_folder
 from ...actors.media.shared_blocks import HeldBlocks
 from ...actors.media.stores import remote_state
 from ...actors.tracing import PARENT, span, unserved
+from ...cluster.fleet.own_machine import sole_processor
 from ...cluster.fleet.pool import Pool
 from ...errors import (
     DeviceError,
@@ -25,7 +26,7 @@ from ...errors import (
     Unsupported,
     WorkerLost,
 )
-from ..board.threads import consume_exception, in_thread, shielded, uncancellable
+from ..board.threads import in_thread, shielded, uncancellable
 from ..board.waiting import WAITING_S, WorkerWait
 from ..join.proof import prove
 from ..join.publish import check_output, publish
@@ -54,7 +55,13 @@ _TOO_LATE = "processors had done it before a GPU was ready for it"
 class JobRun:
     """The running of one job. Used once.
 
-    ``keeps_if_cancelled`` says, once it is cancelled, whether what it has finished stays for another run of it.
+    Args:
+        job: its name.
+        spec: what is asked for.
+        pool: where it runs.
+        channel: gets its events.
+        start: awaits the start of ``pool``, which may be under way; once planning has found nothing to refuse.
+        keeps_if_cancelled: whether what it has finished stays for another run of it, once it is cancelled.
     """
 
     def __init__(
@@ -63,11 +70,14 @@ class JobRun:
         spec: TranscodeSpec,
         pool: Pool,
         channel: EventChannel,
+        *,
+        start: Callable[[], Awaitable[None]] | None = None,
         keeps_if_cancelled: Callable[[], bool] = lambda: False,
     ) -> None:
         self._job = job
         self._spec = spec
         self._pool = pool
+        self._start = start or pool.start
         self._keeps_if_cancelled = keeps_if_cancelled
         self._work = WorkPlace(spec)
         self._resumed: Resumed | None = None
@@ -163,14 +173,12 @@ class JobRun:
         if (refusal := await in_thread(self._refusal, software, encoder=False)) is not None:
             raise refusal
         await in_thread(self._check_machine, software)
-        start = asyncio.create_task(self._pool.start())
-        start.add_done_callback(consume_exception)
-        await self._events.timed("startup", asyncio.shield(start))
+        await self._events.timed("startup", self._start())
         plan, notes = await self._settled(software)
         self._late_warnings += notes
         await check_device(settled_demand(plan, self._job), self._pool)
-        self._workers = spec.workers or self._pool.slots
-        self._warm_fleet = self._pool.warm_fleet
+        self._workers = spec.workers or self._pool.state.slots
+        self._warm_fleet = self._pool.state.warm_fleet
         await self._say_plan(plan)
         try:
             return await self._on_nvenc_or_software(plan, software)
@@ -180,7 +188,7 @@ class JobRun:
 
     def _check_machine(self, software: Plan) -> None:
         """Refuse what this machine alone will never hold or do, without waiting for its workers."""
-        if (machine := self._pool.sole_processor()) is not None:
+        if self._pool.state.is_here and (machine := sole_processor()) is not None:
             check_driver(software)
             check_memory(demand_of(software, self._job), machine)
 
@@ -243,7 +251,7 @@ class JobRun:
         proving = in_thread(prove, track.path, plan.container, track.segments, track.joined, due)
         proof = await events.timed("proof", proving)
         late = [*damage_warnings(plan, track.segments), *self._late_warnings, *track.warnings]
-        late += [Warning_(code="runtime", message=note, checks=()) for note in self._pool.notes]
+        late += [Warning_(code="runtime", message=note, checks=()) for note in self._pool.state.notes]
         await self._say_warnings(late)
         size = await in_thread(lambda: track.path.stat().st_size)
         if spec.if_smaller:

@@ -64,14 +64,12 @@ class TrackRun:
     ) -> None:
         self._job = job
         self._plan = plan
-        self._pool = pool
         self._events = events
         self._stamp = stamp
         self._files = work
         demand = settled_demand(plan, job)
         self._watch = WorkWatch(
             pool,
-            job,
             plan.spec,
             start_fps=usual_fps(demand),
             on_hang=self._say_hang,
@@ -231,7 +229,7 @@ class TrackRun:
         """Write a result's payload to disk before the board sees it; one that contradicts itself is lost."""
         await in_thread(self._stamp.check_local)
         if wrong := miscounted(result, len(result.payload)):
-            self._pool.found_wrong(self._job, self._segment_work(run).label, wrong)
+            self._watch.origin(run.label).found_wrong(wrong)
             return Lost(run.segment, EncoderFailed(wrong, "It is encoded again."), attempt=run.attempt)
         self._check_damage(run, result)
         self._tell_doubts(run, result)
@@ -242,19 +240,20 @@ class TrackRun:
             frames=result.frames_out,
             payload_bytes=self._spooled[run.segment].payload_bytes,
             wall_s=result.wall_s,
+            worker=self._watch.origin(run.label).worker,
         )
         return self._finished(run, result)
 
     def _tell_doubts(self, run: Run, result: EncodedSegment) -> None:
         """Report what puts a device in doubt: software decoded without damage what it could not; or seams differ on."""
         if result.device_fault and not result.tally.damaged:
-            self._pool.found_doubtful(self._job, self._segment_work(run).label, result.device_fault)
+            self._watch.origin(run.label).found_doubtful(result.device_fault)
         before = self._latest.get(run.segment)
         if before is None or run.segment not in self._spooled or not run.entry_moves > before.entry_moves > 0:
             return
         if self._spooled[run.segment].facts.tally.decoded_by != SOFTWARE.name:
             reason = f"segment {run.segment} was decoded from further back, and its pictures still differ at the cut"
-            self._pool.found_doubtful(self._job, self._segment_work(before).label, reason)
+            self._watch.origin(before.label).found_doubtful(reason)
 
     def _check_damage(self, run: Run, result: EncodedSegment) -> None:
         if self._plan.spec.strict and result.tally.damaged:
@@ -345,8 +344,7 @@ class TrackRun:
         began_s, done = self._events.elapsed_s, 0
         while True:
             await asyncio.sleep(PROGRESS_INTERVAL_S)
-            by_label = await self._pool.progress(self._job)
-            running = self._board.frames_running(by_label)
+            running = self._board.frames_running(self._watch.progress())
             delivered = sum(s.facts.frames_out for n, s in self._spooled.items() if n not in running)
             done = max(done, min(self._plan.frames, delivered + sum(running.values())))
             elapsed_s = self._events.elapsed_s - began_s

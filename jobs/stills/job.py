@@ -11,6 +11,7 @@ from typing import Any
 
 from ...actors.media.location import local_path
 from ...actors.stills.work import PictureWork, SeenT
+from ...cluster.background import SharedCall
 from ...cluster.fleet.pool import Pool
 from ...cluster.grouping import counted
 from ..board.events import Finished, Run
@@ -93,9 +94,9 @@ async def make_stills(
     spec = spec.resolved()
     await in_thread(check_folder, spec.output, overwrite=spec.overwrite)
     stamp = await in_thread(SourceStamp.of, spec.source)
-    pool.prepare()
+    start = SharedCall(pool.start(), "the workers' start")  # beside the planning
     plan = await in_thread(plan_stills, spec)
-    await pool.start()
+    await start.wait()
     run = _StillsRun(secrets.token_hex(4), plan, pool, stamp, progress)
     await check_device(plan.demand(run.job, [plan.ranges.frames]), pool)
     spool = Spool(work_folder(spec.output), spec.output)
@@ -204,6 +205,12 @@ class _StillsRun:
             frames=self.plan.ranges.frames,
             frames_decoded=self.decoded.frames,
             decoded_by=dict(self.decoded.decoded_by),
-            warnings=(*self.pool.notes, *self.plan.warnings, *self.again, *self.decoded.warnings(), *writer.warnings()),
+            warnings=(
+                *self.pool.state.notes,
+                *self.plan.warnings,
+                *self.again,
+                *self.decoded.warnings(),
+                *writer.warnings(),
+            ),
             wall_s=wall_s,
         )

@@ -58,8 +58,9 @@ def is_running():
     return ray.is_initialized()
 
 async def ask(connection, work):
-    from codecfleet.cluster.fleet.leases.connected_pool import leased_pool
-    async with leased_pool(connection, None) as pool:
+    from codecfleet.cluster.fleet.leases.connecting import ground_on
+    from codecfleet.cluster.fleet.leases.leased_pool import LeasedPool
+    async with LeasedPool(ground_on(connection, None).reach) as pool:
         return await pool.submit(work)
 
 def tell(**facts):

@@ -11,8 +11,6 @@ import pytest
 
 from codecfleet import BatchResult, BatchSpec, Fleet
 from codecfleet.actors.device.work import Work, WorkContext
-from codecfleet.cluster.fleet.own_machine import sole_processor
-from codecfleet.cluster.placement.model.inventory import Inventory
 from codecfleet.cluster.worker.lone_runs import LONE_MAX
 from codecfleet.errors import Cancelled, InputUnreadable, WorkerLost, WorkError
 from codecfleet.jobs.batch.figures import read_figures
@@ -22,6 +20,7 @@ from codecfleet.jobs.batch.whole_file import WholeFile, WholeFileDone
 from codecfleet.jobs.request.spec import TranscodeSpec
 from codecfleet.testing import LocalPool
 from codecfleet.testing.clips import Clip, constant_times, make_clip
+from codecfleet.testing.fleet.local_pool import Look
 
 ResultT = TypeVar("ResultT")
 
@@ -34,17 +33,13 @@ class OwnMachine(LocalPool):
     """
 
     def __init__(self, *, publishes: bool = True, loses: bool = False, stranger: bytes = b"") -> None:
-        super().__init__(2)
+        super().__init__(2, is_here=True)
         self.given: Counter[str] = Counter()
         self.specs: list[TranscodeSpec] = []
         self.alone = 0
         self._publishes, self._loses, self._stranger = publishes, loses, stranger
 
-    def sole_processor(self) -> Inventory | None:
-        """Return this machine."""
-        return sole_processor()
-
-    async def submit(self, work: Work[ResultT]) -> ResultT:
+    async def result_of(self, work: Work[ResultT], look: Look) -> ResultT:
         """Count it, and do to whole files what was asked for."""
         self.given[type(work).__name__] += 1
         is_whole = isinstance(work, WholeFile)
@@ -53,7 +48,7 @@ class OwnMachine(LocalPool):
             self.alone += work.constraints.alone
             if self._stranger:
                 await asyncio.to_thread(Path(work.spec.output).write_bytes, self._stranger)
-        result = await super().submit(work) if self._publishes or not is_whole else None
+        result = await super().result_of(work, look) if self._publishes or not is_whole else None
         if result is None or (is_whole and self._loses):
             raise WorkerLost("its worker died", "Start again.")
         return result

@@ -19,7 +19,7 @@ IMPORTS = {
     "from codecfleet import Fleet": {"ray", "av", "numpy", "fsspec", "codecfleet.cluster.supervisor", DEVICES} | NVIDIA,
     "from codecfleet import TranscodeSpec": {"ray", "av", "numpy", "fsspec", DEVICES} | NVIDIA,
     # A job whose files lie here, on workers of another process: a warm fleet's, or a host's.
-    "import codecfleet.cli.transcode, codecfleet.jobs.run.job_run, codecfleet.cluster.fleet.hosted_pool": {
+    "import codecfleet.cli.transcode, codecfleet.jobs.run.job_run, codecfleet.cluster.fleet.default": {
         "ray",
         "fsspec",
         "codecfleet.cli.batch",

@@ -11,7 +11,7 @@ READS_MEMORY = frozenset({f"{PACKAGE}.jobs.plan.header_trial"})
 """A header that was just written into memory."""
 BETWEEN_OUR_PROCESSES = frozenset(
     {
-        *("actors.by_name", "cluster.fleet.link", "cluster.fleet.serving"),
+        "actors.by_name",
         *(
             "cluster.process.calls",
             "cluster.process.messages",

@@ -4,14 +4,19 @@ import asyncio
 import os
 import socket
 from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING
 
+from ...background import Background
 from ...logs.actions import LogAction
 from ...logs.writing import log
-from ...process.wire import WireChannel
+from ...process.channel import Channel
 from ..meeting_place import Greeting, peer_of
 from ..pool import Pool
-from ..serving import PoolServer
-from .shared_pool import SharedPool
+from ..serving import HostSession, KnownStatus
+
+if TYPE_CHECKING:
+    from ..messages import FleetSide
 
 
 class Keeper:
@@ -24,6 +29,7 @@ class Keeper:
         lost: says why the pool's Ray is gone, "" while it is there.
         is_useless: says why the pool will never run anything again, "" while it may.
         leave: called once it is to end, while ``listener`` is still open.
+        supervisor: the pool's, if it is in this process.
     """
 
     def __init__(
@@ -35,6 +41,7 @@ class Keeper:
         lost: Callable[[], str] = str,
         is_useless: Callable[[], str] = str,
         leave: Callable[[], object] = bool,
+        supervisor: Callable[[], KnownStatus | None] = lambda: None,
     ) -> None:
         listener.settimeout(0)
         self._listener = listener
@@ -43,7 +50,10 @@ class Keeper:
         self._lost = lost
         self._is_useless = is_useless
         self._leave = leave
-        self._serving: set[asyncio.Task[None]] = set()
+        self._supervisor = supervisor
+        self._sessions = Background(self._break)
+        self._served = 0
+        self._defect: BaseException | None = None
         self._over = asyncio.Event()
         self._idle: asyncio.TimerHandle | None = None
 
@@ -54,17 +64,16 @@ class Keeper:
     async def run(self) -> None:
         """Serve until ``stop``, or until no program has been connected for the greeting's ``idle_s``."""
         self._rest()
-        accepting = asyncio.create_task(self._accept())
+        self._sessions.begin(self._accept(), "waiting for programs")
         try:
             await self._over.wait()
         finally:
-            accepting.cancel()
             self._leave()
             self._listener.close()
-            for task in self._serving:
-                task.cancel()
-            await asyncio.gather(accepting, *self._serving, return_exceptions=True)
+            await self._sessions.end()
             await self._pool.aclose()
+        if self._defect is not None:
+            raise self._defect
 
     async def _accept(self) -> None:
         loop = asyncio.get_running_loop()
@@ -81,27 +90,26 @@ class Keeper:
     def _begin(self, end: socket.socket) -> None:
         if self._idle is not None:
             self._idle.cancel()
-        serving = asyncio.create_task(self._serve(end))
-        self._serving.add(serving)
-        serving.add_done_callback(self._ended)
+        self._served += 1
+        self._sessions.begin(self._serve(end), "a program")
 
-    def _ended(self, serving: "asyncio.Task[None]") -> None:
-        self._serving.discard(serving)
-        if not self._serving:
-            self._rest()
+    def _break(self, _task: str, error: BaseException) -> None:
+        self._defect = error
+        self.stop()
 
     def _rest(self) -> None:
         self._idle = asyncio.get_running_loop().call_later(self._greeting.idle_s, self.stop)
 
     async def _serve(self, end: socket.socket) -> None:
-        pool, channel = SharedPool(self._pool), WireChannel(end)
+        channel: Channel[FleetSide] = Channel(end, me="the warm fleet")
         try:
-            await asyncio.get_running_loop().sock_sendall(end, self._greeting.packed())
-            await PoolServer(channel, pool, self._lost).run()
-        except OSError:
-            pass  # it is gone
+            with suppress(OSError):  # it is gone, which the channel finds too
+                await asyncio.get_running_loop().sock_sendall(end, self._greeting.packed())
+            await HostSession(self._pool, channel, self._lost, supervisor=self._supervisor).serve()
         except Exception as error:  # noqa: BLE001 - a program whose messages cannot be read is dropped, and it alone
             log(LogAction.DEFECT, f"a program was dropped: {type(error).__name__}: {error}", error=error)
         finally:
             channel.close()
-            await pool.aclose()
+            self._served -= 1
+            if not self._served:
+                self._rest()

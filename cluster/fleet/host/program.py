@@ -1,14 +1,12 @@
 """The host's program: starts its first worker before it loads anything else, and then serves a pool."""
 
-from typing import TYPE_CHECKING
+import os
+import sys
 
 from ...process.process import WORKER, StartedProcess, start_program
-from ...process.program import begin
+from ...process.program import begin, run_to_the_end
 from ...ray.ray_environment import may_begin_without_ray
-
-if TYPE_CHECKING:
-    from ..client_name import ClientName
-    from ..leases.connected_pool import ConnectedPool
+from ..client_name import ClientName
 
 
 class FirstWorker:
@@ -29,14 +27,22 @@ def first_worker(address: str | None, dlas: int) -> FirstWorker | None:
 
 
 def main() -> None:
-    """Run a fleet's host; its settings are ``running``'s."""
-    end, settings = begin()
-    address, _, dlas, _ = settings
+    """Run a host. Its settings are ``[address, slots, dlas, [fleet, number], idle time in seconds]``.
+
+    Without an idle time it serves the fleet that started it; with one it is a warm fleet.
+    """
+    end, (address, slots, dlas, name, idle_s) = begin()
+    if idle_s is not None:
+        _stand_alone()
     start_process = first_worker(address, dlas)
-    from ..leases.connected_pool import ConnectedPool  # noqa: PLC0415 - loaded beside the worker
-    from .running import serve  # noqa: PLC0415 - as above
+    from ..leases.connecting import connecting_pool  # noqa: PLC0415 - loaded beside the worker
+    from .running import serve_many, serve_one  # noqa: PLC0415 - as above
 
-    def pool_of(address: str | None, slots: int | None, *, dlas: int, name: "ClientName") -> "ConnectedPool":
-        return ConnectedPool(address, slots, dlas=dlas, name=name, start_process=start_process)
+    pool = connecting_pool(address, slots, dlas=dlas, name=ClientName(*name), start_process=start_process)
+    run_to_the_end(serve_one(pool, end) if idle_s is None else serve_many(pool, idle_s, end))
 
-    serve(pool_of, end, settings)
+
+def _stand_alone() -> None:
+    """Depend on no folder: the names that programs send are absolute, and one in which a process is stays mounted."""
+    sys.path[:] = [os.path.abspath(each) for each in sys.path]  # noqa: PTH100 - "" is the folder it was started in
+    os.chdir("/")

@@ -1,7 +1,4 @@
-"""The lease protocol's client side: reports what jobs want and hold, and receives what they may use.
-
-This module imports ray: see ``leased_pool``.
-"""
+"""The lease protocol's client side: reports what jobs want and hold, and receives what they may use."""
 
 import asyncio
 from collections.abc import Callable
@@ -53,29 +50,31 @@ class LeaseRenewal:
         self._changed.set()
 
     async def run(self) -> None:
-        """Renew until cancelled."""
+        """Renew until cancelled.
+
+        Raises:
+            Exception: a defect, in a report or where grants are taken. A supervisor out of reach is tried again.
+        """
         self._clock = AwakeClock(GAP_MAX_S, asyncio.get_running_loop().time)
         self._answered_s = self._clock()
         calls: set[asyncio.Task[None]] = set()
         try:
-            while True:
-                self._changed.clear()
-                call = asyncio.create_task(self._renew())
-                calls.add(call)
-                call.add_done_callback(calls.discard)
-                changed = asyncio.create_task(self._changed.wait())
-                try:
+            async with asyncio.TaskGroup() as group:
+                while True:
+                    self._changed.clear()
+                    call = group.create_task(self._renew())
+                    calls.add(call)
+                    call.add_done_callback(calls.discard)
+                    changed = group.create_task(self._changed.wait())
                     await asyncio.wait({call, changed}, return_when=asyncio.FIRST_COMPLETED)
-                finally:
                     changed.cancel()
-                # Changes close together share a report. A newer call makes the supervisor answer the older one, so two
-                # are never under way for long.
-                await asyncio.sleep(COALESCE_S)
-                if len(calls) >= CALLS_AT_ONCE:
-                    await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for call in calls:
-                call.cancel()
+                    # Changes close together share a report. A newer call makes the supervisor answer the older one, so
+                    # two are never under way for long.
+                    await asyncio.sleep(COALESCE_S)
+                    if len(calls) >= CALLS_AT_ONCE:
+                        await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
+        except ExceptionGroup as failed:
+            raise failed.exceptions[0] from None
 
     async def _renew(self) -> None:
         report = self._exchange.cut(self._report())

@@ -1,24 +1,22 @@
-"""The pool on Ray: work runs on workers that a supervisor has leased to this client.
+"""The pool with leases: work runs on workers that a supervisor has leased to this client.
 
 The pool repeatedly reports what its jobs want and hold, and receives what they may use. Work goes straight to the
 workers: while a supervisor is down, running work and leased slots are unaffected.
-
-This module imports ray: import it only after ``embedded.connect`` has settled the environment that Ray reads then.
 """
 
 import asyncio
 import itertools
 import os
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from ....actors.device.work import Work
 from ....errors import CodecfleetError, FleetUnavailable, UsageError
-from ...autoscale.behind import WorkBehind
+from ...autoscale.behind import LaterDemand, WorkBehind
+from ...background import Background, SharedCall
 from ...placement.model.demand import PLAIN_FRAMES, Demand, plain_demand
 from ...placement.model.preview import PlacementPreview
 from ...ray.ray_environment import submission_id
@@ -26,13 +24,13 @@ from ...ray.ray_words import first_line
 from ...releases import OURS, PYAV
 from ...supervisor.runner.client import SupervisorClient
 from ...supervisor.state.messages import ClientReport, JobReport
-from ...supervisor.status.history import History
-from ...supervisor.status.status import Status
 from ..client_name import ClientName
-from ..pool import Pool
+from ..pool import Asked, JobState, Pool, PoolState
+from ..run import Run
+from .ground import Ground
 from .lease_renewal import ANSWER_S, LeaseRenewal
 from .leased_work import CANCEL_LIMIT_S, SHUTDOWN_GRACE_S, LeasedWork
-from .refusals import broken, impossible, unrecoverable, when_admitted
+from .refusals import broken, impossible, unrecoverable
 
 ResultT = TypeVar("ResultT")
 
@@ -42,283 +40,301 @@ CORES_OF_A_SLOT = 2
 """Where a user limits the slots."""
 WARM_UP = "warm-up"
 """The job for which an eager pool gets its workers before any other."""
+_DEFECT = "Please report it, with the input and the options."
+
+
+@dataclass(frozen=True, slots=True)
+class _Open:
+    """What a pool has once it has reached its supervisor."""
+
+    ground: Ground
+    work: LeasedWork
+    renewal: LeaseRenewal
 
 
 class LeasedPool(Pool):
-    """Runs work on workers that ``supervisor`` leases.
+    """Runs work on workers that a supervisor leases.
 
     Args:
-        supervisor: opened and closed by the pool.
+        reach: connects to the supervisor; called by ``start``, and again where that failed.
         workers_max: pieces of work of one job at a time; None means as many as granted.
-        eager: the pieces of work for which to get workers at once, and keep them; 0 gets them with the first job.
-        notes: lines for every job's report.
         cancel_limit_s: how long cancelled work may take to end before its worker counts as hung, in whole seconds in
             which this process is awake.
         name: what this client is called. Connections of its fleet that are gone give their slots back at once.
-        is_alone: no other client has workers on these machines.
-        killed_for_memory: says of each death of a worker whether the kernel's OOM killer explains it.
-        reported: returns what the supervisor is to know of a job's demand.
-        followed: returns what it is to know of work without a demand, such as what outlasts its job's.
     """
 
     def __init__(
         self,
-        supervisor: SupervisorClient,
+        reach: Callable[[], Awaitable[Ground]],
         workers_max: int | None = None,
         *,
-        eager: int = 0,
-        notes: tuple[str, ...] = (),
         cancel_limit_s: int = CANCEL_LIMIT_S,
         name: ClientName | None = None,
-        is_alone: bool = False,
-        killed_for_memory: Callable[[], bool] = bool,
-        reported: Callable[[Demand], Demand] = lambda demand: demand,
-        followed: Callable[[Demand], Demand] = lambda demand: demand,
     ) -> None:
         if workers_max is not None and workers_max < 1:
             raise UsageError(f"a pool needs at least one slot: {workers_max}")
-        self._supervisor = supervisor
+        self._reach = reach
         self._workers_max = workers_max
-        self._eager = eager
-        self._notes = notes
+        self._cancel_limit_s = cancel_limit_s
         self._name = name or ClientName()
         self._client = str(self._name)
-        self._is_alone = is_alone
-        self._reported = reported
-        self._followed = followed
         self._sequence = itertools.count(1)
         self._demands: dict[str, Demand] = {}
         self._behind = WorkBehind()
-        self._granted = asyncio.Event()
-        self._lease_renewal = LeaseRenewal(supervisor, self._report, self._accept_grants)
-        self._work = LeasedWork(
-            supervisor,
-            self._client,
-            cancel_limit_s,
-            killed_for_memory=killed_for_memory,
-            report_soon=self._lease_renewal.report_soon,
-        )
-        self._opening: asyncio.Task[None] | None = None
-        self._renewing: asyncio.Task[None] | None = None
-        self._closing: asyncio.Task[None] | None = None
+        self._state = PoolState()
+        self._is_stale = False
+        self._tasks = Background(self._break)
+        self._broken: CodecfleetError | None = None
+        self._open: _Open | None = None
+        self._opening: SharedCall | None = None
+        self._closing: SharedCall | None = None
 
     @property
-    def slots(self) -> int:
-        """How many pieces of work of one job could run at the same time; known once the pool has started."""
-        capacity = self._lease_renewal.grants.capacity_slots
-        return capacity if self._workers_max is None else min(capacity, self._workers_max)
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        return self._notes
+    def state(self) -> PoolState:
+        """What the pool is now; computed when it is asked for after a change."""
+        if self._is_stale and self._open is not None:
+            self._is_stale = False
+            self._state = self._computed(self._open)
+        return self._state
 
     @property
     def lost(self) -> str:
-        """Why nothing will be reached again through this connection to Ray; "" while it may be."""
-        return self._supervisor.world_is_gone() or self._lease_renewal.lost
+        """Why nothing will be reached again through this connection to Ray; "" while it may be. Thread-safe."""
+        opened = self._open
+        return "" if opened is None else opened.ground.supervisor.world_is_gone() or opened.renewal.lost
 
     @property
     def spent(self) -> str:
         """Why no work will ever run here again; "" while it may."""
-        return self._lease_renewal.grants.unrecoverable
+        return "" if self._open is None else self._open.renewal.grants.unrecoverable
 
-    def slots_for(self, job: str) -> int:
-        return self._work.leases.slots_for(job)
-
-    def cores_for(self, job: str) -> int:
-        """Return the cores of a job's slots, and those that stay idle beside: on a cluster as many again at most.
-
-        A slot is a core. Where a user limits the slots, of the pool or of the job, it is two.
-        """
-        demand = self._demands.get(job)
-        slots, used = self._work.leases.slots_for(job), sum(map(self._work.leases.slots_for, {job, *self._demands}))
-        cores = self.slots * (1 if self._workers_max is None else CORES_OF_A_SLOT)
-        idle = max(0, cores - used)
-        found = slots + (idle if self._is_alone else min(idle, slots))
-        limited = demand is not None and demand.workers_max
-        return min(found, limited * CORES_OF_A_SLOT) if limited else found
-
-    async def more_slots(self, job: str, beyond: int) -> None:
-        """Wait until more than ``beyond`` pieces of work of ``job`` may run.
+    @property
+    def supervisor(self) -> SupervisorClient:
+        """The supervisor that it has reached.
 
         Raises:
-            FleetUnavailable: no slots will ever come, or the devices that the job needs are broken.
-            Unsupported: no machine of the fleet can ever do what the job requires.
-            NotEnoughMemory: no machine of the fleet has the memory for one segment.
+            FleetUnavailable: none.
         """
-        while self._work.leases.slots_for(job) <= beyond:
-            if self._work.leases.slots_for(job) == 0:
-                self._refuse_if_unrecoverable()
-                if (error := impossible(self._lease_renewal.grants, job, self._demands.get(job))) is not None:
-                    raise error
-            self._granted.clear()
-            await self._granted.wait()
-
-    def waits_for(self, job: str) -> str:
-        return self._lease_renewal.grants.waiting.get(job, "")
-
-    async def preview(self, demand: Demand) -> PlacementPreview:
-        """Return where such a job would be placed, after waiting for GPUs that are being probed."""
-        for _ in range(PROBE_QUESTIONS):
-            preview = await self._ask_preview(demand)
-            if not preview.is_probing:
-                break
-        return preview
-
-    async def _ask_preview(self, demand: Demand) -> PlacementPreview:
-        try:
-            return await asyncio.wait_for(self._supervisor.preview(_ours(demand)), ANSWER_S)
-        except Exception as error:  # noqa: BLE001 - the edge: the caller decides what a missing answer means
-            return PlacementPreview(unknown=f"the supervisor does not answer: {first_line(error)}")
-
-    async def status(self) -> Status | None:
-        return self._supervisor.status()
-
-    async def history(self, stations: tuple[str, ...]) -> History:
-        return self._supervisor.history(stations)
-
-    def set_demand(self, demand: Demand) -> None:
-        limits = [limit for limit in (demand.workers_max, self._workers_max) if limit is not None]
-        demand = replace(demand, workers_max=min(limits, default=None))
-        if self._demands.get(demand.job) != demand:
-            self._demands[demand.job] = demand
-            self._lease_renewal.report_soon()
-
-    def clear_demand(self, job: str) -> None:
-        self._demands.pop(job, None)
-        self._work.forget(job)
-        self._lease_renewal.report_soon()
-
-    def set_behind(self, batch: str, like: str, segments: int, frames: int) -> None:
-        self._behind.set(batch, like, segments, frames)
-        self._lease_renewal.report_soon()
+        return self._opened().ground.supervisor
 
     async def start(self) -> None:
         """Reach the supervisor; an eager pool also waits for its first worker.
 
         Raises:
-            FleetUnavailable: there is nothing to run on.
+            FleetUnavailable: there is nothing to run on, or the pool is closed.
         """
-        self._refuse_if_closed()
+        if self._closing is not None:
+            raise FleetUnavailable("the pool is closed", "Open a new fleet.")
         if self._opening is None:
-            self._opening = asyncio.create_task(self._open())
-        await asyncio.shield(self._opening)
+            self._opening = SharedCall(self._start(), "the pool's start")
+        await self._opening.wait()
 
-    async def _open(self) -> None:
-        try:
-            await self._supervisor.open()
-            for gone in self._name.earlier:
-                await self._supervisor.depart(gone)
-        except CodecfleetError:
-            raise
-        except Exception as error:  # Ray raises errors of many kinds
-            message = f"the supervisor cannot be reached: {first_line(error)}"
-            raise FleetUnavailable(message, self._supervisor.what_next) from error
-        self._renewing = asyncio.create_task(self._lease_renewal.run())
-        if self._eager:
-            warm_up = plain_demand(WARM_UP, min(self._eager, self._workers_max or self._eager))
-            self.set_demand(replace(warm_up, software_decode="it only starts processors' workers"))
-            await self.more_slots(WARM_UP, 0)
-            del self._demands[WARM_UP]
+    def submit(self, work: Work[ResultT]) -> Run[ResultT]:
+        """Have ``work`` run; large NumPy arrays in the result are read-only views of Ray's object store, not copies."""
+        if self._closing is not None:
+            raise UsageError("the pool is closed")
+        return self._opened().work.submit(work)
+
+    def set_demand(self, job: str, demand: Asked | None) -> None:
+        if isinstance(demand, LaterDemand):
+            self._behind.set(job, demand)
+        elif demand is not None:
+            limits = [limit for limit in (demand.workers_max, self._workers_max) if limit is not None]
+            demand = replace(demand, workers_max=min(limits, default=None))
+            if self._demands.get(job) == demand:
+                return
+            self._demands[job] = demand
         else:
-            self._granted.clear()
-            self._lease_renewal.report_soon()
-            await self._granted.wait()
-        self._refuse_if_unrecoverable()
+            self._demands.pop(job, None)
+            self._behind.clear(job)
+            if self._open is not None:
+                self._open.work.forget(job)
+        self._changed()
 
-    async def submit(self, work: Work[ResultT]) -> ResultT:
-        """Run ``work`` on a worker and return its result.
+    async def preview(self, demand: Demand) -> PlacementPreview:
+        """Return where such a job would be placed, after waiting for GPUs that are being probed."""
+        ground = self._opened().ground
+        demand = demand if ground.late is None else ground.late.previewed(demand)
+        for _ in range(PROBE_QUESTIONS):
+            preview = await _preview(ground.supervisor, demand)
+            if not preview.is_probing:
+                break
+        return preview
 
-        Large NumPy arrays in the result are read-only views of Ray's object store, not copies.
-
-        Raises:
-            WorkerLost: the process or its node died.
-            FleetUnavailable: nothing is left to run on.
-            UsageError: the work does not pickle, or the pool is closed.
-            Cancelled: the pool was closed while the work waited or ran.
-            CodecfleetError: raised by the work; its other errors arrive as WorkError.
-        """
-        return await (when_admitted(partial(self._submit, work)) if work.may_wait else self._submit(work))
-
-    async def _submit(self, work: Work[ResultT]) -> ResultT:
-        self._refuse_if_closed()
-        self._refuse_if_unrecoverable()
-        return await self._work.run(work)
-
-    async def progress(self, job: str) -> Mapping[str, int]:
-        """Frames done by the running work of ``job``, by label; processes silent for 1 s are left out."""
-        return await self._work.progress(job)
-
-    async def serve_files(self) -> str:
-        return await self._supervisor.serve_files(self._client)
-
-    def found_wrong(self, job: str, label: str, reason: str) -> None:
-        self._work.faults.found_wrong(job, label, reason)
-        self._lease_renewal.report_soon()
-
-    def found_doubtful(self, job: str, label: str, reason: str) -> None:
-        self._work.faults.found_wrong(job, label, reason, is_doubtful=True)
-        self._lease_renewal.report_soon()
-
-    async def stations(self, job: str) -> Mapping[str, str]:
-        return self._work.leases.stations(job)
-
-    async def write_off(self, job: str, label: str, reason: str) -> None:
-        """Have the supervisor kill the worker; a frozen node's, which it cannot reach, fences itself later."""
-        self._work.write_off(job, label, reason)
+    async def files_address(self) -> str:
+        return await self._opened().ground.supervisor.serve_files(self._client)
 
     async def aclose(self) -> None:
         """Cancel running work, give it half a second to end, and release the workers."""
         if self._closing is None:
-            self._closing = asyncio.create_task(self._close())
-        await asyncio.shield(self._closing)
+            self._closing = SharedCall(self._close(), "the pool's end")
+        await self._closing.wait()
+
+    async def _start(self) -> None:
+        try:
+            ground = await self._reach()
+            try:
+                await self._enter(ground)
+            except BaseException:
+                self._open = None
+                await self._tasks.end()
+                await _leave(ground)
+                raise
+        except BaseException:
+            self._opening = None  # the next start tries again
+            raise
+
+    async def _enter(self, ground: Ground) -> None:
+        try:
+            await ground.supervisor.open()
+            for gone in self._name.earlier:
+                await ground.supervisor.depart(gone)
+        except CodecfleetError:
+            raise
+        except Exception as error:  # Ray raises errors of many kinds
+            message = f"the supervisor cannot be reached: {first_line(error)}"
+            raise FleetUnavailable(message, ground.supervisor.what_next) from error
+        self._open = opened = self._opened_on(ground)
+        self._tasks.begin(opened.renewal.run(), "lease renewal")
+        self._tasks.begin(opened.work.follow(), "progress of workers")
+        await self._first_grants(opened)
+
+    def _opened_on(self, ground: Ground) -> _Open:
+        renewal = LeaseRenewal(ground.supervisor, self._report, self._accept_grants)
+        work = LeasedWork(
+            ground.supervisor,
+            self._client,
+            self._cancel_limit_s,
+            killed_for_memory=ground.killed_for_memory,
+            report_soon=self._changed,
+            refusal=lambda: self._broken or unrecoverable(renewal.grants),
+            tasks=self._tasks,
+        )
+        return _Open(ground, work, renewal)
+
+    async def _first_grants(self, opened: _Open) -> None:
+        """Wait for the first grants, or where the pool is eager for its first worker."""
+        eager = opened.ground.eager
+        if eager:
+            warm_up = plain_demand(WARM_UP, min(eager, self._workers_max or eager))
+            self.set_demand(WARM_UP, replace(warm_up, software_decode="it only starts processors' workers"))
+        while True:
+            state = self.state
+            mine = state.of(WARM_UP)
+            if mine.never is not None:
+                raise mine.never
+            if mine.slots if eager else opened.renewal.grants.number:
+                break
+            await state.changed.wait()
+        self._demands.pop(WARM_UP, None)
+        self._is_stale = True
+
+    def _computed(self, opened: _Open) -> PoolState:
+        grants = opened.renewal.grants
+        slots = grants.capacity_slots
+        slots = slots if self._workers_max is None else min(slots, self._workers_max)
+        names = {*self._demands, *opened.work.leases.outstanding(), *grants.waiting}
+        held = {name: opened.work.leases.slots_for(name) for name in names}
+        return PoolState(
+            slots=slots,
+            notes=opened.ground.notes(),
+            jobs={name: self._job_state(opened, name, slots, held) for name in names},
+            others=self._job_state(opened, "", slots, held),
+        )
+
+    def _job_state(self, opened: _Open, job: str, pool_slots: int, held: dict[str, int]) -> JobState:
+        grants, demand, slots = opened.renewal.grants, self._demands.get(job), held.get(job, 0)
+        never = None if slots else self._broken or unrecoverable(grants) or impossible(grants, job, demand)
+        used = sum(held[name] for name in {job, *self._demands} & held.keys())
+        cores = self._cores(demand, slots, pool_slots, used, is_alone=opened.ground.is_alone)
+        return JobState(slots, cores, grants.waiting.get(job, ""), never)
+
+    def _cores(self, demand: Demand | None, slots: int, pool_slots: int, used: int, *, is_alone: bool) -> int:
+        """Return the cores of a job's slots, and those that stay idle beside: on a cluster as many again at most.
+
+        A slot is a core. Where a user limits the slots, of the pool or of the job, it is two.
+        """
+        cores = pool_slots * (1 if self._workers_max is None else CORES_OF_A_SLOT)
+        idle = max(0, cores - used)
+        found = slots + (idle if is_alone else min(idle, slots))
+        limited = demand is not None and demand.workers_max
+        return min(found, limited * CORES_OF_A_SLOT) if limited else found
+
+    def _changed(self) -> None:
+        """Note that the state is another now, and report soon."""
+        self._is_stale = True
+        self._state.changed.set()
+        if self._open is not None:
+            self._open.renewal.report_soon()
 
     def _report(self) -> ClientReport:
-        outstanding = self._work.leases.outstanding()
+        opened = self._opened()
+        work, late = opened.work, opened.ground.late
+        outstanding = work.leases.outstanding()
         plain = {name: plain_demand(name, count, self._workers_max) for name, count in outstanding.items()}
-        wanted = {name: self._reported(demand) for name, demand in self._demands.items()}
-        wanted = {name: self._followed(demand) for name, demand in plain.items()} | wanted
+        wanted = self._demands if late is None else {name: late.bounded(each) for name, each in self._demands.items()}
+        followed = plain if late is None else {name: late.followed(each) for name, each in plain.items()}
+        wanted = followed | wanted
         demands = {name: _ours(_at_least(demand, outstanding.get(name, 0))) for name, demand in wanted.items()}
-        jobs = tuple(JobReport(demand, self._work.leases.held(name)) for name, demand in demands.items())
+        jobs = tuple(JobReport(demand, work.leases.held(name)) for name, demand in demands.items())
         return ClientReport(
             self._client,
             _where(),
             next(self._sequence),
             jobs,
-            self._work.workers.proven,
-            acknowledged=self._lease_renewal.grants.number,
-            faults=self._work.faults.recent,
-            written_off=dict(self._work.workers.hung),
+            work.workers.proven,
+            acknowledged=opened.renewal.grants.number,
+            faults=work.faults.recent,
+            written_off=dict(work.workers.hung),
             release=OURS,
             behind=tuple(map(_ours, self._behind.told(self._demands, self._workers_max))),
         )
 
     def _accept_grants(self) -> None:
-        grants = self._lease_renewal.grants
-        self._work.granted(grants)
+        opened = self._opened()
+        grants = opened.renewal.grants
+        opened.work.granted(grants)
         # Running work may still succeed; that of dead workers has failed.
-        self._work.refuse_waiting(lambda job: unrecoverable(grants) or broken(grants, job, self._demands.get(job)))
-        self._granted.set()
+        opened.work.refuse_waiting(lambda job: unrecoverable(grants) or broken(grants, job, self._demands.get(job)))
+        self._is_stale = True
+        self._state.changed.set()
+
+    def _break(self, task: str, error: BaseException) -> None:
+        """End with the task that failed: nothing runs any more, and everybody hears why."""
+        self._broken = FleetUnavailable(f"the pool failed at {task}: {type(error).__name__}: {error}", _DEFECT)
+        if self._open is not None:
+            self._open.work.fail_all(self._broken)
+        self._changed()
 
     async def _close(self) -> None:
-        if self._opening is not None and not self._opening.done():
-            self._opening.cancel()
-        await self._work.cancel_all()
-        rest = [task for task in (self._opening, self._renewing, *self._work.tasks) if task is not None]
-        for task in rest:
-            task.cancel()
-        await asyncio.gather(*rest, return_exceptions=True)
+        if self._opening is not None:
+            await self._opening.cancel()
+        if self._open is None:
+            return
+        await self._open.work.cancel_all()
+        await self._tasks.end()
         with suppress(Exception):  # an unreachable supervisor notices the missing renewals
-            await asyncio.wait_for(self._supervisor.depart(self._client), SHUTDOWN_GRACE_S)
-        await self._supervisor.close()
+            await asyncio.wait_for(self._open.ground.supervisor.depart(self._client), SHUTDOWN_GRACE_S)
+        await _leave(self._open.ground)
 
-    def _refuse_if_closed(self) -> None:
-        if self._closing is not None:
-            raise UsageError("the pool is closed")
+    def _opened(self) -> _Open:
+        if self._open is None:
+            raise FleetUnavailable("the pool is not started", "Start it first.")
+        return self._open
 
-    def _refuse_if_unrecoverable(self) -> None:
-        if (error := unrecoverable(self._lease_renewal.grants)) is not None:
-            raise error
+
+async def _leave(ground: Ground) -> None:
+    try:
+        await ground.supervisor.close()
+    finally:
+        await ground.release()
+
+
+async def _preview(supervisor: SupervisorClient, demand: Demand) -> PlacementPreview:
+    try:
+        return await asyncio.wait_for(supervisor.preview(_ours(demand)), ANSWER_S)
+    except Exception as error:  # noqa: BLE001 - the edge: the caller decides what a missing answer means
+        return PlacementPreview(unknown=f"the supervisor does not answer: {first_line(error)}")
 
 
 def _where() -> str:

@@ -8,6 +8,7 @@ from typing import Any, TypeVar, cast
 
 from ....actors.device.work import Work
 from ....errors import Cancelled, CodecfleetError, DeadlineMissed, WorkerBroken, WorkerLost
+from ...background import Background
 from ...ray.ray_failures import LossScope, classify, ran_out_of_memory
 from ...ray.ray_words import first_line
 from ...supervisor.runner.client import SupervisorClient
@@ -15,17 +16,22 @@ from ...supervisor.state.messages import Grants
 from ...worker.blobs import BlobCache
 from ...worker.outcome import Outcome
 from ...worker_names import CONTROL
+from ..run import Doubt, Origin, Progress, Run
 from .fault_reports import FaultReports
 from .known_workers import AFTER_A_DEATH, KnownWorkers
 from .leases import Effect, Leases, Lose, RunTask, StopTask
 from .leaving import WorkTimes
 from .pending_work import PendingWork
+from .refusals import WAITS_S
 
 ResultT = TypeVar("ResultT")
 
 SHUTDOWN_GRACE_S = 0.5
 """How long cancelled work may take to end before its process is killed."""
-PROGRESS_S = 1.0
+PROGRESS_S = 0.25
+"""How often workers are asked how far their work is."""
+ANSWER_S = 1.0
+"""How long a worker may take to say so."""
 CANCEL_LIMIT_S = 60
 """How long cancelled work may take to end before its worker counts as hung: an encoder may first finish many frames."""
 SAME_KIND_WAIT_S = 30.0
@@ -43,6 +49,8 @@ class LeasedWork:
             which this process is awake.
         killed_for_memory: says of each death of a worker whether the kernel's OOM killer explains it.
         report_soon: called when the supervisor is to hear what has changed.
+        refusal: why no work can run any more; None while it can.
+        tasks: owns what waits for workers.
     """
 
     def __init__(
@@ -53,6 +61,8 @@ class LeasedWork:
         *,
         killed_for_memory: Callable[[], bool],
         report_soon: Callable[[], object],
+        refusal: Callable[[], CodecfleetError | None],
+        tasks: Background,
     ) -> None:
         self.leases = Leases()
         self.workers = KnownWorkers(supervisor.handle, killed_for_memory)
@@ -60,43 +70,52 @@ class LeasedWork:
         self._client = client
         self._cancel_limit_s = cancel_limit_s
         self._report_soon = report_soon
-        self._tasks = itertools.count()
+        self._refusal = refusal
+        self._tasks = tasks
+        self._numbers = itertools.count()
         self._pending: dict[int, PendingWork] = {}
         self._times = WorkTimes()
         self._blobs = BlobCache(supervisor.send)
         self._running: set[asyncio.Task[None]] = set()
-        self._ending: set[asyncio.Task[None]] = set()
 
-    @property
-    def tasks(self) -> tuple[asyncio.Task[None], ...]:
-        """What waits for workers' answers, or for the end of cancelled work."""
-        return *self._running, *self._ending
-
-    async def run(self, work: Work[ResultT]) -> ResultT:
-        """Run ``work`` as soon as a worker is granted for it, and return its result.
+    def submit(self, work: Work[ResultT]) -> Run[ResultT]:
+        """Have ``work`` run as soon as a worker is granted for it.
 
         Raises:
             UsageError: it does not pickle.
-            CodecfleetError: as ``LeasedPool.submit``.
         """
-        pending = PendingWork(work, *self._blobs.pack(work), asyncio.get_running_loop().create_future())
-        task = next(self._tasks)
+        run: Run[ResultT] = Run(lambda why: self._give_up_run(pending, why))
+        pending = PendingWork(work, *self._blobs.pack(work), run, iter(WAITS_S if work.may_wait else ()))
+        run.result.add_done_callback(lambda _: self._ended(pending))
+        self._queue(pending)
+        return run
+
+    def _queue(self, pending: PendingWork) -> None:
+        """Let work wait for a slot: at first, and again after a refused encoder session."""
+        self._pending.pop(pending.task, None)
+        if pending.run.result.done():
+            return
+        pending.run.tell(Progress())
+        task = pending.task = next(self._numbers)
         self._pending[task] = pending
-        try:
-            queued = self.leases.submitted(
-                task, work.job, work.label, apart_from=work.apart_from, constraints=work.constraints
-            )
-            self._carry_out(queued)
-            self._report_soon()
-            if work.constraints.same_kind_as:
-                asyncio.get_running_loop().call_later(SAME_KIND_WAIT_S, self._relax, task)
-            return cast("ResultT", await pending.result)
-        except BaseException:
-            self._carry_out(self.leases.withdrawn(task))
-            raise
-        finally:
-            self._times.ended(task, time.monotonic(), well=False)
-            del self._pending[task]
+        if (error := self._refusal()) is not None:
+            self._fail(task, error)
+            return
+        work = pending.work
+        queued = self.leases.submitted(
+            task, work.job, work.label, apart_from=work.apart_from, constraints=work.constraints
+        )
+        self._carry_out(queued)
+        self._report_soon()
+        if work.constraints.same_kind_as:
+            asyncio.get_running_loop().call_later(SAME_KIND_WAIT_S, self._relax, task)
+
+    def _ended(self, pending: PendingWork) -> None:
+        """Forget work that has its result, and stop what was cancelled or failed elsewhere."""
+        task = pending.task
+        self._carry_out(self.leases.withdrawn(task))
+        self._times.ended(task, time.monotonic(), well=False)
+        self._pending.pop(task, None)
 
     def _relax(self, task: int) -> None:
         if task in self._pending:
@@ -120,20 +139,20 @@ class LeasedWork:
             if (error := why(self._pending[task].work.job)) is not None:
                 self._fail(task, error)
 
-    async def progress(self, job: str) -> Mapping[str, int]:
-        """Return the frames done by the running work of ``job``, by label."""
-        workers = self.leases.held(job)
-        answers = await asyncio.gather(*(self._ask_progress(worker, job) for worker in workers))
-        return {label: frames for answer in answers for label, frames in answer.items()}
+    async def follow(self) -> None:
+        """Ask the workers again and again how far their work is."""
+        while True:
+            await asyncio.sleep(PROGRESS_S)
+            asked = {(worker, job) for job in self.leases.outstanding() for worker in self.leases.held(job)}
+            await asyncio.gather(*(self._ask_progress(worker, job) for worker, job in asked))
 
-    def write_off(self, job: str, label: str, reason: str) -> None:
-        """Fail a piece of work that hangs, and give its worker up."""
-        task = self.leases.running_as(job, label)
-        worker = None if task is None else self.leases.worker_of(task)
-        if task is None or worker is None:
+    def _give_up_run(self, pending: PendingWork, why: str) -> None:
+        worker = self.leases.worker_of(pending.task)
+        if worker is None:
             return
-        self._fail(task, DeadlineMissed(f"{label} {reason}", _AFTER_A_HANG), worker)
-        self._give_up(worker, f"{label} {reason}")
+        message = f"{pending.work.label} {why}"
+        self._fail(pending.task, DeadlineMissed(message, _AFTER_A_HANG), worker)
+        self._give_up(worker, message)
 
     def _give_up(self, worker: str, reason: str) -> None:
         self.workers.give_up(worker, reason)
@@ -147,11 +166,15 @@ class LeasedWork:
                 return
         self._give_up(worker, f"cancelled work did not end within {self._cancel_limit_s} s")
 
+    def fail_all(self, error: CodecfleetError) -> None:
+        """Fail everything, and stop what runs."""
+        for task in list(self._pending):
+            self._fail(task, error)
+            self._carry_out(self.leases.withdrawn(task))
+
     async def cancel_all(self) -> None:
         """Fail everything, and give what runs half a second to end."""
-        for task in list(self._pending):
-            self._fail(task, Cancelled("the pool was closed"))
-            self._carry_out(self.leases.withdrawn(task))
+        self.fail_all(Cancelled("the pool was closed"))
         if self._running:
             await asyncio.wait(self._running, timeout=SHUTDOWN_GRACE_S)
 
@@ -159,24 +182,26 @@ class LeasedWork:
         for effect in effects:
             match effect:
                 case RunTask(task, worker):
-                    run = asyncio.create_task(self._run(task, worker, self._pending[task]))
-                    self._running.add(run)
-                    run.add_done_callback(self._running.discard)
+                    self._begin(task, worker, self._pending[task])
                 case StopTask(task, worker):
                     if (handle := self.workers.reached(worker)) is not None:
                         handle.cancel.options(concurrency_group=CONTROL).remote(self._run_name(task))
-                        ending = asyncio.create_task(self._await_end(task, worker))
-                        self._ending.add(ending)
-                        ending.add_done_callback(self._ending.discard)
+                        self._tasks.begin(self._await_end(task, worker), f"the end of {self._run_name(task)}")
                 case Lose(task, worker, reason, broken=True):
                     message = f"worker {worker} ends itself, because its device failed under its work: {reason}"
                     self._fail(task, WorkerBroken(message, AFTER_A_DEATH), worker)
                 case Lose(task, worker, reason):
                     self._fail(task, self.workers.loss(worker, reason), worker)
 
+    def _begin(self, task: int, worker: str, pending: PendingWork) -> None:
+        pending.run.tell(Progress(worker))
+        run = self._tasks.begin(self._run(task, worker, pending), f"the run of {pending.work.label}")
+        self._running.add(run)
+        run.add_done_callback(self._running.discard)
+
     def _fail(self, task: int, error: CodecfleetError, worker: str = "") -> None:
         if task in self._pending:
-            self._pending[task].settle(Outcome(error=error), worker)
+            self._pending[task].fail(error, worker)
 
     def _run_name(self, task: int) -> str:
         # Unique among all clients of a worker.
@@ -196,7 +221,7 @@ class LeasedWork:
         except Exception as error:  # noqa: BLE001 - the edge: any error means that the worker is gone
             self._lose(worker, first_line(error))
             return
-        if pending.result.done():  # withdrawn meanwhile, before the worker knew of it
+        if pending.run.result.done():  # withdrawn meanwhile, before the worker knew of it
             self._end_run(task)
             return
         self._times.began(task, pending.work.job, time.monotonic())
@@ -204,7 +229,7 @@ class LeasedWork:
             name, constraints = self._run_name(task), pending.work.constraints
             run = handle.run.remote(name, pending.packed, constraints, *pending.blobs)
             outcome: Outcome[Any] = await _settled(run)
-            pending.settle(outcome, worker)
+            self._take(pending, worker, outcome)
             self._times.ended(task, time.monotonic(), well=outcome.error is None)
             self.faults.ended(pending.work, worker, outcome)
             if outcome.error is not None and outcome.spoils_process:
@@ -221,9 +246,20 @@ class LeasedWork:
             if failure is LossScope.PROCESS:
                 self._lose(worker, first_line(error))
                 return
-            pending.settle(Outcome(error=pending.failed(failure, first_line(error))), worker)
+            pending.fail(pending.failed(failure, first_line(error)), worker)
         self.workers.prove(worker)
         self._end_run(task)
+
+    def _take(self, pending: PendingWork, worker: str, outcome: Outcome[Any]) -> None:
+        """Deliver an outcome; work whose encoder session was refused waits, and is queued again."""
+        if (wait_s := pending.wait_s(outcome)) is not None:
+            asyncio.get_running_loop().call_later(wait_s, self._queue, pending)
+            return
+        pending.settle(outcome, Origin(worker, pending.work.file, self._doubt))
+
+    def _doubt(self, doubt: Doubt) -> None:
+        self.faults.doubted(doubt)
+        self._report_soon()
 
     def _end_run(self, task: int) -> None:
         self._carry_out(self.leases.finished(task))
@@ -234,11 +270,18 @@ class LeasedWork:
         self._carry_out(self.leases.died(worker, reason))
         self._report_soon()
 
-    async def _ask_progress(self, worker: str, job: str) -> Mapping[str, int]:
+    async def _ask_progress(self, worker: str, job: str) -> None:
+        frames = await self._frames_of(worker, job)
+        for task in self.leases.running_on(worker):
+            pending = self._pending.get(task)
+            if pending is not None and pending.work.job == job and pending.work.label in frames:
+                pending.run.tell(Progress(worker, frames[pending.work.label]))
+
+    async def _frames_of(self, worker: str, job: str) -> Mapping[str, int]:
         try:
             ref = self.workers.reached(worker).progress.options(concurrency_group=CONTROL).remote(job)
-            return cast("Mapping[str, int]", await asyncio.wait_for(_settled(ref), PROGRESS_S))
-        except Exception:  # noqa: BLE001 - progress never fails; lost processes are reported elsewhere
+            return cast("Mapping[str, int]", await asyncio.wait_for(_settled(ref), ANSWER_S))
+        except Exception:  # noqa: BLE001 - progress never fails; lost workers are noticed elsewhere
             return {}
 
 

@@ -57,7 +57,8 @@ class _Job:
 
     @property
     def free(self) -> int:
-        return sum(max(0, slots - self.load(worker)) for worker, slots in self.slots.items())
+        loads = Counter(self.running.values())
+        return sum(max(0, slots - loads[worker]) for worker, slots in self.slots.items())
 
     def load(self, worker: str) -> int:
         return sum(where == worker for where in self.running.values())
@@ -103,15 +104,6 @@ class Leases:
     def waiting(self) -> list[int]:
         """Return every piece of work that has not started, oldest first."""
         return sorted(task for job in self._jobs.values() for task in job.waiting)
-
-    def stations(self, job: str) -> dict[str, str]:
-        """Return the station of each running piece of work of ``job``, by label."""
-        return self._jobs[job].stations() if job in self._jobs else {}
-
-    def running_as(self, job: str, label: str) -> int | None:
-        """Return the newest running work of that name."""
-        found = self._jobs.get(job)
-        return None if found is None else max((t for t in found.running if found.labels[t] == label), default=None)
 
     def is_running(self, task: int) -> bool:
         """Return whether a worker has the work."""

@@ -4,18 +4,14 @@ Work whose session was refused for the number of sessions waits, instead of fail
 a heartbeat, and grants fewer slots.
 """
 
-import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Final, TypeVar
+from typing import Final
 
-from ....errors import CodecfleetError, FleetUnavailable, NotEnoughMemory, SessionLimit, Unsupported
+from ....errors import CodecfleetError, FleetUnavailable, NotEnoughMemory, Unsupported
 from ...placement.model.demand import Demand
 from ...supervisor.state.messages import Grants
 
-ResultT = TypeVar("ResultT")
-
 WAITS_S: Final = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
-"""Together a minute: sessions of a usual segment end in less."""
+"""How long such work waits before each further try. Together a minute: sessions of a usual segment end in less."""
 _BROKEN: Final = "Run codecfleet doctor on their machine and look at its kernel's log; or run without these devices."
 
 
@@ -42,20 +38,3 @@ def impossible(grants: Grants, job: str, demand: Demand | None) -> CodecfleetErr
     if reason := grants.too_large.get(job):
         return NotEnoughMemory(reason, NotEnoughMemory.WHAT_NEXT)
     return None
-
-
-async def when_admitted(
-    submit: Callable[[], Awaitable[ResultT]], sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
-) -> ResultT:
-    """Submit work until no session limit refuses it; its slot is free while it waits.
-
-    Raises:
-        SessionLimit: it was still refused after a minute.
-        CodecfleetError: what ``submit`` raises otherwise.
-    """
-    for wait_s in WAITS_S:
-        try:
-            return await submit()
-        except SessionLimit:
-            await sleep(wait_s)
-    return await submit()

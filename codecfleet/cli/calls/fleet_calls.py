@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from contextlib import AbstractAsyncContextManager
 
+    from ...cluster.fleet.messages import SupervisorSide
     from ...cluster.node.listed import ListedNode
     from ...cluster.node.offer import Offer
     from ...cluster.node.orders import PreparedNode
@@ -48,10 +49,9 @@ def reports(machines: Machines) -> "Sequence[NodeReport | SilentNode]":
     import asyncio
 
     if machines.address is not None:
-        from ...cluster.operate.desk import ask_cluster
+        from ...cluster.operate.desk import ProbeNodes, ask_cluster
 
-        probed: Sequence[NodeReport | SilentNode] = asyncio.run(ask_cluster(machines.address, "probe", machines.fresh))
-        return probed
+        return asyncio.run(ask_cluster(machines.address, ProbeNodes(machines.fresh)))
     if machines.fleet is not None:
         from ...cluster.simulated.fleet_file import load_fleet
         from ...testing.fleet.simulated_report import simulated_report
@@ -67,10 +67,9 @@ def list_nodes(address: str) -> "Sequence[tuple[NodeReport | SilentNode, ListedN
     """Return the nodes of a cluster, as probed and as Ray knows them."""
     import asyncio
 
-    from ...cluster.operate.desk import ask_cluster
+    from ...cluster.operate.desk import ListNodes, ask_cluster
 
-    found: Sequence[tuple[NodeReport | SilentNode, ListedNode]] = asyncio.run(ask_cluster(address, "nodes"))
-    return found
+    return asyncio.run(ask_cluster(address, ListNodes()))
 
 
 def status(address: str | None) -> "Status | None":
@@ -89,7 +88,7 @@ async def watch(address: str | None, show: "Callable[[Seen], None]", every_s: fl
     await watch_status(address, show, every_s)
 
 
-def open_desk(address: str | None) -> "AbstractAsyncContextManager[Ask]":
+def open_desk(address: str | None) -> "AbstractAsyncContextManager[Ask[SupervisorSide]]":
     """Open the connection over which a fleet's status and history are asked for."""
     from ...cluster.operate.desk import fleet_desk
 
@@ -100,11 +99,11 @@ def order(address: str | None, order: str, node: str) -> Answer:
     """Have a cluster's supervisor cordon, drain or uncordon a node."""
     import asyncio
 
-    from ...cluster.operate.desk import ask_cluster
+    from ...cluster.operate.desk import OrderNode, ask_cluster
     from ...cluster.operate.supervisor import require_address
     from ...cluster.supervisor.state import Order
 
-    asyncio.run(ask_cluster(require_address(address), "order", Order(order), node))
+    asyncio.run(ask_cluster(require_address(address), OrderNode(Order(order), node)))
     return Answer([f"{order}: {node}"], {"schema": 1, "node": node, "order": order})
 
 

@@ -3,6 +3,7 @@
 import time
 
 from codecfleet.cluster.fleet.client_name import ClientName
+from codecfleet.cluster.fleet.leases.ground import Ground
 from codecfleet.cluster.fleet.leases.leased_pool import LeasedPool
 from codecfleet.cluster.placement.model.policy import Policy
 from codecfleet.cluster.supervisor.core.core import Core
@@ -32,7 +33,7 @@ async def test_connections_that_are_gone_give_their_slots_back() -> None:
     backend = FakeClusterBackend((RayNode(node="here", name="here", cores=1, free_cores=1),))
     supervisor = Told(SupervisorRunner(backend, Core(settings, Policy(), 1, time.monotonic()), settings))
     name = ClientName("fleet").next.next
-    async with LeasedPool(supervisor, name=name):
+    async with LeasedPool(Ground(supervisor=supervisor).reach, name=name):
         assert supervisor.departed == ["fleet.0", "fleet.1"]
     assert supervisor.departed[2:] == ["fleet.2"]
 

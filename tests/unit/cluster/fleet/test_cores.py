@@ -6,7 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from codecfleet.cluster.fleet.leases.ground import Ground
 from codecfleet.cluster.fleet.leases.leased_pool import LeasedPool
+from codecfleet.cluster.fleet.pool import more_slots
 from codecfleet.cluster.placement.model.demand import plain_demand
 from codecfleet.cluster.placement.model.policy import Policy
 from codecfleet.cluster.supervisor.core.core import Core
@@ -22,15 +24,15 @@ def eight_cores(*, is_alone: bool, workers_max: int | None = None) -> LeasedPool
     settings = SupervisorSettings(idle_release_s=None)
     backend = FakeClusterBackend((RayNode(node="here", name="here", cores=8, free_cores=8),))
     runner = SupervisorRunner(backend, Core(settings, Policy(), 1, time.monotonic()), settings)
-    return LeasedPool(LocalClient(runner), workers_max, is_alone=is_alone)
+    return LeasedPool(Ground(supervisor=LocalClient(runner), is_alone=is_alone).reach, workers_max)
 
 
 async def cores_of(pool: LeasedPool, segments: int, *, job: str = "j", workers_max: int | None = None) -> int:
     """Return the cores of a job of that many segments, all of which may run."""
-    pool.set_demand(replace(plain_demand(job, segments), workers_max=workers_max))
+    pool.set_demand(job, replace(plain_demand(job, segments), workers_max=workers_max))
     async with asyncio.timeout(20):
-        await pool.more_slots(job, min(segments, workers_max or segments) - 1)
-    return pool.cores_for(job)
+        await more_slots(pool, job, min(segments, workers_max or segments) - 1)
+    return pool.state.of(job).cores
 
 
 @pytest.mark.parametrize(
@@ -66,5 +68,5 @@ async def test_what_another_job_uses_is_not_idle() -> None:
     async with eight_cores(is_alone=True) as pool:
         assert await cores_of(pool, 2, job="first") == 8
         assert await cores_of(pool, 4, job="second") == 6
-        assert pool.cores_for("first") == 4
-        assert pool.cores_for("unknown") == 2
+        assert pool.state.of("first").cores == 4
+        assert pool.state.of("unknown").cores == 2

@@ -34,9 +34,8 @@ def test_a_second_run_goes_to_another_station() -> None:
     assert leases.granted(granted(j={"a:1": 3})) == [RunTask(0, "a:1")]
     assert leases.submitted(1, "j", "x again", apart_from="x") == []
     assert leases.submitted(2, "j", "y") == [RunTask(2, "a:1")]
-    assert leases.stations("j") == {"x": "a", "y": "a"}
     assert leases.granted(granted(j={"a:1": 3, "b:2": 1})) == [RunTask(1, "b:2")]
-    assert (leases.running_as("j", "x again"), leases.running_as("j", "z")) == (1, None)
+    assert leases.worker_of(1) == "b:2"
 
 
 def test_a_second_run_may_take_the_station_once_the_first_is_over() -> None:

@@ -44,7 +44,8 @@ def test_what_it_says_is_returned() -> None:
     """The process, whether it is new, and what it is like; it goes on."""
     starts = Starts(json.dumps({"process": 7, "is_new": False, "greeting": ["1.2.3", 2, 90.0]}).encode())
     assert bring_up(3, 60.0, starts) == WarmFleet(7, is_new=False, greeting=Greeting("1.2.3", 2, 90.0))
-    assert (starts.settings, starts.kills) == ((3, 60.0), 0)
+    address, slots, dlas, _, idle_s = starts.settings
+    assert (address, slots, dlas, idle_s, starts.kills) == ("local", 3, 0, 60.0, 0)
 
 
 def test_one_that_ends_says_why() -> None:
@@ -56,8 +57,7 @@ def test_one_that_ends_says_why() -> None:
 def test_one_that_cannot_be_started() -> None:
     """The kernel's refusal is told."""
 
-    def refuse(*_settings: object, outlives: bool) -> StartedProcess:
-        assert outlives
+    def refuse(*_settings: object, **_options: object) -> StartedProcess:
         raise OSError(11, "Resource temporarily unavailable")
 
     with pytest.raises(FleetUnavailable, match=r"did not start: .*temporarily unavailable"):

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from codecfleet.cluster.fleet.leases.ground import Ground
 from codecfleet.cluster.fleet.leases.leased_pool import LeasedPool
 from codecfleet.cluster.machine import OomKills
 from codecfleet.cluster.placement.model.policy import Policy
@@ -24,7 +25,7 @@ def opened(killed_for_memory: Callable[[], bool]) -> tuple[LeasedPool, FakeClust
     """Return a pool of one worker with two slots, and its backend."""
     backend = FakeClusterBackend((RayNode(node="a", name="a", cores=2, free_cores=2),))
     runner = SupervisorRunner(backend, Core(SETTINGS, Policy(), 1, time.monotonic()), SETTINGS)
-    return LeasedPool(LocalClient(runner), killed_for_memory=killed_for_memory), backend
+    return LeasedPool(Ground(supervisor=LocalClient(runner), killed_for_memory=killed_for_memory).reach), backend
 
 
 @pytest.mark.parametrize(("kills", "error"), [(8, WorkerOutOfMemory), (7, WorkerLost)])
@@ -33,9 +34,9 @@ async def test_a_kill_for_memory_is_named(kills: int, error: type[WorkerLost]) -
     count = 7
     pool, backend = opened(OomKills(lambda: count).explains_a_death)
     async with pool:
-        running = [asyncio.create_task(pool.submit(works.Dwell(job="j", label=label, seconds=3))) for label in "ab"]
-        while len(await pool.progress("j")) < len(running):  # noqa: ASYNC110 - another thread's progress sets no event
-            await asyncio.sleep(0)
+        running = [pool.submit(works.Dwell(job="j", label=label, seconds=3)) for label in "ab"]
+        while not all(run.progress.worker for run in running):  # noqa: ASYNC110 - another thread's progress sets no event
+            await asyncio.sleep(0.001)
         count = kills
         backend.kill(next(iter(backend.workers)), "signal 9")
         found = await asyncio.gather(*running, return_exceptions=True)

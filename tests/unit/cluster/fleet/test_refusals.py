@@ -1,47 +1,45 @@
 """Work waits where a session limit refuses it."""
 
+from typing import Any
+
 import pytest
 
-from codecfleet.cluster.fleet.leases.refusals import WAITS_S, when_admitted
-from codecfleet.errors import CodecfleetError, DeviceMemory, SessionLimit
+from codecfleet.cluster.fleet.leases.pending_work import PendingWork
+from codecfleet.cluster.fleet.leases.refusals import WAITS_S
+from codecfleet.cluster.fleet.run import Run
+from codecfleet.cluster.worker.outcome import Outcome
+from codecfleet.errors import DeviceMemory, SessionLimit
+from codecfleet.testing import works
+
+FULL: Outcome[Any] = Outcome(error=SessionLimit("full"))
 
 
-class Driver:
-    """Refuses the first tries with these errors."""
-
-    def __init__(self, *errors: CodecfleetError) -> None:
-        self.errors = list(errors)
-        self.slept: list[float] = []
-
-    async def submit(self) -> str:
-        """Refuse, or admit."""
-        if self.errors:
-            raise self.errors.pop(0)
-        return "done"
-
-    async def sleep(self, seconds: float) -> None:
-        """Note the wait."""
-        self.slept.append(seconds)
+def pending(*waits_s: float) -> PendingWork:
+    """Return work that may wait so often."""
+    return PendingWork(works.Count(job="j", label="a"), b"", (), Run(lambda _: None), iter(waits_s))
 
 
 async def test_a_refused_session_is_tried_again_after_a_while() -> None:
     """The job does not notice, and waits longer each time."""
-    driver = Driver(SessionLimit("full"), SessionLimit("full"))
-    assert await when_admitted(driver.submit, driver.sleep) == "done"
-    assert driver.slept == list(WAITS_S[:2])
+    work = pending(*WAITS_S)
+    assert [work.wait_s(FULL), work.wait_s(FULL)] == list(WAITS_S[:2])
 
 
 async def test_a_minute_of_refusals_is_an_error() -> None:
     """A limit that never gives way is reported as what it is."""
-    driver = Driver(*[SessionLimit("full")] * 50)
-    with pytest.raises(SessionLimit):
-        await when_admitted(driver.submit, driver.sleep)
-    assert sum(driver.slept) == pytest.approx(60, abs=1)
+    work = pending(*WAITS_S)
+    waited_s = sum(each for _ in range(50) if (each := work.wait_s(FULL)) is not None)
+    assert waited_s == pytest.approx(60, abs=1)
+    assert work.wait_s(FULL) is None
 
 
 async def test_a_lack_of_memory_is_no_limit() -> None:
-    """Other errors are raised at once: waiting opens no memory."""
-    driver = Driver(DeviceMemory("full"))
-    with pytest.raises(DeviceMemory):
-        await when_admitted(driver.submit, driver.sleep)
-    assert driver.slept == []
+    """Other errors are final at once: waiting opens no memory."""
+    assert pending(*WAITS_S).wait_s(Outcome(error=DeviceMemory("full"))) is None
+
+
+async def test_cancelled_work_waits_no_more() -> None:
+    """Nobody wants its session any longer."""
+    work = pending(*WAITS_S)
+    work.run.cancel()
+    assert work.wait_s(FULL) is None

@@ -9,16 +9,19 @@ from pathlib import Path
 import pytest
 
 from codecfleet.cluster.fleet.client_name import ClientName
+from codecfleet.cluster.fleet.default import default_pool
 from codecfleet.cluster.fleet.host import keeper
 from codecfleet.cluster.fleet.host.keeper import Keeper
-from codecfleet.cluster.fleet.hosted_pool import HostedPool, default_pool
 from codecfleet.cluster.fleet.meeting_place import Greeting, MeetingPlace, code_name, locked_place
 from codecfleet.cluster.fleet.orders import take_down
+from codecfleet.cluster.fleet.pool import Asked
+from codecfleet.cluster.fleet.remote_pool import RemotePool
+from codecfleet.cluster.fleet.run import Run
 from codecfleet.cluster.fleet.warm import find_warm, warm_or_own
 from codecfleet.cluster.operate.watch import Seen, fleet_status, watch_status
 from codecfleet.cluster.placement.model.demand import Demand, plain_demand
 from codecfleet.cluster.process.process import StartedProcess
-from codecfleet.cluster.supervisor.status import Status
+from codecfleet.cluster.supervisor.status import History, Status
 from codecfleet.errors import Cancelled, FleetUnavailable, UsageError, WorkerLost
 from codecfleet.testing import FakeHosts, LocalPool, works
 
@@ -32,24 +35,27 @@ class Noted(LocalPool):
         super().__init__(slots)
         self.demands: dict[str, Demand] = {}
 
-    def set_demand(self, demand: Demand) -> None:
+    def set_demand(self, job: str, demand: Asked | None) -> None:
         """Remember it."""
-        self.demands[demand.job] = demand
-
-    def clear_demand(self, job: str) -> None:
-        """Forget it."""
         self.demands.pop(job, None)
+        if isinstance(demand, Demand):
+            self.demands[job] = demand
 
 
-class Watched(LocalPool):
-    """A pool with a status, another one each time."""
+class Watched:
+    """A supervisor with another status each time."""
 
     asked = 0
 
-    async def status(self) -> Status:
+    def status(self) -> Status:
         """Return it."""
         self.asked += 1
         return Status(pid=self.asked, host="here", nodes=(), devices=(), workers=(), jobs=(), quarantine=(), log=())
+
+    def history(self, stations: tuple[str, ...]) -> History:
+        """Know nothing of them."""
+        del stations
+        return History()
 
 
 @pytest.fixture(autouse=True)
@@ -61,14 +67,20 @@ def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @asynccontextmanager
 async def warm(
-    pool: LocalPool, *, name: str = "", idle_s: float = ENDLESS_S, useless: str = ""
+    pool: LocalPool,
+    *,
+    name: str = "",
+    idle_s: float = ENDLESS_S,
+    useless: str = "",
+    supervisor: Watched | None = None,
 ) -> AsyncIterator[tuple[Keeper, "asyncio.Task[None]"]]:
     """Keep a warm fleet of this code, or of another, while the block runs."""
     await pool.start()
     name = name or code_name()
     with locked_place() as place:
         listener = place.listen(name)
-    kept = Keeper(listener, pool, Greeting("1.2.3", pool.slots, idle_s), is_useless=lambda: useless)
+    greeting = Greeting("1.2.3", pool.state.slots, idle_s)
+    kept = Keeper(listener, pool, greeting, is_useless=lambda: useless, supervisor=lambda: supervisor)
     running = asyncio.create_task(kept.run())
     try:
         yield kept, running
@@ -93,7 +105,7 @@ class Program:
         self.hosts = FakeHosts(own)
         self.slots = slots
 
-    async def pool(self) -> HostedPool:
+    async def pool(self) -> RemotePool:
         """Return the pool; the warm fleet is found beside the event loop that serves it."""
         loop = asyncio.get_running_loop()
 
@@ -102,18 +114,18 @@ class Program:
 
         first = await asyncio.to_thread(partial(warm_or_own, own, self.slots, ClientName()))
         started = [first]
-        return HostedPool(lambda name: started.pop() if started else self.hosts(name), slots=self.slots)
+        return RemotePool(lambda name: started.pop() if started else self.hosts(name), slots=self.slots)
 
     async def _start(self, name: ClientName) -> StartedProcess:
         return self.hosts(name)
 
 
-async def running(pool: HostedPool, job: str) -> "asyncio.Task[tuple[float, float]]":
+async def running(pool: RemotePool, job: str) -> Run[tuple[float, float]]:
     """Submit endless work, and wait until it runs."""
-    task = asyncio.create_task(pool.submit(works.Dwell(job=job, label="a", seconds=ENDLESS_S)))
-    while not await pool.progress(job):  # noqa: ASYNC110 - progress is polled
-        await asyncio.sleep(0)
-    return task
+    run = pool.submit(works.Dwell(job=job, label="a", seconds=ENDLESS_S))
+    while not run.progress.worker:  # noqa: ASYNC110 - progress is polled
+        await asyncio.sleep(0.001)
+    return run
 
 
 async def test_programs_share_it_and_each_takes_back_its_own() -> None:
@@ -123,15 +135,15 @@ async def test_programs_share_it_and_each_takes_back_its_own() -> None:
         first, second = await Program().pool(), await Program().pool()
         async with second:
             async with first:
-                assert first.warm_fleet
-                first.set_demand(plain_demand("j", 3))
-                second.set_demand(plain_demand("k", 3))
+                assert first.state.warm_fleet
+                first.set_demand("j", plain_demand("j", 3))
+                second.set_demand("k", plain_demand("k", 3))
                 mine, theirs = await running(first, "j"), await running(second, "k")
                 assert set(pool.demands) == {"j", "k"}
             with pytest.raises(Cancelled):
                 await mine
             assert set(pool.demands) == {"k"}
-            assert not theirs.done()
+            assert not theirs.result.done()
             assert await second.submit(works.Count(job="k", label="b", frames=7)) == 7
             theirs.cancel()
             with suppress(asyncio.CancelledError):
@@ -147,13 +159,13 @@ async def test_a_program_that_dies_gives_all_back() -> None:
     async with warm(pool) as (kept, _):
         program = await Program(None, LocalPool(1)).pool()
         await program.start()
-        program.set_demand(plain_demand("j", 3))
+        program.set_demand("j", plain_demand("j", 3))
         task = await running(program, "j")
         assert program._link is not None
-        program._link._process.kill()
+        program._link.kill()
         with pytest.raises(WorkerLost, match=r"the warm fleet .* ended"):
             await task
-        while kept._serving:  # noqa: ASYNC110 - no event is sent
+        while kept._served:  # noqa: ASYNC110 - no event is sent
             await asyncio.sleep(0)
         assert pool.demands == {}
         await program.aclose()
@@ -171,8 +183,8 @@ async def test_a_job_goes_on_without_it() -> None:
         with pytest.raises(WorkerLost, match=r"the warm fleet .* ended"):
             await task
         assert await mine.submit(works.Count(job="j", label="a", frames=5)) == 5
-        assert (program.hosts.started, mine.warm_fleet) == (1, None)
-        assert "was replaced during the run: the warm fleet" in mine.notes[0]
+        assert (program.hosts.started, mine.state.warm_fleet) == (1, None)
+        assert "was replaced during the run: the warm fleet" in mine.state.notes[0]
         await mine.aclose()
 
 
@@ -186,7 +198,7 @@ async def test_it_ends_when_no_program_has_come_for_a_while() -> None:
         assert kept._idle is not None
         assert kept._idle.cancelled()
         await program.aclose()
-        while kept._serving:  # noqa: ASYNC110 - no event is sent
+        while kept._served:  # noqa: ASYNC110 - no event is sent
             await asyncio.sleep(0)
         assert not kept._idle.cancelled()
 
@@ -197,8 +209,8 @@ async def test_other_code_is_left_alone_with_a_word() -> None:
     async with warm(pool, name="0123456789abcdef"):
         program = await Program(None, LocalPool(1)).pool()
         async with program:
-            assert program.warm_fleet is None
-            (note,) = program.notes
+            assert program.state.warm_fleet is None
+            (note,) = program.state.notes
         assert note.endswith("was left alone: it runs other code, of codecfleet 1.2.3")
 
 
@@ -208,13 +220,13 @@ async def test_too_few_slots() -> None:
     async with warm(pool):
         many = await Program(3, LocalPool(3)).pool()
         async with many:
-            assert (many.warm_fleet, many.slots) == (None, 3)
-            assert "it has 2 slots, not 3" in many.notes[0]
+            assert (many.state.warm_fleet, many.state.slots) == (None, 3)
+            assert "it has 2 slots, not 3" in many.state.notes[0]
         few = await Program(1).pool()
         async with few:
-            few.set_demand(plain_demand("j", 5))
+            few.set_demand("j", plain_demand("j", 5))
             await few.preview(plain_demand("j", 5))  # what was told is known once something is answered
-            assert (few.slots, pool.demands["j"].workers_max) == (1, 1)
+            assert (few.state.slots, pool.demands["j"].workers_max) == (1, 1)
 
 
 async def test_one_that_will_never_work_again_ends() -> None:
@@ -272,9 +284,9 @@ async def test_who_looks_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
         looked.append(slots)
         return refuse()
 
-    monkeypatch.setattr("codecfleet.cluster.fleet.hosted_pool.holds_ray", bool)  # whatever ran before in this process
-    monkeypatch.setattr("codecfleet.cluster.fleet.hosted_pool.warm_or_own", look)
-    monkeypatch.setattr("codecfleet.cluster.fleet.hosted_pool.start_host", refuse)
+    monkeypatch.setattr("codecfleet.cluster.fleet.default.holds_ray", bool)  # whatever ran before in this process
+    monkeypatch.setattr("codecfleet.cluster.fleet.default.warm_or_own", look)
+    monkeypatch.setattr("codecfleet.cluster.fleet.default.start_host", refuse)
     for value, expected in (("never", []), ("", [3, 3])):
         monkeypatch.setenv("CODECFLEET_WARM", value)
         for address, dlas in ((None, 0), ("local", 0), (None, 1), ("head:6379", 0)):
@@ -286,7 +298,7 @@ async def test_who_looks_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_its_status_is_that_of_its_pool(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where no cluster is named the warm fleet is looked at, over one connection; it goes on after that."""
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    async with warm(Watched()) as (_, running_):
+    async with warm(Noted(), supervisor=Watched()) as (_, running_):
         first = await fleet_status(None)
         assert first is not None
         assert (first.host, first.pid) == ("here", 1)
@@ -304,7 +316,7 @@ async def test_its_status_is_that_of_its_pool(monkeypatch: pytest.MonkeyPatch) -
 async def test_a_fleet_that_ends_is_no_longer_watched(monkeypatch: pytest.MonkeyPatch) -> None:
     """A watch ends with what to do when the warm fleet does, and none begins without one."""
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    async with warm(Watched()) as (kept, _):
+    async with warm(Noted(), supervisor=Watched()) as (kept, _):
         watching = asyncio.create_task(watch_status(None, lambda _: kept.stop(), 0.0))
         with pytest.raises(FleetUnavailable, match="codecfleet up"):
             await watching
@@ -315,6 +327,6 @@ async def test_a_fleet_that_ends_is_no_longer_watched(monkeypatch: pytest.Monkey
 async def test_other_code_is_not_watched(monkeypatch: pytest.MonkeyPatch) -> None:
     """A warm fleet of other code is named, and left alone."""
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    async with warm(Watched(), name="0" * 16):
+    async with warm(Noted(), name="0" * 16):
         with pytest.raises(UsageError, match="was left alone: it runs other code"):
             await fleet_status(None)

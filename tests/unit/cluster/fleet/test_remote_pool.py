@@ -2,18 +2,22 @@
 
 import asyncio
 import socket
+from typing import NoReturn
 
 import pytest
 
+from codecfleet.cluster.autoscale.behind import LaterDemand
 from codecfleet.cluster.fleet.client_name import ClientName
-from codecfleet.cluster.fleet.hosted_pool import HostedPool
 from codecfleet.cluster.fleet.life import LOSSES_MAX
 from codecfleet.cluster.fleet.link import SILENT_BEATS
-from codecfleet.cluster.fleet.pool import Pool
-from codecfleet.cluster.placement.model.demand import Demand, plain_demand
+from codecfleet.cluster.fleet.pool import Asked, JobState, Pool, PoolState, more_slots
+from codecfleet.cluster.fleet.remote_pool import RemotePool
+from codecfleet.cluster.fleet.run import Doubt, Run
+from codecfleet.cluster.placement.model.demand import plain_demand
 from codecfleet.cluster.process.process import StartedProcess
 from codecfleet.errors import Cancelled, FleetUnavailable, UsageError, WorkerLost
 from codecfleet.testing import FakeHosts, LocalPool, works
+from codecfleet.testing.fleet.local_pool import HERE
 
 ENDLESS_S = 3600
 
@@ -23,46 +27,23 @@ class AskedPool(LocalPool):
 
     def __init__(self, refusal: Exception | None = None) -> None:
         super().__init__(1)
-        self.demands: list[Demand] = []
-        self.cleared: list[str] = []
-        self.behind: list[tuple[str, str, int, int]] = []
-        self.wrong: list[tuple[str, str, str]] = []
+        self.asked: list[tuple[str, Asked | None]] = []
         self.refusal = refusal
 
     @property
-    def notes(self) -> tuple[str, ...]:
-        """Return one."""
-        return ("it is a fake",)
+    def state(self) -> PoolState:
+        """Have a note, and something to say of each job."""
+        job = JobState(1, 1, waits_for="nothing stops it")
+        return PoolState(1, ("it is a fake",), {"j": job})
 
     async def start(self) -> None:
         """Refuse, if it is to."""
         if self.refusal is not None:
             raise self.refusal
 
-    def set_demand(self, demand: Demand) -> None:
+    def set_demand(self, job: str, demand: Asked | None) -> None:
         """Remember it."""
-        self.demands.append(demand)
-
-    def clear_demand(self, job: str) -> None:
-        """Remember it."""
-        self.cleared.append(job)
-
-    def set_behind(self, batch: str, like: str, segments: int, frames: int) -> None:
-        """Remember it."""
-        self.behind.append((batch, like, segments, frames))
-
-    def found_wrong(self, job: str, label: str, reason: str) -> None:
-        """Remember it."""
-        self.wrong.append((job, label, reason))
-
-    def waits_for(self, job: str) -> str:
-        """Say something of the job."""
-        return f"nothing stops {job}"
-
-    async def more_slots(self, job: str, beyond: int) -> None:
-        """Have one slot."""
-        if beyond:
-            await super().more_slots(job, beyond)
+        self.asked.append((job, demand))
 
 
 class Rests:
@@ -76,18 +57,18 @@ class Rests:
         self.seconds.append(seconds)
 
 
-def hosted(*pools: Pool) -> tuple[HostedPool, FakeHosts]:
+def hosted(*pools: Pool) -> tuple[RemotePool, FakeHosts]:
     """Return a pool whose hosts serve these."""
     hosts = FakeHosts(pools)
-    return HostedPool(hosts, rest=Rests()), hosts
+    return RemotePool(hosts, rest=Rests()), hosts
 
 
-async def running(pool: Pool) -> "asyncio.Task[tuple[float, float]]":
+async def running(pool: Pool) -> Run[tuple[float, float]]:
     """Submit endless work, and wait until it runs."""
-    task = asyncio.create_task(pool.submit(works.Dwell(job="j", label="a", seconds=ENDLESS_S)))
-    while not await pool.progress("j"):  # noqa: ASYNC110 - progress is polled
-        await asyncio.sleep(0)
-    return task
+    run = pool.submit(works.Dwell(job="j", label="a", seconds=ENDLESS_S))
+    while not run.progress.worker:  # noqa: ASYNC110 - progress is polled
+        await asyncio.sleep(0.001)
+    return run
 
 
 async def test_lost_with_its_host_and_done_by_the_next() -> None:
@@ -95,27 +76,31 @@ async def test_lost_with_its_host_and_done_by_the_next() -> None:
     first, second = AskedPool(), AskedPool()
     pool, hosts = hosted(first, second)
     async with pool:
-        demand = plain_demand("j", 3)
-        pool.set_demand(demand)
-        pool.set_behind("b", "j", 30, 9000)
-        pool.set_behind("over", "j", 30, 9000)
-        pool.set_behind("over", "j", 0, 0)
-        task = await running(pool)
+        demand, later = plain_demand("j", 3), LaterDemand("j", 30, 9000)
+        pool.set_demand("j", demand)
+        pool.set_demand("b", later)
+        pool.set_demand("over", later)
+        pool.set_demand("over", None)
+        run = await running(pool)
         hosts.kill()
         with pytest.raises(WorkerLost, match="the host of a's worker is gone: it was killed by SIGKILL"):
-            await task
-        assert (pool.slots_for("j"), await pool.progress("j")) == (0, {})
-        assert "started again: it was killed" in pool.waits_for("j")
-        await pool.more_slots("j", 0)
-        assert (pool.slots_for("j"), pool.waits_for("j")) == (1, "nothing stops j")
-        assert await pool.submit(works.Count(job="j", label="a", frames=3)) == 3
-        assert second.demands == first.demands == [demand]
-        assert second.behind == [("b", "j", 30, 9000)]
-        pool.found_wrong("j", "a", "it is short")
-        pool.clear_demand("j")
+            await run
+        lost = pool.state.of("j")
+        assert lost.slots == 0
+        assert "started again: it was killed" in lost.waits_for
+        await more_slots(pool, "j", 0)
+        assert pool.state.of("j") == JobState(1, 1, waits_for="nothing stops it")
+        done = pool.submit(works.Count(job="j", label="a", frames=3))
+        assert await done == 3
+        assert first.asked[:4] == [("j", demand), ("b", later), ("over", later), ("over", None)]
+        assert second.asked == [("j", demand), ("b", later)]
+        assert done.origin is not None
+        done.origin.found_wrong("it is short")
+        pool.set_demand("j", None)
         assert await pool.submit(works.Count(job="j", label="b")) == 1
-        assert (first.cleared, second.cleared, second.wrong) == ([], ["j"], [("j", "a", "it is short")])
-        assert pool.notes == (
+        assert second.asked[2:] == [("j", None)]
+        assert second.doubts == [Doubt(HERE, "j", "it is short", is_wrong=True)]
+        assert pool.state.notes == (
             "it is a fake",
             "the process that holds Ray was replaced during the run: it was killed by SIGKILL",
         )
@@ -127,7 +112,7 @@ async def test_waits_across_hosts() -> None:
     """What only asks is asked again of the next host."""
     pool, hosts = hosted(AskedPool(), LocalPool(1))
     async with pool:
-        waiting = asyncio.create_task(pool.more_slots("j", 1))
+        waiting = asyncio.create_task(more_slots(pool, "j", 1))
         await pool.submit(works.Count(job="j", label="a"))
         hosts.kill()
         assert await pool.preview(plain_demand("j", 1))
@@ -141,16 +126,48 @@ async def test_too_many_hosts_lost() -> None:
     pool, hosts = hosted(*(AskedPool() for _ in range(LOSSES_MAX + 1)))
     async with pool:
         for _ in range(LOSSES_MAX):
-            task = await running(pool)
+            run = await running(pool)
             hosts.kill()
             with pytest.raises(WorkerLost):
-                await task
-            await pool.more_slots("j", 0)
-        task = await running(pool)
+                await run
+            await more_slots(pool, "j", 0)
+        run = await running(pool)
         hosts.kill()
-        for doomed in (task, pool.submit(works.Count(job="j", label="b")), pool.more_slots("j", 0), pool.start()):
+        for doomed in (run, pool.submit(works.Count(job="j", label="b")), more_slots(pool, "j", 0)):
             with pytest.raises(FleetUnavailable, match="ended 4 times in a row, last: it was killed by SIGKILL"):
                 await doomed
+
+
+async def test_a_defect_at_its_start_ends_the_pool() -> None:
+    """An error that nobody expects does not leave work waiting without end: its name and the task are told."""
+
+    def spawn(_name: ClientName) -> StartedProcess:
+        raise KeyError("a defect")
+
+    pool = RemotePool(spawn)
+    with pytest.raises(FleetUnavailable, match="the pool failed at the start of a host: KeyError: 'a defect'"):
+        await pool.start()
+    with pytest.raises(FleetUnavailable, match="the start of a host"):
+        await pool.submit(works.Count(job="j", label="a"))
+    assert isinstance(pool.state.of("j").never, FleetUnavailable)
+    await pool.aclose()
+
+
+async def test_a_defect_while_it_runs_ends_the_work() -> None:
+    """A host whose beats cannot be taken is of no use; whoever awaits its work hears why."""
+    pool, hosts = hosted(AskedPool())
+    async with pool:
+        run = await running(pool)
+
+        def fail(_seconds: float) -> NoReturn:
+            raise RuntimeError("a defect")
+
+        pool._rest = fail
+        hosts.kill()
+        with pytest.raises(WorkerLost):
+            await run
+        with pytest.raises(FleetUnavailable, match="the pool failed at the rest before a host: RuntimeError"):
+            await pool.submit(works.Count(job="j", label="b"))
 
 
 async def test_an_error_is_not_answered_once_ray_is_lost() -> None:
@@ -158,11 +175,11 @@ async def test_an_error_is_not_answered_once_ray_is_lost() -> None:
     pool, hosts = hosted(AskedPool(), AskedPool())
     async with pool:
         hosts.lose_ray()
-        task = asyncio.create_task(pool.submit(works.RaiseError(job="j", label="a", error=FleetUnavailable("gone"))))
+        run = pool.submit(works.RaiseError(job="j", label="a", error=FleetUnavailable("gone")))
         assert await pool.submit(works.Count(job="j", label="b")) == 1
         hosts.kill()
         with pytest.raises(WorkerLost):
-            await task
+            await run
 
 
 async def test_what_refuses_the_start_is_raised() -> None:
@@ -170,10 +187,7 @@ async def test_what_refuses_the_start_is_raised() -> None:
     pool, hosts = hosted(AskedPool(UsageError("no such address")), AskedPool())
     with pytest.raises(UsageError, match="no such address"):
         await pool.start()
-    with pytest.raises(UsageError, match="no such address"):
-        await pool.start()
     assert hosts.started == 1
-    pool.prepare()
     await pool.start()
     assert hosts.started == 2
     await pool.aclose()
@@ -186,7 +200,7 @@ async def test_a_host_that_cannot_be_spawned() -> None:
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
     with pytest.raises(FleetUnavailable, match=r"did not start: .*Resource temporarily unavailable"):
-        await HostedPool(spawn).start()
+        await RemotePool(spawn).start()
 
 
 async def test_not_started() -> None:
@@ -229,9 +243,11 @@ async def test_a_silent_host_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
 
         return StartedProcess(ours, kill, lambda: "it was killed by SIGKILL")
 
-    pool = HostedPool(spawn, rest=lambda _: asyncio.Event().wait())  # type: ignore[arg-type]
-    pool.prepare()
+    pool = RemotePool(spawn, rest=lambda _: asyncio.Event().wait())  # type: ignore[arg-type]
+    starting = asyncio.create_task(pool.start())
     await gone.wait()
     assert SILENT_BEATS > 10
     await pool.aclose()
+    with pytest.raises(Cancelled):
+        await starting
     assert len(ends) == 1

@@ -1,0 +1,36 @@
+"""The pool of a fleet that was given none."""
+
+import os
+import sys
+from functools import partial
+
+from ..fleet_variables import may_use_warm_fleet
+from ..ray.ray_environment import named_cluster
+from .pool import Pool
+from .process import start_host
+from .remote_pool import RemotePool
+from .warm import warm_or_own
+
+
+def default_pool(address: str | None, slots: int | None, *, dlas: int = 0) -> Pool:
+    """Return the pool for a fleet in this process; the arguments are ``connecting_pool``'s.
+
+    A Ray driver, task, actor or job uses its own connection. Elsewhere no Ray comes into the process; on this machine
+    the user's warm fleet is used, if there is one.
+    """
+    if holds_ray():
+        from .leases.connecting import connecting_pool  # noqa: PLC0415 - only Ray's own processes need it
+
+        return connecting_pool(address, slots, dlas=dlas)
+    spawn = partial(start_host, address, slots, dlas)
+    if named_cluster(address):
+        return RemotePool(spawn)
+    if not dlas and may_use_warm_fleet(os.environ):
+        spawn = partial(warm_or_own, spawn, slots)
+    return RemotePool(spawn, slots=slots, is_here=True)
+
+
+def holds_ray() -> bool:
+    """Return whether this process is a Ray driver, task, actor or job, whose connection is to be used."""
+    is_connected = getattr(sys.modules.get("ray"), "is_initialized", bool)
+    return is_connected() or "RAY_JOB_CONFIG_JSON_ENV_VAR" in os.environ
