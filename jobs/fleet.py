@@ -18,6 +18,7 @@ from ..cluster.fleet.pool import Pool
 from ..cluster.process.forked import keep_from_children
 from ..errors import Cancelled, UsageError
 from .board.threads import in_thread
+from .held import Held
 from .job import Job
 from .report.channel import EventChannel
 from .report.report import Report
@@ -70,7 +71,7 @@ class Fleet:
         self._jobs_at_once = asyncio.Semaphore(jobs_at_once)
         self._jobs: set[Job] = set()
         self._batches: set[Batch] = set()
-        self._stills: set[asyncio.Task[StillsReport]] = set()
+        self._stills: set[Held[StillsReport]] = set()
         self._open = False
         self._process = os.getpid()
 
@@ -102,9 +103,8 @@ class Fleet:
             await batch.cancel()
         for job in list(self._jobs):
             await job.cancel(keep=keep)
-        for task in self._stills:
-            task.cancel()
-        await asyncio.gather(*self._stills, return_exceptions=True)
+        for stills in list(self._stills):
+            await stills.cancel()
         await in_thread(send_spans, SPANS_LIMIT_S)
         if self._pool is not None:
             await self._pool.aclose()
@@ -179,16 +179,14 @@ class Fleet:
             Cancelled: it was closed meanwhile.
             CodecfleetError: the job failed.
         """
-        task = asyncio.create_task(self._take_stills(spec, self._opened(), progress))
-        self._stills.add(task)
-        task.add_done_callback(self._stills.discard)
+        held = Held(self._take_stills(spec, self._opened(), progress), "codecfleet stills")
+        self._stills.add(held)
+        held.on_end(lambda: self._stills.discard(held))
         try:
-            return await task
+            return await held.result(Cancelled("the fleet was closed"))
         except asyncio.CancelledError:
-            caller = asyncio.current_task()
-            if caller is not None and caller.cancelling():
-                raise
-            raise Cancelled("the fleet was closed") from None
+            await held.cancel()
+            raise
 
     async def _take_stills(self, spec: StillsSpec, pool: Pool, progress: Callable[[int], None]) -> "StillsReport":
         async with self._jobs_at_once:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final, TypeAlias
 
+from ...actors.backoff import Backoff
 from ...errors import CodecfleetError, FleetUnavailable
 
 LOSSES_MAX: Final = 3
@@ -23,8 +24,7 @@ STEADY_S: Final = 600.0
 """A host that was ready for this long begins a new count."""
 REACH_S: Final = 120.0
 """How long after a loss Ray is tried again: a cluster's control service takes a minute to be restarted."""
-_REST_S: Final = 0.5
-_REST_MAX_S: Final = 8.0
+_RESTS: Final = Backoff(first_s=0.5, most_s=8.0)
 _HELP: Final = "Run codecfleet doctor; look for a lack of memory (dmesg) and at `ray status` for a cluster; try again."
 
 
@@ -173,5 +173,4 @@ def _ended(life: Life, reason: str, now_s: float) -> tuple[Life, tuple[Effect, .
 
 def _rest(life: Life, now_s: float) -> tuple[Life, tuple[Effect, ...]]:
     """Rest before the next try: not at all before the first, then ever longer."""
-    seconds = min(_REST_S * 2 ** (life.tries - 1), _REST_MAX_S) if life.tries else 0.0
-    return replace(_to(life, HostPhase.RESTING, now_s), tries=life.tries + 1), (Rest(seconds),)
+    return replace(_to(life, HostPhase.RESTING, now_s), tries=life.tries + 1), (Rest(_RESTS.wait_s(life.tries)),)

@@ -11,8 +11,7 @@ from ..process.messages import Request, beside
 from ..process.process import StartedProcess
 from ..worker.blobs import BlobCache
 from ..worker.packed_work import base_fields
-from .messages import Beat, Close, FleetSide, HostSide, KeepBlob, Made, RunWork
-from .serving import BEAT_S, CLOSING_S
+from .messages import BEAT_S, CLOSING_S, Beat, Close, FleetSide, HostedWork, HostSide, KeepBlob, WorkDone
 
 ReplyT = TypeVar("ReplyT")
 
@@ -46,7 +45,7 @@ class HostLink(FleetSide):
         """Have the host do something, without waiting."""
         self._host.tell(request)
 
-    async def run(self, number: int, work: Work[Any]) -> Made:
+    async def run(self, number: int, work: Work[Any]) -> WorkDone:
         """Run work, as ``Pool.submit`` does.
 
         Raises:
@@ -55,7 +54,7 @@ class HostLink(FleetSide):
             CodecfleetError: the work's own.
         """
         packed, blobs = self._blobs.pack(work)
-        return await self._host.call(RunWork(number, base_fields(work), packed, blobs))
+        return await self._host.call(HostedWork(number, base_fields(work), packed, blobs))
 
     async def heard(self, beat: Beat) -> None:
         self._silent_beats = 0

@@ -2,19 +2,22 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from ..placement.model.demand import Demand
 from ..placement.model.preview import PlacementPreview
 from ..process.messages import Buffer, Request
-from ..supervisor.status.history import History
-from ..supervisor.status.status import Status
 from .pool import Asked, PoolState
-from .run import Doubt, Progress
+from .run import Doubt, RunProgress
+
+BEAT_S: Final = 0.25
+"""How often a host says how it is, which also shows that it is alive."""
+CLOSING_S: Final = 5.0
+"""How long closing the pool may take: a cluster may be out of reach."""
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class WorkDone:
     """A result, and where it was made."""
 
     result: Any
@@ -29,9 +32,9 @@ class HostSide(Protocol):
         """Start the pool."""
 
     async def keep(self, content: Buffer) -> None:
-        """Keep bytes that many pieces of work need: the next of ``RunWork.blobs``."""
+        """Keep bytes that many pieces of work need: the next of ``HostedWork.blobs``."""
 
-    async def run(self, work: "RunWork") -> Made:
+    async def run(self, work: "HostedWork") -> WorkDone:
         """Run work."""
 
     async def give_up(self, run: int, why: str) -> None:
@@ -53,16 +56,6 @@ class HostSide(Protocol):
         """End what the fleet has here, and hang up."""
 
 
-class SupervisorSide(Protocol):
-    """What knows a supervisor of this machine."""
-
-    async def status(self) -> Status | None:
-        """Return its status."""
-
-    async def history(self, stations: tuple[str, ...]) -> History:
-        """Return what stations did."""
-
-
 class FleetSide(Protocol):
     """What a fleet hears from its host."""
 
@@ -71,7 +64,7 @@ class FleetSide(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Start(Request[HostSide, None]):
+class StartPool(Request[HostSide, None]):
     """Start the pool.
 
     Raises:
@@ -94,7 +87,7 @@ class KeepBlob(Request[HostSide, None]):
 
 
 @dataclass(frozen=True, slots=True)
-class RunWork(Request[HostSide, Made]):
+class HostedWork(Request[HostSide, WorkDone]):
     """Run work; cancelled there if it is cancelled here."""
 
     run: int  # its number, by which it is named afterwards
@@ -102,7 +95,7 @@ class RunWork(Request[HostSide, Made]):
     packed: Buffer  # the work, pickled
     blobs: tuple[int, ...]  # the places of what it was pickled without
 
-    async def serve(self, server: HostSide) -> Made:
+    async def serve(self, server: HostSide) -> WorkDone:
         return await server.run(self)
 
 
@@ -129,7 +122,7 @@ class SetDemand(Request[HostSide, None]):
 
 
 @dataclass(frozen=True, slots=True)
-class Preview(Request[HostSide, PlacementPreview]):
+class AskPreview(Request[HostSide, PlacementPreview]):
     """Return where a job would be placed."""
 
     demand: Demand
@@ -165,29 +158,11 @@ class Close(Request[HostSide, None]):
 
 
 @dataclass(frozen=True, slots=True)
-class ReadStatus(Request[SupervisorSide, Status | None]):
-    """Return the status of the supervisor; None where there is none."""
-
-    async def serve(self, server: SupervisorSide) -> Status | None:
-        return await server.status()
-
-
-@dataclass(frozen=True, slots=True)
-class ReadHistory(Request[SupervisorSide, History]):
-    """Return what stations did."""
-
-    stations: tuple[str, ...]
-
-    async def serve(self, server: SupervisorSide) -> History:
-        return await server.history(self.stations)
-
-
-@dataclass(frozen=True, slots=True)
 class Beat(Request[FleetSide, None]):
     """The host's state; one that comes also shows that the host is alive."""
 
     state: PoolState | None  # None where it has not changed since the last one
-    progress: Mapping[int, Progress]  # of the runs that have a worker, by number
+    progress: Mapping[int, RunProgress]  # of the runs that have a worker, by number
 
     async def serve(self, server: FleetSide) -> None:
         await server.heard(self)

@@ -16,7 +16,7 @@ from ...errors import CodecfleetError
 from ..autoscale.behind import LaterDemand
 from ..placement.model.demand import Demand
 from ..placement.model.preview import PlacementPreview
-from .run import Run
+from .run import WorkRun
 
 ResultT = TypeVar("ResultT")
 Asked: TypeAlias = Demand | LaterDemand
@@ -76,7 +76,7 @@ class Pool(ABC):
         """
 
     @abstractmethod
-    def submit(self, work: Work[ResultT]) -> Run[ResultT]:
+    def submit(self, work: Work[ResultT]) -> WorkRun[ResultT]:
         """Have ``work`` run on a worker. The result may be an error instead.
 
         WorkerLost: the worker died; the pool has replaced it, so the work may be submitted again.

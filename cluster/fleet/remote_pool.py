@@ -36,9 +36,9 @@ from .life import (
     decide,
 )
 from .link import HostLink
-from .messages import Beat, FilesAddress, GiveUp, HostSide, Preview, SetDemand, Start, TellDoubt
+from .messages import AskPreview, Beat, FilesAddress, GiveUp, HostSide, SetDemand, StartPool, TellDoubt
 from .pool import Asked, JobState, Pool, PoolState
-from .run import Doubt, Origin, Run
+from .run import Doubt, ResultOrigin, WorkRun
 
 ResultT = TypeVar("ResultT")
 ReplyT = TypeVar("ReplyT")
@@ -77,7 +77,7 @@ class RemotePool(Pool):
         self._state = PoolState(is_here=is_here)
         self._demands: dict[str, Asked] = {}
         self._numbers = itertools.count()
-        self._runs: dict[int, Run[Any]] = {}
+        self._runs: dict[int, WorkRun[Any]] = {}
         self._tasks = Background(self._break)
         self._closing: SharedCall | None = None
 
@@ -96,11 +96,11 @@ class RemotePool(Pool):
         self._happen(Wanted())
         await self._ready()
 
-    def submit(self, work: Work[ResultT]) -> Run[ResultT]:
+    def submit(self, work: Work[ResultT]) -> WorkRun[ResultT]:
         """Have ``work`` run on a worker of the host's; large NumPy arrays in the result are read-only."""
         self._refuse_if_closed()
         number = next(self._numbers)
-        run: Run[ResultT] = Run(lambda why: self._tell(GiveUp(number, why)))
+        run: WorkRun[ResultT] = WorkRun(lambda why: self._tell(GiveUp(number, why)))
         self._runs[number] = run
         carrying = self._tasks.begin(self._carry(number, run, work), f"the run of {work.label}")
         run.result.add_done_callback(lambda _: carrying.cancel())
@@ -119,7 +119,7 @@ class RemotePool(Pool):
         self._tell(SetDemand(job, demand))
 
     async def preview(self, demand: Demand) -> PlacementPreview:
-        return await self._ask(Preview(demand))
+        return await self._ask(AskPreview(demand))
 
     async def files_address(self) -> str:
         return await self._ask(FilesAddress())
@@ -138,7 +138,7 @@ class RemotePool(Pool):
             await self._link.close(at_once=not was_ready)
         await self._tasks.end()
 
-    async def _carry(self, number: int, run: Run[ResultT], work: Work[ResultT]) -> None:
+    async def _carry(self, number: int, run: WorkRun[ResultT], work: Work[ResultT]) -> None:
         """Have the host run work, and give its run the end."""
         try:
             link = await self._ready()
@@ -151,7 +151,7 @@ class RemotePool(Pool):
         except CodecfleetError as error:
             run.fail(error)
         else:
-            run.end(made.result, Origin(made.worker, made.file, self._doubt))
+            run.end(made.result, ResultOrigin(made.worker, made.file, self._doubt))
 
     def _doubt(self, doubt: Doubt) -> None:
         self._tell(TellDoubt(doubt))
@@ -183,7 +183,7 @@ class RemotePool(Pool):
         link = self._link = HostLink(process, self._heard)
         self._tasks.begin(self._watch(link), "the host")
         try:
-            await link.call(Start())
+            await link.call(StartPool())
         except ChildDied:
             return  # ``_watch`` takes it from there
         except CodecfleetError as error:

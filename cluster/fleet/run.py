@@ -11,7 +11,7 @@ ResultT = TypeVar("ResultT")
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class RunProgress:
     """Where a run was when its pool last heard of it."""
 
     worker: str = ""  # the worker that runs it; "" while it waits for one
@@ -34,7 +34,7 @@ def ignore_doubt(doubt: Doubt) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class ResultOrigin:
     """Where a result was made. It outlives its run, and does not keep the result."""
 
     worker: str
@@ -50,7 +50,7 @@ class Origin:
         self.tell(Doubt(self.worker, self.file, reason, is_wrong=False))
 
 
-class Run(Generic[ResultT]):
+class WorkRun(Generic[ResultT]):
     """Work that waits for a worker, runs, or has ended; ``await run`` returns its result.
 
     Cancelling what awaits it cancels the work, queued or running; its slot is free once its worker has stopped.
@@ -60,12 +60,12 @@ class Run(Generic[ResultT]):
         look: looks where the work is; None where the pool ``tell``s it.
     """
 
-    def __init__(self, give_up: Callable[[str], None], look: Callable[[], Progress] | None = None) -> None:
+    def __init__(self, give_up: Callable[[str], None], look: Callable[[], RunProgress] | None = None) -> None:
         self.result: asyncio.Future[ResultT] = asyncio.get_running_loop().create_future()
         """What ``Pool.submit`` promises; set by the pool."""
-        self.origin: Origin | None = None
+        self.origin: ResultOrigin | None = None
         """Where the result was made, once it is there."""
-        self._progress = Progress()
+        self._progress = RunProgress()
         self._look = look or (lambda: self._progress)
         self._give_up = give_up
         self.result.add_done_callback(_consume)
@@ -74,15 +74,15 @@ class Run(Generic[ResultT]):
         return self.result.__await__()
 
     @property
-    def progress(self) -> Progress:
+    def progress(self) -> RunProgress:
         """Where it is, as far as its pool knows."""
         return self._look()
 
-    def tell(self, progress: Progress) -> None:
+    def tell(self, progress: RunProgress) -> None:
         """Replace its progress; for its pool."""
         self._progress = progress
 
-    def end(self, result: ResultT, origin: Origin) -> None:
+    def end(self, result: ResultT, origin: ResultOrigin) -> None:
         """Give it its result, unless it has ended; for its pool."""
         if not self.result.done():
             self.origin = origin

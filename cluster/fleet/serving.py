@@ -15,16 +15,13 @@ from ..process.messages import Buffer
 from ..supervisor.status.history import History
 from ..supervisor.status.status import Status
 from ..worker.packed_work import packed_work
-from .messages import Beat, FleetSide, HostSide, Made, RunWork, SupervisorSide
+from .messages import BEAT_S, Beat, FleetSide, HostedWork, HostSide, WorkDone
 from .pool import Asked, Pool, PoolState
-from .run import Doubt, Run, ignore_doubt
+from .run import Doubt, WorkRun, ignore_doubt
+from .status_messages import SupervisorSide
 
-BEAT_S: Final = 0.25
-"""How often a host says how it is, which also shows that it is alive."""
 NEWS_S: Final = 0.01
 """Changes within this time are sent together."""
-CLOSING_S: Final = 5.0
-"""How long closing the pool may take: a cluster may be out of reach."""
 
 
 class KnownStatus(Protocol):
@@ -62,7 +59,7 @@ class HostSession(HostSide, SupervisorSide):
         self._lost = lost
         self._supervisor = supervisor
         self._blobs: list[Blob] = []
-        self._runs: dict[int, Run[Any]] = {}
+        self._runs: dict[int, WorkRun[Any]] = {}
         self._take_doubt: Callable[[Doubt], None] = ignore_doubt
         self._said = PoolState()
         self._jobs: set[str] = set()
@@ -102,7 +99,7 @@ class HostSession(HostSide, SupervisorSide):
     async def keep(self, content: Buffer) -> None:
         self._blobs.append(Blob.of(bytes(memoryview(content))))
 
-    async def run(self, work: RunWork) -> Made:
+    async def run(self, work: HostedWork) -> WorkDone:
         if self._is_closed:
             raise Cancelled("the pool was closed")
         blobs = [self._blobs[number] for number in work.blobs]
@@ -120,7 +117,7 @@ class HostSession(HostSide, SupervisorSide):
         if run.origin is None:
             raise AssertionError(work)
         self._take_doubt = run.origin.tell  # every result of a pool has the same
-        return Made(result, run.origin.worker, run.origin.file)
+        return WorkDone(result, run.origin.worker, run.origin.file)
 
     async def give_up(self, run: int, why: str) -> None:
         if run in self._runs:

@@ -11,7 +11,7 @@ from typing import Final, Protocol, TypeVar
 
 from ...errors import FleetUnavailable, UsageError
 from ..fleet.default import holds_ray
-from ..fleet.messages import SupervisorSide
+from ..fleet.status_messages import SupervisorSide
 from ..fleet.warm import connection_to, find_warm
 from ..node.listed import ListedNode
 from ..placement.model.demand import Demand
@@ -37,7 +37,7 @@ PROGRAM: Final = __name__
 _LOST: Final = "Look at `ray status` on its head node, and at this machine's Ray; then try again."
 
 
-class Ask(Protocol[ServerT_co]):
+class AskDesk(Protocol[ServerT_co]):
     """Has a question answered."""
 
     async def __call__(self, question: Request[ServerT_co, ReplyT], /) -> ReplyT:
@@ -145,7 +145,7 @@ class Leave(Request[Desk, None]):
 
 
 @asynccontextmanager
-async def desk_of(address: str) -> AsyncIterator[Ask[Desk]]:
+async def desk_of(address: str) -> AsyncIterator[AskDesk[Desk]]:
     """Have questions to a cluster answered; in a Ray driver or job by this process itself.
 
     Raises:
@@ -176,7 +176,7 @@ async def desk_of(address: str) -> AsyncIterator[Ask[Desk]]:
 
 
 @asynccontextmanager
-async def fleet_desk(address: str | None) -> AsyncIterator[Ask[SupervisorSide]]:
+async def fleet_desk(address: str | None) -> AsyncIterator[AskDesk[SupervisorSide]]:
     """Have questions about a fleet answered: the named cluster's, else the warm fleet's.
 
     Raises:

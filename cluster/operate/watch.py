@@ -5,13 +5,13 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from ...errors import CodecfleetError, FleetUnavailable
-from ..fleet.messages import ReadStatus, SupervisorSide
+from ..fleet.status_messages import ReadStatus, SupervisorSide
 from ..logs.actions import LogAction
 from ..logs.writing import log
 from ..process.child import ChildDied
 from ..ray.ray_words import first_line
 from ..supervisor.status.status import Status
-from .desk import Ask, fleet_desk
+from .desk import AskDesk, fleet_desk
 
 Seen: TypeAlias = Status | FleetUnavailable | None
 """A fleet's status; why there is none now; or None where there is no supervisor."""
@@ -43,7 +43,7 @@ async def watch_status(address: str | None, show: Callable[[Seen], None], every_
             await asyncio.sleep(every_s)
 
 
-async def look(ask: Ask[SupervisorSide]) -> Seen:
+async def look(ask: AskDesk[SupervisorSide]) -> Seen:
     """Return a fleet's status, or why it does not answer.
 
     Raises:

@@ -14,9 +14,9 @@ from .calls import fleet_calls, job_calls
 from .calls.answers import Answer, BatchLike, FleetLike, Machines, NodeLike, NodeRequest
 
 if TYPE_CHECKING:
-    from ..cluster.fleet.messages import SupervisorSide
+    from ..cluster.fleet.status_messages import SupervisorSide
     from ..cluster.node.listed import ListedNode
-    from ..cluster.operate.desk import Ask
+    from ..cluster.operate.desk import AskDesk
     from ..cluster.operate.watch import Seen
     from ..cluster.placement.model import Demand
     from ..cluster.probes.node import NodeReport, SilentNode
@@ -119,7 +119,7 @@ class Services:
     """Returns the status of the cluster at an address, None for the environment's or the warm fleet."""
     watch: "Callable[[str | None, Callable[[Seen], None], float], Awaitable[None]]" = fleet_calls.watch
     """Shows a fleet's status repeatedly: address, show, seconds between."""
-    open_desk: "Callable[[str | None], AbstractAsyncContextManager[Ask[SupervisorSide]]]" = fleet_calls.open_desk
+    open_desk: "Callable[[str | None], AbstractAsyncContextManager[AskDesk[SupervisorSide]]]" = fleet_calls.open_desk
     """Opens the connection over which a fleet's status and history are asked for: address, as for ``status``."""
     order: Callable[[str | None, str, str], Answer] = fleet_calls.order
     """Asks a cluster's supervisor to cordon, drain or uncordon a node: address, order, node."""

@@ -170,11 +170,10 @@ def _screen(seen: "Seen", width: int, height: int | None, *, colour: bool) -> li
 async def _watch(
     services: Services, address: str | None, show: "Show", interrupts: Interrupts, key: QuitKey | None
 ) -> None:
-    watching = asyncio.ensure_future(services.watch(address, show, WATCH_EVERY_S))
-    interrupts.attach(watching.cancel)
+    cancel = interrupts.attach_to_task()
     if key is not None:
-        key.attach(watching.cancel)
-    await watching
+        key.attach(cancel)
+    await services.watch(address, show, WATCH_EVERY_S)
 
 
 def _always(show: "Show") -> "Show":

@@ -7,15 +7,15 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from ..cluster.fleet.messages import ReadHistory, ReadStatus
+from ..cluster.fleet.status_messages import ReadHistory, ReadStatus
 from ..cluster.operate.watch import as_unavailable
 from ..cluster.supervisor.status import History, Status
 from ..errors import CodecfleetError, FleetUnavailable
 from .document import chosen_stations, document
 
 if TYPE_CHECKING:
-    from ..cluster.fleet.messages import SupervisorSide
-    from ..cluster.operate.desk import Ask
+    from ..cluster.fleet.status_messages import SupervisorSide
+    from ..cluster.operate.desk import AskDesk
     from ..cluster.operate.watch import Seen
 
 EVERY_S: Final = 1.0
@@ -34,7 +34,7 @@ class Looking:
 
     def __init__(
         self,
-        open_desk: "Callable[[], AbstractAsyncContextManager[Ask[SupervisorSide]]]",
+        open_desk: "Callable[[], AbstractAsyncContextManager[AskDesk[SupervisorSide]]]",
         *,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Any] = asyncio.sleep,
@@ -82,7 +82,7 @@ class Looking:
                 self._take(as_unavailable(error), History())
             await self._sleep(AGAIN_S)
 
-    async def _look(self, ask: "Ask[SupervisorSide]") -> None:
+    async def _look(self, ask: "AskDesk[SupervisorSide]") -> None:
         try:
             seen: Seen = await ask(ReadStatus())
             stations = chosen_stations(seen, self._stations)

@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 from ...actors.device.work import Work, WorkContext
 from ...actors.segment.encoding import EncodedSegment
 from ...cluster.fleet.pool import Asked, JobState, Pool, PoolState
-from ...cluster.fleet.run import Origin, Run
+from ...cluster.fleet.run import ResultOrigin, WorkRun
 from ...cluster.placement.model import Demand, PlacementPreview
 from ...errors import Cancelled, CodecfleetError, WorkError
 from ..board.threads import in_place
@@ -97,8 +97,8 @@ class _OneThread(Pool):
         del demand
         return PlacementPreview()
 
-    def submit(self, work: Work[ResultT]) -> Run[ResultT]:
-        run: Run[ResultT] = Run(lambda _: None)  # who watches this thread from outside gives it up
+    def submit(self, work: Work[ResultT]) -> WorkRun[ResultT]:
+        run: WorkRun[ResultT] = WorkRun(lambda _: None)  # who watches this thread from outside gives it up
         began_s = time.time()
         try:
             result = work.run(self.context)
@@ -118,7 +118,7 @@ class _OneThread(Pool):
                 station="",
                 decoded_by=result.tally.decoded_by,
             )
-        run.end(result, Origin("", work.file))
+        run.end(result, ResultOrigin("", work.file))
         return run
 
     async def aclose(self) -> None:

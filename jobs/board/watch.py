@@ -9,14 +9,14 @@ from typing import Any, Final, TypeVar
 
 from ...actors.device.work import Work
 from ...cluster.fleet.pool import Pool
-from ...cluster.fleet.run import Origin, Run
+from ...cluster.fleet.run import ResultOrigin, WorkRun
 from ...cluster.worker_names import station_of
 from ...errors import DeadlineMissed, WorkerLost
 from ..request.running import WaitOptions
 from .deadlines import LOOK_S, Paces, Seen, WorkPace
 
 ResultT = TypeVar("ResultT")
-_NOWHERE: Final = Origin("", "")
+_NOWHERE: Final = ResultOrigin("", "")
 
 
 async def _say_nothing(_message: str) -> None:
@@ -58,8 +58,8 @@ class WorkWatch:
         """Called after every look."""
         self._numbers = itertools.count()
         self._pool = pool
-        self._runs: dict[int, tuple[str, Run[Any]]] = {}
-        self._origins: dict[str, Origin] = {}
+        self._runs: dict[int, tuple[str, WorkRun[Any]]] = {}
+        self._origins: dict[str, ResultOrigin] = {}
         self._on_hang = on_hang
         self._on_loss = on_loss
         self._bind = bind
@@ -109,7 +109,7 @@ class WorkWatch:
         """Return how many frames the running work has done, by label."""
         return {label: run.progress.frames for label, run in self._runs.values() if run.progress.worker}
 
-    def origin(self, label: str) -> Origin:
+    def origin(self, label: str) -> ResultOrigin:
         """Return where the last result of that name was made."""
         return self._origins.get(label, _NOWHERE)
 

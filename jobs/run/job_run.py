@@ -11,6 +11,7 @@ from ...actors.media.location import is_local
 from ...actors.media.opening import refuse_folder
 from ...actors.media.shared_blocks import HeldBlocks
 from ...actors.media.stores import remote_state
+from ...actors.task_owner import TaskOwner
 from ...actors.tracing import PARENT, span, unserved
 from ...cluster.fleet.own_machine import sole_processor
 from ...cluster.fleet.pool import Pool
@@ -27,7 +28,7 @@ from ...errors import (
     WorkerLost,
 )
 from ..board.threads import in_thread, shielded, uncancellable
-from ..board.waiting import WAITING_S, WorkerWait
+from ..board.waiting import WorkerWait
 from ..join.proof import prove
 from ..join.publish import check_output, publish
 from ..journal.found_work import is_published
@@ -197,16 +198,9 @@ class JobRun:
         if may_choose(software) and self._work.found.header and not await in_thread(self._refusal, software):
             return software, []  # what software has begun, it ends
         wait = WorkerWait(self._pool, self._job, software.spec, self._events.emit_waiting)
-        settling = asyncio.create_task(
-            settle_encoder_kind(software, self._job, self._pool, partial(with_retries, self._pool.submit))
-        )
-        try:
-            while not (await asyncio.wait({settling}, timeout=WAITING_S))[0]:
-                await wait.goes_on(WAITING_S)
-            return settling.result()
-        finally:
-            settling.cancel()
-            await asyncio.gather(settling, return_exceptions=True)
+        async with TaskOwner() as owner:
+            owner.start(wait.run(), "wait for a worker")
+            return await settle_encoder_kind(software, self._job, self._pool, partial(with_retries, self._pool.submit))
 
     async def _on_nvenc_or_software(self, plan: Plan, software: Plan) -> Report:
         """Do the work; restart in software if NVENC fails and is not required."""
@@ -286,7 +280,7 @@ class JobRun:
         if source_bytes is None and not is_local(source):
             _, source_bytes = remote_state(source)  # its store may state that, and no version
         if source_bytes is None:
-            message = f"how large {source} is, which --if-smaller has to know, its store does not say"
+            message = f"--if-smaller needs the size of {source}, which its store does not report"
             raise Unsupported(message, "Leave out --if-smaller, or take the input from a file.")
         if size_bytes >= source_bytes:
             message = f"the result has {size_bytes} bytes, and {source} only {source_bytes}"

@@ -37,23 +37,19 @@ FOLDER = "stills"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StillsReport:
-    """What was made, and what it took.
-
-    ``frames`` are the pictures of the asked-for part, of which, with those on the way to them, ``frames_decoded`` were
-    decoded. ``missing`` are the numbers of stills whose picture does not decode. ``index`` and ``vtt`` are paths.
-    """
+    """What was made, and what it took."""
 
     source: str
     output: str
     stills: int
     sheets: int
-    missing: tuple[int, ...]
+    missing: tuple[int, ...]  #: numbers of the stills whose picture does not decode
     width: int
     height: int
-    index: str
-    vtt: str
-    frames: int
-    frames_decoded: int
+    index: str  #: the path of the index
+    vtt: str  #: the path of the WebVTT file
+    frames: int  #: pictures of the asked-for part
+    frames_decoded: int  #: those of them that were decoded, and pictures decoded on the way to them
     decoded_by: dict[str, int]
     warnings: tuple[str, ...]
     wall_s: float

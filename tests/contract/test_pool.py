@@ -12,7 +12,7 @@ import pytest
 
 from codecfleet.actors.device.work import Constraints
 from codecfleet.cluster.fleet.pool import Pool, more_slots
-from codecfleet.cluster.fleet.run import Progress, Run
+from codecfleet.cluster.fleet.run import RunProgress, WorkRun
 from codecfleet.cluster.placement.model.demand import plain_demand
 from codecfleet.cluster.placement.model.preview import PlacementPreview
 from codecfleet.cluster.worker_names import station_of
@@ -38,10 +38,10 @@ ENDLESS_S = 3600
 """What takes far less than a second may take this long where the machine does much else besides."""
 
 
-async def until_it_runs(*runs: Run[Any]) -> None:
+async def until_it_runs(*runs: WorkRun[Any]) -> None:
     """Wait until work reports frames."""
     async with asyncio.timeout(20):
-        # Progress is polled: there is no event to wait on.
+        # RunProgress is polled: there is no event to wait on.
         while not all(run.progress.frames for run in runs):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
@@ -184,7 +184,7 @@ async def test_a_run_says_where_it_is(make_pool: MakePool) -> None:
     waiting = pool.submit(works.Count(job="j", label="b"))
     await asyncio.sleep(0)
     assert running.progress.worker
-    assert waiting.progress == Progress()
+    assert waiting.progress == RunProgress()
     running.cancel()
     assert await waiting == 1
 

@@ -1,7 +1,6 @@
 """Small files of a batch, each done whole by one worker: the same files as jobs of their own give, or those jobs."""
 
 import asyncio
-import shutil
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +13,7 @@ from codecfleet.actors.device.work import Work, WorkContext
 from codecfleet.cluster.worker.lone_runs import LONE_MAX
 from codecfleet.errors import Cancelled, InputUnreadable, WorkerLost, WorkError
 from codecfleet.jobs.batch.figures import read_figures
-from codecfleet.jobs.batch.small_files import MOST_BYTES, SHARING, STARTED_FOR, goes_alone, may_be_whole
+from codecfleet.jobs.batch.small_files import MANY, MOST_BYTES, goes_alone, may_be_whole
 from codecfleet.jobs.batch.store.schema import BatchEntry, EntryAction
 from codecfleet.jobs.batch.whole_file import WholeFile, WholeFileDone
 from codecfleet.jobs.request.spec import TranscodeSpec
@@ -109,20 +108,16 @@ def test_a_lists_relative_paths_reach_the_worker_whole(films: Path, monkeypatch:
 
 
 def test_another_process_is_started_only_for_many_files() -> None:
-    """The first files share the worker's process, and so do the last of a short batch; one that is up is used."""
-    assert not goes_alone(SHARING - 1, 0, 1000, are_up=False)
-    assert goes_alone(SHARING, 0, STARTED_FOR, are_up=False)
-    assert not goes_alone(SHARING, 0, STARTED_FOR - 1, are_up=False)
-    assert goes_alone(SHARING, 0, 0, are_up=True)
-    assert not goes_alone(SHARING, LONE_MAX, 1000, are_up=True)
+    """A few files share the worker's process; of many, some have processes of their own."""
+    assert goes_alone(0, MANY)
+    assert not goes_alone(0, MANY - 1)
+    assert not goes_alone(LONE_MAX, 1000)
 
 
 def test_a_short_batch_starts_no_other_process(films: Path) -> None:
-    """Of a few more files than share a process, the last ones share it too."""
-    for number in range(3, SHARING + 2):
-        shutil.copy(films / "0.mkv", films / f"{number}.mkv")
+    """Its files share the worker's process."""
     here = OwnMachine()
-    assert [result.error for result in run_batch(films, "whole", here)] == [None] * (SHARING + 2)
+    assert [result.error for result in run_batch(films, "whole", here)] == [None] * 3
     assert here.alone == 0
 
 

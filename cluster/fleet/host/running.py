@@ -17,7 +17,8 @@ from ....errors import CodecfleetError
 from ...process.channel import Channel
 from ..leases.leased_pool import LeasedPool
 from ..meeting_place import Greeting, MeetingPlace, code_name, locked_place
-from ..serving import BEAT_S, CLOSING_S, HostSession
+from ..messages import BEAT_S, CLOSING_S
+from ..serving import HostSession
 from ..warm import greeted
 from .keeper import Keeper
 

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 
+from ....actors.task_owner import TaskOwner
 from ...awake_clock import AwakeClock
 from ...ray.ray_failures import LossScope, classify
 from ...ray.ray_words import first_line
@@ -58,23 +59,20 @@ class LeaseRenewal:
         self._clock = AwakeClock(GAP_MAX_S, asyncio.get_running_loop().time)
         self._answered_s = self._clock()
         calls: set[asyncio.Task[None]] = set()
-        try:
-            async with asyncio.TaskGroup() as group:
-                while True:
-                    self._changed.clear()
-                    call = group.create_task(self._renew())
-                    calls.add(call)
-                    call.add_done_callback(calls.discard)
-                    changed = group.create_task(self._changed.wait())
-                    await asyncio.wait({call, changed}, return_when=asyncio.FIRST_COMPLETED)
-                    changed.cancel()
-                    # Changes close together share a report. A newer call makes the supervisor answer the older one, so
-                    # two are never under way for long.
-                    await asyncio.sleep(COALESCE_S)
-                    if len(calls) >= CALLS_AT_ONCE:
-                        await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
-        except ExceptionGroup as failed:
-            raise failed.exceptions[0] from None
+        async with TaskOwner() as owner:
+            while True:
+                self._changed.clear()
+                call = owner.start(self._renew(), "a report to the supervisor")
+                calls.add(call)
+                call.add_done_callback(calls.discard)
+                changed = owner.start(self._changed.wait(), "a change")
+                await asyncio.wait({call, changed}, return_when=asyncio.FIRST_COMPLETED)
+                changed.cancel()
+                # Changes close together share a report. A newer call makes the supervisor answer the older one, so two
+                # are never under way for long.
+                await asyncio.sleep(COALESCE_S)
+                if len(calls) >= CALLS_AT_ONCE:
+                    await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
 
     async def _renew(self) -> None:
         report = self._exchange.cut(self._report())

@@ -26,7 +26,7 @@ from ...supervisor.runner.client import SupervisorClient
 from ...supervisor.state.messages import ClientReport, JobReport
 from ..client_name import ClientName
 from ..pool import Asked, JobState, Pool, PoolState
-from ..run import Run
+from ..run import WorkRun
 from .ground import Ground
 from .lease_renewal import ANSWER_S, LeaseRenewal
 from .leased_work import CANCEL_LIMIT_S, SHUTDOWN_GRACE_S, LeasedWork
@@ -99,9 +99,16 @@ class LeasedPool(Pool):
 
     @property
     def lost(self) -> str:
-        """Why nothing will be reached again through this connection to Ray; "" while it may be. Thread-safe."""
+        """Why nothing will be reached again through this connection to Ray; "" while it may be. Thread-safe.
+
+        The pool's own end is no loss.
+        """
         opened = self._open
-        return "" if opened is None else opened.ground.supervisor.world_is_gone() or opened.renewal.lost
+        return (
+            ""
+            if opened is None or self._closing is not None
+            else opened.ground.supervisor.world_is_gone() or opened.renewal.lost
+        )
 
     @property
     def spent(self) -> str:
@@ -129,7 +136,7 @@ class LeasedPool(Pool):
             self._opening = SharedCall(self._start(), "the pool's start")
         await self._opening.wait()
 
-    def submit(self, work: Work[ResultT]) -> Run[ResultT]:
+    def submit(self, work: Work[ResultT]) -> WorkRun[ResultT]:
         """Have ``work`` run; large NumPy arrays in the result are read-only views of Ray's object store, not copies."""
         if self._closing is not None:
             raise UsageError("the pool is closed")

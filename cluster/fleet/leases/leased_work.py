@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 from ....actors.device.work import Work
@@ -16,13 +16,13 @@ from ...supervisor.state.messages import Grants
 from ...worker.blobs import BlobCache
 from ...worker.outcome import Outcome
 from ...worker_names import CONTROL
-from ..run import Doubt, Origin, Progress, Run
+from ..run import Doubt, ResultOrigin, RunProgress, WorkRun
 from .fault_reports import FaultReports
 from .known_workers import AFTER_A_DEATH, KnownWorkers
 from .leases import Effect, Leases, Lose, RunTask, StopTask
 from .leaving import WorkTimes
 from .pending_work import PendingWork
-from .refusals import WAITS_S
+from .refusals import WAITS, WAITS_MAX
 
 ResultT = TypeVar("ResultT")
 
@@ -78,14 +78,14 @@ class LeasedWork:
         self._blobs = BlobCache(supervisor.send)
         self._running: set[asyncio.Task[None]] = set()
 
-    def submit(self, work: Work[ResultT]) -> Run[ResultT]:
+    def submit(self, work: Work[ResultT]) -> WorkRun[ResultT]:
         """Have ``work`` run as soon as a worker is granted for it.
 
         Raises:
             UsageError: it does not pickle.
         """
-        run: Run[ResultT] = Run(lambda why: self._give_up_run(pending, why))
-        pending = PendingWork(work, *self._blobs.pack(work), run, iter(WAITS_S if work.may_wait else ()))
+        run: WorkRun[ResultT] = WorkRun(lambda why: self._give_up_run(pending, why))
+        pending = PendingWork(work, *self._blobs.pack(work), run, _waits_s() if work.may_wait else iter(()))
         run.result.add_done_callback(lambda _: self._ended(pending))
         self._queue(pending)
         return run
@@ -95,7 +95,7 @@ class LeasedWork:
         self._pending.pop(pending.task, None)
         if pending.run.result.done():
             return
-        pending.run.tell(Progress())
+        pending.run.tell(RunProgress())
         task = pending.task = next(self._numbers)
         self._pending[task] = pending
         if (error := self._refusal()) is not None:
@@ -194,7 +194,7 @@ class LeasedWork:
                     self._fail(task, self.workers.loss(worker, reason), worker)
 
     def _begin(self, task: int, worker: str, pending: PendingWork) -> None:
-        pending.run.tell(Progress(worker))
+        pending.run.tell(RunProgress(worker))
         run = self._tasks.begin(self._run(task, worker, pending), f"the run of {pending.work.label}")
         self._running.add(run)
         run.add_done_callback(self._running.discard)
@@ -255,7 +255,7 @@ class LeasedWork:
         if (wait_s := pending.wait_s(outcome)) is not None:
             asyncio.get_running_loop().call_later(wait_s, self._queue, pending)
             return
-        pending.settle(outcome, Origin(worker, pending.work.file, self._doubt))
+        pending.settle(outcome, ResultOrigin(worker, pending.work.file, self._doubt))
 
     def _doubt(self, doubt: Doubt) -> None:
         self.faults.doubted(doubt)
@@ -275,7 +275,7 @@ class LeasedWork:
         for task in self.leases.running_on(worker):
             pending = self._pending.get(task)
             if pending is not None and pending.work.job == job and pending.work.label in frames:
-                pending.run.tell(Progress(worker, frames[pending.work.label]))
+                pending.run.tell(RunProgress(worker, frames[pending.work.label]))
 
     async def _frames_of(self, worker: str, job: str) -> Mapping[str, int]:
         try:
@@ -288,3 +288,8 @@ class LeasedWork:
 async def _settled(ref: Awaitable[Any]) -> Any:  # noqa: ANN401 - whatever the actor's method returns
     """Await one of Ray's references as a coroutine, which ``wait_for`` and tasks require."""
     return await ref
+
+
+def _waits_s() -> Iterator[float]:
+    """Yield how long work waits after each refused encoder session, until it waits no more."""
+    yield from (WAITS.wait_s(refusals) for refusals in range(1, WAITS_MAX + 1))

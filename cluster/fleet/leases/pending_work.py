@@ -8,7 +8,7 @@ from ....actors.device.work import Work
 from ....errors import CodecfleetError, ObjectStoreFull, SessionLimit, WorkerLost, WorkError
 from ...ray.ray_failures import LossScope
 from ...worker.outcome import Outcome
-from ..run import Origin, Run
+from ..run import ResultOrigin, WorkRun
 from .known_workers import AFTER_A_DEATH
 
 _NO_ROOM: Final = (
@@ -23,11 +23,11 @@ class PendingWork:
     work: Work[Any]
     packed: bytes  # the work, pickled
     blobs: tuple[Any, ...]  # references of what it was pickled without
-    run: Run[Any]  # as its submitter holds it
+    run: WorkRun[Any]  # as its submitter holds it
     waits_s: Iterator[float]  # how long it still waits where a session limit refuses it
     task: int = -1  # its number among the leases; another one after each such wait
 
-    def settle(self, outcome: Outcome[Any], origin: Origin) -> None:
+    def settle(self, outcome: Outcome[Any], origin: ResultOrigin) -> None:
         """Deliver an outcome, unless the submitter has cancelled the work."""
         if outcome.error is None:
             self.run.end(outcome.result, origin)

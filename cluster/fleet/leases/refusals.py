@@ -6,12 +6,14 @@ a heartbeat, and grants fewer slots.
 
 from typing import Final
 
+from ....actors.backoff import Backoff
 from ....errors import CodecfleetError, FleetUnavailable, NotEnoughMemory, Unsupported
 from ...placement.model.demand import Demand
 from ...supervisor.state.messages import Grants
 
-WAITS_S: Final = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
-"""How long such work waits before each further try. Together a minute: sessions of a usual segment end in less."""
+WAITS: Final = Backoff(first_s=0.5, most_s=30.0)
+WAITS_MAX: Final = 7
+"""Together a minute: sessions of a usual segment end in less."""
 _BROKEN: Final = "Run codecfleet doctor on their machine and look at its kernel's log; or run without these devices."
 
 

@@ -9,6 +9,7 @@ Ray.
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ....actors.backoff import Backoff
 from ...logs.actions import LogAction
 from ...logs.entry import LogIds
 from ...placement.model.demand import Demand
@@ -38,8 +39,8 @@ if TYPE_CHECKING:
 
 STEADY_S = 10.0
 """A process that lived this long did not fail to start: its death begins a new count."""
-RESTS_S = (0.0, 0.1, 0.2, 0.4)
-"""How long a station rests after its first death in a row, its second, and so on."""
+RESTS = Backoff(first_s=0.1, most_s=0.4)
+"""How long a station rests after its second death in a row, and so on; after the first it starts again at once."""
 UNRESERVED_REST_S = 0.1
 OVERSLEPT_S = 2.0
 """A longer gap between ticks means that this process stood still, not that clients were silent."""
@@ -208,7 +209,7 @@ class Core:
         effects: list[Effect] = [Stop(event.worker)]
         if book.deaths_in_a_row < DEATHS_IN_A_ROW_MAX:
             book.to(StationState.RESTING, now_s, event.reason)
-            book.rest_until_s = now_s + RESTS_S[book.deaths_in_a_row - 1]
+            book.rest_until_s = now_s + RESTS.wait_s(book.deaths_in_a_row - 1)
             self._wake(book, now_s)
             return [*effects, self._note(LogAction.WORKER_LOST, book, f"died and is replaced: {event.reason}")]
         return [*effects, *self._give_up(book, event.reason, now_s)]

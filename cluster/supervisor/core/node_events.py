@@ -5,7 +5,7 @@ from ...probes.report.device_report import DeviceKind
 from ...worker_names import node_of
 from ..state import events
 from ..state.events import Effect, Note, Order, Probe, Remember, Stop
-from ..state.quarantine import back_off_s
+from ..state.quarantine import rests_of
 from ..state.state import SupervisorState
 from ..state.stations import IN_USE, StationBook, StationState
 from .departures import note_leaving
@@ -91,7 +91,7 @@ def take_order(state: SupervisorState, event: events.Asked, now_s: float) -> lis
 
 def rest_longer(state: SupervisorState, book: StationBook, now_s: float) -> None:
     """Have a quarantined station rest, for twice as long each time."""
-    book.rest_until_s = now_s + back_off_s(state.settings.quarantine_s, book.quarantines)
+    book.rest_until_s = now_s + rests_of(state.settings.quarantine_s).wait_s(book.quarantines + 1)
     book.quarantines += 1
 
 

@@ -10,11 +10,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from contextlib import AbstractAsyncContextManager
 
-    from ...cluster.fleet.messages import SupervisorSide
+    from ...cluster.fleet.status_messages import SupervisorSide
     from ...cluster.node.listed import ListedNode
     from ...cluster.node.offer import Offer
     from ...cluster.node.orders import PreparedNode
-    from ...cluster.operate.desk import Ask
+    from ...cluster.operate.desk import AskDesk
     from ...cluster.operate.watch import Seen
     from ...cluster.probes.node import NodeReport, SilentNode
     from ...cluster.submission.job_server import JobServer
@@ -88,7 +88,7 @@ async def watch(address: str | None, show: "Callable[[Seen], None]", every_s: fl
     await watch_status(address, show, every_s)
 
 
-def open_desk(address: str | None) -> "AbstractAsyncContextManager[Ask[SupervisorSide]]":
+def open_desk(address: str | None) -> "AbstractAsyncContextManager[AskDesk[SupervisorSide]]":
     """Open the connection over which a fleet's status and history are asked for."""
     from ...cluster.operate.desk import fleet_desk
 

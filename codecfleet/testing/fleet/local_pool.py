@@ -12,7 +12,7 @@ from ...actors.device.work import Work
 from ...actors.device.worker import WorkerCore
 from ...cluster.background import Background
 from ...cluster.fleet.pool import Asked, JobState, Pool, PoolState
-from ...cluster.fleet.run import Doubt, Origin, Progress, Run
+from ...cluster.fleet.run import Doubt, ResultOrigin, RunProgress, WorkRun
 from ...cluster.placement.model import Demand, EncoderChoice, EncoderKind, PlacementPreview
 from ...errors import Cancelled, CodecfleetError, DeadlineMissed, UsageError, WorkerLost
 
@@ -49,7 +49,7 @@ class LocalPool(Pool):
         self._lone: set[WorkerCore] = set()
         self._numbers = itertools.count()
         self._free = asyncio.Semaphore(slots)
-        self._runs: dict[Run[Any], tuple[str, str]] = {}
+        self._runs: dict[WorkRun[Any], tuple[str, str]] = {}
         self._tasks = Background(_raise_defect)
         self._closed = False
         self.doubts: list[Doubt] = []
@@ -73,7 +73,7 @@ class LocalPool(Pool):
         """Do nothing: the threads start with their first work."""
         self._refuse_if_closed()
 
-    def submit(self, work: Work[ResultT]) -> Run[ResultT]:
+    def submit(self, work: Work[ResultT]) -> WorkRun[ResultT]:
         """Run ``work`` in a thread; see ``Pool.submit``. WorkerLost only where no thread can be started."""
         self._refuse_if_closed()
         look = Look(work.job, work.label)
@@ -82,7 +82,7 @@ class LocalPool(Pool):
             if look().worker:
                 run.fail(DeadlineMissed(f"{work.label} {why}"))
 
-        run: Run[ResultT] = Run(give_up, look)
+        run: WorkRun[ResultT] = WorkRun(give_up, look)
         before = next((each for each, name in self._runs.items() if name == (work.job, work.apart_from)), None)
         self._runs[run] = work.job, work.label
         carrying = self._tasks.begin(self._carry(run, work, before, look), f"the run of {work.label}")
@@ -117,7 +117,9 @@ class LocalPool(Pool):
             core.cancel(name)
             raise
 
-    async def _carry(self, run: Run[ResultT], work: Work[ResultT], before: Run[Any] | None, look: "Look") -> None:
+    async def _carry(
+        self, run: WorkRun[ResultT], work: Work[ResultT], before: WorkRun[Any] | None, look: "Look"
+    ) -> None:
         if before is not None:
             await asyncio.wait({before.result})
         try:
@@ -126,7 +128,7 @@ class LocalPool(Pool):
             error.where = error.where or HERE
             run.fail(error)
         else:
-            run.end(result, Origin(HERE, work.file, self.doubts.append))
+            run.end(result, ResultOrigin(HERE, work.file, self.doubts.append))
 
     @property
     def _cores(self) -> tuple[WorkerCore, ...]:
@@ -157,9 +159,9 @@ class Look:
         self._job = job
         self._label = label
 
-    def __call__(self) -> Progress:
+    def __call__(self) -> RunProgress:
         frames = None if self.core is None else self.core.progress(self._job).get(self._label)
-        return Progress() if frames is None else Progress(HERE, frames)
+        return RunProgress() if frames is None else RunProgress(HERE, frames)
 
 
 class FaultyPool(Pool):
@@ -215,29 +217,29 @@ class FaultyPool(Pool):
     def set_demand(self, job: str, demand: Asked | None) -> None:
         self._inner.set_demand(job, demand)
 
-    def submit(self, work: Work[ResultT]) -> Run[ResultT]:
+    def submit(self, work: Work[ResultT]) -> WorkRun[ResultT]:
         """Run ``work`` on the inner pool, unless this attempt is to be killed; hold its end back until its turn."""
         self._attempts[work.job, work.label] += 1
         attempt = work.label, self._attempts[work.job, work.label]
         if (error := self._errors.get(attempt)) is not None or attempt in self._hangs:
             return self._troubled(work, error)
         inner = self._inner.submit(work)
-        run: Run[ResultT] = Run(inner.give_up, lambda: inner.progress)
+        run: WorkRun[ResultT] = WorkRun(inner.give_up, lambda: inner.progress)
         carrying = self._tasks.begin(self._hold(run, inner, work.label), f"the run of {work.label}")
         run.result.add_done_callback(lambda _: inner.cancel())
         run.result.add_done_callback(lambda _: carrying.cancel())
         return run
 
-    def _troubled(self, work: Work[ResultT], error: CodecfleetError | None) -> Run[ResultT]:
-        run: Run[ResultT] = Run(lambda why: run.fail(DeadlineMissed(f"{work.label} {why}")))
+    def _troubled(self, work: Work[ResultT], error: CodecfleetError | None) -> WorkRun[ResultT]:
+        run: WorkRun[ResultT] = WorkRun(lambda why: run.fail(DeadlineMissed(f"{work.label} {why}")))
         if error is None:
-            run.tell(Progress(f"hung {work.label}:1"))
+            run.tell(RunProgress(f"hung {work.label}:1"))
         else:
             error.where = HERE
             asyncio.get_running_loop().call_soon(run.fail, error)
         return run
 
-    async def _hold(self, run: Run[ResultT], inner: Run[ResultT], label: str) -> None:
+    async def _hold(self, run: WorkRun[ResultT], inner: WorkRun[ResultT], label: str) -> None:
         """Give a run the end of the inner one, in its turn."""
         ticket = next(self._tickets)
         self._working += 1
@@ -250,7 +252,7 @@ class FaultyPool(Pool):
         self._working -= 1
         await self._take_turn(ticket, label)
         try:
-            run.end(inner.result.result(), inner.origin or Origin("", label))
+            run.end(inner.result.result(), inner.origin or ResultOrigin("", label))
         except CodecfleetError as error:
             run.origin = inner.origin
             run.fail(error)

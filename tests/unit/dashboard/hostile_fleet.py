@@ -5,8 +5,8 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
-from codecfleet.cluster.fleet.messages import SupervisorSide
-from codecfleet.cluster.operate.desk import Ask
+from codecfleet.cluster.fleet.status_messages import SupervisorSide
+from codecfleet.cluster.operate.desk import AskDesk
 from codecfleet.cluster.process.messages import Request
 from codecfleet.cluster.supervisor.status import Status
 from codecfleet.cluster.supervisor.status.history import History, PieceSeen
@@ -69,7 +69,7 @@ class FakeFleet(SupervisorSide):
         self.opened = 0
 
     @asynccontextmanager
-    async def desk(self, address: str | None = None) -> AsyncIterator[Ask[SupervisorSide]]:
+    async def desk(self, address: str | None = None) -> AsyncIterator[AskDesk[SupervisorSide]]:
         """Open a desk, unless the fleet is lost."""
         del address
         if self.lost is not None:

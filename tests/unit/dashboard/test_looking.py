@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from codecfleet.cluster.fleet.messages import ReadHistory, ReadStatus
+from codecfleet.cluster.fleet.status_messages import ReadHistory, ReadStatus
 from codecfleet.cluster.operate.watch import as_unavailable, look
 from codecfleet.cluster.process.child import ChildDied
 from codecfleet.cluster.supervisor.status import Status

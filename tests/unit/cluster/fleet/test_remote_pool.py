@@ -12,7 +12,7 @@ from codecfleet.cluster.fleet.life import LOSSES_MAX
 from codecfleet.cluster.fleet.link import SILENT_BEATS
 from codecfleet.cluster.fleet.pool import Asked, JobState, Pool, PoolState, more_slots
 from codecfleet.cluster.fleet.remote_pool import RemotePool
-from codecfleet.cluster.fleet.run import Doubt, Run
+from codecfleet.cluster.fleet.run import Doubt, WorkRun
 from codecfleet.cluster.placement.model.demand import plain_demand
 from codecfleet.cluster.process.process import StartedProcess
 from codecfleet.errors import Cancelled, FleetUnavailable, UsageError, WorkerLost
@@ -63,7 +63,7 @@ def hosted(*pools: Pool) -> tuple[RemotePool, FakeHosts]:
     return RemotePool(hosts, rest=Rests()), hosts
 
 
-async def running(pool: Pool) -> Run[tuple[float, float]]:
+async def running(pool: Pool) -> WorkRun[tuple[float, float]]:
     """Submit endless work, and wait until it runs."""
     run = pool.submit(works.Dwell(job="j", label="a", seconds=ENDLESS_S))
     while not run.progress.worker:  # noqa: ASYNC110 - progress is polled

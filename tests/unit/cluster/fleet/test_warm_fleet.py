@@ -16,7 +16,7 @@ from codecfleet.cluster.fleet.meeting_place import Greeting, MeetingPlace, code_
 from codecfleet.cluster.fleet.orders import take_down
 from codecfleet.cluster.fleet.pool import Asked
 from codecfleet.cluster.fleet.remote_pool import RemotePool
-from codecfleet.cluster.fleet.run import Run
+from codecfleet.cluster.fleet.run import WorkRun
 from codecfleet.cluster.fleet.warm import find_warm, warm_or_own
 from codecfleet.cluster.operate.watch import Seen, fleet_status, watch_status
 from codecfleet.cluster.placement.model.demand import Demand, plain_demand
@@ -120,7 +120,7 @@ class Program:
         return self.hosts(name)
 
 
-async def running(pool: RemotePool, job: str) -> Run[tuple[float, float]]:
+async def running(pool: RemotePool, job: str) -> WorkRun[tuple[float, float]]:
     """Submit endless work, and wait until it runs."""
     run = pool.submit(works.Dwell(job=job, label="a", seconds=ENDLESS_S))
     while not run.progress.worker:  # noqa: ASYNC110 - progress is polled

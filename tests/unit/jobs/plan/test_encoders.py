@@ -19,9 +19,9 @@ from codecfleet.cluster.fleet.pool import JobState, PoolState
 from codecfleet.cluster.placement.model.demand import Demand, EncoderChoice, EncoderKind
 from codecfleet.cluster.placement.model.preview import PlacementPreview
 from codecfleet.errors import FleetUnavailable, ProofFailed, SegmentFailed, Unsupported
+from codecfleet.jobs.board import waiting
 from codecfleet.jobs.plan.placing import demand_of, settled_demand
 from codecfleet.jobs.plan.plan import plan_transcode
-from codecfleet.jobs.run import job_run
 from codecfleet.testing import LocalPool
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 from codecfleet.testing.fleet.local_pool import Look
@@ -161,7 +161,7 @@ async def test_a_promised_nvenc_that_never_comes_leaves_the_track_to_software(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The job says why it waits; with auto software begins, and a job that requires NVENC ends with the reason."""
-    monkeypatch.setattr(job_run, "WAITING_S", 0)
+    monkeypatch.setattr(waiting, "WAITING_S", 0)
     asked = asyncio.Event()
     reason = "no GPU came for it within 30 s: Ray has given it to others"
 
