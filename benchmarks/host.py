@@ -15,7 +15,7 @@ import numpy as np
 from bench.machine import describe_run, described_lines
 from bench.table import number, save_results, table_lines
 
-from codecfleet.cluster.process.wire import MessageKind, WireChannel
+from codecfleet.cluster.host.wire import MessageKind, WireChannel
 
 SIZES = {"an answer without a picture": 1 << 10, "a raw 1080p frame": 1920 * 1080 * 3 // 2, "a segment": 4 << 20}
 

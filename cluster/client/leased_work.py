@@ -3,8 +3,8 @@
 import asyncio
 import itertools
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, TypeVar, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar, cast
 
 from ...actors.device.work import Work
 from ...errors import Cancelled, CodecfleetError, DeadlineMissed, WorkerBroken, WorkerLost
@@ -14,7 +14,6 @@ from ..supervisor.runner.client import SupervisorClient
 from ..supervisor.state.messages import Grants
 from ..worker.blobs import BlobCache
 from ..worker.outcome import Outcome
-from ..worker_names import CONTROL
 from .fault_reports import FaultReports
 from .known_workers import AFTER_A_DEATH, KnownWorkers
 from .leases import Effect, Leases, Lose, RunTask, StopTask
@@ -164,7 +163,7 @@ class LeasedWork:
                     run.add_done_callback(self._running.discard)
                 case StopTask(task, worker):
                     if (handle := self.workers.reached(worker)) is not None:
-                        handle.cancel.options(concurrency_group=CONTROL).remote(self._run_name(task))
+                        handle.cancel(self._run_name(task))
                         ending = asyncio.create_task(self._await_end(task, worker))
                         self._ending.add(ending)
                         ending.add_done_callback(self._ending.discard)
@@ -202,14 +201,13 @@ class LeasedWork:
         self._times.began(task, pending.work.job, time.monotonic())
         try:
             name, constraints = self._run_name(task), pending.work.constraints
-            run = handle.run.remote(name, pending.packed, constraints, *pending.blobs)
-            outcome: Outcome[Any] = await _settled(run)
+            outcome = await handle.run(name, pending.packed, constraints, *pending.blobs)
             pending.settle(outcome, worker)
             self._times.ended(task, time.monotonic(), well=outcome.error is None)
             self.faults.ended(pending.work, worker, outcome)
             if outcome.error is not None and outcome.spoils_process:
                 # It ends itself once it knows that this came, and answers no more: its other work is lost.
-                handle.answered.options(concurrency_group=CONTROL).remote()
+                handle.answered()
                 self.workers.forget(worker)
                 self._carry_out(self.leases.broke(worker, outcome.error.message))
                 self._report_soon()
@@ -235,13 +233,9 @@ class LeasedWork:
         self._report_soon()
 
     async def _ask_progress(self, worker: str, job: str) -> Mapping[str, int]:
+        if (handle := self.workers.reached(worker)) is None:
+            return {}
         try:
-            ref = self.workers.reached(worker).progress.options(concurrency_group=CONTROL).remote(job)
-            return cast("Mapping[str, int]", await asyncio.wait_for(_settled(ref), PROGRESS_S))
+            return await asyncio.wait_for(handle.progress(job), PROGRESS_S)
         except Exception:  # noqa: BLE001 - progress never fails; lost processes are reported elsewhere
             return {}
-
-
-async def _settled(ref: Awaitable[Any]) -> Any:  # noqa: ANN401 - whatever the actor's method returns
-    """Await one of Ray's references as a coroutine, which ``wait_for`` and tasks require."""
-    return await ref

@@ -8,14 +8,14 @@ from typing import Any, Final, TypeVar, cast
 
 from ...actors.device.work import Work
 from ...errors import Cancelled
-from ..process.calls import Calls
 from ..process.forked import keep_from_children
 from ..process.process import StartedProcess
-from ..process.wire import MessageKind, WireChannel, WireMessage
 from ..worker.blobs import BlobCache
 from ..worker.outcome import Outcome
 from ..worker.packed_work import base_fields
+from .calls import Calls
 from .serving import BEAT_S, CLOSING_S, PoolState
+from .wire import MessageKind, WireChannel, WireMessage
 
 ResultT = TypeVar("ResultT")
 

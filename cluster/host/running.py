@@ -11,8 +11,8 @@ from typing import Any
 from ..client.client_name import ClientName
 from ..client.connected_pool import ConnectedPool
 from ..process.program import run_to_the_end
-from ..process.wire import WireChannel
 from .serving import BEAT_S, PoolServer
+from .wire import WireChannel
 
 
 def serve(pool_of: Callable[..., ConnectedPool], end: socket.socket, settings: Sequence[Any]) -> None:

@@ -8,10 +8,10 @@ from typing import Any, Final, NamedTuple
 
 from ...actors.device.work import Blob
 from ..client.pool import Pool
-from ..process.calls import outcome_of, send_answer
-from ..process.wire import MessageKind, WireChannel, WireMessage
 from ..worker.outcome import Buffer
 from ..worker.packed_work import packed_work
+from .calls import outcome_of, send_answer
+from .wire import MessageKind, WireChannel, WireMessage
 
 BEAT_S: Final = 0.25
 """How often a host reports its state, which also shows that it is alive."""

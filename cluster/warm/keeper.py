@@ -8,9 +8,9 @@ from collections.abc import Callable
 from ..client.pool import Pool
 from ..host.meeting_place import Greeting, peer_of
 from ..host.serving import PoolServer
+from ..host.wire import WireChannel
 from ..logs.actions import LogAction
 from ..logs.writing import log
-from ..process.wire import WireChannel
 from .shared_pool import SharedPool
 
 

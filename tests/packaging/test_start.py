@@ -28,7 +28,7 @@ IMPORTS = {
     }
     | NVIDIA,
     # A process that does small files of a batch, one after the other.
-    "import codecfleet.cluster.worker.second_program, codecfleet.jobs.batch.whole_file, codecfleet.jobs.run.job_run": {
+    "import codecfleet.cluster.worker.helper_program, codecfleet.jobs.batch.whole_file, codecfleet.jobs.run.job_run": {
         "ray",
         "fsspec",
         "codecfleet.cluster.supervisor",
@@ -38,7 +38,7 @@ IMPORTS = {
     # A fleet's host, and its own worker.
     "import codecfleet.cluster.host.running, codecfleet.cluster.client.leased_pool": {"ray", "av", "numpy", DEVICES}
     | NVIDIA,
-    "import codecfleet.cluster.process.worker_program, codecfleet.actors.segment.encoding": {"ray", "pydantic", DEVICES}
+    "import codecfleet.cluster.worker.program, codecfleet.actors.segment.encoding": {"ray", "pydantic", DEVICES}
     | NVIDIA
     | CLUSTER,
 }

@@ -12,14 +12,8 @@ READS_MEMORY = frozenset({f"{PACKAGE}.jobs.plan.header_trial"})
 BETWEEN_OUR_PROCESSES = frozenset(
     {
         *("actors.by_name", "cluster.host.link", "cluster.host.serving"),
-        *(
-            "cluster.process.calls",
-            "cluster.process.messages",
-            "cluster.process.wire",
-            "cluster.process.worker_program",
-        ),
+        *("cluster.host.calls", "cluster.host.wire", "cluster.process.messages"),
         *("cluster.worker.blobs", "cluster.worker.outcome"),
-        *("cluster.worker.second_process", "cluster.worker.second_program"),
     }
 )
 """They unpickle work and results that processes of one user send each other; none reads a file."""

@@ -8,8 +8,8 @@ from contextlib import suppress
 from ...cluster.client.client_name import ClientName
 from ...cluster.client.pool import Pool
 from ...cluster.host.serving import PoolServer
+from ...cluster.host.wire import WireChannel
 from ...cluster.process.process import StartedProcess
-from ...cluster.process.wire import WireChannel
 
 
 class FakeHosts:

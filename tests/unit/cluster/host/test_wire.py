@@ -6,7 +6,7 @@ from pickle import PickleBuffer
 
 import numpy as np
 
-from codecfleet.cluster.process.wire import MessageKind, WireChannel
+from codecfleet.cluster.host.wire import MessageKind, WireChannel
 
 LARGE_BYTES = 3 << 20
 """More than a socket's buffer holds."""
