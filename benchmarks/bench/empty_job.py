@@ -15,7 +15,6 @@ from codecfleet.actors.device.work import Work
 from codecfleet.cluster.fleet.leases.connecting import connecting_pool
 from codecfleet.cluster.fleet.leases.leased_pool import LeasedPool
 from codecfleet.cluster.placement.model.demand import plain_demand
-from codecfleet.cluster.worker_names import CONTROL
 from codecfleet.testing import works
 
 JOB = "job"
@@ -52,9 +51,8 @@ async def _call(pool: LeasedPool, calls: int) -> None:
     while not running.progress.frames:  # noqa: ASYNC110 - there is no event for it
         await asyncio.sleep(0.1)
     worker = await pool.supervisor.handle(running.progress.worker)
-    progress = worker.progress.options(concurrency_group=CONTROL)
     for _ in range(calls // CALLS_AT_ONCE):
-        await asyncio.gather(*(progress.remote(JOB) for _ in range(CALLS_AT_ONCE)))
+        await asyncio.gather(*(worker.progress(JOB) for _ in range(CALLS_AT_ONCE)))
     running.cancel()
     pool.set_demand(JOB, None)
 

@@ -4,7 +4,7 @@ import sys
 from importlib.metadata import entry_points
 from typing import Any
 
-from ..parent_death import end_with
+from ..process.parent_death import end_with
 
 
 def without_client_port(ray_params: Any, head: bool) -> None:  # noqa: ANN401, FBT001 - Ray's own arguments

@@ -16,10 +16,6 @@ ReplyT = TypeVar("ReplyT")
 _REPORT: Final = "Please report it, with the input and the options."
 
 
-class ChannelClosed(ConnectionError):
-    """The other side of a channel is gone, and what it was asked is lost."""
-
-
 class Channel(Generic[ServerT]):
     """One end of a pair of sockets, which it owns; the other side serves ``ServerT``. Used from one event loop.
 

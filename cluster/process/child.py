@@ -1,6 +1,7 @@
 """A process of ours, seen from the process that started it: called, watched, and ended."""
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, Generic, TypeVar
 
@@ -27,10 +28,14 @@ class Child(Generic[ServerT]):
     Args:
         process: as ``start_program`` returned it. It must have been started in this thread, with which it ends.
         serves: what its own requests are for.
+        died: makes the error of calls that its death ends, given how it ended.
     """
 
-    def __init__(self, process: StartedProcess, serves: object = None) -> None:
+    def __init__(
+        self, process: StartedProcess, serves: object = None, *, died: Callable[[str], Exception] = ChildDied
+    ) -> None:
         self._process = process
+        self._error = died
         self._channel: Channel[ServerT] = Channel(process.end, serves, me="the process that started it")
         keep_from_children(process.end)
         self._dead = asyncio.Event()
@@ -79,7 +84,7 @@ class Child(Generic[ServerT]):
             self._channel.close()
             process.kill()
         ended = await asyncio.to_thread(process.ended)
-        self._channel.over(ChildDied(trouble or ended))
+        self._channel.over(self._error(trouble or ended))
         return trouble or ended
 
     def _died(self, death: int) -> None:

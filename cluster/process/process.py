@@ -14,7 +14,7 @@ _PROGRAM: Final = (
     "import gc, importlib, json, sys; gc.set_threshold(10_000); sys.path[:] = json.loads(sys.argv.pop(1)); "
     "importlib.import_module(sys.argv.pop(1)).main()"
 )
-WORKER: Final = "codecfleet.cluster.process.worker_program"
+WORKER: Final = "codecfleet.cluster.worker.program"
 """The program of a worker, which waits for its settings."""
 _FIRST_WORD_BYTES: Final = 1 << 16
 
@@ -79,5 +79,6 @@ def run_program(
     """Start a module as ``start_program`` does, in an ``environment`` of its own unless it is None."""
     starter = 0 if outlives else os.getpid()
     argument = json.dumps([BUILD, starter, sys.argv[:1], *settings])
-    command = [sys.executable, "-c", _PROGRAM, json.dumps(sys.path), program, argument]
-    return start_command(command, output=Prints.KEPT, environment=environment, limits=limits)
+    # -P: what lies in the current folder is not imported for ours.
+    command = [sys.executable, "-P", "-c", _PROGRAM, json.dumps(sys.path), program, argument]
+    return start_command(command, prints=Prints.KEPT, environment=environment, limits=limits)

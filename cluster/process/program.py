@@ -10,8 +10,8 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ..parent_death import end_with
 from .channel import Channel
+from .parent_death import end_with
 from .process import BUILD
 
 

@@ -106,7 +106,7 @@ class Running:
 def start_command(
     command: Sequence[str],
     *,
-    output: Prints,
+    prints: Prints,
     environment: Mapping[str, str] | None = None,
     limits: Limits = UNLIMITED,
 ) -> Running:
@@ -116,7 +116,7 @@ def start_command(
 
     Args:
         command: the program and its arguments.
-        output: where its output goes.
+        prints: where its output goes.
         environment: all of its variables; None means this process's.
         limits: what it may use.
 
@@ -131,8 +131,8 @@ def start_command(
             process = subprocess.Popen(  # noqa: S603 - the caller's own program
                 command,
                 stdin=theirs.fileno(),
-                stdout=said if output is Prints.KEPT else theirs.fileno(),
-                stderr=theirs.fileno() if output is Prints.ALL_SENT else said,
+                stdout=said if prints is Prints.KEPT else theirs.fileno(),
+                stderr=theirs.fileno() if prints is Prints.ALL_SENT else said,
                 env=environment,
                 start_new_session=True,
             )

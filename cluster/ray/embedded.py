@@ -231,7 +231,7 @@ def check_joinable(address: str) -> None:
     with environment(cluster_variables(os.environ)):
         _check_reachable(address)
         _check_token(address)
-        if refusal := refusal_in(run_in_child(_GREETING, {"address": address}, GREET_S, _HASTE), address):
+        if refusal := refusal_in(run_in_child(greet_cluster, {"address": address}, GREET_S, _HASTE), address):
             raise refusal
 
 
@@ -241,7 +241,7 @@ def _join(address: str) -> None:
         _check_reachable(address)
         _check_token(address)
         with ThreadPoolExecutor(1) as beside:
-            greeting = beside.submit(run_in_child, _GREETING, {"address": address}, GREET_S, _HASTE)
+            greeting = beside.submit(run_in_child, greet_cluster, {"address": address}, GREET_S, _HASTE)
             import ray
         if refusal := refusal_in(greeting.result(), address):
             raise refusal
@@ -253,7 +253,6 @@ def _join(address: str) -> None:
             raise FleetUnavailable(f"Ray at {address} did not let us in: {first_line(error)}", _JOIN_HELP) from error
 
 
-_GREETING = f"{greet_cluster.__module__}:{greet_cluster.__name__}"
 _HASTE = {"RAY_gcs_rpc_server_connect_timeout_s": "1", "RAY_py_gcs_connect_timeout_s": "1"}
 _REFUSED_WORD, _SILENT_WORD = "InvalidAuthToken", "Failed to get cluster ID"
 

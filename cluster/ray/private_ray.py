@@ -11,7 +11,6 @@ import logging
 import os
 import secrets
 import shutil
-import subprocess
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
@@ -26,6 +25,7 @@ from .. import machine
 from ..probes.cuda.choosing import LIBRARY_PATH
 from ..probes.cuda.driver import workers_driver
 from ..probes.gpus.visible_device import CUDA_VARIABLE, open_nvml, shown_gpus
+from ..process.running import Prints, Running, start_command
 from . import orphan_reaper, ray_internals
 from .listening import listening_addresses
 from .liveness import Liveness
@@ -51,7 +51,7 @@ class PrivateRay:
     directory: Path
     """Ours alone; Ray's own directory inside it is open to everybody."""
     lock: int
-    orphan_reaper: "subprocess.Popen[bytes]"
+    orphan_reaper: Running
     former_log_level: int
     liveness: Liveness = field(default_factory=Liveness)
     notes: tuple[str, ...] = ()
@@ -78,8 +78,9 @@ class PrivateRay:
         os.close(self.lock)
         end_processes_in(self.directory)
         shutil.rmtree(self.directory, ignore_errors=True)
-        with suppress(OSError):  # it may have been killed
-            self.orphan_reaper.communicate(b"closed in good order\n")
+        with self.orphan_reaper.end as end, suppress(OSError):  # it may have been killed
+            end.sendall(b"closed in good order\n")
+        self.orphan_reaper.ended()
 
 
 def start_private_ray() -> PrivateRay:
@@ -110,10 +111,9 @@ def start_private_ray() -> PrivateRay:
     return replace(started, liveness=Liveness(processes_in(directory)), notes=notes)
 
 
-def _start_orphan_reaper(directory: Path) -> "subprocess.Popen[bytes]":
+def _start_orphan_reaper(directory: Path) -> Running:
     program = [sys.executable, "-I", "-S", orphan_reaper.__file__, str(directory)]
-    # Its own session: a Ctrl-C in the terminal must not reach it.
-    return subprocess.Popen(program, stdin=subprocess.PIPE, start_new_session=True)  # noqa: S603 - our own file
+    return start_command(program, prints=Prints.KEPT)
 
 
 def _init(directory: Path, watch: StartWatch) -> tuple[str, ...]:

@@ -68,7 +68,7 @@ def classify(error: BaseException) -> LossScope:
     if isinstance(error, of_ray.of_code):
         return LossScope.CODE
     if isinstance(error, (*of_ray.process, ConnectionError)):
-        return LossScope.PROCESS  # a ConnectionError: the worker is a process of ours (``WorkerDied``)
+        return LossScope.PROCESS  # a ConnectionError: the worker is a child process (``WorkerDied``)
     if isinstance(error, of_ray.any):
         return LossScope.RESULT  # ObjectLostError and its kin, a cancelled call
     return LossScope.CODE

@@ -25,16 +25,17 @@ from ..grouping import counted
 from ..logs.actions import LogAction
 from ..logs.entry import NO_IDS, LogIds
 from ..logs.writing import log
+from ..process.child import ChildDied
 from ..ray.sigterm import sigterm_kills
 from ..releases import OURS, PYAV
 from ..worker_names import WORKER_PREFIX
 from .blobs import unpack
 from .heartbeat import Ending, Heartbeat, WorkerFacts, ending_of, recycle
+from .helper_program import keep_to_dla
+from .helpers.helper import CPU, DLA, GPU, SECOND, HelperProcess, Pace, Spawn, spawned
 from .lone_runs import LoneRuns
 from .newest_term import NewestTerm
 from .outcome import Outcome, failed, located, unreadable
-from .second_process import Pace, SecondProcess, Spawn, spawned
-from .second_program import CPU, DLA, GPU, SECOND, keep_to_dla
 
 if TYPE_CHECKING:
     from ...actors.nvidia.gpu import Gpu
@@ -93,7 +94,7 @@ class RayWorker:
         if dla is not None:
             keep_to_dla(dla)
         self._core = WorkerCore(slots, gpu)
-        self._second = SecondProcess(slots, _end_with_it, _say, partial(spawned, SECOND))
+        self._second = HelperProcess(slots, _end_with_it, _say, partial(spawned, SECOND))
         role = f"{DLA}{dla}" if dla is not None else CPU if gpu is None else GPU
         self._lone = LoneRuns(
             "" if gpu is None else self._identity, spawn_lone or partial(spawned, role), self._core.was_cancelled
@@ -126,7 +127,7 @@ class RayWorker:
             if constraints.alone:
                 outcome = await self._lone.run(run, packed_work, blobs, constraints)
             elif self._second_is_freer(run):
-                outcome = await asyncio.wrap_future(self._second.submit(run, packed_work, blobs))
+                outcome = await self._run_in_second(run, packed_work, blobs)
             else:
                 outcome = await self._run_here(run, packed_work, blobs)
         finally:
@@ -157,6 +158,15 @@ class RayWorker:
             return failed(error)
         finally:
             self._here -= 1
+
+    async def _run_in_second(self, run: str, packed_work: bytes, blobs: tuple[bytes, ...]) -> Outcome[object]:
+        try:
+            return await asyncio.wrap_future(self._second.submit(run, packed_work, blobs))
+        except ChildDied:
+            await self.watch()  # this process ends with it
+            raise
+        except CodecfleetError as error:  # its result did not arrive
+            return failed(error)
 
     def _second_is_freer(self, run: str) -> bool:
         """Return whether the GPU's second process should take the next work."""

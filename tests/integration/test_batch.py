@@ -21,7 +21,7 @@ import pytest
 from codecfleet import Batch, BatchResult, BatchSpec, Fleet, Report, TranscodeSpec, verify
 from codecfleet.cli.app import parse
 from codecfleet.cli.calls.answers import BatchLike
-from codecfleet.cli.services import Request, Services
+from codecfleet.cli.services import CommandRequest, Services
 from codecfleet.errors import NotSmaller, OutputUnwritable
 from codecfleet.jobs.batch.preview import Intended, Preview
 from codecfleet.jobs.batch.store.schema import FileResult
@@ -124,7 +124,7 @@ def command(arguments: list[str], kind: type[LocalPool] = LocalPool) -> tuple[in
     return code, out.getvalue(), err.getvalue()
 
 
-def _run(request: Request, services: Services, out: io.StringIO, err: io.StringIO) -> int:
+def _run(request: CommandRequest, services: Services, out: io.StringIO, err: io.StringIO) -> int:
     return request.run(services, out, err)
 
 

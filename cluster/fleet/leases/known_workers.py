@@ -1,9 +1,10 @@
 """What a client knows of single workers: how to call them, which work well, which hang, and what the dead died of."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from ....errors import WorkerLost, WorkerOutOfMemory
+from ...worker.worker import Worker
 
 ValueT = TypeVar("ValueT")
 
@@ -21,10 +22,10 @@ class KnownWorkers:
         killed_for_memory: says of each death of a worker whether the kernel's OOM killer explains it.
     """
 
-    def __init__(self, handle: Callable[[str], Awaitable[Any]], killed_for_memory: Callable[[], bool]) -> None:
+    def __init__(self, handle: Callable[[str], Awaitable[Worker]], killed_for_memory: Callable[[], bool]) -> None:
         self._handle = handle
         self._killed_for_memory = killed_for_memory
-        self._handles: dict[str, Any] = {}
+        self._handles: dict[str, Worker] = {}
         self._proven: set[str] = set()
         self._hung: dict[str, str] = {}
         self._out_of_memory: dict[str, bool] = {}
@@ -39,14 +40,14 @@ class KnownWorkers:
         """The workers that were given up, and why."""
         return dict(self._hung)
 
-    async def reach(self, worker: str) -> Any:  # noqa: ANN401 - a handle of Ray's
-        """Return the handle of a worker, of which the supervisor is asked once."""
+    async def reach(self, worker: str) -> Worker:
+        """Return a worker by its name, of which the supervisor is asked once."""
         if worker not in self._handles:
             self._handles[worker] = await self._handle(worker)
         return self._handles[worker]
 
-    def reached(self, worker: str) -> Any:  # noqa: ANN401 - a handle of Ray's
-        """Return the handle of a worker that was reached before, None of any other."""
+    def reached(self, worker: str) -> Worker | None:
+        """Return a worker that was reached before, None for any other."""
         return self._handles.get(worker)
 
     def prove(self, worker: str) -> None:

@@ -3,8 +3,8 @@
 import asyncio
 import itertools
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar, cast
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 from ....actors.device.work import Work
 from ....errors import Cancelled, CodecfleetError, DeadlineMissed, WorkerBroken, WorkerLost
@@ -15,7 +15,6 @@ from ...supervisor.runner.client import SupervisorClient
 from ...supervisor.state.messages import Grants
 from ...worker.blobs import BlobCache
 from ...worker.outcome import Outcome
-from ...worker_names import CONTROL
 from ..run import Doubt, ResultOrigin, RunProgress, WorkRun
 from .fault_reports import FaultReports
 from .known_workers import AFTER_A_DEATH, KnownWorkers
@@ -185,7 +184,7 @@ class LeasedWork:
                     self._begin(task, worker, self._pending[task])
                 case StopTask(task, worker):
                     if (handle := self.workers.reached(worker)) is not None:
-                        handle.cancel.options(concurrency_group=CONTROL).remote(self._run_name(task))
+                        handle.cancel(self._run_name(task))
                         self._tasks.begin(self._await_end(task, worker), f"the end of {self._run_name(task)}")
                 case Lose(task, worker, reason, broken=True):
                     message = f"worker {worker} ends itself, because its device failed under its work: {reason}"
@@ -227,14 +226,13 @@ class LeasedWork:
         self._times.began(task, pending.work.job, time.monotonic())
         try:
             name, constraints = self._run_name(task), pending.work.constraints
-            run = handle.run.remote(name, pending.packed, constraints, *pending.blobs)
-            outcome: Outcome[Any] = await _settled(run)
+            outcome = await handle.run(name, pending.packed, constraints, *pending.blobs)
             self._take(pending, worker, outcome)
             self._times.ended(task, time.monotonic(), well=outcome.error is None)
             self.faults.ended(pending.work, worker, outcome)
             if outcome.error is not None and outcome.spoils_process:
                 # It ends itself once it knows that this came, and answers no more: its other work is lost.
-                handle.answered.options(concurrency_group=CONTROL).remote()
+                handle.answered()
                 self.workers.forget(worker)
                 self._carry_out(self.leases.broke(worker, outcome.error.message))
                 self._report_soon()
@@ -278,16 +276,12 @@ class LeasedWork:
                 pending.run.tell(RunProgress(worker, frames[pending.work.label]))
 
     async def _frames_of(self, worker: str, job: str) -> Mapping[str, int]:
+        if (handle := self.workers.reached(worker)) is None:
+            return {}
         try:
-            ref = self.workers.reached(worker).progress.options(concurrency_group=CONTROL).remote(job)
-            return cast("Mapping[str, int]", await asyncio.wait_for(_settled(ref), ANSWER_S))
+            return await asyncio.wait_for(handle.progress(job), ANSWER_S)
         except Exception:  # noqa: BLE001 - progress never fails; lost workers are noticed elsewhere
             return {}
-
-
-async def _settled(ref: Awaitable[Any]) -> Any:  # noqa: ANN401 - whatever the actor's method returns
-    """Await one of Ray's references as a coroutine, which ``wait_for`` and tasks require."""
-    return await ref
 
 
 def _waits_s() -> Iterator[float]:

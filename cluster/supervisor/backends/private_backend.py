@@ -106,7 +106,7 @@ class PrivateBackend(UnsharedBackend, RayCalls):
         self._reserved.pop(worker, None)
         actor = self._actors.pop(worker, None)
         if actor is not None:
-            ray.kill(actor)
+            ray.kill(actor.actor)
 
     def strategy(self, node: str) -> Any:
         del node

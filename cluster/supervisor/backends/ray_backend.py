@@ -30,6 +30,7 @@ from ...ray.ray_internals import (
     keys_in_cluster,
 )
 from ...ray.ray_words import first_line
+from ...worker.actor_worker import ActorWorker
 from ...worker.heartbeat import WorkerFacts
 from ...worker_names import WORKER_PREFIX, epoch_of, station_of
 from ..state.events import Order, Reserve, Resize, Start
@@ -93,8 +94,8 @@ class RayBackend(RayCalls):
 
     async def _adopt(self, worker: str, reserved: frozenset[str]) -> FoundWorker | None:
         try:
-            self._actors[worker] = await asyncio.to_thread(worker_handle, worker)
-            facts = understood(await asyncio.wait_for(self._call(worker, "facts", self._term), ADOPT_LIMIT_S))
+            self._actors[worker] = ActorWorker(await asyncio.to_thread(worker_handle, worker))
+            facts = understood(await asyncio.wait_for(self._actors[worker].facts(self._term), ADOPT_LIMIT_S))
         except Exception as error:  # noqa: BLE001 - it is dead, unresponsive or of another release: not adopted
             if await self.newest_term() <= self._term:
                 line = f"worker {worker} of an earlier supervisor is ended, not adopted: {first_line(error)}"
@@ -151,9 +152,9 @@ class RayBackend(RayCalls):
             await self._give_back(worker)
 
     async def _kill(self, worker: str) -> None:
-        actor = self._actors.pop(worker, None)
+        known = self._actors.pop(worker, None)
         with suppress(ValueError):  # no worker of that name is alive
-            actor = actor or await asyncio.to_thread(worker_handle, worker)
+            actor = known.actor if known else await asyncio.to_thread(worker_handle, worker)
             await asyncio.to_thread(ray.kill, actor)
 
     async def _give_back(self, worker: str) -> None:

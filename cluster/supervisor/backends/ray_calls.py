@@ -18,6 +18,7 @@ from ...probes.report.absence import Maybe
 from ...ray.ray_words import first_line
 from ...releases import OURS
 from ...survey.health_agent import HealthAgent
+from ...worker.actor_worker import ActorWorker
 from ...worker.heartbeat import Heartbeat, WorkerFacts
 from ...worker.ray_worker import RayWorker
 from ...worker_names import CONTROL
@@ -76,12 +77,12 @@ class RayCalls(ClusterBackend):
 
     def __init__(self, term: int = 0) -> None:
         self._term = term
-        self._actors: dict[str, Actor] = {}
+        self._actors: dict[str, ActorWorker] = {}
         self._agents: dict[str, Actor] = {}
 
     async def death_of(self, worker: str) -> str:
         try:
-            await self._call(worker, "watch")
+            await self._actors[worker].watch()
         except Exception as error:  # noqa: BLE001 - the edge: any error of Ray's means that the process is gone
             return first_line(error)
         return "it left on its own"
@@ -89,16 +90,13 @@ class RayCalls(ClusterBackend):
     async def heartbeat(self, worker: str) -> Heartbeat:
         if worker not in self._actors:
             raise ConnectionError(f"worker {worker} was stopped meanwhile")
-        found: Heartbeat = await self._call(worker, "heartbeat", self._term)
-        return found
+        return await self._actors[worker].heartbeat(self._term)
 
     async def abandon(self, worker: str, client: str) -> None:
-        actor = self._actors[worker]
-        await actor.abandon.options(concurrency_group=CONTROL).remote(client, self._term)
+        await self._actors[worker].abandon(client, self._term)
 
     async def abandon_others(self, worker: str, clients: frozenset[str]) -> None:
-        actor = self._actors[worker]
-        await actor.abandon_others.options(concurrency_group=CONTROL).remote(clients, self._term)
+        await self._actors[worker].abandon_others(clients, self._term)
 
     async def poll(self, node: str, pids: tuple[int, ...]) -> Maybe[tuple[DeviceHealth, ...]]:
         """Call the node's health agent, which is created for the first poll and after a failed one."""
@@ -121,14 +119,11 @@ class RayCalls(ClusterBackend):
         if agent is not None:
             await asyncio.to_thread(ray.kill, agent)
 
-    def handle(self, worker: str) -> Actor:
+    def handle(self, worker: str) -> ActorWorker:
         return self._actors[worker]
 
     def send(self, content: bytes) -> Any:
         return ray.put(content)
-
-    async def _call(self, worker: str, method: str, *arguments: int) -> Any:
-        return await getattr(self._actors[worker], method).options(concurrency_group=CONTROL).remote(*arguments)
 
     async def _create(self, order: Start, options: dict[str, Any], cores: int, fence_s: float | None) -> WorkerFacts:
         settings = {
@@ -152,6 +147,5 @@ class RayCalls(ClusterBackend):
             term=self._term,
             fence_s=fence_s,
         )
-        self._actors[order.worker] = actor
-        facts: WorkerFacts = await self._call(order.worker, "facts", self._term)
-        return understood(facts)
+        self._actors[order.worker] = ActorWorker(actor)
+        return understood(await self._actors[order.worker].facts(self._term))

@@ -11,6 +11,8 @@ from ...placement.model.policy import Policy
 from ...placement.model.preview import PlacementPreview
 from ...releases import OURS, UNNUMBERED, Release, apart
 from ...shipping.serving import ServedFiles, serve_files
+from ...worker.actor_worker import ActorWorker
+from ...worker.worker import Worker
 from ..state.messages import ClientReport, Grants
 from ..state.settings import SupervisorSettings
 from ..status.history import History
@@ -38,8 +40,8 @@ class SupervisorClient(ABC):
         """Report that the client leaves."""
 
     @abstractmethod
-    async def handle(self, worker: str) -> Any:
-        """Return the handle of a worker."""
+    async def handle(self, worker: str) -> Worker:
+        """Return a worker, to be called."""
 
     @abstractmethod
     def send(self, content: bytes) -> Any:
@@ -99,7 +101,7 @@ class LocalClient(SupervisorClient):
     def world_is_gone(self) -> str:
         return self._runner.world_is_gone()
 
-    async def handle(self, worker: str) -> Any:
+    async def handle(self, worker: str) -> Worker:
         return self._runner.handle(worker)
 
     def send(self, content: bytes) -> Any:
@@ -148,10 +150,10 @@ class ActorClient(SupervisorClient):
     async def depart(self, client: str) -> None:
         await self._actor.depart.remote(client)
 
-    async def handle(self, worker: str) -> Any:
+    async def handle(self, worker: str) -> Worker:
         from ..backends.ray_backend import worker_handle
 
-        return await asyncio.to_thread(worker_handle, worker)
+        return ActorWorker(await asyncio.to_thread(worker_handle, worker))
 
     def send(self, content: bytes) -> Any:
         import ray

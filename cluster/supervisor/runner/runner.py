@@ -18,6 +18,7 @@ from ...placement.model.demand import Demand
 from ...placement.model.preview import PlacementPreview
 from ...ray.ray_words import first_line
 from ...worker.heartbeat import Heartbeat
+from ...worker.worker import Worker
 from ..backends.backend import ClusterBackend
 from ..core.core import Core
 from ..metrics.metering import Metering, TakeSamples
@@ -295,8 +296,8 @@ class SupervisorRunner:
         self._metering.beat(worker, before, after)
         self._history.beat(worker, after.pieces, self._clock())
 
-    def handle(self, worker: str) -> Any:
-        """Return the handle by which clients call a worker."""
+    def handle(self, worker: str) -> Worker:
+        """Return a worker, to be called by clients."""
         return self._backend.handle(worker)
 
     def send(self, content: bytes) -> Any:

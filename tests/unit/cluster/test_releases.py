@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 
 from codecfleet.actors.device.work import WorkContext
-from codecfleet.cluster.process.actor_calls import ActorMethod
 from codecfleet.cluster.releases import OLDEST, OURS, PROTOCOL, UNNUMBERED, Release, apart, makes_alike
 from codecfleet.cluster.supervisor.core.granting import refused
 from codecfleet.cluster.supervisor.runner.client import refuse_others
@@ -56,10 +55,12 @@ class Supervisor:
     """A supervisor of some release, called as Ray's actors are."""
 
     def __init__(self, *said: object) -> None:
-        async def release() -> tuple[object, ...]:
-            return said
+        self.release = self
+        self._said = said
 
-        self.release = ActorMethod(release)
+    async def remote(self) -> tuple[object, ...]:
+        """Say what it is."""
+        return self._said
 
 
 async def test_a_client_looks_before_it_asks_for_anything() -> None:

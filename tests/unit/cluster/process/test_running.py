@@ -29,7 +29,7 @@ def test_how_a_process_ended(code: int | None, last_line: str, words: str) -> No
 def test_a_process_is_heard_and_its_end_is_seen() -> None:
     """What it prints comes over its channel, which is also its input; its errors are its last words."""
     program = "import sys; print(sys.stdin.readline().upper(), end=''); sys.exit('it had enough')"
-    process = start_command([sys.executable, "-c", program], output=Prints.SENT)
+    process = start_command([sys.executable, "-c", program], prints=Prints.SENT)
     with process.end as end:
         end.sendall(b"one line\n")
         assert select.select([process.death], [], [], PATIENCE_S)[0]
@@ -40,7 +40,7 @@ def test_a_process_is_heard_and_its_end_is_seen() -> None:
 
 def test_a_killed_process_says_so() -> None:
     """Whatever it printed last."""
-    process = start_command(["sh", "-c", "echo one >&2; kill -KILL $$"], output=Prints.KEPT)
+    process = start_command(["sh", "-c", "echo one >&2; kill -KILL $$"], prints=Prints.KEPT)
     assert process.code(PATIENCE_S) == -9
     assert process.last_words() == "one\n"
     process.kill()
@@ -51,7 +51,7 @@ def test_a_killed_process_says_so() -> None:
 
 def test_a_group_ends_as_one() -> None:
     """What a program has started ends with it."""
-    process = start_command(["sh", "-c", "sleep 600 & echo $!; exec sleep 600"], output=Prints.ALL_SENT)
+    process = start_command(["sh", "-c", "sleep 600 & echo $!; exec sleep 600"], prints=Prints.ALL_SENT)
     with process.end as end:
         orphan = int(end.recv(100))
         process.kill_group()
@@ -70,7 +70,7 @@ def test_a_group_ends_as_one() -> None:
 )
 def test_limits_hold(limits: Limits, program: str, words: str) -> None:
     """Memory that is too much is refused, and too much time of a processor ends the process."""
-    process = start_command([sys.executable, "-c", program], output=Prints.KEPT, limits=limits)
+    process = start_command([sys.executable, "-c", program], prints=Prints.KEPT, limits=limits)
     process.end.close()
     assert process.code(PATIENCE_S) is not None
     assert process.ended() == words
@@ -80,5 +80,5 @@ def test_what_cannot_start_leaves_nothing() -> None:
     """An error of the kernel's is raised as it is, and no descriptor stays open."""
     before = len(list(Path("/proc/self/fd").iterdir()))
     with pytest.raises(FileNotFoundError):
-        start_command(["/no/such/program"], output=Prints.SENT)
+        start_command(["/no/such/program"], prints=Prints.SENT)
     assert len(list(Path("/proc/self/fd").iterdir())) == before
