@@ -2,14 +2,28 @@
 
 import os
 import sys
+from dataclasses import astuple
 from functools import partial
+from typing import Final
 
 from ..fleet_variables import may_use_warm_fleet
+from ..process.process import StartedProcess, start_program
 from ..ray.ray_environment import named_cluster
+from .client_name import ClientName
 from .pool import Pool
-from .process import start_host
 from .remote_pool import RemotePool
 from .warm import warm_or_own
+
+HOST: Final = "codecfleet.cluster.fleet.host.program"
+
+
+def start_host(address: str | None, slots: int | None, dlas: int, name: ClientName) -> StartedProcess:
+    """Start a host for one fleet; the arguments are ``connecting_pool``'s.
+
+    Raises:
+        OSError: it cannot be started.
+    """
+    return start_program(HOST, address, slots, dlas, astuple(name), None)
 
 
 def default_pool(address: str | None, slots: int | None, *, dlas: int = 0) -> Pool:

@@ -12,8 +12,8 @@ from typing import Final, NamedTuple
 from ...errors import FleetUnavailable
 from ..process.process import StartedProcess, start_program
 from .client_name import ClientName
+from .default import HOST
 from .meeting_place import Greeting, MeetingPlace, locked_place, peer_of
-from .process import HOST
 
 END_S: Final = 5.0
 """How long a fleet may take to end in good order, before it is killed."""
