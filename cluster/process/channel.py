@@ -137,7 +137,7 @@ class Channel(Generic[ServerT]):
     async def _hear(self, request: Request[Any, None]) -> None:
         try:
             await request.serve(self.serves)
-        except Exception as error:  # noqa: BLE001 - nobody else would hear of it
+        except Exception as error:  # noqa: BLE001 - nothing awaits it
             self.trouble = f"{type(request).__name__} failed with {type(error).__name__}: {error}"
             self.hang_up()
 

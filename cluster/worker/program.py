@@ -47,5 +47,5 @@ def main() -> None:
     os.nice(_NICENESS)
     with suppress(OSError):  # without /proc none is preferred
         Path("/proc/self/oom_score_adj").write_text(_KILLED_FIRST, encoding="ascii")
-    seat = WorkerSeat(lambda slots, cores: RayWorker(slots, cores=cores))
-    run_to_the_end(serve_parent(end, lambda _: seat, me="the worker"))
+    server = WorkerSeat(lambda slots, cores: RayWorker(slots, cores=cores))
+    run_to_the_end(serve_parent(end, lambda _: server, me="the worker"))

@@ -44,7 +44,7 @@ class Worker(Protocol):
         ...
 
     async def heartbeat(self, term: int = 0) -> Heartbeat:
-        """Return its state, and renew it: one that nobody renews may end itself."""
+        """Return its state, and renew it: one that is not renewed may end itself."""
         ...
 
     async def abandon(self, client: str, term: int = 0) -> None:

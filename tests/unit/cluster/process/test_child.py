@@ -109,7 +109,7 @@ async def test_what_is_told_comes_before_what_is_asked_later() -> None:
 
 
 async def test_an_error_in_what_was_told_ends_the_channel() -> None:
-    """Nobody waits for it, so nobody else would hear of it."""
+    """Nothing waits for it, so the error would be lost."""
     ours, theirs = socket.socketpair()
     here: Channel[EchoServer] = Channel(ours)
     there: Channel[Heard] = Channel(theirs, object())
@@ -133,7 +133,7 @@ async def test_what_cannot_be_read_is_a_defect_and_half_a_message_is_an_end(sent
         theirs.sendall(sent)
     trouble = await channel.run()
     assert trouble.startswith("what it said cannot be read: ") is (b"reply" not in sent)
-    channel.tell(Said("to nobody"))  # type: ignore[arg-type]
+    channel.tell(Said("too late"))  # type: ignore[arg-type]
     channel.close()
 
 

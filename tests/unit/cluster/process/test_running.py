@@ -57,7 +57,7 @@ def test_a_group_ends_as_one() -> None:
         process.kill_group()
         assert process.ended() == "it was killed by SIGKILL"
         end.settimeout(PATIENCE_S)
-        assert end.recv(1) == b"", "nobody holds its output any more"
+        assert end.recv(1) == b"", "its output is closed"
     assert orphan != process.pid
 
 

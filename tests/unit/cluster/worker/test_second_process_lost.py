@@ -26,7 +26,7 @@ def test_one_that_cannot_open_its_gpu_is_never_ready(second: Second) -> None:
 
 
 def test_one_that_ends_is_lost() -> None:
-    """Its worker gets the reason, and whoever waits for its work."""
+    """Its worker gets the reason, and so does what waits for its work."""
     peer = _Peer()
     process = peer.ready()
     peer.close()
