@@ -67,7 +67,7 @@ async def test_a_crash_of_work_that_runs_alone_costs_its_own_process(pool: Pool)
     """It is told from a worker's death; the worker lives on, and so does what it runs."""
     worker = await pool.submit(works.Ask(job="j", label="a"))
     beside = asyncio.create_task(pool.submit(works.Dwell(job="j", label="b", seconds=60)))
-    with pytest.raises(ProcessKilled, match="the process that ran it alone died: it ended with code 1"):
+    with pytest.raises(ProcessKilled, match="the process that ran it alone died: it ended with exit code 1"):
         await pool.submit(works.Crash(job="j", label="c", constraints=ALONE))
     first = await pool.submit(works.Ask(job="j", label="c", constraints=ALONE))
     again = await pool.submit(works.Ask(job="j", label="d", constraints=ALONE))
