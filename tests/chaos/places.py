@@ -75,7 +75,7 @@ class Place:
     def workers(self, driver: Driver) -> list[psutil.Process]:
         """Return the worker processes that may have the driver's work."""
         below = _below(driver)
-        return _named("RayWorker", below) + _named("worker_program", below)
+        return _named("RayWorker", below) + _named("cluster.worker.program", below)
 
     def strike(self, strike: Strike, driver: Driver) -> bool:
         """Carry out a fault other than one that ends the driver; False where there is no victim."""
@@ -270,7 +270,7 @@ def _named(name: str, processes: Sequence[psutil.Process]) -> list[psutil.Proces
     for process in processes:
         with suppress(psutil.Error):
             command = process.cmdline()
-            if name in " ".join(command[:5]) and not any("orphan_reaper" in word for word in command):
+            if name in " ".join(command[:6]) and not any("orphan_reaper" in word for word in command):
                 found.append(process)
     return sorted(found, key=lambda process: process.pid)
 
