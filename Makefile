@@ -34,7 +34,7 @@ LOCK_OPTIONS := --universal --python-version 3.11 --generate-hashes --no-emit-in
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-all test-again docs lint media damage fuzz chaos bench dist audit lock clean
+.PHONY: help setup demo test test-all test-again docs lint media damage fuzz chaos ray-contract bench dist audit lock clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -77,6 +77,9 @@ fuzz: setup ## mutated films through every command: exact output or one line (ta
 
 chaos: setup ## real jobs while processes, nodes and disks fail: 300 seeded rounds (CHAOS="--at-once 8" for many cores)
 	$(BIN)/python -m tests.chaos $(CHAOS)
+
+ray-contract: setup ## what is needed of Ray, on the oldest one that is allowed and on the newest there is (PYTEST=)
+	$(BIN)/python tests/contract/ray_versions.py $(PYTEST)
 
 bench: setup ## compare with FFmpeg: wall, CPU, memory, size and quality (BENCH= passes options)
 	$(BIN)/python benchmarks/transcode.py $(BENCH)

@@ -9,13 +9,16 @@ import os
 import socket
 import sys
 import time
-from pickle import PickleBuffer
+from dataclasses import dataclass
 
 import numpy as np
 from bench.machine import describe_run, described_lines
 from bench.table import number, save_results, table_lines
+from numpy.typing import NDArray
 
-from codecfleet.cluster.process.wire import Channel, MessageKind
+from codecfleet.actors.task_owner import TaskOwner
+from codecfleet.cluster.process.channel import Channel
+from codecfleet.cluster.process.messages import Request
 
 SIZES = {"an answer without a picture": 1 << 10, "a raw 1080p frame": 1920 * 1080 * 3 // 2, "a segment": 4 << 20}
 
@@ -50,7 +53,7 @@ def _timed(size: int, repeats: int) -> list[float]:
     child = os.fork()
     if child == 0:
         ours.close()
-        asyncio.run(_answer(Channel(theirs), size))
+        asyncio.run(Channel[None](theirs, Made(np.ones(size, np.uint8))).run())
         os._exit(0)
     theirs.close()
     try:
@@ -59,24 +62,30 @@ def _timed(size: int, repeats: int) -> list[float]:
         os.waitpid(child, 0)
 
 
-async def _answer(channel: Channel, size: int) -> None:
-    """Send a result whenever asked, until the other side is gone."""
-    writing = asyncio.create_task(channel.write())
-    result = np.ones(size, np.uint8)
-    while (message := await channel.read()) is not None:
-        channel.send(MessageKind.ANSWER, message.number, PickleBuffer(result.data))
-    writing.cancel()
+class Made:
+    """Has a result ready."""
+
+    def __init__(self, result: NDArray[np.uint8]) -> None:
+        self.result = result
 
 
-async def _ask(channel: Channel, repeats: int) -> list[float]:
-    writing = asyncio.create_task(channel.write())
+@dataclass(frozen=True, slots=True)
+class AskForIt(Request[Made, NDArray[np.uint8]]):
+    """Ask for the result."""
+
+    async def serve(self, server: Made) -> NDArray[np.uint8]:
+        """Return it."""
+        return server.result
+
+
+async def _ask(channel: Channel[Made], repeats: int) -> list[float]:
     took_ms = []
-    for asked in range(repeats):
-        began_s = time.perf_counter()
-        channel.send(MessageKind.ASK, asked)
-        await channel.read()
-        took_ms.append((time.perf_counter() - began_s) * 1e3)
-    writing.cancel()
+    async with TaskOwner() as owner:
+        owner.start(channel.run(), "the channel")
+        for _ in range(repeats):
+            began_s = time.perf_counter()
+            await channel.call(AskForIt())
+            took_ms.append((time.perf_counter() - began_s) * 1e3)
     channel.close()
     return took_ms
 

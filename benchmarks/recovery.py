@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from codecfleet.cluster.client.connected_pool import ConnectedPool
+from codecfleet.cluster.fleet.leases.connecting import connecting_pool
+from codecfleet.cluster.fleet.pool import Pool
 from codecfleet.errors import WorkerLost
 from codecfleet.testing import works
 from tests.integration.ray_cluster import RayCluster, ray_cluster
@@ -30,13 +31,13 @@ WARM_S = 6.0
 
 async def drive() -> None:
     """Keep every slot of the cluster busy; print a line for each piece that was lost and runs again."""
-    async with ConnectedPool(os.environ["RAY_ADDRESS"], None) as pool:
+    async with connecting_pool(os.environ["RAY_ADDRESS"], None) as pool:
         print("ready", flush=True)
         numbers = iter(range(1, 1_000_000))
-        await asyncio.gather(*(_keep_busy(pool, numbers) for _ in range(pool.slots)))
+        await asyncio.gather(*(_keep_busy(pool, numbers) for _ in range(pool.state.slots)))
 
 
-async def _keep_busy(pool: ConnectedPool, numbers: Iterator[int]) -> None:
+async def _keep_busy(pool: Pool, numbers: Iterator[int]) -> None:
     while True:
         work = works.Dwell(job="recovery", label=str(next(numbers)), seconds=PIECE_S)
         try:
@@ -46,7 +47,7 @@ async def _keep_busy(pool: ConnectedPool, numbers: Iterator[int]) -> None:
             await _again(pool, work, lost_s)
 
 
-async def _again(pool: ConnectedPool, work: works.Dwell, lost_s: float) -> None:
+async def _again(pool: Pool, work: works.Dwell, lost_s: float) -> None:
     while True:
         try:
             began_s, _ = await pool.submit(work)

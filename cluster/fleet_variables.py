@@ -16,6 +16,7 @@ RAY: Final = "CODECFLEET_RAY"
 WARM: Final = "CODECFLEET_WARM"
 DEBUG: Final = "CODECFLEET_DEBUG"
 LOG: Final = "CODECFLEET_LOG"
+EVENTS: Final = "CODECFLEET_EVENTS"
 COMPAT: Final = "CODECFLEET_CUDA_COMPAT"
 NO_COMPAT: Final = "never"
 
@@ -45,6 +46,11 @@ def policy_file(environment: Mapping[str, str]) -> str:
 def autoscale_file(environment: Mapping[str, str]) -> str:
     """Return the path of a cluster's autoscaling file; "" where it is not set."""
     return environment.get(AUTOSCALE, "")
+
+
+def events_folder(environment: Mapping[str, str]) -> str:
+    """Return the folder for what supervisors decided, which is kept only then; "" where it is not set."""
+    return environment.get(EVENTS, "")
 
 
 def is_ray_first(environment: Mapping[str, str]) -> bool:

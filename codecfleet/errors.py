@@ -318,7 +318,7 @@ class FleetUnavailable(WorkError):
 
 
 class VersionRefused(FleetUnavailable):
-    """This program and what runs on the cluster are of releases that do not understand each other."""
+    """This program and what runs on the cluster have different versions of codecfleet."""
 
 
 class Cancelled(CodecfleetError):

@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Self, TypeVar
 from pydantic import BaseModel
 
 from ..actors.tracing import send_spans
-from ..cluster.client.pool import Pool
+from ..cluster.background import SharedCall
+from ..cluster.fleet.pool import Pool
 from ..cluster.process.forked import keep_from_children
 from ..errors import Cancelled, UsageError
 from .board.threads import in_thread
+from .held import Held
 from .job import Job
 from .report.channel import EventChannel
 from .report.report import Report
@@ -69,14 +71,14 @@ class Fleet:
         self._jobs_at_once = asyncio.Semaphore(jobs_at_once)
         self._jobs: set[Job] = set()
         self._batches: set[Batch] = set()
-        self._stills: set[asyncio.Task[StillsReport]] = set()
+        self._stills: set[Held[StillsReport]] = set()
         self._open = False
         self._process = os.getpid()
 
     async def __aenter__(self) -> Self:
         """Open the fleet. Workers start with the first job that has something for them to do."""
         if self._pool is None:
-            from ..cluster.host.hosted_pool import default_pool
+            from ..cluster.fleet.default import default_pool
 
             self._pool = default_pool(self._address, self._workers)
         keep_from_children()
@@ -101,9 +103,8 @@ class Fleet:
             await batch.cancel()
         for job in list(self._jobs):
             await job.cancel(keep=keep)
-        for task in self._stills:
-            task.cancel()
-        await asyncio.gather(*self._stills, return_exceptions=True)
+        for stills in list(self._stills):
+            await stills.cancel()
         await in_thread(send_spans, SPANS_LIMIT_S)
         if self._pool is not None:
             await self._pool.aclose()
@@ -148,7 +149,7 @@ class Fleet:
         async def run(each: TranscodeSpec) -> Report:
             return await self._submit(each, nullcontext())
 
-        return await preview_batch(spec.resolved(), run, lambda: pool.slots, show)
+        return await preview_batch(spec.resolved(), run, lambda: pool.state.slots, show)
 
     def _opened(self) -> Pool:
         if not self._open or self._pool is None:
@@ -178,16 +179,14 @@ class Fleet:
             Cancelled: it was closed meanwhile.
             CodecfleetError: the job failed.
         """
-        task = asyncio.create_task(self._take_stills(spec, self._opened(), progress))
-        self._stills.add(task)
-        task.add_done_callback(self._stills.discard)
+        held = Held(self._take_stills(spec, self._opened(), progress), "codecfleet stills")
+        self._stills.add(held)
+        held.on_end(lambda: self._stills.discard(held))
         try:
-            return await task
+            return await held.result(Cancelled("the fleet was closed"))
         except asyncio.CancelledError:
-            caller = asyncio.current_task()
-            if caller is not None and caller.cancelling():
-                raise
-            raise Cancelled("the fleet was closed") from None
+            await held.cancel()
+            raise
 
     async def _take_stills(self, spec: StillsSpec, pool: Pool, progress: Callable[[int], None]) -> "StillsReport":
         async with self._jobs_at_once:
@@ -207,10 +206,11 @@ class Fleet:
             if self._pool is None:
                 raise UsageError("the fleet was closed")
             # Workers become ready beside the loading of what plans, and the planning.
-            self._pool.prepare()
+            start = SharedCall(self._pool.start(), "the workers' start")
             from .run.job_run import JobRun
 
-            return await JobRun(name, spec, self._pool, channel, keeps_if_cancelled).run()
+            run = JobRun(name, spec, self._pool, channel, start=start.wait, keeps_if_cancelled=keeps_if_cancelled)
+            return await run.run()
 
 
 def transcode(

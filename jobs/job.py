@@ -9,6 +9,7 @@ from ..cluster.logs.actions import LogAction
 from ..cluster.logs.entry import LogIds
 from ..cluster.logs.writing import log
 from ..errors import Cancelled, CodecfleetError
+from .held import Held
 from .report.channel import EventChannel
 from .report.events import Event, Failed
 from .report.report import Report
@@ -27,12 +28,13 @@ class Job:
         self._began_s = time.monotonic()
         self._cancelling = False
         self._keeps = False
-        self._task = asyncio.create_task(self._run(run), name=f"codecfleet {job}")
+        self._held = Held(self._run(run), f"codecfleet {job}")
 
     def __repr__(self) -> str:
         state = "running"
-        if self._task.done():
-            failed = self._task.cancelled() or self._task.exception() is not None
+        if self.done:
+            task = self._held.task
+            failed = task.cancelled() or task.exception() is not None
             state = "cancelled" if self._cancelling else "failed" if failed else "done"
         return f"<Job {self.id}: {self.spec.source} -> {self.spec.output}, {state}>"
 
@@ -65,7 +67,7 @@ class Job:
 
     def on_end(self, call: "Callable[[Job], None]") -> None:
         """Have ``call`` called with this job once it has ended."""
-        self._task.add_done_callback(lambda _: call(self))
+        self._held.on_end(lambda: call(self))
 
     def events(self) -> AsyncIterator[Event]:
         """Yield everything that happened and happens, from the start; the last event is ``Done`` or ``Failed``."""
@@ -76,11 +78,9 @@ class Job:
 
         With ``keep`` finished segments stay in its work location, and the same job, submitted again, goes on from them.
         """
-        # Once: a second cancellation would break into the clean-up of the first.
         if not self._cancelling:
             self._cancelling, self._keeps = True, keep
-            self._task.cancel()
-        await asyncio.wait([self._task])
+        await self._held.cancel()
         # A task that is cancelled before it has begun does nothing itself.
         await self._fail(self._was_cancelled())
         await self._channel.close()
@@ -88,7 +88,7 @@ class Job:
     @property
     def done(self) -> bool:
         """Whether the job has ended, however it did."""
-        return self._task.done()
+        return self._held.task.done()
 
     def __await__(self) -> Generator[Any, None, Report]:
         """Wait for the report.
@@ -96,13 +96,4 @@ class Job:
         Raises:
             CodecfleetError: the job failed; ``Cancelled`` if it was cancelled.
         """
-        return self._result().__await__()
-
-    async def _result(self) -> Report:
-        # Shielded: giving up waiting is not cancelling.
-        try:
-            return await asyncio.shield(self._task)
-        except asyncio.CancelledError:
-            if self._task.cancelled():
-                raise self._was_cancelled() from None
-            raise
+        return self._held.result(self._was_cancelled()).__await__()

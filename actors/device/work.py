@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Generic, Self, TypeVar
 
 from ...errors import Cancelled
-from ..by_name import Message
 
 if TYPE_CHECKING:
     from .interface import WorkerDevice
@@ -57,7 +56,7 @@ class WorkContext:
 
 
 @dataclass(frozen=True, slots=True)
-class Constraints(Message):
+class Constraints:
     """Where and how a piece of work is to run; the default leaves it to the pool.
 
     ``alone``: in a process that runs nothing else meanwhile. ``avoid``: stations that run it only if no other

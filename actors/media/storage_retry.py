@@ -7,10 +7,11 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 from ...errors import CodecfleetError
+from ..backoff import Backoff
 
 ATTEMPTS: Final = 5
-FIRST_PAUSE_S: Final = 0.2
-"""The pause before the second try; each later one is twice as long, so that all of them take 3 s."""
+PAUSES: Final = Backoff(first_s=0.2, most_s=1.6)
+"""Together 3 s."""
 _PERMANENT: Final = (
     *(FileNotFoundError, FileExistsError, PermissionError, IsADirectoryError, NotADirectoryError),
     *(NotImplementedError, ImportError, TypeError, ValueError, AttributeError, CodecfleetError),
@@ -83,13 +84,11 @@ def reason(error: BaseException) -> str:
 
 def try_again(call: Callable[[], ResultT], sleep: Callable[[float], object] = time.sleep) -> ResultT:
     """Return the result of ``call``, made up to ``ATTEMPTS`` times; raise its last error, or a permanent one."""
-    pause_s = FIRST_PAUSE_S
-    for _ in range(ATTEMPTS - 1):
+    for failures in range(1, ATTEMPTS):
         try:
             return call()
         except Exception as error:  # every store raises errors of its own
             if not is_transient(error):
                 raise
-        sleep(pause_s)
-        pause_s *= 2
+        sleep(PAUSES.wait_s(failures))
     return call()

@@ -1,4 +1,4 @@
-"""Files that appear complete or not at all."""
+"""Files that appear complete or not at all, and survive a loss of power."""
 
 import errno
 import os
@@ -18,8 +18,7 @@ def write_whole(path: Path, content: bytes) -> None:
     try:
         with part.open("xb") as file:
             file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+        sync(part)
         part.replace(path)
     except OSError:
         with suppress(OSError):
@@ -27,13 +26,14 @@ def write_whole(path: Path, content: bytes) -> None:
         raise
 
 
-def sync_folder(folder: Path) -> None:
-    """Have the names in a folder survive a loss of power."""
-    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+def sync(path: Path) -> None:
+    """Put on disk what a file holds, or the names in a folder: from here on it survives a loss of power."""
+    opened = os.open(path, os.O_RDONLY)
     try:
         os.fsync(opened)
     except OSError as error:
-        if error.errno != errno.EINVAL:  # some network file systems sync names with the files
+        # Some network file systems sync a folder's names with its files.
+        if error.errno != errno.EINVAL or not path.is_dir():
             raise
     finally:
         os.close(opened)

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Self
 
 from codecfleet.actors.decode.decoding import DecodeRange
-from codecfleet.cluster.client.pool import Pool
+from codecfleet.cluster.fleet.pool import Pool, more_slots
 from codecfleet.cluster.placement.model.demand import EncoderChoice
 
 from .decode_work import Decoded, DecodeOnly
@@ -97,7 +97,7 @@ class DecodeFleet:
     @property
     def slots(self) -> int:
         """How many sessions the last demand may use now."""
-        return self._pool.slots_for(self._job)
+        return self._pool.state.of(self._job).slots
 
     def status(self) -> "Status":
         """Return what its supervisor tells: what ``codecfleet status`` shows of a cluster's."""
@@ -109,7 +109,7 @@ class DecodeFleet:
         Raises:
             CommandFailed: no GPU decodes the film here, or none came.
         """
-        self._pool.clear_demand(self._job)
+        self._pool.set_demand(self._job, None)
         self._job = f"bench-{sessions}"
         demand = replace(
             self._film.demand,
@@ -123,12 +123,12 @@ class DecodeFleet:
         reason = demand.software_decode or (await self._pool.preview(demand)).never
         if reason:
             raise CommandFailed(reason)
-        self._pool.set_demand(demand)
+        self._pool.set_demand(self._job, demand)
         with suppress(TimeoutError):
             async with asyncio.timeout(patience_s):
-                await self._pool.more_slots(self._job, sessions - 1)
+                await more_slots(self._pool, self._job, sessions - 1)
         if not self.slots:
-            message = f"no worker came within {patience_s:g} s: {self._pool.waits_for(self._job)}"
+            message = f"no worker came within {patience_s:g} s: {self._pool.state.of(self._job).waits_for}"
             raise CommandFailed(message)
         self.granted = self.slots
 

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import Any
 
 from codecfleet.actors.device.work import Work
-from codecfleet.cluster.client.connected_pool import ConnectedPool
-from codecfleet.cluster.client.pool import Pool
+from codecfleet.cluster.fleet.leases.connecting import connecting_pool
+from codecfleet.cluster.fleet.leases.leased_pool import LeasedPool
 from codecfleet.cluster.placement.model.demand import plain_demand
 from codecfleet.testing import works
 
@@ -31,34 +31,33 @@ def _full(label: str) -> Work[Any]:
     return works.MakeArray(job=JOB, label=label, length=MIB)
 
 
-async def _work(pool: Pool, pieces: int, make: Callable[[str], Work[Any]]) -> None:
+async def _work(pool: LeasedPool, pieces: int, make: Callable[[str], Work[Any]]) -> None:
     """Have as many pieces done as there are, one for each slot at a time, as a job's board does."""
     left = iter(range(pieces))
-    pool.set_demand(plain_demand(JOB, pieces))
+    pool.set_demand(JOB, plain_demand(JOB, pieces))
 
     async def lane() -> None:
         for number in left:
             await pool.submit(make(f"piece {number}"))
 
-    await asyncio.gather(*(lane() for _ in range(pool.slots)))
-    pool.clear_demand(JOB)
+    await asyncio.gather(*(lane() for _ in range(pool.state.slots)))
+    pool.set_demand(JOB, None)
 
 
-async def _call(pool: Pool, calls: int) -> None:
+async def _call(pool: LeasedPool, calls: int) -> None:
     """Call workers for their progress, as the supervisor does for their heartbeats."""
-    pool.set_demand(plain_demand(JOB, 1))
-    running = asyncio.create_task(pool.submit(works.Dwell(job=JOB, label="it runs", seconds=3600.0)))
-    await pool.more_slots(JOB, 0)
-    while not await pool.progress(JOB):  # noqa: ASYNC110 - there is no event for it
+    pool.set_demand(JOB, plain_demand(JOB, 1))
+    running = pool.submit(works.Dwell(job=JOB, label="it runs", seconds=3600.0))
+    while not running.progress.frames:  # noqa: ASYNC110 - there is no event for it
         await asyncio.sleep(0.1)
+    worker = await pool.supervisor.handle(running.progress.worker)
     for _ in range(calls // CALLS_AT_ONCE):
-        await asyncio.gather(*(pool.progress(JOB) for _ in range(CALLS_AT_ONCE)))
+        await asyncio.gather(*(worker.progress(JOB) for _ in range(CALLS_AT_ONCE)))
     running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
-    pool.clear_demand(JOB)
+    pool.set_demand(JOB, None)
 
 
-async def _do(pool: Pool, phase: str, count: int) -> None:
+async def _do(pool: LeasedPool, phase: str, count: int) -> None:
     match phase:
         case "empty":
             await _work(pool, count, _empty)
@@ -71,12 +70,12 @@ async def _do(pool: Pool, phase: str, count: int) -> None:
 
 
 async def _main() -> None:
-    async with ConnectedPool(None, None) as pool:
+    async with connecting_pool(None, None) as pool:
         began_s = time.monotonic()
         await _work(pool, 1, _empty)
         first_s = time.monotonic() - began_s
-        await _work(pool, 4 * pool.slots, _empty)
-        print(json.dumps({"first_piece_s": round(first_s, 2), "slots": pool.slots}), flush=True)
+        await _work(pool, 4 * pool.state.slots, _empty)
+        print(json.dumps({"first_piece_s": round(first_s, 2), "slots": pool.state.slots}), flush=True)
         while line := (await asyncio.to_thread(sys.stdin.readline)).split():
             began_s, cpu_s = time.monotonic(), time.process_time()
             await _do(pool, line[0], int(line[1]))

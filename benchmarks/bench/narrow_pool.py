@@ -13,8 +13,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from codecfleet.cluster.client.connected_pool import PRIVATE
-from codecfleet.cluster.client.pool import Pool
+from codecfleet.cluster.fleet.leases.connecting import PRIVATE
+from codecfleet.cluster.fleet.pool import Pool
 from codecfleet.cluster.placement.model.policy import Policy
 from codecfleet.cluster.ray.embedded import Connection, connect
 
@@ -54,8 +54,9 @@ async def _open_pool(
     connection: Connection, settings: "SupervisorSettings"
 ) -> tuple[Pool, Connection, "SupervisorRunner"]:
     # Only now: Ray's settings are read when it is imported.
-    from codecfleet.cluster.client.connected_pool import SLOTS_MAX  # noqa: PLC0415
-    from codecfleet.cluster.client.leased_pool import LeasedPool  # noqa: PLC0415
+    from codecfleet.cluster.fleet.leases.connecting import SLOTS_MAX  # noqa: PLC0415
+    from codecfleet.cluster.fleet.leases.ground import Ground  # noqa: PLC0415
+    from codecfleet.cluster.fleet.leases.leased_pool import LeasedPool  # noqa: PLC0415
     from codecfleet.cluster.supervisor.backends.backend import HERE  # noqa: PLC0415
     from codecfleet.cluster.supervisor.backends.private_backend import PrivateBackend  # noqa: PLC0415
     from codecfleet.cluster.supervisor.core.core import Core  # noqa: PLC0415
@@ -67,6 +68,6 @@ async def _open_pool(
     core = Core(settings, Policy(), 1, time.monotonic())
     gpus = partial(asyncio.to_thread, known_gpus, HERE)
     shell = SupervisorRunner(PrivateBackend(None, connection.why_ended, probe_ray_node, gpus), core, settings)
-    pool = LeasedPool(LocalClient(shell), None, eager=SLOTS_MAX)
+    pool = LeasedPool(Ground(supervisor=LocalClient(shell), eager=SLOTS_MAX).reach)
     await pool.start()
     return pool, connection, shell

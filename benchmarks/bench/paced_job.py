@@ -9,8 +9,8 @@ import sys
 import time
 
 from codecfleet.actors.decode.decoding import PictureHash
-from codecfleet.cluster.client.connected_pool import ConnectedPool
-from codecfleet.cluster.client.pool import Pool
+from codecfleet.cluster.fleet.leases.connecting import connecting_pool
+from codecfleet.cluster.fleet.pool import Pool
 from codecfleet.cluster.placement.model.demand import plain_demand
 from codecfleet.jobs.board.board import Board
 from codecfleet.jobs.board.events import Finished, Run
@@ -25,7 +25,7 @@ from .paced_work import FRAMES, Paced
 async def _run(pool: Pool, name: str, segments: int, second_runs: int) -> dict[str, float]:
     """Run a job of equal segments, whose seams all agree."""
     options = WaitOptions(second_runs=second_runs)
-    watch = WorkWatch(pool, name, options)
+    watch = WorkWatch(pool, options)
 
     async def work(run: Run) -> int:
         return await watch.submit(Paced(job=name, label=run.label, apart_from=run.apart_from), FRAMES)
@@ -52,7 +52,7 @@ async def _run(pool: Pool, name: str, segments: int, second_runs: int) -> dict[s
 
 
 async def _main(workers: int, segments: int, second_runs: int) -> None:
-    async with ConnectedPool(None, None) as pool:
+    async with connecting_pool(None, None) as pool:
         await _run(pool, "warm-up job", 2 * workers, 0)
         print("ready", flush=True)
         await asyncio.to_thread(sys.stdin.readline)

@@ -1,7 +1,9 @@
 """Many small files, done by a batch and by FFmpeg in a shell loop; outputs are counted, a batch's also verified."""
 
+import os
 import shlex
 import subprocess
+import tempfile
 import time
 from dataclasses import dataclass
 from fractions import Fraction
@@ -15,6 +17,9 @@ from .program import CODECFLEET, FILM
 
 _CLIP_S = (Fraction(1), Fraction(3, 2), Fraction(2))
 _CUT_S = Fraction(1, 2)
+_LOOK_S = 0.05
+AS_JOBS = "codecfleet, as jobs"
+"""Each file a job of its own instead of one piece of work."""
 
 
 @dataclass(frozen=True)
@@ -66,20 +71,30 @@ def cut_film(film: Path, folder: Path, files: int, ffmpeg: str) -> Path:
     return folder
 
 
-def time_small_files(clips: Path, loop: Loop, folder: Path, rounds: int) -> dict[str, list[float]]:
-    """Return the wall seconds that each contender takes for all clips, round by round.
+@dataclass(frozen=True)
+class Timed:
+    """One contender's round: the wall time, and the CPU time of the command's own process, without its children."""
+
+    wall_s: float
+    own_cpu_s: float
+
+
+def time_small_files(clips: Path, loop: Loop, folder: Path, rounds: int) -> dict[str, list[Timed]]:
+    """Return how long each contender takes for all clips, round by round.
 
     Raises:
         CommandFailed: one of them failed, or an output is missing or not exact.
     """
-    times: dict[str, list[float]] = {"ffmpeg": [], "codecfleet": []}
+    times: dict[str, list[Timed]] = {"ffmpeg": [], "codecfleet": [], AS_JOBS: []}
     for number in range(rounds):
-        for name, walls_s in times.items():
-            output = folder / f"by-{name}-{number}"
+        for name, rounds_of in times.items():
+            output = folder / f"by-{list(times).index(name)}-{number}"
             output.mkdir()
-            command = _ffmpeg(loop, output) if name == "ffmpeg" else _batch(loop, clips, output)
-            walls_s.append(_wall_s(command, clips))
-            _check(clips, output, name, verified=name == "codecfleet" and number == 0)
+            command = (
+                _ffmpeg(loop, output) if name == "ffmpeg" else _batch(loop, clips, output, as_jobs=name == AS_JOBS)
+            )
+            rounds_of.append(_timed(command, clips))
+            _check(clips, output, name, verified=name != "ffmpeg" and number == 0)
     return times
 
 
@@ -89,17 +104,31 @@ def _ffmpeg(loop: Loop, output: Path) -> list[str]:
     return ["sh", "-c", f"ls | xargs -P{loop.processes} -I{{}} {encode}"]
 
 
-def _batch(loop: Loop, clips: Path, output: Path) -> list[str]:
+def _batch(loop: Loop, clips: Path, output: Path, *, as_jobs: bool) -> list[str]:
     options = ["--quality", str(loop.quality), "--preset", str(loop.preset), "--quiet"]
+    if as_jobs:  # nothing is kept where nothing fails, but each file is a job of its own
+        options += ["--keep-evidence", str(output)]
     return [*CODECFLEET, "batch", str(clips), "--output", str(output), *options]
 
 
-def _wall_s(command: list[str], folder: Path) -> float:
-    began_s = time.monotonic()
-    done = subprocess.run(command, check=False, cwd=folder, capture_output=True, text=True)
-    if done.returncode:
-        raise CommandFailed(f"{command[0]} ended with {done.returncode}: {done.stderr[-500:]}")
-    return time.monotonic() - began_s
+def _timed(command: list[str], folder: Path) -> Timed:
+    began_s, cpu_s = time.monotonic(), 0.0
+    with tempfile.TemporaryFile() as said:
+        process = subprocess.Popen(command, cwd=folder, stdout=said, stderr=said)
+        while process.poll() is None:
+            cpu_s = _own_cpu_s(process.pid) or cpu_s
+            time.sleep(_LOOK_S)
+        wall_s = time.monotonic() - began_s
+        if process.returncode:
+            said.seek(0)
+            raise CommandFailed(f"{command[0]} ended with {process.returncode}: {said.read().decode()[-500:]}")
+    return Timed(wall_s, cpu_s)
+
+
+def _own_cpu_s(pid: int) -> float:
+    """Return the CPU time of a process that lives; 0 of one that has ended."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _check(clips: Path, output: Path, name: str, *, verified: bool) -> None:

@@ -11,9 +11,9 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from codecfleet import Fleet, Job, TranscodeSpec
 from codecfleet.cluster import machine
-from codecfleet.cluster.host.hosted_pool import default_pool
+from codecfleet.cluster.fleet.default import default_pool
 from codecfleet.cluster.process.process import WORKER, start_program
-from codecfleet.cluster.process.worker_process import WorkerProcess
+from codecfleet.cluster.worker.child.child_worker import ChildWorker
 from codecfleet.jobs.report.events import Progress
 
 __all__ = ["STEPS"]
@@ -32,7 +32,7 @@ async def _open() -> Mapping[str, float]:
 async def _worker() -> Mapping[str, float]:
     """Start a worker's process until it answers."""
     began_s = time.monotonic()
-    worker = WorkerProcess(start_program(WORKER))
+    worker = ChildWorker(start_program(WORKER))
     await worker.begin(1, machine.cores())
     ready_s = time.monotonic()
     await worker.end()

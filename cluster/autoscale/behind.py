@@ -1,4 +1,4 @@
-"""What waits behind a client's jobs, as its supervisor is told of it: pure."""
+"""What batches will ask for when some of their jobs are done, as a supervisor is told of it: pure."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -6,27 +6,35 @@ from dataclasses import dataclass, replace
 from ..placement.model.demand import PLAIN_FRAMES, Demand
 
 
+@dataclass(frozen=True, slots=True)
+class LaterDemand:
+    """What waits behind the jobs of a batch that are under way."""
+
+    like: str  # one of its jobs, of the kind that waits; one that is over stands for those that follow too
+    segments: int  # how many segments of it could run at once beside those that are asked for
+    frames: int  # those of all that waits
+
+
 @dataclass(slots=True)
 class _Waiting:
-    """``kind`` is what a job of the batch asked for last, None before any has."""
-
-    like: str
-    segments: int
-    frames: int
-    kind: Demand | None
+    later: LaterDemand
+    kind: Demand | None  # what a job of the batch asked for last, None before any has
 
 
 class WorkBehind:
-    """What batches will ask for when some of their jobs are done, by their names."""
+    """The later demands of batches, by their names."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, _Waiting] = {}
 
-    def set(self, batch: str, like: str, segments: int, frames: int) -> None:
-        """Take what ``Pool.set_behind`` is told."""
+    def set(self, batch: str, later: LaterDemand) -> None:
+        """Set what a batch will ask for."""
         before = self._waiting.pop(batch, None)
-        if frames:
-            self._waiting[batch] = _Waiting(like, segments, frames, None if before is None else before.kind)
+        self._waiting[batch] = _Waiting(later, None if before is None else before.kind)
+
+    def clear(self, batch: str) -> None:
+        """Forget a batch, if it is known."""
+        self._waiting.pop(batch, None)
 
     def told(self, demands: Mapping[str, Demand], workers_max: int | None) -> Iterator[Demand]:
         """Yield it as a report has it; ``demands`` are those of jobs, and the client's slots ``workers_max``.
@@ -34,13 +42,14 @@ class WorkBehind:
         Nothing is told of a batch before one of its jobs has said what it asks for.
         """
         for batch, waiting in self._waiting.items():
-            waiting.kind = kind = demands.get(waiting.like, waiting.kind)
+            later = waiting.later
+            waiting.kind = kind = demands.get(later.like, waiting.kind)
             if kind is not None:
                 yield replace(
                     kind,
                     job=batch,
                     segments=(max(kind.segments, default=PLAIN_FRAMES),),
                     renditions=tuple(replace(each, kind=None) for each in kind.renditions),
-                    frames_total=waiting.frames,
-                    workers_max=min(waiting.segments, workers_max or waiting.segments),
+                    frames_total=later.frames,
+                    workers_max=min(later.segments, workers_max or later.segments),
                 )

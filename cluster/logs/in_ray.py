@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from ..fleet_variables import LOG
+from ..ray.public.nodes import log_folder
 from .entry import LogStyle
 from .writing import EntryHandler, begin_log, is_logged
 
@@ -29,7 +30,7 @@ def begin_log_in_ray(service: str) -> None:
     if asked == OFF or is_logged():
         return
     try:
-        begin_log(file_handler(_ray_logs(), service, os.environ))
+        begin_log(file_handler(log_folder(), service, os.environ))
     except Exception:  # a worker whose log cannot be written works; Ray's own log says why
         logging.getLogger(__name__).warning("no log is written", exc_info=True)
 
@@ -62,13 +63,3 @@ class _File(RotatingFileHandler):
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
         """Drop what cannot be written."""
-
-
-def _ray_logs() -> Path:
-    import ray
-
-    if not ray.is_initialized():
-        message = "this process is not one of Ray's"
-        raise RuntimeError(message)  # Ray would start one
-    context = ray.get_runtime_context()
-    return Path(context.get_temp_dir(), context.get_session_name(), "logs")

@@ -4,20 +4,19 @@ import os
 import select
 import signal
 import socket
-import subprocess
 import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import IO, Final
+from typing import Final
 
 from ...errors import FleetUnavailable
 from ..logs.actions import LogAction
 from ..logs.writing import log
-from ..process.process import how_it_ended
+from ..process.running import Prints, Running, how_it_ended, start_command
 from .leftovers import remove_dead_listeners
 
 PROGRAM: Final = "codecfleet.cluster.node.ray_program"
@@ -35,13 +34,13 @@ _NUMBERS_READ: Final = 64
 
 @dataclass(slots=True)
 class _Kept:
-    """A running ``ray start``: how long it drains, what it said last, whether it was told to end, and by when."""
+    """A running ``ray start``."""
 
-    process: "subprocess.Popen[bytes]"
-    notice_s: int
-    said: deque[str] = field(default_factory=lambda: deque(maxlen=_LINES_KEPT))
-    is_told: bool = False
-    until_s: float | None = None
+    process: Running
+    notice_s: int  #: how long it drains
+    said: deque[str] = field(default_factory=lambda: deque(maxlen=_LINES_KEPT))  #: what it said last
+    is_told: bool = False  #: to end
+    until_s: float | None = None  #: by when it has to
 
     def tell(self) -> None:
         """Have it drain and end within ``notice_s`` and ``STOP_S``; told again, end it at once."""
@@ -57,12 +56,11 @@ class _Kept:
     def kill(self) -> None:
         """Kill it and all of Ray: what watches over Ray's processes ends them with their group's leader."""
         self.until_s = None
-        with suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.kill_group()
 
-    def read(self, output: IO[bytes], on_start: Callable[[], object]) -> None:
+    def read(self, on_start: Callable[[], object]) -> None:
         """Read what it prints, to the end."""
-        for line in output:
+        for line in self.process.end.makefile("rb"):
             if _STARTED in line:
                 on_start()
             elif text := line.decode(errors="replace").strip():
@@ -72,11 +70,10 @@ class _Kept:
         """Return its exit code, and meanwhile do as the signals say whose numbers can be read from the socket."""
         while (code := self._code()) is None:
             left_s = None if self.until_s is None else max(0.0, self.until_s - time.monotonic())
-            is_time_up = not select.select([signals], [], [], left_s)[0]
-            if is_time_up:
+            ready = select.select([signals.fileno(), self.process.death], [], [], left_s)[0]
+            if not ready:
                 self.kill()
-                continue
-            for number in signals.recv(_NUMBERS_READ):
+            for number in signals.recv(_NUMBERS_READ) if signals.fileno() in ready else b"":
                 if number in _ENDS_IT:
                     self.tell()
         return code
@@ -87,8 +84,8 @@ class _Kept:
         while os.getpid() == _FIRST and ended not in {0, self.process.pid}:
             ended, status = os.waitpid(-1, os.WNOHANG)
             if ended == self.process.pid:
-                self.process.returncode = os.waitstatus_to_exitcode(status)
-        return self.process.poll()
+                self.process.reaped(status)
+        return self.process.code()
 
 
 def keep(
@@ -97,7 +94,7 @@ def keep(
     *,
     notice_s: int,
     on_start: Callable[[], object],
-    start: "Callable[[Sequence[str], Mapping[str, str]], subprocess.Popen[bytes]] | None" = None,
+    command: Callable[[Sequence[str]], Sequence[str]] | None = None,
 ) -> None:
     """Run ``ray`` with these arguments until SIGTERM, SIGINT or SIGHUP, and return once all of it has ended.
 
@@ -108,7 +105,7 @@ def keep(
         variables: what its environment has beside ours.
         notice_s: how long it drains.
         on_start: called once the node has joined, in another thread.
-        start: starts ``ray`` with arguments and environment, as the leader of a new process group.
+        command: returns the command that is ``ray`` with these arguments.
 
     Raises:
         FleetUnavailable: Ray did not start, or ended by itself.
@@ -120,9 +117,8 @@ def keep(
         on_start()
 
     around = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
-    kept = _Kept((start or _start)(arguments, {**around, **variables}), notice_s)
-    assert kept.process.stdout is not None  # noqa: S101 - it is a pipe
-    reader = threading.Thread(target=kept.read, args=(kept.process.stdout, joined), daemon=True)
+    kept = _Kept(_start((command or _ray)(arguments), {**around, **variables}), notice_s)
+    reader = threading.Thread(target=kept.read, args=(joined,), daemon=True)
     with _signals() as signals:
         reader.start()
         code = kept.wait(signals)
@@ -139,19 +135,17 @@ def keep(
 _HELP: Final = "Its logs are in session_latest/logs below the --temp-dir, else below ray in RAY_TMPDIR, TMPDIR or /tmp."
 
 
-def _start(arguments: Sequence[str], environment: Mapping[str, str]) -> "subprocess.Popen[bytes]":
+def _ray(arguments: Sequence[str]) -> Sequence[str]:
+    return [sys.executable, "-P", "-m", PROGRAM, str(os.getpid()), *arguments]
+
+
+def _start(command: Sequence[str], environment: Mapping[str, str]) -> Running:
     try:
-        return subprocess.Popen(  # noqa: S603 - our own program
-            [sys.executable, "-P", "-m", PROGRAM, str(os.getpid()), *arguments],
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            # A Ctrl-C of the terminal is for us to answer; and all of Ray is one group.
-            start_new_session=True,
-        )
+        process = start_command(command, prints=Prints.ALL_SENT, environment=environment)
     except OSError as error:
         raise FleetUnavailable(f"Ray did not start: {error}", "Check the limits on processes.") from None
+    process.end.shutdown(socket.SHUT_WR)
+    return process
 
 
 @contextmanager

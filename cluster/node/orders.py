@@ -111,7 +111,7 @@ def bring_node_up(node: PreparedNode) -> int:
         FleetUnavailable: it does not start.
     """
     try:
-        process = start_program(PROGRAM, node.arguments, node.variables, node.notice_s)
+        process = start_program(PROGRAM, node.arguments, node.variables, node.notice_s, outlives=True)
     except OSError as error:
         raise FleetUnavailable(f"the node did not start: {error}", "Check the limits on processes.") from None
     if not (said := process.first_word()):

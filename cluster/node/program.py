@@ -2,18 +2,17 @@
 
 import json
 import os
-import socket
 import sys
 from contextlib import suppress
 
 from ...errors import CodecfleetError
+from ..process.program import begin
 from .orders import PreparedNode
 
 
 def main() -> None:
-    """Run ``[descriptor, its starter, the starter's program, arguments, variables, notice]``: JSON, one argument."""
-    descriptor, _, _, arguments, variables, notice_s = json.loads(sys.argv[1])
-    starter = socket.socket(fileno=descriptor)
+    """Run Ray; the settings are ``[arguments, variables, notice]``."""
+    starter, (arguments, variables, notice_s) = begin()
 
     def joined() -> None:
         with suppress(OSError):  # it was interrupted meanwhile
@@ -24,7 +23,3 @@ def main() -> None:
         PreparedNode(tuple(arguments), variables, notice_s, ()).run(joined)
     except CodecfleetError as error:
         sys.exit(str(error))
-
-
-if __name__ == "__main__":
-    main()

@@ -2,15 +2,8 @@
 
 import sys
 from importlib.metadata import entry_points
-from typing import Any
 
-from ..parent_death import end_with
-
-
-def without_client_port(ray_params: Any, head: bool) -> None:  # noqa: ANN401, FBT001 - Ray's own arguments
-    """Keep Ray Client's server from starting; Ray calls this for RAY_START_HOOK."""
-    del head
-    ray_params.ray_client_server_port = None
+from ..process.parent_death import end_with
 
 
 def main() -> None:

@@ -10,23 +10,20 @@ from typing import Final
 from ...errors import UsageError
 from ..placement.labels import ARCHITECTURE, DECODES, DLAS, ENCODES, KIND
 from ..probes.gpus.visible_device import CUDA_VARIABLE
+from ..ray.private.nodes import LABELS, RESOURCES, START_HOOK
 from ..ray.token import MODE, TOKEN, TOKEN_PATH, asks_for_token, has_token
 from .listed import counted_units, label_words
 from .offer import Offer
-from .ray_program import without_client_port
 
 DRAIN_S: Final = 60
 """How long a node that is told to end waits for what runs on it."""
 PORT, DASHBOARD_PORT, DASHBOARD_HOST = 6379, 8265, "127.0.0.1"
-NO_CLIENT_PORT: Final = f"{without_client_port.__module__}.{without_client_port.__name__}"
-"""Ray calls what RAY_START_HOOK names before it starts. Without it a head would listen for Ray Client (port 10001)."""
 _OURS: Final = (
     *("--head", "--address", "--block", "--node-ip-address", "--port", "--num-cpus", "--num-gpus", "--labels"),
     *("--dashboard-host", "--dashboard-port", "--temp-dir", "--ray-client-server-port"),
 )
 """Options of ``ray start`` that are set here."""
 _FOUND: Final = (KIND, ARCHITECTURE, DLAS, ENCODES, DECODES)
-_LABELS: Final = "RAY_OVERRIDE_LABELS"
 _ZONE: Final = "RAY_NODE_ZONE"
 """Ray makes its label ray.io/availability-zone of it."""
 
@@ -111,7 +108,7 @@ def ray_variables(offer: Offer, options: NodeOptions) -> dict[str, str]:
         **asks_for_token(is_open=options.is_open),
         **_names(offer),
         "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": str(options.notice_s),
-        "RAY_START_HOOK": NO_CLIENT_PORT,
+        **START_HOOK,
         "RAY_USAGE_STATS_ENABLED": "0",
     }
 
@@ -126,20 +123,20 @@ def exports(offer: Offer, environment: Mapping[str, str]) -> dict[str, str]:
     """
     stated = {key: value for key, value in _stated(environment).items() if not key.startswith(_FOUND)}
     return {
-        "RAY_OVERRIDE_RESOURCES": json.dumps({"CPU": offer.cpus, "GPU": offer.gpus}),
-        _LABELS: json.dumps({**stated, **offer.labels}),
-        "RAY_START_HOOK": NO_CLIENT_PORT,
+        RESOURCES: json.dumps({"CPU": offer.cpus, "GPU": offer.gpus}),
+        LABELS: json.dumps({**stated, **offer.labels}),
+        **START_HOOK,
         **_names(offer),
     }
 
 
 def _stated(environment: Mapping[str, str]) -> dict[str, str]:
     try:
-        found = json.loads(environment.get(_LABELS) or "{}")
+        found = json.loads(environment.get(LABELS) or "{}")
     except ValueError:
         found = None
     if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
-        raise UsageError(f"{_LABELS} is not a JSON object of labels", "Correct it, or leave it unset.")
+        raise UsageError(f"{LABELS} is not a JSON object of labels", "Correct it, or leave it unset.")
     return found
 
 

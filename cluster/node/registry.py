@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from ...errors import FleetUnavailable
-from ..host.meeting_place import MeetingPlace, locked_place
+from ..fleet.meeting_place import MeetingPlace, locked_place
 
 _PREFIX: Final = "node-"
 _LOCK: Final = struct.Struct("hhqqi4x")

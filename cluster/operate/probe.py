@@ -7,7 +7,8 @@ from ..node.listed import ListedNode, listed_node
 from ..placement.model.inventory import Inventory, Node
 from ..probes.node.report import NodeReport, SilentNode
 from ..ray.embedded import connect
-from ..ray.ray_internals import draining_nodes
+from ..ray.private.nodes import draining_nodes
+from ..ray.public.nodes import all_nodes
 from ..ray.ray_words import first_line
 from ..supervisor.state.events import Order
 
@@ -21,9 +22,7 @@ async def probe_cluster(address: str, fresh: bool) -> list[NodeReport | SilentNo
     """
     connection = await connect(address)
     try:
-        import ray  # noqa: PLC0415 - never before ``connect`` has settled the environment that Ray reads
-
-        return list(await asyncio.gather(*(_probe(node, fresh=fresh) for node in _alive(ray.nodes()))))
+        return list(await asyncio.gather(*(_probe(node, fresh=fresh) for node in _alive(all_nodes()))))
     finally:
         await connection.close()
 
@@ -37,15 +36,13 @@ async def list_cluster(address: str) -> list[tuple[NodeReport | SilentNode, List
     """
     connection = await connect(address)
     try:
-        import ray  # noqa: PLC0415 - as above
-
         from ..supervisor.backends.ray_backend import recall_orders  # noqa: PLC0415 - imports Ray
         from ..supervisor.state.nodes import ORDERED_STATES  # noqa: PLC0415 - only this needs it
 
         orders, draining = await recall_orders(), draining_nodes()
         found = [
             (node, listed_node(node, draining, ORDERED_STATES[orders.get(node["NodeID"], Order.UNCORDON)]))
-            for node in _alive(ray.nodes())
+            for node in _alive(all_nodes())
         ]
         reports = await asyncio.gather(*(_probe(node, fresh=False) for node, _ in found))
         return [(report, listed) for report, (_, listed) in zip(reports, found, strict=True)]

@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 from ...errors import FleetUnavailable, UsageError
 from ..placement.model.demand import Demand
 from ..ray.embedded import connect
-from ..ray.private_ray import NAMESPACE
+from ..ray.public.actors import NoSuchActor, named_actor
+from ..ray.ray_failures import is_of_ray
 from ..supervisor.runner.actor import SUPERVISOR
 from ..supervisor.runner.client import refuse_others
 from ..supervisor.state.events import Order
@@ -42,23 +43,21 @@ async def ask_supervisor(address: str, question: Callable[[Any], Awaitable[T]]) 
 
     Raises:
         FleetUnavailable: the cluster or its supervisor does not answer.
-        VersionRefused: the supervisor is of a release that does not work with ours.
+        VersionRefused: the supervisor has another version of codecfleet.
     """
     connection = await connect(address)
     try:
-        import ray  # noqa: PLC0415 - never before it is needed
-
         try:
-            try:
-                # Where the head is gone, Ray looks for it for a minute.
-                looked_up = asyncio.to_thread(ray.get_actor, SUPERVISOR, NAMESPACE)
-                actor = await in_time(looked_up, "the cluster's head", "Look at its node.")
-            except ValueError:
-                return None
+            # Where the head is gone, Ray looks for it for a minute.
+            looked_up = asyncio.to_thread(named_actor, SUPERVISOR)
+            actor = await in_time(looked_up, "the cluster's head", "Look at its node.")
             answering = _answer(actor, question)
-            next_step = "Look at `ray status` and at the node it runs on."
-            return await in_time(answering, "the supervisor", next_step)
-        except ray.exceptions.RayError as error:
+            return await in_time(answering, "the supervisor", "Look at `ray status` and at the node it runs on.")
+        except NoSuchActor:
+            return None
+        except Exception as error:
+            if not is_of_ray(error):
+                raise
             message = f"the supervisor does not answer: {type(error).__name__}"
             raise FleetUnavailable(message, "Ray restarts it by itself: try again in a few seconds.") from error
     finally:
@@ -87,14 +86,18 @@ async def read_status(address: str) -> Status | None:
     return await ask_supervisor(address, lambda actor: actor.status.remote())
 
 
+async def read_events(address: str) -> bytes:
+    """Return what a cluster's supervisor decided lately; b"" where it keeps no events, or there is none."""
+    return await ask_supervisor(address, lambda actor: actor.events.remote()) or b""
+
+
 async def read_growth(address: str, demand: Demand) -> str:
     """Return which nodes a cluster would ask for such a job, and why; "" where it cannot grow, or has no supervisor."""
     return await ask_supervisor(address, partial(_growth, demand=demand)) or ""
 
 
 async def _growth(actor: Any, *, demand: Demand) -> str:  # noqa: ANN401 - Ray's handle
-    ask = getattr(actor, "growth", None)  # the release before has none
-    return "" if ask is None else str(await ask.remote(demand))
+    return str(await actor.growth.remote(demand))
 
 
 async def read_history(address: str, stations: tuple[str, ...]) -> History | None:
@@ -103,10 +106,7 @@ async def read_history(address: str, stations: tuple[str, ...]) -> History | Non
 
 
 async def _history(actor: Any, *, stations: tuple[str, ...]) -> History:  # noqa: ANN401 - Ray's handle
-    ask = getattr(actor, "history", None)  # the release before has none
-    if ask is None:
-        return History()
-    found: History = await ask.remote(stations)
+    found: History = await actor.history.remote(stations)
     return found
 
 

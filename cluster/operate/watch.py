@@ -5,12 +5,13 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from ...errors import CodecfleetError, FleetUnavailable
-from ..host.link import HostLost
+from ..fleet.status_messages import ReadStatus, SupervisorSide
 from ..logs.actions import LogAction
 from ..logs.writing import log
+from ..process.child import ChildDied
 from ..ray.ray_words import first_line
 from ..supervisor.status.status import Status
-from .desk import Ask, fleet_desk
+from .desk import AskDesk, fleet_desk
 
 Seen: TypeAlias = Status | FleetUnavailable | None
 """A fleet's status; why there is none now; or None where there is no supervisor."""
@@ -24,8 +25,7 @@ async def fleet_status(address: str | None) -> Status | None:
         FleetUnavailable: the fleet cannot be reached, or its supervisor does not answer.
     """
     async with fleet_desk(address) as ask:
-        status: Status | None = await ask("status")
-        return status
+        return await ask(ReadStatus())
 
 
 async def watch_status(address: str | None, show: Callable[[Seen], None], every_s: float) -> None:
@@ -43,19 +43,18 @@ async def watch_status(address: str | None, show: Callable[[Seen], None], every_
             await asyncio.sleep(every_s)
 
 
-async def look(ask: Ask) -> Seen:
+async def look(ask: AskDesk[SupervisorSide]) -> Seen:
     """Return a fleet's status, or why it does not answer.
 
     Raises:
-        HostLost: nothing more can be asked there.
+        ChildDied: nothing more can be asked there.
     """
     try:
-        seen: Status | None = await ask("status")
-    except HostLost:
+        return await ask(ReadStatus())
+    except ChildDied:
         raise
     except Exception as error:  # noqa: BLE001 - it costs this look alone
         return as_unavailable(error)
-    return seen
 
 
 def as_unavailable(error: Exception) -> FleetUnavailable:

@@ -1,38 +1,43 @@
-"""A process that runs a program of ours: how it is started, and how it ended."""
+"""Starts programs of ours: Python modules that share a channel with the process that started them."""
 
 import json
 import os
-import signal
 import socket
-import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Final, NamedTuple
+
+from .running import UNLIMITED, Limits, Prints, Running, start_command
 
 _PROGRAM: Final = (
     # Imports make much that stays, which is not to be searched for garbage.
-    "import gc, json, runpy, sys; gc.set_threshold(10_000); sys.path[:] = json.loads(sys.argv.pop(1)); "
-    "runpy.run_module(sys.argv.pop(1), run_name='__main__')"
+    "import gc, importlib, json, sys; gc.set_threshold(10_000); sys.path[:] = json.loads(sys.argv.pop(1)); "
+    "importlib.import_module(sys.argv.pop(1)).main()"
 )
-WORKER: Final = "codecfleet.cluster.process.worker_program"
+WORKER: Final = "codecfleet.cluster.worker.program"
 """The program of a worker, which waits for its settings."""
-_END_S: Final = 5.0
-"""How long a killed process may take to end: one that hangs in the kernel never does."""
-_LAST_LINE_BYTES: Final = 4096
 _FIRST_WORD_BYTES: Final = 1 << 16
 
 
-class StartedProcess(NamedTuple):
-    """A started process: our end of its channel, how to kill it, and how it ended, which may block for ``_END_S``."""
+def build() -> list[int]:
+    """Return what differs between two installations of this package, also of one version."""
+    file = os.stat(__file__)  # noqa: PTH116 - pathlib is slow to import
+    return [file.st_ino, file.st_size, file.st_mtime_ns]
 
-    end: socket.socket
+
+BUILD: Final = build()
+"""This process's own, which does not change when another is installed."""
+
+
+class StartedProcess(NamedTuple):
+    """The process at the other end of a channel, started or connected to."""
+
+    end: socket.socket  #: this process's end
     kill: Callable[[], object]
-    ended: Callable[[], str]
-    warm_fleet: int | None = None
-    """The process of the warm fleet to which this is only a connection; None where it was started for its caller."""
-    note: str = ""
-    """What a job's report is to say of it."""
+    ended: Callable[[], str]  #: how it ended, for which it waits a few seconds; called once
+    death: int | None = None  #: can be read from once it is dead; None where only ``end`` tells
+    warm_fleet: int | None = None  #: the process of the warm fleet to which this is only a connection
+    note: str = ""  #: what a job's report is to say of it
 
     def first_word(self) -> bytes:
         """Wait for the first message of a program that goes on without us, and close the channel; empty if it ended."""
@@ -44,58 +49,36 @@ class StartedProcess(NamedTuple):
             raise
 
 
-def start_program(program: str, *settings: object) -> StartedProcess:
-    """Start a process that runs the module ``program``.
+def start_program(
+    program: str, *settings: object, limits: Limits = UNLIMITED, outlives: bool = False
+) -> StartedProcess:
+    """Start the module ``program``, whose ``main`` calls ``begin`` of ``program.py``.
 
-    Its one argument is JSON: the descriptor of its end of the channel, this process, this program's name, and
-    ``settings``. The kernel ends it when the calling *thread* ends. It has this process's search path for modules, so
-    that results may be of any class that is importable here.
+    It has this process's search path for modules, so that results may be of any class that is importable here.
+
+    Args:
+        program: the module's name.
+        settings: plain values that JSON carries.
+        limits: what it may use.
+        outlives: it goes on after this process. Else the kernel ends it when the calling *thread* ends.
 
     Raises:
         OSError: it cannot be started.
     """
-    ours, theirs = socket.socketpair()
-    # What it prints stays out of our terminal; of one that died the last line is told.
-    said = os.memfd_create("codecfleet")
-    argument = json.dumps([theirs.fileno(), os.getpid(), sys.argv[:1], *settings])
-    try:
-        with theirs:
-            process = subprocess.Popen(  # noqa: S603 - our own program
-                [sys.executable, "-c", _PROGRAM, json.dumps(sys.path), program, argument],
-                pass_fds=(theirs.fileno(),),
-                stdin=subprocess.DEVNULL,
-                stdout=said,
-                stderr=said,
-                # A Ctrl-C, Ctrl-Z or hang-up of the terminal is for us to answer.
-                start_new_session=True,
-            )
-    except BaseException:
-        ours.close()
-        os.close(said)
-        raise
-
-    def ended() -> str:
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(_END_S)
-        last = _last_line(said)
-        os.close(said)
-        return how_it_ended(process.returncode, last)
-
-    return StartedProcess(ours, process.kill, ended)
+    running = run_program(program, *settings, limits=limits, outlives=outlives)
+    return StartedProcess(running.end, running.kill, running.ended, running.death)
 
 
-def how_it_ended(code: int | None, last_line: str) -> str:
-    """Say in words how a process with this return code, None if it has not ended, and this last line ended."""
-    if code is None:
-        return "it does not end, though it was killed"
-    if code >= 0:
-        return last_line or f"it ended with exit code {code}"
-    with suppress(ValueError):
-        return f"it was killed by {signal.Signals(-code).name}"
-    return f"it was killed by signal {-code}"
-
-
-def _last_line(said: int) -> str:
-    size = os.fstat(said).st_size
-    lines = os.pread(said, _LAST_LINE_BYTES, max(0, size - _LAST_LINE_BYTES)).decode(errors="replace").split("\n")
-    return next((line.strip() for line in reversed(lines) if line.strip()), "")
+def run_program(
+    program: str,
+    *settings: object,
+    environment: dict[str, str] | None = None,
+    limits: Limits = UNLIMITED,
+    outlives: bool = False,
+) -> Running:
+    """Start a module as ``start_program`` does, in an ``environment`` of its own unless it is None."""
+    starter = 0 if outlives else os.getpid()
+    argument = json.dumps([BUILD, starter, sys.argv[:1], *settings])
+    # -P: what lies in the current folder is not imported for ours.
+    command = [sys.executable, "-P", "-c", _PROGRAM, json.dumps(sys.path), program, argument]
+    return start_command(command, prints=Prints.KEPT, environment=environment, limits=limits)

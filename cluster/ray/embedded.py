@@ -20,9 +20,10 @@ from typing import TypeVar
 
 from ...errors import FleetUnavailable, UsageError
 from ..probes.child.child import ChildOutcome, run_in_child
+from .private.connection import cluster_on_this_machine, greet_cluster, quiet_connection, reread_environment
+from .private.words import NO_CLUSTER_ID, TOKEN_REFUSED
 from .private_ray import NAMESPACE, PrivateRay, start_private_ray
 from .ray_environment import cluster_variables, environment, named_cluster, plain_names
-from .ray_internals import cluster_on_this_machine, greet_cluster, quiet_connection, reread_environment
 from .ray_words import first_line
 from .sigterm import sigterm_untouched
 from .token import lacks_token
@@ -231,7 +232,7 @@ def check_joinable(address: str) -> None:
     with environment(cluster_variables(os.environ)):
         _check_reachable(address)
         _check_token(address)
-        if refusal := refusal_in(run_in_child(_GREETING, {"address": address}, GREET_S, _HASTE), address):
+        if refusal := refusal_in(run_in_child(greet_cluster, {"address": address}, GREET_S, _HASTE), address):
             raise refusal
 
 
@@ -241,7 +242,7 @@ def _join(address: str) -> None:
         _check_reachable(address)
         _check_token(address)
         with ThreadPoolExecutor(1) as beside:
-            greeting = beside.submit(run_in_child, _GREETING, {"address": address}, GREET_S, _HASTE)
+            greeting = beside.submit(run_in_child, greet_cluster, {"address": address}, GREET_S, _HASTE)
             import ray
         if refusal := refusal_in(greeting.result(), address):
             raise refusal
@@ -253,9 +254,7 @@ def _join(address: str) -> None:
             raise FleetUnavailable(f"Ray at {address} did not let us in: {first_line(error)}", _JOIN_HELP) from error
 
 
-_GREETING = f"{greet_cluster.__module__}:{greet_cluster.__name__}"
 _HASTE = {"RAY_gcs_rpc_server_connect_timeout_s": "1", "RAY_py_gcs_connect_timeout_s": "1"}
-_REFUSED_WORD, _SILENT_WORD = "InvalidAuthToken", "Failed to get cluster ID"
 
 
 def refusal_in(greeting: ChildOutcome, address: str) -> FleetUnavailable | None:
@@ -263,9 +262,9 @@ def refusal_in(greeting: ChildOutcome, address: str) -> FleetUnavailable | None:
 
     Ray itself would try for 20 s, or for a minute, and print each try.
     """
-    if _REFUSED_WORD in greeting.detail + greeting.said:
+    if TOKEN_REFUSED in greeting.detail + greeting.said:
         return _not_let_in(address)
-    if not greeting.returned and _SILENT_WORD in greeting.said:
+    if not greeting.returned and NO_CLUSTER_ID in greeting.said:
         message = f"no Ray answers at {address}: what listens there is something else, or does not respond"
         return FleetUnavailable(message, _CHECK_ADDRESS)
     return None

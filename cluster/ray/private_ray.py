@@ -2,7 +2,7 @@
 
 ``ray.init`` alone would listen on every interface, write a token into the user's home, take over the SIGTERM handler,
 share /tmp/ray with other users, start three needless processes, and print to stdout and stderr. This module avoids that
-by public switches and by the lean start of ``ray_internals`` (measured on 2 cores: 2.7 s to start and 1.1 s to stop
+by public switches and by the ``lean_start`` (measured on 2 cores: 2.7 s to start and 1.1 s to stop
 became 1.4 s and 0.35 s, and 9 processes became 6). A Ray that the lean start does not know is started by public
 switches alone, and must then prove that it listens on loopback only.
 """
@@ -11,7 +11,6 @@ import logging
 import os
 import secrets
 import shutil
-import subprocess
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
@@ -26,11 +25,15 @@ from .. import machine
 from ..probes.cuda.choosing import LIBRARY_PATH
 from ..probes.cuda.driver import workers_driver
 from ..probes.gpus.visible_device import CUDA_VARIABLE, open_nvml, shown_gpus
-from . import orphan_reaper, ray_internals
+from ..process.running import Prints, Running, start_command
+from . import orphan_reaper
 from .listening import listening_addresses
 from .liveness import Liveness
 from .object_store import store_bytes
 from .orphan_reaper import end_processes_in, processes_in
+from .private.connection import reread_environment
+from .private.guard import tested_versions
+from .private.lean_start import init_lean, why_no_lean_start
 from .ray_directory import make_directory, sweep
 from .ray_environment import environment, plain_names, private_variables, unreadable_settings
 from .ray_words import first_line
@@ -51,7 +54,7 @@ class PrivateRay:
     directory: Path
     """Ours alone; Ray's own directory inside it is open to everybody."""
     lock: int
-    orphan_reaper: "subprocess.Popen[bytes]"
+    orphan_reaper: Running
     former_log_level: int
     liveness: Liveness = field(default_factory=Liveness)
     notes: tuple[str, ...] = ()
@@ -70,7 +73,7 @@ class PrivateRay:
             ray.shutdown(wait_for_processes=True)
         logging.getLogger("ray").setLevel(self.former_log_level)
         with environment(unreadable_settings(os.environ)):
-            ray_internals.reread_environment()
+            reread_environment()
         self.remove_files()
 
     def remove_files(self) -> None:
@@ -78,8 +81,9 @@ class PrivateRay:
         os.close(self.lock)
         end_processes_in(self.directory)
         shutil.rmtree(self.directory, ignore_errors=True)
-        with suppress(OSError):  # it may have been killed
-            self.orphan_reaper.communicate(b"closed in good order\n")
+        with self.orphan_reaper.end as end, suppress(OSError):  # it may have been killed
+            end.sendall(b"closed in good order\n")
+        self.orphan_reaper.ended()
 
 
 def start_private_ray() -> PrivateRay:
@@ -110,10 +114,9 @@ def start_private_ray() -> PrivateRay:
     return replace(started, liveness=Liveness(processes_in(directory)), notes=notes)
 
 
-def _start_orphan_reaper(directory: Path) -> "subprocess.Popen[bytes]":
+def _start_orphan_reaper(directory: Path) -> Running:
     program = [sys.executable, "-I", "-S", orphan_reaper.__file__, str(directory)]
-    # Its own session: a Ctrl-C in the terminal must not reach it.
-    return subprocess.Popen(program, stdin=subprocess.PIPE, start_new_session=True)  # noqa: S603 - our own file
+    return start_command(program, prints=Prints.KEPT)
 
 
 def _init(directory: Path, watch: StartWatch) -> tuple[str, ...]:
@@ -139,7 +142,7 @@ def _init(directory: Path, watch: StartWatch) -> tuple[str, ...]:
         ours[CUDA_VARIABLE] = slices
     with environment(private_variables(os.environ, ours)), plain_names(directory), sigterm_untouched():
         imported_before = _import_ray()
-        ray_internals.reread_environment()
+        reread_environment()
         options: dict[str, Any] = {
             "address": "local",
             "namespace": NAMESPACE,
@@ -150,10 +153,9 @@ def _init(directory: Path, watch: StartWatch) -> tuple[str, ...]:
             "logging_level": logging.CRITICAL,
             "object_store_memory": store_bytes(),
         }
-        obstacle = ray_internals.why_no_lean_start()
+        obstacle = why_no_lean_start()
         if not obstacle:
-            with ray_internals.lean_start(watch):
-                import_module("ray").init(**options, _temp_dir=str(directory / "r"))  # shorter than RAY_TMPDIR's path
+            init_lean(watch, options, directory / "r")
             return notes
         _start_publicly(options, directory, imported_before=imported_before)
         return (
@@ -180,7 +182,7 @@ def _start_publicly(options: Mapping[str, Any], directory: Path, *, imported_bef
     """Start Ray by its public interface alone, and check that it listens on loopback only."""
     import ray
 
-    advice = f"Install a version of Ray that this codecfleet was tested with: {ray_internals.tested_versions()}."
+    advice = f"Install a version of Ray that this codecfleet was tested with: {tested_versions()}."
     if imported_before:
         message = f"Ray {ray.__version__} was imported before the fleet opened, and may not listen on loopback only"
         raise FleetUnavailable(message, f"Open the fleet before `import ray`. {advice}")

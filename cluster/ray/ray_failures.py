@@ -68,10 +68,21 @@ def classify(error: BaseException) -> LossScope:
     if isinstance(error, of_ray.of_code):
         return LossScope.CODE
     if isinstance(error, (*of_ray.process, ConnectionError)):
-        return LossScope.PROCESS  # a ConnectionError: the worker is a process of ours (``WorkerDied``)
+        return LossScope.PROCESS  # a ConnectionError: the worker is a child process (``WorkerDied``)
     if isinstance(error, of_ray.any):
         return LossScope.RESULT  # ObjectLostError and its kin, a cancelled call
     return LossScope.CODE
+
+
+def is_of_ray(error: BaseException) -> bool:
+    """Return whether Ray raised it."""
+    return isinstance(error, _ray_errors().any)
+
+
+def cause_of(error: BaseException) -> BaseException:
+    """Return what remote code raised, where Ray passed that on; else the error itself."""
+    cause = getattr(error, "cause", None) if isinstance(error, _ray_errors().of_code) else None
+    return cause if isinstance(cause, BaseException) else error
 
 
 def ran_out_of_memory(error: BaseException) -> bool:

@@ -1,9 +1,6 @@
 """Ray's errors in one line, from their text alone, so that Ray need not be imported."""
 
-from typing import Final
-
-_NEVER_BEGAN: Final = "an error raised in its creation task"
-"""How Ray reports a failed constructor: an address, an indented traceback, and then the error."""
+from .private.words import NEVER_BEGAN
 
 
 def first_line(error: BaseException) -> str:
@@ -17,7 +14,7 @@ def first_line(error: BaseException) -> str:
     lines = [line for line in str(error).splitlines() if line.strip()]
     if not lines:
         return type(error).__name__
-    if _NEVER_BEGAN in lines[0]:
+    if NEVER_BEGAN in lines[0]:
         raised = (line for line in lines[1:] if not line[0].isspace())
         return f"it did not start: {next(raised, type(error).__name__).rstrip('.')}"
     return f"{type(error).__name__}: {lines[0].strip().rstrip('.')}"

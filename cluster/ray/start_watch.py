@@ -4,7 +4,6 @@ Ray itself waits for minutes in both cases. A process of it that ended is a fail
 run, a start goes on as long as they compute or wait for a core; a start whose processes all sleep is stuck.
 """
 
-import re
 import signal
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from ...errors import FleetUnavailable
 from .orphan_reaper import processes_in
+from .private.words import AGENT_FAILED, FROM_CPP, FROM_PYTHON, THROWN_IN_CPP
 
 if TYPE_CHECKING:
     import subprocess
@@ -36,10 +36,6 @@ _BY_SIGNAL: Final[Mapping[int, tuple[str, str]]] = {
     signal.SIGXFSZ: ("a file of it reached the limit of `ulimit -f`", _FILE_SIZE),
     signal.SIGKILL: ("it was killed, perhaps for want of memory", "Free memory, or raise the limit on it."),
 }
-_FROM_CPP = re.compile(r"^\[.*? ([CE]) \d+ \d+\] (?:\(\w+\) )?(?!logging\.cc)\S+:\d+:\s*(\S.*)", re.MULTILINE)
-_THROWN_IN_CPP = re.compile(r"Unhandled exception: .*? (what\(\): .*?)(?: /\S+ \[\w+\])?$", re.MULTILINE)
-_AGENT_FAILED = re.compile(r"one Ray agent failed, agent_name = (\w+)")
-_FROM_PYTHON = re.compile(r"^Traceback \(most recent call last\):\n(?:[ \t].*\n|\n)*(\S.*)", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +106,7 @@ class StartWatch:
 
     def _look(self) -> None:
         """Notice an agent that failed: Ray's node then waits 10 s before it ends too."""
-        if failed := [name for path in self._logs() for name in _AGENT_FAILED.findall(_tail(path))]:
+        if failed := [name for path in self._logs() for name in AGENT_FAILED.findall(_tail(path))]:
             raise self._failed(f"its {failed[0]} ended", _CHECK_SPACE)
         now_s, found = self._clock(), self._core_time_s(processes_in(self._directory))
         computed_s = sum(each - self._before.get(thread, 0.0) for thread, each in found.items())
@@ -141,11 +137,11 @@ def _end_of(name: str, code: int) -> tuple[str, str]:
 def cause_in(logs: Iterable[tuple[str, str]]) -> str:
     """Return the line of Ray's logs that says why it ended: (process, text), the likeliest first; "" if none does."""
     logs = list(logs)
-    for pattern in (_FROM_PYTHON, _THROWN_IN_CPP):
+    for pattern in (FROM_PYTHON, THROWN_IN_CPP):
         raised = [f"{name}: {line[:_LINE_LENGTH_MAX]}" for name, text in logs for line in pattern.findall(text)[-1:]]
         if raised:
             return raised[0]
-    said = [(weight, f"{name}: {line}") for name, text in logs for weight, line in _FROM_CPP.findall(text)]
+    said = [(weight, f"{name}: {line}") for name, text in logs for weight, line in FROM_CPP.findall(text)]
     worst = [line for wanted in "CE" for weight, line in said if weight == wanted]
     return worst[0][:_LINE_LENGTH_MAX].rstrip(".") if worst else ""
 

@@ -3,7 +3,6 @@
 Ray itself carries the bytes, so its token and its TLS hold for them too.
 """
 
-import logging
 import os
 from typing import Any, Final
 from urllib.parse import quote, unquote_to_bytes
@@ -11,7 +10,8 @@ from urllib.parse import quote, unquote_to_bytes
 import fsspec
 from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
 
-from ..ray.private_ray import NAMESPACE
+from ..ray.public.actors import NoSuchActor, answer_of, join_from_child, named_actor
+from ..ray.ray_failures import cause_of
 
 PROTOCOL: Final = "codecfleet-ship"
 ANSWER_S: Final = 30
@@ -46,18 +46,18 @@ class ShippedFiles(AbstractFileSystem):  # type: ignore[misc] # fsspec has no ty
 
     def answer(self, address: str, method: str, file: str, *arguments: int) -> Any:
         """Return what the reader at ``address`` answers."""
-        import ray
-
         cluster, _, name = address.partition("/")
-        _connect(cluster)
+        join_from_child(cluster)
         try:
-            reader = ray.get_actor(name, NAMESPACE)
-        except ValueError:  # Ray's word for an actor that is gone
+            reader = named_actor(name)
+        except NoSuchActor:
             raise ConnectionError(f"{name} is gone, which read files for other machines") from None
         try:
-            return ray.get(getattr(reader, method).remote(file, *arguments), timeout=ANSWER_S)
-        except ray.exceptions.RayTaskError as error:
-            raise (error.cause if isinstance(error.cause, OSError) else error) from None
+            return answer_of(getattr(reader, method).remote(file, *arguments), ANSWER_S)
+        except Exception as error:
+            if isinstance(cause := cause_of(error), OSError):
+                raise cause from None
+            raise
 
     def _open(self, path: str, mode: str = "rb", *_: object, **__: object) -> "_ShippedFile":
         return _ShippedFile(self, path, mode, cache_type="none")
@@ -66,12 +66,3 @@ class ShippedFiles(AbstractFileSystem):  # type: ignore[misc] # fsspec has no ty
 class _ShippedFile(AbstractBufferedFile):  # type: ignore[misc] # fsspec has no types
     def _fetch_range(self, start: int, end: int) -> bytes:
         return bytes(self.fs.ask("read", self.path, start, end - start))
-
-
-def _connect(address: str) -> None:
-    """Join the cluster, where this process is not a worker of Ray's but one's child: work runs in those too."""
-    import ray
-
-    if not ray.is_initialized():
-        options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.CRITICAL}
-        ray.init(address=address, namespace=NAMESPACE, ignore_reinit_error=True, **options)

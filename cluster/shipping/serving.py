@@ -4,6 +4,8 @@ from typing import Any, Final, NamedTuple
 
 from ...errors import FleetUnavailable
 from ..ray.private_ray import NAMESPACE
+from ..ray.public.actors import answer_of, make_actor
+from ..ray.public.nodes import cluster_address, on_node, this_node
 from ..ray.ray_words import first_line
 from .reader import READER_PREFIX, READS_AT_ONCE, FileReader
 
@@ -23,10 +25,7 @@ def serve_files(client: str) -> ServedFiles:
     Raises:
         FleetUnavailable: Ray does not start it.
     """
-    import ray
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-    here, name = ray.get_runtime_context(), f"{READER_PREFIX}{client}"
+    name = f"{READER_PREFIX}{client}"
     options: dict[str, Any] = {
         "num_cpus": 0,
         "name": name,
@@ -34,12 +33,12 @@ def serve_files(client: str) -> ServedFiles:
         "get_if_exists": True,
         "max_restarts": -1,
         "max_concurrency": READS_AT_ONCE,
-        "scheduling_strategy": NodeAffinitySchedulingStrategy(here.get_node_id(), soft=False),
+        "scheduling_strategy": on_node(this_node()),
     }
     try:
-        reader: Any = ray.remote(FileReader).options(**options).remote()
-        ray.get(reader.__ray_ready__.remote(), timeout=START_S)
+        reader = make_actor(FileReader, options)
+        answer_of(reader.__ray_ready__.remote(), START_S)
     except Exception as error:  # Ray raises errors of many kinds
         message = f"the process that reads this machine's files for others did not start: {first_line(error)}"
         raise FleetUnavailable(message, "Look at `ray status`, or put the input where every node sees it.") from error
-    return ServedFiles(f"{here.gcs_address}/{name}", reader)
+    return ServedFiles(f"{cluster_address()}/{name}", reader)

@@ -1,6 +1,5 @@
 """A cluster's job server, through Ray's own client."""
 
-import logging
 import os
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable
@@ -10,8 +9,8 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from ...errors import FleetUnavailable, UsageError
-from ..ray.ray_environment import environment
-from ..ray.token import sign_in
+from ..ray.private.words import LAST_LOGS, NOT_FOUND
+from ..ray.public.job_client import TokenRefused, answer_of_server, open_job_client
 from .entry import MARK, Entry
 
 T = TypeVar("T")
@@ -19,10 +18,6 @@ T = TypeVar("T")
 _SIGN_IN: Final = "Copy the head's ~/.ray/auth_token here, or set RAY_AUTH_TOKEN to what is in it."
 _REACH: Final = "Give the address of its dashboard, http://HEAD:8265, and check that it answers there."
 _MS_PER_S: Final = 1000
-_LAST_LOGS: Final = ", last available logs"
-"""How Ray's message about a failed program goes on with what that printed last."""
-_CHATTY: Final = ("ray", "ray.dashboard.modules.dashboard_sdk", "ray.dashboard.modules.job.sdk")
-"""What of Ray's client tells of each request; the modules have levels of their own."""
 
 
 def job_server_address(named: str | None) -> str:
@@ -127,12 +122,7 @@ class RayJobServer(JobServer):
         if not address.startswith(("http://", "https://")):
             raise UsageError(f"{address} is not the address of a job server", _REACH)
         self.address = address.rstrip("/")
-        with environment(sign_in(os.environ)):  # read as Ray is imported
-            from ray.job_submission import JobSubmissionClient  # noqa: PLC0415 - takes half a second
-
-            for logger in _CHATTY:
-                logging.getLogger(logger).setLevel(logging.WARNING)
-            self._client = self._asked(lambda: JobSubmissionClient(self.address))
+        self._client = self._asked(lambda: open_job_client(self.address))
 
     def submit(self, job_id: str, entry: Entry, package: Path | None) -> None:
         runtime_env: dict[str, Any] = {} if package is None else {"py_modules": [str(package)]}
@@ -168,17 +158,15 @@ class RayJobServer(JobServer):
         try:
             return self._asked(ask)
         except FleetUnavailable as error:
-            if "status code 404" not in error.message:
+            if NOT_FOUND not in error.message:
                 raise
         raise UsageError(f"{self.address} has no job {job_id}", "`codecfleet jobs ray --address URL` lists them.")
 
     def _asked(self, ask: Callable[[], T]) -> T:
         """Ask Ray's client; its errors are mapped here, once."""
-        from ray.exceptions import AuthenticationError  # noqa: PLC0415 - as above
-
         try:
-            return ask()
-        except AuthenticationError:
+            return answer_of_server(ask)
+        except TokenRefused:
             message = f"the job server at {self.address} did not let us in: the token is missing or wrong"
             raise FleetUnavailable(message, _SIGN_IN) from None
         except (RuntimeError, OSError, ValueError) as error:  # requests' errors are of OSError
@@ -191,7 +179,7 @@ def _job(details: Any) -> RayJob:  # noqa: ANN401 - Ray's own model
         job_id=details.submission_id or details.job_id or "",
         phase=JobPhase(details.status.value),
         command=(details.metadata or {}).get(MARK, ""),
-        message=" ".join((details.message or "").partition(_LAST_LOGS)[0].split()),
+        message=" ".join((details.message or "").partition(LAST_LOGS)[0].split()),
         exit_code=details.driver_exit_code,
         started_utc_s=_seconds(details.start_time),
         ended_utc_s=_seconds(details.end_time),

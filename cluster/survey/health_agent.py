@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from ...actors.by_name import packed
 from ..probes.gpus.health_poll import HealthPoll
+from ..probes.gpus.live_health import DeviceHealth
+from ..probes.report.absence import Maybe
 from ..ray.sigterm import sigterm_kills
 
 _PARENT_FIELD = 1
@@ -25,12 +26,9 @@ class HealthAgent:
 
         self._poll = HealthPoll(pynvml)
 
-    def poll(self, pids: tuple[int, ...]) -> bytes:
-        """Return every device's health, or why NVML does not answer; ``pids`` and their children are our processes.
-
-        It is packed: the supervisor may be of another release.
-        """
-        return packed(self._poll.poll(frozenset(pids) | frozenset(_children(frozenset(pids)))))
+    def poll(self, pids: tuple[int, ...]) -> Maybe[tuple[DeviceHealth, ...]]:
+        """Return every device's health, or why NVML does not answer; ``pids`` and their children are our processes."""
+        return self._poll.poll(frozenset(pids) | frozenset(_children(frozenset(pids))))
 
 
 def _children(pids: frozenset[int]) -> Iterator[int]:

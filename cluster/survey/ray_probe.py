@@ -1,15 +1,11 @@
 """Probes a node of a Ray cluster with the code of ``codecfleet doctor``, in a task on that node."""
 
-from typing import Any
-
-import ray
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
 from ..placement.build import node_of_report
 from ..placement.model.inventory import Node
 from ..probes.node.probe import probe_node
 from ..probes.node.report import NodeReport, pack, unpack
-from ..ray.ray_internals import cuda_visible_to_node
+from ..ray.private.nodes import cuda_visible_to_node
+from ..ray.public.nodes import run_on_node
 
 PROBE_LIMIT_S = 150.0
 """Includes a cold node's start of a process and its imports."""
@@ -27,12 +23,7 @@ async def report_of_ray_node(node: str, *, fresh: bool) -> NodeReport:
 
 
 async def _probed(node: str, *, fresh: bool) -> tuple[NodeReport, str | None]:
-    options: dict[str, Any] = {
-        "num_cpus": 0,
-        "max_retries": 0,
-        "scheduling_strategy": NodeAffinitySchedulingStrategy(node, soft=False),
-    }
-    packed, cuda_visible = await ray.remote(**options)(_probe_here).remote(fresh)
+    packed, cuda_visible = await run_on_node(node, _probe_here, fresh)
     return unpack(packed), cuda_visible
 
 

@@ -1,18 +1,12 @@
-"""Packs work for a worker: pickled without its blobs, which are sent separately, once to each machine.
-
-Ahead of it stands the release that packs it: a worker may be of another one.
-"""
+"""Packs work for a worker: pickled without its blobs, which are sent separately, once to each machine."""
 
 import io
 import pickle
 from collections.abc import Callable, Sequence
-from dataclasses import astuple, fields
-from typing import Any, Final
+from typing import Any
 
-from ...actors.by_name import reduced
 from ...actors.device.work import Blob, Work
-from ...errors import UsageError, VersionRefused
-from ..releases import OURS, UNNUMBERED, Release, apart
+from ...errors import UsageError
 
 
 class BlobCache:
@@ -31,8 +25,7 @@ class BlobCache:
         Raises:
             UsageError: it does not pickle.
         """
-        file = io.BytesIO(_HEAD)
-        file.seek(len(_HEAD))
+        file = io.BytesIO()
         packer = _Packer(file)
         try:
             packer.dump(work)
@@ -48,21 +41,9 @@ class BlobCache:
 
 
 def unpack(packed: bytes, contents: Sequence[bytes]) -> Work[Any]:
-    """Return the work, given its blobs' contents in order; errors of its classes are raised as they are.
-
-    Raises:
-        VersionRefused: the client that packed it is of a release that does not work with this one.
-    """
-    file = io.BytesIO(packed)
-    said = pickle.load(file)  # noqa: S301 - from a client of ours
-    client = Release(*said[: len(fields(Release))]) if isinstance(said, tuple) else UNNUMBERED
-    if (refusal := apart(client, OURS, where="the worker")) is not None:
-        raise VersionRefused(*refusal)
-    work: Work[Any] = _Unpacker(file, contents).load()
+    """Return the work, given its blobs' contents in order; errors of its classes are raised as they are."""
+    work: Work[Any] = _Unpacker(io.BytesIO(packed), contents).load()
     return work
-
-
-_HEAD: Final = pickle.dumps(astuple(OURS))
 
 
 class _Packer(pickle.Pickler):
@@ -71,9 +52,6 @@ class _Packer(pickle.Pickler):
     def __init__(self, file: io.BytesIO) -> None:
         super().__init__(file, protocol=pickle.HIGHEST_PROTOCOL)
         self.blobs: dict[str, Blob] = {}
-
-    def reducer_override(self, value: object) -> Any:
-        return reduced(value)
 
     def persistent_id(self, value: object) -> tuple[int, str] | None:
         if not isinstance(value, Blob):

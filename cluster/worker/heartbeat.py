@@ -5,10 +5,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-from ...actors.by_name import Message
 from ...actors.device.pieces import ToldPiece
 from ...errors import Cancelled, CodecfleetError, Retry
-from ..releases import UNNUMBERED, Release
 
 MEDIA_LABEL = "segment "
 """The prefix of labels of work that counts video frames; audio tracks count their own."""
@@ -56,11 +54,11 @@ def ending_of(error: CodecfleetError | None) -> Ending:
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerFacts(Message):
+class WorkerFacts:
     """What a worker process reports once it is up.
 
     ``device`` is the identity of its GPU or slice (``gpu_identity``), "" for none; ``cores`` are those of its
-    reservation. ``trouble`` says why it does not use that device. ``release`` and ``pyav`` are those of its node.
+    reservation. ``trouble`` says why it does not use that device. ``pyav`` is the version of its node.
     """
 
     pid: int
@@ -68,12 +66,11 @@ class WorkerFacts(Message):
     device: str = ""
     cores: int = 0
     trouble: str = ""
-    release: Release = UNNUMBERED
     pyav: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Heartbeat(Message):
+class Heartbeat:
     """A worker's state. ``frames_done`` only grows while the process lives; ``running`` are (job, label) of its work.
 
     ``decoding`` counts its device's decoder sessions in use, ``encoding`` its open encoder sessions. ``refusals``

@@ -17,8 +17,10 @@ from ...actors.device.pieces import Piece
 from ...actors.device.work import Constraints
 from ...errors import Cancelled, CodecfleetError, DeviceLost, ProcessKilled, WorkerLost
 from ..machine import OomKills
+from ..process.child import ChildDied
+from .helpers.helper import HelperProcess, Spawn
+from .helpers.messages import HelperState
 from .outcome import Outcome, failed
-from .second_process import SecondProcess, SecondState, Spawn
 
 LONE_MAX: Final = 4
 """How many processes run work alone beside a worker: on a GPU, the context of each takes half a gigabyte."""
@@ -86,9 +88,13 @@ class LoneRuns:
             await asyncio.wrap_future(process.is_up)
             if self._was_cancelled(run):
                 return failed(Cancelled(_CANCELLED))
-            outcome = await asyncio.wrap_future(process.run(run, packed_work, blobs))
-            if process.died:
+            try:
+                outcome = await asyncio.wrap_future(process.helper.submit(run, packed_work, blobs))
+            except ChildDied as died:
+                process.died = process.died or str(died)
                 return Outcome(error=self._death(process, constraints))
+            except CodecfleetError as error:  # its result did not arrive
+                outcome = failed(error)
             if outcome.spoils_process:
                 process.end()
             # The worker itself is sound.
@@ -128,13 +134,13 @@ class LoneRuns:
         """Cancel a run; those that are not here are ignored."""
         self._withdraw(run.__eq__)
         for process in self._now():
-            process.second.cancel(run)
+            process.helper.cancel(run)
 
     def cancel_all(self, beginning: str) -> None:
         """Cancel every run whose name begins with ``beginning``."""
         self._withdraw(lambda run: run.startswith(beginning))
         for process in self._now():
-            process.second.cancel_all(beginning)
+            process.helper.cancel_all(beginning)
 
     def _withdraw(self, is_meant: Callable[[str], bool]) -> None:
         """Have runs that wait for room wait no more."""
@@ -145,7 +151,7 @@ class LoneRuns:
     def look(self, now_s: float) -> None:
         """Kill processes that fell silent, and end those that were idle for long. To be called every few seconds."""
         for process in self._now():
-            process.second.look(now_s)
+            process.helper.look(now_s)
             with self._lock:
                 has_rested = process in self._processes and process.has_rested(now_s)
                 if has_rested:
@@ -154,17 +160,17 @@ class LoneRuns:
                 process.end()
 
     @property
-    def states(self) -> tuple[SecondState, ...]:
+    def states(self) -> tuple[HelperState, ...]:
         """What each process says of itself."""
         return tuple(process.state for process in self._now())
 
     def pieces(self) -> tuple[Piece, ...]:
         """Return what runs here."""
-        return tuple(chain.from_iterable(process.second.pieces() for process in self._now()))
+        return tuple(chain.from_iterable(process.helper.pieces() for process in self._now()))
 
     def take_ended(self) -> tuple[Piece, ...]:
         """Return what has ended here since this was last called, but for what a process did before it died."""
-        return tuple(chain.from_iterable(process.second.take_ended() for process in self._now()))
+        return tuple(chain.from_iterable(process.helper.take_ended() for process in self._now()))
 
     @property
     def frames_done(self) -> int:
@@ -185,14 +191,13 @@ class _LoneProcess:
         self.was_up = False
         self.died = ""
         self.idle_since_s: float | None = None
-        self._ended: Future[Outcome[Any]] = Future()
-        self.second = SecondProcess(1, self._conclude, self._conclude, spawn, ready=self._ready)
-        self.second.start()
+        self.helper = HelperProcess(1, self._conclude, self._conclude, spawn, ready=self._ready)
+        self.helper.start()
 
     @property
-    def state(self) -> SecondState:
+    def state(self) -> HelperState:
         """What it said last."""
-        return self.second.said
+        return self.helper.said
 
     @property
     def is_idle(self) -> bool:
@@ -206,31 +211,19 @@ class _LoneProcess:
         self.idle_since_s = self.idle_since_s or now_s
         return now_s - self.idle_since_s >= IDLE_S
 
-    def run(self, run: str, packed_work: bytes, blobs: tuple[bytes, ...]) -> "Future[Outcome[Any]]":
-        """Run packed work; if the process dies, the outcome is empty and ``died`` says so."""
-        ended: Future[Outcome[Any]] = Future()
-        self._ended = ended
-        if self.died:
-            ended.set_result(Outcome())
-        else:
-            self.second.submit(run, packed_work, blobs).add_done_callback(lambda done: _settle(ended, done.result()))
-        return ended
-
     def end(self) -> None:
         """Kill it."""
         self.died = self.died or "it was ended"
-        self.second.end()
+        self.helper.end()
 
     def _ready(self) -> None:
         self.was_up = True
-        _settle(self.is_up, None)
+        self._settle()
 
     def _conclude(self, why: str) -> None:
         self.died = self.died or why
-        _settle(self.is_up, None)
-        _settle(self._ended, Outcome())
+        self._settle()
 
-
-def _settle(future: "Future[Any]", result: object) -> None:
-    with suppress(InvalidStateError):  # no longer awaited
-        future.set_result(result)
+    def _settle(self) -> None:
+        with suppress(InvalidStateError):  # no longer awaited
+            self.is_up.set_result(None)

@@ -1,8 +1,4 @@
-"""The worker process in Ray: an async actor around ``actors/device/worker.py``.
-
-``ray`` is not imported here: the pool makes the class an actor once the environment that Ray reads at import is
-settled.
-"""
+"""The worker process in Ray: an async actor around ``actors/device/worker.py``."""
 
 import asyncio
 import os
@@ -25,16 +21,18 @@ from ..grouping import counted
 from ..logs.actions import LogAction
 from ..logs.entry import NO_IDS, LogIds
 from ..logs.writing import log
+from ..process.child import ChildDied
+from ..ray.public.nodes import given_gpus, this_actor, this_node
 from ..ray.sigterm import sigterm_kills
-from ..releases import OURS, PYAV
+from ..version import PYAV, VERSION
 from ..worker_names import WORKER_PREFIX
 from .blobs import unpack
 from .heartbeat import Ending, Heartbeat, WorkerFacts, ending_of, recycle
+from .helper_program import keep_to_dla
+from .helpers.helper import CPU, DLA, GPU, SECOND, HelperProcess, Pace, Spawn, spawned
 from .lone_runs import LoneRuns
 from .newest_term import NewestTerm
 from .outcome import Outcome, failed, located, unreadable
-from .second_process import Pace, SecondProcess, Spawn, spawned
-from .second_program import CPU, DLA, GPU, SECOND, keep_to_dla
 
 if TYPE_CHECKING:
     from ...actors.nvidia.gpu import Gpu
@@ -61,7 +59,6 @@ class RayWorker:
         term: the supervisor's that starts it; those of older ones are refused their orders.
         fence_s: end the process when it was not renewed for this long; None never does. A worker cut off from its
             supervisor would keep its device, and perhaps work against its own replacement.
-        _later: what a supervisor of a later release asks for beyond that; it does without.
     """
 
     def __init__(
@@ -77,7 +74,6 @@ class RayWorker:
         term: int = 0,
         fence_s: float | None = None,
         spawn_lone: Spawn | None = None,
-        **_later: object,
     ) -> None:
         sigterm_kills()
         self._slots = slots
@@ -93,7 +89,7 @@ class RayWorker:
         if dla is not None:
             keep_to_dla(dla)
         self._core = WorkerCore(slots, gpu)
-        self._second = SecondProcess(slots, _end_with_it, _say, partial(spawned, SECOND))
+        self._second = HelperProcess(slots, _end_with_it, _say, partial(spawned, SECOND))
         role = f"{DLA}{dla}" if dla is not None else CPU if gpu is None else GPU
         self._lone = LoneRuns(
             "" if gpu is None else self._identity, spawn_lone or partial(spawned, role), self._core.was_cancelled
@@ -126,7 +122,7 @@ class RayWorker:
             if constraints.alone:
                 outcome = await self._lone.run(run, packed_work, blobs, constraints)
             elif self._second_is_freer(run):
-                outcome = await asyncio.wrap_future(self._second.submit(run, packed_work, blobs))
+                outcome = await self._run_in_second(run, packed_work, blobs)
             else:
                 outcome = await self._run_here(run, packed_work, blobs)
         finally:
@@ -157,6 +153,15 @@ class RayWorker:
             return failed(error)
         finally:
             self._here -= 1
+
+    async def _run_in_second(self, run: str, packed_work: bytes, blobs: tuple[bytes, ...]) -> Outcome[object]:
+        try:
+            return await asyncio.wrap_future(self._second.submit(run, packed_work, blobs))
+        except ChildDied:
+            await self.watch()  # this process ends with it
+            raise
+        except CodecfleetError as error:  # its result did not arrive
+            return failed(error)
 
     def _second_is_freer(self, run: str) -> bool:
         """Return whether the GPU's second process should take the next work."""
@@ -206,13 +211,15 @@ class RayWorker:
         lone = (state.progress.get(job, {}).items() for state in self._lone.states)
         return {**dict(chain(*lone)), **self._second.said.progress.get(job, {}), **self._core.progress(job)}
 
+    async def version(self) -> str:
+        """Return its version of codecfleet."""
+        return VERSION
+
     async def facts(self, term: int = 0) -> WorkerFacts:
         """Return this process's identity; the answer shows that our code is importable in it."""
         self._newest.admit(term)
         self._renewed_s = time.monotonic()
-        return WorkerFacts(
-            os.getpid(), self._slots, self._identity, self._cores, self._trouble, release=OURS, pyav=PYAV
-        )
+        return WorkerFacts(os.getpid(), self._slots, self._identity, self._cores, self._trouble, pyav=PYAV)
 
     async def heartbeat(self, term: int = 0) -> Heartbeat:
         """Return its state. The caller owns this worker, so the call renews it."""
@@ -290,24 +297,17 @@ class RayWorker:
 
 
 def _own_ids(device: str) -> LogIds:
-    import ray
-
     from ..probes.report.gpu_identity import on_node
 
-    context = ray.get_runtime_context()
-    name = (context.get_actor_name() or "").removeprefix(WORKER_PREFIX)
-    node = context.get_node_id()
-    return LogIds(node=node, device=on_node(node, device), worker=name)
+    node = this_node()
+    return LogIds(node=node, device=on_node(node, device), worker=this_actor().removeprefix(WORKER_PREFIX))
 
 
 def _take_device(part: int, avoided: tuple[str, ...], *, counts_slices: bool) -> "TakenDevice":
     """Narrow this process to Ray's GPU before NVIDIA's packages are imported."""
-    import ray
-
     from ..probes.gpus.visible_device import narrow, open_nvml
 
-    given = ray.get_runtime_context().get_accelerator_ids().get("GPU", [])
-    return narrow(given, os.environ, open_nvml(), part=part, counts_slices=counts_slices, avoided=avoided)
+    return narrow(given_gpus(), os.environ, open_nvml(), part=part, counts_slices=counts_slices, avoided=avoided)
 
 
 def _warming_gpu() -> "Gpu":

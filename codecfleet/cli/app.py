@@ -17,7 +17,7 @@ from ..console.streams import drop_unwritten, install_streams
 from ..errors import UsageError
 from .failures import PAGE, READER_GONE_CODE, failure_of, print_failure
 from .interrupts import FastEnd, end_at_once_on_signals
-from .services import Commands, Request, Services
+from .services import CommandRequest, Commands, Services
 
 if TYPE_CHECKING:
     import typer
@@ -196,7 +196,7 @@ def _print_version() -> None:
     print(f"{of('codecfleet')} (Python {python_version()}, {of('ray')}, {of('av')})")  # noqa: T201 - this is the answer
 
 
-def parse(arguments: Sequence[str]) -> Request | int:
+def parse(arguments: Sequence[str]) -> CommandRequest | int:
     """Return the request, or the exit code when nothing is left to do (``--help``, ``--version``).
 
     Raises:
@@ -217,7 +217,7 @@ def parse(arguments: Sequence[str]) -> Request | int:
         raise _usage_error(error, arguments) from None
     except SystemExit:
         raise ReaderGone from None  # how typer ends when stdout is closed
-    return cast("Request | int", request or 0)
+    return cast("CommandRequest | int", request or 0)
 
 
 def _name_pages(command: Any) -> None:  # noqa: ANN401 - typer's own kinds of commands and parameters
@@ -306,7 +306,7 @@ def _logged(style: str | None, stderr: TextIO) -> AbstractContextManager[None]:
     return logged_to(stderr, LogStyle(style), "command")
 
 
-def _confine(request: Request, mode: str) -> None:
+def _confine(request: CommandRequest, mode: str) -> None:
     """Confine this process, which runs nothing but ``request``."""
     from .sandbox.command import confine_command
 

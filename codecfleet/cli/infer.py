@@ -65,7 +65,7 @@ class AskInfer:
 
 
 async def _run(spec: InferSpec, address: str, dlas: int, progress: Callable[[int], None]) -> Answer:
-    from ..cluster.host.hosted_pool import default_pool
+    from ..cluster.fleet.default import default_pool
     from ..jobs.infer.job import infer
 
     pool = default_pool(address, slots=None, dlas=dlas)

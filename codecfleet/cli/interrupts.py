@@ -128,6 +128,16 @@ class Interrupts:
         if self._state.phase is Phase.CANCELLING:
             self._cancel()
 
+    def attach_to_task(self) -> Callable[[], object]:
+        """Cancel the running task on cancellation; return what does that."""
+        from asyncio import current_task
+
+        task = current_task()
+        if task is None:
+            raise AssertionError("there is no running task")
+        self.attach(task.cancel)
+        return task.cancel
+
     def attach_here(self) -> None:
         """Raise ``KeyboardInterrupt`` in the main thread on cancellation, for work without an event loop."""
 
@@ -146,7 +156,7 @@ class Interrupts:
             self._watched.close()
 
     def _watch_signals(self) -> None:
-        """Have a thread told of each signal by the C handler, which needs no turn of the main thread.
+        """Start a thread that hears of each signal from the C handler, even while the main thread is busy.
 
         Python runs ``_on_signal`` between two of the main thread's bytecodes: not while that waits in a system call
         that it entered just after the signal, and a handler that starts a thread may wait for a lock that the code

@@ -14,10 +14,11 @@ from .calls import fleet_calls, job_calls
 from .calls.answers import Answer, BatchLike, FleetLike, Machines, NodeLike, NodeRequest
 
 if TYPE_CHECKING:
+    from ..cluster.fleet.status_messages import SupervisorSide
     from ..cluster.node.listed import ListedNode
-    from ..cluster.operate.desk import Ask
+    from ..cluster.operate.desk import AskDesk
     from ..cluster.operate.watch import Seen
-    from ..cluster.placement.model import Demand, Inventory
+    from ..cluster.placement.model import Demand
     from ..cluster.probes.node import NodeReport, SilentNode
     from ..cluster.submission.job_server import JobServer
     from ..cluster.supervisor.status import Status
@@ -43,22 +44,22 @@ def _plan(spec: "TranscodeSpec", on: "PlanOn") -> Answer:
 def _survey(address: str, demand: "Demand") -> "Surveyed":
     import asyncio
 
-    from ..cluster.operate.desk import desk_of
+    from ..cluster.operate.desk import ReadGrowth, Survey, desk_of
     from ..errors import CodecfleetError
     from .plan import Surveyed
 
     async def look() -> Surveyed:
         async with desk_of(address) as ask:
-            found: Inventory = await ask("survey")
+            found = await ask(Survey())
             try:
-                return Surveyed(found, await ask("growth", demand))
+                return Surveyed(found, await ask(ReadGrowth(demand)))
             except CodecfleetError as error:
                 return Surveyed(found, f"which nodes would be asked for is not known: {error.message}")
 
     return asyncio.run(look())
 
 
-def _check(arguments: Sequence[str]) -> "Request | int":
+def _check(arguments: Sequence[str]) -> "CommandRequest | int":
     from .app import parse
 
     return parse(arguments)
@@ -109,16 +110,18 @@ class Services:
     """Lists, shows or stops Ray jobs: action, the job's name, the job server's address."""
     job_server: "Callable[[str | None], JobServer]" = fleet_calls.job_server
     """Reaches the job server at an address."""
-    check: "Callable[[Sequence[str]], Request | int]" = _check
+    check: "Callable[[Sequence[str]], CommandRequest | int]" = _check
     """Parses a command line of ours; an exit code where nothing is left to do."""
     reports: "Callable[[Machines], Sequence[NodeReport | SilentNode]]" = fleet_calls.reports
     list_nodes: "Callable[[str], Sequence[tuple[NodeReport | SilentNode, ListedNode]]]" = fleet_calls.list_nodes
     """Returns the nodes of the cluster at an address, as probed and as Ray knows them."""
     status: "Callable[[str | None], Status | None]" = fleet_calls.status
     """Returns the status of the cluster at an address, None for the environment's or the warm fleet."""
+    keep_events: Callable[[str | None, str], Answer] = fleet_calls.keep_events
+    """Writes what a cluster's supervisor decided lately: address, file."""
     watch: "Callable[[str | None, Callable[[Seen], None], float], Awaitable[None]]" = fleet_calls.watch
     """Shows a fleet's status repeatedly: address, show, seconds between."""
-    open_desk: "Callable[[str | None], AbstractAsyncContextManager[Ask]]" = fleet_calls.open_desk
+    open_desk: "Callable[[str | None], AbstractAsyncContextManager[AskDesk[SupervisorSide]]]" = fleet_calls.open_desk
     """Opens the connection over which a fleet's status and history are asked for: address, as for ``status``."""
     order: Callable[[str | None, str, str], Answer] = fleet_calls.order
     """Asks a cluster's supervisor to cordon, drain or uncordon a node: address, order, node."""
@@ -139,7 +142,7 @@ class Services:
     """Ends the process without Python's clean-up."""
 
 
-class Request(Protocol):
+class CommandRequest(Protocol):
     """A parsed and checked command line."""
 
     def run(self, services: Services, stdout: TextIO, stderr: TextIO) -> int:
@@ -151,5 +154,5 @@ class Request(Protocol):
         ...
 
 
-Commands: TypeAlias = Mapping[str, tuple[Callable[..., Request], Sequence[str]]]
+Commands: TypeAlias = Mapping[str, tuple[Callable[..., CommandRequest], Sequence[str]]]
 """By a command's name: the function that makes its request, and examples for its help."""

@@ -14,7 +14,7 @@ from ..console.quit_key import QuitKey
 from ..jobs.request.values import parse_path
 from .calls.answers import Answer
 from .interrupts import Interrupts
-from .params import JsonFlag, flag, usual_address_of
+from .params import JsonFlag, flag, named, usual_address_of
 from .question import Question, safe_line
 from .services import Commands, Services
 
@@ -114,7 +114,13 @@ def _status(
         bool,
         flag("--watch", "Refresh every second until Ctrl-C: like top on a terminal; one line per second with --json."),
     ] = False,
+    events: Annotated[
+        str | None,
+        named("--events", "FILE", "Write what the supervisor decided lately to this file, to be decided again."),
+    ] = None,
 ) -> Question | Watch:
+    if events is not None:
+        return Question(ask=lambda services, _progress: services.keep_events(address, events), as_json=as_json)
     if watch:
         return Watch(address=address, as_json=as_json)
     return Question(ask=lambda services, _progress: status_answer(services.status(address)), as_json=as_json)
@@ -170,11 +176,10 @@ def _screen(seen: "Seen", width: int, height: int | None, *, colour: bool) -> li
 async def _watch(
     services: Services, address: str | None, show: "Show", interrupts: Interrupts, key: QuitKey | None
 ) -> None:
-    watching = asyncio.ensure_future(services.watch(address, show, WATCH_EVERY_S))
-    interrupts.attach(watching.cancel)
+    cancel = interrupts.attach_to_task()
     if key is not None:
-        key.attach(watching.cancel)
-    await watching
+        key.attach(cancel)
+    await services.watch(address, show, WATCH_EVERY_S)
 
 
 def _always(show: "Show") -> "Show":

@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import Annotated, Final, TextIO
 
+from ..actors.task_owner import TaskOwner
 from ..cluster.logs.writing import is_logged
 from ..console.live import JsonView, PlainView, ProofView, RichView, View
 from ..console.output import Output, ReaderGone, is_terminal, json_line
@@ -91,7 +92,7 @@ class _Run:
         self._task: asyncio.Task[object] | None = None
         self._job: JobLike | None = None
         self._job_name = ""
-        self._stopping: asyncio.Future[None] | None = None
+        self._is_cancelled = asyncio.Event()
         self._work = ""
         self._kept = ""
 
@@ -101,15 +102,18 @@ class _Run:
         spec = self._request.spec
         async with self._services.open_fleet(self._request.address, spec.workers) as fleet:
             self._job = await fleet.transcode(spec)
-            try:
-                report = await self._follow(self._job)
-            except ReaderGone:
-                await self._job.cancel(keep=True)
-                raise
-            finally:
-                if self._stopping is not None:
-                    await self._stopping
+            async with TaskOwner() as owner:
+                owner.start(self._cancel_when_asked(self._job), "cancellation")
+                try:
+                    report = await self._follow(self._job)
+                except ReaderGone:
+                    await self._job.cancel(keep=True)
+                    raise
             self._finish(report)
+
+    async def _cancel_when_asked(self, job: JobLike) -> None:
+        await self._is_cancelled.wait()
+        await job.cancel(keep=True)
 
     async def _follow(self, job: JobLike) -> Report:
         async for event in job.events():
@@ -144,7 +148,7 @@ class _Run:
         """Cancel the job, or its start; in the event loop."""
         self.view.note("cancelling; press Ctrl-C again to stop at once")
         if self._job is not None:
-            self._stopping = asyncio.ensure_future(self._job.cancel(keep=True))
+            self._is_cancelled.set()
         elif self._task is not None:
             self._task.cancel()
 

@@ -7,13 +7,15 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
+from ..cluster.fleet.status_messages import ReadHistory, ReadStatus
 from ..cluster.operate.watch import as_unavailable
 from ..cluster.supervisor.status import History, Status
 from ..errors import CodecfleetError, FleetUnavailable
 from .document import chosen_stations, document
 
 if TYPE_CHECKING:
-    from ..cluster.operate.desk import Ask
+    from ..cluster.fleet.status_messages import SupervisorSide
+    from ..cluster.operate.desk import AskDesk
     from ..cluster.operate.watch import Seen
 
 EVERY_S: Final = 1.0
@@ -32,7 +34,7 @@ class Looking:
 
     def __init__(
         self,
-        open_desk: "Callable[[], AbstractAsyncContextManager[Ask]]",
+        open_desk: "Callable[[], AbstractAsyncContextManager[AskDesk[SupervisorSide]]]",
         *,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Any] = asyncio.sleep,
@@ -80,11 +82,11 @@ class Looking:
                 self._take(as_unavailable(error), History())
             await self._sleep(AGAIN_S)
 
-    async def _look(self, ask: "Ask") -> None:
+    async def _look(self, ask: "AskDesk[SupervisorSide]") -> None:
         try:
-            seen: Seen = await ask("status")
+            seen: Seen = await ask(ReadStatus())
             stations = chosen_stations(seen, self._stations)
-            found = await ask("history", stations) if isinstance(seen, Status) else None
+            found = await ask(ReadHistory(stations)) if isinstance(seen, Status) else None
         except CodecfleetError as error:  # any other may be the connection's: another one is made
             self._take(as_unavailable(error), History())
             return

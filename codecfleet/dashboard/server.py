@@ -9,6 +9,9 @@ from dataclasses import replace
 from http import HTTPStatus
 from typing import Final
 
+from ..actors.task_owner import TaskOwner
+from ..cluster.logs.actions import LogAction
+from ..cluster.logs.writing import log
 from ..errors import UsageError
 from .answers import BadRequest, Gate, WebAnswer, answer_to, packed, parsed, refusal
 from .looking import Looking
@@ -91,27 +94,23 @@ async def serve(
     Raises:
         CodecfleetError: the fleet cannot be reached.
     """
-    look, reached = asyncio.ensure_future(looking.run()), asyncio.ensure_future(looking.reached.wait())
-    try:
-        await asyncio.wait({look, reached}, return_when=asyncio.FIRST_COMPLETED)
-        if look.done():
-            look.result()
-        connections = _Connections(gate, looking.data, send_s)
+    async with TaskOwner() as owner:
+        look = owner.start(looking.run(), "look at the fleet")
+        await looking.reached.wait()
+        connections = _Connections(owner, gate, looking.data, send_s)
         server = await asyncio.start_server(connections.begin, sock=bound, limit=HEAD_MAX)
         try:
             on_ready()
             await look
         finally:
             server.close()
-            await connections.end()
-    finally:
-        for task in (look, reached):
-            task.cancel()
-        await asyncio.gather(look, reached, return_exceptions=True)
 
 
 class _Connections:
-    def __init__(self, gate: Gate, data: Callable[[], Awaitable[bytes]], send_s: float) -> None:
+    """The open connections: a browser keeps one in hand on which it has asked nothing yet."""
+
+    def __init__(self, owner: TaskOwner, gate: Gate, data: Callable[[], Awaitable[bytes]], send_s: float) -> None:
+        self._owner = owner
         self._gate = gate
         self._data = data
         self._send_s = send_s
@@ -119,23 +118,16 @@ class _Connections:
         self._refused: set[asyncio.Task[None]] = set()
 
     def begin(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Have a connection served, or refused where there are too many; to be called in the loop."""
+        """Serve a connection, or refuse it where there are too many; to be called in the loop."""
         is_full = len(self._served) >= CONNECTIONS_MAX
         if is_full and len(self._refused) >= CONNECTIONS_MAX:
             writer.transport.abort()
             return
         # Not by the stream's own task: when that is cancelled, Python 3.11 prints a traceback.
-        serving = asyncio.create_task(self._serve(reader, writer, is_full=is_full))
+        serving = self._owner.start(self._serve(reader, writer, is_full=is_full), "connection")
         group = self._refused if is_full else self._served
         group.add(serving)
         serving.add_done_callback(group.discard)
-
-    async def end(self) -> None:
-        """End those that are open: a browser keeps one in hand on which it has asked nothing yet."""
-        open_now = [*self._served, *self._refused]
-        for serving in open_now:
-            serving.cancel()
-        await asyncio.gather(*open_now, return_exceptions=True)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, is_full: bool) -> None:
         """Answer one request, and close the connection."""
@@ -148,6 +140,8 @@ class _Connections:
                 await _read_out(reader)
                 writer.close()
                 await asyncio.wait_for(writer.wait_closed(), self._send_s)
+        except Exception as error:  # noqa: BLE001 - a defect costs this connection alone
+            log(LogAction.DEFECT, f"a connection of the dashboard: {type(error).__name__}: {error}", error=error)
         finally:
             writer.transport.abort()  # what is not taken by now would keep the connection and the answer for ever
 

@@ -1,12 +1,12 @@
 """A batch that was begun, as its user holds it. What it does is in ``run``."""
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Final
 
-from ...cluster.client.pool import Pool
+from ...cluster.fleet.pool import Pool
 from ...errors import Cancelled
 from ..board.threads import consume_exception
+from ..held import Held
 from ..request.spec import BatchSpec
 from .file_run import Submit
 from .results import BatchProgress, BatchResult
@@ -25,8 +25,8 @@ class Batch:
     def __init__(self, batch: BatchSpec, submit: Submit, pool: Pool) -> None:
         self.spec = batch
         self._run = BatchRun(batch, submit, pool)
-        self._task = asyncio.create_task(self._run.run(), name="codecfleet batch")
-        self._task.add_done_callback(consume_exception)
+        self._held = Held(self._run.run(), "codecfleet batch")
+        self._held.task.add_done_callback(consume_exception)
 
     def __aiter__(self) -> AsyncIterator[BatchResult]:
         """Yield a result for each file that this run ends, as it does, and for each at which an earlier run failed.
@@ -45,13 +45,7 @@ class Batch:
     async def _results(self) -> AsyncIterator[BatchResult]:
         async for result in self._run.results():
             yield result
-        # Shielded: giving up waiting is not cancelling.
-        try:
-            await asyncio.shield(self._task)
-        except asyncio.CancelledError:
-            if self._task.cancelled():
-                raise Cancelled("the batch was cancelled", _GO_ON) from None
-            raise
+        await self._held.result(Cancelled("the batch was cancelled", _GO_ON))
 
     @property
     def progress(self) -> BatchProgress:
@@ -60,10 +54,8 @@ class Batch:
 
     def on_end(self, call: "Callable[[Batch], None]") -> None:
         """Have ``call`` called with this batch once it has ended."""
-        self._task.add_done_callback(lambda _: call(self))
+        self._held.on_end(lambda: call(self))
 
     async def cancel(self) -> None:
         """Stop it. Files in flight keep what they have finished, and another run goes on from there. Idempotent."""
-        if not self._task.done():
-            self._task.cancel()
-        await asyncio.wait([self._task])
+        await self._held.cancel()

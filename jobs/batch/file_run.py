@@ -1,21 +1,21 @@
 """One try at one entry: look at its input, make a place for its output, run its job, and say how it ended."""
 
 import asyncio
-import re
 import shutil
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from ...actors.media.location import is_local, local_path
 from ...cluster.logs.actions import LogAction
 from ...cluster.logs.entry import LogIds
 from ...cluster.logs.writing import log
+from ...cluster.worker_names import station_of
 from ...errors import (
     CodecfleetError,
     InputUnreadable,
@@ -58,8 +58,6 @@ from .store.schema import (
 )
 from .store.states import EntryEvent, after_error
 
-_LABEL: Final = re.compile(r"segment (\d+)")
-
 
 class SubmittedJob(Protocol):
     """A submitted job."""
@@ -81,18 +79,16 @@ class SubmittedJob(Protocol):
 
 
 Submit = Callable[[TranscodeSpec], Awaitable[SubmittedJob]]
-Stations = Callable[[str], Awaitable[Mapping[str, str]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """What all files of a batch share. ``stations`` tells where a job's work runs, by label."""
+    """What all files of a batch share."""
 
     batch: BatchSpec
     specs: EntrySpecs
     ledger: BatchLedger
     submit: Submit
-    stations: Stations
     small: SmallFiles
     on_change: Callable[[], object]
     planned: PlannedFiles = field(default_factory=PlannedFiles)
@@ -115,7 +111,6 @@ class FileRun:
     _seen: SeenInput | None = None
     _found: tuple[str | None, int | None] = (None, None)
     _spans: dict[int, SegmentSpan] = field(default_factory=dict)
-    _stations: dict[int, str] = field(default_factory=dict)
 
     @property
     def output(self) -> str:
@@ -275,7 +270,6 @@ class FileRun:
                     self._plan(job.id, event)
                 case Progress():
                     self.frames_done = event.frames_done
-                    await self._see_stations(job.id)
                 case SegmentFinished():
                     self._finish(event)
                 case _:
@@ -296,14 +290,9 @@ class FileRun:
             began_s=now_s - event.wall_s,
             ended_s=now_s,
             frames=event.frames,
-            station=self._stations.get(event.segment, ""),
+            station=station_of(event.worker),
             decoded_by="",
         )
-
-    async def _see_stations(self, job: str) -> None:
-        for label, station in (await self.around.stations(job)).items():
-            if (named := _LABEL.match(label)) is not None:
-                self._stations[int(named[1])] = station
 
     def _ended(self, published: "_Published") -> FileEnded:
         if self._seen is None:

@@ -19,7 +19,8 @@ from typing import Final
 
 from ...errors import CodecfleetError, InputError, NoVideoTrack, RequestError, StorageFailed
 from ..board.threads import in_thread, shielded
-from ..plan.plan import check_request, plan_transcode
+from ..plan.asked import asked_of
+from ..plan.plan import plan_transcode
 from ..report.report import Report
 from ..request.spec import BatchSpec, TranscodeSpec
 from .files import compare, joined, look_at, may_replace
@@ -211,7 +212,7 @@ class _DryRun:
     def _misfit_of(self, overrides: str, suffix: str) -> CodecfleetError | None:
         """Return why options and the container of an extension do not fit together."""
         try:
-            check_request(self._specs.spec(overrides, "-", f"-{suffix}"))
+            asked_of(self._specs.spec(overrides, "-", f"-{suffix}"))
         except CodecfleetError as error:
             return error
         return None

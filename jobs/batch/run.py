@@ -6,15 +6,16 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 from ...actors.media.location import is_local, local_path
-from ...cluster.client.pool import Pool
-from ...errors import FleetUnavailable, WorkError
+from ...actors.task_owner import TaskOwner
+from ...cluster.autoscale.behind import LaterDemand
+from ...cluster.fleet.pool import Pool
+from ...errors import WorkError
 from ..board.threads import in_thread, shielded
 from ..request.spec import BatchSpec
 from .file_run import FileRun, Submit, Surroundings
@@ -69,14 +70,13 @@ class BatchRun:
             specs=self._specs,
             ledger=self._ledger,
             submit=submit,
-            stations=pool.stations,
             small=self._small,
             on_change=self._wake,
         )
         self._ahead: deque[BatchEntry] = deque()
-        self._files: dict[int, tuple[FileRun, asyncio.Task[None]]] = {}
+        self._files: dict[int, FileRun] = {}
+        self._owner = TaskOwner()
         self._changed = asyncio.Event()
-        self._fatal: BaseException | None = None
         self._faults_in_a_row = 0
         self._results: asyncio.Queue[BatchResult | None] = asyncio.Queue(_RESULTS_HELD)
         self._name = f"batch-{secrets.token_hex(4)}"
@@ -109,10 +109,9 @@ class BatchRun:
 
     def progress(self) -> BatchProgress:
         """Return where the batch stands."""
-        files = [file for file, _ in self._files.values()]
         elapsed_s = time.monotonic() - self._began_s
-        found = self._tally.progress(files, elapsed_s=elapsed_s, left_out=self._intake.left_out)
-        return replace(found, warm_fleet=self._pool.warm_fleet)
+        found = self._tally.progress(list(self._files.values()), elapsed_s=elapsed_s, left_out=self._intake.left_out)
+        return replace(found, warm_fleet=self._pool.state.warm_fleet)
 
     def _open(self) -> None:
         self._database.open()
@@ -128,35 +127,24 @@ class BatchRun:
                 self._database.close()
 
     async def _drive(self) -> None:
-        comparing = asyncio.create_task(self._compare_all())
-        comparing.add_done_callback(self._wake)
         try:
-            while self._files or not comparing.done() or self._tally.waiting:
-                self._changed.clear()
-                await self._start_files()
-                self._say_behind()
-                await self._changed.wait()
-                self._raise_fatal(comparing)
+            async with self._owner:
+                self._owner.start(self._small.run(), "small files")
+                comparing = self._owner.start(self._compare_all(), "comparison")
+                comparing.add_done_callback(self._wake)
+                while self._files or not comparing.done() or self._tally.waiting:
+                    self._changed.clear()
+                    await self._start_files()
+                    self._say_behind()
+                    await self._changed.wait()
         finally:
-            comparing.cancel()
-            self._pool.set_behind(self._name, "", 0, 0)
-            tasks = [task for _, task in self._files.values()]
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(comparing, *tasks, return_exceptions=True)
-            await self._small.close()
-            await self._ledger.flushed()
-
-    def _raise_fatal(self, comparing: "asyncio.Task[None]") -> None:
-        if self._fatal is not None:
-            raise self._fatal
-        if comparing.done():
-            comparing.result()
+            self._pool.set_demand(self._name, None)
+            await self._ledger.close()
 
     async def _start_files(self) -> None:
         while self._tally.waiting and wants_file(
-            (file.segments_left for file, _ in self._files.values()),
-            slots=self._slots(),
+            (file.segments_left for file in self._files.values()),
+            slots=max(1, self._pool.state.slots),  # none before the first job has started the pool
             most=self._batch.files_at_once,
         ):
             if not self._ahead:
@@ -175,31 +163,26 @@ class BatchRun:
         now = behind(self._tally.waiting, self._around.planned, in_flight=len(self._files), most=most)
         if now != self._behind:
             self._behind = now
-            like = next((file.job for file, _ in reversed(self._files.values()) if file.job), "")
-            self._pool.set_behind(self._name, like, now.segments, now.frames)
-
-    def _slots(self) -> int:
-        with suppress(FleetUnavailable):  # not started yet: the first job does that
-            return self._pool.slots
-        return 1
+            like = next((file.job for file in reversed(self._files.values()) if file.job), "")
+            later = LaterDemand(like, now.segments, now.frames) if now.frames else None
+            self._pool.set_demand(self._name, later)
 
     def _start(self, entry: BatchEntry) -> None:
         file = FileRun(entry, self._around)
         self._tally.started()
-        self._files[entry.entry] = file, asyncio.create_task(self._follow(file))
+        self._files[entry.entry] = file
+        self._owner.start(self._follow(file), f"file {entry.entry}")
 
     async def _follow(self, file: FileRun) -> None:
-        """See a file through to its end; what ends the whole batch is left to the loop."""
-        result, error = None, None
+        """See a file through to its end; what is raised ends the whole batch."""
+        result = None
         try:
             result, error = await file.run()
             self._faults_in_a_row = self._faults_in_a_row + 1 if isinstance(error, WorkError) else 0
             if result is not None:
                 await self._results.put(result)
-            if error is not None:
-                self._fatal = self._fatal or batch_ender(error, self._faults_in_a_row)
-        except Exception as fatal:  # noqa: BLE001 - raised by the loop
-            self._fatal = fatal
+            if error is not None and (ender := batch_ender(error, self._faults_in_a_row)) is not None:
+                raise ender
         finally:
             del self._files[file.entry.entry]
             self._tally.ended(file.entry, result)

@@ -14,9 +14,13 @@ from typing import Final
 
 from ...actors.device.work import Constraints
 from ...actors.media.location import is_local
-from ...cluster.client.pool import Pool
+from ...actors.task_owner import TaskOwner
+from ...cluster.fleet.own_machine import sole_processor
+from ...cluster.fleet.pool import Pool
 from ...cluster.placement.model import plain_demand
 from ...cluster.worker.lone_runs import LONE_MAX
+from ...cluster.worker_names import station_of
+from ...errors import FleetUnavailable
 from ..board.threads import in_thread
 from ..board.waiting import WAITING_S
 from ..board.watch import WorkWatch
@@ -26,11 +30,9 @@ from .whole_file import WholeFile, WholeFileDone
 
 MOST_BYTES: Final = 4 << 20
 """Larger files may have several segments, or are long enough that their jobs' own cost does not count."""
-SHARING: Final = 16
-"""Files that share their worker's process. Later ones run in processes of their own, which stay for the next files:
-half of a small file's time is the interpreter's, of which a process has one."""
-STARTED_FOR: Final = 20
-"""Files that must still come for such processes to be started: that takes as long as doing them."""
+MANY: Final = 32
+"""While this many files are still to come, some run in processes of their own, which stay for the next files: half of a
+small file's time is spent holding the GIL. Starting such a process takes as long as that many files."""
 _SHARED: Final = ("priority", "weight", "deadline_s", "deadline_factor")
 """Options that all small files of a batch have together, as one job's. A list may give a file others."""
 
@@ -48,16 +50,14 @@ def may_be_whole(entry: BatchEntry, spec: TranscodeSpec, batch: BatchSpec, size_
     return is_fresh and is_here and is_small and is_usual and is_shared
 
 
-def goes_alone(begun: int, alone: int, waiting: int, *, are_up: bool) -> bool:
+def goes_alone(alone: int, waiting: int) -> bool:
     """Return whether the next file runs in a process of its own.
 
     Args:
-        begun: how many files have begun before it.
-        alone: how many of those run in processes of their own now.
+        alone: how many files run in processes of their own now.
         waiting: how many files of the batch still wait behind it.
-        are_up: whether such processes are there already.
     """
-    return begun >= SHARING and alone < LONE_MAX and (are_up or waiting >= STARTED_FOR)
+    return alone < LONE_MAX and waiting >= MANY
 
 
 class SmallFiles:
@@ -72,69 +72,64 @@ class SmallFiles:
         self._waiting = waiting
         self._batch = batch
         self._job = f"small-{secrets.token_hex(4)}"
-        self._watch = WorkWatch(pool, self._job, batch)
-        self._watch.on_look = self._see_stations
-        self._watching: asyncio.Task[None] | None = None
+        self._watch = WorkWatch(pool, batch)
+        self._has_begun = asyncio.Event()
         self._is_possible: bool | None = None
         self._running, self._most = 0, 0
-        self._begun, self._alone = 0, 0
-        self._are_up = False
-        self._station_of_label: dict[str, str] = {}
-        self._station_of_process: dict[int, str] = {}
+        self._alone = 0
 
     async def encoded(self, entry: BatchEntry, spec: TranscodeSpec) -> WholeFileDone | None:
-        """Do a file whole, and return how; None where that is not possible here, or no worker came.
+        """Do a file whole, and return how; None where that is not possible here.
 
         Raises:
-            CodecfleetError: it failed, its worker or its job; a job of its own may do better.
+            CodecfleetError: no worker came, or it failed, its worker or its job; a job of its own may do better.
         """
         if not await self._possible():
             return None
-        alone = goes_alone(self._begun, self._alone, self._waiting(), are_up=self._are_up)
+        alone = goes_alone(self._alone, self._waiting())
         work = WholeFile(
             job=self._job,
             label=f"file {entry.entry}",
             spec=spec.resolved(),
             constraints=Constraints(alone=alone),
         )
-        self._begun += 1
         self._alone += alone
         self._count(1)
-        running = asyncio.create_task(self._watch.submit(work))
         try:
-            while not (await asyncio.wait({running}, timeout=WAITING_S))[0]:
-                if not self._pool.slots_for(self._job):
-                    return None
-            done = running.result()
-            self._are_up = self._are_up or alone
-            return self._placed(work.label, done)
+            async with TaskOwner() as owner:
+                owner.start(self._end_without_workers(), "wait for a worker")
+                done = await self._watch.submit(work)
+            station = station_of(self._watch.origin(work.label).worker)
+            return replace(done, span=replace(done.span, station=station))
         finally:
-            running.cancel()
-            await asyncio.gather(running, return_exceptions=True)
             self._alone -= alone
             self._count(-1)
 
-    async def close(self) -> None:
-        """Look no more."""
-        if self._watching is not None:
-            self._watching.cancel()
-            await asyncio.gather(self._watching, return_exceptions=True)
+    async def _end_without_workers(self) -> None:
+        while True:
+            await asyncio.sleep(WAITING_S)
+            if not self._pool.state.of(self._job).slots:
+                raise FleetUnavailable("no worker came for small files", "Look at codecfleet status.")
+
+    async def run(self) -> None:
+        """Watch the files from the first one on, until cancelled."""
+        await self._has_begun.wait()
+        await self._watch.run()
 
     async def _possible(self) -> bool:
         if self._is_possible is None:
-            self._is_possible = await in_thread(self._pool.sole_processor) is not None
+            self._is_possible = self._pool.state.is_here and await in_thread(sole_processor) is not None
         if not self._is_possible:
             return False
-        self._pool.prepare()
         await self._pool.start()
-        return self._pool.warm_fleet is None
+        return self._pool.state.warm_fleet is None
 
     def _count(self, change: int) -> None:
         """Keep the demand that all of them are: as many slots as were in flight at once, none when none is."""
         self._running += change
         if not self._running:
             self._most = 0
-            self._pool.clear_demand(self._job)
+            self._pool.set_demand(self._job, None)
         elif self._running > self._most:
             self._most = self._running
             demand = replace(
@@ -143,16 +138,5 @@ class SmallFiles:
                 priority=self._batch.priority,
                 weight=Fraction(self._batch.weight),
             )
-            self._pool.set_demand(demand)
-        if self._watching is None:
-            self._watching = asyncio.create_task(self._watch.run())
-
-    def _see_stations(self) -> None:
-        self._station_of_label = {pace.label: pace.station for pace in self._watch.paces.running.values()}
-
-    def _placed(self, label: str, done: WholeFileDone) -> WholeFileDone:
-        """Return it with its station, which is known once a look has met a file in that process."""
-        if station := self._station_of_label.get(label):
-            self._station_of_process[done.process] = station
-        station = self._station_of_process.get(done.process, "")
-        return replace(done, span=replace(done.span, station=station))
+            self._pool.set_demand(self._job, demand)
+        self._has_begun.set()

@@ -5,17 +5,16 @@ no journal: what is left of it is done again.
 """
 
 import asyncio
-import os
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from ...actors.device.work import Work, WorkContext
 from ...actors.segment.encoding import EncodedSegment
-from ...cluster.client.pool import Pool
-from ...cluster.placement.model import Demand
-from ...errors import Cancelled, WorkError
+from ...cluster.fleet.pool import Asked, JobState, Pool, PoolState
+from ...cluster.fleet.run import ResultOrigin, WorkRun
+from ...cluster.placement.model import Demand, PlacementPreview
+from ...errors import Cancelled, CodecfleetError, WorkError
 from ..board.threads import in_place
 from ..report.channel import EventChannel
 from ..report.report import Report
@@ -30,11 +29,10 @@ MOST_PIXELS: Final = 1920 * 1088
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WholeFileDone:
-    """A file that is published: its job's report, when its segment ran, and in which process."""
+    """A file that is published: its job's report, and when its segment ran."""
 
     report: Report
     span: SegmentSpan
-    process: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +60,7 @@ class WholeFile(Work[WholeFileDone]):
                 report = asyncio.run(self._report(pool))
         except asyncio.CancelledError:
             raise Cancelled("the work was cancelled") from None
-        return WholeFileDone(report=report, span=pool.span, process=os.getpid())
+        return WholeFileDone(report=report, span=pool.span)
 
     async def _report(self, pool: "_OneThread") -> Report:
         from ..run.job_run import JobRun  # noqa: PLC0415 - only workers do it, and they alone load what it takes
@@ -81,27 +79,36 @@ class _OneThread(Pool):
     span: SegmentSpan = field(init=False)
 
     @property
-    def slots(self) -> int:
-        return 1
+    def state(self) -> PoolState:
+        return PoolState(slots=1, others=JobState(slots=1, cores=1))
 
     async def start(self) -> None:
         """Do nothing: it runs."""
 
-    def set_demand(self, demand: Demand) -> None:
+    def set_demand(self, job: str, demand: Asked | None) -> None:
         """Refuse what is more than one small segment: that is for all workers, as a job of its own."""
+        if not isinstance(demand, Demand):
+            return
         made = [each.width * each.height for each in demand.renditions]
         if len(demand.segments) > 1 or max(demand.width * demand.height, *made) > MOST_PIXELS:
-            raise WorkError(f"{demand.job} is not small", "Run it as a job of its own.")
+            raise WorkError(f"{job} is not small", "Run it as a job of its own.")
 
-    async def submit(self, work: Work[ResultT]) -> ResultT:
+    async def preview(self, demand: Demand) -> PlacementPreview:
+        del demand
+        return PlacementPreview()
+
+    def submit(self, work: Work[ResultT]) -> WorkRun[ResultT]:
+        run: WorkRun[ResultT] = WorkRun(lambda _: None)  # who watches this thread from outside gives it up
         began_s = time.time()
         try:
             result = work.run(self.context)
         except Cancelled:
             if self.job is not None:
-                self.job.cancel()
-            await asyncio.Event().wait()  # the job's own cancellation ends this
-            raise
+                self.job.cancel()  # which ends what awaits the run, too
+            return run
+        except CodecfleetError as error:
+            run.fail(error)
+            return run
         if isinstance(result, EncodedSegment):
             self.span = SegmentSpan(
                 segment=result.segment,
@@ -111,18 +118,8 @@ class _OneThread(Pool):
                 station="",
                 decoded_by=result.tally.decoded_by,
             )
-        return result
-
-    async def progress(self, job: str) -> Mapping[str, int]:
-        del job
-        return {}
-
-    async def stations(self, job: str) -> Mapping[str, str]:
-        del job
-        return {}
-
-    async def write_off(self, job: str, label: str, reason: str) -> None:
-        """Do nothing: who watches this thread from outside does."""
+        run.end(result, ResultOrigin("", work.file))
+        return run
 
     async def aclose(self) -> None:
         """Do nothing: it ends with its job."""

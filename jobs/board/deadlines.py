@@ -1,6 +1,6 @@
 """Which running work hangs, and which is late: pure functions of what is seen of it a few times a second.
 
-A piece of work is *seen* at its station, with the frames it has done; while its worker does not answer, without. Time
+A piece of work is *seen* at its station, with the frames it has done. Time
 counts while this process was awake: a look that comes late counts as one after a few seconds, so neither a suspended
 laptop nor a machine under load ends anything.
 
@@ -33,10 +33,10 @@ SETTLED = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One look at a running piece of work: its station, and the frames done; None where its worker did not answer."""
+    """One look at a running piece of work: its station, and the frames done there when its worker last answered."""
 
     station: str
-    frames: int | None
+    frames: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +71,6 @@ class WorkPace:
         if seen.station != self.station:
             return WorkPace(self.label, self.total, seen.station)
         later = replace(self, awake_s=self.awake_s + passed_s)
-        if seen.frames is None:
-            return later
         has_stepped = seen.frames - self.mark_frames >= max(1, ceil(self.total / STEPS))
         # It starts over, with fewer frames, where a decoder fails and another takes its place.
         if has_stepped or seen.frames < self.mark_frames:

@@ -1,13 +1,13 @@
 """One round of work over a track's ranges on a pool: their results in order, as the board releases them."""
 
-import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Generic
 
 from ...actors.device.work import Work
-from ...cluster.client.pool import Pool
+from ...actors.task_owner import TaskOwner
+from ...cluster.fleet.pool import Pool
 from ...cluster.grouping import counted
 from ...cluster.placement.model import Demand
 from ...errors import CodecfleetError
@@ -20,8 +20,6 @@ from .reach import SourceReach
 from .threads import in_thread, shielded
 from .waiting import WorkerWait
 from .watch import WorkWatch
-
-PROGRESS_INTERVAL_S = 0.25
 
 
 @dataclass(slots=True, kw_only=True)
@@ -36,7 +34,7 @@ class FanOut(Generic[ResultT]):
         ship: nodes that do not see it read it through this machine.
         demand: what the whole round asks for; its segments are the ranges.
         work: returns the work of a run.
-        end: returns what the board is told of a run's result.
+        end: returns the board's event for a run's result.
         take: gets the results, in order and in a thread.
         frames: returns how many frames a result stands for.
         progress: called a few times a second with how many frames are done.
@@ -68,7 +66,7 @@ class FanOut(Generic[ResultT]):
         """
         frames: Sequence[int] = self.demand.segments
         reach = SourceReach(self.pool, self.stamp, self.ship)
-        watch = WorkWatch(self.pool, self.job, self.waits, bind=reach.bind)
+        watch = WorkWatch(self.pool, self.waits, bind=reach.bind)
         wait = WorkerWait(self.pool, self.job, self.waits)
         board = BoardLoop(
             Board.of(frames, may_fall_back=self.may_fall_back),
@@ -78,13 +76,10 @@ class FanOut(Generic[ResultT]):
             join=self._join,
             watch=watch,
         )
-        beside = [asyncio.create_task(each) for each in (self._report_progress(board), watch.run())]
-        try:
+        async with TaskOwner() as owner:
+            owner.start(watch.run(), "watch")
+            owner.start(board.report(self._report), "progress")
             await board.run()
-        finally:
-            for task in beside:
-                task.cancel()
-            await asyncio.gather(*beside, return_exceptions=True)
         self._second_runs = board.second_runs
 
     def warnings(self) -> list[str]:
@@ -113,9 +108,6 @@ class FanOut(Generic[ResultT]):
         await shielded(self.take, result)
         self.frames_done += self.frames(result)
 
-    async def _report_progress(self, board: BoardLoop[ResultT]) -> None:
-        while True:
-            await asyncio.sleep(PROGRESS_INTERVAL_S)
-            running = board.frames_running(await self.pool.progress(self.job))
-            waiting = sum(map(self.frames, self._results.values()))
-            self.progress(self.frames_done + waiting + sum(running.values()))
+    async def _report(self, running: Mapping[int, int]) -> None:
+        waiting = sum(map(self.frames, self._results.values()))
+        self.progress(self.frames_done + waiting + sum(running.values()))

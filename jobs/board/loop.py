@@ -8,7 +8,8 @@ from typing import Any, Generic, TypeVar
 
 from ...actors.media.seeking import AccessPoint
 from ...actors.segment.walk import SegmentTally
-from ...cluster.client.pool import Pool
+from ...actors.task_owner import TaskOwner
+from ...cluster.fleet.pool import Pool, more_slots
 from ...cluster.grouping import counted
 from ...cluster.placement.model import Demand
 from ...errors import CodecfleetError, WorkerOutOfMemory
@@ -16,10 +17,10 @@ from ..source.index import TrackIndex
 from .board import Board, decide, double, start_next
 from .events import Drop, Event, Fail, Finished, Join, Lost, Run, Withdraw
 from .starting import cores_for
-from .threads import consume_exception
 from .waiting import WAITING_S, WorkerWait
 from .watch import WorkWatch
 
+PROGRESS_INTERVAL_S = 0.25
 ResultT = TypeVar("ResultT")
 
 
@@ -81,8 +82,8 @@ class PoolCapacity(Capacity):
         demand = replace(self._demand, segments=board.frames_left, workers_max=workers_max)
         if board.software:
             demand = replace(demand, software_decode=board.software, needs_gpu=False)
-        self._pool.set_demand(demand)
-        self._at_once = self._pool.slots_for(self._demand.job)
+        self._pool.set_demand(demand.job, demand)
+        self._at_once = self._pool.state.of(demand.job).slots
         if self._at_once:
             self._wait.is_over()
         return min(self._at_once, self._workers or self._at_once)
@@ -94,11 +95,15 @@ class PoolCapacity(Capacity):
 
     def cores(self) -> int:
         """Return how many the pool lets all runs keep busy."""
-        return self._pool.cores_for(self._demand.job)
+        return self._pool.state.of(self._demand.job).cores
 
     async def more(self) -> None:
-        """Wait until the pool has more slots for the job."""
-        await self._pool.more_slots(self._demand.job, self._at_once)
+        """Wait until the pool has more slots for the job.
+
+        Raises:
+            CodecfleetError: it has none, and never will.
+        """
+        await more_slots(self._pool, self._demand.job, self._at_once)
 
     async def waiting(self) -> None:
         """Say what the job waits for, and give up where it has waited too long."""
@@ -111,8 +116,8 @@ class PoolCapacity(Capacity):
             self._workers = max(1, min(running, self._workers or running) // 2)
 
     def release(self) -> None:
-        """Have the pool forget the job."""
-        self._pool.clear_demand(self._demand.job)
+        """Withdraw the job's demand."""
+        self._pool.set_demand(self._demand.job, None)
 
 
 class BoardLoop(Generic[ResultT]):
@@ -141,7 +146,8 @@ class BoardLoop(Generic[ResultT]):
         self._join = join
         self._drop = drop
         self._watch = watch
-        self._runs: dict[asyncio.Task[ResultT], Run] = {}
+        self._runs: dict[asyncio.Task[ResultT | Lost], Run] = {}
+        self._owner = TaskOwner()
         self._posted: deque[Event] = deque()
         self._changed = asyncio.Event()
         self.wasted_frames = 0
@@ -160,13 +166,6 @@ class BoardLoop(Generic[ResultT]):
         late = counted(self.board.doubled, "late segment")
         return f"{late} ran a second time elsewhere; {counted(self.wasted_frames, 'frame')} done for nothing"
 
-    def frames_running(self, by_label: Mapping[str, int]) -> dict[int, int]:
-        """Return the frames done of each segment that runs, given those of each piece of work."""
-        frames: dict[int, int] = {}
-        for run in self.runs:
-            frames[run.segment] = max(frames.get(run.segment, 0), by_label.get(run.label, 0))
-        return frames
-
     def post(self, event: Event) -> None:
         """Give the board an event that is not the end of a run; in the event loop's thread."""
         self._posted.append(event)
@@ -180,22 +179,29 @@ class BoardLoop(Generic[ResultT]):
         """
         if self._watch is not None:
             self._watch.on_look = self._look
-        try:
-            while not self.board.is_done:
-                self._start_next()
-                for task in await self._ended():
-                    # What a run said before it ended comes first.
+        async with self._owner:
+            try:
+                while not self.board.is_done:
+                    self._start_next()
+                    for task in await self._ended():
+                        # What a run said before it ended comes first.
+                        await self._take_posted()
+                        await self._take_end(self._runs.pop(task), task)
                     await self._take_posted()
-                    await self._take_end(self._runs.pop(task), task)
-                await self._take_posted()
-        finally:
-            if self._watch is not None:
-                # A look after the end would have the pool remember a job that is over.
-                self._watch.on_look = lambda: None
-            self._capacity.release()
-            for task in self._runs:
-                task.cancel()
-            await asyncio.gather(*self._runs, return_exceptions=True)
+            finally:
+                if self._watch is not None:
+                    # A look after the end would have the pool remember a job that is over.
+                    self._watch.on_look = lambda: None
+                self._capacity.release()
+
+    async def report(self, progress: Callable[[Mapping[int, int]], Awaitable[None]]) -> None:
+        """Call ``progress`` a few times a second with the frames done of each segment that runs, until cancelled."""
+        while self._watch is not None:
+            await asyncio.sleep(PROGRESS_INTERVAL_S)
+            by_label, frames = self._watch.progress(), dict[int, int]()
+            for run in self.runs:
+                frames[run.segment] = max(frames.get(run.segment, 0), by_label.get(run.label, 0))
+            await progress(frames)
 
     def _start_next(self) -> None:
         self._start(start_next(self.board, self._capacity.at_once(self.board)))
@@ -220,10 +226,15 @@ class BoardLoop(Generic[ResultT]):
         self.board, runs = started
         for started_run in runs:
             run = replace(started_run, cores=self._cores_for(started_run))
-            task = asyncio.create_task(self._work(run))
+            task = self._owner.start(self._result(run), run.label)
             task.add_done_callback(self._wake)
-            task.add_done_callback(consume_exception)
             self._runs[task] = run
+
+    async def _result(self, run: Run) -> ResultT | Lost:
+        try:
+            return await self._work(run)
+        except CodecfleetError as error:
+            return Lost(run.segment, error, attempt=run.attempt)
 
     def _cores_for(self, run: Run) -> int:
         done = 0 if self._watch is None else sum(self._watch.frames(other.label) for other in self.runs)
@@ -231,9 +242,9 @@ class BoardLoop(Generic[ResultT]):
         frames, at_once = self.board.segments[run.segment].frames, self._capacity.at_once(self.board)
         return cores_for(frames, frames_left, at_once=at_once, cores=self._capacity.cores())
 
-    async def _ended(self) -> list[asyncio.Task[ResultT]]:
+    async def _ended(self) -> list[asyncio.Task[ResultT | Lost]]:
         """Wait until runs have ended, which are returned in the order of their start, or there is room for more."""
-        more = asyncio.create_task(self._capacity.more())
+        more = self._owner.start(self._capacity.more(), "more slots")
         more.add_done_callback(self._wake)
         try:
             async with asyncio.timeout(None if self._runs else WAITING_S):
@@ -243,27 +254,24 @@ class BoardLoop(Generic[ResultT]):
         finally:
             self._changed.clear()
             more.cancel()
-        if more.done():
-            more.result()
         return [task for task in self._runs if task.done()]
 
     def _wake(self, task: asyncio.Task[Any]) -> None:
         if not task.cancelled():
             self._changed.set()
 
-    async def _take_end(self, run: Run, task: asyncio.Task[ResultT]) -> None:
+    async def _take_end(self, run: Run, task: asyncio.Task[ResultT | Lost]) -> None:
         """Take in the end of a run, unless it was withdrawn or another run gave its segment."""
         if self.board.awaits(run.segment, run.attempt):
             await self._take(await self._fact(run, task))
 
-    async def _fact(self, run: Run, task: asyncio.Task[ResultT]) -> Event:
-        try:
-            result = task.result()
-        except CodecfleetError as error:
-            if isinstance(error, WorkerOutOfMemory):
-                self._capacity.relieve(error, len(self._runs) + 1)
-            return Lost(run.segment, error, attempt=run.attempt)
-        return await self._accept(run, result)
+    async def _fact(self, run: Run, task: asyncio.Task[ResultT | Lost]) -> Event:
+        result = task.result()
+        if not isinstance(result, Lost):
+            return await self._accept(run, result)
+        if isinstance(result.error, WorkerOutOfMemory):
+            self._capacity.relieve(result.error, len(self._runs) + 1)
+        return result
 
     async def _take_posted(self) -> None:
         while self._posted:

@@ -7,7 +7,7 @@ from ...actors.decode.decoding import DecodeRange
 from ...actors.device.work import Work
 from ...actors.media.location import is_local
 from ...actors.tracks.audio import EncodeAudio
-from ...cluster.client.pool import Pool
+from ...cluster.fleet.pool import Pool
 from ...cluster.shipping.shipment import RayShipment, shipment_of
 from ..source.source import SourceStamp
 from .threads import in_thread
@@ -45,5 +45,5 @@ class SourceReach:
     async def _shipment(self) -> RayShipment | None:
         if not self.ship or not is_local(self.stamp.source):
             return None
-        address = await self.pool.serve_files()
+        address = await self.pool.files_address()
         return await in_thread(shipment_of, self.stamp.source, address) if address else None

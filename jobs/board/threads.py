@@ -3,7 +3,8 @@
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
+from functools import partial
 from typing import Any, Final, TypeVar
 
 ResultT = TypeVar("ResultT")
@@ -35,12 +36,11 @@ async def shielded(call: Callable[..., ResultT], *args: Any, **options: Any) -> 
     """Run a blocking call in a thread; when cancelled, wait for it first: it holds files that will be removed."""
     if _IN_PLACE.get():
         return call(*args, **options)
-    task = asyncio.create_task(asyncio.to_thread(call, *args, **options))
-    task.add_done_callback(consume_exception)
+    running = _begun(partial(call, *args, **options))
     try:
-        return await asyncio.shield(task)
+        return await asyncio.shield(running)
     except asyncio.CancelledError:
-        await asyncio.wait([task])
+        await asyncio.wait([running])
         raise
 
 
@@ -48,15 +48,21 @@ async def uncancellable(call: Callable[..., ResultT], *args: Any, **options: Any
     """Run a blocking call that cannot be taken back: a cancellation that comes meanwhile comes too late."""
     if _IN_PLACE.get():
         return call(*args, **options)
-    task = asyncio.create_task(asyncio.to_thread(call, *args, **options))
-    task.add_done_callback(consume_exception)
-    while not task.done():
+    running = _begun(partial(call, *args, **options))
+    while not running.done():
         try:
-            await asyncio.wait([task])
+            await asyncio.wait([running])
         except asyncio.CancelledError:
             if (current := asyncio.current_task()) is not None:
                 current.uncancel()
-    return task.result()
+    return running.result()
+
+
+def _begun(call: Callable[[], ResultT]) -> asyncio.Future[ResultT]:
+    """Begin a call in a thread; its caller waits for it, but may be cancelled before it has heard of an error."""
+    running = asyncio.get_running_loop().run_in_executor(None, copy_context().run, call)
+    running.add_done_callback(consume_exception)
+    return running
 
 
 def consume_exception(task: asyncio.Future[Any]) -> None:

@@ -1,8 +1,9 @@
 """A job without any worker: it says why, and does not wait without end."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 
-from ...cluster.client.pool import Pool
+from ...cluster.fleet.pool import Pool
 from ...errors import FleetUnavailable
 from ..request.running import WaitOptions
 
@@ -31,7 +32,7 @@ class WorkerWait:
         Raises:
             FleetUnavailable: it has waited too long.
         """
-        reason = self._pool.waits_for(self._job)
+        reason = self._pool.state.of(self._job).waits_for
         if self._on_waiting is not None:
             await self._on_waiting(reason)
         self._waited_s += waited_s
@@ -39,6 +40,16 @@ class WorkerWait:
             because = f": {reason}" if reason else ""
             message = f"the job has had no worker for {self._waited_s:g} s{because}"
             raise FleetUnavailable(message, "Look at codecfleet status; --wait-seconds 0 waits without end.")
+
+    async def run(self) -> None:
+        """Count on until cancelled, while the job waits for what only a worker can tell.
+
+        Raises:
+            FleetUnavailable: it has waited too long.
+        """
+        while True:
+            await asyncio.sleep(WAITING_S)
+            await self.goes_on(WAITING_S)
 
     def is_over(self) -> None:
         """Take note that there is a worker."""

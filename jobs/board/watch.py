@@ -5,15 +5,18 @@ import itertools
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from ...actors.device.work import Work
-from ...cluster.client.pool import Pool
-from ...errors import WorkerLost
+from ...cluster.fleet.pool import Pool
+from ...cluster.fleet.run import ResultOrigin, WorkRun
+from ...cluster.worker_names import station_of
+from ...errors import DeadlineMissed, WorkerLost
 from ..request.running import WaitOptions
 from .deadlines import LOOK_S, Paces, Seen, WorkPace
 
 ResultT = TypeVar("ResultT")
+_NOWHERE: Final = ResultOrigin("", "")
 
 
 async def _say_nothing(_message: str) -> None:
@@ -29,10 +32,9 @@ class WorkWatch:
 
     Args:
         pool: where the work runs.
-        job: whose it is.
         patience: when work counts as hung.
         start_fps: how fast one session should be, before any has ended; 0 for unknown.
-        on_hang: called with what was given up, and why.
+        on_hang: called with the work that was given up, and why.
         on_loss: called with the label of work whose worker died, and the error.
         bind: returns the work that is submitted for a piece of work, afresh each time.
         clock: returns seconds.
@@ -42,7 +44,6 @@ class WorkWatch:
     def __init__(
         self,
         pool: Pool,
-        job: str,
         patience: WaitOptions,
         *,
         start_fps: float = 0.0,
@@ -57,7 +58,8 @@ class WorkWatch:
         """Called after every look."""
         self._numbers = itertools.count()
         self._pool = pool
-        self._job = job
+        self._runs: dict[int, tuple[str, WorkRun[Any]]] = {}
+        self._origins: dict[str, ResultOrigin] = {}
         self._on_hang = on_hang
         self._on_loss = on_loss
         self._bind = bind
@@ -77,8 +79,7 @@ class WorkWatch:
         self.paces = self.paces.begun(number, work.label, frames)
         delivered = withdrawn = False
         try:
-            avoid = work.constraints.avoid | self.paces.lagging
-            result = await self._pool.submit(replace(work, constraints=replace(work.constraints, avoid=avoid)))
+            result = await self._run(number, work)
             delivered = True
         except asyncio.CancelledError:
             withdrawn = True
@@ -86,9 +87,31 @@ class WorkWatch:
         except WorkerLost as error:
             await self._on_loss(work.label, error)
             raise
+        except DeadlineMissed as error:
+            await self._on_hang(f"{error.message}: its worker is replaced, and it runs elsewhere")
+            raise
         finally:
             self.paces = self.paces.ended(number, delivered=delivered, withdrawn=withdrawn)
         return result
+
+    async def _run(self, number: int, work: Work[ResultT]) -> ResultT:
+        avoid = work.constraints.avoid | self.paces.lagging
+        run = self._pool.submit(replace(work, constraints=replace(work.constraints, avoid=avoid)))
+        self._runs[number] = work.label, run
+        try:
+            return await run
+        finally:
+            del self._runs[number]
+            if run.origin is not None:
+                self._origins[work.label] = run.origin
+
+    def progress(self) -> Mapping[str, int]:
+        """Return how many frames the running work has done, by label."""
+        return {label: run.progress.frames for label, run in self._runs.values() if run.progress.worker}
+
+    def origin(self, label: str) -> ResultOrigin:
+        """Return where the last result of that name was made."""
+        return self._origins.get(label, _NOWHERE)
 
     def frames(self, label: str) -> int:
         """Return how many frames the work of that name had done at the last look."""
@@ -99,21 +122,18 @@ class WorkWatch:
         before_s = self._clock()
         while True:
             await self._sleep(LOOK_S)
-            seen, now_s = await self._see(), self._clock()
+            seen, now_s = self._see(), self._clock()
             self.paces = self.paces.looked(seen, now_s - before_s)
             before_s = now_s
             for pace in self.paces.hung():
-                await self._give_up(pace)
+                self._give_up(pace)
             self.on_look()
 
-    async def _give_up(self, pace: WorkPace) -> None:
-        if pace.label not in await self._pool.stations(self._job):
-            return  # it ran in a worker that has just been given up
-        reason = f"made no progress for {pace.silent_s:.0f} s"
-        await self._pool.write_off(self._job, pace.label, reason)
-        await self._on_hang(f"{pace.label} {reason}: its worker is replaced, and it runs elsewhere")
+    def _give_up(self, pace: WorkPace) -> None:
+        for label, run in list(self._runs.values()):
+            if label == pace.label:
+                run.give_up(f"made no progress for {pace.silent_s:.0f} s")
 
-    async def _see(self) -> Mapping[str, Seen]:
-        frames = await self._pool.progress(self._job)
-        stations = await self._pool.stations(self._job)
-        return {label: Seen(station, frames.get(label)) for label, station in stations.items()}
+    def _see(self) -> Mapping[str, Seen]:
+        runs = [(label, run.progress) for label, run in self._runs.values()]
+        return {label: Seen(station_of(each.worker), each.frames) for label, each in runs if each.worker}

@@ -17,7 +17,7 @@ from .containers import Container
 from .fates import Fates
 from .losses import losses_of
 from .sound import SPEAKER_CHECKS, changed_checks, later_formats, sound_changes, stated_layouts
-from .tags import holds_language_tags, kept_tags, needs_free_keys
+from .tags import kept_tags, needs_free_keys
 from .timecode import output_timecode
 from .track_plan import Action, PictureTimes, TrackPlan, content_checks, missed_checks
 
@@ -116,7 +116,7 @@ class CarryPlan:
         """Whether a track of the output has a language by BCP 47, which is written when the file is complete."""
         kept = (track.track for track in self.tracks if track.kept)
         tagged = any(track.language_tag for track in (*kept, self.video) if track is not None)
-        return tagged and holds_language_tags(self.container)
+        return tagged and self.container.language_tags is not None
 
     @property
     def video_disposition(self) -> int:

@@ -79,7 +79,7 @@ class Fates:
             return f".{self.container.name} holds nothing but one video track"
         if not track.decodable or track.audio is None:
             return "its codec or its parameters are unknown"
-        if track.silent and (self.container.is_isobmff or not copied):
+        if track.silent and not (self.container.empty_tracks and copied):
             return "it has no packets"
         return None
 

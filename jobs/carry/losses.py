@@ -8,7 +8,7 @@ from ..request.spec import TranscodeSpec
 from ..source.tracks import SourceDescription, Track
 from .chapters import row_losses
 from .sound import SPEAKER_CHECKS, sound_losses
-from .tags import held_language, holds_language_tags, lost_dispositions, unheld_tags
+from .tags import lost_dispositions, unheld_tags
 from .track_plan import TrackPlan, content_checks, label_checks, missed_checks
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def losses_of(plan: "CarryPlan", source: SourceDescription, spec: TranscodeSpec)
         where = "at another frame rate" if spec.fps else f"in .{name}"
         message = f"the timecode {source.timecode} is lost {where}"
         yield Warning_(code="timecode-dropped", message=message, checks=("metadata.timecode",))
-    if renamed := sorted(key for key, _ in plan.tags if plan.container.is_matroska and " " in key):
+    if renamed := sorted(key for key, _ in plan.tags if not plan.container.spaced_tags and " " in key):
         message = f"tags are renamed in .{name}, whose names have no spaces: {', '.join(renamed)}"
         yield Warning_(code="tags-renamed", message=message, checks=("metadata.tags",))
     if lost := unheld_tags(source.tags, plan.container, free_keys=plan.free_keys):
@@ -58,10 +58,10 @@ def _label_losses(plan: "CarryPlan", track: Track) -> Iterator[Warning_]:
         """Return what sees the loss; ``verify`` has no such check of the encoded track."""
         return () if track is plan.video else label_checks(plan.tracks, track.index, label)
 
-    if language is not None and held_language(language, plan.container) is None:
+    if language is not None and plan.container.language(language) is None:
         message = f".{name} cannot name the language of {track.name}"
         yield Warning_(code="language-dropped", message=message, checks=checks("language"))
-    if track.language_tag is not None and not holds_language_tags(plan.container):
+    if track.language_tag is not None and plan.container.language_tags is None:
         message = f".{name} states the language of {track.name} without {track.language_tag}"
         yield Warning_(code="language-shortened", message=message, checks=checks("language"))
     if lost := lost_dispositions(track, plan.container):

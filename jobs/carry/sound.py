@@ -11,7 +11,7 @@ from ...actors.tracks.speakers import MIXED, STATED, is_same_room, is_unnamed, s
 from ...cluster.grouping import counted
 from ..source.sound_life import in_words
 from ..source.tracks import Track
-from .containers import Container
+from .containers import Container, SoundChanges
 from .track_plan import Action, TrackPlan, content_checks
 
 _SELF_DESCRIBING = frozenset({"ac3", "eac3", "mp1", "mp2", "mp3", "dts", "flac"})
@@ -20,12 +20,8 @@ _GIVES_DESCRIPTIONS = ("mov", "flv")
 """The formats in which AAC's configuration lies beside the packets, and can change."""
 _FLAC_ALONE = {2: "stereo", 3: "3.0", 4: "quad", 5: "5.0(side)", 6: "5.1(side)", 7: "6.1", 8: "7.1"}
 """What FLAC takes its channels for where nothing beside it says more (RFC 9639, 9.1.3)."""
-_UNREAD = {("mpegts", "opus"): ("6.1",)}
-"""What FFmpeg writes into a container and cannot decode again: it takes the number of streams for another."""
 SPEAKER_CHECKS = ("sound", "layout", "speakers")
 """The checks of ``verify`` that see it when sound has other speakers than its source."""
-_NEEDS_NAMES = frozenset({("mpegts", "opus")})
-"""Where FFmpeg writes a number of channels that no decoder takes if they have no names (RFC 7845, family 255)."""
 _NAMELESS_IN_MP4 = frozenset({"DL", "DR", "BIL", "BIR"})
 _MOST_NAMED_SILENTLY = 8
 
@@ -50,7 +46,7 @@ def later_formats(track: Track) -> tuple[tuple[str, int], ...]:
 
 def stated_layouts(codec: str, container: Container) -> tuple[str, ...]:
     """Return the layouts in which a codec is encoded for a container."""
-    unread = _UNREAD.get((container.muxer, codec), ())
+    unread = container.unread_layouts.get(codec, ())
     return tuple(layout for layout in STATED[codec] if layout not in unread)
 
 
@@ -72,8 +68,9 @@ def copy_obstacle(track: Track, container: Container, source_format: str) -> str
     if track.formats and not _holds_changes(track, container, source_format):
         return f"its format changes ({in_words(track.formats)}), and .{container.name} states one of {track.codec}"
     layout = "" if track.audio is None else track.audio.layout
-    pair = container.muxer, track.codec or ""
-    if layout in _UNREAD.get(pair, ()) or (is_unnamed(layout) and pair in _NEEDS_NAMES):
+    codec = track.codec or ""
+    is_refused = is_unnamed(layout) and codec in container.unnamed_refused
+    if is_refused or layout in container.unread_layouts.get(codec, ()):
         return f".{container.name} cannot state {track.codec} in {layout}"
     if _needs_names(track, container) and is_unnamed(held_layout(track, container) or layout):
         count = counted(len(speakers(layout)), "channel")
@@ -82,16 +79,16 @@ def copy_obstacle(track: Track, container: Container, source_format: str) -> str
 
 
 def _holds_changes(track: Track, container: Container, source_format: str) -> bool:
-    is_stream = container.muxer == "mpegts"
+    changes = container.sound_changes
     if track.codec in _SELF_DESCRIBING:
-        return is_stream or len({found.sample_rate for found in track.formats}) == 1
+        return changes is SoundChanges.PACKETS or len({found.sample_rate for found in track.formats}) == 1
     is_given = source_format.startswith(_GIVES_DESCRIPTIONS)
     # FFmpeg writes one more sample description where the source has one, and headers before packets that have theirs.
-    return track.codec == "aac" and (is_given if container.is_isobmff else is_stream and not is_given)
+    return track.codec == "aac" and changes is (SoundChanges.DESCRIPTIONS if is_given else SoundChanges.PACKETS)
 
 
 def _needs_names(track: Track, container: Container) -> bool:
-    return container.muxer == "mp4" and (track.codec or "").startswith("pcm_")
+    return container.pcm_needs_names and (track.codec or "").startswith("pcm_")
 
 
 def held_layout(track: Track, container: Container) -> str | None:
@@ -160,9 +157,9 @@ def _label_losses(track: Track, container: Container) -> Iterator[tuple[str, str
 def _taken_for(track: Track, container: Container) -> str | None:
     """Return what a player takes the channels of a copy for, where the container says nothing of them."""
     count = 0 if track.audio is None else track.audio.channels
-    if track.codec == "flac" and container.is_isobmff:
+    if track.codec == "flac" and "flac" in container.channels_alone:
         return _FLAC_ALONE.get(count)
     is_pcm = (track.codec or "").startswith("pcm_")
-    if is_pcm and container.is_matroska:
+    if is_pcm and "pcm" in container.channels_alone:
         return usual_layout(f"{count} channels")
     return held_layout(track, container) if is_pcm else None

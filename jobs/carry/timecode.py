@@ -101,9 +101,9 @@ def output_timecode(
     stated = Timecode.parse(source.timecode, source.timecode_rate or rate)
     counted = None if stated is None else stated.counted_at(rate)
     if counted is None:
-        return source.timecode if container.is_matroska and not skipped_s else None
+        return source.timecode if container.any_timecode and not skipped_s else None
     whole = counted.per_second
-    if not (container.is_matroska or whole in _COUNTABLE or whole % 30 == 0):
+    if not (container.any_timecode or whole in _COUNTABLE or whole % 30 == 0):
         return None
     pictures = floor(skipped_s * rate + _HALF)
     return str(counted.moved(pictures)) if pictures or counted != stated else source.timecode

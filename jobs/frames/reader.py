@@ -23,6 +23,7 @@ from ..board.board import Board
 from ..board.events import Began, Delivered, Finished, Lost, Run
 from ..board.loop import BoardLoop, Capacity, finished
 from ..board.threads import consume_exception
+from ..held import Held
 from .request import FramesReport
 from .source import FrameSource
 from .window import FrameQueue, FrameWindow, Superseded
@@ -65,7 +66,7 @@ class FrameReader:
 
     def start(self) -> None:
         """Begin to decode."""
-        self._task = self._loop.create_task(self._run())
+        self._task = Held(self._run(), "codecfleet frames").task
         self._task.add_done_callback(consume_exception)
 
     def poll(self) -> Frame | None:

@@ -13,7 +13,8 @@ from typing import Any
 
 from ...actors.dla.engine import DlaMode, require_dlas
 from ...actors.dla.inference import InferredSegment, read_loadable, warm_networks
-from ...cluster.client.pool import Pool
+from ...cluster.background import SharedCall
+from ...cluster.fleet.pool import Pool
 from ...cluster.grouping import counted
 from ...errors import Unsupported
 from ..board.fan_out import FanOut
@@ -105,9 +106,9 @@ async def infer(
     await in_thread(check_output, spec.source, spec.output, overwrite=spec.overwrite)
     loadable = await in_thread(read_loadable, spec.loadable)
     stamp = await in_thread(SourceStamp.of, spec.source)
-    pool.prepare()
+    start = SharedCall(pool.start(), "the workers' start")  # beside the planning
     plan = await in_thread(plan_inference, spec, loadable)
-    await pool.start()
+    await start.wait()
     job = secrets.token_hex(4)
     if reason := (await pool.preview(plan.demand(job))).never:
         raise Unsupported(reason, "Inference needs a Jetson or DRIVE with DLAs (Xavier, Orin): docs/dla.md.")
@@ -167,7 +168,7 @@ class _InferRun:
             segments=sum(self._shares.values()),
             tensors=self.gather.tensors,
             segments_by_device=dict(self._shares),
-            warnings=(*self.pool.notes, *segments.warnings(), *self._warnings()),
+            warnings=(*self.pool.state.notes, *segments.warnings(), *self._warnings()),
             infer_s=self._infer_s,
             wall_s=time.monotonic() - self._began,
         )

@@ -118,8 +118,7 @@ def _shown(path: Path, container: Container, expected: Sequence[int], tick: Frac
     if not container.carries_times:
         return len(expected), True
     try:
-        undecoded = container.is_isobmff or container.is_matroska
-        with open_source(str(path), limits=NO_LIMITS, undecoded=undecoded) as opened:
+        with open_source(str(path), limits=NO_LIMITS, undecoded=container.has_header) as opened:
             stream = opened.streams.video[0]
             times = sorted({p.pts for p in opened.demux(stream) if p.size and not p.is_discard and p.pts is not None})
             time_base = Fraction(stream.time_base or 1)

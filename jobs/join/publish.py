@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from ...actors.media.location import is_local, local_path, split_protocol
 from ...actors.media.storage_retry import is_busy, try_again
 from ...actors.media.stores import open_store
+from ...actors.media.whole_file import sync
 from ...errors import CodecfleetError, OutputExists, OutputUnwritable, RequestError, StorageFailed, UsageError
 from .spool import storage_error
 
@@ -103,8 +104,7 @@ def publish(finished: Path, output: str, *, overwrite: bool) -> None:
         return
     path = local_path(output)
     try:
-        with finished.open("rb") as stream:
-            os.fsync(stream.fileno())
+        sync(finished)
         if overwrite:
             finished.replace(path)
         else:

@@ -26,7 +26,7 @@ from ..carry.carry import CarryPlan
 from ..carry.chapters import chapters_in_a_row, chapters_of_part
 from ..carry.containers import Container
 from ..carry.sound import held_layout
-from ..carry.tags import held_language, holds_language_tags, kept_tags
+from ..carry.tags import kept_tags
 from ..carry.track_plan import Action, TrackPlan
 from ..report.report import Warning_
 from ..source.tracks import AudioTrack, Chapter, TrackKind
@@ -220,7 +220,7 @@ class SideTracks:
             stream.metadata.update(kept_tags(plan.track.tags, container, of_track=True))
             put_language(stream, plan.track.language_tag, container)
         elif plan.track.language:
-            stream.metadata["language"] = held_language(plan.track.language, container) or "und"
+            stream.metadata["language"] = container.language(plan.track.language) or "und"
         if container.dispositions:
             stream.disposition = Disposition(plan.track.disposition)
 
@@ -293,16 +293,16 @@ class SideTracks:
                 plan.track,
                 stream,
                 self._interval,
-                may_hide_start=container.is_isobmff,
-                trims_by_duration=container.is_isobmff,
-                needs_ac3_headers=container.is_isobmff and plan.codec in _AC3,
+                may_hide_start=container.edit_lists,
+                trims_by_duration=container.edit_lists,
+                needs_ac3_headers=container.describes_ac3 and plan.codec in _AC3,
                 counted=self._counted(plan),
-                padding_to_shift=self._stated_priming(plan) if container.is_matroska else None,
+                padding_to_shift=self._stated_priming(plan) if container.codec_delay else None,
             )
         if plan.track.kind is TrackKind.VIDEO:
             return VideoPipe(plan.track, stream, self._interval)
         target = plan.codec if plan.action is Action.CONVERT else None
-        return CuePipe(plan.track, stream, self._interval, target=target, one_at_a_time=container.is_isobmff)
+        return CuePipe(plan.track, stream, self._interval, target=target, one_at_a_time=container.one_cue_at_a_time)
 
     def _counted(self, plan: TrackPlan) -> CountedSound | None:
         audio, codec = plan.track.audio, plan.codec or ""
@@ -329,23 +329,27 @@ class SideTracks:
 
     def _encoded_packets(self, index: int) -> "Iterator[tuple[Fraction, Packet[Stream]]]":
         track, stream = self._encoded[index], self._encoded_streams[index]
-        isobmff = self._plan.container.is_isobmff
+        edit_lists = self._plan.container.edit_lists
         shift = floor(self._interval.origin_s / track.time_base + _HALF)
         last = len(track.pts) - 1
         self._silent.add(index)
         for number, (pts, duration, payload) in enumerate(track.packets()):
-            begins = pts if isobmff or number else pts + track.initial_padding + 1
+            begins = pts if edit_lists or number else pts + track.initial_padding + 1
             begin_s, end_s = begins * track.time_base, (pts + duration) * track.time_base
-            if not self._interval.keeps_sound(begin_s, end_s, may_hide_start=isobmff):
+            if not self._interval.keeps_sound(begin_s, end_s, may_hide_start=edit_lists):
                 continue
             packet = Packet(len(payload))
             packet.update(payload)
             trailing = track.trailing_padding if number == last else 0
-            if trailing and not isobmff:
+            if trailing and not edit_lists:
                 packet.set_sidedata(skip_samples_data(trailing))
             packet.stream, packet.is_keyframe = stream, True
-            position, length, tick = pts - shift, max(1, duration - trailing) if isobmff else duration, track.time_base
-            if self._plan.container.is_matroska:
+            position, length, tick = (
+                pts - shift,
+                max(1, duration - trailing) if edit_lists else duration,
+                track.time_base,
+            )
+            if self._plan.container.codec_delay:
                 position = matroska_ticks(position, self._encoded_priming(track), track.sample_rate)
                 length, tick = floor(length * tick * 1000 + _HALF), Fraction(1, 1000)
             self._silent.discard(index)
@@ -356,8 +360,8 @@ class SideTracks:
 
 def put_language(stream: "Stream", tag: str | None, container: Container) -> None:
     """Put a language by BCP 47 where the finished file gets it from (``make_room``), if the container states one."""
-    if tag is not None and holds_language_tags(container):
-        make_room(stream, tag, is_matroska=container.is_matroska)
+    if tag is not None and container.language_tags is not None:
+        make_room(stream, tag, container.language_tags)
 
 
 def _in_order(packets: "Iterator[Packet[Stream]]") -> "Iterator[tuple[Fraction, Packet[Stream]]]":

@@ -34,8 +34,8 @@ def side_warnings(
     copied = list(pipes)
     found = [warning for pipe in copied for warning in _of_pipe(plan, pipe)]
     found += [warning for index, track in encoded.items() for warning in _of_encoded(plan, index, track)]
-    found += [_dropped(plan, f"audio track {index}", "audio") for index in silent if plan.container.is_isobmff]
-    if not plan.container.is_isobmff or interval.start_s is not None:
+    found += [_dropped(plan, f"audio track {index}", "audio") for index in silent if not plan.container.empty_tracks]
+    if not plan.container.edit_lists or interval.start_s is not None:
         return found
     late = {pipe.track.index: _priming_heard_s(pipe) for pipe in copied if isinstance(pipe, AudioPipe)}
     late |= {index: _encoded_priming_heard_s(track, interval) for index, track in encoded.items()}
@@ -72,7 +72,7 @@ def _of_pipe(plan: CarryPlan, pipe: Pipe) -> Iterator[Warning_]:
         yield Warning_(code="audio-disorder", message=message, checks=late)
     if isinstance(pipe, AudioPipe) and pipe.counted is not None:
         yield from _of_counted(plan, pipe.track, pipe.counted)
-    if not isinstance(pipe, CuePipe) and pipe.is_empty and plan.container.is_isobmff:
+    if not isinstance(pipe, CuePipe) and pipe.is_empty and not plan.container.empty_tracks:
         yield _dropped(plan, pipe.track.name, "audio" if isinstance(pipe, AudioPipe) else "video")
     if isinstance(pipe, CuePipe) and pipe.crowded:
         message = (

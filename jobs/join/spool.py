@@ -10,6 +10,7 @@ from typing import Final
 
 import numpy as np
 
+from ...actors.media.whole_file import sync
 from ...actors.segment.encoding import EncodedSegment
 from ...errors import CodecfleetError, JournalRefused, OutputInUse, OutputUnwritable, StorageFailed
 from .owner import FolderOwner
@@ -110,9 +111,8 @@ class Spool:
         try:
             with path.open("wb") as stream:
                 stream.write(segment.payload.data)
-                if self._is_durable:
-                    stream.flush()
-                    os.fsync(stream.fileno())
+            if self._is_durable:
+                sync(path)
         except OSError as error:
             raise storage_error(error, path) from error
         # Copies: as they came, the arrays are views that keep the whole result in memory.

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import av
 import av.error
@@ -27,10 +27,6 @@ from .spool import storage_error
 if TYPE_CHECKING:
     from av.container import OutputContainer
     from av.stream import Stream
-
-
-_HVC1: Final = int.from_bytes(b"hvc1", "little")
-"""HEVC with its parameter sets in the header alone; Apple's players take no other tag."""
 
 
 @dataclass(slots=True)
@@ -71,10 +67,10 @@ class TrackFile:
     ) -> None:
         self._path = path
         self._container = container
-        # Every access point must bring its parameter sets, except in the two containers that keep them in their header;
-        # AV1 and VP9 encoders repeat theirs by themselves.
-        headed = container.is_isobmff or container.is_matroska
-        self._prefix = extradata if settings.codec in (Codec.H264, Codec.HEVC) and not headed else b""
+        # Every access point must bring its parameter sets where no header has them; AV1 and VP9 encoders repeat theirs
+        # by themselves.
+        is_bare = settings.codec in (Codec.H264, Codec.HEVC) and not container.has_header
+        self._prefix = extradata if is_bare else b""
         self._time_base = time_base
         self._reorder_frames = reorder_frames
         self._lead_ticks, self._last_shown_ticks = lead_ticks, last_shown_ticks
@@ -106,7 +102,7 @@ class TrackFile:
             reorder_frames=self._reorder_frames,
             lead_ticks=self._lead_ticks,
             last_shown_ticks=self._last_shown_ticks,
-            counts_decoding=self._container.is_isobmff,
+            counts_decoding=self._container.counts_decoding,
         )
 
     def write(
@@ -145,7 +141,7 @@ class TrackFile:
         """
         if self._output is None:
             raise WorkError("the output is not open", "Please report it.")
-        if self._container.is_matroska:
+        if self._container.stated_ends:
             self._see_end(packet)
         try:
             self._output.mux(packet)
@@ -173,12 +169,12 @@ class TrackFile:
 
     def _changes(self) -> Iterator[Callable[[Read], Iterable[Change]]]:
         """Yield what changes the closed file, for ``change_finished``."""
-        if self._container.is_isobmff and not self._container.fragmented and self._media is not None:
+        if self._container.counts_decoding and not self._container.fragmented and self._media is not None:
             yield partial(media_duration, ticks=self._media[1] - self._media[0])
         if self._ends_s:
             yield partial(film_durations, ends_s=self._ends_s)
-        if self._states_language_tags:
-            yield partial(language_changes, muxer=self._container.muxer)
+        if self._states_language_tags and (form := self._container.language_tags) is not None:
+            yield partial(language_changes, form=form)
 
     def _see_end(self, packet: "Packet[Stream]") -> None:
         """Note when a track ends so far: when the last of its packets does, less what is not heard of it."""
@@ -210,7 +206,7 @@ class TrackFile:
         if not self._copied or not isinstance(error, av.error.InvalidDataError | av.error.PatchWelcomeError):
             return self._failed(error)
         message = f"{self._container.name} cannot hold what {self._copied} has {place} of the output: {error.strerror}"
-        other = "" if self._container.is_matroska else "write .mkv, or "
+        other = f"write {more}, or " if (more := self._container.holds_more) else ""
         return InputUnreadable(message, f"It may be damaged there: {other}encode sound with --audio aac.")
 
     def _failed(self, error: Exception) -> WorkError:
@@ -251,7 +247,7 @@ def add_video_track(
         video_delay=reorder_frames,
         frame_rate=picture.frame_rate,
         field_order=field_order,
-        codec_tag=_HVC1 if codec is Codec.HEVC and container.is_isobmff else 0,
+        codec_tag=int.from_bytes(container.hevc_tag.encode(), "little") if codec is Codec.HEVC else 0,
     )
     if extradata:
         set_extradata(stream, extradata)

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from ...actors.media.location import split_protocol
 from ...actors.media.stores import open_store
-from ...actors.media.whole_file import sync_folder
+from ...actors.media.whole_file import sync
 from ...errors import StorageFailed
 from ..join.owner import OWNER_FILE
 from ..join.plain_files import content_of, remove_any
@@ -49,7 +49,7 @@ class Store:
         """Keep a payload, which lies in a file of the job's spool."""
 
     def fetch(self, payload: Path) -> None:
-        """Have a payload lie in that file of the spool, if it is here."""
+        """Copy a payload into that file of the spool, if it is here."""
 
     def sweep(self, payloads: Collection[str]) -> None:
         """Remove all payloads but those of these names."""
@@ -93,8 +93,8 @@ class FolderStore(Store):
         if file.write(record) != len(record):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         if is_durable:
-            os.fsync(file.fileno())
-            sync_folder(self._folder)
+            sync(self._path)
+            sync(self._folder)
 
     def truncate(self, records: Sequence[bytes]) -> None:
         """Cut the file, or remove what has its name."""

@@ -15,7 +15,7 @@ from ...actors.settle.nvenc import NvencRequest, nvenc_unsupported_reason
 from ...actors.settle.request import settle
 from ...actors.surfaces.conversion import device_conversion
 from ...actors.surfaces.formats import surface_format
-from ...cluster.client.pool import Pool
+from ...cluster.fleet.pool import Pool
 from ...cluster.placement.model import Demand, EncoderChoice, EncoderKind, PlacementPreview
 from ...errors import DeviceError, EngineUnfit, FleetUnavailable, Unsupported, WorkerLost
 from ..report.report import Warning_
@@ -49,7 +49,7 @@ async def settle_encoder_kind(plan: Plan, job: str, pool: Pool, retried: Ask) ->
     try:
         preview = await _known_preview(demand, pool)
         if (kind := preview.encoder_kind) is not None:
-            pool.set_demand(settled_demand(replace(plan, kind=kind), job))
+            pool.set_demand(job, settled_demand(replace(plan, kind=kind), job))
             work = DescribeEncoder(job=job, label="encoder", codec=plan.encoder.codec)
             offer = await retried(work)
             return with_nvenc(plan, request, kind, offer), []
@@ -60,7 +60,7 @@ async def settle_encoder_kind(plan: Plan, job: str, pool: Pool, retried: Ask) ->
             raise
         return plan, [Warning_(code=NOT_ON_NVENC, message=f"software encodes: {error.message}", checks=())]
     finally:
-        pool.clear_demand(job)
+        pool.set_demand(job, None)
     if require_device:
         message = f"no NVENC can be had: {preview.never or preview.gpu_refusal or _NONE}"
         raise Unsupported(message, _STEP)

@@ -23,7 +23,7 @@ from ...actors.encode.settings import Codec, EncoderSettings
 from ...actors.media.values import Colour, VideoFormat
 from ...actors.settle.software import codes_interlaced
 from ...errors import InputDamaged, Unsupported, WouldLose
-from ..carry.containers import Container
+from ..carry.containers import Container, SampleShape
 from ..report.report import Warning_
 from ..request.spec import TranscodeSpec
 from ..source.source import SourceReading
@@ -96,7 +96,7 @@ def _since(extras: StreamExtras, kind: str) -> str:
 
 def _container_losses(output: VideoFormat, codec: Codec, container: Container) -> Iterator[tuple[str, ...]]:
     name = f".{container.name}"
-    if not (container.is_isobmff or container.is_matroska):
+    if not container.has_header:
         if (output.hdr.mastering is not None or output.hdr.light is not None) and codec not in _WITH_HDR_IN_BITSTREAM:
             message = f"HDR10 values are lost: neither {codec} nor {name} has a place for them"
             yield "hdr-dropped", message, "hdr.container", "hdr.bitstream"
@@ -124,11 +124,11 @@ def _container_losses(output: VideoFormat, codec: Codec, container: Container) -
 def _rounds_shape(output: VideoFormat, codec: Codec, container: Container) -> bool:
     """Return whether the shape of samples is rounded: Matroska counts whole pixels, H.264 and HEVC 16 bits a term."""
     shape = output.sample_aspect_ratio
-    if container.is_isobmff:
+    if container.sample_shape is SampleShape.EXACT:
         return False
     if codec in (Codec.H264, Codec.HEVC):
         return max(shape.numerator, shape.denominator) > _LARGEST_SHAPE_TERM
-    return container.is_matroska and (output.width * shape).denominator != 1
+    return container.sample_shape is SampleShape.PIXELS and (output.width * shape).denominator != 1
 
 
 def check_dolby_vision(extras: StreamExtras, spec: TranscodeSpec) -> None:
@@ -162,7 +162,7 @@ def check_nothing_is_lost(losses: Sequence[Warning_], reading: SourceReading) ->
 def keeps_dolby_vision(extras: StreamExtras, codec: Codec, picture: VideoFormat, container: Container) -> bool:
     """Return whether Dolby Vision's metadata can be kept: over a base layer that is viewable without it.
 
-    FFmpeg writes the configuration record into mp4 and Matroska alone, and without it players ignore the metadata.
+    Players ignore the metadata where the container has no place for its configuration record.
     """
     fits = codec is Codec.HEVC and picture.pix_fmt == "yuv420p10le"
-    return extras.dovi_profile == _DOVI_OVER_BASE_LAYER and fits and container.muxer in ("mp4", "matroska")
+    return extras.dovi_profile == _DOVI_OVER_BASE_LAYER and fits and container.dolby_vision

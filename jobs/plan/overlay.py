@@ -1,4 +1,4 @@
-"""What is laid over the film's pictures, a picture or subtitles: where it lies, settled from request and output."""
+"""What is laid over the film's pictures, a picture or subtitles: where it lies, by request and output. Pure."""
 
 from fractions import Fraction
 from typing import TYPE_CHECKING, Final
@@ -12,31 +12,31 @@ from ...cluster.grouping import counted
 from ...errors import Unsupported
 from ..report.report import Warning_
 from ..request.spec import TranscodeSpec
-from ..source.drawn.burnt_text import TEXT_CODECS
-from ..source.drawn.burnt_track import BurntTrack, burnt_track, read_burnt
+from ..source.drawn.burnt_track import BurntTrack, ReadBitmaps, ReadText
 from ..source.drawn.overlay_file import OverlayFile
+from ..source.drawn.read_result import ReadResult
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ..request.values import Corner
-    from ..source.source import SourceReading
+    from ..source.index import TrackIndex
 
 MARGIN_SHARE: Final = 40
 """A picture in a corner keeps this part of the film's width from both edges."""
 
 
-def settle_overlay(output: VideoFormat, spec: TranscodeSpec) -> Overlay | None:
+def settle_overlay(read: ReadResult[OverlayFile] | None, output: VideoFormat, spec: TranscodeSpec) -> Overlay | None:
     """Return what is laid over pictures in ``output``'s format; None where nothing is.
 
     Raises:
-        InputError: its file cannot be read.
+        InputError: its file could not be read.
         Unsupported: it does not fit the pictures, or they are interlaced or of colours that it cannot be coded in.
     """
-    if spec.overlay is None:
+    if read is None:
         return None
     _check_pictures(output, "--overlay")
-    file = OverlayFile.read(spec.overlay)
+    file = read.get()
     width, height = file.size
     x, y = placed(file.size, (output.width, output.height), spec.overlay_at)
     if not width or not height or x + width > output.width or y + height > output.height:
@@ -84,33 +84,32 @@ def overlay_choices(overlay: Overlay | None) -> tuple[Warning_, ...]:
 
 
 def settle_burn(
-    reading: "SourceReading",
+    read: ReadResult[ReadBitmaps | ReadText | None],
+    index: "TrackIndex",
     source: VideoFormat,
     output: VideoFormat,
     steps: PictureSteps | None,
-    spec: TranscodeSpec,
 ) -> tuple[BurntSubtitles | None, tuple[Warning_, ...]]:
     """Return what is burnt into pictures in ``output``'s format, None where nothing is, and what of it is lost.
 
-    It reads the whole track.
-
     Raises:
-        InputError: the source cannot be read, or its subtitles are too large.
-        Unsupported: it has no such track, its clock is reset, or its pictures are interlaced or of colours that
+        InputError: the track could not be read, or its subtitles are too large.
+        Unsupported: there is no such track, its clock is reset, or its pictures are interlaced or of colours that
             subtitles cannot be coded in; or its text cannot be set.
     """
-    track = burnt_track(reading.tracks, spec.burn_subtitles)
-    if track is None:
+    subtitles = read.get()
+    if subtitles is None:
         return None, ()
+    track = subtitles.track
     _check_pictures(output, "--burn-subtitles")
-    if reading.index.shifts or reading.index.untimed:
-        message = f"the clock of {spec.source} is reset, or missing: when subtitles are shown is not known"
+    if index.shifts or index.untimed:
+        message = f"the clock of {index.source} is reset, or missing: when subtitles are shown is not known"
         raise Unsupported(message, "Copy the film into mkv with FFmpeg first, or leave out --burn-subtitles.")
-    if track.codec in TEXT_CODECS:
+    if isinstance(subtitles, ReadText):
         # Text is set in the output's own picture, with its border.
         source, steps = output, None
     screen = screen_of(source, output, steps, square_samples=track.codec == "hdmv_pgs_subtitle")
-    found = read_burnt(spec.source, track, screen.source, screen.shape, spec.subtitle_font)
+    found = subtitles.burnt(screen.source, screen.shape)
     burnt = BurntSubtitles(
         source_index=track.index, track=track.name, sha256=found.sha256, screen=screen, subtitles=found.subtitles
     )

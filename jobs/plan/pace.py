@@ -3,10 +3,12 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from math import ceil
 
 import numpy as np
 
+from ...actors.decode.describe import StreamExtras
 from ...actors.media.values import VideoFormat
 from ...actors.segment.frame_rate import CountedGrid, FrameRate
 from ...actors.segment.keyframe_grid import KeyframeGrid
@@ -16,6 +18,7 @@ from ..report.report import Warning_
 from ..request.spec import TranscodeSpec
 from ..source.index import TrackIndex
 from ..source.source import SourceReading
+from .track_ranges import TrackRanges
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,39 @@ class OutputClock:
         if late and self.end_ticks is not None:
             return max(Fraction(self.end_ticks - last), self.picture_ticks)
         return max(self.last_ticks - late, self.picture_ticks) if late > 0 else self.last_ticks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourcePart:
+    """The part of the source that is asked for, in segments, and when its pictures are shown."""
+
+    reading: SourceReading  #: with the formats and changes of this part alone
+    format: VideoFormat  #: the one format of its pictures
+    extras: StreamExtras  #: what they have beside it
+    grid: KeyframeGrid | CountedGrid | None  #: where keyframes lie, if that was asked for
+    rate: FrameRate | None  #: the rate that was asked for
+    ranges: TrackRanges
+    clock: OutputClock
+
+
+def settle_part(whole: SourceReading, spec: TranscodeSpec) -> SourcePart:
+    """Return the part that is asked for of what was read of a source.
+
+    Raises:
+        InputUnreadable: nothing of it is presented, or nothing decodes.
+        RequestError: nothing is presented in that part; or its times cannot be what they are asked to be.
+    """
+    index, first_ticks = whole.index, whole.first_ticks
+    grid = keyframe_grid(index, spec, first_ticks)
+    cut = partial(TrackRanges.cut, index, start_s=spec.start_s, end_s=spec.end_s, segment_s=spec.segment_s, grid=grid)
+    if whole.picture is None:
+        cut()  # that no picture is shown says more than that none decodes
+    reading = whole.in_part(spec.start_s, spec.end_s)
+    format_, extras = reading.described()
+    rate = settle_rate(index, format_, spec, first_ticks)
+    ranges = cut(rate=rate)
+    clock = output_clock(index, rate, spec.end_s)
+    return SourcePart(reading=reading, format=format_, extras=extras, grid=grid, rate=rate, ranges=ranges, clock=clock)
 
 
 def output_clock(index: TrackIndex, rate: FrameRate | None, end_s: Fraction | None) -> OutputClock:

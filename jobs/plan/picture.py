@@ -8,8 +8,6 @@ from ...actors.encode.pix_fmt import choose_pix_fmt, is_rgb
 from ...actors.encode.settings import Codec
 from ...actors.media.values import Colour, HdrStatic, VideoFormat
 from ...actors.segment.filtering import FilterSettings
-from ...actors.segment.frame_rate import FrameRate
-from ...actors.segment.overlay import Overlay
 from ...actors.segment.steps import PictureSteps, Size
 from ...actors.segment.tone import ToneMap
 from ...actors.settle.software import codes_interlaced
@@ -18,13 +16,11 @@ from ..carry.changes import change_losses, conversions, hdr_picture
 from ..report.report import Warning_
 from ..request.spec import TranscodeSpec
 from ..source.life import UNCHANGING, PictureLife
-from ..source.source import SourceReading
-from .borders import NO_BORDER, FoundPicture, find_picture
 from .overlay import burn_choices, overlay_choices, settle_burn, settle_overlay
-from .pace import rate_choices
-from .steps import Framing, canvas, row_step, settle_framing, settle_steps, stated_losses, stated_region, step_choices
+from .pace import SourcePart, rate_choices
+from .reads import Reads
+from .steps import Framing, canvas, settle_framing, settle_steps, stated_losses, step_choices
 from .tone import settle_tone, tone_choices
-from .track_ranges import TrackRanges
 
 _FORMAT_CHECKS = ("metadata.pixel-format", "metadata.range", "metadata.matrix")
 _FIELD_CHECKS = ("pictures.interlaced",)
@@ -43,8 +39,6 @@ class SettledFilters:
     filters: FilterSettings
     extras: StreamExtras
     """What the output's track states beside its pictures."""
-    cropped: FoundPicture
-    """What ``--crop auto`` has found."""
     changes: tuple[Warning_, ...]
     losses: tuple[Warning_, ...]
     choices: tuple[Warning_, ...]
@@ -58,31 +52,20 @@ class SettledPicture:
     steps: PictureSteps | None
     changes: tuple[Warning_, ...]
     tone: ToneMap | None = None
-    overlay: Overlay | None = None
-
-    @property
-    def choices(self) -> tuple[Warning_, ...]:
-        """What was asked for and is neither a size nor a step."""
-        return (*tone_choices(self.tone), *overlay_choices(self.overlay))
 
 
-def settle_filters(
-    reading: SourceReading, ranges: TrackRanges, spec: TranscodeSpec, codec: Codec, rate: FrameRate | None
-) -> SettledFilters:
-    """Return what is done to the pictures of ``ranges``, which are shown at ``rate``.
+def settle_filters(reads: Reads, part: SourcePart, spec: TranscodeSpec, codec: Codec) -> SettledFilters:
+    """Return what is done to the pictures of a part of the source.
 
     Raises:
-        InputError: the source or the overlay's file cannot be read.
+        InputError: what lies over or around the pictures could not be read.
         Unsupported: what is asked for does not fit the pictures, or one another.
     """
-    source, extras = reading.described()
-    cropped = NO_BORDER
-    if spec.crop == "auto":
-        rows = row_step(source, spec)
-        cropped = find_picture(ranges, source, stated_region(source, extras, rows=rows), row_step=rows)
-    framing = settle_framing(source, extras, spec, cropped.region)
+    source, extras, reading = part.format, part.extras, part.reading
+    framing = settle_framing(source, extras, spec, reads.picture.get().region)
     settled = settle_picture(source, spec, codec, framing, reading.life)
-    burn, losses = settle_burn(reading, source, settled.format, settled.steps, spec)
+    overlay = settle_overlay(reads.overlay, settled.format, spec)
+    burn, losses = settle_burn(reads.subtitles, reading.index, source, settled.format, settled.steps)
     losses += change_losses(
         reading.life,
         source,
@@ -97,19 +80,23 @@ def settle_filters(
         steps=settled.steps,
         tone=settled.tone,
         denoise=spec.denoise,
-        overlay=settled.overlay,
-        rate=rate,
+        overlay=overlay,
+        rate=part.rate,
         burn=burn,
         by_picture=bool(reading.index.colours),
     )
-    choices = *step_choices(settled.steps, framing, extras), *settled.choices, *rate_choices(rate), *burn_choices(burn)
     return SettledFilters(
         filters=filters,
         extras=framing.extras(extras),
-        cropped=cropped,
         changes=(*settled.changes, *conversions(reading.life, source, reading.index)),
         losses=(*stated_losses(source, extras, framing.stated), *losses),
-        choices=choices,
+        choices=(
+            *step_choices(settled.steps, framing, extras),
+            *tone_choices(settled.tone),
+            *overlay_choices(overlay),
+            *rate_choices(part.rate),
+            *burn_choices(burn),
+        ),
     )
 
 
@@ -121,8 +108,7 @@ def settle_picture(
     ``life`` is what changes in them.
 
     Raises:
-        InputError: the overlay's file cannot be read.
-        Unsupported: the encoder cannot take that size or format, or the border or the overlay does not fit.
+        Unsupported: the encoder cannot take that size or format, or the border does not fit.
     """
     if spec.denoise != "off" and source.interlaced and spec.deinterlace == "off":
         message = "the pictures are interlaced: --denoise would mix their fields"
@@ -152,7 +138,7 @@ def settle_picture(
     if tone is not None:
         settled = _in_sdr(settled)
     steps = settle_steps(source, framing, scaled, settled, spec)
-    return SettledPicture(settled, steps, tuple(changes), tone, settle_overlay(settled, spec))
+    return SettledPicture(settled, steps, tuple(changes), tone)
 
 
 def _colour(source: VideoFormat, pix_fmt: str, height: int) -> Colour:

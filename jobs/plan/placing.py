@@ -35,7 +35,7 @@ from ...errors import NotEnoughMemory, Unsupported, redacted
 from .plan import Plan
 
 if TYPE_CHECKING:
-    from ...cluster.client.pool import Pool
+    from ...cluster.fleet.pool import Pool
 
 INTERLACED_IN_SOFTWARE: Final = "the pictures are interlaced, and PyNvVideoCodec deinterlaces whatever is"
 """Why no GPU decodes them."""

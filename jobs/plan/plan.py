@@ -7,21 +7,18 @@ never of workers, cores or measured rates.
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
-from functools import partial
 from typing import Any
 
 from ...actors.decode.describe import StreamExtras
 from ...actors.encode.libraries import library_version
-from ...actors.encode.settings import Codec, EncoderSettings, RateControl
-from ...actors.media.opening import refuse_folder
+from ...actors.encode.settings import EncoderSettings
 from ...actors.media.values import VideoFormat
 from ...actors.segment.encoding import EncodeSegment
 from ...actors.segment.filtering import WARM_UP_FRAMES, FilterSettings
 from ...actors.segment.frame_rate import CountedGrid
 from ...actors.segment.keyframe_grid import KeyframeGrid
-from ...actors.settle.nvenc import NvencRequest, nvenc_request
+from ...actors.settle.nvenc import NvencRequest
 from ...actors.settle.request import encoder_kind, settle
-from ...actors.settle.software import SoftwareRequest, software_request
 from ...actors.surfaces.conversion import device_conversion
 from ...actors.surfaces.formats import surface_format
 from ...cluster.grouping import counted
@@ -29,23 +26,21 @@ from ...cluster.placement.model import EncoderKind
 from ...errors import Unsupported
 from ..carry.carry import CarryPlan, plan_carry
 from ..carry.chapters import chapters_of_part
-from ..carry.containers import Container, container_for
+from ..carry.containers import Container, SampleShape
+from ..carry.header_trial import Header, settle_header, settle_orientation, states_shape
 from ..report.report import TrackReport, Warning_
 from ..request.spec import TranscodeSpec
 from ..source.index import TrackIndex
 from ..source.sound_life import in_part
-from ..source.source import SourceReading, read_source
+from ..source.source import SourceReading
 from ..source.tracks import SourceDescription
-from .advice import advice
+from .asked import AskedFor, advice, asked_of
 from .borders import NO_BORDER, FoundPicture
-from .header_trial import settle_header, settle_orientation, states_shape
 from .losses import check_dolby_vision, check_nothing_is_lost, keeps_dolby_vision, picture_losses
-from .pace import OutputClock, keyframe_grid, output_clock, picture_times, settle_rate, source_warnings
-from .picture import picture_choices, settle_filters
+from .pace import OutputClock, SourcePart, output_clock, picture_times, settle_part, source_warnings
+from .picture import SettledFilters, picture_choices, settle_filters
+from .reads import Reads, read_for
 from .track_ranges import PlannedSegment, TrackRanges
-
-_TS_CLOCK_S = Fraction(2**33, 90_000)
-"""After this a transport stream's clock starts again (ISO/IEC 13818-1, 2.4.3.7)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +109,8 @@ class Plan:
     def stretched_by_matrix(self) -> bool:
         """Whether the display matrix states the samples' shape, so that nothing else in the container may."""
         matrix, shape = self.extras.display_matrix, self.source_format.sample_aspect_ratio
-        return self.container.is_isobmff and matrix is not None and states_shape(matrix, shape)
+        is_held = self.container.sample_shape is SampleShape.EXACT
+        return is_held and matrix is not None and states_shape(matrix, shape)
 
     @property
     def frames(self) -> int:
@@ -267,126 +263,86 @@ def plan_transcode(spec: TranscodeSpec) -> Plan:
     return plan_of(spec, read_for(spec))
 
 
-def read_for(spec: TranscodeSpec) -> SourceReading:
-    """Read the source of a job, once what needs no source is known to fit together.
-
-    Raises:
-        InputError: the source cannot be read.
-        RequestError: the request can be met with no source, or this one has no such track.
-    """
-    refuse_folder(spec.source)
-    check_request(spec)
-    return read_source(spec.source, spec.video_track)
-
-
-def check_request(spec: TranscodeSpec) -> None:
-    """Make sure that a request fits together, without looking at its source.
-
-    Raises:
-        RequestError: it can be met with no source.
-    """
-    _container_and_requests(spec)
-
-
-def plan_of(spec: TranscodeSpec, reading: SourceReading) -> Plan:
-    """Settle everything for a source that was read; raises what ``plan_transcode`` does."""
-    container, codec, software, nvenc = _container_and_requests(spec)
-    index = reading.index
-    grid = keyframe_grid(index, spec, reading.first_ticks)
-    cut = partial(TrackRanges.cut, index, start_s=spec.start_s, end_s=spec.end_s, segment_s=spec.segment_s, grid=grid)
-    if reading.picture is None:
-        cut()  # that no picture is shown says more than that none decodes
-    reading = reading.in_part(spec.start_s, spec.end_s)
-    source_format, extras = reading.described()
-    rate = settle_rate(index, source_format, spec, reading.first_ticks)
-    ranges = cut(rate=rate)
-    check_dolby_vision(extras, spec)
-    settled = settle_filters(reading, ranges, spec, codec, rate)
-    extras = settled.extras.during(spec.start_s, spec.end_s)
-    picture, extras = settle_orientation(source_format, settled.filters.output, extras, container)
-    header = settle_header(picture, extras, container)
-    carry = _carried(reading, spec, container)
-    # Its metadata says where in the source's picture the picture lies, and how HDR's colours are shown.
-    dolby_vision = settled.filters.keeps_colours and keeps_dolby_vision(extras, codec, picture, container)
-    software = replace(software, dolby_vision=dolby_vision, captions=rate is None, segments=len(ranges.segments))
-    encoder = settle(software, picture, output_clock(index, rate, spec.end_s).tick_s)
-    losses = (*carry.losses, *settled.losses, *header.losses, *picture_losses(extras, encoder, container))
+def plan_of(spec: TranscodeSpec, reads: Reads) -> Plan:
+    """Settle everything from what was read, and open nothing; raises what ``plan_transcode`` does."""
+    asked = asked_of(spec)
+    part = settle_part(reads.source, spec)
+    check_dolby_vision(part.extras, spec)
+    settled = settle_filters(reads, part, spec, asked.codec)
+    header = _header(part, settled, spec, asked.container)
+    carry = _carried(part, spec, asked.container)
+    encoder = _encoder(asked, part, settled, header)
+    losses = (*carry.losses, *settled.losses, *header.losses, *picture_losses(header.extras, encoder, asked.container))
     if spec.strict:
-        check_nothing_is_lost(losses, reading)
+        check_nothing_is_lost(losses, part.reading)
     return Plan(
         spec=spec,
-        container=container,
-        index=index,
-        source_format=source_format,
-        extras=extras,
+        container=asked.container,
+        index=part.reading.index,
+        source_format=part.format,
+        extras=header.extras,
         header=header.side,
-        tracks=reading.tracks,
+        tracks=part.reading.tracks,
         carry=carry,
-        filters=replace(settled.filters, output=picture),
+        filters=replace(settled.filters, output=header.picture),
         encoder=encoder,
-        nvenc=nvenc,
-        grid=grid,
-        segments=ranges.segments,
+        nvenc=asked.nvenc,
+        grid=part.grid,
+        segments=part.ranges.segments,
         warnings=(
             *settled.changes,
             *losses,
             *carry.changes,
-            *source_warnings(reading, spec),
-            *advice(source_format, picture, codec, spec),
+            *source_warnings(part.reading, spec),
+            *advice(part.format, header.picture, asked.codec, spec),
         ),
-        choices=(*picture_choices(source_format, spec, picture), *settled.choices, *carry.choices),
-        cropped=settled.cropped,
+        choices=(*picture_choices(part.format, spec, header.picture), *settled.choices, *carry.choices),
+        cropped=reads.picture.get(),
     )
 
 
-def _carried(reading: SourceReading, spec: TranscodeSpec, container: Container) -> CarryPlan:
+def _header(part: SourcePart, settled: SettledFilters, spec: TranscodeSpec, container: Container) -> Header:
+    """Return what the output's header states of the pictures."""
+    extras = settled.extras.during(spec.start_s, spec.end_s)
+    return settle_header(*settle_orientation(part.format, settled.filters.output, extras, container), container)
+
+
+def _carried(part: SourcePart, spec: TranscodeSpec, container: Container) -> CarryPlan:
     """Return what becomes of everything beside the encoded track."""
-    index = reading.index
-    pictures = picture_times(index, spec, reading.first_ticks)
-    carry = plan_carry(_part_of(reading, spec), spec, container, encoded_index=index.stream_index, pictures=pictures)
+    index = part.reading.index
+    pictures = picture_times(index, spec, part.reading.first_ticks)
+    tracks = _tracks_of_part(part.reading, spec)
+    carry = plan_carry(tracks, spec, container, encoded_index=index.stream_index, pictures=pictures)
     _check_starts(index, carry, spec)
     return carry
 
 
-def _part_of(reading: SourceReading, spec: TranscodeSpec) -> SourceDescription:
-    """Return what is in the part of the source that is asked for."""
+def _tracks_of_part(reading: SourceReading, spec: TranscodeSpec) -> SourceDescription:
     first_s = reading.index.first_ticks * reading.index.time_base
     start_s, end_s = (None if each is None else first_s + each for each in (spec.start_s, spec.end_s))
     part = in_part(reading.tracks, start_s, end_s, None if reading.index.shifts else first_s)
     return replace(part, chapters=chapters_of_part(part.chapters, start_s, end_s))
 
 
-def _container_and_requests(
-    spec: TranscodeSpec,
-) -> tuple[Container, Codec, SoftwareRequest, NvencRequest | None]:
-    container = container_for(spec.output, fragmented=spec.fragmented)
-    codec = spec.codec or container.default_codec
-    container.check_video_codec(codec)
-    return container, codec, *_requests(spec, codec)
-
-
-def _requests(spec: TranscodeSpec, codec: Codec) -> tuple[SoftwareRequest, NvencRequest | None]:
-    """Return what software and an NVENC are asked for; options are NVENC's where it is asked for, else FFmpeg's."""
-    rate = RateControl(
-        quality=spec.quality, bitrate_bps=spec.bitrate_bps, maxrate_bps=spec.maxrate_bps, bufsize_bits=spec.bufsize_bits
+def _encoder(asked: AskedFor, part: SourcePart, settled: SettledFilters, header: Header) -> EncoderSettings:
+    """Return every option of software's encoder."""
+    # Its metadata says where in the source's picture the picture lies, and how HDR's colours are shown.
+    dolby_vision = settled.filters.keeps_colours and keeps_dolby_vision(
+        header.extras, asked.codec, header.picture, asked.container
     )
-    software = partial(
-        software_request, codec, rate=rate, preset=spec.preset, keyframe_interval_s=spec.keyframe_interval_s
+    software = replace(
+        asked.software,
+        dolby_vision=dolby_vision,
+        captions=part.rate is None,
+        segments=len(part.ranges.segments),
     )
-    nvenc = partial(nvenc_request, codec, rate=rate, preset=spec.preset, keyframe_interval_s=spec.keyframe_interval_s)
-    if spec.encoder == "nvenc":
-        on_nvenc = nvenc(options=spec.encoder_options)
-        return software(), on_nvenc
-    in_software = software(options=spec.encoder_options)
-    if spec.encoder == "software" or spec.device == "cpu" or spec.encoder_options:
-        return in_software, None
-    return in_software, nvenc()
+    return settle(software, header.picture, part.clock.tick_s)
 
 
 def _check_starts(index: TrackIndex, carry: CarryPlan, spec: TranscodeSpec) -> None:
     """Refuse a track that begins so long before the video that the output's clock would have run through between."""
-    first_s, video_s = carry.first_presentation_s, index.first_ticks * index.time_base
-    if carry.container.muxer != "mpegts" or first_s is None or spec.start_s or video_s - first_s <= _TS_CLOCK_S / 2:
+    first_s, video_s, clock_s = carry.first_presentation_s, index.first_ticks * index.time_base, carry.container.clock_s
+    if clock_s is None or first_s is None or spec.start_s or video_s - first_s <= clock_s / 2:
         return
     message = f"a track of {spec.source} begins {float((video_s - first_s) / 3600):.0f} hours before the video"
     raise Unsupported(message, "A transport stream cannot hold that: write mkv or mp4, or leave it out (--audio none).")

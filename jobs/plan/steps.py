@@ -70,8 +70,7 @@ def settle_framing(
         width, height, x, y = cast("tuple[int, int, int, int]", spec.crop)
         _check_crop(source, stated, Region(width, height, x, y), rows=row_step(source, spec))
         crop = Region(width, height, stated.x + x, stated.y + y)
-    is_turned = spec.rotate is not None or spec.flip is not None
-    turn = _turn(extras, spec) if is_turned else UPRIGHT
+    is_turned, turn = _turns(spec), asked_turn(extras, spec)
     lays = spec.overlay is not None or spec.burn_subtitles is not None
     if (crop != stated or turn != UPRIGHT or spec.pad is not None or lays) and (what := _projection(extras)):
         message = f"{what} cannot be cropped, padded, turned or overlaid: players would project them wrongly"
@@ -161,8 +160,18 @@ def _fitted_axis(begin: int, length: int, whole: int, step: int) -> tuple[int, i
     return first, max(0, last - first)
 
 
-def _turn(extras: StreamExtras, spec: TranscodeSpec) -> Turn:
-    """Return the turn of the pictures as they are shown: the display matrix's, then ``rotate``, then ``flip``."""
+def _turns(spec: TranscodeSpec) -> bool:
+    return spec.rotate is not None or spec.flip is not None
+
+
+def asked_turn(extras: StreamExtras, spec: TranscodeSpec) -> Turn:
+    """Return the turn that is carried out: the display matrix's, then ``rotate``, then ``flip``; none without either.
+
+    Raises:
+        Unsupported: the display matrix is not made of quarter turns and mirrors.
+    """
+    if not _turns(spec):
+        return UPRIGHT
     turn = UPRIGHT if extras.display_matrix is None else _matrix_turn(extras.display_matrix)
     for _ in range(int(spec.rotate or 0) // 90):
         turn = combined(turn, CLOCKWISE)

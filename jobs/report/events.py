@@ -81,6 +81,8 @@ class SegmentFinished(Event):
     frames: int
     payload_bytes: int
     wall_s: float
+    worker: str
+    """The worker that did it; "" where the pool names none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -298,7 +298,7 @@ def _in_file(path: Path) -> Iterator[tuple[str, Any, ValueOrigin]]:
 
 def _in_environment(environment: Mapping[str, str]) -> Iterator[tuple[str, Any, ValueOrigin]]:
     keys = {_variable(key): key for key in _FIELDS}
-    known = *keys, CONFIG_VARIABLE, SENT_VARIABLE
+    known = *keys, CONFIG_VARIABLE, SENT_VARIABLE, fleet_variables.EVENTS
     for name in sorted(environment):
         if name.startswith(PREFIX) and name not in known and not _BY_KUBERNETES.fullmatch(name):
             key = name.removeprefix(PREFIX).lower()

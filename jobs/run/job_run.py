@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from functools import partial
 
@@ -11,8 +11,10 @@ from ...actors.media.location import is_local
 from ...actors.media.opening import refuse_folder
 from ...actors.media.shared_blocks import HeldBlocks
 from ...actors.media.stores import remote_state
+from ...actors.task_owner import TaskOwner
 from ...actors.tracing import PARENT, span, unserved
-from ...cluster.client.pool import Pool
+from ...cluster.fleet.own_machine import sole_processor
+from ...cluster.fleet.pool import Pool
 from ...errors import (
     DeviceError,
     EncoderFailed,
@@ -25,8 +27,8 @@ from ...errors import (
     Unsupported,
     WorkerLost,
 )
-from ..board.threads import consume_exception, in_thread, shielded, uncancellable
-from ..board.waiting import WAITING_S, WorkerWait
+from ..board.threads import in_thread, shielded, uncancellable
+from ..board.waiting import WorkerWait
 from ..join.proof import prove
 from ..join.publish import check_output, publish
 from ..journal.found_work import is_published
@@ -35,7 +37,8 @@ from ..journal.replay import Replay
 from ..journal.work import WorkPlace
 from ..plan.encoders import NOT_ON_NVENC, may_choose, may_restart, settle_encoder_kind
 from ..plan.placing import check_device, check_driver, check_memory, demand_of, settled_demand
-from ..plan.plan import Plan, plan_of, read_for
+from ..plan.plan import Plan, plan_of
+from ..plan.reads import read_for
 from ..report.channel import EventChannel, JobEvents
 from ..report.events import Done, JournalOpened, Planned, Warned, WorkKept
 from ..report.report import Report, Resumed, Warning_
@@ -54,7 +57,13 @@ _TOO_LATE = "processors had done it before a GPU was ready for it"
 class JobRun:
     """The running of one job. Used once.
 
-    ``keeps_if_cancelled`` says, once it is cancelled, whether what it has finished stays for another run of it.
+    Args:
+        job: its name.
+        spec: what is asked for.
+        pool: where it runs.
+        channel: gets its events.
+        start: awaits the start of ``pool``, which may be under way; once planning has found nothing to refuse.
+        keeps_if_cancelled: whether what it has finished stays for another run of it, once it is cancelled.
     """
 
     def __init__(
@@ -63,11 +72,14 @@ class JobRun:
         spec: TranscodeSpec,
         pool: Pool,
         channel: EventChannel,
+        *,
+        start: Callable[[], Awaitable[None]] | None = None,
         keeps_if_cancelled: Callable[[], bool] = lambda: False,
     ) -> None:
         self._job = job
         self._spec = spec
         self._pool = pool
+        self._start = start or pool.start
         self._keeps_if_cancelled = keeps_if_cancelled
         self._work = WorkPlace(spec)
         self._resumed: Resumed | None = None
@@ -155,22 +167,20 @@ class JobRun:
         spec = self._spec
         self._stamp = await in_thread(SourceStamp.of, spec.source)
         try:
-            reading = await self._events.timed("index", in_thread(read_for, spec))
-            software = await self._events.timed("plan", in_thread(plan_of, spec, reading))
+            reads = await self._events.timed("index", in_thread(read_for, spec))
+            software = await self._events.timed("plan", in_thread(plan_of, spec, reads))
         except Exception as error:
             await in_thread(self._stamp.explain, error)
             raise
         if (refusal := await in_thread(self._refusal, software, encoder=False)) is not None:
             raise refusal
         await in_thread(self._check_machine, software)
-        start = asyncio.create_task(self._pool.start())
-        start.add_done_callback(consume_exception)
-        await self._events.timed("startup", asyncio.shield(start))
+        await self._events.timed("startup", self._start())
         plan, notes = await self._settled(software)
         self._late_warnings += notes
         await check_device(settled_demand(plan, self._job), self._pool)
-        self._workers = spec.workers or self._pool.slots
-        self._warm_fleet = self._pool.warm_fleet
+        self._workers = spec.workers or self._pool.state.slots
+        self._warm_fleet = self._pool.state.warm_fleet
         await self._say_plan(plan)
         try:
             return await self._on_nvenc_or_software(plan, software)
@@ -180,7 +190,7 @@ class JobRun:
 
     def _check_machine(self, software: Plan) -> None:
         """Refuse what this machine alone will never hold or do, without waiting for its workers."""
-        if (machine := self._pool.sole_processor()) is not None:
+        if self._pool.state.is_here and (machine := sole_processor()) is not None:
             check_driver(software)
             check_memory(demand_of(software, self._job), machine)
 
@@ -189,16 +199,9 @@ class JobRun:
         if may_choose(software) and self._work.found.header and not await in_thread(self._refusal, software):
             return software, []  # what software has begun, it ends
         wait = WorkerWait(self._pool, self._job, software.spec, self._events.emit_waiting)
-        settling = asyncio.create_task(
-            settle_encoder_kind(software, self._job, self._pool, partial(with_retries, self._pool.submit))
-        )
-        try:
-            while not (await asyncio.wait({settling}, timeout=WAITING_S))[0]:
-                await wait.goes_on(WAITING_S)
-            return settling.result()
-        finally:
-            settling.cancel()
-            await asyncio.gather(settling, return_exceptions=True)
+        async with TaskOwner() as owner:
+            owner.start(wait.run(), "wait for a worker")
+            return await settle_encoder_kind(software, self._job, self._pool, partial(with_retries, self._pool.submit))
 
     async def _on_nvenc_or_software(self, plan: Plan, software: Plan) -> Report:
         """Do the work; restart in software if NVENC fails and is not required."""
@@ -243,7 +246,7 @@ class JobRun:
         proving = in_thread(prove, track.path, plan.container, track.segments, track.joined, due)
         proof = await events.timed("proof", proving)
         late = [*damage_warnings(plan, track.segments), *self._late_warnings, *track.warnings]
-        late += [Warning_(code="runtime", message=note, checks=()) for note in self._pool.notes]
+        late += [Warning_(code="runtime", message=note, checks=()) for note in self._pool.state.notes]
         await self._say_warnings(late)
         size = await in_thread(lambda: track.path.stat().st_size)
         if spec.if_smaller:
@@ -278,7 +281,7 @@ class JobRun:
         if source_bytes is None and not is_local(source):
             _, source_bytes = remote_state(source)  # its store may state that, and no version
         if source_bytes is None:
-            message = f"how large {source} is, which --if-smaller has to know, its store does not say"
+            message = f"--if-smaller needs the size of {source}, which its store does not report"
             raise Unsupported(message, "Leave out --if-smaller, or take the input from a file.")
         if size_bytes >= source_bytes:
             message = f"the result has {size_bytes} bytes, and {source} only {source_bytes}"

@@ -1,7 +1,7 @@
 """Encoding and joining one planned track: the async shell around the decisions of ``board`` and ``proof``."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, TypeVar
 from ...actors.decode.decoding import SOFTWARE
 from ...actors.device.work import Work
 from ...actors.segment.encoding import EncodedSegment, EncodeSegment, segment_facts
+from ...actors.task_owner import TaskOwner
 from ...actors.tracing import TraceSpan, span
 from ...actors.tracks.audio import EncodedTrack
-from ...cluster.client.pool import Pool
+from ...cluster.fleet.pool import Pool
 from ...cluster.logs.actions import LogAction
 from ...cluster.logs.entry import LogIds
 from ...cluster.logs.writing import log
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
     from ...actors.tracks.loudness import Loudness
     from ..report.report import Warning_
 
-PROGRESS_INTERVAL_S = 0.25
 ResultT = TypeVar("ResultT")
 
 
@@ -64,14 +64,12 @@ class TrackRun:
     ) -> None:
         self._job = job
         self._plan = plan
-        self._pool = pool
         self._events = events
         self._stamp = stamp
         self._files = work
         demand = settled_demand(plan, job)
         self._watch = WorkWatch(
             pool,
-            job,
             plan.spec,
             start_fps=usual_fps(demand),
             on_hang=self._say_hang,
@@ -98,6 +96,8 @@ class TrackRun:
         self._joined: list[int] = []
         self._warnings: tuple[Warning_, ...] = ()
         self._frames_restored = 0
+        self._frames_done = 0
+        self._encoding_began_s = 0.0
         self._loudness: dict[int, Loudness] = {}
 
     def restore(self, found: Iterable[Encoded]) -> None:
@@ -125,20 +125,17 @@ class TrackRun:
         """
         path = self._files.spool.folder / f"output.{self._plan.container.name}"
         try:
-            async with asyncio.TaskGroup() as group:
-                beside = [group.create_task(each) for each in (self._report_progress(), self._watch.run())]
-                audio = group.create_task(self._encode_audio())
-                join = group.create_task(self._join_all(path, audio))
+            async with TaskOwner() as owner:
+                self._encoding_began_s = self._events.elapsed_s
+                owner.start(self._watch.run(), "watch")
+                owner.start(self._board.report(self._report), "progress")
+                audio = owner.start(self._encode_audio(), "sound")
+                join = owner.start(self._join_all(path, audio), "join")
                 await self._events.timed("encode", self._board.run())
                 self._joins.put_nowait(None)
                 joined = await self._events.timed("gather", join)
-                for task in beside:
-                    task.cancel()
-        except BaseExceptionGroup as group_error:
-            # The error that ended the group: ours before foreign ones, and never a follower's cancellation.
-            flat = [e for e in _flatten(group_error) if not isinstance(e, asyncio.CancelledError)]
-            ours = [e for e in flat if isinstance(e, CodecfleetError)]
-            raise await self._with_evidence((ours or flat or [asyncio.CancelledError()])[0]) from None
+        except SegmentFailed as error:
+            raise await self._with_evidence(error) from None
         return FinishedTrack(
             path=path,
             joined=joined,
@@ -161,10 +158,10 @@ class TrackRun:
         self._lost_on.append(error.where)
         await self._events.emit(Warned, code=WORKER_LOST, message=f"{label} lost its worker: {error.message}")
 
-    async def _with_evidence(self, error: BaseException) -> BaseException:
+    async def _with_evidence(self, error: SegmentFailed) -> SegmentFailed:
         """Return the error, and where what its segment read was saved, if that was asked for."""
         folder = self._plan.spec.keep_evidence
-        if folder is None or not isinstance(error, SegmentFailed) or error.segment is None:
+        if folder is None or error.segment is None:
             return error
         failed = self._board.board.segments[error.segment]
         range_ = self._plan.work(self._job, failed.number, failed.until, failed.entry_moves).decode
@@ -231,7 +228,7 @@ class TrackRun:
         """Write a result's payload to disk before the board sees it; one that contradicts itself is lost."""
         await in_thread(self._stamp.check_local)
         if wrong := miscounted(result, len(result.payload)):
-            self._pool.found_wrong(self._job, self._segment_work(run).label, wrong)
+            self._watch.origin(run.label).found_wrong(wrong)
             return Lost(run.segment, EncoderFailed(wrong, "It is encoded again."), attempt=run.attempt)
         self._check_damage(run, result)
         self._tell_doubts(run, result)
@@ -242,19 +239,20 @@ class TrackRun:
             frames=result.frames_out,
             payload_bytes=self._spooled[run.segment].payload_bytes,
             wall_s=result.wall_s,
+            worker=self._watch.origin(run.label).worker,
         )
         return self._finished(run, result)
 
     def _tell_doubts(self, run: Run, result: EncodedSegment) -> None:
         """Report what puts a device in doubt: software decoded without damage what it could not; or seams differ on."""
         if result.device_fault and not result.tally.damaged:
-            self._pool.found_doubtful(self._job, self._segment_work(run).label, result.device_fault)
+            self._watch.origin(run.label).found_doubtful(result.device_fault)
         before = self._latest.get(run.segment)
         if before is None or run.segment not in self._spooled or not run.entry_moves > before.entry_moves > 0:
             return
         if self._spooled[run.segment].facts.tally.decoded_by != SOFTWARE.name:
             reason = f"segment {run.segment} was decoded from further back, and its pictures still differ at the cut"
-            self._pool.found_doubtful(self._job, self._segment_work(before).label, reason)
+            self._watch.origin(before.label).found_doubtful(reason)
 
     def _check_damage(self, run: Run, result: EncodedSegment) -> None:
         if self._plan.spec.strict and result.tally.damaged:
@@ -340,26 +338,21 @@ class TrackRun:
         result = await with_retries(partial(self._watched, run), work)
         await self._put(replace(run, attempt=run.attempt + 1), result)
 
-    async def _report_progress(self) -> None:
-        """Say a few times a second where the job stands, from what the workers report."""
-        began_s, done = self._events.elapsed_s, 0
-        while True:
-            await asyncio.sleep(PROGRESS_INTERVAL_S)
-            by_label = await self._pool.progress(self._job)
-            running = self._board.frames_running(by_label)
-            delivered = sum(s.facts.frames_out for n, s in self._spooled.items() if n not in running)
-            done = max(done, min(self._plan.frames, delivered + sum(running.values())))
-            elapsed_s = self._events.elapsed_s - began_s
-            encoded, left = max(0, done - self._frames_restored), self._plan.frames - done
-            planned = self._plan.segments
-            await self._events.emit(
-                Progress,
-                frames_done=done,
-                frames_total=self._plan.frames,
-                fps=encoded / elapsed_s if elapsed_s > 0 else 0.0,
-                eta_s=time_left_s(elapsed_s, done=encoded, left=left),
-                running=tuple((each, frames, planned[each].frames) for each, frames in sorted(running.items())),
-            )
+    async def _report(self, running: Mapping[int, int]) -> None:
+        """Say where the job stands, from what the workers report."""
+        delivered = sum(s.facts.frames_out for n, s in self._spooled.items() if n not in running)
+        self._frames_done = max(self._frames_done, min(self._plan.frames, delivered + sum(running.values())))
+        elapsed_s = self._events.elapsed_s - self._encoding_began_s
+        encoded, left = max(0, self._frames_done - self._frames_restored), self._plan.frames - self._frames_done
+        planned = self._plan.segments
+        await self._events.emit(
+            Progress,
+            frames_done=self._frames_done,
+            frames_total=self._plan.frames,
+            fps=encoded / elapsed_s if elapsed_s > 0 else 0.0,
+            eta_s=time_left_s(elapsed_s, done=encoded, left=left),
+            running=tuple((each, frames, planned[each].frames) for each, frames in sorted(running.items())),
+        )
 
 
 async def with_retries(submit: Callable[[Work[ResultT]], Awaitable[ResultT]], work: Work[ResultT]) -> ResultT:
@@ -374,11 +367,3 @@ async def with_retries(submit: Callable[[Work[ResultT]], Awaitable[ResultT]], wo
             if step is None:
                 raise
             work = replace(work, constraints=step)
-
-
-def _flatten(error: BaseException) -> Iterator[BaseException]:
-    if isinstance(error, BaseExceptionGroup):
-        for inner in error.exceptions:
-            yield from _flatten(inner)
-    else:
-        yield error

@@ -19,7 +19,7 @@ from av.stream import Discard, Disposition
 
 from ...actors.media.av_abi import structures
 from ...actors.media.av_stream import extradata
-from ...actors.media.headers import HeaderWatch, StatedLanguage, iso_639_2, read_language_tags
+from ...actors.media.headers import HeaderWatch, LanguageForm, StatedLanguage, iso_639_2, read_language_tags
 from ...actors.media.opening import demux, open_source, side_data
 from .sound_life import SoundFormat
 
@@ -172,12 +172,12 @@ def describe_tracks(url: str) -> SourceDescription:
 
 def stated_languages(container: "InputContainer", watch: HeaderWatch) -> dict[int, StatedLanguage]:
     """Return the languages by BCP 47 of an open source's streams; ``watch`` has seen it opened."""
-    name, streams = container.format.name, container.streams
-    is_matroska = name.startswith("matroska")
-    if not is_matroska and not name.startswith("mov"):
+    name, streams = container.format.name.partition(",")[0], container.streams
+    form = {"matroska": LanguageForm.MATROSKA, "mov": LanguageForm.MP4}.get(name)
+    if form is None:
         return {}
     kinds = [stream.type for stream in streams if stream.type != "attachment" and _kind(stream) is not TrackKind.COVER]
-    return read_language_tags(watch.read, kinds, [stream.id for stream in streams], is_matroska=is_matroska)
+    return read_language_tags(watch.read, kinds, [stream.id for stream in streams], form)
 
 
 class TrackStarts:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from ...actors.media.location import is_local, local_path
+from ...actors.media.whole_file import sync
 from ...errors import OutputExists, OutputUnwritable
 from ..join.publish import check_folder_of
 from ..join.spool import storage_error
@@ -76,7 +77,7 @@ def publish_folder(finished: Path, output: str, *, overwrite: bool) -> None:
     path = local_path(output)
     try:
         for each in (*finished.iterdir(), finished):
-            _flush(each)
+            sync(each)
         if overwrite and path.exists():
             _check_replaceable(path)
             _exchange(finished, path)
@@ -96,11 +97,3 @@ def _exchange(finished: Path, path: Path) -> None:
     except OSError:
         replaced.rename(path)
         raise
-
-
-def _flush(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

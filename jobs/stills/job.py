@@ -11,7 +11,8 @@ from typing import Any
 
 from ...actors.media.location import local_path
 from ...actors.stills.work import PictureWork, SeenT
-from ...cluster.client.pool import Pool
+from ...cluster.background import SharedCall
+from ...cluster.fleet.pool import Pool
 from ...cluster.grouping import counted
 from ..board.events import Finished, Run
 from ..board.fan_out import FanOut
@@ -36,23 +37,19 @@ FOLDER = "stills"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StillsReport:
-    """What was made, and what it took.
-
-    ``frames`` are the pictures of the asked-for part, of which, with those on the way to them, ``frames_decoded`` were
-    decoded. ``missing`` are the numbers of stills whose picture does not decode. ``index`` and ``vtt`` are paths.
-    """
+    """What was made, and what it took."""
 
     source: str
     output: str
     stills: int
     sheets: int
-    missing: tuple[int, ...]
+    missing: tuple[int, ...]  #: numbers of the stills whose picture does not decode
     width: int
     height: int
-    index: str
-    vtt: str
-    frames: int
-    frames_decoded: int
+    index: str  #: the path of the index
+    vtt: str  #: the path of the WebVTT file
+    frames: int  #: pictures of the asked-for part
+    frames_decoded: int  #: those of them that were decoded, and pictures decoded on the way to them
     decoded_by: dict[str, int]
     warnings: tuple[str, ...]
     wall_s: float
@@ -93,9 +90,9 @@ async def make_stills(
     spec = spec.resolved()
     await in_thread(check_folder, spec.output, overwrite=spec.overwrite)
     stamp = await in_thread(SourceStamp.of, spec.source)
-    pool.prepare()
+    start = SharedCall(pool.start(), "the workers' start")  # beside the planning
     plan = await in_thread(plan_stills, spec)
-    await pool.start()
+    await start.wait()
     run = _StillsRun(secrets.token_hex(4), plan, pool, stamp, progress)
     await check_device(plan.demand(run.job, [plan.ranges.frames]), pool)
     spool = Spool(work_folder(spec.output), spec.output)
@@ -204,6 +201,12 @@ class _StillsRun:
             frames=self.plan.ranges.frames,
             frames_decoded=self.decoded.frames,
             decoded_by=dict(self.decoded.decoded_by),
-            warnings=(*self.pool.notes, *self.plan.warnings, *self.again, *self.decoded.warnings(), *writer.warnings()),
+            warnings=(
+                *self.pool.state.notes,
+                *self.plan.warnings,
+                *self.again,
+                *self.decoded.warnings(),
+                *writer.warnings(),
+            ),
             wall_s=wall_s,
         )

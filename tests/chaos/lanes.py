@@ -90,6 +90,8 @@ def _report(result: Result, output: Path | None) -> None:
         }
         with output.open("a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")
+        for name, recorded in result.recorded.items():
+            output.with_name(f"{output.stem}-{result.round.seed}-{name}").write_bytes(recorded)
 
 
 def _print_round(result: Result) -> None:

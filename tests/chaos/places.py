@@ -1,6 +1,7 @@
 """Where a round runs, and how a fault reaches it: a private Ray below the driver, or a cluster that outlives rounds."""
 
 import os
+import shutil
 import signal
 import subprocess
 import threading
@@ -14,8 +15,10 @@ from tempfile import TemporaryDirectory
 
 import psutil
 
+from codecfleet.cluster.fleet_variables import EVENTS
 from codecfleet.cluster.probes.report.device_report import DeviceKind
 from codecfleet.cluster.simulated.devices import SimulatedNode
+from codecfleet.cluster.supervisor.runner.recording import SUFFIX
 from tests.driver_sim.build import BuildError, built_libraries
 from tests.driver_sim.scenario import Action, Scenario, machine
 from tests.driver_sim.scenario import Fault as DriverFault
@@ -75,18 +78,22 @@ class Place:
     def workers(self, driver: Driver) -> list[psutil.Process]:
         """Return the worker processes that may have the driver's work."""
         below = _below(driver)
-        return _named("RayWorker", below) + _named("worker_program", below)
+        return _named("RayWorker", below) + _named("cluster.worker.program", below)
 
     def strike(self, strike: Strike, driver: Driver) -> bool:
         """Carry out a fault other than one that ends the driver; False where there is no victim."""
         if strike.fault in _SIGNALS:
             return _signalled(_SIGNALS[strike.fault], self.workers(driver), strike.choice)
-        name = {Fault.RAYLET_KILLED: "raylet", Fault.GCS_KILLED: "gcs_server", Fault.HOST_KILLED: "cluster.host"}
+        name = {Fault.RAYLET_KILLED: "raylet", Fault.GCS_KILLED: "gcs_server", Fault.HOST_KILLED: "cluster.fleet.host"}
         return _signalled(signal.SIGKILL, _named(name[strike.fault], _below(driver)), strike.choice)
 
     def leftovers(self) -> list[str]:
         """Return what a round has left that it should not."""
         return []
+
+    def kept_events(self, folder: Path) -> list[Path]:
+        """Return the files of what supervisors decided in a round that told them to keep it in ``folder``."""
+        return sorted(folder.glob(f"*{SUFFIX}"))
 
     def restore(self) -> None:
         """Make the place whole for the next round."""
@@ -159,6 +166,15 @@ class Cluster(Place):
             time.sleep(bool(held))
         return held
 
+    def kept_events(self, folder: Path) -> list[Path]:
+        """Return what the cluster's supervisor tells, and the files of those that were killed."""
+        folder.mkdir(exist_ok=True)
+        said = self.cluster.run("status", "--events", str(folder / f"asked{SUFFIX}"))
+        assert said.returncode == 0, said.stderr
+        for path in Path(self.env[EVENTS]).glob(f"*{SUFFIX}"):
+            shutil.copy(path, folder)
+        return super().kept_events(folder)
+
     def restore(self) -> None:
         """Replace lost nodes."""
         for node in self.stopped:
@@ -217,7 +233,7 @@ def place_of(shape: Shape) -> Iterator[Place]:
         return
     is_split = shape is Shape.SPLIT_NODES
     with TemporaryDirectory(dir="/tmp") as kept:
-        env = {"CODECFLEET_IDLE_S": "4"}
+        env = {"CODECFLEET_IDLE_S": "4", EVENTS: f"{kept}/events"}
         if shape is Shape.SMALL_NODES:
             env |= {"RAY_gcs_storage": "rocksdb", "RAY_gcs_storage_path": kept}
         with ray_cluster(env=env, system_config=SWIFT if is_split else {}, apart=is_split) as cluster:
@@ -270,7 +286,7 @@ def _named(name: str, processes: Sequence[psutil.Process]) -> list[psutil.Proces
     for process in processes:
         with suppress(psutil.Error):
             command = process.cmdline()
-            if name in " ".join(command[:5]) and not any("orphan_reaper" in word for word in command):
+            if name in " ".join(command[:6]) and not any("orphan_reaper" in word for word in command):
                 found.append(process)
     return sorted(found, key=lambda process: process.pid)
 

@@ -13,8 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from codecfleet.cluster.fleet_variables import EVENTS
 from codecfleet.jobs.join.publish import work_folder
 from codecfleet.jobs.join.spool import JOURNAL_FILE, PAYLOAD_PREFIX
+from tests.replaying import replayed
 
 from .accounts import Struck, allowed, recovery_s, redone
 from .driver import Driver
@@ -45,6 +47,10 @@ class Result:
     redone: int = 0
     allowed: int = 0
     wall_s: float = 0.0
+    events: int = 0
+    """How many events of supervisors were decided again."""
+    recorded: dict[str, bytes] = field(default_factory=dict)
+    """Of a round that went wrong, what supervisors decided, by the name of its file."""
     said: list[list[tuple[float, Any]]] = field(default_factory=list)
     """Of a round that went wrong, what each program of the job said, and when."""
 
@@ -59,6 +65,7 @@ class Result:
             "recoveries_s": self.recoveries_s,
             "redone": self.redone,
             "allowed": self.allowed,
+            "events": self.events,
             "wall_s": round(self.wall_s, 1),
             "said": self.said,
         }
@@ -78,6 +85,8 @@ class Attack:
         self._server: ShakyServer | None = None
         self._started_s = time.monotonic()
         self._until_s = self._started_s + ROUND_S
+        self.events = folder / "events"
+        """What supervisors of this round have decided."""
 
     def run(self) -> Result:
         """Do it, and check everything."""
@@ -88,6 +97,7 @@ class Attack:
         self.result.wall_s = time.monotonic() - self._started_s
         if self.result.problems:
             self.result.said = [self._said_by(driver) for driver in self._drivers]
+            self.result.recorded = {path.name: path.read_bytes() for path in self.events.glob("*")}
         return self.result
 
     def _said_by(self, driver: Driver) -> list[tuple[float, Any]]:
@@ -105,9 +115,10 @@ class Attack:
             self._ended(beside, "the job beside", "beside.mp4")
         self._count()
         self._look_for_leftovers()
+        self._decide_again()
 
     def _start(self, output: str) -> Driver:
-        own = {MARK: self._mark, "TMPDIR": str(self._folder / "tmp")}
+        own = {MARK: self._mark, "TMPDIR": str(self._folder / "tmp"), EVENTS: str(self.events)}
         if not self._place.shape.node_cpus:
             own["RAY_TMPDIR"] = own["TMPDIR"]
         source = self._film.path if self._server is None or output != "out.mp4" else self._server.url
@@ -245,6 +256,14 @@ class Attack:
         for path in (self._folder / "tmp").iterdir():
             self._problem(f"left in the temporary folder: {path.name}")
         self.result.problems += self._place.leftovers()
+
+    def _decide_again(self) -> None:
+        """Check that supervisors would decide the same from the same events."""
+        for path in self._place.kept_events(self.events):
+            count, differences = replayed(path.read_bytes())
+            self.result.events += count
+            for difference in differences:
+                self._problem(f"another decision, in {path.name}: {difference[:2000]}")
 
     def _check_processes(self) -> None:
         until_s = time.monotonic() + ENDED_S

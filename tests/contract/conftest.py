@@ -7,9 +7,11 @@ from functools import partial
 
 import pytest
 
-from codecfleet.cluster.client.connected_pool import ConnectedPool, leased_pool
-from codecfleet.cluster.client.pool import Pool
-from codecfleet.cluster.host.hosted_pool import HostedPool
+from codecfleet.cluster.fleet.leases.connecting import connecting_pool, ground_on
+from codecfleet.cluster.fleet.leases.ground import Ground
+from codecfleet.cluster.fleet.leases.leased_pool import LeasedPool
+from codecfleet.cluster.fleet.pool import Pool
+from codecfleet.cluster.fleet.remote_pool import RemotePool
 from codecfleet.cluster.placement.model.policy import Policy
 from codecfleet.cluster.process.process import WORKER, start_program
 from codecfleet.cluster.supervisor.core.core import Core
@@ -17,7 +19,6 @@ from codecfleet.cluster.supervisor.runner.client import LocalClient
 from codecfleet.cluster.supervisor.runner.runner import SupervisorRunner
 from codecfleet.cluster.supervisor.state.messages import RayNode
 from codecfleet.cluster.supervisor.state.settings import SupervisorSettings
-from codecfleet.cluster.warm.shared_pool import SharedPool
 from codecfleet.testing import FakeClusterBackend, FakeHosts, FakeProcesses, FaultyPool, LocalPool
 
 MakePool = Callable[[int], Awaitable[Pool]]
@@ -25,12 +26,10 @@ MakePool = Callable[[int], Awaitable[Pool]]
 
 def on_fake_workers(slots: int) -> Pool:
     """Return the pool of real fleets, with a supervisor of its own, over workers that are threads of this process."""
-    from codecfleet.cluster.client.leased_pool import LeasedPool
-
     settings = SupervisorSettings(idle_release_s=None)
     backend = FakeClusterBackend((RayNode(node="here", name="here", cores=slots, free_cores=slots),))
     shell = SupervisorRunner(backend, Core(settings, Policy(), 1, time.monotonic()), settings)
-    return LeasedPool(LocalClient(shell), slots, eager=slots)
+    return LeasedPool(Ground(supervisor=LocalClient(shell), eager=slots).reach, slots)
 
 
 @pytest.fixture(
@@ -38,8 +37,7 @@ def on_fake_workers(slots: int) -> Pool:
         "local",
         "faulty",
         "leased",
-        "hosted",
-        "shared",
+        "remote",
         "own",
         pytest.param("process", marks=[pytest.mark.slow, pytest.mark.ci]),
         pytest.param("ray", marks=pytest.mark.ray),
@@ -51,16 +49,15 @@ async def make_pool(request: pytest.FixtureRequest) -> AsyncIterator[MakePool]:
 
         async def make(slots: int) -> Pool:
             if request.param == "ray":
-                pool: Pool = leased_pool(request.getfixturevalue("private_ray"), slots)
+                ground = ground_on(request.getfixturevalue("private_ray"), slots)
+                pool: Pool = LeasedPool(ground.reach, slots)
             elif request.param in {"own", "process"}:
                 start = FakeProcesses() if request.param == "own" else partial(start_program, WORKER)
-                pool = ConnectedPool(None, slots, start_process=start)
-            elif request.param in {"leased", "hosted", "shared"}:
+                pool = connecting_pool(None, slots, start_process=start)
+            elif request.param in {"leased", "remote"}:
                 pool = on_fake_workers(slots)
-                if request.param == "shared":
-                    pool = SharedPool(await pools.enter_async_context(pool))
-                if request.param == "hosted":
-                    pool = HostedPool(FakeHosts([pool]))
+                if request.param == "remote":
+                    pool = RemotePool(FakeHosts([pool]))
             else:
                 pool = LocalPool(slots) if request.param == "local" else FaultyPool(LocalPool(slots))
             return await pools.enter_async_context(pool)

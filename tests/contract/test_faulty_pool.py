@@ -60,8 +60,8 @@ async def test_a_window_never_locks_up() -> None:
 async def test_a_cancelled_submission_delays_no_other() -> None:
     """Cancelling one piece of work lets the others go."""
     async with asyncio.timeout(10), FaultyPool(LocalPool(2), finishing_order=["a", "b"]) as pool:
-        slow = asyncio.create_task(pool.submit(works.Dwell(job="j", label="a", seconds=60)))
-        quick = asyncio.create_task(pool.submit(works.Count(job="j", label="b")))
+        slow = pool.submit(works.Dwell(job="j", label="a", seconds=60))
+        quick = pool.submit(works.Count(job="j", label="b"))
         await asyncio.sleep(0.05)
         slow.cancel()
         assert await quick == 1

@@ -5,12 +5,14 @@ import itertools
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from codecfleet.actors.device.work import Constraints
-from codecfleet.cluster.client.pool import Pool
+from codecfleet.cluster.fleet.pool import Pool, more_slots
+from codecfleet.cluster.fleet.run import RunProgress, WorkRun
 from codecfleet.cluster.placement.model.demand import plain_demand
 from codecfleet.cluster.placement.model.preview import PlacementPreview
 from codecfleet.cluster.worker_names import station_of
@@ -36,11 +38,11 @@ ENDLESS_S = 3600
 """What takes far less than a second may take this long where the machine does much else besides."""
 
 
-async def until_it_runs(pool: Pool, *labels: str) -> None:
-    """Wait until work with these labels reports frames."""
+async def until_it_runs(*runs: WorkRun[Any]) -> None:
+    """Wait until work reports frames."""
     async with asyncio.timeout(20):
-        # Progress is polled: there is no event to wait on.
-        while not set(labels) <= {label for label, frames in (await pool.progress("j")).items() if frames > 0}:  # noqa: ASYNC110
+        # RunProgress is polled: there is no event to wait on.
+        while not all(run.progress.frames for run in runs):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
 
@@ -52,18 +54,16 @@ async def test_returns_the_result(make_pool: MakePool) -> None:
 
 async def test_says_how_many_slots_it_has(make_pool: MakePool) -> None:
     """A pool has as many slots as were asked for, also when the machine has fewer cores."""
-    assert (await make_pool(5)).slots == 5
+    assert (await make_pool(5)).state.slots == 5
 
 
 async def test_every_slot_has_a_core(make_pool: MakePool) -> None:
     """Work of a job may keep as many cores busy as it has slots, or more."""
     pool = await make_pool(3)
-    pool.set_demand(plain_demand("j", 3))
+    pool.set_demand("j", plain_demand("j", 3))
     async with asyncio.timeout(20):
-        # No pool but Ray's ever grants more than at first: there is no event to wait on.
-        while pool.slots_for("j") < 3:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
-    assert pool.cores_for("j") >= 3
+        await more_slots(pool, "j", 2)
+    assert pool.state.of("j").cores >= 3
 
 
 async def test_nothing_speaks_against_what_it_can_do(make_pool: MakePool) -> None:
@@ -140,10 +140,10 @@ async def test_a_lack_of_memory_is_named(make_pool: MakePool) -> None:
 async def test_cancelled_while_queued_never_runs(make_pool: MakePool, tmp_path: Path) -> None:
     """Work that is cancelled before its turn leaves no trace, and those behind it move up."""
     pool = await make_pool(1)
-    running = asyncio.create_task(pool.submit(works.Dwell(job="j", label="a", seconds=0.3)))
-    await until_it_runs(pool, "a")
+    running = pool.submit(works.Dwell(job="j", label="a", seconds=1))
+    await until_it_runs(running)
     trace = tmp_path / "trace"
-    queued = asyncio.create_task(pool.submit(works.Touch(job="j", label="b", path=str(trace))))
+    queued = pool.submit(works.Touch(job="j", label="b", path=str(trace)))
     await asyncio.sleep(0)
     queued.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -154,20 +154,20 @@ async def test_cancelled_while_queued_never_runs(make_pool: MakePool, tmp_path: 
 
 
 async def test_cancelled_while_running_frees_its_slot(make_pool: MakePool) -> None:
-    """Cancelling the awaiting task stops the work; its slot serves the next."""
+    """Cancelling stops the work; its slot serves the next."""
     pool = await make_pool(1)
-    running = asyncio.create_task(pool.submit(works.Dwell(job="j", label="a", seconds=ENDLESS_S)))
-    await until_it_runs(pool, "a")
+    running = pool.submit(works.Dwell(job="j", label="a", seconds=ENDLESS_S))
+    await until_it_runs(running)
     running.cancel()
     assert await pool.submit(works.Count(job="j", label="b")) == 1
-    assert running.cancelled()
+    assert running.result.cancelled()
 
 
 async def test_cancelled_as_soon_as_submitted(make_pool: MakePool) -> None:
     """A cancellation that chases its submission wins, whatever overtakes what on the way."""
     pool = await make_pool(1)
     for i in range(20):
-        chased = asyncio.create_task(pool.submit(works.Dwell(job="j", label=f"{i}", seconds=ENDLESS_S)))
+        chased = pool.submit(works.Dwell(job="j", label=f"{i}", seconds=ENDLESS_S))
         for _ in range(i % 5):
             await asyncio.sleep(0)
         chased.cancel()
@@ -176,51 +176,60 @@ async def test_cancelled_as_soon_as_submitted(make_pool: MakePool) -> None:
     assert await pool.submit(works.Count(job="j", label="last")) == 1
 
 
-async def test_tells_progress_by_label(make_pool: MakePool) -> None:
-    """Progress counts the frames of the job's running work, and of no other job's."""
-    pool = await make_pool(2)
-    ours = asyncio.create_task(pool.submit(works.Dwell(job="j", label="a", seconds=ENDLESS_S)))
-    theirs = asyncio.create_task(pool.submit(works.Dwell(job="other", label="b", seconds=ENDLESS_S)))
-    await until_it_runs(pool, "a")
-    assert set(await pool.progress("j")) == {"a"}
-    assert await pool.progress("unknown") == {}
-    ours.cancel()
-    theirs.cancel()
-    await asyncio.gather(ours, theirs, return_exceptions=True)
-
-
-async def test_says_where_work_runs(make_pool: MakePool) -> None:
-    """Every running piece of work of the job has a station, and what waits has none."""
+async def test_a_run_says_where_it_is(make_pool: MakePool) -> None:
+    """What runs has a worker and its frames; what waits has neither."""
     pool = await make_pool(1)
-    running = asyncio.create_task(pool.submit(works.Dwell(job="j", label="a", seconds=ENDLESS_S)))
-    await until_it_runs(pool, "a")
-    waiting = asyncio.create_task(pool.submit(works.Count(job="j", label="b")))
+    running = pool.submit(works.Dwell(job="j", label="a", seconds=ENDLESS_S))
+    await until_it_runs(running)
+    waiting = pool.submit(works.Count(job="j", label="b"))
     await asyncio.sleep(0)
-    stations = await pool.stations("j")
-    assert (list(stations), all(stations.values())) == (["a"], True)
-    assert await pool.stations("unknown") == {}
+    assert running.progress.worker
+    assert waiting.progress == RunProgress()
     running.cancel()
     assert await waiting == 1
 
 
-async def test_written_off_work_ends_at_once(make_pool: MakePool) -> None:
-    """Its submitter learns why, and the pool goes on; what no longer runs cannot be written off."""
+async def test_a_result_has_an_origin(make_pool: MakePool) -> None:
+    """It is known where it was made, also to complain of it."""
     pool = await make_pool(1)
-    hung = asyncio.create_task(pool.submit(works.Dwell(job="j", label="a", seconds=2)))
-    await until_it_runs(pool, "a")
-    await pool.write_off("j", "a", "made no progress")
+    run = pool.submit(works.Count(job="j", label="a"))
+    await run
+    assert run.origin is not None
+    assert run.origin.worker
+    assert run.origin.file == "j"
+    run.origin.found_wrong("it is short")
+
+
+async def test_a_run_that_is_given_up_ends_at_once(make_pool: MakePool) -> None:
+    """Its submitter learns why, and the pool goes on; what does not run cannot be given up."""
+    pool = await make_pool(1)
+    hung = pool.submit(works.Dwell(job="j", label="a", seconds=2))
+    waiting = pool.submit(works.Count(job="j", label="b"))
+    await until_it_runs(hung)
+    waiting.give_up("was late")
+    hung.give_up("made no progress")
     with pytest.raises(DeadlineMissed, match="a made no progress"):
         await hung
-    await pool.write_off("j", "a", "made no progress")
-    assert await pool.submit(works.Count(job="j", label="a")) == 1
+    hung.give_up("made no progress")
+    assert await waiting == 1
+
+
+async def test_the_state_says_when_it_is_another(make_pool: MakePool) -> None:
+    """A demand that gets slots wakes who waits for the state to change."""
+    pool = await make_pool(2)
+    pool.set_demand("new", plain_demand("new", 2))
+    async with asyncio.timeout(20):
+        await more_slots(pool, "new", 0)
+    assert pool.state.of("new").never is None
+    pool.set_demand("new", None)
 
 
 async def test_a_second_run_never_shares_the_station_of_the_first(make_pool: MakePool) -> None:
     """With one station it waits for the first to end."""
     pool = await make_pool(2)
-    first = asyncio.create_task(pool.submit(works.Dwell(job="j", label="a", seconds=0.3)))
-    await until_it_runs(pool, "a")
-    second = asyncio.create_task(pool.submit(works.Dwell(job="j", label="a again", apart_from="a", seconds=0)))
+    first = pool.submit(works.Dwell(job="j", label="a", seconds=1))
+    await until_it_runs(first)
+    second = pool.submit(works.Dwell(job="j", label="a again", apart_from="a", seconds=0))
     assert (await first)[1] <= (await second)[0]
 
 
@@ -239,15 +248,15 @@ async def test_errors_say_where(make_pool: MakePool) -> None:
 async def test_what_breaks_while_it_runs_alone_breaks_nothing_else(make_pool: MakePool) -> None:
     """A device that fails under work in a process of its own costs no neighbour, and not the next that is alone."""
     pool = await make_pool(2)
-    beside = asyncio.create_task(pool.submit(works.Dwell(job="j", label="a", seconds=ENDLESS_S)))
-    await until_it_runs(pool, "a")
+    beside = pool.submit(works.Dwell(job="j", label="a", seconds=ENDLESS_S))
+    await until_it_runs(beside)
     for label in "bc":
         breaks = works.RaiseError(job="j", label=label, error=DeviceLost("it fell off the bus"), constraints=ALONE)
         with pytest.raises(DeviceLost, match="fell off the bus") as caught:
             await pool.submit(breaks)
         assert caught.value.where
     assert await pool.submit(works.Count(job="j", label="d", frames=7, constraints=ALONE)) == 7
-    assert not beside.done()
+    assert not beside.result.done()
     beside.cancel()
     await asyncio.gather(beside, return_exceptions=True)
 
@@ -255,11 +264,11 @@ async def test_what_breaks_while_it_runs_alone_breaks_nothing_else(make_pool: Ma
 async def test_work_that_runs_alone_is_cancelled_and_tells_its_progress(make_pool: MakePool) -> None:
     """A process of its own makes no difference to its submitter."""
     pool = await make_pool(1)
-    running = asyncio.create_task(pool.submit(works.Dwell(job="j", label="a", seconds=ENDLESS_S, constraints=ALONE)))
-    await until_it_runs(pool, "a")
+    running = pool.submit(works.Dwell(job="j", label="a", seconds=ENDLESS_S, constraints=ALONE))
+    await until_it_runs(running)
     running.cancel()
     assert await pool.submit(works.Count(job="j", label="b")) == 1
-    assert running.cancelled()
+    assert running.result.cancelled()
 
 
 async def test_serves_many_at_once(make_pool: MakePool) -> None:
@@ -272,9 +281,9 @@ async def test_serves_many_at_once(make_pool: MakePool) -> None:
 async def test_closing_cancels_what_runs_and_waits(make_pool: MakePool) -> None:
     """Closing ends running and queued work with Cancelled."""
     pool = await make_pool(1)
-    running = asyncio.create_task(pool.submit(works.Dwell(job="j", label="a", seconds=ENDLESS_S)))
-    queued = asyncio.create_task(pool.submit(works.Count(job="j", label="b")))
-    await until_it_runs(pool, "a")
+    running = pool.submit(works.Dwell(job="j", label="a", seconds=ENDLESS_S))
+    queued = pool.submit(works.Count(job="j", label="b"))
+    await until_it_runs(running)
     await pool.aclose()
     for task in (running, queued):
         with pytest.raises(Cancelled):

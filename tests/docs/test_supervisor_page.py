@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from codecfleet.cluster.client.connected_pool import PRIVATE
+from codecfleet.cluster.fleet.leases.connecting import PRIVATE
 from codecfleet.cluster.placement.model.policy import Policy
 from codecfleet.cluster.supervisor.backends.ray_backend import GPU_PREFIX
 from codecfleet.cluster.supervisor.core import core

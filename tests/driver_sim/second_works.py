@@ -16,8 +16,9 @@ from codecfleet.actors.decode.decoding import DecodeRange, DecodeTally, decode_r
 from codecfleet.actors.device.work import Work, WorkContext
 from codecfleet.actors.nvidia.gpu import Gpu
 from codecfleet.cluster.probes.gpus.visible_device import TakenDevice
-from codecfleet.cluster.worker import ray_worker, second_process
+from codecfleet.cluster.worker import ray_worker
 from codecfleet.cluster.worker.blobs import BlobCache
+from codecfleet.cluster.worker.helpers import helper
 from codecfleet.errors import EngineUnfit
 from codecfleet.jobs.plan.plan import plan_transcode
 from codecfleet.jobs.request.spec import TranscodeSpec
@@ -142,7 +143,7 @@ async def _killed(_: ray_worker.RayWorker) -> None:
 
 async def _asked(worker: ray_worker.RayWorker) -> None:
     """Be asked again and again, as by a supervisor."""
-    second_process.QUIET_S = 1.0  # type: ignore[misc]
+    helper.QUIET_S = 1.0  # type: ignore[misc]
     while True:
         await worker.heartbeat()
         await asyncio.sleep(TICK_S)

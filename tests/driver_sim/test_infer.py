@@ -193,7 +193,8 @@ spec = InferSpec(source=source, loadable=loadable, output=output, **options, seg
 
 async def main():
     connection = await connect()
-    from codecfleet.cluster.client.leased_pool import LeasedPool
+    from codecfleet.cluster.fleet.leases.ground import Ground
+    from codecfleet.cluster.fleet.leases.leased_pool import LeasedPool
     from codecfleet.cluster.supervisor.runner.client import LocalClient
     from codecfleet.cluster.supervisor.backends.ray_backend import RayBackend, live_nodes
     from codecfleet.cluster.supervisor.runner.runner import SupervisorRunner
@@ -205,7 +206,7 @@ async def main():
     settings = SupervisorSettings()
     core = Core(settings, Policy(), 1, time.monotonic())
     runner = SupervisorRunner(RayBackend(60.0, probe), core, settings)
-    async with LeasedPool(LocalClient(runner)) as pool:
+    async with LeasedPool(Ground(supervisor=LocalClient(runner)).reach) as pool:
         report = await infer(spec, pool)
         workers = [each["worker"] for each in runner.status().to_json()["workers"] if each["state"] == "ready"]
     await connection.close()

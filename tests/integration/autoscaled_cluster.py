@@ -34,7 +34,7 @@ LIMIT_S = 240
 NODES = """
 import contextlib, json, sys, time
 import ray
-from codecfleet.cluster.ray.ray_internals import autoscaler_report
+from codecfleet.cluster.ray.private.autoscaler import autoscaler_report
 ray.init(log_to_driver=False, logging_level="CRITICAL")
 while True:
     with contextlib.suppress(Exception):  # Ray may be too busy to answer in time

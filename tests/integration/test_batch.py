@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -21,7 +22,8 @@ import pytest
 from codecfleet import Batch, BatchResult, BatchSpec, Fleet, Report, TranscodeSpec, verify
 from codecfleet.cli.app import parse
 from codecfleet.cli.calls.answers import BatchLike
-from codecfleet.cli.services import Request, Services
+from codecfleet.cli.services import CommandRequest, Services
+from codecfleet.cluster.fleet.pool import PoolState
 from codecfleet.errors import NotSmaller, OutputUnwritable
 from codecfleet.jobs.batch.preview import Intended, Preview
 from codecfleet.jobs.batch.store.schema import FileResult
@@ -94,9 +96,9 @@ class WarmPool(LocalPool):
     """Threads that pass for those of a warm fleet."""
 
     @property
-    def warm_fleet(self) -> int | None:
-        """Return a process."""
-        return 7
+    def state(self) -> PoolState:
+        """Name a process."""
+        return replace(super().state, warm_fleet=7)
 
 
 def command(arguments: list[str], kind: type[LocalPool] = LocalPool) -> tuple[int, str, str]:
@@ -124,7 +126,7 @@ def command(arguments: list[str], kind: type[LocalPool] = LocalPool) -> tuple[in
     return code, out.getvalue(), err.getvalue()
 
 
-def _run(request: Request, services: Services, out: io.StringIO, err: io.StringIO) -> int:
+def _run(request: CommandRequest, services: Services, out: io.StringIO, err: io.StringIO) -> int:
     return request.run(services, out, err)
 
 

@@ -58,16 +58,16 @@ def is_running():
     return ray.is_initialized()
 
 async def ask(connection, work):
-    from codecfleet.cluster.client.connected_pool import leased_pool
-    async with leased_pool(connection, None) as pool:
+    from codecfleet.cluster.fleet.leases.connecting import ground_on
+    from codecfleet.cluster.fleet.leases.leased_pool import LeasedPool
+    async with LeasedPool(ground_on(connection, None).reach) as pool:
         return await pool.submit(work)
 
 def tell(**facts):
     print(json.dumps(facts), flush=True)
 """
 PUBLICLY = """
-from codecfleet.cluster.ray import ray_internals
-ray_internals.public_only = True
+os.environ["_CODECFLEET_RAY_PRIVATE"] = "off"
 """
 """Before a script: what Ray has beyond its public interface is unknown."""
 LOOPBACK = {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
@@ -110,7 +110,8 @@ def alive(pids: list[int]) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    "first", [pytest.param("", id="lean"), pytest.param(PUBLICLY, id="public", marks=pytest.mark.slow)]
+    "first",
+    [pytest.param("", id="lean"), pytest.param(PUBLICLY, id="public", marks=[pytest.mark.slow, pytest.mark.ci])],
 )
 def test_a_good_guest(places: Mapping[str, str], first: str) -> None:
     """Loopback only and by token, nothing in the home, environment and handlers as they were, nothing said or left.
@@ -173,18 +174,20 @@ def test_a_second_start_by_public_calls(places: Mapping[str, str]) -> None:
     """A process may start a private Ray again, and a cluster keeps what is kept in it, with public calls alone."""
     facts, done = run(
         """
+        from codecfleet.cluster.ray.private import key_values, nodes
+
         async def main():
             kept = []
             for _ in range(2):
                 connection = await connect()
                 counted = await ask(connection, works.Count(job="j", label="a"))
-                kept.append(ray_internals.kept_in_cluster("key"))
-                ray_internals.keep_in_cluster("key", b"first")
-                ray_internals.keep_in_cluster("key", b"last")
-                kept.append(ray_internals.kept_in_cluster("key").decode())
+                kept.append(key_values.kept_in_cluster("key"))
+                key_values.keep_in_cluster("key", b"first")
+                key_values.keep_in_cluster("key", b"last")
+                kept.append(key_values.kept_in_cluster("key").decode())
                 alive = connection.is_alive()
                 raylet = next(process for process in tree() if process.name() == "raylet")
-                unknown = [ray_internals.free_resources_by_node(), [*ray_internals.draining_nodes()]]
+                unknown = [nodes.free_resources_by_node(), [*nodes.draining_nodes()]]
                 await connection.close()
             tell(kept=kept, counted=counted, alive=alive, gone=not raylet.is_running(), unknown=unknown)
         asyncio.run(main())

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from codecfleet.actors.backoff import Backoff
 from codecfleet.actors.media import storage_retry
 from codecfleet.actors.media.opening import open_source
 from codecfleet.errors import CodecfleetError, InputUnreadable, NotSmaller, OutputUnwritable, StorageFailed, Unsupported
@@ -23,7 +24,7 @@ DROPPED = ConnectionResetError("the connection was dropped")
 @pytest.fixture(autouse=True)
 def film(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[bytes]:
     """A clip of four segments in a store without pauses between tries."""
-    monkeypatch.setattr(storage_retry, "FIRST_PAUSE_S", 0)
+    monkeypatch.setattr(storage_retry, "PAUSES", Backoff(0, 0))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     clip = Clip(times=constant_times(80), keyframes=frozenset(range(0, 80, 20)), options=(("preset", "ultrafast"),))
     content = make_clip(tmp_path / "film.mp4", clip).read_bytes()
@@ -101,7 +102,7 @@ def test_a_result_is_smaller_also_where_a_store_states_no_version(
 
 def test_a_web_server_that_is_busy_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """503 for a moment, when the source is opened, changes nothing; for good, it is the store's failure."""
-    monkeypatch.setattr(storage_retry, "FIRST_PAUSE_S", 0.05)
+    monkeypatch.setattr(storage_retry, "PAUSES", Backoff(0.05, 1))
     with shaky_server(tmp_path / "film.mp4") as server:
         server.be_down(0.2)
         with open_source(server.url) as container:

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.ray
 
 FLEET = """
 import logging, sys, threading
-from codecfleet.cluster.host.hosted_pool import default_pool
+from codecfleet.cluster.fleet.default import default_pool
 
 def state():
     handlers = [signal.getsignal(number) for number in range(1, signal.NSIG)]
@@ -39,7 +39,7 @@ def descriptors():
 
 def is_host(process: psutil.Process) -> bool:
     """Return whether this is the process that holds Ray."""
-    return "codecfleet.cluster.host" in " ".join(process.cmdline())
+    return "codecfleet.cluster.fleet.host" in " ".join(process.cmdline())
 
 
 @pytest.mark.parametrize("order", swept(["", "first"]))
@@ -65,7 +65,7 @@ def test_nothing_of_ray_in_the_users_process(order: str, places: Mapping[str, st
             left = [p.pid for p in processes if p.is_running() and p.status() != "zombie"]
             tell(same=before == during == state(), files=descriptors() == files, left=left, lost=lost,
                  addresses=addresses, elsewhere=process != os.getpid(), writeable=array.flags.writeable,
-                 ray=[name for name in sys.modules if name.split(".")[0] == "ray"], notes=pool.notes)
+                 ray=[name for name in sys.modules if name.split(".")[0] == "ray"], notes=pool.state.notes)
         asyncio.run(main())
         """,
         {**places, "CODECFLEET_RAY": order},

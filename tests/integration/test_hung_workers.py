@@ -11,9 +11,10 @@ import psutil
 import pytest
 
 from codecfleet import Fleet, Report, TranscodeSpec
-from codecfleet.cluster.client.connected_pool import leased_pool
-from codecfleet.cluster.client.leased_pool import LeasedPool
-from codecfleet.cluster.client.pool import Pool
+from codecfleet.cluster.fleet.leases.connecting import ground_on
+from codecfleet.cluster.fleet.leases.ground import Ground
+from codecfleet.cluster.fleet.leases.leased_pool import LeasedPool
+from codecfleet.cluster.fleet.pool import Pool
 from codecfleet.cluster.placement.model.policy import Policy
 from codecfleet.cluster.ray.embedded import Connection
 from codecfleet.cluster.supervisor.core.core import Core
@@ -54,10 +55,10 @@ async def test_cancelled_work_that_does_not_end_costs_its_worker() -> None:
     settings = SupervisorSettings(idle_release_s=None)
     backend = FakeClusterBackend((RayNode(node="here", name="here", cores=1, free_cores=1),))
     shell = SupervisorRunner(backend, Core(settings, Policy(), 1, time.monotonic()), settings)
-    async with LeasedPool(LocalClient(shell), 1, eager=1, cancel_limit_s=1) as pool:
+    async with LeasedPool(Ground(supervisor=LocalClient(shell), eager=1).reach, 1, cancel_limit_s=1) as pool:
         (hung,) = backend.workers
-        running = asyncio.create_task(pool.submit(works.StandStill(job="j", label="a", seconds=4)))
-        while not await pool.progress("j"):  # noqa: ASYNC110 - progress is polled
+        running = pool.submit(works.StandStill(job="j", label="a", seconds=4))
+        while not running.progress.frames:  # noqa: ASYNC110 - progress is polled
             await asyncio.sleep(0.01)
         running.cancel()
         assert await pool.submit(works.Count(job="j", label="b")) == 1
@@ -70,7 +71,7 @@ async def test_cancelled_work_that_does_not_end_costs_its_worker() -> None:
 async def test_a_stopped_worker_is_replaced(private_ray: Connection, film: Path, tmp_path: Path) -> None:
     """SIGSTOP in the middle of a job: its process dies, the job ends well, with the bytes of an undisturbed one."""
     undisturbed = await transcode(LocalPool(2), spec(film, tmp_path / "one.mp4"))
-    pool = leased_pool(private_ray, 2)
+    pool = LeasedPool(ground_on(private_ray, 2).reach, 2)
     async with Fleet(pool=pool) as fleet:
         await pool.start()
         worker = await pool.submit(works.Ask(job="who", label="who"))

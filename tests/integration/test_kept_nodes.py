@@ -14,15 +14,11 @@ import pytest
 from codecfleet.cluster.node.registry import kept_nodes, registered
 
 KEEPER = """
-import signal, subprocess, sys, threading
+import signal, sys, threading
 from codecfleet.cluster.node import keeping
 from codecfleet.errors import FleetUnavailable
 
 keeping.STOP_S = 0
-
-def start(arguments, environment):
-    pipe = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    return subprocess.Popen(["sh", "-c", *arguments], env=environment, start_new_session=True, **pipe)
 
 def up():
     print("up", flush=True)
@@ -30,8 +26,8 @@ def up():
         signal.pthread_kill(threading.get_ident(), int(number))
 
 try:
-    keeping.keep([sys.argv[1]], {"MARK": "ours"}, notice_s=int(sys.argv[2]), start=start,
-                 on_start=up)
+    keeping.keep([sys.argv[1]], {"MARK": "ours"}, notice_s=int(sys.argv[2]), on_start=up,
+                 command=lambda arguments: ["sh", "-c", *arguments])
 except FleetUnavailable as error:
     print(error)
     sys.exit(5)

@@ -12,8 +12,6 @@ import pytest
 
 from codecfleet import BatchResult, BatchSpec, Fleet, TranscodeSpec
 from codecfleet.actors.device.work import Work
-from codecfleet.cluster.host.own_machine import sole_processor
-from codecfleet.cluster.placement.model.inventory import Inventory
 from codecfleet.errors import OutputInUse, WorkerLost
 from codecfleet.jobs.batch.batch import Batch
 from codecfleet.jobs.batch.file_run import SubmittedJob
@@ -21,6 +19,7 @@ from codecfleet.jobs.batch.whole_file import WholeFile
 from codecfleet.jobs.join.publish import work_folder
 from codecfleet.testing import LocalPool
 from codecfleet.testing.clips import Clip, constant_times, make_clip
+from codecfleet.testing.fleet.local_pool import Look
 
 _ORPHAN = """
 import sys
@@ -43,18 +42,14 @@ class OrphanedPool(LocalPool):
     """
 
     def __init__(self, published: Path | None) -> None:
-        super().__init__(1)
+        super().__init__(1, is_here=True)
         self.published = published
         self.orphans: list[subprocess.Popen[str]] = []
 
-    def sole_processor(self) -> Inventory | None:
-        """Return this machine."""
-        return sole_processor()
-
-    async def submit(self, work: Work[object]) -> object:
+    async def result_of(self, work: Work[object], look: Look) -> object:
         """Lose the worker of whole files."""
         if not isinstance(work, WholeFile):
-            return await super().submit(work)
+            return await super().result_of(work, look)
         self.orphans.append(await asyncio.to_thread(self._orphan, work.spec.output))
         raise WorkerLost("its worker died", "Start again.")
 

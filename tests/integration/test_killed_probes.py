@@ -5,9 +5,9 @@ import subprocess
 import sys
 
 HANGS = """
-import asyncio, sys
+import asyncio, sys, urllib.request
 from codecfleet.cluster.probes.child.child import run_in_child
-asyncio.run(asyncio.to_thread(run_in_child, "urllib.request:urlopen", {"url": sys.argv[1]}, 600))
+asyncio.run(asyncio.to_thread(run_in_child, urllib.request.urlopen, {"url": sys.argv[1]}, 600))
 """
 LIMIT_S = 20
 

@@ -76,7 +76,7 @@ def long_job(film: Path, name: str) -> list[object]:
 
 
 @pytest.mark.ray
-@pytest.mark.parametrize(("order", "worker"), swept([("", "worker_program"), ("first", "RayWorker")]))
+@pytest.mark.parametrize(("order", "worker"), swept([("", "cluster.worker.program"), ("first", "RayWorker")]))
 def test_a_killed_worker_changes_nothing(order: str, worker: str, film: Path) -> None:
     """With a worker process killed in the middle, the job finishes, and the output is the same, byte for byte."""
     out = film.parents[1] / "out"

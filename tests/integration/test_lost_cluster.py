@@ -9,7 +9,7 @@ from contextlib import suppress
 import psutil
 import pytest
 
-from codecfleet.cluster.operate.desk import REACH, desk_of
+from codecfleet.cluster.operate.desk import Reach, desk_of
 from codecfleet.errors import FleetUnavailable
 
 from .ray_cluster import RayCluster, ray_cluster
@@ -22,7 +22,7 @@ def test_the_process_that_asks_may_die(monkeypatch: pytest.MonkeyPatch) -> None:
 
     async def ask(address: str) -> None:
         async with desk_of(address) as asked:
-            asking = asyncio.ensure_future(asked(REACH))
+            asking = asyncio.ensure_future(asked(Reach()))
             # Its process is there; before it has an answer, it dies as Ray lets a driver die.
             (process,) = set(psutil.Process().children()) - before
             process.kill()

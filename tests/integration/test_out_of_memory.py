@@ -45,7 +45,7 @@ def run_in(group: Path, *arguments: str | Path) -> subprocess.CompletedProcess[s
 
 PROGRAM = """
 import asyncio
-from codecfleet.cluster.host.hosted_pool import default_pool
+from codecfleet.cluster.fleet.default import default_pool
 from codecfleet.errors import WorkerLost
 from codecfleet.testing import works
 

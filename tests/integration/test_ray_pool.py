@@ -11,8 +11,9 @@ import psutil
 import pytest
 
 from codecfleet.actors.device.work import Constraints
-from codecfleet.cluster.client.connected_pool import leased_pool
-from codecfleet.cluster.client.pool import Pool
+from codecfleet.cluster.fleet.leases.connecting import ground_on
+from codecfleet.cluster.fleet.leases.leased_pool import LeasedPool
+from codecfleet.cluster.fleet.pool import Pool, more_slots
 from codecfleet.cluster.placement.model.demand import plain_demand
 from codecfleet.cluster.ray.embedded import Connection
 from codecfleet.errors import (
@@ -44,14 +45,10 @@ async def _is_gone(process: int) -> bool:
     return not psutil.pid_exists(process)
 
 
-async def _runs_two(pool: Pool) -> bool:
-    return len(await pool.progress("j")) == 2
-
-
 @pytest.fixture
 async def pool(private_ray: Connection) -> AsyncIterator[Pool]:
     """A pool of two slots in one process."""
-    async with leased_pool(private_ray, 2) as started:
+    async with LeasedPool(ground_on(private_ray, 2).reach, 2) as started:
         yield started
 
 
@@ -66,21 +63,21 @@ async def test_a_crash_at_work_is_a_lost_worker(pool: Pool) -> None:
 async def test_a_crash_of_work_that_runs_alone_costs_its_own_process(pool: Pool) -> None:
     """It is told from a worker's death; the worker lives on, and so does what it runs."""
     worker = await pool.submit(works.Ask(job="j", label="a"))
-    beside = asyncio.create_task(pool.submit(works.Dwell(job="j", label="b", seconds=60)))
-    with pytest.raises(ProcessKilled, match="the process that ran it alone died: it ended with code 1"):
+    beside = pool.submit(works.Dwell(job="j", label="b", seconds=60))
+    with pytest.raises(ProcessKilled, match="the process that ran it alone died: it ended with exit code 1"):
         await pool.submit(works.Crash(job="j", label="c", constraints=ALONE))
     first = await pool.submit(works.Ask(job="j", label="c", constraints=ALONE))
     again = await pool.submit(works.Ask(job="j", label="d", constraints=ALONE))
     assert first == again != worker, "what left its process sound leaves it to the next"
     assert await pool.submit(works.Ask(job="j", label="e")) == worker
-    assert not beside.done()
+    assert not beside.result.done()
     beside.cancel()
     await asyncio.gather(beside, return_exceptions=True)
 
 
 async def test_a_device_that_fails_makes_all_its_work_suspect(pool: Pool) -> None:
     """What ran beside the failure is told that its worker was broken, not that it died of anything."""
-    beside = asyncio.create_task(pool.submit(works.Dwell(job="j", label="a", seconds=60)))
+    beside = pool.submit(works.Dwell(job="j", label="a", seconds=60))
     with pytest.raises(DeviceLost):
         await pool.submit(works.RaiseError(job="j", label="b", error=DeviceLost("it fell off the bus")))
     with pytest.raises(WorkerBroken, match="fell off the bus"):
@@ -90,9 +87,10 @@ async def test_a_device_that_fails_makes_all_its_work_suspect(pool: Pool) -> Non
 async def test_a_kill_takes_what_ran_beside(pool: Pool) -> None:
     """A SIGKILL loses everything that ran in the process, and keeps what waited."""
     process = await pool.submit(works.Ask(job="j", label="a"))
-    running = [asyncio.create_task(pool.submit(works.Dwell(job="j", label=f"{i}", seconds=60))) for i in range(2)]
-    waiting = asyncio.create_task(pool.submit(works.Ask(job="j", label="c")))
-    await until(lambda: _runs_two(pool))
+    running = [pool.submit(works.Dwell(job="j", label=f"{i}", seconds=60)) for i in range(2)]
+    waiting = pool.submit(works.Ask(job="j", label="c"))
+    while not all(run.progress.frames for run in running):  # noqa: ASYNC110 - progress is polled
+        await asyncio.sleep(0.01)
     os.kill(process, signal.SIGKILL)
     lost = await asyncio.gather(*running, return_exceptions=True)
     assert [type(error) for error in lost] == [WorkerLost, WorkerLost]
@@ -170,20 +168,21 @@ def _objects_in_store() -> int:
 async def test_pools_share_a_connection(private_ray: Connection) -> None:
     """Pools live side by side, also when they ask for more slots than there are cores."""
     async with AsyncExitStack() as opened:
-        pools = [await opened.enter_async_context(leased_pool(private_ray, 9)) for _ in range(2)]
+        pools = [await opened.enter_async_context(LeasedPool(ground_on(private_ray, 9).reach, 9)) for _ in range(2)]
         processes = {await pool.submit(works.Ask(job="j", label="a")) for pool in pools}
     assert len(processes) == 2
 
 
 async def test_closing_leaves_no_process(private_ray: Connection) -> None:
     """A closed pool's processes are gone within a second."""
-    async with leased_pool(private_ray, 1) as pool:
+    async with LeasedPool(ground_on(private_ray, 1).reach, 1) as pool:
         process = await pool.submit(works.Ask(job="j", label="a"))
     await until(lambda: _is_gone(process), patience_s=BUSY_S)
 
 
 async def test_a_machine_of_our_own_is_used_in_full(pool: Pool) -> None:
     """On a private Ray a job's only segment may use the cores of all slots: no other program has any there."""
-    pool.set_demand(plain_demand("j", 1))
-    await pool.more_slots("j", 0)
-    assert (pool.slots_for("j"), pool.cores_for("j")) == (1, 4)
+    pool.set_demand("j", plain_demand("j", 1))
+    await more_slots(pool, "j", 0)
+    job = pool.state.of("j")
+    assert (job.slots, job.cores) == (1, 4)

@@ -12,6 +12,7 @@ pytest.importorskip("moto.server")
 
 import s3fs
 
+from codecfleet.actors.backoff import Backoff
 from codecfleet.actors.media import storage_retry, stores
 from codecfleet.cli.app import run
 from codecfleet.errors import InputNotFound, OutputUnwritable, StorageFailed
@@ -40,7 +41,7 @@ def s3(server: S3Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hidden-value")
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    monkeypatch.setattr(storage_retry, "FIRST_PAUSE_S", 0)
+    monkeypatch.setattr(storage_retry, "PAUSES", Backoff(0, 0))
     monkeypatch.setattr(stores, "S3_ATTEMPTS", 1)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     clip = Clip(times=constant_times(PICTURES), keyframes=frozenset(range(0, PICTURES, CUTS)))

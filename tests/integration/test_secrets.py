@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from codecfleet.actors.backoff import Backoff
 from codecfleet.cli.app import run
 from codecfleet.cluster.logs.entry import is_entry
 
@@ -92,7 +93,7 @@ def test_a_failure_shows_no_secret(
     name: str, view: list[str], address: str, said: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not the line of an error, whosever words are in it, nor the traceback that was asked for."""
-    monkeypatch.setattr("codecfleet.actors.media.storage_retry.FIRST_PAUSE_S", 0)
+    monkeypatch.setattr("codecfleet.actors.media.storage_retry.PAUSES", Backoff(0, 0))
     monkeypatch.setenv("CODECFLEET_DEBUG", "1")
     source = address.replace("/clip.mp4", f"/{name}")
     assert run(["transcode", *view, source, "memory://films/o.mp4"], ON_THREADS) in (3, 5)

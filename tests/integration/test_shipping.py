@@ -24,6 +24,7 @@ from codecfleet.cluster.shipping.reader import FileReader
 from codecfleet.errors import InputUnreadable
 from codecfleet.testing import LocalPool
 from codecfleet.testing.clips import Clip, constant_times, make_clip
+from codecfleet.testing.fleet.local_pool import Look
 
 from .limit_jobs import spec_of
 from .ray_cluster import RayCluster, ray_cluster
@@ -41,11 +42,11 @@ class FarPool(LocalPool):
         super().__init__(2)
         self._folder = folder
 
-    async def serve_files(self) -> str:
+    async def files_address(self) -> str:
         """Say who reads the files of the job's machine."""
         return "here:1/reader"
 
-    async def submit(self, work: Work[ResultT]) -> ResultT:
+    async def result_of(self, work: Work[ResultT], look: Look) -> ResultT:
         """Run work there."""
         far: Any = work
         if isinstance(far, EncodeAudio):
@@ -53,7 +54,7 @@ class FarPool(LocalPool):
         else:
             source = str(self._folder / Path(far.decode.source).name)
             far = replace(far, decode=replace(far.decode, source=source))
-        return await super().submit(far)
+        return await super().result_of(far, look)
 
 
 class Sent:

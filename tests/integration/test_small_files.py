@@ -1,7 +1,6 @@
 """Small files of a batch, each done whole by one worker: the same files as jobs of their own give, or those jobs."""
 
 import asyncio
-import shutil
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,17 +10,16 @@ import pytest
 
 from codecfleet import BatchResult, BatchSpec, Fleet
 from codecfleet.actors.device.work import Work, WorkContext
-from codecfleet.cluster.host.own_machine import sole_processor
-from codecfleet.cluster.placement.model.inventory import Inventory
 from codecfleet.cluster.worker.lone_runs import LONE_MAX
 from codecfleet.errors import Cancelled, InputUnreadable, WorkerLost, WorkError
 from codecfleet.jobs.batch.figures import read_figures
-from codecfleet.jobs.batch.small_files import MOST_BYTES, SHARING, STARTED_FOR, goes_alone, may_be_whole
+from codecfleet.jobs.batch.small_files import MANY, MOST_BYTES, goes_alone, may_be_whole
 from codecfleet.jobs.batch.store.schema import BatchEntry, EntryAction
 from codecfleet.jobs.batch.whole_file import WholeFile, WholeFileDone
 from codecfleet.jobs.request.spec import TranscodeSpec
 from codecfleet.testing import LocalPool
 from codecfleet.testing.clips import Clip, constant_times, make_clip
+from codecfleet.testing.fleet.local_pool import Look
 
 ResultT = TypeVar("ResultT")
 
@@ -34,17 +32,13 @@ class OwnMachine(LocalPool):
     """
 
     def __init__(self, *, publishes: bool = True, loses: bool = False, stranger: bytes = b"") -> None:
-        super().__init__(2)
+        super().__init__(2, is_here=True)
         self.given: Counter[str] = Counter()
         self.specs: list[TranscodeSpec] = []
         self.alone = 0
         self._publishes, self._loses, self._stranger = publishes, loses, stranger
 
-    def sole_processor(self) -> Inventory | None:
-        """Return this machine."""
-        return sole_processor()
-
-    async def submit(self, work: Work[ResultT]) -> ResultT:
+    async def result_of(self, work: Work[ResultT], look: Look) -> ResultT:
         """Count it, and do to whole files what was asked for."""
         self.given[type(work).__name__] += 1
         is_whole = isinstance(work, WholeFile)
@@ -53,7 +47,7 @@ class OwnMachine(LocalPool):
             self.alone += work.constraints.alone
             if self._stranger:
                 await asyncio.to_thread(Path(work.spec.output).write_bytes, self._stranger)
-        result = await super().submit(work) if self._publishes or not is_whole else None
+        result = await super().result_of(work, look) if self._publishes or not is_whole else None
         if result is None or (is_whole and self._loses):
             raise WorkerLost("its worker died", "Start again.")
         return result
@@ -114,20 +108,16 @@ def test_a_lists_relative_paths_reach_the_worker_whole(films: Path, monkeypatch:
 
 
 def test_another_process_is_started_only_for_many_files() -> None:
-    """The first files share the worker's process, and so do the last of a short batch; one that is up is used."""
-    assert not goes_alone(SHARING - 1, 0, 1000, are_up=False)
-    assert goes_alone(SHARING, 0, STARTED_FOR, are_up=False)
-    assert not goes_alone(SHARING, 0, STARTED_FOR - 1, are_up=False)
-    assert goes_alone(SHARING, 0, 0, are_up=True)
-    assert not goes_alone(SHARING, LONE_MAX, 1000, are_up=True)
+    """A few files share the worker's process; of many, some have processes of their own."""
+    assert goes_alone(0, MANY)
+    assert not goes_alone(0, MANY - 1)
+    assert not goes_alone(LONE_MAX, 1000)
 
 
 def test_a_short_batch_starts_no_other_process(films: Path) -> None:
-    """Of a few more files than share a process, the last ones share it too."""
-    for number in range(3, SHARING + 2):
-        shutil.copy(films / "0.mkv", films / f"{number}.mkv")
+    """Its files share the worker's process."""
     here = OwnMachine()
-    assert [result.error for result in run_batch(films, "whole", here)] == [None] * (SHARING + 2)
+    assert [result.error for result in run_batch(films, "whole", here)] == [None] * 3
     assert here.alone == 0
 
 
@@ -201,7 +191,6 @@ def test_a_worker_does_one_film_after_the_other(films: Path) -> None:
     assert isinstance(done, WholeFileDone)
     assert (done.report.frames, done.span.frames, done.span.decoded_by) == (6, 6, "software")
     assert done.span.began_s <= done.span.ended_s
-    assert done.process > 0
 
 
 def test_too_large_pictures_are_not_done_by_one_slot(tmp_path: Path) -> None:

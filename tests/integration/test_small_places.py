@@ -51,7 +51,7 @@ def test_tiny_shared_memory_is_no_obstacle(source: Path, tmp_path: Path) -> None
 
 RESULTS = """
 import asyncio, sys
-from codecfleet.cluster.host.hosted_pool import default_pool
+from codecfleet.cluster.fleet.default import default_pool
 from codecfleet.errors import CodecfleetError
 from codecfleet.testing import works
 

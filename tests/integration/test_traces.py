@@ -226,7 +226,7 @@ def workers_of(process: "subprocess.Popen[str]") -> list[psutil.Process]:
     found = []
     for each in psutil.Process(process.pid).children(recursive=True):
         with suppress(psutil.Error):
-            found += [each] if any("worker_program" in word for word in each.cmdline()) else []
+            found += [each] if any("cluster.worker.program" in word for word in each.cmdline()) else []
     return found
 
 

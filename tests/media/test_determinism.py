@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from codecfleet.cluster.client.pool import Pool
+from codecfleet.cluster.fleet.pool import Pool
 from codecfleet.jobs.fleet import Fleet
 from codecfleet.testing import FaultyPool, LocalPool
 from tests.sweeps import swept

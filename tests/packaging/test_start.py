@@ -19,7 +19,7 @@ IMPORTS = {
     "from codecfleet import Fleet": {"ray", "av", "numpy", "fsspec", "codecfleet.cluster.supervisor", DEVICES} | NVIDIA,
     "from codecfleet import TranscodeSpec": {"ray", "av", "numpy", "fsspec", DEVICES} | NVIDIA,
     # A job whose files lie here, on workers of another process: a warm fleet's, or a host's.
-    "import codecfleet.cli.transcode, codecfleet.jobs.run.job_run, codecfleet.cluster.host.hosted_pool": {
+    "import codecfleet.cli.transcode, codecfleet.jobs.run.job_run, codecfleet.cluster.fleet.default": {
         "ray",
         "fsspec",
         "codecfleet.cli.batch",
@@ -28,7 +28,7 @@ IMPORTS = {
     }
     | NVIDIA,
     # A process that does small files of a batch, one after the other.
-    "import codecfleet.cluster.worker.second_program, codecfleet.jobs.batch.whole_file, codecfleet.jobs.run.job_run": {
+    "import codecfleet.cluster.worker.helper_program, codecfleet.jobs.batch.whole_file, codecfleet.jobs.run.job_run": {
         "ray",
         "fsspec",
         "codecfleet.cluster.supervisor",
@@ -36,9 +36,14 @@ IMPORTS = {
     }
     | NVIDIA,
     # A fleet's host, and its own worker.
-    "import codecfleet.cluster.host.running, codecfleet.cluster.client.leased_pool": {"ray", "av", "numpy", DEVICES}
+    "import codecfleet.cluster.fleet.host.running, codecfleet.cluster.fleet.leases.leased_pool": {
+        "ray",
+        "av",
+        "numpy",
+        DEVICES,
+    }
     | NVIDIA,
-    "import codecfleet.cluster.process.worker_program, codecfleet.actors.segment.encoding": {"ray", "pydantic", DEVICES}
+    "import codecfleet.cluster.worker.program, codecfleet.actors.segment.encoding": {"ray", "pydantic", DEVICES}
     | NVIDIA
     | CLUSTER,
 }

@@ -135,9 +135,12 @@ class Walk:
         for path in references.types:
             found = self._resolve(module, path)
             if found is not None:
+                is_new = found.key not in self._typed
                 self._typed.add(found.key)
                 if not found.is_class or self._is_model(found):
                     self._reach(found)
+                elif is_new and self._is_only_a_type(found):
+                    self._refer(found.module, found.references)
         for name in references.attributes - self._attributes:
             self._attributes.add(name)
             for _, method in self._waiting_for.pop(name, ()):

@@ -293,5 +293,9 @@ def _unsubscripted(node: ast.expr) -> ast.expr:
 
 
 def programs(modules: dict[str, Module]) -> list[str]:
-    """Return the keys of the modules that Python runs by themselves."""
-    return [f"{name}:{BODY}" for name, module in modules.items() if module.is_program]
+    """Return the keys of the modules that Python runs by themselves, and of the programs that our processes start."""
+    started = [f"{name}:main" for name, module in modules.items() if module.imports.get("begin") == _BEGIN]
+    return started + [f"{name}:{BODY}" for name, module in modules.items() if module.is_program]
+
+
+_BEGIN = ("cluster.process.program", "begin")

@@ -7,17 +7,17 @@ from pathlib import Path
 from .import_graph import PACKAGE, product_files
 
 OPENS_FILMS = f"{PACKAGE}.actors.media.opening"
-READS_MEMORY = frozenset({f"{PACKAGE}.jobs.plan.header_trial"})
+READS_MEMORY = frozenset({f"{PACKAGE}.jobs.carry.header_trial"})
 """A header that was just written into memory."""
 BETWEEN_OUR_PROCESSES = frozenset(
     {
-        *("actors.by_name", "cluster.host.link", "cluster.host.serving"),
-        *("cluster.process.calls", "cluster.process.wire", "cluster.process.worker_program"),
-        *("cluster.worker.blobs", "cluster.worker.outcome"),
-        *("cluster.worker.second_process", "cluster.worker.second_program"),
+        "cluster.process.messages",
+        "cluster.worker.blobs",
     }
 )
 """They unpickle work and results that processes of one user send each other; none reads a file."""
+WRITES_ALONE = "cluster.supervisor.runner.recording"
+"""It pickles for those who debug it, and never unpickles."""
 RUNS_CODE = frozenset(
     {
         *("pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib", "torch", "yaml", "runpy", "code"),
@@ -50,8 +50,10 @@ def calls(tree: ast.AST) -> Iterator[tuple[str, ast.Call]]:
 
 def test_only_channels_between_our_processes_unpickle(repository: Path) -> None:
     """Journals, results, caches and databases hold plain data: no module but the channels' can run what it reads."""
-    loaders = {name for name, tree in trees(repository) if imported(tree) & RUNS_CODE}
-    assert loaders == {f"{PACKAGE}.{name}" for name in BETWEEN_OUR_PROCESSES}
+    loaders = {name: tree for name, tree in trees(repository) if imported(tree) & RUNS_CODE}
+    assert loaders.keys() == {f"{PACKAGE}.{name}" for name in (*BETWEEN_OUR_PROCESSES, WRITES_ALONE)}
+    pickles = {called for called, _ in calls(loaders[f"{PACKAGE}.{WRITES_ALONE}"]) if called.startswith("pickle.")}
+    assert pickles == {"pickle.dumps"}
 
 
 def test_nothing_is_evaluated(repository: Path) -> None:

@@ -1,5 +1,6 @@
 """The house: floors one way, no cycle between rooms, and no room that reaches deep into another floor's rooms."""
 
+import ast
 from collections import defaultdict
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -12,7 +13,7 @@ MAX_ROOM_FILES = 14
 ABOVE = {"actors": ("cluster", "jobs"), "cluster": ("jobs",), "jobs": ()}
 ROOF = ("cli", "console", "testing")
 DEEPEST = 2
-"""``jobs`` may import a module of ``cluster.client``, a sibling's child; of what lies deeper, the package alone."""
+"""``jobs`` may import a module of ``cluster.fleet``, a sibling's child; of what lies deeper, the package alone."""
 
 
 @pytest.fixture(scope="module")
@@ -83,3 +84,21 @@ def test_a_room_holds_few_files(repository: Path) -> None:
         if path.name != "__init__.py":
             sizes[name.rpartition(".")[0]] += 1
     assert {name: size for name, size in sizes.items() if size > MAX_ROOM_FILES} == {}
+
+
+OPENERS = frozenset({"open_source", "open_store", "open_regular", "decode_range", "read_source", "read_burnt"})
+"""The functions by which jobs open files, and ``av.open``."""
+READS_FIRST = {f"{PACKAGE}.jobs.plan.{name}" for name in ("reads", "borders")}
+
+
+def test_planning_reads_first(repository: Path) -> None:
+    """Of the rooms that plan, the reading step alone imports what opens a file; a header is tried in memory."""
+    found = {
+        name: {alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names}
+        | {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+        for name, path in product_files(repository).items()
+        if name.startswith((f"{PACKAGE}.jobs.plan.", f"{PACKAGE}.jobs.carry."))
+        for tree in [ast.parse(path.read_text(encoding="utf-8"))]
+    }
+    assert {name for name, names in found.items() if names & OPENERS} == READS_FIRST
+    assert {name for name, names in found.items() if "av" in names} == {f"{PACKAGE}.jobs.carry.header_trial"}

@@ -4,13 +4,14 @@ And what FFmpeg's muxers do not write there, or otherwise: changes to a finished
 """
 
 from .iso_639 import iso_639_2
-from .language_tags import StatedLanguage, language_changes, make_room, read_language_tags
+from .language_tags import LanguageForm, StatedLanguage, language_changes, make_room, read_language_tags
 from .matroska_duration import film_durations
 from .movie import TrackEnd, has_several_descriptions, media_duration, track_end
 from .watch import HeaderWatch
 
 __all__ = [
     "HeaderWatch",
+    "LanguageForm",
     "StatedLanguage",
     "TrackEnd",
     "film_durations",

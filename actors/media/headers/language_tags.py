@@ -9,6 +9,7 @@ Sources: RFC 9559 sections 5.1.4.1.20 and 12; ISO/IEC 14496-12 section 8.4.6.
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ..structure import (
@@ -49,6 +50,14 @@ _HANDLERS: Final = {"video": "VideoHandler", "audio": "SoundHandler", "subtitle"
 """FFmpeg's own names."""
 
 
+class LanguageForm(Enum):
+    """How a container states a language by BCP 47."""
+
+    MATROSKA = "an element beside the track's name"
+    MP4 = "a box beside its handler, whose name ends with a zero"
+    QUICKTIME = "the same, but the name begins with its length"
+
+
 class StatedLanguage(NamedTuple):
     """What a container says of a track's language besides what FFmpeg reads."""
 
@@ -58,13 +67,13 @@ class StatedLanguage(NamedTuple):
 
 
 def read_language_tags(
-    read: Read, kinds: Sequence[str], ids: Sequence[int], *, is_matroska: bool
+    read: Read, kinds: Sequence[str], ids: Sequence[int], form: LanguageForm
 ) -> dict[int, StatedLanguage]:
     """Return the languages by stream index; ``kinds`` and ``ids`` are of the file's streams, as FFmpeg numbers them.
 
     Nothing where the header cannot be followed, or does not have these streams.
     """
-    found = _matroska_tags(read, kinds) if is_matroska else _isobmff_tags(read, ids)
+    found = _matroska_tags(read, kinds) if form is LanguageForm.MATROSKA else _isobmff_tags(read, ids)
     return {index: stated for index, stated in found.items() if _TAG.fullmatch(stated.tag)}
 
 
@@ -129,20 +138,23 @@ def _text(data: bytes) -> str:
     return data.partition(b"\0")[0].decode("ascii", "replace")
 
 
-def make_room(stream: "Stream", tag: str, *, is_matroska: bool) -> None:
+def make_room(stream: "Stream", tag: str, form: LanguageForm) -> None:
     """Put a language behind the name of an output's stream, from where ``language_changes`` takes it.
 
     The name gets as many bytes longer as the language will take beside it.
     """
+    is_matroska = form is LanguageForm.MATROSKA
     key = "title" if is_matroska else "handler_name"
     name = stream.metadata.get(key) or ("" if is_matroska else _HANDLERS.get(stream.type, ""))
     before, after = (7, 6) if not is_matroska else (2, 2) if name else (1, 0)
     stream.metadata[key] = f"{name}{_MARK * before}{tag}{_MARK * after}"
 
 
-def language_changes(read: Read, *, muxer: str) -> Iterator[Change]:
+def language_changes(read: Read, *, form: LanguageForm) -> Iterator[Change]:
     """Yield what states the languages of a complete file's tracks that ``make_room`` has put behind their names."""
-    return _matroska_changes(read) if muxer in ("matroska", "webm") else _isobmff_changes(read, counted=muxer == "mov")
+    if form is LanguageForm.MATROSKA:
+        return _matroska_changes(read)
+    return _isobmff_changes(read, counted=form is LanguageForm.QUICKTIME)
 
 
 def _matroska_changes(read: Read) -> Iterator[Change]:

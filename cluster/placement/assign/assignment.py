@@ -6,15 +6,14 @@ gets the next session (dominant resource fairness: Ghodsi et al., NSDI 2011), un
 more fits; so unused shares go to the others. docs/placement.md explains the rules.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from ...grouping import counted
 from ...probes.report.device_report import DeviceKind
 from ...text_lines import gigabytes
 from ..model.demand import Demand, EncoderChoice
-from ..model.inventory import Inventory, Node
+from ..model.inventory import Inventory
 from ..model.placement import Lane, Placement, Refusal, Route
 from ..model.policy import Policy
 from ..rates import Rates
@@ -35,7 +34,9 @@ _WHY = {
 """Why a lane is what it is, with the codec that is decoded and the encoders."""
 
 
-def place(demands: Sequence[Demand], inventory: Inventory, rates: Rates, policy: Policy) -> Placement:
+def place(
+    demands: Sequence[Demand], inventory: Inventory, rates: Rates, policy: Policy, *, in_full: bool = True
+) -> Placement:
     """Return where each demand's segments run, and why not elsewhere.
 
     The order of demands and of nodes makes no difference; that of a node's devices does, for equals. Every demand's
@@ -46,56 +47,28 @@ def place(demands: Sequence[Demand], inventory: Inventory, rates: Rates, policy:
         inventory: every node, whatever its state.
         rates: how fast engines are.
         policy: what may be used.
+        in_full: say why not also for devices that others have, or that are not needed: thousands of names for each job.
     """
-    return fill_all(demands, inventory, rates, policy).placement()
-
-
-@dataclass(frozen=True, slots=True)
-class Filled:
-    """A fleet with every demand served that could be, and the books from which that follows."""
-
-    nodes: tuple[Node, ...]
-    """By name: a node's index is its host's in the ledger."""
-    ledger: Ledger
-    catalogue: Catalogue
-    fills: tuple[Fill, ...]
-    """Highest priority first."""
-
-    @property
-    def claims(self) -> list[Claim]:
-        """All of them, in the order in which they are served."""
-        return [claim for fill in self.fills for claim in fill.claims]
-
-    def placement(self, *, in_full: bool = True) -> Placement:
-        """Return where each demand's segments run, and why not elsewhere.
-
-        ``in_full`` says so for devices too that others have, or that are not needed: thousands of names for each job.
-        """
-        claims, reasons = self.claims, _Refusals(self.ledger, self.catalogue, in_full=in_full)
-        return Placement(
-            tuple(lane for claim in claims for lane in lanes_of(claim, claim.given, self.ledger)),
-            tuple(refusal for claim in claims for refusal in reasons.of(claim)),
-        )
-
-
-def fill_all(demands: Sequence[Demand], inventory: Inventory, rates: Rates, policy: Policy) -> Filled:
-    """Serve every demand; the arguments are those of ``place``."""
-    nodes = tuple(sorted(inventory.nodes, key=lambda node: node.node))
-    ledger = Ledger.opened(nodes, policy, rates.hardware)
+    ledger = Ledger.opened(sorted(inventory.nodes, key=lambda node: node.node), policy, rates.hardware)
     catalogue = Catalogue(ledger, rates, policy)
     ordered = sorted(demands, key=lambda demand: (-demand.priority, demand.job))
-    fills = tuple(
+    fills = [
         Fill(members, ledger, catalogue, policy) for _, members in groupby(ordered, key=lambda demand: demand.priority)
-    )
+    ]
     for fill in fills:
         fill.run()
-    return Filled(nodes, ledger, catalogue, fills)
+    claims = [claim for fill in fills for claim in fill.claims]
+    reasons = _Refusals(ledger, catalogue, in_full=in_full)
+    return Placement(
+        tuple(lane for claim in claims for lane in _lanes_of(claim, ledger)),
+        tuple(refusal for claim in claims for refusal in reasons.of(claim)),
+    )
 
 
-def lanes_of(claim: Claim, indices: Iterable[int], ledger: Ledger) -> Iterator[Lane]:
-    """Yield what a claim was given of these options, in the inventory's order."""
+def _lanes_of(claim: Claim, ledger: Ledger) -> Iterator[Lane]:
+    """Yield what a claim was given, in the inventory's order."""
     why: dict[int, str] = {}
-    for index in sorted(indices, key=lambda index: (claim.options[index].site.order, index)):
+    for index in sorted(claim.given, key=lambda index: (claim.options[index].site.order, index)):
         site, recipe, _ = claim.options[index]
         sessions = claim.given[index]
         # Devices of a kind share their recipes.

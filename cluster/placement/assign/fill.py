@@ -3,7 +3,6 @@
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
 from heapq import heapify, heappop, heapreplace
 from itertools import zip_longest
 from math import ceil
@@ -23,7 +22,7 @@ class Claim:
 
     demand: Demand
     wanted: int
-    weight: Fraction
+    weight: float
     kinds: Kinds | None = None
     options: Sequence[PlacementOption] = ()
     choices: list[Kinds] = field(default_factory=list)
@@ -32,15 +31,11 @@ class Claim:
     share: float = 0.0
     limit: int = 0
     """The most sessions of use: no more than wanted, and none that opens when all is done."""
-    _divisor: float = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._divisor = float(self.weight)
 
     @property
     def weighted_share(self) -> float:
         """What it has, by its weight: the smallest gets the next session."""
-        return self.share / self._divisor
+        return self.share / self.weight
 
 
 def sessions_wanted(demand: Demand) -> int:
@@ -55,14 +50,15 @@ class Fill:
     def __init__(self, demands: Iterable[Demand], ledger: Ledger, catalogue: Catalogue, policy: Policy) -> None:
         self._ledger = ledger
         self._catalogue = catalogue
-        most = Fraction(policy.weight_most)
+        most = float(policy.weight_most)
         self.claims = [
-            Claim(demand, sessions_wanted(demand), min(max(demand.weight, 1 / most), most)) for demand in demands
+            Claim(demand, sessions_wanted(demand), min(max(float(demand.weight), 1 / most), most)) for demand in demands
         ]
         self._queues: dict[int, OptionQueue] = {}
         self._places_of: dict[int, dict[int, list[int]]] = {}
         self._rooms: dict[tuple[int, int, int], bool] = {}
         self._capacities: dict[tuple[int, int], tuple[float, float]] = {}
+        self._shares: dict[int, float] = {}
         self._useful: dict[tuple[int, tuple[int, ...], int], int] = {}
 
     def run(self) -> None:
@@ -70,11 +66,11 @@ class Fill:
         active = [claim for claim in self.claims if claim.wanted > 0]
         self._choose_kinds(active)
         self._give_first(active)
-        self.give_more([claim for claim in active if claim.sessions])
+        self._give_more([claim for claim in active if claim.sessions])
 
     def _choose_kinds(self, claims: list[Claim]) -> None:
         """Choose each track's encoder kind: what finishes soonest beside those that have chosen before."""
-        pressure = {True: Fraction(0), False: Fraction(0)}
+        pressure = {True: 0.0, False: 0.0}
         for claim in claims:
             order = []
             for number, kinds in enumerate(self._catalogue.choices(claim.demand)):
@@ -82,7 +78,7 @@ class Fill:
                 side = any(kind.is_nvenc for kind in kinds)
                 fps, fastest = self._capacity(claim.wanted, options)
                 if fps > 0:
-                    fps *= float(claim.weight / (claim.weight + pressure[side]))
+                    fps *= claim.weight / (claim.weight + pressure[side])
                     segments = claim.demand.segments
                     order.append((max(sum(segments) / fps, max(segments) / fastest), number, kinds))
             claim.choices = [kinds for _, _, kinds in sorted(order, key=lambda entry: entry[:2])]
@@ -207,7 +203,7 @@ class Fill:
         return min(fitting)[1] if fitting else None
 
     def _book(self, claim: Claim, index: int, holders: dict[int, list[Claim]]) -> None:
-        self.take(claim, index)
+        self._take(claim, index)
         holders.setdefault(claim.options[index].site.order, []).append(claim)
 
     def _leave(self, claim: Claim, holders: dict[int, list[Claim]]) -> int:
@@ -220,9 +216,8 @@ class Fill:
         claim.share = 0.0
         return option.site.order
 
-    def give_more(self, claims: list[Claim]) -> list[tuple[Claim, int]]:
-        """Give the next session to the smallest weighted share, until none can take one; return who got which."""
-        given: list[tuple[Claim, int]] = []
+    def _give_more(self, claims: list[Claim]) -> None:
+        """Give the next session to the smallest weighted share, until none can take one."""
         waiting = [
             (claim.weighted_share, number) for number, claim in enumerate(claims) if claim.sessions < claim.limit
         ]
@@ -234,30 +229,28 @@ class Fill:
             if index is None:
                 heappop(waiting)
                 continue
-            self.take(claim, index)
-            given.append((claim, index))
+            self._take(claim, index)
             if claim.sessions < claim.limit:
                 heapreplace(waiting, (claim.weighted_share, number))
             else:
                 heappop(waiting)
-        return given
 
-    def take(self, claim: Claim, index: int) -> None:
+    def _take(self, claim: Claim, index: int) -> None:
         """Give a claim a session of one of its options."""
         option = claim.options[index]
         self._ledger.take(option.site, option.recipe)
         claim.given[index] = claim.given.get(index, 0) + 1
         claim.sessions += 1
-        claim.share += self._ledger.share_of(option.recipe)
+        share = self._shares.get(id(option.recipe))
+        if share is None:
+            share = self._shares[id(option.recipe)] = self._ledger.share_of(option.recipe)
+        claim.share += share
 
     def _queue(self, claim: Claim) -> OptionQueue:
         # Demands that ask for the same share the tuple of their options, and so the queue.
         if id(claim.options) not in self._queues:
             self._queues[id(claim.options)] = OptionQueue(claim.options, self._ledger)
-        queue = self._queues[id(claim.options)]
-        if self._ledger.reopened and claim.kinds is not None:
-            queue.renew(self._catalogue.options(claim.demand, claim.kinds).reopened)
-        return queue
+        return self._queues[id(claim.options)]
 
 
 def _capacity_fps(wanted: int, by_speed: Iterable[PlacementOption], ledger: Ledger) -> tuple[float, float]:

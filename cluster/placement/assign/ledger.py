@@ -95,12 +95,8 @@ class Ledger:
     """Engines of the whole fleet, by name."""
     context_bytes: int
     """What a process takes of a device before its first session."""
-    firsts: list[int]
-    """Each host's first site, and behind the last one the number of all."""
     given_back: list[int] = field(default_factory=list)
     """The hosts, by index, to which sessions were given back, in that order."""
-    reopened: list[int] = field(default_factory=list)
-    """The hosts, by index, that were opened again, in that order."""
 
     @property
     def hosts(self) -> frozenset[int]:
@@ -111,30 +107,15 @@ class Ledger:
     def opened(cls, nodes: Sequence[Node], policy: Policy, hardware: Hardware) -> "Ledger":
         """Return a ledger in which nothing is taken yet."""
         sites: list[Site] = []
-        firsts = [0]
         for index, node in enumerate(nodes):
             sites += _sites(node, index, len(sites), policy, hardware)
-            firsts.append(len(sites))
         totals = dict.fromkeys((Engine.NVDEC, Engine.NVENC, Engine.CPU), 0.0)
         for site in sites:
             for engine, count in site.device.engines.items():
                 if engine in totals:
                     totals[engine] += count * site.device.share
         named = {engine.name: total for engine, total in totals.items()}
-        return cls(sites, policy, hardware, named, hardware.memory.context_mib * MIB, firsts)
-
-    def sites_at(self, index: int) -> list[Site]:
-        """Return the sites of a host."""
-        return self.sites[self.firsts[index] : self.firsts[index + 1]]
-
-    def reopen(self, index: int, node: Node) -> None:
-        """Put a node with the same devices in the place of the one that a host is; nothing is taken there yet.
-
-        The host's earlier sites are of no use any more.
-        """
-        first, end = self.firsts[index : index + 2]
-        self.sites[first:end] = _sites(node, index, first, self.policy, self.hardware)
-        self.reopened.append(index)
+        return cls(sites, policy, hardware, named, hardware.memory.context_mib * MIB)
 
     def why_not(self, site: Site, recipe: Recipe) -> str:
         """Return what keeps one more session away, as a sentence without a full stop; "" when it fits."""

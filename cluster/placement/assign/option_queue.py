@@ -1,6 +1,6 @@
 """In which order a demand's options are taken, as sessions fill devices."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush, heapreplace
 from math import log
@@ -59,12 +59,13 @@ def _among_hosts(key: _OwnKey, host: Host) -> _HostsKey:
 
 @dataclass(slots=True)
 class _OnHost:
-    """The options of one host, and a heap of those that fit: its front is right after ``seen`` changes of the host."""
+    """The options of one host."""
 
     host: Host
     indices: list[int] = field(default_factory=list)
-    heap: list[_OwnKey] = field(default_factory=list)
-    seen: int = -1
+    heap: list[_OwnKey] = field(default_factory=list)  # of those that fit
+    seen: int = -1  # after how many changes of the host the heap's front is right
+    now: _HostsKey | None = None  # the front's key among the hosts; None where nothing fits
 
 
 class OptionQueue:
@@ -72,8 +73,7 @@ class OptionQueue:
 
     A session changes the keys of its host's options alone: hosts wait in one heap, by the first of the options that
     each has in a heap of its own. Keys grow with each session that is taken, so one is computed again only where it
-    comes first, and its host has changed since; a host to which one was given back, or that was opened again, enters
-    again.
+    comes first, and its host has changed since; a host to which one was given back enters again.
     """
 
     def __init__(self, options: Sequence[PlacementOption], ledger: Ledger) -> None:
@@ -88,43 +88,27 @@ class OptionQueue:
         self._heap = [self._entered(index) for index in self._hosts]
         heapify(self._heap)
         self._given_back = len(ledger.given_back)
-        self.reopened_seen = len(ledger.reopened)
-
-    def renew(self, found: Mapping[int, range]) -> None:
-        """Take in which options hosts have that were opened again, by host."""
-        reopened = self._ledger.reopened
-        for at in dict.fromkeys(reopened[self.reopened_seen :]):
-            self._hosts.pop(at, None)
-            if found[at]:
-                host = self._options[found[at][0]].site.host
-                self._hosts[at] = _OnHost(host, list(found[at]))
-                heappush(self._heap, self._entered(at))
-        self.reopened_seen = len(reopened)
 
     def next_fit(self) -> int | None:
         """Return the option to take next, None when nothing fits; what does not is dropped until room is given back."""
         heap = self._heap
         given_back = self._ledger.given_back
-        for at in given_back[self._given_back :]:
-            if at in self._hosts:
-                heappush(heap, self._entered(at))
-        self._given_back = len(given_back)
+        if len(given_back) > self._given_back:
+            for at in given_back[self._given_back :]:
+                if at in self._hosts:
+                    heappush(heap, self._entered(at))
+            self._given_back = len(given_back)
         while heap:
             key, at = heap[0]
-            here = self._hosts.get(at)
-            if here is None:
-                heappop(heap)
-                continue
+            here = self._hosts[at]
             if here.seen != here.host.changes:
                 self._see(here)
-            if not here.heap:
+            if here.now is None:
                 heappop(heap)
-                continue
-            own = here.heap[0]
-            now = _among_hosts(own, here.host)
-            if now <= key:
-                return own[-1]
-            heapreplace(heap, (now, at))
+            elif here.now <= key:
+                return here.heap[0][-1]
+            else:
+                heapreplace(heap, (here.now, at))
         return None
 
     def _entered(self, at: int) -> tuple[_HostsKey, int]:
@@ -138,15 +122,16 @@ class OptionQueue:
     def _see(self, here: _OnHost) -> None:
         """Bring to a host's front what comes first now."""
         heap = here.heap
-        here.seen = here.host.changes
+        here.seen, here.now = here.host.changes, None
         while heap:
             key = heap[0]
             site, recipe, _ = self._options[key[-1]]
             if self._ledger.why_not(site, recipe):
                 heappop(heap)
                 continue
-            now = self._key(key[-1])
+            now = self._key(key[-1]) if recipe.engines else key
             if now <= key:
+                here.now = _among_hosts(key, here.host)
                 return
             heapreplace(heap, now)
 

@@ -1,13 +1,13 @@
 """Which devices could serve a demand, and why others could not: looked up once per kind of device."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from heapq import merge
 from typing import NamedTuple
 
 from ...probes.report.device_report import DeviceKind
 from ...probes.report.engines import Engine
-from ...releases import makes_alike
+from ...version import makes_alike
 from ..model.demand import Demand, EncoderChoice, EncoderKind, Rendition
 from ..model.inventory import DeviceState, Node
 from ..model.policy import Policy, PreemptibleUse
@@ -60,35 +60,21 @@ class Options:
     candidates: Candidates
     recipes: dict[int, Recipes]
     """By kind of device."""
-    reopened: dict[int, range] = field(default_factory=dict)
-    seen: int = 0
-    """How many of the ledger's openings ``reopened`` tells of."""
     _found: list[PlacementOption] | None = None
     _refused: dict[str, tuple[str, ...]] | None = None
 
     @property
     def found(self) -> list[PlacementOption]:
-        """All of them, in the inventory's order.
-
-        It only grows, so an option keeps its index. Those of a host that was opened again come last, and ``reopened``
-        says which they are, by host; its earlier ones are of no use any more.
-        """
+        """All of them, in the inventory's order."""
         if self._found is None:
-            self._found = []
-            self.add(self.candidates.rows)
-        return self._found
-
-    def add(self, rows: Iterable[Row]) -> None:
-        """Add the options of some sites, whose kinds have recipes."""
-        open_here = {kind: () if isinstance(recipes, str) else recipes for kind, recipes in self.recipes.items()}
-        self.found.extend(
-            [
+            open_here = {kind: () if isinstance(recipes, str) else recipes for kind, recipes in self.recipes.items()}
+            self._found = [
                 PlacementOption(site, recipe, rank)
-                for site, kind, refusal, rank in rows
+                for site, kind, refusal, rank in self.candidates.rows
                 if not refusal
                 for recipe in open_here[kind]
             ]
-        )
+        return self._found
 
     @property
     def open_recipes(self) -> list[Recipe]:
@@ -96,7 +82,7 @@ class Options:
         return [recipe for recipes in self.recipes.values() if not isinstance(recipes, str) for recipe in recipes]
 
     def by_speed(self) -> Iterator[PlacementOption]:
-        """Yield those with which it began: fastest first in the inventory's order; on nodes of last resort last."""
+        """Yield them: fastest first in the inventory's order; on nodes of last resort last."""
         alike: dict[tuple[int, float], list[tuple[Recipe, Sequence[Site]]]] = {}
         for (kind, rank), sites in self.candidates.open_sites.items():
             recipes = self.recipes[kind]
@@ -108,7 +94,7 @@ class Options:
 
     @property
     def refused(self) -> dict[str, tuple[str, ...]]:
-        """Why devices had none when it began, by reason."""
+        """Why devices have none, by reason."""
         if self._refused is None:
             self._refused = self._refusals()
         return self._refused
@@ -130,33 +116,46 @@ class Catalogue:
     """Recipes, kept by kind of device and by what of a demand matters."""
 
     def __init__(self, ledger: Ledger, rates: Rates, policy: Policy) -> None:
-        self._ledger = ledger
         self._rates = rates
         self._policy = policy
-        self._options: dict[object, Options] = {}
+        self._options: dict[tuple[int, Kinds], Options] = {}
+        self._choices: dict[tuple[int, EncoderChoice], list[Kinds]] = {}
+        # What options depend on is large: it is compared once for each demand, which stays in memory meanwhile.
+        self._shapes: dict[object, int] = {}
+        self._shape_of: dict[int, tuple[int, Demand]] = {}
         self._kinds: dict[object, int] = {}
         # Their trials stay in memory, so that no later ones have the same identity.
         self._examples: list[Site] = []
         self._candidates = Candidates.of(list(map(self._row, ledger.sites)))
-        self._candidates_seen = len(ledger.reopened)
         found = {nvenc_kind(site.device) for site in self._examples if site.device.engines.get(Engine.NVENC, 0) > 0}
         self._nvenc_kinds = sorted(found, key=lambda kind: (kind.architecture, kind.driver_branch))
 
     def options(self, demand: Demand, kinds: Kinds) -> Options:
         """Return every route that is open to a demand, in the inventory's order."""
-        key = (_shape(demand), kinds)
+        key = (self._number(demand), kinds)
         if key not in self._options:
             self._options[key] = self._look_up(demand, kinds)
-        options = self._options[key]
-        if options.seen < len(self._ledger.reopened):
-            self._look_again(options, demand, kinds)
-        return options
+        return self._options[key]
 
     def choices(self, demand: Demand) -> list[Kinds]:
         """Return the encoder kinds that a demand's tracks may have: software where it can, and each NVENC.
 
         A track that has begun keeps its kind. Where an NVENC does not write a track's codec, software does.
         """
+        key = (self._number(demand), demand.encoder)
+        if key not in self._choices:
+            self._choices[key] = self._choose(demand)
+        return self._choices[key]
+
+    def _number(self, demand: Demand) -> int:
+        """Return the number of what a demand's options depend on."""
+        known = self._shape_of.get(id(demand))
+        if known is None:
+            number = self._shapes.setdefault(_shape(demand), len(self._shapes))
+            known = self._shape_of[id(demand)] = (number, demand)
+        return known[0]
+
+    def _choose(self, demand: Demand) -> list[Kinds]:
         families: list[EncoderKind | None] = []
         if demand.encoder is not EncoderChoice.NVENC:
             families.append(None)
@@ -184,27 +183,12 @@ class Catalogue:
         )
 
     def _look_up(self, demand: Demand, kinds: Kinds) -> Options:
-        if self._candidates_seen < len(self._ledger.reopened):
-            self._candidates = Candidates.of(list(map(self._row, self._ledger.sites)))
-            self._candidates_seen = len(self._ledger.reopened)
-        options = Options(self._candidates, {}, seen=self._candidates_seen)
+        options = Options(self._candidates, {})
         stages = SessionStages.of(demand, kinds, self._rates.hardware.host)
         for (kind, _), sites in self._candidates.open_sites.items():
-            self._add_recipes(options, stages, kind, sites[0])
+            if kind not in options.recipes:
+                options.recipes[kind] = self._recipes_of(stages, sites[0])
         return options
-
-    def _look_again(self, options: Options, demand: Demand, kinds: Kinds) -> None:
-        """Add the options of hosts that were opened again; what is said of other devices stays as it was."""
-        stages = SessionStages.of(demand, kinds, self._rates.hardware.host)
-        for index in dict.fromkeys(self._ledger.reopened[options.seen :]):
-            first = len(options.found)
-            rows = list(map(self._row, self._ledger.sites_at(index)))
-            for site, kind, refusal, _ in rows:
-                if not refusal:
-                    self._add_recipes(options, stages, kind, site)
-            options.add(rows)
-            options.reopened[index] = range(first, len(options.found))
-        options.seen = len(self._ledger.reopened)
 
     def _kind_of(self, site: Site) -> int:
         number = self._kinds.setdefault(_device_key(site), len(self._examples))
@@ -217,11 +201,6 @@ class Catalogue:
         refusal = node_refusal(node, self._policy) or _state_refusal("it", device.state, device.state_reason)
         rank = int(node.preemptible and self._policy.preemptible is not PreemptibleUse.FREELY)
         return Row(site, self._kind_of(site), refusal, rank)
-
-    def _add_recipes(self, options: Options, stages: SessionStages, kind: int, site: Site) -> None:
-        """Work out the recipes of a kind of device, of which ``site`` is one."""
-        if kind not in options.recipes:
-            options.recipes[kind] = self._recipes_of(stages, site)
 
     def _recipes_of(self, stages: SessionStages, site: Site) -> Recipes:
         host, pyav = site.host, stages.demand.pyav

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
 
-from ....actors.by_name import Message
 from ...probes.report.engines import CodecCase, Direction, Engine, MediaCodec
 
 PLAIN_FRAMES = 250
@@ -61,7 +60,7 @@ class Rendition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Demand(Message):
+class Demand:
     """What one job asks for.
 
     ``segments`` are the frame counts of the segments that are not done yet. ``weight`` is its part in a fair share

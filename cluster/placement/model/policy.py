@@ -10,7 +10,6 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from ....actors.by_name import Message
 from ...probes.report.device_report import DeviceKind
 from ...probes.report.engines import Engine
 from ...toml_file import load_model
@@ -30,7 +29,7 @@ class PreemptibleUse(StrEnum):
     NEVER = "never"
 
 
-class Policy(Message, BaseModel):
+class Policy(BaseModel):
     """What placement may do. Memory parts are of what is free, cores are whole processors' threads."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)

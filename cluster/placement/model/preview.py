@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ....actors.by_name import Message
 from ...probes.report.device_report import DeviceKind
 from .demand import Demand, EncoderChoice, EncoderKind
 from .inventory import Inventory
@@ -14,7 +13,7 @@ Place = Callable[[Sequence[Demand], Inventory], Placement]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlacementPreview(Message):
+class PlacementPreview:
     """Where a demand would be placed. Unknown fields stay empty.
 
     ``never`` says why the machines that there are could not do it if they were idle, "" where they can, or others may

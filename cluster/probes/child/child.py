@@ -1,26 +1,24 @@
 """Runs a probe in a process of its own, with a time limit: for calls that may hang, crash or call exit().
 
 Initialising CUDA, importing PyNvVideoCodec and creating a decoder can end the process without an exception. So such a
-probe is an importable function that takes and returns plain values (what msgpack carries), and is run by name.
+probe is an importable function that takes and returns values of importable classes.
 """
 
-import importlib
+import math
 import os
-import signal
-import subprocess
-import sys
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from pathlib import Path
 from typing import Any
 
-import msgpack
+from ... import machine
+from ...process.plain import PlainEnd
+from ...process.process import run_program
+from ...process.running import Limits, Running, signal_name
+from .program import Probe, Raised, RunProbe, Yielded
 
-from ...parent_death import end_with
-
+_PROGRAM = RunProbe.__module__
 SAID_KEPT_CHARACTERS = 2000
 STUCK_S = 2.0
 """How long a killed child is waited for: one that is stuck in the kernel's driver never ends."""
@@ -57,113 +55,62 @@ class ChildOutcome:
 
 
 def run_in_child(
-    probe: str,
+    probe: Probe,
     arguments: Mapping[str, Any],
     limit_s: float,
     environment: Mapping[str, str] | None = None,
 ) -> ChildOutcome:
-    """Run ``probe`` ("package.module:function") in a child process; never raises for what happens there.
+    """Run ``probe`` in a child process; never raises for what happens there.
 
     ``probe`` is an importable function, or a generator function whose items are kept as they come; its keyword
-    ``arguments`` and all results are values that msgpack carries. After ``limit_s`` the child is killed, with its own
-    children; with this process it ends at once. ``environment`` is set over this process's own.
+    ``arguments`` and all results are values that pickle. After ``limit_s`` the child is killed, with its own children;
+    with this process it ends at once. ``environment`` is set over this process's own.
     """
-    began = time.monotonic()
+    began_s = time.monotonic()
+    # This process may be stopped, and then watches no clock.
+    limits = Limits(cpu_s=math.ceil(limit_s) * machine.cores())
     try:
-        answer = os.memfd_create("codecfleet-probe")
+        child = run_program(_PROGRAM, environment={**os.environ, **(environment or {})}, limits=limits)
     except OSError as refused:
         return ChildOutcome(ChildEnd.EXITED, detail=f"the child process did not start: {refused}")
     try:
-        end, detail, said = _run(probe, msgpack.packb(dict(arguments)), limit_s, environment or {}, answer)
-        values, error = _read(answer)
+        values, error = _heard(child, RunProbe(probe, arguments), began_s + limit_s)
+        end, detail = _end(child, began_s + limit_s, limit_s)
+        said = child.last_words()[-SAID_KEPT_CHARACTERS:]
     finally:
-        os.close(answer)
+        child.kill_group()
+        child.end.close()
+        child.ended()
     if error is not None:
         end, detail = ChildEnd.RAISED, error
-    return ChildOutcome(end, values, detail, said, time.monotonic() - began)
+    return ChildOutcome(end, values, detail, said, time.monotonic() - began_s)
 
 
-def _run(
-    probe: str, packed: bytes, limit_s: float, environment: Mapping[str, str], answer: int
-) -> tuple[ChildEnd, str, str]:
-    # -P: whatever lies in the current folder must not be imported for ours.
-    command = [sys.executable, "-P", "-m", __name__, probe, str(answer), str(os.getpid())]
+def _heard(child: Running, order: RunProbe, until_s: float) -> tuple[tuple[Any, ...], str | None]:
+    """Return what a child yields until then, and what it raised."""
+    values: list[Any] = []
     try:
-        child = subprocess.Popen(  # noqa: S603 - our own interpreter and module
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            pass_fds=(answer,),
-            env={**os.environ, "PYTHONPATH": _import_path(), **environment},
-            start_new_session=True,
-        )
-    except OSError as error:
-        return ChildEnd.EXITED, f"the child process did not start: {error}", ""
-    try:
-        said, _ = child.communicate(packed, timeout=limit_s)
-    except subprocess.TimeoutExpired:
-        with suppress(ProcessLookupError):
-            os.killpg(child.pid, signal.SIGKILL)
-        try:
-            said, _ = child.communicate(timeout=STUCK_S)
-        except subprocess.TimeoutExpired:
-            said = b""  # stuck inside the kernel driver, where no signal reaches: nothing waits for it
-        return ChildEnd.TIMED_OUT, f"no answer within {limit_s:g} s", _tail(said)
-    if child.returncode < 0:
-        return ChildEnd.KILLED, f"the process was ended by {_signal_name(-child.returncode)}", _tail(said)
-    if child.returncode > 0:
-        return ChildEnd.EXITED, f"the process exited with code {child.returncode}", _tail(said)
-    return ChildEnd.RETURNED, "", _tail(said)
-
-
-def _import_path() -> str:
-    """Return a PYTHONPATH from which the child finds this package, wherever this process got it from."""
-    here = str(Path(__file__).parents[len(__name__.split(".")) - 1])
-    # An empty entry would be the current folder, whose files must not be imported for ours.
-    others = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
-    return os.pathsep.join([here, *others])
-
-
-def _read(answer: int) -> tuple[tuple[Any, ...], str | None]:
-    os.lseek(answer, 0, os.SEEK_SET)
-    with os.fdopen(os.dup(answer), "rb") as file:
-        unpacker = msgpack.Unpacker(file, strict_map_key=False)
-        values: list[Any] = []
-        error = None
-        # A child that was killed may have left half an answer; what came before it counts.
-        with suppress(msgpack.OutOfData):
-            for kind, value in unpacker:
-                if kind == "value":
+        end = PlainEnd(child.end)
+        end.send(order)
+        while True:
+            match end.receive(until_s):
+                case Yielded(value):
                     values.append(value)
-                else:
-                    error = value
-    return tuple(values), error
+                case Raised(error):
+                    return tuple(values), error
+    except (EOFError, OSError):  # it has ended, or its time is up: what came before counts
+        return tuple(values), None
 
 
-def _tail(said: bytes) -> str:
-    return said.decode(errors="replace")[-SAID_KEPT_CHARACTERS:]
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
-
-
-def _main(probe: str, answer: int) -> None:
-    module, _, function = probe.partition(":")
-    with os.fdopen(answer, "wb", buffering=0) as file:
-        try:
-            arguments = msgpack.unpackb(sys.stdin.buffer.read())
-            found = getattr(importlib.import_module(module), function)(**arguments)
-            for value in found if isinstance(found, Iterator) else (found,):
-                file.write(msgpack.packb(("value", value)))
-        except Exception as error:  # noqa: BLE001 - whatever the probe raised is its answer
-            file.write(msgpack.packb(("error", f"{type(error).__name__}: {error}")))
-
-
-if __name__ == "__main__":
-    end_with(int(sys.argv[3]))
-    _main(sys.argv[1], int(sys.argv[2]))
+def _end(child: Running, until_s: float, limit_s: float) -> tuple[ChildEnd, str]:
+    """Return how a child ended that has no more to say; one that is late is killed."""
+    code = child.code(max(0.0, until_s - time.monotonic()))
+    if code is None:
+        child.kill_group()
+        child.code(STUCK_S)  # stuck inside the kernel's driver, where no signal reaches, it does not end
+        return ChildEnd.TIMED_OUT, f"no answer within {limit_s:g} s"
+    if code < 0:
+        return ChildEnd.KILLED, f"the process was ended by {signal_name(-code)}"
+    if code > 0:
+        return ChildEnd.EXITED, f"the process exited with code {code}"
+    return ChildEnd.RETURNED, ""

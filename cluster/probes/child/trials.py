@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from .child import ChildEnd, ChildOutcome
+from .program import Probe
 
 CHILDREN_MAX = 8
 """A machine on which more cases than this kill their process has one fault, not many."""
@@ -21,7 +22,7 @@ class RunChild(Protocol):
 
     def __call__(
         self,
-        probe: str,
+        probe: Probe,
         arguments: Mapping[str, Any],
         limit_s: float,
         environment: Mapping[str, str] | None = None,
@@ -49,7 +50,7 @@ class CasesOutcome:
 
 
 def try_cases(
-    probe: str,
+    probe: Probe,
     cases: Sequence[str],
     arguments: Callable[[tuple[str, ...], float], Mapping[str, Any]],
     limit_s: float,

@@ -51,7 +51,7 @@ def probe_cuda(
     where the machine's files are read from, ``environ`` the variables that say where libraries are found.
     """
     searched = {name: environ[name] for name in ("LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES") if name in environ}
-    outcome = run_in_child(f"{ask.__module__}:{ask.__name__}", {"every_device": every_device}, limit_s, searched)
+    outcome = run_in_child(ask, {"every_device": every_device}, limit_s, searched)
     found = report_of(outcome)
     library, module = found.library, kernel_module(root)
     linked = linker_folders(root)

@@ -57,7 +57,7 @@ def probe_pynvvideocodec(limit_s: float) -> PyNvVideoCodecReport:
     said: dict[str, Maybe[str]] = {}
     took_s = 0.0
     if not isinstance(version, Unavailable):
-        outcome = run_in_child(f"{try_import.__module__}:{try_import.__name__}", {}, limit_s)
+        outcome = run_in_child(try_import, {}, limit_s)
         failure = _failure(outcome.detail or "it said nothing")
         said = {key: value or failure for key, value in outcome.values}
         for key in ("picked", "cuda", "sdk"):

@@ -6,7 +6,7 @@ The report comes back as plain values, one map per part, so that the parts befor
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -19,8 +19,6 @@ from ..vgpu.host import VgpuHostReport, probe_vgpu_host, with_migrations
 from .devices import NvmlReport, probe_nvml
 
 T = TypeVar("T")
-
-_PROBE: Final = f"{__name__}:ask_nvml"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +33,7 @@ class NvmlAnswers:
 
 def probe_nvml_in_child(limit_s: float, *, run: RunChild = run_in_child) -> NvmlAnswers:
     """Ask NVML within ``limit_s``; never raises and never hangs."""
-    return _rebuilt(run(_PROBE, {}, limit_s))
+    return _rebuilt(run(ask_nvml, {}, limit_s))
 
 
 @cache

@@ -17,6 +17,7 @@ from typing import Any, Final, TypeVar
 
 from ... import machine
 from ..child.child import STUCK_S, ChildOutcome, run_in_child
+from ..child.program import Probe
 from ..child.trials import RunChild
 from ..cuda.choosing import LIBRARY_PATH, NO_CHOICE, DriverChoice, choose_driver
 from ..cuda.driver import probe_cuda
@@ -150,7 +151,7 @@ def _with_driver(choice: DriverChoice) -> RunChild:
     path = {} if choice.search_path is None else {LIBRARY_PATH: choice.search_path}
 
     def run(
-        probe: str, arguments: Mapping[str, Any], limit_s: float, environment: Mapping[str, str] | None = None
+        probe: Probe, arguments: Mapping[str, Any], limit_s: float, environment: Mapping[str, str] | None = None
     ) -> ChildOutcome:
         return run_in_child(probe, arguments, limit_s, {**path, **(environment or {})})
 

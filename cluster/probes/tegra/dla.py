@@ -36,7 +36,7 @@ class DlaReport:
 
 def probe_dla(limit_s: float = 10.0, environment: Mapping[str, str] | None = None) -> Maybe[DlaReport]:
     """Ask cuDLA which accelerators there are; never raises. After ``limit_s`` the asking process is killed."""
-    return dla_report_of(run_in_child(f"{__name__}:ask_cudla", {}, limit_s, environment))
+    return dla_report_of(run_in_child(ask_cudla, {}, limit_s, environment))
 
 
 def ask_cudla() -> Iterator[tuple[str, Any]]:

@@ -4,17 +4,14 @@ The line is for people and changes with every release, so whatever is not recogn
 the lines of Jetson Linux on Orin and on Thor (R38). CUDA for Tegra, 3.6, names tegrastats as the alternative to NVML.
 """
 
-import os
 import re
 import select
-import signal
-import subprocess
+import socket
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 
-from ..child.child import STUCK_S
+from ...process.running import Prints, start_command
 from ..report.absence import Absence, Maybe, Unavailable
 from ..report.engines import Engine, EngineCount, How
 
@@ -192,42 +189,28 @@ def engine_counts(stats: TegraStats) -> tuple[EngineCount, ...]:
 def read_tegrastats(limit_s: float, command: Sequence[str] = ("tegrastats", "--interval", "100")) -> Maybe[TegraStats]:
     """Run tegrastats, or another endless ``command``, for one line within about ``limit_s``; never raises."""
     try:
-        process = subprocess.Popen(  # noqa: S603 - the caller's own program
-            list(command),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        process = start_command(command, prints=Prints.SENT)
     except OSError as error:
         return Unavailable(Absence.NO_LIBRARY, f"tegrastats did not start: {error}")
-    try:
-        line = _first_line(process, limit_s)
-    finally:
-        _end(process)
+    with process.end as end:
+        try:
+            line = _first_line(end, limit_s)
+        finally:
+            process.kill_group()
+            process.ended()
     if line is None:
         return Unavailable(Absence.TIMED_OUT, f"tegrastats wrote no line within {limit_s:g} s")
     return parse_tegrastats(line)
 
 
-def _end(process: "subprocess.Popen[bytes]") -> None:
-    """End a program and its children; one that is stuck in the kernel is left to itself."""
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    with suppress(subprocess.TimeoutExpired):
-        process.wait(STUCK_S)
-    if process.stdout is not None:
-        process.stdout.close()
-
-
-def _first_line(process: "subprocess.Popen[bytes]", limit_s: float) -> str | None:
-    """Return the first line that a process writes, None where there is none in time."""
+def _first_line(end: socket.socket, limit_s: float) -> str | None:
+    """Return the first line that comes from a process, None where there is none in time."""
     ends_s = time.monotonic() + limit_s
-    stdout = process.stdout
     said = b""
-    while stdout is not None and b"\n" not in said and len(said) < LINE_BYTES_MAX:
-        ready, _, _ = select.select([stdout], [], [], max(0.0, ends_s - time.monotonic()))
-        piece = os.read(stdout.fileno(), LINE_BYTES_MAX) if ready else b""
+    end.shutdown(socket.SHUT_WR)
+    while b"\n" not in said and len(said) < LINE_BYTES_MAX:
+        ready, _, _ = select.select([end], [], [], max(0.0, ends_s - time.monotonic()))
+        piece = end.recv(LINE_BYTES_MAX) if ready else b""
         if not piece:
             return None
         said += piece

@@ -34,7 +34,6 @@ _INEXACT: Final = {MediaCodec.MPEG2: 2, MediaCodec.MPEG4: 2, MediaCodec.JPEG: 2}
 """Where the standard leaves the inverse transform's rounding open: by how many steps one sample may differ."""
 _CONTAINER_BITS: Final = 16
 _DECODE_SHARE: Final = 0.7
-_PROBE: Final = {Engine.NVDEC: f"{__name__}:try_nvdec", Engine.NVENC: f"{__name__}:try_nvenc"}
 _DIRECTION: Final = {Engine.NVDEC: Direction.DECODE, Engine.NVENC: Direction.ENCODE}
 _TRY_UNTIL: Final = 0.75
 """The part of a child's time after which it only asks, and tries no more."""
@@ -122,7 +121,14 @@ def _tried(
 ) -> tuple[list[Trial], str]:
     """Try samples by name on one device; return the trials and what could not be tried."""
     environment = {"CUDA_VISIBLE_DEVICES": visible}
-    outcome = try_cases(_PROBE[engine], tuple(samples), arguments, limit_s, environment=environment, run=run)
+    outcome = try_cases(
+        try_nvdec if engine is Engine.NVDEC else try_nvenc,
+        tuple(samples),
+        arguments,
+        limit_s,
+        environment=environment,
+        run=run,
+    )
     untried = len(outcome.untried)
     problem = f"{untried} cases of {engine.name} were not tried: {decode_fault(outcome.problem).reason}"
     trials = [

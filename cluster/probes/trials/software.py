@@ -36,7 +36,6 @@ _FAST: Final[dict[str, dict[str, str]]] = {
     "libvpx-vp9": {"deadline": "realtime", "cpu-used": "8"},
     "libvpx": {"deadline": "realtime", "cpu-used": "8"},
 }
-_PROBE: Final = f"{__name__}:try_software"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +60,7 @@ def probe_software(limit_s: float = 30.0, *, run: RunChild = run_in_child) -> So
     """Try every software codec within ``limit_s``; never raises."""
     samples = {sample.name: sample for sample in SAMPLES}
     outcome = try_cases(
-        _PROBE,
+        try_software,
         tuple(samples),
         lambda left, remaining_s: {"names": list(left), "limit_s": remaining_s},
         limit_s,

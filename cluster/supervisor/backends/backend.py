@@ -10,6 +10,7 @@ from ...placement.model.inventory import Node
 from ...probes.gpus.live_health import DeviceHealth
 from ...probes.report.absence import Maybe
 from ...worker.heartbeat import Heartbeat, WorkerFacts
+from ...worker.worker import Worker
 from ..state.events import Reserve, Resize, Start
 from ..state.messages import FoundWorker, RayNode
 
@@ -94,8 +95,8 @@ class ClusterBackend(ABC):
         """Release a node's GPUs, so that they may be reset. Idempotent."""
 
     @abstractmethod
-    def handle(self, worker: str) -> Any:
-        """Return the handle by which clients call a worker."""
+    def handle(self, worker: str) -> Worker:
+        """Return a worker, to be called by clients."""
 
     @abstractmethod
     def send(self, content: bytes) -> Any:

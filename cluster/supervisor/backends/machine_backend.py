@@ -6,15 +6,16 @@ Ray starts with the first of these; until then nothing waits for it, and it is n
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from ...placement.model.inventory import Node
 from ...probes.gpus.live_health import DeviceHealth
 from ...probes.report.absence import Absence, Maybe, Unavailable
 from ...process.process import StartedProcess
-from ...process.worker_process import WorkerProcess
 from ...ray.ray_words import first_line
+from ...worker.child.child_worker import ChildWorker
 from ...worker.heartbeat import Heartbeat, WorkerFacts
+from ...worker.worker import Worker
 from ...worker_names import has_device, station_of
 from ..state.events import Reserve, Start
 from ..state.messages import RayNode
@@ -53,7 +54,7 @@ class MachineBackend(UnsharedBackend):
         self._ray: ClusterBackend | None = None
         self._starting_ray: asyncio.Future[ClusterBackend] | None = None
         self._gpus_are_wanted = asyncio.Event()
-        self._processes: dict[str, WorkerProcess] = {}
+        self._processes: dict[str, ChildWorker] = {}
         self._reserved: dict[str, Reserve] = {}
 
     @property
@@ -144,7 +145,7 @@ class MachineBackend(UnsharedBackend):
         reserved = self._reserved[order.worker]
         if not has_device(station_of(order.worker)):
             # In this thread, which does not end before the process: the kernel would end the worker with it.
-            process = self._processes[order.worker] = WorkerProcess(self._start_process())
+            process = self._processes[order.worker] = ChildWorker(self._start_process())
             return await process.begin(order.slots, reserved.cores)
         ray = await self._with_ray()
         await ray.reserve(reserved)
@@ -165,8 +166,7 @@ class MachineBackend(UnsharedBackend):
         process = self._processes.get(worker)
         if process is None:
             return await self._on_ray(worker).heartbeat(worker)
-        found: Heartbeat = await process.heartbeat.remote()
-        return found
+        return await process.heartbeat()
 
     async def stop(self, worker: str) -> None:
         self._reserved.pop(worker, None)
@@ -177,10 +177,10 @@ class MachineBackend(UnsharedBackend):
             await self._ray.stop(worker)
 
     async def abandon(self, worker: str, client: str) -> None:
-        await self.handle(worker).abandon.remote(client)
+        await self.handle(worker).abandon(client)
 
     async def abandon_others(self, worker: str, clients: frozenset[str]) -> None:
-        await self.handle(worker).abandon_others.remote(clients)
+        await self.handle(worker).abandon_others(clients)
 
     async def poll(self, node: str, pids: tuple[int, ...]) -> Maybe[tuple[DeviceHealth, ...]]:
         if self._ray is None:
@@ -191,8 +191,8 @@ class MachineBackend(UnsharedBackend):
         if self._ray is not None:
             await self._ray.stop_polling(node)
 
-    def handle(self, worker: str) -> Any:
-        """Return a process of ours, or Ray's handle."""
+    def handle(self, worker: str) -> Worker:
+        """Return a child process, or Ray's actor."""
         return self._processes.get(worker) or self._on_ray(worker).handle(worker)
 
     def send(self, content: bytes) -> bytes:

@@ -1,8 +1,6 @@
 """The backend of a private Ray.
 
 Nothing outlives it and no other program reserves there: workers are ordinary actors, and end with this process.
-
-This module imports ray: import it only where the environment that Ray reads then is settled.
 """
 
 import asyncio
@@ -10,11 +8,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
-import ray
-
 from ... import machine
 from ...placement.model.inventory import Node
 from ...probes.report.device_report import DeviceKind
+from ...ray.public.actors import kill_actor
+from ...ray.public.nodes import all_nodes
 from ...survey.known_gpus import NO_GPUS, KnownGpus
 from ...worker.heartbeat import WorkerFacts
 from ..state.events import Reserve, Start
@@ -55,7 +53,7 @@ class PrivateBackend(UnsharedBackend, RayCalls):
 
     async def look(self) -> tuple[RayNode, ...]:
         """Return the one node, with as many cores as slots were asked for."""
-        nodes = await asyncio.to_thread(ray.nodes)  # a control service that stands still must not stop us, too
+        nodes = await asyncio.to_thread(all_nodes)  # a control service that stands still must not stop us, too
         alive = [node for node in nodes if node["Alive"]]
         self._node_lost = bool(nodes) and not alive
         return (await self._described(alive[0]),) if alive else ()
@@ -106,7 +104,7 @@ class PrivateBackend(UnsharedBackend, RayCalls):
         self._reserved.pop(worker, None)
         actor = self._actors.pop(worker, None)
         if actor is not None:
-            ray.kill(actor)
+            kill_actor(actor.actor)
 
     def strategy(self, node: str) -> Any:
         del node

@@ -11,7 +11,8 @@ from typing import Final, Protocol
 
 from ....errors import FleetUnavailable
 from ...autoscale.values import WantedNodes
-from ...ray.ray_internals import Asked, AutoscalerReport, autoscaler_report, end_idle_node
+from ...ray.private.autoscaler import Asked, AutoscalerReport, autoscaler_report, end_idle_node, knows_labels
+from ...ray.public.autoscaling import request_nodes
 from ..state.events import Resize
 
 REASON: Final = "codecfleet has no work for it"
@@ -44,9 +45,7 @@ class AutoscalerOfRay(AutoscalerCalls):
 
     def knows_labels(self) -> bool:
         """Return whether Ray's second autoscaler is switched on; the first one ignores labels."""
-        from ray.autoscaler.v2.utils import is_autoscaler_v2
-
-        return is_autoscaler_v2()
+        return knows_labels()
 
     def report(self) -> AutoscalerReport | None:
         """Return what Ray says of it."""
@@ -54,11 +53,8 @@ class AutoscalerOfRay(AutoscalerCalls):
 
     def ask(self, wanted: Iterable[WantedNodes]) -> None:
         """Replace what was requested on this cluster."""
-        from ray.autoscaler.sdk import request_resources
-
         nodes = [group for group in wanted for _ in range(group.count)]
-        bundles, labels = [dict(node.resources) for node in nodes], [dict(node.labels) for node in nodes]
-        request_resources(bundles=bundles, bundle_label_selectors=labels)
+        request_nodes([node.resources for node in nodes], [node.labels for node in nodes])
 
     def end(self, node: str) -> None:
         """End a node that Ray finds idle."""

@@ -2,34 +2,24 @@
 
 Workers and reservations are detached and named by station and epoch, so that they outlive the supervisor and the next
 one finds them.
-
-This module imports ray: import it only where the environment that Ray reads then is settled.
 """
 
 import asyncio
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import Any
-
-import ray
-from ray.util import list_named_actors
-from ray.util.placement_group import PlacementGroup, placement_group, placement_group_table, remove_placement_group
-from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from ...logs.actions import LogAction
 from ...logs.entry import LogIds
 from ...logs.writing import log
 from ...placement.model.inventory import Node
+from ...ray.private.key_values import claim_in_cluster, keep_in_cluster, kept_in_cluster, keys_in_cluster
+from ...ray.private.nodes import draining_nodes, free_resources_by_node
 from ...ray.private_ray import NAMESPACE
-from ...ray.ray_internals import (
-    claim_in_cluster,
-    draining_nodes,
-    free_resources_by_node,
-    keep_in_cluster,
-    kept_in_cluster,
-    keys_in_cluster,
-)
+from ...ray.public.actors import NoSuchActor, actor_names, kill_actor, named_actor
+from ...ray.public.nodes import all_nodes, on_node
+from ...ray.public.reservations import Reservation, give_back, inside, reservation, reservation_names, reserve
 from ...ray.ray_words import first_line
+from ...worker.actor_worker import ActorWorker
 from ...worker.heartbeat import WorkerFacts
 from ...worker_names import WORKER_PREFIX, epoch_of, station_of
 from ..state.events import Order, Reserve, Resize, Start
@@ -38,24 +28,14 @@ from ..state.messages import FoundWorker, RayNode
 from ..state.stations import bundle_of
 from ..state.terms import TERMS_KEY, next_term
 from .ray_autoscaler import AutoscalerOfRay, RayAutoscaler
-from .ray_calls import Actor, ProbeNode, RayCalls, on_ray_node, share_of_gpu, understood
+from .ray_calls import ProbeNode, RayCalls, share_of_gpu
 
 BUNDLE_PREFIX = "codecfleet-bundle "
 GPU_PREFIX = "codecfleet-gpu "
-_NODE_LABEL = "ray.io/node-id"
 MARKET_LABEL, SPOT = "ray.io/market-type", "spot"
 """Ray's label of a node that its cloud may take away at any moment."""
 ADOPT_LIMIT_S = 5.0
 NEVER_MS = 1 << 52
-
-
-def worker_handle(worker: str) -> Actor:
-    """Return Ray's handle of a cluster's worker.
-
-    Raises:
-        ValueError: no such worker is alive.
-    """
-    return ray.get_actor(WORKER_PREFIX + worker, NAMESPACE)
 
 
 class RayBackend(RayCalls):
@@ -68,7 +48,7 @@ class RayBackend(RayCalls):
         super().__init__(term)
         self._fence_s = fence_s
         self._probe = probe
-        self._bundles: dict[str, PlacementGroup] = {}
+        self._bundles: dict[str, Reservation] = {}
         self._shared = _GpuBundles()
         self._autoscaler = RayAutoscaler(AutoscalerOfRay())
         self._sizes: dict[str, tuple[int, float]] = {}
@@ -78,7 +58,7 @@ class RayBackend(RayCalls):
 
     async def find(self) -> tuple[FoundWorker, ...]:
         workers = await asyncio.to_thread(_live_workers)
-        reserved = frozenset(await asyncio.to_thread(_reserved, BUNDLE_PREFIX))
+        reserved = frozenset(await asyncio.to_thread(reservation_names, BUNDLE_PREFIX))
         adopted = await asyncio.gather(*(self._adopt(worker, reserved) for worker in workers))
         found = [worker for worker in adopted if worker is not None]
         await self.sweep(frozenset(worker.worker for worker in found))
@@ -86,16 +66,16 @@ class RayBackend(RayCalls):
 
     async def sweep(self, in_use: frozenset[str]) -> None:
         """Release every reservation without a worker in use: made too late, or not released in time."""
-        for worker in await asyncio.to_thread(_reserved, BUNDLE_PREFIX):
+        for worker in await asyncio.to_thread(reservation_names, BUNDLE_PREFIX):
             if worker not in in_use:
                 await self._give_back(worker)
         await self._shared.sweep({*in_use, *self._sizes})
 
     async def _adopt(self, worker: str, reserved: frozenset[str]) -> FoundWorker | None:
         try:
-            self._actors[worker] = await asyncio.to_thread(worker_handle, worker)
-            facts = understood(await asyncio.wait_for(self._call(worker, "facts", self._term), ADOPT_LIMIT_S))
-        except Exception as error:  # noqa: BLE001 - it is dead, unresponsive or of another release: not adopted
+            self._actors[worker] = ActorWorker(await asyncio.to_thread(named_actor, WORKER_PREFIX + worker))
+            facts = await asyncio.wait_for(self.facts(worker), ADOPT_LIMIT_S)
+        except Exception as error:  # noqa: BLE001 - it is dead, unresponsive or of another version: not adopted
             if await self.newest_term() <= self._term:
                 line = f"worker {worker} of an earlier supervisor is ended, not adopted: {first_line(error)}"
                 log(LogAction.WORKER_LOST, line, LogIds(worker=worker))
@@ -118,7 +98,7 @@ class RayBackend(RayCalls):
         if order.station.sharers > 1:
             await self._shared.reserve(order)
         if bundle:
-            group = await asyncio.to_thread(_reserve_on, order.station.node, bundle, BUNDLE_PREFIX + worker)
+            group = await asyncio.to_thread(reserve, order.station.node, bundle, BUNDLE_PREFIX + worker)
             self._bundles[worker] = group
             await group.ready()
         return order.cores
@@ -128,11 +108,7 @@ class RayBackend(RayCalls):
         cores, gpus = self._sizes[worker]
         shared = self._shared.get(worker)
         group = shared or self._bundles.get(worker)
-        strategy: Any = (
-            on_ray_node(order.station.node)
-            if group is None
-            else PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=0)
-        )
+        strategy = on_node(order.station.node) if group is None else inside(group)
         options = {
             "num_cpus": 0 if shared else cores,
             "num_gpus": gpus,
@@ -151,17 +127,18 @@ class RayBackend(RayCalls):
             await self._give_back(worker)
 
     async def _kill(self, worker: str) -> None:
-        actor = self._actors.pop(worker, None)
-        with suppress(ValueError):  # no worker of that name is alive
-            actor = actor or await asyncio.to_thread(worker_handle, worker)
-            await asyncio.to_thread(ray.kill, actor)
+        known = self._actors.pop(worker, None)
+        with suppress(NoSuchActor):
+            actor = known.actor if known else await asyncio.to_thread(named_actor, WORKER_PREFIX + worker)
+            await asyncio.to_thread(kill_actor, actor)
 
     async def _give_back(self, worker: str) -> None:
         self._sizes.pop(worker, None)
         group = self._bundles.pop(worker, None)
         with suppress(ValueError):  # there is none of that name
-            group = group or await asyncio.to_thread(ray.util.get_placement_group, BUNDLE_PREFIX + worker)
-            await asyncio.to_thread(remove_placement_group, group)
+            if group is None:
+                group = await asyncio.to_thread(reservation, BUNDLE_PREFIX + worker)
+            await asyncio.to_thread(give_back, group)
         await self._shared.give_back(worker, {*self._sizes, *self._actors})
 
     async def resize(self, order: Resize) -> None:
@@ -199,8 +176,7 @@ def _claimed_terms() -> list[int]:
 
 
 def _live_workers() -> list[str]:
-    names = [entry["name"] for entry in list_named_actors(all_namespaces=True) if entry["namespace"] == NAMESPACE]
-    return [name.removeprefix(WORKER_PREFIX) for name in names if name.startswith(WORKER_PREFIX)]
+    return [name.removeprefix(WORKER_PREFIX) for name in actor_names() if name.startswith(WORKER_PREFIX)]
 
 
 def live_nodes() -> tuple[RayNode, ...]:
@@ -220,7 +196,7 @@ def live_nodes() -> tuple[RayNode, ...]:
             memory_bytes=int(node["Resources"].get("memory", 0)) or None,
             labels=dict(node.get("Labels") or {}),
         )
-        for node in ray.nodes()
+        for node in all_nodes()
         if node["Alive"]
     )
 
@@ -235,14 +211,6 @@ async def recall_orders() -> dict[str, Order]:
     return unpack_orders(await asyncio.to_thread(kept_in_cluster, ORDERS_KEY))
 
 
-def _reserve_on(node: str, bundle: dict[str, float], name: str) -> PlacementGroup:
-    """Request a detached bundle on a node; it exists once its ``ready`` resolves."""
-    group: PlacementGroup = placement_group(
-        [bundle], strategy="STRICT_PACK", name=name, lifetime="detached", bundle_label_selector=[{_NODE_LABEL: node}]
-    )
-    return group
-
-
 class _GpuBundles:
     """Reservations of GPUs that several workers share, one per slice: by bundle name (``Station.bundle``).
 
@@ -251,10 +219,10 @@ class _GpuBundles:
     """
 
     def __init__(self) -> None:
-        self._groups: dict[str, PlacementGroup] = {}
+        self._groups: dict[str, Reservation] = {}
         self._lock = asyncio.Lock()
 
-    def get(self, worker: str) -> PlacementGroup | None:
+    def get(self, worker: str) -> "Reservation | None":
         """Return the reservation that a worker shares, if any."""
         return self._groups.get(bundle_of(station_of(worker)))
 
@@ -274,9 +242,9 @@ class _GpuBundles:
     async def sweep(self, in_use: Iterable[str]) -> None:
         """Adopt the shared reservations of workers in use, and release all others."""
         bundles = {bundle_of(station_of(worker)) for worker in in_use}
-        for bundle in await asyncio.to_thread(_reserved, GPU_PREFIX):
+        for bundle in await asyncio.to_thread(reservation_names, GPU_PREFIX):
             if bundle not in self._groups:
-                self._groups[bundle] = await asyncio.to_thread(ray.util.get_placement_group, GPU_PREFIX + bundle)
+                self._groups[bundle] = await asyncio.to_thread(reservation, GPU_PREFIX + bundle)
             if bundle not in bundles:
                 await self._remove(bundle)
 
@@ -284,19 +252,11 @@ class _GpuBundles:
         async with self._lock:
             group = self._groups.pop(bundle, None)
             if group is not None:
-                await asyncio.to_thread(remove_placement_group, group)
+                await asyncio.to_thread(give_back, group)
 
 
-def _found_or_made(order: Reserve) -> PlacementGroup:
+def _found_or_made(order: Reserve) -> Reservation:
     name = GPU_PREFIX + order.station.bundle
     with suppress(ValueError):  # there is none of that name
-        found: PlacementGroup = ray.util.get_placement_group(name)
-        return found
-    return _reserve_on(order.station.node, {"GPU": order.gpus}, name)
-
-
-def _reserved(prefix: str) -> list[str]:
-    """Return the names of our reservations with this prefix, without it."""
-    table: dict[str, Any] = placement_group_table()
-    names = [entry["name"] for entry in table.values() if entry["state"] != "REMOVED"]
-    return [name.removeprefix(prefix) for name in names if name.startswith(prefix)]
+        return reservation(name)
+    return reserve(order.station.node, {"GPU": order.gpus}, name)

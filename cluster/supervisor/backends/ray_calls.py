@@ -1,41 +1,27 @@
-"""Calls of workers and health agents, common to all backends.
-
-This module imports ray: import it only where the environment that Ray reads then is settled.
-"""
+"""Calls of workers and health agents, common to all backends."""
 
 import asyncio
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
-import ray
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-from ....actors.by_name import unpacked
-from ....errors import VersionRefused
 from ...placement.model.inventory import Node
 from ...probes.cuda.choosing import LIBRARY_PATH
 from ...probes.gpus.live_health import DeviceHealth
 from ...probes.report.absence import Maybe
+from ...ray.public.actors import Actor, kill_actor, make_actor, put
+from ...ray.public.nodes import on_node
 from ...ray.ray_words import first_line
-from ...releases import OURS
 from ...survey.health_agent import HealthAgent
+from ...version import VERSION, refuse_worker
+from ...worker.actor_worker import ActorWorker
 from ...worker.heartbeat import Heartbeat, WorkerFacts
 from ...worker.ray_worker import RayWorker
 from ...worker_names import CONTROL
 from ..state.events import Start
 from .backend import ClusterBackend
 
-Actor: TypeAlias = Any
-"""Ray's handle of a ``RayWorker``: its methods are made at run time and carry no types."""
-
-
 _AGENT: dict[str, Any] = {"num_cpus": 0, "max_restarts": 0, "max_task_retries": 0, "enable_task_events": False}
 """A health agent belongs to the supervisor that made it, and ends with it."""
 CONTROL_CALLS = 64
-
-
-def on_ray_node(node: str) -> NodeAffinitySchedulingStrategy:
-    """Return the strategy that starts something on this node alone."""
-    return NodeAffinitySchedulingStrategy(node, soft=False)
 
 
 class ProbeNode(Protocol):
@@ -59,29 +45,17 @@ def library_path(search_path: str | None) -> dict[str, Any]:
     return {} if search_path is None else {"runtime_env": {"env_vars": {LIBRARY_PATH: search_path}}}
 
 
-def understood(facts: WorkerFacts) -> WorkerFacts:
-    """Return the facts of a worker whose release works with ours.
-
-    Raises:
-        VersionRefused: its node has another.
-    """
-    if not OURS.understands(facts.release):
-        message = f"its node has {facts.release}, and the supervisor is {OURS}: they do not understand each other"
-        raise VersionRefused(message, "Give every node the same release: docs/upgrades.md.")
-    return facts
-
-
 class RayCalls(ClusterBackend):
     """Calls workers and health agents, for the supervisor of ``term``; subclasses reserve and start them."""
 
     def __init__(self, term: int = 0) -> None:
         self._term = term
-        self._actors: dict[str, Actor] = {}
+        self._actors: dict[str, ActorWorker] = {}
         self._agents: dict[str, Actor] = {}
 
     async def death_of(self, worker: str) -> str:
         try:
-            await self._call(worker, "watch")
+            await self._actors[worker].watch()
         except Exception as error:  # noqa: BLE001 - the edge: any error of Ray's means that the process is gone
             return first_line(error)
         return "it left on its own"
@@ -89,24 +63,21 @@ class RayCalls(ClusterBackend):
     async def heartbeat(self, worker: str) -> Heartbeat:
         if worker not in self._actors:
             raise ConnectionError(f"worker {worker} was stopped meanwhile")
-        found: Heartbeat = await self._call(worker, "heartbeat", self._term)
-        return found
+        return await self._actors[worker].heartbeat(self._term)
 
     async def abandon(self, worker: str, client: str) -> None:
-        actor = self._actors[worker]
-        await actor.abandon.options(concurrency_group=CONTROL).remote(client, self._term)
+        await self._actors[worker].abandon(client, self._term)
 
     async def abandon_others(self, worker: str, clients: frozenset[str]) -> None:
-        actor = self._actors[worker]
-        await actor.abandon_others.options(concurrency_group=CONTROL).remote(clients, self._term)
+        await self._actors[worker].abandon_others(clients, self._term)
 
     async def poll(self, node: str, pids: tuple[int, ...]) -> Maybe[tuple[DeviceHealth, ...]]:
         """Call the node's health agent, which is created for the first poll and after a failed one."""
         try:
             if node not in self._agents:
-                make = ray.remote(**_AGENT)(HealthAgent).options(scheduling_strategy=self.strategy(node)).remote
-                self._agents[node] = await asyncio.to_thread(make)
-            found: Maybe[tuple[DeviceHealth, ...]] = unpacked(await self._agents[node].poll.remote(pids))
+                options = {**_AGENT, "scheduling_strategy": self.strategy(node)}
+                self._agents[node] = await asyncio.to_thread(make_actor, HealthAgent, options)
+            found: Maybe[tuple[DeviceHealth, ...]] = await self._agents[node].poll.remote(pids)
         except BaseException:  # an agent that hangs or is gone is replaced
             await asyncio.shield(self.stop_polling(node))
             raise
@@ -114,21 +85,27 @@ class RayCalls(ClusterBackend):
 
     def strategy(self, node: str) -> Any:
         """Return how Ray is to be told to start something on a node alone."""
-        return on_ray_node(node)
+        return on_node(node)
 
     async def stop_polling(self, node: str) -> None:
         agent = self._agents.pop(node, None)
         if agent is not None:
-            await asyncio.to_thread(ray.kill, agent)
+            await asyncio.to_thread(kill_actor, agent)
 
-    def handle(self, worker: str) -> Actor:
+    def handle(self, worker: str) -> ActorWorker:
         return self._actors[worker]
 
     def send(self, content: bytes) -> Any:
-        return ray.put(content)
+        return put(content)
 
-    async def _call(self, worker: str, method: str, *arguments: int) -> Any:
-        return await getattr(self._actors[worker], method).options(concurrency_group=CONTROL).remote(*arguments)
+    async def facts(self, worker: str) -> WorkerFacts:
+        """Return a worker's identity.
+
+        Raises:
+            VersionRefused: its node has another version of codecfleet.
+        """
+        refuse_worker(await self._actors[worker].version(), VERSION)
+        return await self._actors[worker].facts(self._term)
 
     async def _create(self, order: Start, options: dict[str, Any], cores: int, fence_s: float | None) -> WorkerFacts:
         settings = {
@@ -139,9 +116,10 @@ class RayCalls(ClusterBackend):
             **library_path(order.search_path),
             **options,
         }
-        make = ray.remote(**settings)(RayWorker).remote
         actor = await asyncio.to_thread(
-            make,
+            make_actor,
+            RayWorker,
+            settings,
             order.slots,
             takes_gpu=order.station.takes_gpu,
             part=order.station.part,
@@ -152,6 +130,5 @@ class RayCalls(ClusterBackend):
             term=self._term,
             fence_s=fence_s,
         )
-        self._actors[order.worker] = actor
-        facts: WorkerFacts = await self._call(order.worker, "facts", self._term)
-        return understood(facts)
+        self._actors[order.worker] = ActorWorker(actor)
+        return await self.facts(order.worker)

@@ -4,14 +4,26 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from math import ceil
+from typing import NamedTuple
 
 from ...placement.model.placement import Lane, Route
 from ...probes.report.device_report import DeviceKind
-from ...releases import makes_alike
+from ...version import makes_alike
 from ..state.clients import JobBook
 from ..state.nodes import Place
-from ..state.plans import Targets
 from ..state.stations import StationBook, StationState
+
+
+class _Here(NamedTuple):
+    """A station at which jobs may get slots, and the names of it and of its process."""
+
+    book: StationBook
+    station: str
+    worker: str
+
+
+_Stations = Sequence[_Here]
+"""Ready ones first, then by name."""
 
 
 def assign_slots(
@@ -20,44 +32,52 @@ def assign_slots(
     device_kinds: Mapping[str, DeviceKind],
     jobs: Mapping[str, JobBook],
     places: Mapping[str, Mapping[str, Place]],
-    *,
-    before: Targets | None,
 ) -> dict[str, dict[str, int]]:
     """Assign each lane's sessions to stations of its node that serve its device: {station: {job: slots}}.
 
-    Slots of ``before`` stay as they are, as far as they still serve a lane. Then ready stations come first, and those
-    where the job already holds slots, so that nothing moves without need. Sessions that fit no station are left out.
-    ``places`` say where Ray has each GPU and slice of a node; two nodes of one host may list the same GPU.
+    Ready stations come first, and those where the job already holds slots, so that nothing moves without need. Sessions
+    that fit no station are left out. ``places`` say where Ray has each GPU and slice of a node; two nodes of one host
+    may list the same GPU.
     """
-    books = {book.station.station: book for book in stations}
-    free_slots = {name: _slots(book) for name, book in books.items()}
-    claims = _Claims(books.values(), places)
-    by_node: dict[str, list[StationBook]] = defaultdict(list)
-    for book in books.values():
-        if book.state not in _OUT_OF_USE and not book.outgoing:
-            by_node[book.station.node].append(book)
-    assigned: dict[str, dict[str, int]] = defaultdict(dict)
+    books = list(stations)
+    claims, free = _Claims(books, places), {book.station.station: _slots(book) for book in books}
+    processors, others = (_by_node(books, is_processor=of) for of in (True, False))
+    assigned: dict[str, dict[str, int]] = {}
+    for lane in lanes:
+        is_plain = device_kinds.get(lane.device, DeviceKind.CPU) is DeviceKind.CPU and lane.route is not Route.DLA
+        left = lane.sessions
+        for each in _in_order((processors if is_plain else others)[lane.node], lane, jobs.get(lane.job)):
+            taken = min(left, free[each.station])
+            if taken <= 0 or not (is_plain or _fits(each.book, lane, claims)):
+                continue
+            here = assigned.setdefault(each.station, {})
+            here[lane.job] = here.get(lane.job, 0) + taken
+            free[each.station] -= taken
+            left -= taken
+            if not is_plain:
+                claims.take(each.book, lane.device)
+            if not left:
+                break
+    return assigned
 
-    def give(lane: Lane, sessions: int, kept: Targets | None = None) -> int:
-        """Give a lane slots, none but those that are kept; return how many sessions are left."""
-        kind = device_kinds.get(lane.device, DeviceKind.CPU)
-        fitting = [book for book in by_node[lane.node] if _fits(book, lane, kind, claims)]
-        for book in sorted(fitting, key=partial(_order, lane, jobs.get(lane.job))):
-            name = book.station.station
-            has = assigned[name].get(lane.job, 0) if name in assigned else 0
-            most = free_slots[name] if kept is None else kept.get(name, {}).get(lane.job, 0) - has
-            taken = min(sessions, free_slots[name], most)
-            if taken > 0 and _fits(book, lane, kind, claims):  # another may have become its device's only now
-                assigned[name][lane.job] = has + taken
-                claims.take(book, lane.device)
-                free_slots[name] -= taken
-                sessions -= taken
-        return sessions
 
-    left = [lane.sessions if before is None else give(lane, lane.sessions, before) for lane in lanes]
-    for lane, sessions in zip(lanes, left, strict=True):
-        give(lane, sessions)
-    return dict(assigned)
+def _by_node(books: Iterable[StationBook], *, is_processor: bool) -> defaultdict[str, list[_Here]]:
+    """Return the stations of each node that are in use or may be."""
+    found = defaultdict[str, list[_Here]](list)
+    for book in books:
+        if book.station.is_processor is is_processor and book.state not in _OUT_OF_USE and not book.outgoing:
+            found[book.station.node].append(_Here(book, book.station.station, book.worker))
+    for here in found.values():
+        here.sort(key=lambda each: (each.book.state is not StationState.READY, each.station))
+    return found
+
+
+def _in_order(stations: _Stations, lane: Lane, job: JobBook | None) -> _Stations:
+    """Return stations in the order in which a lane takes their slots."""
+    held = {} if job is None else job.held
+    if any(each.worker in held or each.book.device == lane.device for each in stations):
+        return sorted(stations, key=partial(_order, lane, held))
+    return stations
 
 
 class _Claims:
@@ -70,7 +90,7 @@ class _Claims:
         self._taken: set[str] = set()
         self._given: set[str] = set()
         for book in books:
-            if book.facts is not None:
+            if book.facts is not None and not book.station.is_processor:
                 self.take(book, book.device)
 
     def take(self, book: StationBook, device: str) -> None:
@@ -93,22 +113,19 @@ class _Claims:
         return book.station.part == place.part and is_open
 
 
-def _fits(book: StationBook, lane: Lane, kind: DeviceKind, claims: _Claims) -> bool:
+def _fits(book: StationBook, lane: Lane, claims: _Claims) -> bool:
     if lane.route is Route.DLA or book.station.dla is not None:
         return book.station.station == lane.device
-    if kind is DeviceKind.CPU:
-        return not book.station.takes_gpu
-    return book.station.takes_gpu and claims.can_get(book, lane.device)
+    return claims.can_get(book, lane.device)
 
 
 _OUT_OF_USE = frozenset({StationState.LEAVING, StationState.RESTING, StationState.QUARANTINED})
 
 
-def _order(lane: Lane, job: JobBook | None, book: StationBook) -> tuple[bool, bool, int, str]:
-    is_ready = book.state is StationState.READY
+def _order(lane: Lane, held: Mapping[str, int], each: _Here) -> tuple[bool, bool, int, str]:
+    book = each.book
     has_device = book.facts is not None and book.device == lane.device
-    held = 0 if job is None else job.held.get(book.worker, 0)
-    return (not is_ready, not has_device, -held, book.station.station)
+    return (book.state is not StationState.READY, not has_device, -held.get(each.worker, 0), each.station)
 
 
 def _slots(book: StationBook) -> int:

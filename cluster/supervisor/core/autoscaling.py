@@ -1,6 +1,6 @@
 """Has the cluster grow and shrink with its work: what ``cluster/autoscale`` decides, by what the supervisor knows."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -19,7 +19,8 @@ from ..state.events import Effect, Note, Resize
 from ..state.guests import vgpu_rooms
 from ..state.nodes import NodeBook
 from ..state.state import SupervisorState
-from ..state.stations import IN_USE
+from ..state.stations import IN_USE, StationBook
+from .effective import stations_by_node
 
 REPEAT_S: Final = 10.0
 """How often an order is repeated though nothing has changed."""
@@ -71,11 +72,13 @@ class Autoscaler:
         """
         seen = []
         idle_since_s = {}
+        here = stations_by_node(state.stations)
         for book in state.nodes:
             group = self.config.group_of(book.ray.labels)
             if group is None:
                 continue
-            node, leases = book.ray.node, _leases(state, book.ray.node) or bool(state.scaling.trouble)
+            node = book.ray.node
+            leases = _leases(state, here.get(node, ())) or bool(state.scaling.trouble)
             if not leases:
                 idle_since_s[node] = state.scaling.idle_since_s.get(node, now_s)
             seen.append(
@@ -138,10 +141,10 @@ def _is_leaving(book: NodeBook) -> bool:
     return book.state is not DeviceState.OPEN and not is_surplus
 
 
-def _leases(state: SupervisorState, node: str) -> int:
-    """Return how many segments run on a node, or may."""
+def _leases(state: SupervisorState, stations: Iterable[StationBook]) -> int:
+    """Return how many segments run at stations, or may."""
     leases = 0
-    for book in state.stations_at((node,)):
+    for book in stations:
         held = sum(job.occupies(book.worker) for job in state.clients.at(book.worker))
         leases += max(held, sum(state.targets.get(book.station.station, {}).values()))
     return leases
@@ -158,7 +161,7 @@ def _keep_work_away(state: SupervisorState, decision: Decision) -> Iterator[Effe
             line = f"node {state.nodes.title(book.ray.node)} ends: {book.given_up}"
             yield Note(LogAction.NODE_GIVEN_UP, line, book.ids)
         if book.state is not before:
-            state.touch(book.ray.node)
+            state.is_dirty = True
 
 
 def _what_changed(before: Decision, now: Decision) -> Iterator[Effect]:

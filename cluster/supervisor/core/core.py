@@ -1,45 +1,46 @@
 """The supervisor's decisions: a state machine without Ray, clock or I/O.
 
 ``Core.decide`` takes one event and the time, and returns effects for the runner to carry out; their results come back
-as events. The core compares what is wanted with what exists and closes the gap step by step, so the order of facts does
-not matter, nor whether one arrives twice. It runs in the cluster's supervisor actor, and in a process with an embedded
-Ray.
+as events. Nothing else changes the state, so the same events lead to the same state again. Events note what they are
+about, and that something has changed; the next tick places everything from scratch, and closes the gap between what is
+wanted and what exists. So the order of facts does not matter, nor whether one arrives twice.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Any
 
+from ....actors.backoff import Backoff
 from ...logs.actions import LogAction
 from ...logs.entry import LogIds
 from ...placement.model.demand import Demand
 from ...placement.model.inventory import Device, DeviceState, processor_name
 from ...placement.model.policy import Policy
 from ...placement.model.preview import PlacementPreview
-from ...worker_names import epoch_of, node_of, station_of
+from ...worker_names import epoch_of, station_of
 from ..state import events
 from ..state.events import Effect, Note, Start, Stop, SupervisorEvent
 from ..state.plans import Plans
 from ..state.quarantine import Blame, Cause
 from ..state.settings import SupervisorSettings
-from ..state.state import SupervisorState
+from ..state.state import ANSWERS_PER_EPOCH, SupervisorState
 from ..state.stations import DEATHS_IN_A_ROW_MAX, IN_USE, StationBook, StationState, unseen_station
+from .answering import answers, concerned, due, last_answers, take_call
 from .autoscaling import autoscaler_of
 from .departures import ORPHANS_S, abandon, drop_orphans, expire_clients, hand_back
+from .granting import note_stranded
 from .health import retry_caps, see_encoding, see_health, unsee_health
 from .node_events import miss_report, rest_longer, see_nodes, take_order, take_report
+from .placing import next_pass_s, place_everything, set_out_stations
 from .planner import Planner
 from .previewing import growth, preview
 from .quarantining import begin_trials, quarantine, recalled, resolved, take_faults
-from .reconcile import reconcile
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
+from .reconcile import reconcile, reserve_missing
 
 STEADY_S = 10.0
 """A process that lived this long did not fail to start: its death begins a new count."""
-RESTS_S = (0.0, 0.1, 0.2, 0.4)
-"""How long a station rests after its first death in a row, its second, and so on."""
+RESTS = Backoff(first_s=0.1, most_s=0.4)
+"""How long a station rests after its second death in a row, and so on; after the first it starts again at once."""
 UNRESERVED_REST_S = 0.1
 OVERSLEPT_S = 2.0
 """A longer gap between ticks means that this process stood still, not that clients were silent."""
@@ -47,11 +48,7 @@ _QUIET = (
     *(events.Ticked, events.Renewed, events.NodesSeen, events.Measured, events.RecycleDue, events.Encoding),
     *(events.HealthSeen, events.HealthUnseen, events.Resized),
 )
-"""Frequent events that mostly change nothing; their handlers unsettle the state, or touch a node, when they do."""
-_LOCAL = (events.Reserved, events.NotReserved, events.Started, events.Died, events.Stopped)
-"""Events of a worker, which concern its node alone."""
-_UNGRANTED = (events.Ticked, events.Renewed, events.Measured, events.Encoding, events.HealthSeen, events.HealthUnseen)
-"""Events after which jobs have the same slots, unless a conclusion says otherwise, or a report told of them."""
+"""Frequent events that mostly change nothing; their handlers say so when they do. All others do."""
 
 
 class Core:
@@ -63,10 +60,14 @@ class Core:
     def __init__(self, settings: SupervisorSettings, policy: Policy, first_epoch: int, now_s: float) -> None:
         self._planner = Planner(policy)
         self.state = SupervisorState(settings, first_epoch, now_s, now_s, now_s)
+        self.state.granted = first_epoch * ANSWERS_PER_EPOCH
         self._autoscaler = autoscaler_of(self.state, self._planner.place)
-        self._handlers: dict[type[SupervisorEvent], Callable[..., list[Effect]]] = {
+        self._handlers = self._handling()
+
+    def _handling(self) -> dict[type[SupervisorEvent], Callable[..., list[Effect]]]:
+        return {
             events.NodesSeen: self._nodes_seen,
-            events.Probed: lambda event, now_s: take_report(self.state, self._planner, event, now_s),
+            events.Probed: self._probed,
             events.ProbeFailed: lambda event, now_s: miss_report(self.state, event, now_s),
             events.Reserved: self._reserved,
             events.NotReserved: self._not_reserved,
@@ -81,32 +82,29 @@ class Core:
             events.Measured: self._measured,
             events.RecycleDue: self._recycle_due,
             events.Encoding: lambda event, now_s: see_encoding(self.state, event, now_s),
-            events.HealthSeen: lambda event, now_s: see_health(self.state, self._planner, event, now_s),
+            events.HealthSeen: self._health_seen,
             events.HealthUnseen: lambda event, _now_s: unsee_health(self.state, event),
             events.Resized: self._resized,
             events.QuarantinesRecalled: lambda event, _now_s: recalled(self.state, event.records),
             events.Ended: self._ended,
         }
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return all that a copy of it needs, which decides as it does."""
+        return {name: value for name, value in self.__dict__.items() if name != "_handlers"}
+
+    def __setstate__(self, kept: dict[str, Any]) -> None:
+        """Be a copy."""
+        self.__dict__ |= kept
+        self._handlers = self._handling()
+
     def decide(self, event: SupervisorEvent, now_s: float) -> list[Effect]:
         """Handle an event at ``now_s`` and return what is to be done, in order."""
-        return [*self.take_in(event, now_s), *self.conclude(now_s)]
-
-    def take_in(self, event: SupervisorEvent, now_s: float) -> list[Effect]:
-        """Handle an event; ``conclude`` derives what follows for the whole cluster."""
-        if isinstance(event, _LOCAL):
-            self.state.touch(node_of(station_of(event.worker)))
-        elif isinstance(event, events.Ticked):
-            self.state.is_due = True
-        elif not isinstance(event, _QUIET):
-            self.state.is_settled = False
-        if not isinstance(event, _UNGRANTED):
-            self.state.turn += 1
-        return self._handlers[type(event)](event, now_s)
-
-    def conclude(self, now_s: float, *, may_settle: bool = True) -> list[Effect]:
-        """Return what follows from one event or several; without ``may_settle``, only what concerns single nodes."""
-        return reconcile(self.state, self._planner, now_s, may_settle=may_settle)
+        self.state.event += 1
+        if not isinstance(event, _QUIET):
+            self.state.is_dirty = True
+        effects = self._handlers[type(event)](event, now_s)
+        return [replace(effect, event=self.state.event) for effect in effects]
 
     @property
     def is_probing(self) -> bool:
@@ -126,6 +124,12 @@ class Core:
     def _nodes_seen(self, event: events.NodesSeen, now_s: float) -> list[Effect]:
         effects = see_nodes(self.state, event, now_s)
         return effects if self._autoscaler is None else [*effects, *self._autoscaler.consider(self.state, now_s)]
+
+    def _probed(self, event: events.Probed, now_s: float) -> list[Effect]:
+        return take_report(self.state, self._planner, event, now_s)
+
+    def _health_seen(self, event: events.HealthSeen, now_s: float) -> list[Effect]:
+        return see_health(self.state, self._planner, event, now_s)
 
     def _resized(self, event: events.Resized, _now_s: float) -> list[Effect]:
         before, self.state.scaling.trouble = self.state.scaling.trouble, event.trouble
@@ -208,9 +212,11 @@ class Core:
         effects: list[Effect] = [Stop(event.worker)]
         if book.deaths_in_a_row < DEATHS_IN_A_ROW_MAX:
             book.to(StationState.RESTING, now_s, event.reason)
-            book.rest_until_s = now_s + RESTS_S[book.deaths_in_a_row - 1]
+            book.rest_until_s = now_s + RESTS.wait_s(book.deaths_in_a_row - 1)
+            effects.append(self._note(LogAction.WORKER_LOST, book, f"died and is replaced: {event.reason}"))
             self._wake(book, now_s)
-            return [*effects, self._note(LogAction.WORKER_LOST, book, f"died and is replaced: {event.reason}")]
+            # What it did has its place again without waiting for the next placement.
+            return effects + reserve_missing(self.state, (book,), self._planner.gpu_share, now_s)
         return [*effects, *self._give_up(book, event.reason, now_s)]
 
     def _give_up(self, book: StationBook, reason: str, now_s: float) -> list[Effect]:
@@ -235,6 +241,8 @@ class Core:
 
     def _found(self, event: events.Found, now_s: float) -> list[Effect]:
         effects: list[Effect] = []
+        for node in self.state.nodes:
+            set_out_stations(self.state, node)
         for worker in event.workers:
             epoch = epoch_of(worker.worker)
             self.state.epoch = max(self.state.epoch, epoch + 1)
@@ -261,45 +269,44 @@ class Core:
     # Events of clients
 
     def _renewed(self, event: events.Renewed, now_s: float) -> list[Effect]:
-        before = self.state.clients.get(event.report.client)
-        is_new = before is None
-        if before is not None and any(job.revoked for job in before.jobs.values()):
-            self.state.is_due = True  # what it acknowledges may be free now
-        renewal = self.state.clients.renew(event.report, now_s)
-        self.state.has_other_holdings = self.state.has_other_holdings or renewal.is_held
+        report = event.report
+        is_new = self.state.clients.get(report.client) is None
+        renewal = self.state.clients.renew(report, now_s)
         # Work that has begun moves nothing; a worker that is not wanted any more may go.
-        if renewal.is_wanted or (renewal.is_held and self.state.is_recovering(now_s)):
-            self.state.is_settled = False
-        for worker in renewal.left:
-            if station_of(worker) not in self.state.targets:
-                self.state.touch(node_of(station_of(worker)))
-        for worker in event.report.proven:
-            if self.state.is_live(worker):
-                self.state.stations[station_of(worker)].deaths_in_a_row = 0
-        client = self.state.clients.get(event.report.client)
+        is_let_go = any(station_of(worker) not in self.state.targets for worker in renewal.left)
+        if renewal.is_wanted or is_let_go or (renewal.is_held and self.state.is_recovering(now_s)):
+            self.state.is_dirty = True
+        for worker in filter(self.state.is_live, report.proven):
+            self.state.stations[station_of(worker)].deaths_in_a_row = 0
+        client = self.state.clients.get(report.client)
+        effects = take_call(self.state, event, now_s)
         if client is None:
-            return []
-        came = Note(LogAction.CLIENT_CAME, f"client {event.report.where} came", LogIds(client=client.client))
-        effects: list[Effect] = [came] if is_new else []
-        for worker, reason in event.report.written_off.items():
-            effects += self.take_in(events.Died(worker, reason), now_s)
-        new = [fault for fault in event.report.faults if fault.number > client.faults_seen]
-        self.state.turn += bool(new)
+            return effects
+        if is_new:
+            came = f"client {report.where} came"
+            effects.append(Note(LogAction.CLIENT_CAME, came, LogIds(client=client.client)))
+        for worker, reason in report.written_off.items():
+            self.state.is_dirty = True
+            effects += self._died(events.Died(worker, reason), now_s)
+        new = [fault for fault in report.faults if fault.number > client.faults_seen]
         client.faults_seen = max((fault.number for fault in new), default=client.faults_seen)
-        return [*effects, *take_faults(self.state, new, now_s)]
+        effects += take_faults(self.state, new, now_s)
+        return effects + answers(self.state, concerned(self.state, client.client, renewal), now_s)
 
-    def _departed(self, event: events.Departed, _now_s: float) -> list[Effect]:
+    def _departed(self, event: events.Departed, now_s: float) -> list[Effect]:
         book = self.state.clients.depart(event.client)
         if book is None:
             return []
         left = Note(LogAction.CLIENT_LEFT, f"client {book.where} left", LogIds(client=book.client))
-        return [*abandon(self.state, book), left]
+        return [*abandon(self.state, book), left, *last_answers(self.state, book, now_s)]
 
-    def _ticked(self, _event: events.Ticked, now_s: float) -> list[Effect]:
+    def _ticked(self, event: events.Ticked, now_s: float) -> list[Effect]:
         # After a pause of this process (a stopped process, a stalled machine), silence is not the clients'.
         overslept_s = now_s - self.state.ticked_s - OVERSLEPT_S
         if overslept_s > 0:
             self.state.clients.excuse(overslept_s)
+        if self.state.is_recovering(self.state.ticked_s) and not self.state.is_recovering(now_s):
+            self.state.is_dirty = True
         self.state.ticked_s = now_s
         retry_caps(self.state, now_s)
         effects = [
@@ -312,12 +319,20 @@ class Core:
             self._wake(book, now_s)
             if book.state is StationState.QUARANTINED and now_s >= book.rest_until_s:
                 effects += self._probe_quarantined(book, now_s)
-        return effects
+        return effects + self._reconciled(event, now_s)
+
+    def _reconciled(self, event: events.Ticked, now_s: float) -> list[Effect]:
+        """Place everything where something has changed, and close the gap between that and what there is."""
+        is_due = self.state.is_dirty and not self.state.end and now_s >= next_pass_s(self.state, event.pass_s)
+        effects = place_everything(self.state, self._planner, now_s) if is_due else []
+        note_stranded(self.state, now_s)
+        effects += reconcile(self.state, self._planner.gpu_share, now_s)
+        return effects + answers(self.state, self.state.clients if is_due else due(self.state, now_s), now_s)
 
     def _wake(self, book: StationBook, now_s: float) -> None:
         if book.state is StationState.RESTING and now_s >= book.rest_until_s:
             book.to(StationState.EMPTY, now_s)
-            self.state.touch(book.station.node)
+            self.state.is_dirty = True
 
     def _probe_quarantined(self, station: StationBook, now_s: float) -> list[Effect]:
         book = self.state.nodes.get(station.station.node)
@@ -347,16 +362,17 @@ class Core:
         if book is None or book.recycle_due:
             return []
         book.recycle_due = event.reason
-        self.state.touch(book.station.node)
+        self.state.is_dirty = True
         return [self._note(LogAction.WORKER_DUE, book, f"is replaced as soon as it is idle: {event.reason}")]
 
-    def _ended(self, event: events.Ended, _now_s: float) -> list[Effect]:
+    def _ended(self, event: events.Ended, now_s: float) -> list[Effect]:
         self.state.end = self.state.end or event.reason
         books = self.state.stations.values()
         stops = [Stop(book.worker) for book in books if book.state in IN_USE - {StationState.LEAVING}]
         self.state.stations.clear()
-        self.state.plans = Plans()
-        return [Note(LogAction.SUPERVISOR_ENDED, f"the end: {event.reason}"), *stops]
+        self.state.plans, self.state.is_dirty = Plans(), False
+        note = Note(LogAction.SUPERVISOR_ENDED, f"the end: {event.reason}")
+        return [note, *stops, *answers(self.state, self.state.clients, now_s)]
 
     def _note(self, action: LogAction, book: StationBook, what: str) -> Note:
         return Note(action, f"{self.state.named(book)} {what}", book.ids)

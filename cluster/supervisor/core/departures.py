@@ -6,6 +6,7 @@ from ..state.clients import ClientBook
 from ..state.events import Abandon, AbandonOthers, Effect, NodesSeen, Note, Stop
 from ..state.state import SupervisorState
 from ..state.stations import StationState
+from .answering import last_answers
 
 ORPHANS_S = 30.0
 """After a restart, a client that has not reported for this long is dead: an answer to it may take 15 s."""
@@ -26,8 +27,8 @@ def expire_clients(state: SupervisorState, now_s: float) -> list[Effect]:
     expiry_s = state.settings.client_expiry_s
     for book in state.clients.expired(now_s, expiry_s):
         state.clients.forget(book.client)
-        state.is_settled = False
-        effects += abandon(state, book)
+        state.is_dirty = True
+        effects += [*abandon(state, book), *last_answers(state, book, now_s)]
         line = f"client {book.where} sent no report for {expiry_s:g} s: its slots are released"
         effects.append(Note(LogAction.CLIENT_LOST, line, LogIds(client=book.client)))
     return effects
@@ -66,6 +67,6 @@ def hand_back(state: SupervisorState, now_s: float) -> list[Effect]:
             if station.station.node == book.ray.node and station.state is StationState.READY:
                 line = f"{state.named(station)} is ended: its node ends"
                 station.to(StationState.LEAVING, now_s, "its node ends")
-                state.touch(book.ray.node)
+                state.is_dirty = True
                 effects += [Stop(station.worker), Note(LogAction.WORKER_ENDED, line, station.ids)]
     return effects

@@ -1,30 +1,20 @@
 """The grants that clients are sent: which slots they may use, and why they have none."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 from math import ceil
 
 from ...placement.assign.networks import no_dla_for
-from ...placement.model.demand import Demand
 from ...placement.model.inventory import DeviceState, Inventory, processor_name
-from ...placement.model.placement import Placement
 from ...probes.report.device_report import DeviceKind
-from ...releases import OURS, apart
 from ...worker_names import node_of, station_of
-from ..state.clients import ClientBook, JobBook
-from ..state.messages import ClientReport, Grants, JobGrants
+from ..state.clients import JobBook
+from ..state.messages import Grants, JobGrants
 from ..state.plans import JobPlan
 from ..state.quarantine import Cause
 from ..state.state import Stranded, SupervisorState
 from ..state.stations import DEATHS_IN_A_ROW_MAX, NOT_STARTED, StationBook, StationState
 from .assigning import promise
-
-
-def refused(report: ClientReport) -> Grants | None:
-    """Return what a client of a release that does not work with ours gets instead of slots; None for any other."""
-    if (refusal := apart(report.release, OURS)) is None:
-        return None
-    return Grants({}, unrecoverable=refusal.reason, what_next=refusal.next_step)
 
 
 def grants_for(state: SupervisorState, client: str, now_s: float) -> Grants:
@@ -34,11 +24,8 @@ def grants_for(state: SupervisorState, client: str, now_s: float) -> Grants:
         jobs = () if book is None else book.jobs.values()
         dead = frozenset(worker for job in jobs for worker in _dead(state, job))
         return Grants({}, dead=dead, unrecoverable=state.end, what_next=_OPEN_ANOTHER)
-    _forget_changed(state, book, now_s)
-    for name, job in book.jobs.items():
-        if name not in book.told:
-            book.told[name] = _granted(state, job, now_s)
-    told = {name: book.told[name] for name in book.jobs}
+    ends = {node.ray.node: node.ray.leaves_utc_s for node in state.nodes if node.ray.leaves_utc_s is not None}
+    told = {name: _granted(state, job, ends, now_s) for name, job in book.jobs.items()}
     never, what_next = _why_never(state, now_s)
     return Grants(
         slots={name: each.slots for name, each in told.items()},
@@ -54,24 +41,8 @@ def grants_for(state: SupervisorState, client: str, now_s: float) -> Grants:
     )
 
 
-def _forget_changed(state: SupervisorState, book: ClientBook, now_s: float) -> None:
-    """Forget what was found for jobs that may get something else now: all after a turn, or those at workers that moved.
-
-    So a segment's end costs its own job and those beside it, however many there are.
-    """
-    for worker in state.clients.moved():
-        for key in state.targets.get(station_of(worker), ()):
-            client, _, job = key.partition("/")
-            if (other := state.clients.get(client)) is not None:
-                other.told.pop(job, None)
-    told_at = (state.turn, state.is_recovering(now_s))
-    if book.told_at != told_at:
-        book.told.clear()
-        book.told_at = told_at
-
-
-def _granted(state: SupervisorState, job: JobBook, now_s: float) -> JobGrants:
-    """Return what a job may use from now on, and record it as promised."""
+def _granted(state: SupervisorState, job: JobBook, ends: Mapping[str, float], now_s: float) -> JobGrants:
+    """Return what a job may use from now on, and record it as promised; ``ends`` is when nodes leave."""
     if state.is_recovering(now_s):
         promised = {worker: slots for worker, slots in job.held.items() if state.is_live(worker)}
     else:
@@ -86,7 +57,7 @@ def _granted(state: SupervisorState, job: JobBook, now_s: float) -> JobGrants:
         refused=_why_refused(state, job),
         too_large=_why_too_large(state, job),
         broken=_why_broken(state, job, now_s),
-        leaving=_leaving(state, job),
+        leaving=_leaving(state, job, ends) if ends else {},
     )
 
 
@@ -96,7 +67,7 @@ def _put_off(state: SupervisorState, job: JobBook, promised: dict[str, int]) -> 
     So its sessions do not share cores while work moves between a processor's workers and those of GPUs beside it.
     """
     leaving: dict[str, float] = {}
-    for worker in {*job.held, *job.promised, *job.revoked}:
+    for worker in sorted({*job.held, *job.promised, *job.revoked}):
         left = job.occupies(worker) - promised.get(worker, 0)
         if left > 0 and state.is_live(worker):
             book = state.stations[station_of(worker)]
@@ -127,10 +98,9 @@ def _dead(state: SupervisorState, job: JobBook) -> frozenset[str]:
     return frozenset(worker for worker in job.held if not state.is_live(worker))
 
 
-def _leaving(state: SupervisorState, job: JobBook) -> dict[str, float]:
-    held = (worker for worker in job.held if state.is_live(worker))
-    ends = {worker: node.ray.leaves_utc_s for worker in held if (node := state.nodes.get(node_of(station_of(worker))))}
-    return {worker: end_s for worker, end_s in ends.items() if end_s is not None}
+def _leaving(state: SupervisorState, job: JobBook, ends: Mapping[str, float]) -> dict[str, float]:
+    nodes = {worker: node_of(station_of(worker)) for worker in job.held if state.is_live(worker)}
+    return {worker: ends[node] for worker, node in nodes.items() if node in ends}
 
 
 def why_not(state: SupervisorState, job: JobBook) -> str:
@@ -226,27 +196,16 @@ _FIND_THE_CAUSE = "Look for what ends the processes (memory, a broken codec, a m
 _OPEN_ANOTHER = "Open a new fleet."
 
 
-def find_unservable(state: SupervisorState, place_alone: Callable[[Demand], Placement]) -> dict[str, str]:
-    """Return why jobs that need devices could not be placed even alone: {job: reason}."""
-    reasons = {}
-    for job in state.clients.jobs():
-        if _needs_gpus(job) and job.demand.segments and not state.plan_of(job.key).lanes_at:
-            alone = place_alone(job.demand)
-            if not alone.lanes:
-                reasons[job.key] = alone.refusals[0].reason
-    return reasons
-
-
-def note_stranded(state: SupervisorState, jobs: Iterable[JobBook], now_s: float) -> None:
-    """Update which of these jobs that only GPUs can serve get none, so that none waits without end.
+def note_stranded(state: SupervisorState, now_s: float) -> None:
+    """Update which of the jobs that only GPUs can serve get none, so that none waits without end.
 
     Jobs that wait for other jobs are not among them: they are served when those end.
     """
-    for job in jobs:
-        before = state.stranded.pop(job.key, None) if state.stranded else None
-        if _needs_gpus(job) and not job.held and (reason := _why_no_gpu(state, job)):
-            state.stranded[job.key] = Stranded(now_s if before is None else before.since_s, reason)
-    state.stranded = {key: each for key, each in state.stranded.items() if state.clients.job(key) is not None}
+    before, state.stranded = state.stranded, {}
+    for job in filter(needs_gpus, state.clients.jobs()):
+        if not job.held and (reason := _why_no_gpu(state, job)):
+            since_s = before[job.key].since_s if job.key in before else now_s
+            state.stranded[job.key] = Stranded(since_s, reason)
 
 
 def _why_stranded(state: SupervisorState, job: JobBook, now_s: float) -> str:
@@ -263,7 +222,8 @@ def _why_stranded(state: SupervisorState, job: JobBook, now_s: float) -> str:
     return f"no GPU came for it within {state.settings.device_wait_s:g} s: {found.reason}"
 
 
-def _needs_gpus(job: JobBook) -> bool:
+def needs_gpus(job: JobBook) -> bool:
+    """Return whether a job waits for GPUs where there are none."""
     return job.demand.needs_devices and job.demand.dlas is None
 
 

@@ -56,7 +56,7 @@ def see_health(state: SupervisorState, planner: Planner, event: HealthSeen, now_
                 blame = Blame(Cause.POLL, condition.trouble, now_s, until_uncordon=bool(condition.xids))
                 effects += quarantine(state, book, device, blame)
     if book.node != before:
-        state.touch(event.node)
+        state.is_dirty = True
     join_guests(state, book, keeps_share=planner.sets_vgpu_share)
     return effects
 
@@ -70,7 +70,7 @@ def unsee_health(state: SupervisorState, event: HealthUnseen) -> list[Effect]:
     book.unseen_polls, book.unseen_reason = book.unseen_polls + 1, event.reason
     if book.unseen_polls == UNSEEN_POLLS:
         book.conditions = {name: unseen(condition) for name, condition in book.conditions.items()}
-        state.touch(event.node)
+        state.is_dirty = True
     name = state.nodes.title(event.node)
     line = f"the GPUs of node {name} could not be polled: {event.reason}"
     return [Note(LogAction.NODE_UNPROBED, line, book.ids)] if is_news else []
@@ -127,7 +127,7 @@ def _heed_xids(
     for station in stations if killing is not None else ():
         if station.device == device.device and station.state is StationState.READY and not station.recycle_due:
             station.recycle_due = f"its GPU raised Xid {killing}"
-            state.touch(device.node)
+            state.is_dirty = True
     rules = [xid_rule(xid) for xid in dict.fromkeys(xids)]
     name = named(state, device)
     lines = (f"{name}: Xid {rule.xid}, {rule.name}: {rule.action.value}: {rule.reason}" for rule in rules)
@@ -188,7 +188,7 @@ def see_encoding(state: SupervisorState, event: Encoding, now_s: float) -> list[
         state.caps = record_cap(state.caps, refused, now_s)
     if state.caps == before:
         return []
-    state.touch(device.node)
+    state.is_dirty = True
     whose = "its node" if state.caps.nodes != before.nodes else "it"
     cap = state.caps.nodes.get(device.node) or state.caps.devices.get(device.device)
     takes = (
@@ -204,7 +204,7 @@ def retry_caps(state: SupervisorState, now_s: float) -> None:
     """Try one more encoder session where a refusal was long ago."""
     before, state.caps = state.caps, relaxed(state.caps, now_s)
     if state.caps != before:
-        state.is_settled = False
+        state.is_dirty = True
 
 
 def see_devices(state: SupervisorState, node: str, now_s: float) -> list[Effect]:

@@ -5,7 +5,7 @@ from ...probes.report.device_report import DeviceKind
 from ...worker_names import node_of
 from ..state import events
 from ..state.events import Effect, Note, Order, Probe, Remember, Stop
-from ..state.quarantine import back_off_s
+from ..state.quarantine import rests_of
 from ..state.state import SupervisorState
 from ..state.stations import IN_USE, StationBook, StationState
 from .departures import note_leaving
@@ -19,9 +19,9 @@ def see_nodes(state: SupervisorState, event: events.NodesSeen, now_s: float) -> 
     came, went, changed = state.nodes.see(event.nodes)
     if any(node.cores for node in event.nodes):
         state.processor_seen_s = now_s
-    state.touched |= changed
+    state.is_dirty = state.is_dirty or bool(changed)
     if came:
-        state.is_settled = False
+        state.is_dirty = True
     effects = note_leaving(state, event, now_s)
     for book in came:
         line = f"node {state.nodes.title(book.ray.node)} joined with {book.ray.cores} cores"
@@ -44,7 +44,7 @@ def take_report(state: SupervisorState, planner: Planner, event: events.Probed, 
     if book is None:
         return []
     book.report(planner.seen(event.node))
-    state.touch(event.node.node)
+    state.is_dirty = True
     line = f"node {state.nodes.title(book.ray.node)} was probed: {book.summary}"
     effects: list[Effect] = [Note(LogAction.NODE_PROBED, line, book.ids)]
     effects += take_trials(state, book, now_s)
@@ -58,7 +58,7 @@ def miss_report(state: SupervisorState, event: events.ProbeFailed, now_s: float)
     if book is None:
         return []
     book.probing_since_s, book.has_answered = None, True
-    state.touch(event.node)
+    state.is_dirty = True
     name = state.nodes.title(event.node)
     line = f"node {name} gave no report, so its GPUs are left alone: {event.reason}"
     effects: list[Effect] = [Note(LogAction.NODE_UNPROBED, line, book.ids)]
@@ -77,7 +77,7 @@ def take_order(state: SupervisorState, event: events.Asked, now_s: float) -> lis
         line = f"asked to {event.order.value} {event.node}, which is not a node of this cluster"
         return [Note(LogAction.NODE_ORDERED, line)]
     book.order = event.order
-    state.touch(book.ray.node)
+    state.is_dirty = True
     effects: list[Effect] = []
     if event.order is Order.UNCORDON and not event.is_recalled:
         effects += end_rests(state, book, now_s)
@@ -91,7 +91,7 @@ def take_order(state: SupervisorState, event: events.Asked, now_s: float) -> lis
 
 def rest_longer(state: SupervisorState, book: StationBook, now_s: float) -> None:
     """Have a quarantined station rest, for twice as long each time."""
-    book.rest_until_s = now_s + back_off_s(state.settings.quarantine_s, book.quarantines)
+    book.rest_until_s = now_s + rests_of(state.settings.quarantine_s).wait_s(book.quarantines + 1)
     book.quarantines += 1
 
 

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 from ...placement.assign.assignment import place
 from ...placement.assign.networks import place_networks
-from ...placement.assign.standing import StandingPlacement
 from ...placement.measurements import engine_parts, measurement_of
 from ...placement.model.demand import Demand, EncoderKind
 from ...placement.model.inventory import Device, Inventory, Node
@@ -34,19 +33,13 @@ class Planner:
         """Return a node whose vGPUs have the share of their GPU that the policy sets."""
         return with_policy(node, self._policy)
 
-    def place(self, demands: Sequence[Demand], inventory: Inventory) -> Placement:
-        """Return where demands go; networks have the DLAs to themselves and do not affect transcodes."""
-        return self._with_networks(place(_media(demands), inventory, self._rates, self._policy), demands, inventory)
+    def place(self, demands: Sequence[Demand], inventory: Inventory, *, in_full: bool = True) -> Placement:
+        """Return where demands go; networks have the DLAs to themselves and do not affect transcodes.
 
-    def stand(self, demands: Sequence[Demand], inventory: Inventory) -> tuple[StandingPlacement, Placement]:
-        """Return the same, and what can follow small changes of it, networks aside.
-
-        It does not name the devices that jobs could use and do not.
+        ``in_full`` names for each job also the devices that could do it and are not used.
         """
-        standing = StandingPlacement(_media(demands), inventory, self._rates, self._policy)
-        return standing, self._with_networks(standing.placement, demands, inventory)
-
-    def _with_networks(self, media: Placement, demands: Sequence[Demand], inventory: Inventory) -> Placement:
+        medias = [demand for demand in demands if demand.dlas is None]
+        media = place(medias, inventory, self._rates, self._policy, in_full=in_full)
         networks = place_networks([each for each in demands if each.dlas is not None], inventory, self._policy)
         return Placement((*media.lanes, *networks.lanes), (*media.refusals, *networks.refusals))
 
@@ -73,7 +66,3 @@ class Planner:
         measurement = measurement_of(self._rates, demand, device, processor, kinds=kinds, sessions=sessions, fps=fps)
         if measurement is not None:
             self._rates = record_measurement(self._rates, measurement)
-
-
-def _media(demands: Sequence[Demand]) -> list[Demand]:
-    return [demand for demand in demands if demand.dlas is None]

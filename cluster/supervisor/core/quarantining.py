@@ -175,10 +175,7 @@ def _passed(state: SupervisorState, book: NodeBook, device: Device, now_s: float
 def _changed(state: SupervisorState, book: NodeBook, device: str, after: DeviceRecord) -> list[Effect]:
     records = state.nodes.quarantines.records
     records[book.key_of(device)] = after
-    if after.quarantine is None:
-        state.is_settled = False
-    else:
-        state.touch(book.ray.node)
+    state.is_dirty = True
     return [KeepQuarantines({key: record for key, record in records.items() if record.quarantine is not None})]
 
 
@@ -186,13 +183,13 @@ def _recycle(state: SupervisorState, device: str, reason: str, concerns: Callabl
     for station in state.stations.values():
         if station.device == device and station.state is StationState.READY and concerns(station):
             station.recycle_due = station.recycle_due or reason
-            state.touch(station.station.node)
+            state.is_dirty = True
 
 
 def recalled(state: SupervisorState, records: dict[str, DeviceRecord]) -> list[Effect]:
     """Apply the quarantines of an earlier supervisor."""
     state.nodes.quarantines.records.update(records)
-    state.is_settled = False
+    state.is_dirty = True
     for book in state.nodes:
         for device in book.gpus:
             if (found := book.quarantine_of(device.device)) is not None:

@@ -1,10 +1,6 @@
-"""The supervisor's metrics in Ray, whose agent serves them on each node's metrics port.
+"""The supervisor's metrics in Ray, whose agent serves them on each node's metrics port."""
 
-This module imports ray: import it only where the environment that Ray reads then is settled.
-"""
-
-from ray.util.metrics import Counter, Gauge, Histogram
-
+from ...ray.public.meters import Take, counter, gauge, histogram
 from .table import METRICS, Metric, MetricKind, MetricSample
 
 
@@ -15,27 +11,21 @@ class RayMetrics:
         self._meters = {metric.name: _meter(metric) for metric in METRICS}
 
     def take(self, samples: tuple[MetricSample, ...]) -> None:
-        """Pass samples on to Ray, which exports what it has every 10 s.
+        """Pass samples on to Ray.
 
         Raises:
             ValueError: a label's value that the table does not list.
         """
         for sample in samples:
-            match self._meters[sample.metric.name]:
-                case Counter() as counter:
-                    counter.inc(sample.value, sample.tags)
-                case Gauge() as gauge:
-                    gauge.set(sample.value, sample.tags)
-                case Histogram() as histogram:
-                    histogram.observe(sample.value, sample.tags)
+            self._meters[sample.metric.name](sample.value, sample.tags)
 
 
-def _meter(metric: Metric) -> Counter | Gauge | Histogram:
+def _meter(metric: Metric) -> Take:
     labels = tuple(metric.labels)
     match metric.kind:
         case MetricKind.COUNTER:
-            return Counter(metric.name, metric.says, labels)
+            return counter(metric.name, metric.says, labels)
         case MetricKind.GAUGE:
-            return Gauge(metric.name, metric.says, labels)
+            return gauge(metric.name, metric.says, labels)
         case MetricKind.HISTOGRAM:
-            return Histogram(metric.name, metric.says, list(metric.bounds), labels)
+            return histogram(metric.name, metric.says, labels, metric.bounds)

@@ -7,7 +7,7 @@ from ...worker_names import node_of, station_of
 from ..state import events
 from ..state.clients import JobBook
 from ..state.events import SupervisorEvent
-from ..state.messages import ClientReport, DeviceFault, ReportedChanges
+from ..state.messages import ClientReport, DeviceFault
 from ..state.state import SupervisorState
 from ..state.stations import StationBook, StationState
 from . import table
@@ -115,11 +115,7 @@ class MetricTally:
                 yield from self._lost(book.worker, LossCause.NODE)
 
     def _renewed(self, report: ClientReport) -> Iterator[MetricSample]:
-        known = self._jobs_of(report.client)
-        if isinstance(report, ReportedChanges):
-            told = {*report.over, *(job.demand.job for job in report.jobs)}
-            known = {name: known[name] for name in told if name in known}
-        self._remember(known.values())
+        self._remember(self._jobs_of(report.client).values())
         before = self._state.clients.get(report.client)
         seen = 0 if before is None else before.faults_seen
         for fault in report.faults:

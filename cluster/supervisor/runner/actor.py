@@ -1,15 +1,12 @@
 """The cluster's supervisor in Ray: one named, detached actor, which Ray restarts when it dies.
 
-``ray`` is not imported here: a client makes the class an actor once the environment that Ray reads at import is
-settled. It keeps only what workers and clients would report to its successor.
+It keeps only what workers and clients would report to its successor.
 """
 
 import asyncio
 import gc
 import os
 import time
-from dataclasses import astuple
-from typing import Any
 
 from ...logs.actions import LogAction
 from ...logs.in_ray import begin_log_in_ray
@@ -17,10 +14,11 @@ from ...logs.writing import log
 from ...placement.model.demand import Demand
 from ...placement.model.policy import Policy
 from ...placement.model.preview import PlacementPreview
+from ...ray.public.actors import kill_this_actor
+from ...ray.public.nodes import this_node
 from ...ray.sigterm import sigterm_kills
-from ...releases import OURS
+from ...version import VERSION, refuse_client
 from ..core.core import Core
-from ..core.granting import refused
 from ..state.events import Order
 from ..state.messages import ClientReport, Grants
 from ..state.settings import SupervisorSettings
@@ -46,7 +44,7 @@ class SupervisorActor:
         self._opening.add_done_callback(_restart_if_failed)
 
     async def _open(self, settings: SupervisorSettings, policy: Policy) -> SupervisorRunner:
-        # Imported here: this module must be importable without Ray.
+        # Imported here: clients import this module, and need none of it.
         from ...survey.ray_probe import probe_ray_node
         from ..backends.ray_backend import RayBackend, claim_term
         from ..metrics.ray_metrics import RayMetrics
@@ -56,19 +54,24 @@ class SupervisorActor:
         log(LogAction.SUPERVISOR_UP, f"supervisor of term {term} begins")
         core = Core(settings, policy, first_epoch(term), time.monotonic())
         backend = RayBackend(settings.fence_s, probe_ray_node, term)
-        runner = SupervisorRunner(backend, core, settings, take_samples=RayMetrics().take)
+        runner = SupervisorRunner(
+            backend, core, settings, take_samples=RayMetrics().take, on_failure=lambda: os._exit(FAILED_CODE)
+        )
         await runner.open()
         self._retiring = asyncio.create_task(_retire_when_idle(runner, settings))
         return runner
 
-    async def release(self) -> tuple[Any, ...]:
-        """Return the fields of our release, as values that any other can read."""
-        return astuple(OURS)
+    async def version(self) -> str:
+        """Return its version of codecfleet."""
+        return VERSION
 
-    async def renew(self, report: ClientReport, wait_s: float) -> Grants:
-        """Take a client's report; return its grants as soon as they change, or after ``wait_s``."""
-        if (refusal := refused(report)) is not None:
-            return refusal
+    async def renew(self, version: str, report: ClientReport, wait_s: float) -> Grants:
+        """Take a client's report; return its grants as soon as they change, or after ``wait_s``.
+
+        Raises:
+            VersionRefused: the client has another ``version``: it reached an earlier supervisor.
+        """
+        refuse_client(version, VERSION)
         return await (await self._runner()).renew(report, wait_s)
 
     async def depart(self, client: str) -> None:
@@ -91,6 +94,10 @@ class SupervisorActor:
         """Return the full status."""
         return (await self._runner()).status()
 
+    async def events(self) -> bytes:
+        """Return the newest events and what was decided (``Recording``); b"" where none are kept."""
+        return (await self._runner()).recorded()
+
     async def history(self, stations: tuple[str, ...]) -> History:
         """Return what these stations did lately, and how fast all were."""
         return (await self._runner()).history(stations)
@@ -107,9 +114,7 @@ def _restart_if_failed(opening: "asyncio.Task[SupervisorRunner]") -> None:
 
 
 async def _retire_when_idle(runner: SupervisorRunner, settings: SupervisorSettings) -> None:
-    import ray
-
-    here = ray.get_runtime_context().get_node_id()
+    here = this_node()
     while runner.idle_s < settings.retire_s or not await runner.leading.leads():
         if runner.leading.over or runner.is_left(here):
             # Not by Ray's kill: for Ray its successor is the same actor. A node that drains is not given it, and waits
@@ -118,5 +123,4 @@ async def _retire_when_idle(runner: SupervisorRunner, settings: SupervisorSettin
         await asyncio.sleep(RETIRE_LOOK_S)
     if settings.autoscale is not None:
         await runner.resizing.withdraw()
-    me: Any = ray.get_runtime_context().current_actor
-    ray.kill(me)
+    kill_this_actor()

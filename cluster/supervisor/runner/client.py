@@ -2,15 +2,19 @@
 
 import asyncio
 from abc import ABC, abstractmethod
-from dataclasses import fields
 from typing import Any, ClassVar
 
-from ....errors import VersionRefused
 from ...placement.model.demand import Demand
 from ...placement.model.policy import Policy
 from ...placement.model.preview import PlacementPreview
-from ...releases import OURS, UNNUMBERED, Release, apart
+from ...ray.private.nodes import ON_HEAD
+from ...ray.private_ray import NAMESPACE
+from ...ray.public.actors import make_actor, named_actor, put
 from ...shipping.serving import ServedFiles, serve_files
+from ...version import VERSION, refuse_client
+from ...worker.actor_worker import ActorWorker
+from ...worker.worker import Worker
+from ...worker_names import WORKER_PREFIX
 from ..state.messages import ClientReport, Grants
 from ..state.settings import SupervisorSettings
 from ..status.history import History
@@ -38,8 +42,8 @@ class SupervisorClient(ABC):
         """Report that the client leaves."""
 
     @abstractmethod
-    async def handle(self, worker: str) -> Any:
-        """Return the handle of a worker."""
+    async def handle(self, worker: str) -> Worker:
+        """Return a worker, to be called."""
 
     @abstractmethod
     def send(self, content: bytes) -> Any:
@@ -99,7 +103,7 @@ class LocalClient(SupervisorClient):
     def world_is_gone(self) -> str:
         return self._runner.world_is_gone()
 
-    async def handle(self, worker: str) -> Any:
+    async def handle(self, worker: str) -> Worker:
         return self._runner.handle(worker)
 
     def send(self, content: bytes) -> Any:
@@ -136,27 +140,23 @@ class ActorClient(SupervisorClient):
         """Find the supervisor, or create one.
 
         Raises:
-            VersionRefused: it is of a release that does not work with ours.
+            VersionRefused: it has another version of codecfleet.
         """
         self._actor = await asyncio.to_thread(find_or_make_supervisor, self._settings, self._policy)
         await refuse_others(self._actor)
 
     async def renew(self, report: ClientReport, wait_s: float) -> Grants:
-        grants: Grants = await self._actor.renew.remote(report, wait_s)
+        grants: Grants = await self._actor.renew.remote(VERSION, report, wait_s)
         return grants
 
     async def depart(self, client: str) -> None:
         await self._actor.depart.remote(client)
 
-    async def handle(self, worker: str) -> Any:
-        from ..backends.ray_backend import worker_handle
-
-        return await asyncio.to_thread(worker_handle, worker)
+    async def handle(self, worker: str) -> Worker:
+        return ActorWorker(await asyncio.to_thread(named_actor, WORKER_PREFIX + worker))
 
     def send(self, content: bytes) -> Any:
-        import ray
-
-        return ray.put(content)
+        return put(content)
 
     async def serve_files(self, client: str) -> str:
         """Start the reader of this node's files with the first call."""
@@ -175,28 +175,16 @@ class ActorClient(SupervisorClient):
 
 
 async def refuse_others(supervisor: Any) -> None:
-    """Call a cluster's supervisor, and return if it is of a release that works with ours.
+    """Call a cluster's supervisor, and return if it has our version of codecfleet.
 
     Raises:
-        VersionRefused: it is not.
+        VersionRefused: it has another.
     """
-    try:
-        ask = supervisor.release
-    except AttributeError:
-        found = UNNUMBERED
-    else:
-        said = await ask.remote()
-        found = Release(*said[: len(fields(Release))])
-    if (refusal := apart(OURS, found)) is not None:
-        raise VersionRefused(*refusal)
+    refuse_client(VERSION, await supervisor.version.remote())
 
 
 def find_or_make_supervisor(settings: SupervisorSettings, policy: Policy) -> Any:
     """Return the handle of the cluster's supervisor; the arguments apply only to a new one."""
-    import ray
-
-    from ...ray.private_ray import NAMESPACE
-
     options: dict[str, Any] = {
         "num_cpus": 0,
         "name": SUPERVISOR,
@@ -208,11 +196,9 @@ def find_or_make_supervisor(settings: SupervisorSettings, policy: Policy) -> Any
         "max_concurrency": CALLS_AT_ONCE,
     }
     if settings.autoscale is not None:
-        options["resources"] = ON_HEAD
-    return ray.remote(SupervisorActor).options(**options).remote(settings, policy)
+        options["resources"] = ON_HEAD  # Ray ends no node that runs an actor, not even one without CPUs
+    return make_actor(SupervisorActor, options, settings, policy)
 
 
-ON_HEAD = {"node:__internal_head__": 0.001}
-"""What Ray's head alone has. Ray ends no node that runs an actor, not even one without CPUs."""
 CALLS_AT_ONCE = 10_000
 """Every client keeps one call waiting for changes."""

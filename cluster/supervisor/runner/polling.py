@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from math import inf
 from typing import Any
 
+from ....actors.backoff import Backoff
 from ...probes.report.absence import Unavailable
 from ...ray.ray_words import first_line
 from ..backends.backend import ClusterBackend
@@ -12,8 +13,8 @@ from ..state.events import HealthSeen, HealthUnseen, SupervisorEvent
 from ..state.settings import SupervisorSettings
 from ..state.state import SupervisorState
 
-RESTS_MAX = 60
-"""A node whose GPUs cannot be polled is tried again after 1, 3, 7 ... intervals, at most this many."""
+REST_INTERVALS = (2, 60)
+"""A node whose GPUs cannot be polled is tried again after 2, 4, 8 ... intervals, at most 60."""
 
 
 class Polling:
@@ -26,13 +27,14 @@ class Polling:
         settings: SupervisorSettings,
         *,
         feed: Callable[[SupervisorEvent], None],
-        spawn: Callable[[Coroutine[Any, Any, None]], None],
+        spawn: Callable[[str, Coroutine[Any, Any, None]], None],
         clock: Callable[[], float],
         sleep: Callable[[float], Awaitable[None]],
     ) -> None:
         self._backend = backend
         self._state = state
         self._settings = settings
+        self._rests = Backoff(*(intervals * settings.health_s for intervals in REST_INTERVALS))
         self._feed = feed
         self._spawn = spawn
         self._clock = clock
@@ -48,10 +50,10 @@ class Polling:
             for book in self._state.nodes if self._backend.polls else ():
                 node = book.ray.node
                 if not book.is_polled:
-                    self._spawn(self._backend.stop_polling(node))
+                    self._spawn(f"end of polls of {node}", self._backend.stop_polling(node))
                 elif self._clock() >= self._next_s.get(node, 0.0):
                     self._next_s[node] = inf  # until this poll has ended
-                    self._spawn(self._poll(node))
+                    self._spawn(f"poll of {node}", self._poll(node))
 
     def note_speed(self, worker: str, fps: float) -> None:
         """Record a worker's speed while its device decoded; the maximum per poll counts."""
@@ -70,7 +72,7 @@ class Polling:
         fps = {worker: self._fps.pop(worker, 0.0) for worker, _ in here}
         event = await self._ask(node, tuple(facts.pid for _, facts in here), fps)
         failures = self._failures[node] = self._failures.get(node, 0) + 1 if isinstance(event, HealthUnseen) else 0
-        self._next_s[node] = self._clock() + (min(2**failures, RESTS_MAX) - 1) * self._settings.health_s
+        self._next_s[node] = self._clock() + self._rests.wait_s(failures)
         self._feed(event)
 
     async def _ask(self, node: str, pids: tuple[int, ...], fps: dict[str, float]) -> HealthSeen | HealthUnseen:

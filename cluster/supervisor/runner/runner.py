@@ -5,21 +5,26 @@ Everything runs on one event loop, in the cluster's supervisor actor or in a pro
 
 import asyncio
 import itertools
+import os
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
-from functools import partial
+from pathlib import Path
 from typing import Any
 
 from ...awake_clock import AwakeClock
+from ...fleet_variables import events_folder
 from ...logs.actions import LogAction
 from ...logs.writing import log
 from ...placement.model.demand import Demand
 from ...placement.model.preview import PlacementPreview
 from ...ray.ray_words import first_line
 from ...worker.heartbeat import Heartbeat
+from ...worker.newest_term import OldTerm
+from ...worker.worker import Worker
 from ..backends.backend import ClusterBackend
 from ..core.core import Core
+from ..core.placing import next_pass_s
 from ..metrics.metering import Metering, TakeSamples
 from ..state import events
 from ..state.events import Effect, Order, Probe, SupervisorEvent
@@ -34,8 +39,9 @@ from ..status.status import Status, status_of
 from .heartbeats import Heartbeats
 from .leading import Leading
 from .polling import Polling
-from .renewals import Renewals
+from .recording import Recording, decide
 from .resizing import Resizing
+from .tasks import Tasks
 from .worker_orders import WorkerOrders
 
 TICK_S = 0.25
@@ -45,22 +51,24 @@ LOOK_S = 1.0
 """How often the node table is read; that costs 0.4 ms."""
 HEARTBEAT_S = 2.0
 PROBE_LIMIT_S = 150.0
-SWIFT_S = 0.005
-RESTS_PER_WORK = 5
-"""A slow conclusion is drawn so rarely that most of the time is left for answering."""
 SWEEP_LOOKS = 60
 SHUTDOWN_GRACE_S = 5.0
 """How long stopping the workers may take on close."""
 PROBE_WAIT_S = 10.0
 """How long a preview waits for the first probe of GPUs; less than clients wait for an answer."""
 PROBE_LOOK_S = 0.1
+FRESH_S = 3.0
+"""Slots are granted if this is known to have been the newest supervisor so long ago."""
+STOPPING = "stop"
+"""The name of the tasks that stop workers."""
 _STILL_PROBING = PlacementPreview(unknown="the fleet's GPUs are still being probed", is_probing=True)
 
 
 class SupervisorRunner:
     """A running supervisor; ``clock`` returns monotonic seconds in which it ran, and is the core's clock too.
 
-    ``take_samples`` is passed what monitoring is to know, where that is to know anything.
+    ``take_samples`` is passed what monitoring is to know, where that is to know anything. ``on_failure`` is called once
+    a task of its own has failed: then it has ended, and ``failure`` says why.
     """
 
     def __init__(
@@ -72,25 +80,27 @@ class SupervisorRunner:
         clock: Callable[[], float] | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         take_samples: TakeSamples | None = None,
+        on_failure: Callable[[], None] = lambda: None,
     ) -> None:
         self._backend = backend
         self._core = core
         self._settings = settings
         self._clock = clock = clock or AwakeClock(GAP_MAX_S)
         self._sleep = sleep
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._conclusion: asyncio.TimerHandle | None = None
-        self._settling: asyncio.TimerHandle | None = None
-        self._rest_until_s = 0.0
-        self._settles_at_s = 0.0
-        self._recovering = False
+        self._on_failure = on_failure
+        self.failure = ""
+        self._tasks = Tasks(self._fail)
+        self._ticking: asyncio.TimerHandle | None = None
+        self._pass_s = 0.0
+        self._calls: dict[int, asyncio.Future[Grants]] = {}
+        folder = events_folder(os.environ)
+        self._recording = Recording(core, Path(folder)) if folder else None
         self._keeping = asyncio.Lock()
         self.leading = Leading(backend, term_of(core.state.epoch), settings.fence_s, clock=clock, sleep=sleep)
         self.resizing = Resizing(backend, self.leading, self.feed)
         self._orders = WorkerOrders(backend, self.leading, settings, feed=self.feed, forget=self._forget)
-        self._renewals = Renewals(core.state, self.leading, feed=self.feed, clock=clock)
         self._polling = Polling(
-            backend, core.state, settings, feed=self.feed, spawn=self._spawn, clock=clock, sleep=sleep
+            backend, core.state, settings, feed=self.feed, spawn=self._tasks.spawn, clock=clock, sleep=sleep
         )
         self._metering = Metering(core.state, take_samples, clock)
         self._history = HistoryBook(core.state.nodes.title)
@@ -109,19 +119,20 @@ class SupervisorRunner:
 
     async def open(self) -> None:
         """See what exists, adopt what an earlier supervisor left, and run."""
+        await self._tasks.open()
         await self._recall_past()
         seen = await self._backend.look()
-        self._decide(events.NodesSeen(seen, time.time()))
+        self.feed(events.NodesSeen(seen, time.time()))
         if lost := lost_nodes(await self._backend.kept(NODES_KEY), {each.node for each in seen}):
             self._carry_out([events.Note(LogAction.NODE_GONE, lost)])
-        self._decide(events.Found(await self._backend.find()))
+        self.feed(events.Found(await self._backend.find()))
         await self._recall()
         for book in list(self._core.state.stations.values()):
             if book.state is StationState.READY:
-                self._spawn(self._orders.await_death(book.worker))
-        self._spawn(self._run_ticks())
-        self._spawn(self._run_looks())
-        self._spawn(self._polling.run())
+                self._tasks.spawn("a worker's death", self._orders.await_death(book.worker))
+        self._tasks.spawn("ticks", self._run_ticks())
+        self._tasks.spawn("looks at nodes", self._run_looks())
+        self._tasks.spawn("polls of GPUs", self._polling.run())
 
     async def _recall_past(self) -> None:
         lines, speeds = await self._backend.kept(EVENTS_KEY), await self._backend.kept(SPEEDS_KEY)
@@ -150,65 +161,31 @@ class SupervisorRunner:
     async def close(self, reason: str) -> None:
         """Stop every worker, release everything, and stop."""
         self.feed(events.Ended(reason))
-        stopping = [task for task in self._tasks if task.get_name() == "stop"]
-        for task in self._tasks - set(stopping):
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=SHUTDOWN_GRACE_S)
+        if self._ticking is not None:
+            self._ticking.cancel()
+        await self._tasks.close(awaited=STOPPING, grace_s=SHUTDOWN_GRACE_S)
 
     def feed(self, event: SupervisorEvent) -> None:
-        """Pass an event to the core; its direct effects start at once, its consequences soon."""
+        """Pass an event to the core, and carry out what it decides; a tick follows where everything is to be placed."""
         self._metering.hear(event)
-        self._carry_out(self._decided(partial(self._core.take_in, event)))
-        if self._conclusion is None:
-            rest_s = max(0.0, self._rest_until_s - self._clock())
-            self._conclusion = asyncio.get_running_loop().call_later(rest_s, self._conclude)
+        now_s, state = self._clock(), self._core.state
+        decided = decide(self._core, event, now_s)
+        if state.placed_s == now_s:
+            self._pass_s = self._clock() - now_s
+            self._metering.placed(self._pass_s)
+        if decided.defect:
+            self._say_defect("a decision failed", decided.defect)
+        if self._recording is not None:
+            with suppress(OSError):  # a full disk must not end the supervisor
+                self._recording.note(decided)
+        self._carry_out(decided.effects)
+        if state.is_dirty and self._ticking is None:
+            rest_s = max(0.0, next_pass_s(state, self._pass_s) - self._clock())
+            self._ticking = asyncio.get_running_loop().call_later(rest_s, self._tick)
 
-    def _decide(self, event: SupervisorEvent) -> None:
-        """Pass an event to the core, and start all that follows at once."""
-        self._metering.hear(event)
-        self._carry_out(self._decided(partial(self._core.decide, event)))
-
-    def _conclude(self) -> None:
-        """Conclude from all events since the last time; less often where that takes long.
-
-        What concerns single nodes does not wait for a look at everything.
-        """
-        began_s = self._clock()
-        self._conclusion = None
-        may_settle = began_s >= self._settles_at_s
-        state = self._core.state
-        was_recovering, self._recovering = self._recovering, state.is_recovering(began_s)
-        self._carry_out(self._decided(partial(self._core.conclude, may_settle=may_settle)))
-        took_s = self._clock() - began_s
-        rested_at_s = began_s + took_s * RESTS_PER_WORK if took_s > SWIFT_S else 0.0
-        if state.has_settled:
-            self._settles_at_s = rested_at_s
-            self._metering.placed(took_s)
-        else:
-            self._rest_until_s = rested_at_s
-        if not may_settle:
-            self._settle_later()
-        is_news = state.has_news or self._recovering != was_recovering
-        self._renewals.concluded(is_news=is_news, is_settled=may_settle or state.is_settled)
-
-    def _settle_later(self) -> None:
-        """Look at everything as soon as that may be, where it has to be."""
-        if not self._core.state.is_settled and self._settling is None:
-            rest_s = max(0.0, self._settles_at_s - self._clock())
-            self._settling = asyncio.get_running_loop().call_later(rest_s, self._settle)
-
-    def _settle(self) -> None:
-        self._settling = None
-        self._conclude()
-
-    def _decided(self, decide: Callable[[float], list[Effect]]) -> list[Effect]:
-        """Return the core's decision; a defect is logged, and costs this decision alone."""
-        try:
-            return decide(self._clock())
-        except Exception as error:  # noqa: BLE001 - a defect of ours must not end the supervisor
-            self._say_defect("a decision failed", error)
-            return []
+    def _tick(self) -> None:
+        self._ticking = None
+        self.feed(events.Ticked(self._pass_s))
 
     async def renew(self, report: ClientReport, wait_s: float = 0.0) -> Grants:
         """Take a report; return the client's grants when they change, a newer report comes, or ``wait_s`` is over.
@@ -218,7 +195,18 @@ class SupervisorRunner:
         """
         if any(job.demand.may_use_gpu for job in report.jobs):
             self._backend.want_gpus()
-        return await self._renewals.renew(report, wait_s)
+        answer: asyncio.Future[Grants] = asyncio.get_running_loop().create_future()
+        self._calls[self._core.state.event + 1] = answer
+        self.feed(events.Renewed(report, wait_s))
+        grants = await answer
+        await self.leading.look(older_than_s=FRESH_S)
+        if self.leading.over:
+            raise OldTerm(self.leading.over)
+        return grants
+
+    def recorded(self) -> bytes:
+        """Return the newest events and what was decided; b"" where none are kept."""
+        return b"" if self._recording is None else self._recording.packed()
 
     def world_is_gone(self) -> str:
         """Return why what it acts on is lost; "" while it is not. Thread-safe."""
@@ -267,7 +255,7 @@ class SupervisorRunner:
 
     def depart(self, client: str) -> None:
         """Remove a client."""
-        self._renewals.depart(client)
+        self.feed(events.Departed(client))
 
     def ask(self, order: Order, node: str) -> bool:
         """Cordon, drain or uncordon a node for a user; False if no node, or several, match the name."""
@@ -295,8 +283,8 @@ class SupervisorRunner:
         self._metering.beat(worker, before, after)
         self._history.beat(worker, after.pieces, self._clock())
 
-    def handle(self, worker: str) -> Any:
-        """Return the handle by which clients call a worker."""
+    def handle(self, worker: str) -> Worker:
+        """Return a worker, to be called by clients."""
         return self._backend.handle(worker)
 
     def send(self, content: bytes) -> Any:
@@ -308,41 +296,46 @@ class SupervisorRunner:
         """How long there has been no client and no worker."""
         return self._clock() - self._idle_since_s if self._core.state.is_idle else 0.0
 
-    def _carry_out(self, effects: list[Effect]) -> None:
+    def _carry_out(self, effects: Iterable[Effect]) -> None:
         for effect in effects:
             match effect:
-                case events.Note(action, line, ids):
-                    self._past.note(line, time.time())
+                case events.Note(action, line, ids, is_shown):
+                    if is_shown:
+                        self._past.note(line, time.time())
                     log(action, line, ids)
-                case Probe():
-                    self._spawn(self._probe(effect))
-                case events.Reserve():
-                    self._spawn(self._orders.reserve(effect))
-                case events.Start():
-                    self._spawn(self._orders.run(effect))
-                case events.Stop():
-                    self._spawn(self._orders.stop(effect), "stop")
-                case events.Abandon() | events.AbandonOthers():
-                    self._spawn(self._orders.abandon(effect))
+                case events.AnswerReport(asked, _, grants):
+                    if (answer := self._calls.pop(asked, None)) is not None and not answer.done():
+                        answer.set_result(grants)
+                case Probe(node):
+                    self._tasks.spawn(f"probe of {node}", self._probe(effect))
                 case events.Resize():
-                    self._spawn(self.resizing.resize(effect))
+                    self._tasks.spawn("resizing", self.resizing.resize(effect))
                 case events.Remember() | events.KeepQuarantines():
-                    self._spawn(self._keep(*pack_kept(effect, self._utc_offset_s())))
+                    self._tasks.spawn("keeping", self._keep(*pack_kept(effect, self._utc_offset_s())))
+                case _:
+                    self._order(effect)
 
-    def _spawn(self, work: Coroutine[Any, Any, None], name: str | None = None) -> None:
-        task: asyncio.Task[None] = asyncio.create_task(work, name=name)
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
+    def _order(self, effect: Effect) -> None:
+        match effect:
+            case events.Reserve(worker):
+                self._tasks.spawn(f"reservation of {worker}", self._orders.reserve(effect))
+            case events.Start(worker):
+                self._tasks.spawn(f"start of {worker}", self._orders.run(effect))
+            case events.Stop():
+                self._tasks.spawn(STOPPING, self._orders.stop(effect))
+            case events.Abandon() | events.AbandonOthers():
+                self._tasks.spawn("abandoned work", self._orders.abandon(effect))
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            # A defect: logged, and the supervisor continues.
-            self._say_defect("a supervisor task failed", error)
+    def _fail(self, what: str, error: Exception) -> None:
+        """A task of ours has failed, and everything ends with it: another supervisor begins."""
+        self.failure = f"the supervisor's task failed: {what}"
+        log(LogAction.DEFECT, self.failure, error=error)
+        self.feed(events.Ended(self.failure))
+        self._on_failure()
 
-    def _say_defect(self, what: str, error: BaseException) -> None:
-        self._past.note(f"defect: {first_line(error)}", time.time())
-        log(LogAction.DEFECT, f"{what}: {first_line(error)}", error=error)
+    def _say_defect(self, what: str, error: str) -> None:
+        self._past.note(f"defect: {error}", time.time())
+        log(LogAction.DEFECT, f"{what}: {error}")
 
     async def _probe(self, effect: Probe) -> None:
         try:
@@ -362,27 +355,29 @@ class SupervisorRunner:
         book = self._core.state.nodes.get(node)
         if book is not None and book.ray.unlisted:
             with suppress(Exception):  # the last view holds while the node table cannot be read
-                self._decide(events.NodesSeen(await self._backend.look(), time.time()))
+                self.feed(events.NodesSeen(await self._backend.look(), time.time()))
 
     async def _run_ticks(self) -> None:
         heartbeat_at_s = self._clock()
         while True:
             await self._sleep(TICK_S)
-            self.feed(events.Ticked())
+            self.feed(events.Ticked(self._pass_s))
             self._metering.look(self._heartbeats.fps)
+            if self._core.state.end:
+                continue  # those who ask again are still answered
             if gone := self._backend.world_is_gone():
                 self.feed(events.Ended(gone))
-                return
+                continue
             if not self._core.state.is_idle:
                 self._idle_since_s = self._clock()
             if self._clock() >= heartbeat_at_s and not self.leading.over:
                 heartbeat_at_s = self._clock() + HEARTBEAT_S
                 self._history.look(sum(self._heartbeats.fps.values()), self._clock())
                 if not self._keeping.locked():  # one that waits for Ray will do
-                    self._spawn(self._keep_past())
+                    self._tasks.spawn("keeping of the past", self._keep_past())
                 for book in list(self._core.state.stations.values()):
                     if book.state is StationState.READY:
-                        self._spawn(self._heartbeats.read(book.worker))
+                        self._tasks.spawn(f"heartbeat of {book.worker}", self._heartbeats.read(book.worker))
 
     async def _run_looks(self) -> None:
         for look in itertools.count(1):
@@ -392,7 +387,6 @@ class SupervisorRunner:
             with suppress(Exception):  # the last view holds while the node table cannot be read
                 self.feed(events.NodesSeen(await self._backend.look(), time.time()))
             if look % SWEEP_LOOKS == 0:
-                self._renewals.forget_expired()
                 with suppress(Exception):  # the next sweep tries again
                     books = self._core.state.stations.values()
                     await self._backend.sweep(frozenset(book.worker for book in books if book.state in IN_USE))

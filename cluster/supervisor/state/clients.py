@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from ...placement.model.demand import Demand
-from .messages import ClientReport, JobGrants, JobReport, ReportedChanges
+from .messages import ClientReport, Grants, JobReport
 
 DEPARTED_KEPT = 1024
 EXACT_BITS = 4
@@ -14,30 +14,38 @@ EXACT_BITS = 4
 
 @dataclass(frozen=True, slots=True)
 class Renewal:
-    """What a client's report changed.
+    """What a client's report changed."""
 
-    ``is_wanted``: which jobs there are, or what they ask for, in round numbers. ``is_held``: which slots are in use.
-    ``left`` are workers that a job no longer uses.
-    """
+    is_wanted: bool = False  # which jobs there are, or what they ask for, in round numbers
+    is_held: bool = False  # which slots are in use
+    left: frozenset[str] = frozenset()  # workers that a job no longer uses
+    moved: frozenset[str] = frozenset()  # workers of which jobs occupy other slots than before
 
-    is_wanted: bool = False
-    is_held: bool = False
-    left: frozenset[str] = frozenset()
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A client's report that waits for its answer."""
+
+    event: int  # the number of the event that brought it
+    sequence: int  # the report's
+    until_s: float  # then it is answered though nothing has changed
+    latest_s: float  # then even if everything is still to be placed
 
 
 @dataclass(slots=True)
 class JobBook:
-    """One job. ``key`` is unique among all clients.
+    """One job."""
 
-    ``promised`` is what its client was last sent; ``revoked`` is what it was sent earlier and may still use, until it
-    acknowledges newer grants.
-    """
+    key: str  # unique among all clients
+    said: JobReport  # what its client last reported of it
+    demand: Demand  # what it wants; its ``job`` is the key
+    promised: dict[str, int] = field(default_factory=dict)  # the slots that its client was last sent, by worker
+    revoked: dict[str, int] = field(default_factory=dict)  # those sent earlier that it may use until it acknowledges
 
-    key: str
-    demand: Demand
-    held: dict[str, int] = field(default_factory=dict)
-    promised: dict[str, int] = field(default_factory=dict)
-    revoked: dict[str, int] = field(default_factory=dict)
+    @property
+    def held(self) -> dict[str, int]:
+        """The slots that it uses, by worker."""
+        return self.said.held
 
     def occupies(self, worker: str) -> int:
         """Return how many of a worker's slots it may be using: held, promised, or not known to be revoked."""
@@ -53,24 +61,17 @@ class JobBook:
 
 @dataclass(slots=True)
 class ClientBook:
-    """One client and its jobs, by their own names; ``sent_number`` is that of the last grants it was sent.
+    """One client."""
 
-    ``is_placed``: everything was placed since it last asked for something else. ``told`` is what its jobs were last
-    found to get, without those that may get something else now, and ``told_at`` what that was found of. ``behind`` is
-    what it will ask for later.
-    """
-
-    client: str
-    where: str
-    sequence: int
-    seen_s: float
-    sent_number: int = 0
-    faults_seen: int = 0
-    is_placed: bool = False
-    jobs: dict[str, JobBook] = field(default_factory=dict)
-    told: dict[str, JobGrants] = field(default_factory=dict)
-    told_at: tuple[int, bool] | None = None
-    behind: tuple[Demand, ...] = ()
+    client: str  # its unique name
+    where: str  # its host and process, for people
+    sequence: int  # that of its newest report
+    seen_s: float  # when it last reported
+    sent: Grants | None = None  # the last grants that it was sent
+    faults_seen: int = 0  # the number of the newest fault that was counted
+    jobs: dict[str, JobBook] = field(default_factory=dict)  # by its own names
+    behind: tuple[Demand, ...] = ()  # what it will ask for later
+    calls: tuple[Call, ...] = ()  # its reports that wait for an answer
 
 
 class Clients:
@@ -80,12 +81,10 @@ class Clients:
         self._clients: dict[str, ClientBook] = {}
         self._departed: deque[str] = deque(maxlen=DEPARTED_KEPT)
         self._jobs: dict[str, JobBook] = {}
-        self._keys: list[str] | None = []
         self._slots_at: dict[str, dict[str, int]] = {}
         """How many slots of a worker jobs occupy: {worker: {key: slots}}."""
         self._workers_of: dict[str, tuple[str, ...]] = {}
         """The workers of which a job occupies slots, by its key."""
-        self._moved: set[str] = set()
 
     def __len__(self) -> int:
         return len(self._clients)
@@ -99,23 +98,25 @@ class Clients:
 
     def jobs(self) -> list[JobBook]:
         """Return every job, in order of its key."""
-        if self._keys is None:
-            self._keys = sorted(self._jobs)
-        return [self._jobs[key] for key in self._keys]
+        return [self._jobs[key] for key in sorted(self._jobs)]
+
+    @property
+    def jobs_by_key(self) -> Mapping[str, JobBook]:
+        """Every job, by its key."""
+        return self._jobs
 
     def at(self, worker: str) -> list[JobBook]:
         """Return the jobs that occupy slots of a worker, in order of their keys."""
         return [self._jobs[key] for key in sorted(self._slots_at.get(worker, ()))]
 
+    def uses(self, worker: str) -> bool:
+        """Return whether any job occupies a slot of a worker."""
+        return worker in self._slots_at
+
     def occupied(self, worker: str, *, but_by: str) -> int:
         """Return how many slots of a worker all jobs occupy but one, which is named by its key."""
         slots = self._slots_at.get(worker, {})
         return sum(slots.values()) - slots.get(but_by, 0)
-
-    def moved(self) -> set[str]:
-        """Return the workers of which jobs occupy other slots than at the last call."""
-        moved, self._moved = self._moved, set()
-        return moved
 
     def promise(self, job: JobBook, promised: dict[str, int]) -> None:
         """Change what a job may use."""
@@ -123,46 +124,31 @@ class Clients:
             job.promise(promised)
             self._count(job)
 
-    def _count(self, job: JobBook) -> None:
-        """Count what a job occupies now."""
+    def _count(self, job: JobBook) -> frozenset[str]:
+        """Count what a job occupies now; return the workers of which that is something else."""
         workers = {*job.held, *job.promised, *job.revoked}
-        self._set_slots(job.key, {worker: slots for worker in workers if (slots := job.occupies(worker))})
+        return self._set_slots(job.key, {worker: slots for worker in workers if (slots := job.occupies(worker))})
 
-    def _set_slots(self, key: str, slots: Mapping[str, int]) -> None:
+    def _set_slots(self, key: str, slots: Mapping[str, int]) -> frozenset[str]:
+        moved = set()
         for worker in {*self._workers_of.pop(key, ()), *slots}:
             here = self._slots_at.setdefault(worker, {})
-            if here.get(key, 0) != slots.get(worker, 0):
-                self._moved.add(worker)
-            here.pop(key, None)
+            if here.pop(key, 0) != slots.get(worker, 0):
+                moved.add(worker)
             if worker in slots:
                 here[key] = slots[worker]
             if not here:
                 del self._slots_at[worker]
         if slots:
-            self._workers_of[key] = tuple(slots)
-
-    @property
-    def jobs_by_key(self) -> Mapping[str, JobBook]:
-        """Every job, by its key."""
-        return self._jobs
-
-    def job(self, key: str) -> JobBook | None:
-        """Return a job by its key, None if it is over."""
-        return self._jobs.get(key)
-
-    def follows(self, report: ClientReport) -> bool:
-        """Return whether a report can be taken in: it tells of every job, or of all that is not known yet."""
-        if not isinstance(report, ReportedChanges):
-            return True
-        book = self._clients.get(report.client)
-        return book is not None and report.since <= book.sequence
+            self._workers_of[key] = tuple(sorted(slots))
+        return frozenset(moved)
 
     def renew(self, report: ClientReport, now_s: float) -> Renewal:
-        """Apply a report that follows, unless a newer one is known or its client has left; return what it changed.
+        """Apply a report, unless a newer one is known or its client has left; return what it changed.
 
-        A job that a whole report does not name is over.
+        A job that it does not name is over.
         """
-        if report.client in self._departed or not self.follows(report):
+        if report.client in self._departed:
             return Renewal()
         book = self._clients.get(report.client)
         if book is None:
@@ -171,38 +157,47 @@ class Clients:
         if report.sequence <= book.sequence:
             return Renewal()
         book.sequence, book.behind = report.sequence, report.behind
-        if report.acknowledged >= book.sent_number:
-            self._end_revoked(book)
+        is_known = book.sent is None or report.acknowledged >= book.sent.number
+        ended = [self._end_revoked(job) for job in book.jobs.values() if job.revoked] if is_known else []
         named = {said.demand.job: said for said in report.jobs}
-        over = report.over if isinstance(report, ReportedChanges) else book.jobs.keys() - named.keys()
-        before = {name: book.jobs[name] for name in (*named, *over) if name in book.jobs}
-        after = {name: _job(report.client, said, before.get(name)) for name, said in named.items()}
-        self._replace(book, before, after)
-        renewal = _renewal(before, after)
-        book.is_placed = book.is_placed and not renewal.is_wanted
-        return renewal
+        changes = [self._end(book, name) for name in book.jobs.keys() - named.keys()]
+        changes += [self._renew_job(book, name, said) for name, said in named.items()]
+        return Renewal(
+            is_wanted=any(each.is_wanted for each in changes),
+            is_held=any(each.is_held for each in changes),
+            left=frozenset().union(*(each.left for each in changes)),
+            moved=frozenset().union(*ended, *(each.moved for each in changes)),
+        )
 
-    def _end_revoked(self, book: ClientBook) -> None:
-        """A client knows what was revoked: others may have it."""
-        for name, job in book.jobs.items():
-            if job.revoked:
-                job.revoked = {}
-                book.told.pop(name, None)
-                self._count(job)
+    def _end_revoked(self, job: JobBook) -> frozenset[str]:
+        """A job's client knows what was revoked: others may have it. Return the workers that it concerns."""
+        job.revoked = {}
+        return self._count(job)
 
-    def _replace(self, book: ClientBook, before: Mapping[str, JobBook], after: Mapping[str, JobBook]) -> None:
-        """Have a client's jobs ``before`` be those ``after``; its others stay."""
-        if before.keys() != after.keys():
-            self._keys = None
-        for name in before:
-            book.told.pop(name, None)
-        for name in before.keys() - after.keys():
-            key = book.jobs.pop(name).key
-            self._set_slots(key, {})
-            del self._jobs[key]
-        for name, job in after.items():
-            book.jobs[name] = self._jobs[job.key] = job
-            self._count(job)
+    def _renew_job(self, book: ClientBook, name: str, said: JobReport) -> Renewal:
+        job, key = book.jobs.get(name), f"{book.client}/{name}"
+        if job is None:
+            book.jobs[name] = self._jobs[key] = job = JobBook(key, said, replace(said.demand, job=key))
+            return Renewal(is_wanted=True, is_held=bool(said.held), moved=self._count(job))
+        if job.said == said:
+            return _NOTHING
+        before, job.said = job.said, said
+        if before.demand != said.demand:
+            job.demand = replace(said.demand, job=key)
+        is_held = before.held != said.held
+        return Renewal(
+            is_wanted=before.demand != said.demand and about(before.demand) != about(said.demand),
+            is_held=is_held,
+            left=frozenset(before.held.keys() - said.held.keys()),
+            moved=self._count(job) if is_held else frozenset(),
+        )
+
+    def _end(self, book: ClientBook, name: str) -> Renewal:
+        """A job is over: nothing of it is left."""
+        job = book.jobs.pop(name)
+        del self._jobs[job.key]
+        moved = self._set_slots(job.key, {})
+        return Renewal(is_wanted=True, is_held=bool(job.held), left=frozenset(job.held), moved=moved)
 
     def depart(self, client: str) -> ClientBook | None:
         """Remove a client that left, and return it; a late report does not bring it back."""
@@ -215,7 +210,8 @@ class Clients:
         if book is None:
             return None
         gone = replace(book, jobs=dict(book.jobs))
-        self._replace(book, gone.jobs, {})
+        for name in gone.jobs:
+            self._end(book, name)
         return gone
 
     def excuse(self, seconds: float) -> None:
@@ -228,9 +224,17 @@ class Clients:
         return [book for book in self if now_s - book.seen_s > expiry_s]
 
 
+_NOTHING = Renewal()
+
+
 def job_of(key: str) -> str:
     """Return a job's own name, as its client calls it."""
     return key.partition("/")[2]
+
+
+def client_of(key: str) -> str:
+    """Return the client of a job."""
+    return key.partition("/")[0]
 
 
 def about(demand: Demand) -> Demand:
@@ -241,20 +245,3 @@ def about(demand: Demand) -> Demand:
     count = len(demand.segments)
     step = 1 << max(0, count.bit_length() - EXACT_BITS)
     return replace(demand, segments=(count // step * step, step))
-
-
-def _renewal(before: Mapping[str, JobBook], after: Mapping[str, JobBook]) -> Renewal:
-    wants = [(before[name].demand, job.demand) for name, job in after.items() if name in before]
-    is_wanted = before.keys() != after.keys() or any(old != new and about(old) != about(new) for old, new in wants)
-    held = {name: job.held for name, job in before.items()}
-    now = {name: job.held for name, job in after.items()}
-    left = frozenset(worker for name, workers in held.items() for worker in workers.keys() - now.get(name, {}).keys())
-    return Renewal(is_wanted, held != now, left)
-
-
-def _job(client: str, said: JobReport, before: JobBook | None) -> JobBook:
-    key = f"{client}/{said.demand.job}"
-    book = JobBook(key, replace(said.demand, job=key), dict(said.held))
-    if before is not None:
-        book.promised, book.revoked = before.promised, before.revoked
-    return book

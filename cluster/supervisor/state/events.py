@@ -12,7 +12,7 @@ from ...logs.entry import NO_IDS, LogIds
 from ...placement.model.inventory import Node
 from ...probes.gpus.live_health import DeviceHealth
 from ...worker.heartbeat import WorkerFacts
-from .messages import ClientReport, FoundWorker, RayNode
+from .messages import ClientReport, FoundWorker, Grants, RayNode
 from .quarantine import DeviceRecord
 from .stations import Station
 
@@ -31,10 +31,11 @@ class SupervisorEvent:
     __slots__ = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Effect:
     """Something to be done."""
 
-    __slots__ = ()
+    event: int = field(default=0, compare=False)  # the number of the event in whose decision it was ordered
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +113,10 @@ class Found(SupervisorEvent):
 
 @dataclass(frozen=True, slots=True)
 class Renewed(SupervisorEvent):
-    """A client reported what it wants and holds."""
+    """A client reported what it wants and holds; Answer follows."""
 
     report: ClientReport
+    wait_s: float = 0.0  # how long the answer may wait for a change
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +144,9 @@ class QuarantinesRecalled(SupervisorEvent):
 
 @dataclass(frozen=True, slots=True)
 class Ticked(SupervisorEvent):
-    """Time passed."""
+    """Time passed: what is due is done, and everything is placed again where something has changed."""
+
+    pass_s: float = 0.0  # how long the last such decision took; the next may follow after five times that
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,9 +290,19 @@ class KeepQuarantines(Effect):
 
 
 @dataclass(frozen=True, slots=True)
+class AnswerReport(Effect):
+    """Answer a client's report with what it may use."""
+
+    asked: int  # the number of the event that brought the report
+    client: str
+    grants: Grants
+
+
+@dataclass(frozen=True, slots=True)
 class Note(Effect):
     """Write an entry to the event log: what happened, in a line, and to what."""
 
     action: LogAction
     line: str
     ids: LogIds = NO_IDS
+    is_shown: bool = True  # whether the supervisor's status shows it too

@@ -27,7 +27,7 @@ def join_guests(state: SupervisorState, polled: NodeBook, *, keeps_share: bool) 
         if hosted != book.hosted:
             before, book.hosted = book.node, hosted
             if book.node != before:
-                state.touch(book.ray.node)
+                state.is_dirty = True
 
 
 def vgpu_rooms(state: SupervisorState) -> dict[str, int] | None:

@@ -1,6 +1,6 @@
 """What a supervisor keeps for its successor, as bytes: users' orders for nodes, and devices in quarantine.
 
-The successor may be of another release: it leaves out what it does not know, and what is missing has its default.
+What the successor does not know is left out, and what is missing has its default.
 
 Clocks differ from process to process, so times are kept in UTC, by the age they have at that moment.
 """

@@ -1,19 +1,14 @@
 """Messages between clients and the supervisor, and the cluster's facts: frozen, picklable values.
 
-A message may come from a client of another release: what it lacks has its default, and what is unknown is left out.
-
-Each client repeatedly reports what it wants and holds, and receives what it may use. A message tells of all jobs, or of
-those that have changed since one that the other side is known to have, whatever came between. So a lost message costs a
-second, a repeated one nothing, and a restarted supervisor asks for everything.
+Each client repeatedly reports what all its jobs want and hold, and receives what they may use. So a lost message costs
+a second, a repeated one nothing, and a restarted supervisor learns everything from the next one.
 """
 
 from dataclasses import dataclass, field, replace
 
-from ....actors.by_name import Message
 from ...placement.model.demand import Demand
 from ...placement.model.inventory import Device, Node, dlas_of, processor_of
 from ...probes.report.gpu_identity import ShownGpus
-from ...releases import UNNUMBERED, Release
 from ...worker.heartbeat import WorkerFacts
 
 
@@ -41,15 +36,15 @@ class DeviceFault:
 
 
 @dataclass(frozen=True, slots=True)
-class ClientReport(Message):
+class ClientReport:
     """A client's report; ``sequence`` grows with each, so that late ones are recognised.
 
     ``client`` is unique; ``where`` names its host and process for people. ``proven`` are workers that completed work
     for it, so their earlier deaths were not a crash loop. ``acknowledged`` is the number of the newest grants it
     received. ``faults`` are repeated for a while, and counted once. ``written_off`` are workers in which its work hung:
-    {worker: reason}. ``release`` is the client's, and ``takes_changes`` says that it understands grants of changes.
-    ``behind`` is work that it will ask for when some of its jobs are done, and gets no slots: of each, ``frames_total``
-    is how much that is, ``segments`` has the length of one, and ``workers_max`` says how many could run at once.
+    {worker: reason}. ``behind`` is work that it will ask for when some of its jobs are done, and gets no slots: of
+    each, ``frames_total`` is how much that is, ``segments`` has the length of one, and ``workers_max`` says how many
+    could run at once.
     """
 
     client: str
@@ -60,21 +55,7 @@ class ClientReport(Message):
     acknowledged: int = 0
     faults: tuple[DeviceFault, ...] = ()
     written_off: dict[str, str] = field(default_factory=dict)
-    release: Release = UNNUMBERED
-    takes_changes: bool = False
     behind: tuple[Demand, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class ReportedChanges(ClientReport):
-    """A report whose ``jobs`` are those that have changed since report ``since``; ``over`` are those that ended.
-
-    A release that knows no such report must not take it for one of all jobs, so it is a class of its own. It is sent
-    only to a supervisor that has said to have heard a report.
-    """
-
-    since: int = 0
-    over: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +72,7 @@ class JobGrants:
 
 
 @dataclass(frozen=True, slots=True)
-class Grants(Message):
+class Grants:
     """What a client may use until the next grants.
 
     ``slots`` maps each job to {worker: slots}; ``number`` grows with every answer, across supervisors. ``dead`` are
@@ -100,9 +81,6 @@ class Grants(Message):
     memory for it, ``broken`` why the devices that it needs are lost. ``leaving`` are workers it holds whose nodes
     end then, in seconds of UTC. ``unrecoverable`` says why no slots will ever come, "" while some may, and
     ``what_next`` what to do about it.
-
-    ``heard`` is the newest of the client's reports that was taken in, 0 where all jobs have to be told. If ``since`` is
-    not 0, jobs that are not in ``slots`` have what they had with the grants of that number, but those ``over``.
     """
 
     slots: dict[str, dict[str, int]]
@@ -116,9 +94,6 @@ class Grants(Message):
     leaving: dict[str, float] = field(default_factory=dict)
     unrecoverable: str = ""
     what_next: str = ""
-    heard: int = 0
-    since: int = 0
-    over: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final
 
+from ....actors.backoff import Backoff
 from ...placement.model.inventory import Device, DeviceState
 from ...probes.report.engines import Engine, How
 
@@ -130,23 +131,23 @@ def put_away(record: DeviceRecord, blame: Blame, device: Device, rest_s: float) 
         cause=blame.cause,
         reason=blame.reason,
         since_s=blame.at_s,
-        rest_until_s=blame.at_s + back_off_s(rest_s, times),
+        rest_until_s=blame.at_s + rests_of(rest_s).wait_s(times + 1),
         until_uncordon=blame.until_uncordon,
         engines=working_engines(device) | blame.engines,
     )
     return DeviceRecord(quarantine=found, times=times + 1)
 
 
-def back_off_s(rest_s: float, times: int) -> float:
-    """Return how long to rest after ``times`` rests in a row."""
-    return min(rest_s * 2.0 ** min(times, 32), REST_MAX_S)
+def rests_of(rest_s: float) -> Backoff:
+    """Return how long to rest before each trial; ``rest_s`` is the first rest."""
+    return Backoff(rest_s, REST_MAX_S)
 
 
 def trial_failed(record: DeviceRecord, reason: str, now_s: float, rest_s: float) -> DeviceRecord:
     """Return the record of a quarantined device whose trial failed: it rests for twice as long."""
     if record.quarantine is None:
         return record
-    rests = replace(record.quarantine, reason=reason, rest_until_s=now_s + back_off_s(rest_s, record.times))
+    rests = replace(record.quarantine, reason=reason, rest_until_s=now_s + rests_of(rest_s).wait_s(record.times + 1))
     return replace(record, quarantine=rests, times=record.times + 1)
 
 

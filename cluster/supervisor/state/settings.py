@@ -3,14 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from ....actors.by_name import Message
 from ...autoscale.config import AutoscaleConfig, load_autoscale
 from ...fleet_variables import autoscale_file, idle_release_s, policy_file
 from ...placement.model.policy import Policy, load_policy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SupervisorSettings(Message):
+class SupervisorSettings:
     """The supervisor's timeouts, with a cluster's defaults.
 
     Attributes:

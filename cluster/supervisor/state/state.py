@@ -1,100 +1,53 @@
 """The supervisor's whole state, and simple queries of it."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from ...placement.assign.standing import StandingPlacement
 from ...placement.model.caps import KnownCaps
-from ...placement.model.demand import Demand
-from ...placement.model.inventory import Inventory, Node
 from ...placement.model.placement import Placement
 from ...worker_names import station_of
-from .clients import Clients, JobBook
+from .clients import Clients
 from .nodes import Nodes
 from .plans import JobPlan, Plans
 from .scaling import Scaling
 from .settings import SupervisorSettings
 from .stations import IN_USE, StationBook, StationState
 
+ANSWERS_PER_EPOCH = 1_000_000
+"""So that the numbers of a supervisor's grants are larger than any earlier one's."""
+
 
 @dataclass(frozen=True, slots=True)
 class Stranded:
-    """Since when a job can get nothing, and why."""
+    """A job that can get nothing."""
 
     since_s: float
     reason: str
 
 
-Wanted = tuple[tuple[Demand, ...], Inventory]
-"""What is placed, in round numbers, and on what."""
-
-
-@dataclass(slots=True)
-class Basis:
-    """What the last full placement rests on, and what single nodes have become since.
-
-    ``wanted`` is what it was made for, and ``standing`` what it can follow changes with, None where it cannot.
-    ``nodes`` and ``stations`` are those that it knows now, by node; ``changed`` are the nodes that have changed since,
-    and ``is_moved`` says that work moved for them. ``shared`` are nodes of which another lists a device too.
-    ``has_transcoder`` is whether there was any worker that transcodes, or about to be.
-    """
-
-    wanted: Wanted
-    standing: StandingPlacement | None
-    nodes: dict[str, Node]
-    shared: frozenset[str]
-    stations: dict[str, list[StationBook]] = field(default_factory=dict)
-    has_transcoder: bool = False
-    changed: set[str] = field(default_factory=set)
-    is_moved: bool = False
-
-    def is_as_placed(self, wanted: Wanted) -> bool:
-        """Return whether a full placement would give what there is."""
-        if self.is_moved or self.wanted != wanted:
-            return False
-        return all(self.nodes[node.node] == node for node in wanted[1].nodes if node.node in self.changed)
-
-
 @dataclass(slots=True)
 class SupervisorState:
-    """What is known, and the last conclusions.
-
-    ``plans`` say where jobs run, and ``basis`` what that rests on. ``unservable`` says which jobs could not be placed
-    even alone, and why; ``stranded`` which can get nothing, and since when. ``is_settled``: nothing has changed that
-    requires a look at everything; ``touched`` are nodes that have changed, they or a station of theirs, and are looked
-    at alone; at ``settle_at_s`` a look at everything follows. ``is_due``: unused workers may have to go.
-    ``has_other_holdings``: jobs report to use other slots than before. ``has_settled`` and ``has_news``: the last
-    conclusions looked at everything, and may give clients other slots. ``turn`` grows
-    with whatever may change the grants of any job. ``processor_seen_s`` is when a node with a CPU was last alive,
-    ``ticked_s`` the last tick. Until ``recovering_until_s`` clients keep what they report to hold, and nothing else
-    moves. At ``orphans_due_s`` adopted workers drop the work of clients that have not reported by then.
-    """
+    """What is known, and what follows from it. Only ``Core.decide`` changes it."""
 
     settings: SupervisorSettings
-    epoch: int
-    recovering_until_s: float
-    processor_seen_s: float
-    ticked_s: float
-    nodes: Nodes = field(default_factory=Nodes)
-    stations: dict[str, StationBook] = field(default_factory=dict)
-    clients: Clients = field(default_factory=Clients)
-    plans: Plans = field(default_factory=Plans)
-    unservable: dict[str, str] = field(default_factory=dict)
-    stranded: dict[str, Stranded] = field(default_factory=dict)
-    basis: Basis | None = None
-    caps: KnownCaps = field(default_factory=KnownCaps)
-    scaling: Scaling = field(default_factory=Scaling)
-    capacity_slots: int = 0
-    orphans_due_s: float | None = None
-    is_settled: bool = False
-    touched: set[str] = field(default_factory=set)
-    settle_at_s: float | None = None
-    is_due: bool = True
-    has_other_holdings: bool = False
-    has_settled: bool = False
-    has_news: bool = False
-    turn: int = 0
-    end: str = ""
+    epoch: int  # the newest process has it; grows by one with each start
+    recovering_until_s: float  # until then clients keep what they report to hold, and nothing else moves
+    processor_seen_s: float  # when a node with a CPU was last alive
+    ticked_s: float  # the last tick
+    event: int = 0  # the number of the event that is being decided, or was last; from 1
+    is_dirty: bool = False  # something has changed since everything was placed; a tick places it again
+    placed_s: float | None = None  # when everything was last placed
+    granted: int = 0  # the number of the newest grants
+    nodes: Nodes = field(default_factory=Nodes)  # live nodes, and the quarantines of their devices
+    stations: dict[str, StationBook] = field(default_factory=dict)  # by name: NODE/cpu#0
+    clients: Clients = field(default_factory=Clients)  # what each wants, holds and was promised, and its open calls
+    plans: Plans = field(default_factory=Plans)  # where jobs run, and why not elsewhere
+    capacity_slots: int = 0  # the cores of open nodes: what one job could get if it were alone
+    unservable: dict[str, str] = field(default_factory=dict)  # why a job could not be placed even alone, by its key
+    stranded: dict[str, Stranded] = field(default_factory=dict)  # jobs that wait for GPUs that may never come, by key
+    caps: KnownCaps = field(default_factory=KnownCaps)  # encoder sessions that refusals have taught
+    scaling: Scaling = field(default_factory=Scaling)  # how many nodes there should be
+    orphans_due_s: float | None = None  # then adopted workers drop the work of clients that have not reported by then
+    end: str = ""  # why everything has ended; "" while it runs
 
     @property
     def is_idle(self) -> bool:
@@ -119,24 +72,8 @@ class SupervisorState:
         return self.plans.placement
 
     def plan_of(self, job: str) -> JobPlan:
-        """Return what was concluded for a job."""
+        """Return where a job runs."""
         return self.plans.of(job)
-
-    def touch(self, node: str) -> None:
-        """Note that a node, or a station of it, is not any more what the last conclusions took it for."""
-        self.touched.add(node)
-
-    def must_settle(self, now_s: float) -> bool:
-        """Return whether everything has to be looked at, not only the nodes that were touched."""
-        return not self.is_settled or (self.settle_at_s is not None and now_s >= self.settle_at_s)
-
-    def stations_at(self, nodes: Iterable[str]) -> list[StationBook]:
-        """Return the stations of nodes that were there at the last conclusions."""
-        return [] if self.basis is None else [book for node in nodes for book in self.basis.stations.get(node, ())]
-
-    def jobs_at(self, nodes: Iterable[str]) -> list[JobBook]:
-        """Return the jobs that are placed on nodes."""
-        return [job for key in self.plans.at(nodes) if (job := self.clients.job(key)) is not None]
 
     def is_recovering(self, now_s: float) -> bool:
         """Return whether clients still keep what they report to hold, after a restart."""

@@ -10,7 +10,6 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from ....actors.by_name import Message
 from ....actors.device.pieces import ToldPiece
 from ...worker_names import node_of, station_of
 
@@ -49,7 +48,7 @@ class PieceSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class History(Message):
+class History:
     """What stations did, and (seconds before now, source frames a second of all workers).
 
     ``pieces`` is {station: pieces, in order of their begin}; ``gone`` is {station: name of its node} of those whose

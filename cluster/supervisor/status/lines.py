@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from textwrap import wrap
 
 from ...grouping import counted
-from ...releases import Release
+from ...version import named
 from .device_status import DeviceStatus
 from .status import AutoscalingStatus, JobStatus, Status, WorkerStatus
 
@@ -20,8 +20,7 @@ LOG_LINES = 10
 
 def status_lines(status: Status) -> Iterator[str]:
     """Yield nodes, devices, workers with their leases, jobs in their queue, quarantine, and the newest events."""
-    release = f", {_release(status.release, status.protocol)}" if status.protocol else ""
-    yield f"supervisor  process {status.pid} on {status.host}{release}"
+    yield f"supervisor  process {status.pid} on {status.host}, {named(status.release)}"
     yield ""
     yield f"nodes       {len(status.nodes)}"
     for node in status.nodes:
@@ -39,7 +38,7 @@ def status_lines(status: Status) -> Iterator[str]:
     used = sum(sum(worker.leases.values()) for worker in ready)
     slots = sum(worker.slots for worker in ready)
     yield f"workers     {len(ready)} ready, {used} of {slots} slots in use"
-    yield from (_worker(worker, _other_release(worker, status)) for worker in status.workers if worker.state != "empty")
+    yield from (_worker(worker) for worker in status.workers if worker.state != "empty")
     yield ""
     yield f"jobs        {len(status.jobs)}"
     for job in status.jobs:
@@ -118,23 +117,13 @@ def _health(device: DeviceStatus) -> Iterator[str]:
         yield f"hosts {counted(len(device.vgpus), 'vGPU')}, {licensed} licensed; scheduler: {device.scheduler}"
 
 
-def _release(version: str, protocol: int) -> str:
-    return str(Release(protocol, version=version))
-
-
-def _other_release(worker: WorkerStatus, status: Status) -> str:
-    """Return the release of a worker where it is not the supervisor's: an upgrade is under way, or not finished."""
-    is_other = (worker.release, worker.protocol) != (status.release, status.protocol)
-    return _release(worker.release, worker.protocol) if worker.protocol and is_other else ""
-
-
-def _worker(worker: WorkerStatus, release: str) -> str:
+def _worker(worker: WorkerStatus) -> str:
     place = f"{worker.node}/{worker.worker.rpartition('/')[2]}"
     leases = ", ".join(f"{job.rpartition('/')[2]} {slots}" for job, slots in worker.leases.items())
     fps = "" if worker.fps is None else f"{worker.fps:.1f} fps"
     pid = "" if worker.pid is None else f"process {worker.pid}"
     engine = {"cpu": "processor", "dla": "DLA"}.get(worker.kind) or worker.device or "GPU"
-    said = (engine, pid, counted(worker.slots, "slot"), fps, leases, worker.reason, release)
+    said = (engine, pid, counted(worker.slots, "slot"), fps, leases, worker.reason)
     parts = [part for part in said if part]
     return f"  {place:<24} {worker.state:<11} {', '.join(parts)}"
 

@@ -1,7 +1,7 @@
 """What a supervisor keeps of its status for its successor: the newest events, the nodes, and the speeds.
 
-Without clock or I/O. Times are kept in UTC, since clocks differ from process to process. What the successor, which may
-be of another release, cannot read is left out.
+Without clock or I/O. Times are kept in UTC, since clocks differ from process to process. What the successor
+cannot read is left out.
 """
 
 import math

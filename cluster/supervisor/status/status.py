@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ....actors.by_name import Message
 from ...probes.report.device_report import DeviceKind
-from ...releases import OURS
+from ...version import VERSION
 from ..core.granting import why_not
 from ..state.clients import JobBook
 from ..state.nodes import NodeBook
@@ -32,11 +31,7 @@ class NodeStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerStatus:
-    """A station: its process's state, leases, and speed in source frames a second.
-
-    ``release`` is the version of codecfleet that its process runs, ``protocol`` the one that it speaks; "" and 0 where
-    there is no process.
-    """
+    """A station: its process's state, leases, and speed in source frames a second."""
 
     worker: str
     node: str
@@ -49,8 +44,6 @@ class WorkerStatus:
     slots: int
     leases: dict[str, int]
     fps: float | None
-    release: str = ""
-    protocol: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,10 +94,10 @@ class AutoscalingStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Status(Message):
+class Status:
     """The full status. ``log`` are (seconds since the epoch, line), oldest first.
 
-    ``pid`` is the supervisor's, as are ``release`` and ``protocol``: the version that it runs, and what it speaks.
+    ``pid`` is the supervisor's, and ``release`` its version of codecfleet.
     ``autoscaling`` is None for a cluster that does not grow by itself.
     """
 
@@ -118,7 +111,6 @@ class Status(Message):
     log: tuple[tuple[float, str], ...]
     autoscaling: AutoscalingStatus | None = None
     release: str = ""
-    protocol: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON values."""
@@ -158,8 +150,7 @@ def status_of(
         ),
         autoscaling=_autoscaling(state),
         log=log,
-        release=OURS.version,
-        protocol=OURS.protocol,
+        release=VERSION,
     )
 
 
@@ -225,8 +216,6 @@ def _worker(
         slots=book.ready_slots or book.station.slots,
         leases=leases.get(book.worker, {}),
         fps=fps.get(book.worker) if book.facts is not None else None,
-        release="" if book.facts is None else book.facts.release.version,
-        protocol=0 if book.facts is None else book.facts.release.protocol,
     )
 
 

@@ -5,6 +5,7 @@ import contextlib
 import time
 from typing import Final, Protocol, TextIO
 
+from ...actors.task_owner import TaskOwner
 from ...console.batch_live import BatchView
 from ...console.output import Output, ReaderGone, json_line
 from ...errors import StorageFailed
@@ -58,7 +59,7 @@ class BatchFollowing:
         self._started_s = time.monotonic()
         self._task: asyncio.Task[object] | None = None
         self._batch: BatchLike | None = None
-        self._stopping: asyncio.Future[None] | None = None
+        self._is_cancelled = asyncio.Event()
         self._warm_fleet: int | None = None
 
     async def drive(self) -> int:
@@ -73,8 +74,6 @@ class BatchFollowing:
                 await batch.cancel()
                 raise
             finally:
-                if self._stopping is not None:
-                    await self._stopping
                 self._write_report(batch)
             # Before the fleet closes: the summary need not wait for Ray's shutdown.
             self._interrupts.published()
@@ -92,15 +91,16 @@ class BatchFollowing:
             self.view.note(f"warning: {error.message}")
 
     async def _follow(self, batch: BatchLike) -> None:
-        ticking = asyncio.create_task(self._tick(batch))
-        try:
+        async with TaskOwner() as owner:
+            owner.start(self._tick(batch), "view")
+            owner.start(self._cancel_when_asked(batch), "cancellation")
             async for result in batch:
                 self._say_warm(batch)
                 self.view.show(result, batch.progress)
-                if ticking.done():
-                    ticking.result()
-        finally:
-            ticking.cancel()
+
+    async def _cancel_when_asked(self, batch: BatchLike) -> None:
+        await self._is_cancelled.wait()
+        await batch.cancel()
 
     async def _tick(self, batch: BatchLike) -> None:
         while True:
@@ -119,7 +119,7 @@ class BatchFollowing:
         """Cancel the batch, or the fleet's start; in the event loop."""
         self.view.note("stopping; press Ctrl-C again to stop at once")
         if self._batch is not None:
-            self._stopping = asyncio.ensure_future(self._batch.cancel())
+            self._is_cancelled.set()
         elif self._task is not None:
             self._task.cancel()
 

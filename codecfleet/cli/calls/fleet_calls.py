@@ -10,10 +10,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from contextlib import AbstractAsyncContextManager
 
+    from ...cluster.fleet.status_messages import SupervisorSide
     from ...cluster.node.listed import ListedNode
     from ...cluster.node.offer import Offer
     from ...cluster.node.orders import PreparedNode
-    from ...cluster.operate.desk import Ask
+    from ...cluster.operate.desk import AskDesk
     from ...cluster.operate.watch import Seen
     from ...cluster.probes.node import NodeReport, SilentNode
     from ...cluster.submission.job_server import JobServer
@@ -48,10 +49,9 @@ def reports(machines: Machines) -> "Sequence[NodeReport | SilentNode]":
     import asyncio
 
     if machines.address is not None:
-        from ...cluster.operate.desk import ask_cluster
+        from ...cluster.operate.desk import ProbeNodes, ask_cluster
 
-        probed: Sequence[NodeReport | SilentNode] = asyncio.run(ask_cluster(machines.address, "probe", machines.fresh))
-        return probed
+        return asyncio.run(ask_cluster(machines.address, ProbeNodes(machines.fresh)))
     if machines.fleet is not None:
         from ...cluster.simulated.fleet_file import load_fleet
         from ...testing.fleet.simulated_report import simulated_report
@@ -67,10 +67,9 @@ def list_nodes(address: str) -> "Sequence[tuple[NodeReport | SilentNode, ListedN
     """Return the nodes of a cluster, as probed and as Ray knows them."""
     import asyncio
 
-    from ...cluster.operate.desk import ask_cluster
+    from ...cluster.operate.desk import ListNodes, ask_cluster
 
-    found: Sequence[tuple[NodeReport | SilentNode, ListedNode]] = asyncio.run(ask_cluster(address, "nodes"))
-    return found
+    return asyncio.run(ask_cluster(address, ListNodes()))
 
 
 def status(address: str | None) -> "Status | None":
@@ -82,6 +81,27 @@ def status(address: str | None) -> "Status | None":
     return asyncio.run(fleet_status(address))
 
 
+def keep_events(address: str | None, file: str) -> Answer:
+    """Write what a cluster's supervisor decided lately to a file."""
+    import asyncio
+    from pathlib import Path
+
+    from ...cluster.fleet_variables import EVENTS
+    from ...cluster.operate.desk import ReadEvents, ask_cluster
+    from ...cluster.operate.supervisor import require_address
+    from ...errors import UsageError
+
+    found = asyncio.run(ask_cluster(require_address(address), ReadEvents()))
+    if not found:
+        message = "the cluster has no supervisor, or one that keeps no events"
+        raise UsageError(message, f"Set {EVENTS} to a folder on all nodes before the first job.")
+    try:
+        Path(file).write_bytes(found)
+    except OSError as error:
+        raise UsageError(f"{file} cannot be written: {error.strerror}", "Name another file.") from error
+    return Answer([f"the newest events are in {file}"], {"schema": 1, "file": file, "bytes": len(found)})
+
+
 async def watch(address: str | None, show: "Callable[[Seen], None]", every_s: float) -> None:
     """Show a fleet's status again and again."""
     from ...cluster.operate.watch import watch_status
@@ -89,7 +109,7 @@ async def watch(address: str | None, show: "Callable[[Seen], None]", every_s: fl
     await watch_status(address, show, every_s)
 
 
-def open_desk(address: str | None) -> "AbstractAsyncContextManager[Ask]":
+def open_desk(address: str | None) -> "AbstractAsyncContextManager[AskDesk[SupervisorSide]]":
     """Open the connection over which a fleet's status and history are asked for."""
     from ...cluster.operate.desk import fleet_desk
 
@@ -100,17 +120,17 @@ def order(address: str | None, order: str, node: str) -> Answer:
     """Have a cluster's supervisor cordon, drain or uncordon a node."""
     import asyncio
 
-    from ...cluster.operate.desk import ask_cluster
+    from ...cluster.operate.desk import OrderNode, ask_cluster
     from ...cluster.operate.supervisor import require_address
     from ...cluster.supervisor.state import Order
 
-    asyncio.run(ask_cluster(require_address(address), "order", Order(order), node))
+    asyncio.run(ask_cluster(require_address(address), OrderNode(Order(order), node)))
     return Answer([f"{order}: {node}"], {"schema": 1, "node": node, "order": order})
 
 
 def up(slots: int | None, idle_minutes: int) -> Answer:
     """Bring the warm fleet up, or say that it was up before."""
-    from ...cluster.warm.orders import bring_up
+    from ...cluster.fleet.orders import bring_up
 
     process, is_new, greeting = bring_up(slots, 60.0 * idle_minutes)
     ends = f"it ends after {greeting.idle_s / 60:g} minutes without a program, or with `codecfleet down`"
@@ -121,7 +141,7 @@ def up(slots: int | None, idle_minutes: int) -> Answer:
 
 def down() -> Answer:
     """End every warm fleet of this user on this machine."""
-    from ...cluster.warm.orders import take_down
+    from ...cluster.fleet.orders import take_down
 
     processes = take_down()
     lines = [f"the warm fleet is down: process {process}" for process in processes]

@@ -81,9 +81,8 @@ class Dashboard:
             output.line(f"dashboard  {url_of(bound)} {'(asks for the token) ' * bool(gate.token)}until Ctrl-C")
 
         looking = Looking(partial(services.open_desk, self.address))
-        serving = asyncio.ensure_future(serve(bound, gate, looking, say))
-        interrupts.attach(serving.cancel)
-        await serving
+        interrupts.attach_to_task()
+        await serve(bound, gate, looking, say)
 
 
 def _dashboard(

@@ -11,7 +11,7 @@ from ...errors import Unsupported
 from .files import FileUse, UsesFiles
 
 
-def confine_command(request: Any, mode: str) -> None:  # noqa: ANN401 - a Request, or any other command
+def confine_command(request: Any, mode: str) -> None:  # noqa: ANN401 - a CommandRequest, or any other command
     """Confine this process to the files of ``request``, where that is possible: ``mode`` is the setting ``sandbox``.
 
     Raises:
@@ -52,8 +52,8 @@ def _refusal(files: FileUse) -> str:
         return ""
     if files.may_send_traces and is_traced(os.environ):
         return "it sends traces to a collector"
+    from ...cluster.fleet.warm import is_any_warm
     from ...cluster.fleet_variables import may_use_warm_fleet
-    from ...cluster.host.warm import is_any_warm
     from ...cluster.probes.nvml import can_load_nvml
     from ...cluster.ray.ray_environment import may_begin_without_ray
 
@@ -68,6 +68,8 @@ def _folders(files: FileUse) -> Iterable[Path]:
     """Yield the folders in which a command writes, and devices and pipes to which it does."""
     from tempfile import gettempdir
 
+    from ...cluster.fleet_variables import events_folder
+
     for path in (local_path(name).absolute() for name in files.writes):
         if path.is_dir():
             yield path
@@ -76,3 +78,6 @@ def _folders(files: FileUse) -> Iterable[Path]:
         yield path if is_device else next(each for each in path.parents if each.is_dir())
     if files.needs_temporary:
         yield Path(gettempdir())
+    if files.starts_workers and (events := events_folder(os.environ)):
+        Path(events).mkdir(parents=True, exist_ok=True)
+        yield Path(events)

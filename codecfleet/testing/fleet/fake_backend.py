@@ -139,12 +139,12 @@ class FakeClusterBackend(ClusterBackend):
     async def abandon(self, worker: str, client: str) -> None:
         handle = self._handles.get(worker)
         if handle is not None:
-            await handle.abandon.remote(client)
+            await handle.abandon(client)
 
     async def abandon_others(self, worker: str, clients: frozenset[str]) -> None:
         handle = self._handles.get(worker)
         if handle is not None:
-            await handle.abandon_others.remote(clients)
+            await handle.abandon_others(clients)
 
     async def sweep(self, in_use: frozenset[str]) -> None:
         for worker in [name for name in self._bundles if name not in in_use]:

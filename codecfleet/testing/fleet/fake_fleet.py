@@ -234,5 +234,5 @@ def _group_events(group: range, at_s: float, segments: int, steps: int) -> list[
         done = group.start * size + each * len(group)
         running = tuple((number, each, size) for number in group)
         events.append(Progress("job-1", at_s + step, done, total, 60.0, (total - done) / 60, running))
-    events.extend(SegmentFinished("job-1", at_s + steps, number, size, 1_200_000, 4.0) for number in group)
+    events.extend(SegmentFinished("job-1", at_s + steps, number, size, 1_200_000, 4.0, "") for number in group)
     return events

@@ -4,16 +4,20 @@ import asyncio
 import socket
 from collections.abc import Iterable
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
-from ...cluster.client.client_name import ClientName
-from ...cluster.client.pool import Pool
-from ...cluster.host.serving import PoolServer
+from ...cluster.fleet.client_name import ClientName
+from ...cluster.fleet.pool import Pool
+from ...cluster.fleet.serving import HostSession
+from ...cluster.process.channel import Channel
 from ...cluster.process.process import StartedProcess
-from ...cluster.process.wire import Channel
+
+if TYPE_CHECKING:
+    from ...cluster.fleet.messages import FleetSide
 
 
 class FakeHosts:
-    """Stands in for ``start_host`` in a ``HostedPool``.
+    """Stands in for ``start_host`` in a ``RemotePool``.
 
     Args:
         pools: what the hosts serve, one after the other.
@@ -51,11 +55,11 @@ class FakeHosts:
         self._lost[-1] = "its Ray ended"
 
     async def _serve(self, end: socket.socket, number: int) -> None:
-        channel = Channel(end)
+        channel: Channel[FleetSide] = Channel(end)
         pool = next(self._pools)
         try:
             with suppress(asyncio.CancelledError):
-                await PoolServer(channel, pool, lambda: self._lost[number]).run()
+                await HostSession(pool, channel, lambda: self._lost[number]).serve()
         finally:
             channel.close()
             await pool.aclose()

@@ -5,8 +5,8 @@ import socket
 from contextlib import suppress
 
 from ...cluster.process.process import StartedProcess
-from ...cluster.process.wire import Channel
-from ...cluster.process.worker_program import WorkerServer
+from ...cluster.process.program import serve_parent
+from ...cluster.worker.program import WorkerSeat
 from ...cluster.worker.ray_worker import RayWorker
 from .fake_worker import in_thread
 
@@ -36,17 +36,17 @@ class FakeProcesses:
 
 
 async def _serve(end: socket.socket) -> None:
-    channel, workers = Channel(end), list[RayWorker]()
+    workers: list[RayWorker] = []
 
-    def make(slots: int, *, cores: int) -> RayWorker:
+    def make(slots: int, cores: int) -> RayWorker:
         workers.append(RayWorker(slots, cores=cores, spawn_lone=in_thread))
         return workers[-1]
 
     try:
         with suppress(asyncio.CancelledError):
-            await WorkerServer(channel, make).run()
+            await serve_parent(end, lambda _: WorkerSeat(make), me="the worker")
     finally:
-        channel.close()
+        end.close()
         # Its threads, which a process would take with it.
         for worker in workers:
             await worker.abandon_others(frozenset())

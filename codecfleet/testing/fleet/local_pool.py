@@ -5,12 +5,14 @@ import itertools
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, NoReturn, TypeVar
+from typing import Any, Final, TypeVar
 
 from ...actors.device.interface import WorkerDevice
 from ...actors.device.work import Work
 from ...actors.device.worker import WorkerCore
-from ...cluster.client.pool import Pool
+from ...cluster.background import Background
+from ...cluster.fleet.pool import Asked, JobState, Pool, PoolState
+from ...cluster.fleet.run import Doubt, ResultOrigin, RunProgress, WorkRun
 from ...cluster.placement.model import Demand, EncoderChoice, EncoderKind, PlacementPreview
 from ...errors import Cancelled, CodecfleetError, DeadlineMissed, UsageError, WorkerLost
 
@@ -26,27 +28,39 @@ class LocalPool(Pool):
     Args:
         slots: pieces of work at once.
         device: the GPU that work may use; None where there is none.
+        is_here: it passes for a pool that has this machine's workers.
         kind: the kind of its encoder, which is then the one that finishes soonest; None where it has none.
     """
 
-    def __init__(self, slots: int = 2, *, device: WorkerDevice | None = None, kind: EncoderKind | None = None) -> None:
+    def __init__(
+        self,
+        slots: int = 2,
+        *,
+        device: WorkerDevice | None = None,
+        kind: EncoderKind | None = None,
+        is_here: bool = False,
+    ) -> None:
         if slots < 1:
             raise UsageError(f"a pool needs at least one slot: {slots}")
-        self._slots = slots
+        self._state = PoolState(slots=slots, others=JobState(slots=slots, cores=slots), is_here=is_here)
         self._device = device
         self._kind = kind
         self._core = WorkerCore(slots, device)
         self._lone: set[WorkerCore] = set()
-        self._runs = itertools.count()
+        self._numbers = itertools.count()
         self._free = asyncio.Semaphore(slots)
-        self._submitted: set[asyncio.Task[Any]] = set()
-        self._named: dict[tuple[str, str], asyncio.Task[Any]] = {}
-        self._missed: dict[asyncio.Task[Any], str] = {}
+        self._runs: dict[WorkRun[Any], tuple[str, str]] = {}
+        self._tasks = Background(_raise_defect)
         self._closed = False
+        self.doubts: list[Doubt] = []
+        """What jobs said of the results."""
 
     @property
-    def slots(self) -> int:
-        return self._slots
+    def state(self) -> PoolState:
+        return self._state
+
+    def set_demand(self, job: str, demand: Asked | None) -> None:
+        """Do nothing: jobs share the threads in order of submission."""
 
     async def preview(self, demand: Demand) -> PlacementPreview:
         """Say whether threads of this process have a GPU; its encoder is taken unless the demand is for software."""
@@ -59,70 +73,62 @@ class LocalPool(Pool):
         """Do nothing: the threads start with their first work."""
         self._refuse_if_closed()
 
-    async def submit(self, work: Work[ResultT]) -> ResultT:
-        """Run ``work`` in a thread; see ``Pool.submit``. Raises WorkerLost only where no thread can be started."""
+    def submit(self, work: Work[ResultT]) -> WorkRun[ResultT]:
+        """Run ``work`` in a thread; see ``Pool.submit``. WorkerLost only where no thread can be started."""
         self._refuse_if_closed()
-        running = asyncio.create_task(self._in_turn(work))
-        self._submitted.add(running)
-        running.add_done_callback(self._submitted.discard)
-        name = (work.job, work.label)
-        self._named[name] = running
-        try:
-            return await running
-        except asyncio.CancelledError:
-            if running in self._missed:
-                raise DeadlineMissed(self._missed.pop(running)) from None
-            if self._closed:
-                raise Cancelled("the pool was closed") from None
-            raise
-        finally:
-            if self._named[name] is running:
-                del self._named[name]
+        look = Look(work.job, work.label)
 
-    async def progress(self, job: str) -> Mapping[str, int]:
-        return {label: frames for core in self._cores for label, frames in core.progress(job).items()}
+        def give_up(why: str) -> None:
+            if look().worker:
+                run.fail(DeadlineMissed(f"{work.label} {why}"))
 
-    async def stations(self, job: str) -> Mapping[str, str]:
-        """All threads are one station."""
-        return dict.fromkeys(self._core.progress(job), "here")
-
-    async def write_off(self, job: str, label: str, reason: str) -> None:
-        """Cancel the work; its slot stays taken until its thread ends, which nothing can kill."""
-        running = self._named.get((job, label))
-        if running is not None and not running.done():
-            self._missed[running] = f"{label} {reason}"
-            running.cancel()
+        run: WorkRun[ResultT] = WorkRun(give_up, look)
+        before = next((each for each, name in self._runs.items() if name == (work.job, work.apart_from)), None)
+        self._runs[run] = work.job, work.label
+        carrying = self._tasks.begin(self._carry(run, work, before, look), f"the run of {work.label}")
+        run.result.add_done_callback(lambda _: carrying.cancel())
+        run.result.add_done_callback(lambda _: self._runs.pop(run))
+        return run
 
     async def aclose(self) -> None:
         """Cancel everything; a thread ends when its work next reports progress."""
         self._closed = True
-        submitted = list(self._submitted)
-        for running in submitted:
-            running.cancel()
+        for run in list(self._runs):
+            run.fail(Cancelled("the pool was closed"))
         for core in self._cores:
             core.close()
-        await asyncio.gather(*submitted, return_exceptions=True)
+        await self._tasks.end()
 
-    async def _in_turn(self, work: Work[ResultT]) -> ResultT:
-        if (other := self._named.get((work.job, work.apart_from))) is not None:
-            await asyncio.wait({other})
+    async def result_of(self, work: Work[ResultT], look: "Look") -> ResultT:
+        """Run ``work`` in a thread once one is free; to be overridden where a test wants other results."""
         await self._free.acquire()
-        run = str(next(self._runs))
+        name = str(next(self._numbers))
         core = self._core
         if work.constraints.alone:
             core = WorkerCore(1, self._device)
             self._lone.add(core)
-        ended = asyncio.wrap_future(core.submit(run, work))
+        ended = asyncio.wrap_future(core.submit(name, work))
         # The slot is free when the thread is, not when the submitter stops waiting.
         ended.add_done_callback(partial(self._end, core))
+        look.core = core
         try:
             return await asyncio.shield(ended)
         except asyncio.CancelledError:
-            core.cancel(run)
+            core.cancel(name)
             raise
+
+    async def _carry(
+        self, run: WorkRun[ResultT], work: Work[ResultT], before: WorkRun[Any] | None, look: "Look"
+    ) -> None:
+        if before is not None:
+            await asyncio.wait({before.result})
+        try:
+            result = await self.result_of(work, look)
         except CodecfleetError as error:
-            error.where = HERE
-            raise
+            error.where = error.where or HERE
+            run.fail(error)
+        else:
+            run.end(result, ResultOrigin(HERE, work.file, self.doubts.append))
 
     @property
     def _cores(self) -> tuple[WorkerCore, ...]:
@@ -139,6 +145,23 @@ class LocalPool(Pool):
     def _refuse_if_closed(self) -> None:
         if self._closed:
             raise UsageError("the pool is closed")
+
+
+def _raise_defect(name: str, error: BaseException) -> None:
+    raise AssertionError(f"{name} failed") from error
+
+
+class Look:
+    """Looks where work is, at any time: its thread is in this process."""
+
+    def __init__(self, job: str, label: str) -> None:
+        self.core: WorkerCore | None = None
+        self._job = job
+        self._label = label
+
+    def __call__(self) -> RunProgress:
+        frames = None if self.core is None else self.core.progress(self._job).get(self._label)
+        return RunProgress() if frames is None else RunProgress(HERE, frames)
 
 
 class FaultyPool(Pool):
@@ -165,7 +188,7 @@ class FaultyPool(Pool):
     ) -> None:
         self._inner = inner
         self._hangs = frozenset(hangs)
-        self._hung: dict[tuple[str, str], asyncio.Future[str]] = {}
+        self._tasks = Background(_raise_defect)
         self._errors = dict(errors or {})
         for label, attempt in kills:
             message = f"worker of {label} was killed at attempt {attempt}, as asked"
@@ -177,8 +200,8 @@ class FaultyPool(Pool):
         self._tickets = itertools.count()
 
     @property
-    def slots(self) -> int:
-        return self._inner.slots
+    def state(self) -> PoolState:
+        return self._inner.state
 
     @property
     def attempts(self) -> Mapping[tuple[str, str], int]:
@@ -191,57 +214,56 @@ class FaultyPool(Pool):
     async def start(self) -> None:
         await self._inner.start()
 
-    async def submit(self, work: Work[ResultT]) -> ResultT:
+    def set_demand(self, job: str, demand: Asked | None) -> None:
+        self._inner.set_demand(job, demand)
+
+    def submit(self, work: Work[ResultT]) -> WorkRun[ResultT]:
         """Run ``work`` on the inner pool, unless this attempt is to be killed; hold its end back until its turn."""
-        name = (work.job, work.label)
-        self._attempts[name] += 1
-        error = self._errors.get((work.label, self._attempts[name]))
-        if error is not None:
-            await asyncio.sleep(0)
+        self._attempts[work.job, work.label] += 1
+        attempt = work.label, self._attempts[work.job, work.label]
+        if (error := self._errors.get(attempt)) is not None or attempt in self._hangs:
+            return self._faulty(work, error)
+        inner = self._inner.submit(work)
+        run: WorkRun[ResultT] = WorkRun(inner.give_up, lambda: inner.progress)
+        carrying = self._tasks.begin(self._hold(run, inner, work.label), f"the run of {work.label}")
+        run.result.add_done_callback(lambda _: inner.cancel())
+        run.result.add_done_callback(lambda _: carrying.cancel())
+        return run
+
+    def _faulty(self, work: Work[ResultT], error: CodecfleetError | None) -> WorkRun[ResultT]:
+        run: WorkRun[ResultT] = WorkRun(lambda why: run.fail(DeadlineMissed(f"{work.label} {why}")))
+        if error is None:
+            run.tell(RunProgress(f"hung {work.label}:1"))
+        else:
             error.where = HERE
-            raise error
-        if (work.label, self._attempts[name]) in self._hangs:
-            await self._hang(name)
+            asyncio.get_running_loop().call_soon(run.fail, error)
+        return run
+
+    async def _hold(self, run: WorkRun[ResultT], inner: WorkRun[ResultT], label: str) -> None:
+        """Give a run the end of the inner one, in its turn."""
         ticket = next(self._tickets)
         self._working += 1
-        cancelled = False
         try:
-            return await self._inner.submit(work)
+            await asyncio.wait({inner.result})
         except asyncio.CancelledError:
-            cancelled = True
-            raise
-        finally:
             self._working -= 1
-            if cancelled:
-                self._let_go()
-            else:
-                await self._take_turn(ticket, work.label)
-
-    async def progress(self, job: str) -> Mapping[str, int]:
-        return await self._inner.progress(job)
-
-    async def stations(self, job: str) -> Mapping[str, str]:
-        hung = {label: f"hung {label}" for owner, label in self._hung if owner == job}
-        return {**await self._inner.stations(job), **hung}
-
-    async def write_off(self, job: str, label: str, reason: str) -> None:
-        if (job, label) in self._hung:
-            self._hung[job, label].set_result(f"{label} {reason}")
-        else:
-            await self._inner.write_off(job, label, reason)
-
-    async def _hang(self, name: tuple[str, str]) -> NoReturn:
-        written_off = self._hung[name] = asyncio.get_running_loop().create_future()
+            self._let_go()
+            raise
+        self._working -= 1
+        await self._take_turn(ticket, label)
         try:
-            raise DeadlineMissed(await written_off)
-        finally:
-            del self._hung[name]
+            run.end(inner.result.result(), inner.origin or ResultOrigin("", label))
+        except CodecfleetError as error:
+            run.origin = inner.origin
+            run.fail(error)
 
     async def aclose(self) -> None:
         self._rank = None
         for _, event in self._held.values():
             event.set()
         await self._inner.aclose()
+        await asyncio.sleep(0)
+        await self._tasks.end()
 
     async def _take_turn(self, ticket: int, label: str) -> None:
         if self._rank is None:

@@ -2,9 +2,11 @@
 
 import asyncio
 from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from queue import Empty, SimpleQueue
 from typing import Protocol
 
-from ...board.threads import consume_exception, shielded
+from ...board.threads import consume_exception, in_thread
 from .schema import Change
 
 
@@ -17,12 +19,12 @@ class Writes(Protocol):
 
 
 class BatchLedger:
-    """Takes a batch's changes to the database; used from one event loop."""
+    """Takes a batch's changes to the database, in a thread of its own; used from one event loop."""
 
     def __init__(self, database: Writes) -> None:
         self._database = database
-        self._pending: list[tuple[Change, asyncio.Future[None]]] = []
-        self._writing: asyncio.Task[None] | None = None
+        self._pending: SimpleQueue[tuple[Change, Future[None]]] = SimpleQueue()
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="codecfleet-ledger")
 
     async def write(self, change: Change) -> None:
         """Return when the change is on disk; one that was given is written even if its giver is cancelled.
@@ -30,33 +32,34 @@ class BatchLedger:
         Raises:
             OutputInUse, StorageFailed: as ``BatchDatabase.write``.
         """
-        written = asyncio.get_running_loop().create_future()
-        written.add_done_callback(consume_exception)
-        self._pending.append((change, written))
-        if self._writing is None:
-            self._writing = asyncio.create_task(self._drain())
-        await asyncio.shield(written)
+        written: Future[None] = Future()
+        self._pending.put((change, written))
+        self._writer.submit(self._write_pending)
+        told = asyncio.wrap_future(written)
+        told.add_done_callback(consume_exception)
+        await asyncio.shield(told)
 
-    async def flushed(self) -> None:
+    async def close(self) -> None:
         """Wait until everything is written."""
-        if self._writing is not None:
-            await asyncio.wait([self._writing])
+        await asyncio.shield(in_thread(self._writer.shutdown))
 
-    async def _drain(self) -> None:
-        while self._pending:
-            together, self._pending = self._pending, []
-            try:
-                await shielded(self._database.write, [change for change, _ in together])
-            except Exception as error:  # noqa: BLE001 - handed to who waits
-                _settle(together, error)
-            else:
-                _settle(together, None)
-        self._writing = None
-
-
-def _settle(together: list[tuple[Change, asyncio.Future[None]]], error: Exception | None) -> None:
-    for _, written in together:
-        if error is None:
-            written.set_result(None)
+    def _write_pending(self) -> None:
+        """Write all that came up since the last time, and tell who waits for it."""
+        together = list(self._taken())
+        if not together:
+            return
+        try:
+            self._database.write([change for change, _ in together])
+        except Exception as error:  # noqa: BLE001 - handed to who waits
+            for _, written in together:
+                written.set_exception(error)
         else:
-            written.set_exception(error)
+            for _, written in together:
+                written.set_result(None)
+
+    def _taken(self) -> Iterable[tuple[Change, Future[None]]]:
+        while True:
+            try:
+                yield self._pending.get_nowait()
+            except Empty:
+                return

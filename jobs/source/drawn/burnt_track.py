@@ -6,9 +6,10 @@ Every segment must know what began long before it, so the whole track is read be
 import hashlib
 import zlib
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 
 import av.error
@@ -21,8 +22,9 @@ from ....actors.tracks.bitmaps import BITMAP_CODECS, BitmapDecoder, Showing
 from ....actors.tracks.rendered_text import TextRenderer
 from ....errors import InputTooLarge, Unsupported, redacted
 from ..tracks import SourceDescription, Track, TrackKind
-from .burnt_text import TEXT_CODECS, read_cues, text_showings
+from .burnt_text import TEXT_CODECS, Cue, read_cues, text_showings
 from .overlay_file import content_of
+from .read_result import ReadResult
 
 if TYPE_CHECKING:
     from av.container import InputContainer
@@ -77,36 +79,83 @@ def burnt_track(source: SourceDescription, asked: int | str | None) -> Track | N
     return track
 
 
-def read_burnt(url: str, track: Track, size: "Size", shape: Fraction, font: str | None) -> BurntTrack:
-    """Read a whole track. ``size`` is that of the picture that its canvas covers, ``shape`` that of its samples.
+@dataclass(frozen=True, slots=True)
+class ReadBitmaps:
+    """What was read of a track of bitmaps."""
 
-    Text is set in the file ``font``, in square samples.
+    track: Track
+    shown: ReadResult[BurntTrack]
 
-    Raises:
-        InputError: the source or the font cannot be read.
-        InputTooLarge: its subtitles take more than ``MOST_BYTES``, or their canvas is too large.
-        Unsupported: text has no font, letters that the font lacks, or such as cannot be set one by one.
+    def burnt(self, _size: "Size", _shape: Fraction) -> BurntTrack:
+        """Return what the track shows; raises what reading it raised."""
+        return self.shown.get()
+
+
+@dataclass(frozen=True, slots=True)
+class ReadText:
+    """What was read of a track of text, and of the font that it is set in."""
+
+    track: Track
+    cues: ReadResult[list[Cue]]
+    font: str
+    """The name of the font's file."""
+    letters: ReadResult[bytes] | None
+    """What is in that file; None where no font was named."""
+
+    def burnt(self, size: "Size", shape: Fraction) -> BurntTrack:
+        """Return what the track shows, set in square samples; ``read_burnt`` has the parameters.
+
+        Raises:
+            InputError: the source or the font could not be read.
+            InputTooLarge: the subtitles take more than ``MOST_BYTES``.
+            Unsupported: there is no font, or letters that the font lacks, or such as cannot be set one by one.
+        """
+        if self.letters is None:
+            message = f"{self.track.name} is text, and needs a font that is the same wherever the job runs"
+            raise Unsupported(message, "Name a font file: --subtitle-font FONT.ttf")
+        renderer = TextRenderer(self.letters.get(), self.font, (max(1, round(size[0] * shape)), size[1]))
+        return _burnt(text_showings(self.cues.get(), renderer), self.track)
+
+
+def read_burnt(url: str, track: Track, size: "Size", font: str | None) -> ReadBitmaps | ReadText:
+    """Read a whole track, and the file ``font`` for text.
+
+    ``size`` is that of the picture that a canvas covers, ``shape`` that of its samples.
     """
+    if track.codec in TEXT_CODECS:
+        letters = None if font is None else ReadResult.of(partial(_font_content, font))
+        return ReadText(track, ReadResult.of(partial(_cues, url, track)), redacted(font or ""), letters)
+    return ReadBitmaps(track, ReadResult.of(partial(_bitmaps, url, track, size)))
+
+
+@contextmanager
+def _opened(url: str, track: Track) -> "Iterator[tuple[InputContainer, SubtitleStream]]":
     with open_source(url) as container:
         stream = cast("SubtitleStream", container.streams[track.index])
         for each in container.streams:
             each.discard = Discard.default if each is stream else Discard.all
-        if track.codec in TEXT_CODECS:
-            renderer = _renderer(track, (max(1, round(size[0] * shape)), size[1]), font)
-            cues = read_cues(container, stream, track.codec or "")
-            subtitles, failed = in_order(_packed(text_showings(cues, renderer), track)), 0
-        else:
-            decoder = BitmapDecoder(stream, size)
-            subtitles = in_order(_packed(_bitmap_showings(container, stream, decoder), track))
-            failed = decoder.failed
-    return BurntTrack(subtitles=subtitles, sha256=_digest(subtitles), failed=failed)
+        yield container, stream
 
 
-def _renderer(track: Track, canvas: "Size", font: str | None) -> TextRenderer:
-    if font is None:
-        message = f"{track.name} is text, and needs a font that is the same wherever the job runs"
-        raise Unsupported(message, "Name a font file: --subtitle-font FONT.ttf")
-    return TextRenderer(content_of(font, "font", "--subtitle-font", MOST_FONT_BYTES), redacted(font), canvas)
+def _cues(url: str, track: Track) -> list[Cue]:
+    with _opened(url, track) as (container, stream):
+        return read_cues(container, stream, track.codec or "")
+
+
+def _bitmaps(url: str, track: Track, size: "Size") -> BurntTrack:
+    with _opened(url, track) as (container, stream):
+        decoder = BitmapDecoder(stream, size)
+        found = _burnt(_bitmap_showings(container, stream, decoder), track)
+    return replace(found, failed=decoder.failed)
+
+
+def _burnt(showings: Iterable[Showing], track: Track) -> BurntTrack:
+    subtitles = in_order(_packed(showings, track))
+    return BurntTrack(subtitles=subtitles, sha256=_digest(subtitles), failed=0)
+
+
+def _font_content(font: str) -> bytes:
+    return content_of(font, "font", "--subtitle-font", MOST_FONT_BYTES)
 
 
 def font_sha256(font: str | None) -> str | None:
@@ -117,7 +166,7 @@ def font_sha256(font: str | None) -> str | None:
     """
     if font is None:
         return None
-    return hashlib.sha256(content_of(font, "font", "--subtitle-font", MOST_FONT_BYTES)).hexdigest()
+    return hashlib.sha256(_font_content(font)).hexdigest()
 
 
 def _bitmap_showings(

@@ -96,7 +96,7 @@ class BurnReference:
         """
         tracks = [each for each in describe_tracks(source).tracks if each.index == burnt.source_index]
         shape, font = Fraction(burnt.shape), burnt.font
-        found = read_burnt(source, tracks[0], burnt.source, shape, font) if tracks else None
+        found = read_burnt(source, tracks[0], burnt.source, font).burnt(burnt.source, shape) if tracks else None
         if found is None or found.sha256 != burnt.sha256:
             what = f"the subtitles of {source} have changed"
             message = f"{what if font is None else f'{what}, or the font {font} has,'} since the report was written"

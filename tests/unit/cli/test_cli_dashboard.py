@@ -11,7 +11,8 @@ import pytest
 from codecfleet.cli.app import parse, run
 from codecfleet.cli.fleets.dashboard import HOST, PORT, Dashboard
 from codecfleet.cli.services import Services
-from codecfleet.cluster.operate.desk import Ask
+from codecfleet.cluster.fleet.status_messages import SupervisorSide
+from codecfleet.cluster.operate.desk import AskDesk
 from codecfleet.errors import FleetUnavailable
 
 from ..dashboard.hostile_fleet import FakeFleet
@@ -23,7 +24,7 @@ def interrupted() -> Services:
     """Return the services of an idle fleet whose user presses Ctrl-C soon after the page is there."""
     fleet = FakeFleet(None)
 
-    def open_desk(address: str | None) -> AbstractAsyncContextManager[Ask]:
+    def open_desk(address: str | None) -> AbstractAsyncContextManager[AskDesk[SupervisorSide]]:
         asyncio.get_running_loop().call_later(0.05, signal.raise_signal, signal.SIGINT)
         return fleet.desk(address)
 

@@ -64,12 +64,22 @@ class Cluster:
 
     def services(self) -> Services:
         """Return them."""
-        return Services(status=self._status, watch=self._watch, order=self._order, exit_now=self.forced_exits.append)
+        return Services(
+            status=self._status,
+            watch=self._watch,
+            order=self._order,
+            keep_events=self._keep_events,
+            exit_now=self.forced_exits.append,
+        )
 
     def _status(self, address: str | None) -> Status:
         self.asked.append((address,))
         self._fail()
         return busy()
+
+    def _keep_events(self, address: str | None, file: str) -> Answer:
+        self.asked.append((address, file))
+        return Answer([f"the newest events are in {file}"], {"file": file})
 
     def _order(self, address: str | None, order: str, node: str) -> Answer:
         self.asked.append((address, order, node))
@@ -150,6 +160,14 @@ def test_status_shows_lines_or_one_document(capsys: Captured) -> None:
     assert capsys.readouterr().out.splitlines() == status_answer(busy()).lines
     assert run(["status", "--json"], Cluster().services()) == 0
     assert json.loads(capsys.readouterr().out)["supervisor"]["host"] == "head"
+
+
+def test_status_writes_events_to_a_file(capsys: Captured) -> None:
+    """The supervisor is asked for them once, and nothing else is shown."""
+    cluster = Cluster()
+    assert run(["status", "--address", "head:6379", "--events", "late.events"], cluster.services()) == 0
+    assert cluster.asked == [("head:6379", "late.events")]
+    assert capsys.readouterr().out == "the newest events are in late.events\n"
 
 
 @pytest.mark.parametrize("order", ORDERS)

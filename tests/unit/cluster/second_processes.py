@@ -1,37 +1,32 @@
 """A second process on threads of this one, what it is given to do, and what stands at its other end."""
 
-import pickle
+import asyncio
 import queue
+import socket
 import threading
+import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from multiprocessing import Pipe
-from multiprocessing.connection import Connection
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from codecfleet.actors.device.interface import SessionCounts
 from codecfleet.actors.device.work import Work, WorkContext
 from codecfleet.actors.device.worker import WorkerCore
 from codecfleet.actors.nvidia.gpu import Gpu, OpenedGpu
+from codecfleet.cluster.process.plain import PlainEnd
+from codecfleet.cluster.process.process import StartedProcess
 from codecfleet.cluster.worker.blobs import BlobCache
-from codecfleet.cluster.worker.second_process import (
-    Child,
-    Ready,
-    SecondProcess,
-)
-from codecfleet.cluster.worker.second_program import serve
+from codecfleet.cluster.worker.helper_program import serve
+from codecfleet.cluster.worker.helpers.helper import HelperProcess
+from codecfleet.cluster.worker.helpers.messages import HelperTells
 from codecfleet.errors import DeviceLost, EngineUnfit
 
 GATES: dict[str, threading.Event] = {}
 
 
 PATIENCE_S = 20.0
-
-
-SMALL_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,16 +97,6 @@ class ReturnUnreadable(Work[object]):
         return _Unreadable()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReturnMuch(Work[bytes]):
-    """Returns more than there is memory for on the way."""
-
-    def run(self, context: WorkContext) -> bytes:
-        """Return it."""
-        del context
-        return bytes(2 * SMALL_BYTES)
-
-
 def _no_gpu() -> OpenedGpu:
     message = "there is no GPU"
     raise EngineUnfit(message, "Buy one.")
@@ -122,36 +107,6 @@ class _OpenGpu(Gpu):
 
     def opened(self) -> Any:
         """Return nothing that anybody needs."""
-
-
-class _SlowToTell(_OpenGpu):
-    """One that the report's thread is kept waiting by while it looks at it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.looks = threading.Event()
-        self.goes_on = threading.Event()
-
-    def use(self) -> SessionCounts:
-        """Release it."""
-        if threading.current_thread().name == "codecfleet-report":
-            self.looks.set()
-            self.goes_on.wait(PATIENCE_S)
-        return super().use()
-
-
-class _Cramped:
-    """A connection through which no large message goes: there is no memory for it."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self.recv, self.close = connection.recv, connection.close
-
-    def send(self, message: Any) -> None:
-        """Send what is small."""
-        if len(pickle.dumps(message)) > SMALL_BYTES:
-            raise MemoryError
-        self._connection.send(message)
 
 
 @dataclass
@@ -165,25 +120,25 @@ class Second:
     spawned: int = 0
 
     def __post_init__(self) -> None:
-        self.process = SecondProcess(4, self.lost.append, self.refused.append, self._spawn)
+        self.process = HelperProcess(4, self.lost.append, self.refused.append, self._spawn)
 
-    def _spawn(self, slots: int) -> Child:
+    def _spawn(self, slots: int) -> StartedProcess:
         self.spawned += 1
-        ours, theirs = Pipe()
+        ours, theirs = socket.socketpair()
         core = WorkerCore(slots, self.gpu)
 
-        def pause(_: float) -> None:
-            self.ticks.acquire()
+        async def pause(_: float) -> None:
+            while not self.ticks.acquire(blocking=False):  # noqa: ASYNC110 - a thread releases it
+                await asyncio.sleep(0.005)
 
         def run() -> None:
-            serve(cast("Connection", _Cramped(theirs)), core, self.gpu.use, pause, self.gpu.opened)
+            asyncio.run(serve(theirs, core, self.gpu.use, self.gpu.opened, pause))
             theirs.close()
 
-        thread = threading.Thread(target=run, daemon=True)
-        thread.start()
-        return Child(ours, lambda: None, lambda: thread.join() or 0)
+        threading.Thread(target=run, daemon=True).start()
+        return StartedProcess(ours, lambda: None, lambda: "it ended")
 
-    def ready(self) -> SecondProcess:
+    def ready(self) -> HelperProcess:
         """Start it, and return it when it takes work."""
         self.process.start()
         _until(lambda: self.process.is_ready)
@@ -215,27 +170,35 @@ class _Peer:
     """The other end of what a second process is talked to by, in the test's own hands."""
 
     def __init__(self, spawn_error: Exception | None = None) -> None:
-        self.ours, self.theirs = Pipe()
+        self.ours, self._end = socket.socketpair()
+        self.theirs = PlainEnd(self._end)
+        weakref.finalize(self, self._end.close)
+        if spawn_error is not None:
+            self.ours.close()
         self.told: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
         self.kills = 0
         self._spawn_error = spawn_error
-        self.process = SecondProcess(
+        self.process = HelperProcess(
             4, lambda why: self.told.put(("lost", why)), lambda why: self.told.put(("refused", why)), self._spawn
         )
 
-    def ready(self) -> SecondProcess:
+    def ready(self) -> HelperProcess:
         """Start it, and have it be ready."""
         self.process.start()
-        self.theirs.send(Ready())
+        self.theirs.send(HelperTells(None))
         _until(lambda: self.process.is_ready)
         return self.process
 
-    def _spawn(self, _: int) -> Child:
+    def close(self) -> None:
+        """End it."""
+        self._end.close()
+
+    def _spawn(self, _: int) -> StartedProcess:
         if self._spawn_error is not None:
             raise self._spawn_error
-        return Child(self.ours, self._kill, lambda: -9)
+        return StartedProcess(self.ours, self._kill, lambda: "it was killed by SIGKILL")
 
     def _kill(self) -> None:
         self.kills += 1
-        with suppress(OSError):  # two threads may close it at the same time
-            self.theirs.close()
+        with suppress(OSError):  # it was closed before
+            self._end.shutdown(socket.SHUT_RDWR)

@@ -3,13 +3,17 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from codecfleet.cluster.operate.desk import Ask
+from codecfleet.cluster.fleet.status_messages import SupervisorSide
+from codecfleet.cluster.operate.desk import AskDesk
+from codecfleet.cluster.process.messages import Request
 from codecfleet.cluster.supervisor.status import Status
 from codecfleet.cluster.supervisor.status.history import History, PieceSeen
 
 from ..cli.large_fleet import RESTING, large_fleet
+
+ReplyT = TypeVar("ReplyT")
 
 if TYPE_CHECKING:
     from codecfleet.cluster.operate.watch import Seen
@@ -52,7 +56,7 @@ class LinkLost(Exception):
     """The connection broke, which a desk tells as its own error when it closes."""
 
 
-class FakeFleet:
+class FakeFleet(SupervisorSide):
     """A desk's fleet: ``seen`` is its status, or what is raised; ``lost`` why there is no connection to it.
 
     ``asked`` are the questions, ``opened`` counts the desks.
@@ -61,11 +65,11 @@ class FakeFleet:
     def __init__(self, seen: "Seen | Exception") -> None:
         self.seen = seen
         self.lost: Exception | None = None
-        self.asked: list[str] = []
+        self.asked: list[object] = []
         self.opened = 0
 
     @asynccontextmanager
-    async def desk(self, address: str | None = None) -> AsyncIterator[Ask]:
+    async def desk(self, address: str | None = None) -> AsyncIterator[AskDesk[SupervisorSide]]:
         """Open a desk, unless the fleet is lost."""
         del address
         if self.lost is not None:
@@ -77,12 +81,18 @@ class FakeFleet:
             assert self.lost is not None
             raise self.lost from None
 
-    async def _ask(self, question: str, *arguments: tuple[str, ...]) -> object:
+    async def _ask(self, question: Request[SupervisorSide, ReplyT], /) -> ReplyT:
         self.asked.append(question)
         if self.lost is not None:
             raise LinkLost
-        if question == "history":
-            return busy_history(arguments[0])
+        return await question.serve(self)
+
+    async def history(self, stations: tuple[str, ...]) -> History:
+        """Return a busy one."""
+        return busy_history(stations)
+
+    async def status(self) -> Status | None:
+        """Return what is seen, or raise it."""
         if isinstance(self.seen, Exception):
             raise self.seen
         return self.seen

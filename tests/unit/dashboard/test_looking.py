@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from codecfleet.cluster.host.link import HostLost
+from codecfleet.cluster.fleet.status_messages import ReadHistory, ReadStatus
 from codecfleet.cluster.operate.watch import as_unavailable, look
+from codecfleet.cluster.process.child import ChildDied
 from codecfleet.cluster.supervisor.status import Status
 from codecfleet.dashboard.looking import AGAIN_S, EVERY_S, FRESH_S, Looking
 from codecfleet.errors import CodecfleetError, FleetUnavailable, UsageError, WorkError
@@ -80,7 +81,7 @@ async def test_a_fleet_is_left_alone_while_no_page_is_open() -> None:
         assert fleet.asked == []
         assert (await data())["look"] == 1
         await time.step()
-        assert fleet.asked == ["status", "history"]
+        assert list(map(type, fleet.asked)) == [ReadStatus, ReadHistory]
 
 
 async def test_many_pages_share_one_look() -> None:
@@ -93,7 +94,7 @@ async def test_many_pages_share_one_look() -> None:
         assert (await data())["look"] == 1
         await time.step()
         assert (await data())["age_s"] in {0.0, EVERY_S}
-        assert fleet.asked == ["status", "history"] * 2
+        assert list(map(type, fleet.asked)) == [ReadStatus, ReadHistory] * 2
 
 
 async def test_old_news_is_not_shown_where_newer_can_be_had() -> None:
@@ -181,8 +182,8 @@ async def test_a_watch_shows_any_error_and_looks_on(error: Exception) -> None:
     fleet = FakeFleet(error)
     async with fleet.desk() as ask:
         assert str(await look(ask)) == str(as_unavailable(error))
-        fleet.seen = HostLost("it ended")
-        with pytest.raises(HostLost):
+        fleet.seen = ChildDied("it ended")
+        with pytest.raises(ChildDied):
             await look(ask)
 
 

@@ -1,11 +1,12 @@
 """Files that appear complete or not at all."""
 
+import errno
 import os
 from pathlib import Path
 
 import pytest
 
-from codecfleet.actors.media.whole_file import write_whole
+from codecfleet.actors.media.whole_file import sync, write_whole
 
 
 def test_a_file_is_written_and_replaces_an_older_one(tmp_path: Path) -> None:
@@ -38,3 +39,17 @@ def test_what_cannot_be_written_leaves_nothing(tmp_path: Path, monkeypatch: pyte
         write_whole(folder, b"new")
     assert path.read_bytes() == b"older"
     assert sorted(tmp_path.iterdir()) == [folder, path]
+
+
+def test_a_folder_that_cannot_be_synced_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some network file systems refuse it for folders, whose names they sync with the files; a file must be synced."""
+    path = tmp_path / "file"
+    path.touch()
+
+    def refuse(_: int) -> None:
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    sync(tmp_path)
+    with pytest.raises(OSError, match="Invalid argument"):
+        sync(path)

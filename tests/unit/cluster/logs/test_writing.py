@@ -110,7 +110,7 @@ def test_a_log_that_cannot_be_written_stops_nothing(
     asked: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without a folder there is no place for it; one that is off is not even begun."""
-    monkeypatch.setattr(in_ray, "_ray_logs", lambda: tmp_path / "none")
+    monkeypatch.setattr(in_ray, "log_folder", lambda: tmp_path / "none")
     monkeypatch.setenv("CODECFLEET_LOG", asked)
     in_ray.begin_log_in_ray("worker")
     assert not is_logged()

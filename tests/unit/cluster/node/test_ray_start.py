@@ -64,7 +64,7 @@ def test_the_environment_asks_for_the_token_and_does_not_hold_it() -> None:
         "RAY_NODE_ZONE": "z1",
         "CUDA_VISIBLE_DEVICES": "MIG-a,MIG-b",
         "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "90",
-        "RAY_START_HOOK": "codecfleet.cluster.node.ray_program.without_client_port",
+        "RAY_START_HOOK": "codecfleet.cluster.ray.private.nodes.without_client_port",
         "RAY_USAGE_STATS_ENABLED": "0",
     }
     assert ray_variables(OFFER, NodeOptions(is_open=True))["RAY_AUTH_MODE"] == "disabled"

@@ -10,6 +10,7 @@ from types import ModuleType
 
 import pytest
 
+from codecfleet.cluster.process.running import Running
 from codecfleet.cluster.ray import object_store, orphan_reaper, private_ray
 from codecfleet.cluster.ray.listening import listening_addresses
 from codecfleet.errors import FleetUnavailable
@@ -33,7 +34,7 @@ def test_the_store_is_modest(memory_mib: int, shared_mib: int, store_mib: int) -
     assert object_store._store_bytes(memory_mib * MIB, shared_mib * MIB) == store_mib * MIB
 
 
-def hire(directory: Path) -> "subprocess.Popen[bytes]":
+def hire(directory: Path) -> Running:
     """Start the orphan reaper as a driver does."""
     return private_ray._start_orphan_reaper(directory)
 
@@ -46,8 +47,11 @@ def test_the_orphan_reaper_ends_who_writes_there(tmp_path: Path, word: bytes) ->
     with (grave / "log").open("wb") as log, (tmp_path / "log").open("wb") as elsewhere:
         sleeper = [sys.executable, "-c", "import signal; signal.pause()"]
         inside, outside = subprocess.Popen(sleeper, stdout=log), subprocess.Popen(sleeper, stdout=elsewhere)
-    with hire(grave) as hired, inside, outside:
-        hired.communicate(word)
+    hired = hire(grave)
+    with inside, outside:
+        with hired.end as end:
+            end.sendall(word)
+        hired.ended()
         ended, spared = inside.poll() is not None or _ends_soon(inside), outside.poll() is None
         inside.kill()
         outside.kill()

@@ -11,6 +11,7 @@ from codecfleet.cluster.supervisor.core.core import Core
 from codecfleet.cluster.supervisor.core.granting import grants_for
 from codecfleet.cluster.supervisor.state.events import (
     Abandon,
+    AnswerReport,
     Effect,
     NodesSeen,
     Probe,
@@ -48,7 +49,7 @@ class World:
         self.now_s = 100.0
         self.core = Core(settings, Policy(), 1, self.now_s)
         self.nodes = {each.node: each for each in nodes}
-        self.may_settle = True
+        self.grants: dict[str, Grants] = {}
         self.sequence = 0
         self.gpus: dict[str, str] = {}
         self.stopped: list[str] = []
@@ -65,9 +66,10 @@ class World:
             self.carry_out(self.pending.pop(0))
 
     def _decide(self, *events: SupervisorEvent) -> None:
-        for event in events:
-            self.pending += self.core.take_in(event, self.now_s)
-        self.pending += self.core.conclude(self.now_s, may_settle=self.may_settle)
+        for event in events[:-1]:
+            self.pending += self.core.decide(event, self.now_s)
+        for event in events[-1:]:
+            self.pending += decided(self.core, event, self.now_s)
 
     def carry_out(self, effect: Effect) -> None:
         """Carry out one effect, and pass its result to the core."""
@@ -87,6 +89,8 @@ class World:
                 self.probes.append(effect)
             case Abandon():
                 self.abandoned.append(effect)
+            case AnswerReport(_, client, grants):
+                self.grants[client] = grants
 
     def _slice_for(self, start: Start) -> str:
         """Return the slice that a worker takes of the GPU that its bundle's first station was given."""
@@ -102,16 +106,29 @@ class World:
             self.feed(Ticked())
 
     def say(self, client: str, *jobs: JobReport) -> Grants:
-        """Have a client report, return its grants, and acknowledge them."""
+        """Have a client report until its grants stay the same, and acknowledge them; return them."""
         self.report(client, *jobs)
-        grants = grants_for(self.core.state, client, self.now_s)
+        grants = self.told(client)
         self.report(client, *jobs)
         return grants
+
+    def told(self, client: str) -> Grants:
+        """Return what a client may use now, as if it had asked."""
+        return grants_for(self.core.state, client, self.now_s)
 
     def report(self, client: str, *jobs: JobReport, behind: tuple[Demand, ...] = ()) -> None:
         """Have a client report."""
         self.sequence += 1
-        self.feed(Renewed(ClientReport(client, f"driver {client}", self.sequence, jobs, behind=behind)))
+        sent = self.grants.get(client)
+        acknowledged = 0 if sent is None else sent.number
+        report = ClientReport(client, f"driver {client}", self.sequence, jobs, acknowledged=acknowledged, behind=behind)
+        self.feed(Renewed(report))
+
+
+def decided(core: Core, event: SupervisorEvent, now_s: float) -> list[Effect]:
+    """Have a core decide an event, and place everything where something has changed."""
+    effects = core.decide(event, now_s)
+    return [*effects, *core.decide(Ticked(), now_s)] if core.state.is_dirty else effects
 
 
 def wants(job: str, pieces: int, held: dict[str, int] | None = None, workers_max: int | None = None) -> JobReport:

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from codecfleet.actors.device.work import Constraints, Work
+from codecfleet.cluster.process.process import StartedProcess
 from codecfleet.cluster.worker.blobs import BlobCache
 from codecfleet.cluster.worker.lone_runs import IDLE_S, LONE_MAX, LoneRuns
-from codecfleet.cluster.worker.second_process import Child
 from codecfleet.errors import Cancelled, CodecfleetError, DeviceLost, ProcessKilled, WorkerLost
 from codecfleet.testing import works
 from codecfleet.testing.fleet.fake_worker import in_thread
@@ -23,11 +23,11 @@ class Bench:
     """Lone runs whose processes are threads; ``started`` are those, newest last."""
 
     def __init__(self, device: str = "", *, for_memory: bool = False) -> None:
-        self.started: list[Child] = []
+        self.started: list[StartedProcess] = []
         self.cancelled: set[str] = set()
         self.lone = LoneRuns(device, self._spawn, self.cancelled.__contains__, lambda: for_memory)
 
-    def _spawn(self, slots: int) -> Child:
+    def _spawn(self, slots: int) -> StartedProcess:
         self.started.append(in_thread(slots))
         return self.started[-1]
 
@@ -123,7 +123,7 @@ def test_a_kill_for_memory_is_no_fault_of_the_device() -> None:
 def test_a_process_that_does_not_start_is_a_lost_worker() -> None:
     """The work is not to blame, and may try elsewhere."""
 
-    def refuses(_: int) -> Child:
+    def refuses(_: int) -> StartedProcess:
         raise OSError("no more processes")
 
     lone = LoneRuns("", refuses, lambda _: False)

@@ -1,21 +1,14 @@
 """A worker's second process: what it runs, what it says, and how it ends; here it is a thread."""
 
 import asyncio
-import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from codecfleet.cluster.worker.blobs import BlobCache
+from codecfleet.cluster.worker.helpers.helper import ALONE_FPS, ALONE_MAX, PACE_S, HelperProcess, Pace
 from codecfleet.cluster.worker.ray_worker import RayWorker
-from codecfleet.cluster.worker.second_process import (
-    ALONE_FPS,
-    ALONE_MAX,
-    PACE_S,
-    Pace,
-    SecondProcess,
-)
 from codecfleet.errors import Cancelled, DeviceLost, UsageError, WorkError
 
 from ..second_processes import (
@@ -23,12 +16,10 @@ from ..second_processes import (
     PATIENCE_S,
     Count,
     Fail,
-    ReturnMuch,
     ReturnUnreadable,
     Second,
     Unsendable,
     Wait,
-    _SlowToTell,
     _until,
     second,
 )
@@ -49,13 +40,7 @@ def test_it_is_started_once_and_runs_work(second: Second) -> None:
 
 @pytest.mark.parametrize(
     ("work", "kind", "spoils"),
-    [
-        (Fail(job="j", label="a"), DeviceLost, True),
-        (Unsendable(job="j", label="a"), WorkError, False),
-        (ReturnUnreadable(job="j", label="a"), WorkError, False),
-        (ReturnMuch(job="j", label="a"), WorkError, False),
-        (b"no pickle", UsageError, False),
-    ],
+    [(Fail(job="j", label="a"), DeviceLost, True), (b"no pickle", UsageError, False)],
 )
 def test_errors_come_back_as_values(second: Second, work: Any, kind: type[Exception], *, spoils: bool) -> None:
     """Whatever goes wrong is an outcome, which says whether the process is spoilt; the next work runs all the same."""
@@ -64,6 +49,15 @@ def test_errors_come_back_as_values(second: Second, work: Any, kind: type[Except
     outcome = process.submit("run", packed, ()).result(PATIENCE_S)
     assert type(outcome.error) is kind
     assert outcome.spoils_process is spoils
+    assert second.outcome(Count(job="j", label="b", upto=1)).result == 1
+
+
+@pytest.mark.parametrize("work", [Unsendable(job="j", label="a"), ReturnUnreadable(job="j", label="a")])
+def test_a_result_that_does_not_arrive_is_an_error_of_work(second: Second, work: Any) -> None:
+    """And the next work runs all the same."""
+    process = second.ready()
+    with pytest.raises(WorkError, match="the result does not"):
+        process.submit("run", BlobCache(bytes).pack(work)[0], ()).result(PATIENCE_S)
     assert second.outcome(Count(job="j", label="b", upto=1)).result == 1
 
 
@@ -80,7 +74,7 @@ def test_it_says_what_it_does(second: Second) -> None:
 
 
 @pytest.mark.parametrize("cancel", [lambda each: each.cancel("me:1"), lambda each: each.cancel_all("me:")])
-def test_work_is_cancelled_there(second: Second, cancel: Callable[[SecondProcess], None]) -> None:
+def test_work_is_cancelled_there(second: Second, cancel: Callable[[HelperProcess], None]) -> None:
     """One run, or every run of a client; others go on."""
     process = second.ready()
     mine = process.submit("me:1", BlobCache(bytes).pack(Wait(job="j", label="a"))[0], ())
@@ -100,22 +94,17 @@ def test_a_run_is_cancelled_before_it_comes(second: Second) -> None:
     assert isinstance(second.outcome(Count(job="j", label="a", upto=1)).error, Cancelled)
 
 
-def test_frames_never_become_fewer() -> None:
-    """What was seen before work ended is not reported after its end."""
-    gpu = _SlowToTell()
-    second = Second(gpu=gpu)
+def test_the_state_at_the_end_is_there_with_the_outcome(second: Second) -> None:
+    """A worker that counts frames when work has ended counts all of them, and never fewer later."""
     process = second.ready()
-    second.ticks.release()
-    assert gpu.looks.wait(PATIENCE_S)
-    ended = process.submit("run", BlobCache(bytes).pack(Count(job="j", label="a", upto=7))[0], ())
-    threading.Event().wait(0.1)  # long enough for the end to overtake the report, if it could
-    gpu.goes_on.set()
-    assert ended.result(PATIENCE_S).result == 7
-    assert process.said.frames_done == 7
+    for frames in (7, 12):
+        upto = frames - process.said.frames_done
+        assert second.outcome(Count(job="j", label="a", upto=upto)).result == upto
+        assert process.said.frames_done == frames
     before = process._messages
     second.ticks.release()
     _until(lambda: process._messages > before)
-    assert process.said.frames_done == 7
+    assert process.said.frames_done == 12
 
 
 def test_work_that_was_cancelled_before_there_was_a_second_one_is_not_begun_there(second: Second) -> None:

@@ -1,15 +1,14 @@
 """A second process that ends, hangs, lies, or cannot be started."""
 
 import threading
+import time
 
 import pytest
 
 from codecfleet.actors.nvidia.gpu import Gpu
-from codecfleet.cluster.worker.second_process import (
-    QUIET_S,
-    STARTING_S,
-    RunWork,
-)
+from codecfleet.cluster.process.child import ChildDied
+from codecfleet.cluster.worker.helpers.helper import QUIET_S, STARTING_S
+from codecfleet.cluster.worker.helpers.messages import HelperCancel, HelperRun
 
 from ..second_processes import PATIENCE_S, Second, _no_gpu, _Peer, _Unreadable, _until, second
 
@@ -27,13 +26,14 @@ def test_one_that_cannot_open_its_gpu_is_never_ready(second: Second) -> None:
 
 
 def test_one_that_ends_is_lost() -> None:
-    """Its worker gets the reason; callers of its work wait for the worker's own end."""
+    """Its worker gets the reason, and so does what waits for its work."""
     peer = _Peer()
     process = peer.ready()
-    peer.theirs.close()
-    assert peer.told.get(timeout=PATIENCE_S) == ("lost", "it ended with code -9")
+    peer.close()
+    assert peer.told.get(timeout=PATIENCE_S) == ("lost", "it was killed by SIGKILL")
     assert not process.is_ready
-    assert not process.submit("run", b"", ()).done()
+    with pytest.raises(ChildDied):
+        process.submit("run", b"", ()).result(PATIENCE_S)
     process.cancel("run")
     assert peer.told.empty()
 
@@ -57,7 +57,8 @@ def test_one_that_sends_nonsense_is_lost() -> None:
     peer.ready()
     peer.theirs.send(_Unreadable())
     kind, why = peer.told.get(timeout=PATIENCE_S)
-    assert (kind, "ValueError" in why, peer.kills > 0) == ("lost", True, True)
+    assert (kind, "ValueError" in why) == ("lost", True)
+    _until(lambda: peer.kills > 0)
 
 
 def test_one_that_does_not_listen_delays_no_caller() -> None:
@@ -68,8 +69,10 @@ def test_one_that_does_not_listen_delays_no_caller() -> None:
     sends.start()
     sends.join(PATIENCE_S)
     assert not sends.is_alive()
-    run = peer.theirs.recv()
-    assert (type(run), len(run.packed_work), peer.theirs.recv().run) == (RunWork, 8 << 20, "run")
+    run, cancel = (peer.theirs.receive(time.monotonic() + PATIENCE_S) for _ in range(2))
+    assert (type(run), len(run.packed_work)) == (HelperRun, 8 << 20)
+    assert cancel == HelperCancel("run")
+    peer.close()
 
 
 def test_one_that_says_nothing_is_lost() -> None:
@@ -81,7 +84,7 @@ def test_one_that_says_nothing_is_lost() -> None:
     assert peer.told.empty()
     process.look(100.0 + QUIET_S)
     assert peer.told.get(timeout=PATIENCE_S) == ("lost", "it has said nothing for 20 s")
-    assert peer.kills > 0
+    _until(lambda: peer.kills > 0)
 
 
 def test_one_that_reports_while_idle_is_well(second: Second) -> None:
@@ -105,4 +108,4 @@ def test_one_that_never_opens_its_gpu_is_ended() -> None:
     _until(lambda: peer.process._child is not None)
     peer.process.look(100.0 + STARTING_S)
     assert peer.told.get(timeout=PATIENCE_S) == ("refused", "it has said nothing for 300 s")
-    assert peer.kills > 0
+    _until(lambda: peer.kills > 0)

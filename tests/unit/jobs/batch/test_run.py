@@ -4,10 +4,13 @@ import asyncio
 import os
 import sqlite3
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import fsspec
 import pytest
 
+from codecfleet.cluster.fleet.pool import Asked
+from codecfleet.cluster.placement.model import Demand
 from codecfleet.console.batch_text import summary_lines
 from codecfleet.errors import (
     Cancelled,
@@ -27,6 +30,9 @@ from codecfleet.jobs.request.spec import BatchSpec, TranscodeSpec
 from codecfleet.testing import LocalPool
 
 from .played_jobs import Jobs, run_batch
+
+if TYPE_CHECKING:
+    from codecfleet.cluster.autoscale.behind import LaterDemand
 
 
 def test_every_file_is_done_once_and_never_again(spec: BatchSpec) -> None:
@@ -152,11 +158,12 @@ class ToldPool(LocalPool):
 
     def __init__(self, slots: int) -> None:
         super().__init__(slots)
-        self.told: list[tuple[str, str, int, int]] = []
+        self.told: list[tuple[str, LaterDemand | None]] = []
 
-    def set_behind(self, batch: str, like: str, segments: int, frames: int) -> None:
+    def set_demand(self, job: str, demand: Asked | None) -> None:
         """Remember it."""
-        self.told.append((batch, like, segments, frames))
+        assert not isinstance(demand, Demand)
+        self.told.append((job, demand))
 
 
 def test_a_batch_tells_what_waits_behind_its_files(spec: BatchSpec) -> None:
@@ -169,12 +176,12 @@ def test_a_batch_tells_what_waits_behind_its_files(spec: BatchSpec) -> None:
         return pool
 
     told = asyncio.run(main()).told
-    assert len({batch for batch, *_ in told}) == 1
-    assert {like for _, like, _, frames in told if frames} == {"job-1"}
-    frames = [frames for *_, frames in told]
+    assert len({batch for batch, _ in told}) == 1
+    assert {each.like for _, each in told if each} == {"job-1"}
+    frames = [each.frames if each else 0 for _, each in told]
     assert frames[0] > 0
     assert frames == sorted(frames, reverse=True)
-    assert told[-1][1:] == ("", 0, 0)
+    assert told[-1][1] is None
 
 
 def test_a_cancelled_batch_keeps_what_is_finished(spec: BatchSpec) -> None:

@@ -25,7 +25,7 @@ class FarPool(LocalPool):
         super().__init__(1)
         self.addresses = list(addresses)
 
-    async def serve_files(self) -> str:
+    async def files_address(self) -> str:
         """Say where the files of this machine are read."""
         return self.addresses.pop(0)
 

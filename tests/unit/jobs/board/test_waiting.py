@@ -5,6 +5,7 @@ from fractions import Fraction
 
 import pytest
 
+from codecfleet.cluster.fleet.pool import JobState, PoolState
 from codecfleet.cluster.placement.model.demand import plain_demand
 from codecfleet.errors import FleetUnavailable
 from codecfleet.jobs.board.board import Board
@@ -19,14 +20,10 @@ class FullPool(LocalPool):
 
     slots_now = 0
 
-    def slots_for(self, job: str) -> int:
+    @property
+    def state(self) -> PoolState:
         """Return what the test says."""
-        del job
-        return self.slots_now
-
-    def waits_for(self, job: str) -> str:
-        """Say who has them."""
-        return f"other jobs than {job} have all slots"
+        return PoolState(others=JobState(self.slots_now, waits_for="other jobs have all slots"))
 
 
 def capacity(pool: FullPool, wait_s: int, said: list[str]) -> PoolCapacity:
@@ -44,8 +41,8 @@ def test_a_job_waits_as_long_as_it_may_and_says_for_what() -> None:
     said: list[str] = []
     waiting = capacity(FullPool(), 10, said)
     asyncio.run(waiting.waiting())
-    assert said == ["other jobs than j have all slots"]
-    with pytest.raises(FleetUnavailable, match="no worker for 10 s: other jobs than j have all slots"):
+    assert said == ["other jobs have all slots"]
+    with pytest.raises(FleetUnavailable, match="no worker for 10 s: other jobs have all slots"):
         asyncio.run(waiting.waiting())
 
 

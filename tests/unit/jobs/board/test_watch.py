@@ -29,7 +29,7 @@ async def watched(pool: FaultyPool, clock: FakeClock, said: list[str]) -> AsyncI
     async def say(message: str) -> None:
         said.append(message)
 
-    watch = WorkWatch(pool, "j", PATIENCE, start_fps=1000, on_hang=say, clock=clock, sleep=clock.sleep)
+    watch = WorkWatch(pool, PATIENCE, start_fps=1000, on_hang=say, clock=clock, sleep=clock.sleep)
     looking = asyncio.create_task(watch.run())
     try:
         yield watch
@@ -145,5 +145,5 @@ async def test_a_late_segment_runs_a_second_time_and_the_first_is_withdrawn() ->
             await clock.advance(1)
             await asyncio.sleep(0.001)
         await task
-        assert await pool.stations("j") == {}
+        assert watch.progress() == {}
     assert (loop.board.doubled, loop.board.segments[1].runs, said) == (1, 2, [])

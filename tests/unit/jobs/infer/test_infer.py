@@ -19,7 +19,7 @@ from codecfleet.actors.dla.engine.statuses import CudlaStatus
 from codecfleet.actors.dla.engine.tensors import DataFormat, DataType
 from codecfleet.actors.dla.inference.network import WarmNetworks
 from codecfleet.actors.dla.inference.pictures import PictureScaler, PixelRule
-from codecfleet.cluster.client.pool import Pool
+from codecfleet.cluster.fleet.pool import Pool
 from codecfleet.cluster.placement.model.demand import Demand
 from codecfleet.cluster.placement.model.preview import PlacementPreview
 from codecfleet.errors import (
@@ -37,6 +37,7 @@ from codecfleet.jobs.infer.job import InferReport, infer
 from codecfleet.jobs.infer.spec import InferSpec
 from codecfleet.testing import FaultyPool, LocalPool
 from codecfleet.testing.clips import Clip, make_clip
+from codecfleet.testing.fleet.local_pool import Look
 from codecfleet.testing.nvidia.fake_cudla import FakeLoadable, FakeMachine, fake_tensor
 
 ResultT = TypeVar("ResultT")
@@ -56,10 +57,10 @@ class _Watched(LocalPool):
         super().__init__(slots)
         self.begun = asyncio.Event()
 
-    async def submit(self, work: Work[ResultT]) -> ResultT:
+    async def result_of(self, work: Work[ResultT], look: Look) -> ResultT:
         """Tell, and run it."""
         self.begun.set()
-        return await super().submit(work)
+        return await super().result_of(work, look)
 
 
 class Bench:

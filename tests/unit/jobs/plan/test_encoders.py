@@ -14,14 +14,17 @@ from codecfleet.actors.device.work import Work
 from codecfleet.actors.nvidia.gpu import Gpu
 from codecfleet.actors.segment.describe_encoder import DescribeEncoder
 from codecfleet.actors.segment.encoding import EncodeSegment
+from codecfleet.cluster.fleet.pool import Asked as PoolDemand
+from codecfleet.cluster.fleet.pool import JobState, PoolState
 from codecfleet.cluster.placement.model.demand import Demand, EncoderChoice, EncoderKind
 from codecfleet.cluster.placement.model.preview import PlacementPreview
 from codecfleet.errors import FleetUnavailable, ProofFailed, SegmentFailed, Unsupported
+from codecfleet.jobs.board import waiting
 from codecfleet.jobs.plan.placing import demand_of, settled_demand
 from codecfleet.jobs.plan.plan import plan_transcode
-from codecfleet.jobs.run import job_run
 from codecfleet.testing import LocalPool
 from codecfleet.testing.clips import Clip, constant_times, make_clip
+from codecfleet.testing.fleet.local_pool import Look
 from codecfleet.testing.nvidia.fake_device import FakeDevice
 
 ADA = EncoderKind("nvenc", "ada", "580")
@@ -49,14 +52,12 @@ class Asked(LocalPool):
         self.asked += [] if self.has_begun else [demand]
         return await super().preview(demand)
 
-    def set_demand(self, demand: Demand) -> None:
-        """Note it."""
-        self.expected[demand.job] = demand
-        self.has_begun = True
-
-    def clear_demand(self, job: str) -> None:
+    def set_demand(self, job: str, demand: PoolDemand | None) -> None:
         """Note it."""
         self.expected.pop(job, None)
+        if isinstance(demand, Demand):
+            self.expected[job] = demand
+            self.has_begun = True
 
 
 def spec_of(source: Path, output: Path, **changes: object) -> TranscodeSpec:
@@ -160,26 +161,27 @@ async def test_a_promised_nvenc_that_never_comes_leaves_the_track_to_software(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The job says why it waits; with auto software begins, and a job that requires NVENC ends with the reason."""
-    monkeypatch.setattr(job_run, "WAITING_S", 0)
+    monkeypatch.setattr(waiting, "WAITING_S", 0)
     asked = asyncio.Event()
     reason = "no GPU came for it within 30 s: Ray has given it to others"
 
     class Promised(Asked):
-        def waits_for(self, job: str) -> str:
+        @property
+        def state(self) -> PoolState:
             asked.set()
-            return f"{job}: Ray has given it to others"
+            return replace(super().state, others=JobState(1, 1, waits_for="Ray has given it to others"))
 
-        async def submit(self, work: Work[Any]) -> Any:
+        async def result_of(self, work: Work[Any], look: Look) -> Any:
             if isinstance(work, DescribeEncoder):
                 await asked.wait()
                 raise FleetUnavailable(reason)
-            return await super().submit(work)
+            return await super().result_of(work, look)
 
     async with Fleet(pool=Promised(FakeDevice())) as fleet:
         job = await fleet.transcode(spec_of(source, tmp_path / "out.mkv"))
         waits = [event async for event in job.events() if isinstance(event, Warned) and event.code == "waiting"]
         report = await job
-    assert [event.message for event in waits] == [f"no worker yet: {waits[0].job}: Ray has given it to others"]
+    assert [event.message for event in waits] == ["no worker yet: Ray has given it to others"]
     assert report.encoder_kind.startswith("libx264")
     (warning,) = [warning for warning in report.warnings if warning.code == "encoder"]
     assert warning.message == f"software encodes: {reason}"
@@ -234,9 +236,9 @@ async def test_software_restarts_what_a_gpu_cannot_finish(source: Path, tmp_path
 class Strange(Asked):
     """A pool whose NVENC writes one segment with parameter sets of its own."""
 
-    async def submit(self, work: Work[Any]) -> Any:
+    async def result_of(self, work: Work[Any], look: Look) -> Any:
         """Change them."""
-        result = await super().submit(work)
+        result = await super().result_of(work, look)
         if isinstance(work, EncodeSegment) and work.encoder.on_device and work.segment == 1:
             return replace(result, extradata=result.extradata + b"!")
         return result

@@ -39,7 +39,10 @@ PLANNED = Planned("j", 0.5, 3, 72, Fraction(3), "hevc", "libx265", 2)
             SegmentStarted("j", 0, 4, Fraction(0), 24, 2, is_second=True),
             ("segment.doubled", "segment 4 is late, and runs a second time elsewhere"),
         ),
-        (SegmentFinished("j", 0, 4, 24, 100, 1.25), ("segment.done", "segment 4 is done: 24 frames in 1.2 s")),
+        (
+            SegmentFinished("j", 0, 4, 24, 100, 1.25, "n/cpu#0:1"),
+            ("segment.done", "segment 4 is done: 24 frames in 1.2 s"),
+        ),
     ],
 )
 def test_an_event_is_an_entry(event: Event, entry: tuple[str, str]) -> None:

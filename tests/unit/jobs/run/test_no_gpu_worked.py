@@ -13,6 +13,7 @@ from codecfleet.cluster.placement.model import Demand, PlacementPreview
 from codecfleet.jobs.request.spec import TranscodeSpec
 from codecfleet.testing import LocalPool
 from codecfleet.testing.clips import Clip, constant_times, make_clip
+from codecfleet.testing.fleet.local_pool import Look
 
 ResultT = TypeVar("ResultT")
 LATE = "processors had done it before a GPU was ready for it"
@@ -31,9 +32,9 @@ class Beside(LocalPool):
         del demand
         return self.said
 
-    async def submit(self, work: Work[ResultT]) -> ResultT:
+    async def result_of(self, work: Work[ResultT], look: Look) -> ResultT:
         """Run work, and add the reason to segments."""
-        result = await super().submit(work)
+        result = await super().result_of(work, look)
         if not isinstance(result, EncodedSegment):
             return result
         return replace(result, tally=replace(result.tally, fallback=self.fallback))  # type: ignore[return-value]

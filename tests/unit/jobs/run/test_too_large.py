@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from codecfleet import Fleet, TranscodeSpec
-from codecfleet.cluster.host.hosted_pool import HostedPool, default_pool
+from codecfleet.cluster.fleet.default import default_pool
+from codecfleet.cluster.fleet.own_machine import sole_processor
+from codecfleet.cluster.fleet.remote_pool import RemotePool
 from codecfleet.cluster.placement.model import Inventory
 from codecfleet.cluster.placement.model.inventory import processor_of
 from codecfleet.errors import NotEnoughMemory, Unsupported
@@ -22,14 +24,15 @@ class NeverReady(LocalPool):
         await asyncio.Event().wait()
 
 
-def test_it_is_refused_without_waiting_for_ray(tmp_path: Path) -> None:
+def test_it_is_refused_without_waiting_for_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The words and the exit code are those of a fleet; the pool need not have started, and nothing is left."""
     source = make_clip(tmp_path / "in.mp4", Clip(times=constant_times(30), width=1280, height=720))
     spec = TranscodeSpec(source=str(source), output=str(tmp_path / "out.mp4"))
     small = Inventory((processor_of("this machine", "this machine", 2, 100_000_000),))
 
     async def run() -> None:
-        pool = HostedPool(FakeHosts([NeverReady(1)]), sole_processor=lambda: small)
+        monkeypatch.setattr("codecfleet.jobs.run.job_run.sole_processor", lambda: small)
+        pool = RemotePool(FakeHosts([NeverReady(1)]), is_here=True)
         async with Fleet(pool=pool) as fleet:
             await (await fleet.transcode(spec))
 
@@ -43,7 +46,7 @@ def test_it_is_refused_without_waiting_for_ray(tmp_path: Path) -> None:
     ("asked", "option"), [({"encoder": "nvenc"}, "--encoder nvenc"), ({"device": "gpu"}, "--device gpu")]
 )
 def test_a_gpu_on_a_machine_without_a_driver_is_refused_at_once(
-    tmp_path: Path, asked: dict[str, str], option: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: dict[str, str], option: str
 ) -> None:
     """The refusal says that there is no driver, and the workers need not have started."""
     source = make_clip(tmp_path / "in.mp4", Clip(times=constant_times(3)))
@@ -51,7 +54,8 @@ def test_a_gpu_on_a_machine_without_a_driver_is_refused_at_once(
     machine = Inventory((processor_of("this machine", "this machine", 2, 8_000_000_000),))
 
     async def run() -> None:
-        pool = HostedPool(FakeHosts([NeverReady(1)]), sole_processor=lambda: machine)
+        monkeypatch.setattr("codecfleet.jobs.run.job_run.sole_processor", lambda: machine)
+        pool = RemotePool(FakeHosts([NeverReady(1)]), is_here=True)
         async with Fleet(pool=pool) as fleet:
             await (await fleet.transcode(spec))
 
@@ -64,12 +68,13 @@ def test_on_a_cluster_others_decide(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only a fleet that starts a Ray of its own knows its machine; ``RAY_ADDRESS`` counts as an address."""
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     # This process may hold Ray, for other tests.
-    monkeypatch.setattr("codecfleet.cluster.host.hosted_pool.holds_ray", lambda: False)
-    monkeypatch.setattr("codecfleet.cluster.host.own_machine.can_load_nvml", lambda: False)
+    monkeypatch.setattr("codecfleet.cluster.fleet.default.holds_ray", lambda: False)
     for address in (None, "local"):
-        assert default_pool(address, None).sole_processor() is not None
-    assert default_pool("head:6379", None).sole_processor() is None
+        assert default_pool(address, None).state.is_here
+    assert not default_pool("head:6379", None).state.is_here
     monkeypatch.setenv("RAY_ADDRESS", "head:6379")
-    assert default_pool(None, None).sole_processor() is None
-    monkeypatch.setattr("codecfleet.cluster.host.own_machine.can_load_nvml", lambda: True)
-    assert default_pool("local", None).sole_processor() is None
+    assert not default_pool(None, None).state.is_here
+    monkeypatch.setattr("codecfleet.cluster.fleet.own_machine.can_load_nvml", lambda: False)
+    assert sole_processor() is not None
+    monkeypatch.setattr("codecfleet.cluster.fleet.own_machine.can_load_nvml", lambda: True)
+    assert sole_processor() is None

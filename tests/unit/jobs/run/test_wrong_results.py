@@ -9,14 +9,16 @@ import pytest
 from codecfleet import Fleet
 from codecfleet.actors.device.work import Constraints, Work
 from codecfleet.actors.segment.encoding import EncodedSegment
-from codecfleet.cluster.client.fault_reports import FaultReports
-from codecfleet.cluster.client.pool import Pool
+from codecfleet.cluster.fleet.leases.fault_reports import FaultReports
+from codecfleet.cluster.fleet.pool import Pool
+from codecfleet.cluster.fleet.run import Doubt
 from codecfleet.cluster.worker.outcome import failed
 from codecfleet.errors import DeviceLost, DeviceMemory, SessionLimit
 from codecfleet.jobs.report.events import Warned
 from codecfleet.jobs.request.spec import TranscodeSpec
 from codecfleet.testing import FaultyPool, LocalPool, works
 from codecfleet.testing.clips import Clip, constant_times, make_clip
+from codecfleet.testing.fleet.local_pool import Look
 
 ResultT = TypeVar("ResultT")
 LAST = 2
@@ -28,19 +30,14 @@ class Lying(LocalPool):
     def __init__(self) -> None:
         super().__init__(1)
         self.lies = 1
-        self.told: list[str] = []
 
-    async def submit(self, work: Work[ResultT]) -> ResultT:
+    async def result_of(self, work: Work[ResultT], look: Look) -> ResultT:
         """Run work, and falsify the first segment."""
-        result = await super().submit(work)
+        result = await super().result_of(work, look)
         if isinstance(result, EncodedSegment) and self.lies:
             self.lies -= 1
             return replace(result, tally=replace(result.tally, frames=result.tally.frames + 1))  # type: ignore[return-value]
         return result
-
-    def found_wrong(self, job: str, label: str, reason: str) -> None:
-        """Note the report."""
-        self.told.append(f"{job[:0]}{label}: {reason}")
 
 
 async def test_a_miscounted_segment_is_encoded_again(tmp_path: Path) -> None:
@@ -51,8 +48,9 @@ async def test_a_miscounted_segment_is_encoded_again(tmp_path: Path) -> None:
     async with Fleet(pool=pool) as fleet:
         report = await (await fleet.transcode(TranscodeSpec(source=str(source), output=str(tmp_path / "out.mkv"))))
     assert [each.attempts for each in report.segments][:1] == [2]
-    assert len(pool.told) == 1
-    assert "frames and gave" in pool.told[0]
+    (doubt,) = pool.doubts
+    assert (doubt.worker, doubt.file, doubt.is_wrong) == ("here/cpu#0:1", str(source), True)
+    assert "frames and gave" in doubt.reason
 
 
 async def test_a_lost_worker_is_said_at_once_and_in_the_report(tmp_path: Path) -> None:
@@ -81,21 +79,14 @@ class Falling(LocalPool):
     def __init__(self, *, is_damaged: bool) -> None:
         super().__init__(1)
         self.first_damaged_packet = 3 if is_damaged else None
-        self.told: list[str] = []
 
-    async def submit(self, work: Work[ResultT]) -> ResultT:
+    async def result_of(self, work: Work[ResultT], look: Look) -> ResultT:
         """Run work, and add that to segments."""
-        result = await super().submit(work)
+        result = await super().result_of(work, look)
         if not isinstance(result, EncodedSegment):
             return result
         tally = replace(result.tally, first_damaged_packet=self.first_damaged_packet)
         return replace(result, tally=tally, device_fault="NVDEC broke off")  # type: ignore[return-value]
-
-    def found_doubtful(self, job: str, label: str, reason: str) -> None:
-        """Note the report."""
-        assert job
-        assert label
-        self.told.append(reason)
 
 
 @pytest.mark.parametrize("is_damaged", [False, True])
@@ -106,7 +97,9 @@ async def test_a_device_whose_work_software_did_is_in_doubt(tmp_path: Path, *, i
     pool = Falling(is_damaged=is_damaged)
     async with Fleet(pool=pool) as fleet:
         await (await fleet.transcode(TranscodeSpec(source=str(source), output=str(tmp_path / "out.mkv"))))
-    assert set(pool.told) == (set() if is_damaged else {"NVDEC broke off"})
+    assert {(each.reason, each.is_wrong) for each in pool.doubts} == (
+        set() if is_damaged else {("NVDEC broke off", False)}
+    )
 
 
 class Differing(LocalPool):
@@ -115,22 +108,15 @@ class Differing(LocalPool):
     def __init__(self, lies: int) -> None:
         super().__init__(1)
         self.lies = lies
-        self.told: list[str] = []
 
-    async def submit(self, work: Work[ResultT]) -> ResultT:
+    async def result_of(self, work: Work[ResultT], look: Look) -> ResultT:
         """Run work, and falsify the first picture of the last segment, as if a device had decoded it."""
-        result = await super().submit(work)
+        result = await super().result_of(work, look)
         if not isinstance(result, EncodedSegment) or result.segment != LAST or not self.lies:
             return result
         self.lies -= 1
         tally = replace(result.tally, seam_before=result.tally.seam_before[::-1], decoded_by="nvdec")
         return replace(result, tally=tally)  # type: ignore[return-value]
-
-    def found_doubtful(self, job: str, label: str, reason: str) -> None:
-        """Note the report."""
-        assert job
-        assert label
-        self.told.append(reason)
 
 
 @pytest.mark.parametrize(("lies", "told"), [(1, 0), (2, 1), (3, 2)])
@@ -144,8 +130,8 @@ async def test_a_device_whose_pictures_go_on_differing_at_a_cut_is_in_doubt(
     spec = TranscodeSpec(source=str(source), output=str(tmp_path / "out.mkv"), segment_s=1)
     async with Fleet(pool=pool) as fleet:
         await (await fleet.transcode(spec))
-    assert len(pool.told) == told
-    assert all("still differ at the cut" in each for each in pool.told)
+    assert len(pool.doubts) == told
+    assert all("still differ at the cut" in each.reason for each in pool.doubts)
 
 
 def test_only_faults_of_a_device_are_reported() -> None:
@@ -157,9 +143,8 @@ def test_only_faults_of_a_device_are_reported() -> None:
         reports.ended(work, "n/gpu#0:1", failed(error))
     assert reports.recent == ()
     reports.ended(work, "n/gpu#0:1", failed(DeviceLost("999")))
-    reports.found_wrong("j", "a", "a frame too few")
-    reports.found_wrong("j", "unknown", "never ran")
-    reports.found_wrong("j", "a", "software did it", is_doubtful=True)
+    reports.doubted(Doubt("n/gpu#0:1", "j", "a frame too few", is_wrong=True))
+    reports.doubted(Doubt("n/gpu#0:1", "j", "software did it", is_wrong=False))
     assert [(each.number, each.worker, each.file, each.is_wrong, each.is_doubtful) for each in reports.recent] == [
         (1, "n/gpu#0:1", "j", False, False),
         (2, "n/gpu#0:1", "j", True, False),

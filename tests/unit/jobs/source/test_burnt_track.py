@@ -113,16 +113,16 @@ def test_a_track_is_read_whole(tmp_path: Path) -> None:
     source = film_with(tmp_path, cues)
     track = burnt_track(source, "eng")
     assert track is not None
-    found = read_burnt(source.url, track, (128, 96), Fraction(1), None)
+    found = read_burnt(source.url, track, (128, 96), None).burnt((128, 96), Fraction(1))
     assert [(each.start_s, each.end_s) for each in found.subtitles] == [
         (Fraction(1, 5), Fraction(3, 2)),
         (Fraction(9, 5), NEVER_S),
     ]
     assert found.failed <= 1
-    again = read_burnt(source.url, track, (128, 96), Fraction(1), None)
+    again = read_burnt(source.url, track, (128, 96), None).burnt((128, 96), Fraction(1))
     assert again.sha256 == found.sha256
     other = film_with(tmp_path, cues[:2])
-    assert read_burnt(other.url, track, (128, 96), Fraction(1), None).sha256 != found.sha256
+    assert read_burnt(other.url, track, (128, 96), None).burnt((128, 96), Fraction(1)).sha256 != found.sha256
 
 
 def test_a_track_takes_no_more_than_its_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,10 +132,10 @@ def test_a_track_takes_no_more_than_its_share(tmp_path: Path, monkeypatch: pytes
     )
     track = burnt_track(source, 0)
     assert track is not None
-    assert len(read_burnt(source.url, track, (128, 96), Fraction(1), None).subtitles) == 90
+    assert len(read_burnt(source.url, track, (128, 96), None).burnt((128, 96), Fraction(1)).subtitles) == 90
     monkeypatch.setattr(module, "MOST_BYTES", 40_000)
     with pytest.raises(InputTooLarge, match="take more than"):
-        read_burnt(source.url, track, (128, 96), Fraction(1), None)
+        read_burnt(source.url, track, (128, 96), None).burnt((128, 96), Fraction(1))
 
 
 def test_very_many_subtitles() -> None:

@@ -10,7 +10,7 @@ import av.error
 import pytest
 from av.video.frame import VideoFrame
 
-from codecfleet.cluster.client.pool import Pool
+from codecfleet.cluster.fleet.pool import Pool
 from codecfleet.jobs.stills.job import StillsReport, make_stills
 from codecfleet.jobs.stills.spec import StillsSpec
 from codecfleet.testing import LocalPool

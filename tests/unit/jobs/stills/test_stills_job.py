@@ -27,6 +27,7 @@ from codecfleet.jobs.stills.job import make_stills
 from codecfleet.jobs.stills.plan import settled_colour
 from codecfleet.testing import FaultyPool, LocalPool
 from codecfleet.testing.clips import Clip, make_clip
+from codecfleet.testing.fleet.local_pool import Look
 
 from .conftest import CLIPS, FRAMES, StillsBench, decoded, on_screen
 
@@ -213,10 +214,10 @@ class _Watched(LocalPool):
         super().__init__(slots)
         self.begun = asyncio.Event()
 
-    async def submit(self, work: Work[ResultT]) -> ResultT:
+    async def result_of(self, work: Work[ResultT], look: Look) -> ResultT:
         """Tell, and run it."""
         self.begun.set()
-        return await super().submit(work)
+        return await super().result_of(work, look)
 
 
 async def test_cancelling_leaves_nothing_new(bench: StillsBench) -> None:
@@ -237,11 +238,11 @@ async def test_a_folder_that_took_the_name_meanwhile_stays(bench: StillsBench) -
     """What appears under the name while a job runs is not replaced."""
 
     class Late(LocalPool):
-        async def submit(self, work: Work[ResultT]) -> ResultT:
+        async def result_of(self, work: Work[ResultT], look: Look) -> ResultT:
             """Let somebody take the name, and run it."""
             bench.output.mkdir(exist_ok=True)
             (bench.output / "letter.txt").touch()
-            return await super().submit(work)
+            return await super().result_of(work, look)
 
     with pytest.raises(errors.OutputExists):
         await bench.stills(pool=Late(1))

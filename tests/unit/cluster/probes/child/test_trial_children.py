@@ -1,6 +1,6 @@
 """Cases tried in children that die: every case gets its own answer, and time and patience end."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -24,13 +24,13 @@ class Script:
 
     def __call__(
         self,
-        probe: str,
+        probe: Callable[..., Any],
         arguments: Mapping[str, Any],
         limit_s: float,
         environment: Mapping[str, str] | None = None,
     ) -> ChildOutcome:
         """Run it."""
-        assert (probe, environment) == ("probe", None)
+        assert (probe, environment) == (bool, None)
         self.limits_s.append(limit_s)
         self.now_s += self.child_s
         values: list[dict[str, Any]] = []
@@ -45,7 +45,7 @@ class Script:
     def run(self, cases: tuple[str, ...] = CASES, limit_s: float = 100) -> CasesOutcome:
         """Try the cases."""
         return try_cases(
-            "probe", cases, lambda left, _: {"cases": list(left)}, limit_s, run=self, clock=lambda: self.now_s
+            bool, cases, lambda left, _: {"cases": list(left)}, limit_s, run=self, clock=lambda: self.now_s
         )
 
 

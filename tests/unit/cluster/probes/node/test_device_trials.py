@@ -1,6 +1,6 @@
 """Which devices get the whole matrix, which one frame, and what is kept."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ class Children:
 
     def __call__(
         self,
-        probe: str,
+        probe: Callable[..., Any],
         arguments: Mapping[str, Any],
         limit_s: float,
         environment: Mapping[str, str] | None = None,
@@ -37,8 +37,10 @@ class Children:
         """Answer for the device that CUDA would see."""
         assert limit_s > 0
         visible = (environment or {})["CUDA_VISIBLE_DEVICES"]
-        names = arguments["names"] if probe.endswith("nvenc") else [case["case"] for case in arguments["cases"]]
-        if probe.endswith("nvdec"):
+        names = (
+            arguments["names"] if probe.__name__.endswith("nvenc") else [case["case"] for case in arguments["cases"]]
+        )
+        if probe.__name__.endswith("nvdec"):
             self.asked.append((visible, len(names)))
             fault = ""
         else:
@@ -181,7 +183,10 @@ def test_streams_are_what_the_child_gets() -> None:
     run = Children()
 
     def watch(
-        probe: str, arguments: Mapping[str, Any], limit_s: float, environment: Mapping[str, str] | None = None
+        probe: Callable[..., Any],
+        arguments: Mapping[str, Any],
+        limit_s: float,
+        environment: Mapping[str, str] | None = None,
     ) -> ChildOutcome:
         seen.extend(arguments.get("cases", ()))
         return run(probe, arguments, limit_s, environment)

@@ -37,7 +37,7 @@ class FakeChildren:
 
     def __call__(
         self,
-        probe: str,
+        probe: Callable[..., Any],
         arguments: Mapping[str, Any],
         limit_s: float,
         environment: Mapping[str, str] | None = None,
@@ -49,7 +49,7 @@ class FakeChildren:
         nvc = self.devices[visible]
         answers: Iterator[dict[str, Any]] = (
             nvdec_answers(nvc, **arguments, clock=self.clock)
-            if probe.endswith("nvdec")
+            if probe.__name__.endswith("nvdec")
             else nvenc_answers(nvc, **arguments, clock=self.clock)
         )
         values = []

@@ -1,7 +1,7 @@
 """Software codecs, tried for real, and what becomes of cases that fail or kill their process."""
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import av
@@ -39,13 +39,13 @@ class InProcess:
 
     def __call__(
         self,
-        probe: str,
+        probe: Callable[..., Any],
         arguments: Mapping[str, Any],
         limit_s: float,
         environment: Mapping[str, str] | None = None,
     ) -> ChildOutcome:
         """Run it."""
-        assert probe.endswith(":try_software")
+        assert probe is try_software
         assert environment is not None
         self.children += 1
         values: list[Any] = []

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from codecfleet.cluster.client.late_ray import LateRay
-from codecfleet.cluster.client.leased_pool import LeasedPool
+from codecfleet.cluster.fleet.leases.ground import Ground
+from codecfleet.cluster.fleet.leases.late_ray import LateRay
+from codecfleet.cluster.fleet.leases.leased_pool import LeasedPool
+from codecfleet.cluster.fleet.pool import more_slots
 from codecfleet.cluster.placement.model.demand import Demand, plain_demand
 from codecfleet.cluster.placement.model.policy import Policy
 from codecfleet.cluster.probes.report.absence import Absence, Unavailable
@@ -27,6 +29,7 @@ from codecfleet.cluster.supervisor.state.messages import RayNode
 from codecfleet.cluster.supervisor.state.settings import SupervisorSettings
 from codecfleet.cluster.supervisor.state.stations import Station
 from codecfleet.cluster.survey.known_gpus import KnownGpus, listed
+from codecfleet.cluster.worker_names import station_of
 from codecfleet.errors import FleetUnavailable, WorkerLost
 from codecfleet.testing import FakeClusterBackend, FakeProcesses, works
 
@@ -151,9 +154,8 @@ async def started(starts: RayStarts, nvml: Nvml | None, *, device_wait_s: float 
     runner = SupervisorRunner(backend, Core(settings, Policy(), 1, time.monotonic()), settings)
     async with AsyncExitStack() as stack:
         late = LateRay(FIRST_SLOTS, CORES, never, has_gpus=nvml is not None)
-        leased = LeasedPool(
-            LocalClient(runner), eager=FIRST_SLOTS, is_alone=True, reported=late.bounded, followed=late.followed
-        )
+        ground = Ground(supervisor=LocalClient(runner), eager=FIRST_SLOTS, is_alone=True, late=late)
+        leased = LeasedPool(ground.reach)
         pool = await stack.enter_async_context(leased)
         yield Machine(pool, backend, processes, ray, late)
 
@@ -167,23 +169,20 @@ async def until(is_true: Callable[[], bool]) -> None:
 
 async def test_little_work_starts_no_process(machine: Machine, starts: RayStarts) -> None:
     """What ends before another would be there runs in the first one; idle cores still count for its threads."""
-    machine.pool.set_demand(replace(plain_demand("j", 1), segments=(1,) * 40))
+    machine.pool.set_demand("j", replace(plain_demand("j", 1), segments=(1,) * 40))
     submitted = (works.Count(job="j", label=f"{i}", frames=i) for i in range(40))
     assert await asyncio.gather(*(machine.pool.submit(work) for work in submitted)) == list(range(40))
-    assert (machine.processes.started, starts.count, machine.pool.slots) == (1, 0, CORES)
-    assert (machine.pool.slots_for("j"), machine.pool.cores_for("j")) == (FIRST_SLOTS, CORES)
+    assert (machine.processes.started, starts.count, machine.pool.state.slots) == (1, 0, CORES)
+    assert (machine.pool.state.of("j").slots, machine.pool.state.of("j").cores) == (FIRST_SLOTS, CORES)
 
 
 async def test_more_work_starts_a_process_beside_it(machine: Machine, starts: RayStarts) -> None:
     """What begins in the first process goes on there while another starts; then both serve one job, without Ray."""
-    machine.pool.set_demand(plain_demand("j", 100))
-    runs = [
-        asyncio.create_task(machine.pool.submit(works.Dwell(job="j", label=f"{i}", seconds=ENDLESS_S)))
-        for i in range(CORES)
-    ]
-    await until(lambda: machine.pool.slots_for("j") == CORES)
-    stations = await machine.pool.stations("j")
-    assert set(stations.values()) == {f"{HERE}/cpu#0", f"{HERE}/cpu#1"}
+    machine.pool.set_demand("j", plain_demand("j", 100))
+    runs = [machine.pool.submit(works.Dwell(job="j", label=f"{i}", seconds=ENDLESS_S)) for i in range(CORES)]
+    await until(lambda: machine.pool.state.of("j").slots == CORES)
+    await until(lambda: all(run.progress.worker for run in runs))
+    assert {station_of(run.progress.worker) for run in runs} == {f"{HERE}/cpu#0", f"{HERE}/cpu#1"}
     assert (machine.processes.started, machine.ray.starts, starts.count) == (2, 0, 0)
     for run in runs:
         run.cancel()
@@ -194,7 +193,7 @@ async def test_without_ray_the_processors_go_on(gpu_machine: Machine, starts: Ra
     """A Ray that does not start costs no work: software does all of it."""
     starts.error = FleetUnavailable("no place for its files", "Free some.")
     starts.may_end.set()
-    gpu_machine.pool.set_demand(decoding(100_000))
+    gpu_machine.pool.set_demand("j", decoding(100_000))
     submitted = (works.Count(job="j", label=f"{i}", frames=i) for i in range(40))
     assert await asyncio.gather(*(gpu_machine.pool.submit(work) for work in submitted)) == list(range(40))
     await until(lambda: starts.count > 0)
@@ -203,10 +202,8 @@ async def test_without_ray_the_processors_go_on(gpu_machine: Machine, starts: Ra
 
 async def test_a_killed_process_is_replaced(machine: Machine) -> None:
     """Its work is lost as with any worker, says how it ended, and may be submitted again."""
-    running = asyncio.create_task(machine.pool.submit(works.Dwell(job="j", label="a", seconds=ENDLESS_S)))
-    await until(lambda: machine.pool.slots_for("j") > 0)
-    while "a" not in await machine.pool.progress("j"):  # noqa: ASYNC110 - progress is polled
-        await asyncio.sleep(0.01)
+    running = machine.pool.submit(works.Dwell(job="j", label="a", seconds=ENDLESS_S))
+    await until(lambda: running.progress.frames > 0)
     machine.processes.kill()
     with pytest.raises(WorkerLost, match="died at work: WorkerDied: it was killed by SIGKILL"):
         await running
@@ -219,7 +216,7 @@ async def test_a_killed_process_is_replaced(machine: Machine) -> None:
 async def test_the_loss_of_ray_is_the_machines(gpu_machine: Machine, starts: RayStarts) -> None:
     """Once workers are on it, a Ray that is gone ends the pool, whose host is replaced."""
     starts.may_end.set()
-    gpu_machine.pool.set_demand(decoding(100_000))
+    gpu_machine.pool.set_demand("j", decoding(100_000))
     await until(lambda: gpu_machine.ray.starts == 1)
     assert gpu_machine.pool.lost == ""
     gpu_machine.ray.ended = "Ray itself ended: its node does not answer"
@@ -235,7 +232,7 @@ def decoding(frames: int) -> Demand:
 
 async def test_work_begins_before_a_gpus_worker_is_there(gpu_machine: Machine, starts: RayStarts) -> None:
     """It neither waits for Ray nor for the GPU, which takes part as soon as its worker is there."""
-    gpu_machine.pool.set_demand(decoding(100_000))
+    gpu_machine.pool.set_demand("j", decoding(100_000))
     ran = await gpu_machine.pool.submit(works.Count(job="j", label="first", frames=3))
     await until(lambda: starts.count == 1)
     assert (ran, gpu_machine.ray.starts) == (3, 0)
@@ -248,7 +245,7 @@ async def test_cores_that_encode_for_a_gpu_are_counted_once(gpu_machine: Machine
     (before,) = await gpu_machine.backend.look()
     assert before.free_cores == CORES - FIRST_SLOTS
     starts.may_end.set()
-    gpu_machine.pool.set_demand(decoding(100_000))
+    gpu_machine.pool.set_demand("j", decoding(100_000))
     await until(lambda: any("/gpu#" in worker for worker in gpu_machine.ray.workers))
     (after,) = await gpu_machine.backend.look()
     assert 0 <= after.free_cores < before.free_cores
@@ -256,7 +253,7 @@ async def test_cores_that_encode_for_a_gpu_are_counted_once(gpu_machine: Machine
 
 async def test_nvml_is_asked_once(gpu_machine: Machine, starts: RayStarts, nvml: Nvml) -> None:
     """What runs on Ray is given the list that there is."""
-    gpu_machine.pool.set_demand(decoding(100_000))
+    gpu_machine.pool.set_demand("j", decoding(100_000))
     await until(lambda: starts.gpus is not None)
     assert starts.gpus is not None
     assert (await starts.gpus(), nvml.times) == (one_gpu(HERE), 1)
@@ -273,18 +270,17 @@ async def test_no_core_is_reserved_twice(machine: Machine) -> None:
 
 async def test_a_short_job_leaves_the_gpu_alone(gpu_machine: Machine, starts: RayStarts) -> None:
     """It is done before Ray would be there."""
-    gpu_machine.pool.set_demand(decoding(2))
+    gpu_machine.pool.set_demand("j", decoding(2))
     assert await gpu_machine.pool.submit(works.Count(job="j", label="first", frames=3)) == 3
     assert starts.count == 0
 
 
 async def test_work_that_outlasts_its_demand_wants_no_ray(gpu_machine: Machine, starts: RayStarts) -> None:
     """Nor does a later short job: sound that is encoded after the pictures has no speed that is known."""
-    gpu_machine.pool.set_demand(decoding(2))
-    lasting = asyncio.create_task(gpu_machine.pool.submit(works.Dwell(job="j", label="sound", seconds=ENDLESS_S)))
-    while "sound" not in await gpu_machine.pool.progress("j"):  # noqa: ASYNC110 - progress is polled
-        await asyncio.sleep(0.01)
-    gpu_machine.pool.clear_demand("j")
+    gpu_machine.pool.set_demand("j", decoding(2))
+    lasting = gpu_machine.pool.submit(works.Dwell(job="j", label="sound", seconds=ENDLESS_S))
+    await until(lambda: lasting.progress.frames > 0)
+    gpu_machine.pool.set_demand("j", None)
     assert await gpu_machine.pool.submit(works.Count(job="k", label="plain", frames=3)) == 3
     later = replace(decoding(2), job="l")
     assert gpu_machine.late.previewed(later) != later
@@ -297,7 +293,7 @@ async def test_gpus_that_are_listed_late_delay_nothing(starts: RayStarts, nvml: 
     """Work begins without them; a preview that they matter to waits until they are known."""
     nvml.answers.clear()
     async with started(starts, nvml) as machine:
-        machine.pool.set_demand(decoding(2))
+        machine.pool.set_demand("j", decoding(2))
         assert await machine.pool.submit(works.Count(job="j", label="first", frames=3)) == 3
         asked = asyncio.create_task(machine.pool.preview(replace(decoding(100_000), job="k", needs_gpu=True)))
         await asyncio.sleep(0)
@@ -311,10 +307,10 @@ async def test_a_gpu_that_no_table_lists_starts_no_ray(starts: RayStarts, nvml: 
     nvml.is_new = True
     async with started(starts, nvml) as machine:
         await machine.backend.know_gpus()
-        machine.pool.set_demand(decoding(2))
+        machine.pool.set_demand("j", decoding(2))
         assert await machine.pool.submit(works.Count(job="j", label="first", frames=3)) == 3
         assert starts.count == 0
-        machine.pool.set_demand(decoding(100_000))
+        machine.pool.set_demand("j", decoding(100_000))
         await until(lambda: any("/gpu#" in worker for worker in machine.ray.workers))
 
 
@@ -334,9 +330,9 @@ async def test_what_needs_a_gpu_waits_for_the_list(starts: RayStarts, nvml: Nvml
     """A host that was replaced knows no GPU at first: a job that had one is not told that it is gone."""
     nvml.answers.clear()
     async with started(starts, nvml, device_wait_s=0.0) as machine:
-        machine.pool.set_demand(replace(decoding(100_000), needs_gpu=True))
-        waiting = asyncio.create_task(machine.pool.more_slots("j", 0))
-        await until(lambda: machine.pool.waits_for("j") != "")
+        machine.pool.set_demand("j", replace(decoding(100_000), needs_gpu=True))
+        waiting = asyncio.create_task(more_slots(machine.pool, "j", 0))
+        await until(lambda: machine.pool.state.of("j").waits_for != "")
         assert not waiting.done()
         nvml.answers.set()
         await waiting

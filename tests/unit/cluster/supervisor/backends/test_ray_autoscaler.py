@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from codecfleet.cluster.autoscale.values import WantedNodes
-from codecfleet.cluster.ray.ray_internals import Asked, AutoscalerReport
+from codecfleet.cluster.ray.private.autoscaler import Asked, AutoscalerReport
 from codecfleet.cluster.supervisor.backends.ray_autoscaler import (
     SILENT_S,
     AutoscalerCalls,

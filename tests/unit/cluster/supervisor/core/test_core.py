@@ -1,13 +1,14 @@
 """The supervisor's decisions, one promise at a time, and all of them together under random deaths."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
-from typing import NoReturn
 
 import pytest
 
-from codecfleet.cluster.placement.model.demand import plain_demand
+from codecfleet.cluster.placement.model.demand import Demand, plain_demand
 from codecfleet.cluster.placement.model.inventory import Inventory, processor_of
+from codecfleet.cluster.placement.model.placement import Placement
 from codecfleet.cluster.placement.model.policy import Policy
 from codecfleet.cluster.supervisor.core.granting import grants_for
 from codecfleet.cluster.supervisor.core.placing import _place_or_refuse
@@ -34,7 +35,7 @@ from codecfleet.cluster.supervisor.state.messages import (
 from codecfleet.cluster.supervisor.state.stations import StationState
 from codecfleet.cluster.worker_names import epoch_of
 
-from ..core_worlds import World, node, total, wants
+from ..core_worlds import World, decided, node, total, wants
 
 
 class FullWorld(World):
@@ -127,15 +128,17 @@ def test_a_job_that_cannot_be_placed_costs_no_other() -> None:
 class FailingTogether(Planner):
     """A planner that fails wherever it places all demands at once."""
 
-    def stand(self, *_: object) -> NoReturn:
-        """Fail."""
-        raise ZeroDivisionError("of all together")
+    def place(self, demands: Sequence[Demand], inventory: Inventory, *, in_full: bool = True) -> Placement:
+        """Fail in the one way in which everything is placed."""
+        if not in_full:
+            raise ZeroDivisionError("of all together")
+        return super().place(demands, inventory)
 
 
 def test_jobs_that_fail_only_together_are_placed_and_the_defect_is_told() -> None:
     """Where placement fails for all jobs at once and for none by itself, they are placed, and the defect is noted."""
     inventory = Inventory((processor_of("a", "host-a", 2),))
-    _, placement, effects = _place_or_refuse(FailingTogether(Policy()), (plain_demand("j", 5),), inventory)
+    placement, effects = _place_or_refuse(FailingTogether(Policy()), (plain_demand("j", 5),), inventory)
     assert [lane.job for lane in placement.lanes] == ["j"]
     assert [each.line for each in effects if isinstance(each, Note)] == [
         "defect: the jobs cannot be placed at once: ZeroDivisionError: of all together"
@@ -192,9 +195,9 @@ def test_a_full_cluster_is_shared_rather_than_waited_for() -> None:
     world = World(node("a", 2, free=0))
     core, now_s = world.core, world.now_s
     report = ClientReport("one", "driver", 1, (wants("j", 100),))
-    (reserve,) = [e for e in core.decide(Renewed(report), now_s) if isinstance(e, Reserve)]
-    core.decide(NotReserved(reserve.worker, "taken"), now_s)
-    effects = core.decide(Ticked(), now_s + 1)
+    (reserve,) = [e for e in decided(core, Renewed(report), now_s) if isinstance(e, Reserve)]
+    decided(core, NotReserved(reserve.worker, "taken"), now_s)
+    effects = decided(core, Ticked(), now_s + 1)
     (again,) = [effect for effect in effects if isinstance(effect, Reserve)]
     assert (again.cores, epoch_of(again.worker) > epoch_of(reserve.worker)) == (0, True)
 

@@ -35,7 +35,7 @@ from codecfleet.cluster.supervisor.state.kept import pack_quarantines, unpack_qu
 from codecfleet.cluster.supervisor.state.messages import ClientReport, DeviceFault, FoundWorker, JobReport, RayNode
 from codecfleet.cluster.supervisor.state.stations import StationBook, StationState
 
-from ..core_worlds import SETTINGS, World, gpu_node, node, nvenc, wants
+from ..core_worlds import SETTINGS, World, decided, gpu_node, node, nvenc, wants
 
 UTC_S = 1000.0
 """What the clock lacks to UTC."""
@@ -67,7 +67,7 @@ class Kept(World):
                 self.others.append(effect)
             case Probe("g"):
                 self.probes.append(effect)
-                self.pending += self.core.decide(Probed(PROBED_GPUS), self.now_s)
+                self.pending += decided(self.core, Probed(PROBED_GPUS), self.now_s)
             case _:
                 super().carry_out(effect)
 

@@ -5,7 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from codecfleet.cluster.client.leased_pool import LeasedPool
+from codecfleet.cluster.fleet.leases.ground import Ground
+from codecfleet.cluster.fleet.leases.leased_pool import LeasedPool
+from codecfleet.cluster.fleet.pool import more_slots
 from codecfleet.cluster.placement.model.demand import Demand, plain_demand
 from codecfleet.cluster.placement.model.policy import Policy
 from codecfleet.cluster.supervisor.core.core import Core
@@ -51,8 +53,8 @@ async def test_its_pool_refuses_it() -> None:
     """Waiting for slots ends with the error of exit code 4, and what to do."""
     settings = SupervisorSettings(idle_release_s=None)
     runner = SupervisorRunner(FakeClusterBackend((SMALL,)), Core(settings, Policy(), 1, time.monotonic()), settings)
-    async with LeasedPool(LocalClient(runner)) as pool:
-        pool.set_demand(still("still"))
+    async with LeasedPool(Ground(supervisor=LocalClient(runner)).reach) as pool:
+        pool.set_demand("still", still("still"))
         with pytest.raises(NotEnoughMemory, match="--scale") as caught:
-            await pool.more_slots("still", 0)
+            await more_slots(pool, "still", 0)
     assert caught.value.exit_code == 4

@@ -95,7 +95,8 @@ async def test_clients_that_go_without_a_word_leave_nothing(make_runner: MakeRun
     await all_quiet()
     await clock.advance(SETTINGS.client_expiry_s + LOOK_S * SWEEP_LOOKS + TICK_S)
     await waiting
-    assert (runner._renewals._sent, runner._renewals._overtaken) == ({}, {})
+    assert runner._calls == {}
+    assert len(runner._core.state.clients) == 0
 
 
 async def test_a_client_hears_news_at_once(make_runner: MakeRunner) -> None:
@@ -216,6 +217,9 @@ async def test_the_end_is_noticed_without_a_death(make_runner: MakeRunner, clock
     backend.ended = "Ray itself ended"
     await clock.advance(2 * TICK_S)
     assert (await runner.renew(report(2, 50, dict(held)))).unrecoverable == "Ray itself ended"
+    again = asyncio.create_task(runner.renew(report(3, 50, dict(held)), 1))
+    await clock.advance(1 + TICK_S)
+    assert (await again).unrecoverable == "Ray itself ended"
 
 
 async def test_history_tells_what_workers_did(make_runner: MakeRunner, clock: FakeClock) -> None:

@@ -26,24 +26,24 @@ from codecfleet.cluster.supervisor.state.messages import (
 )
 from codecfleet.cluster.supervisor.state.stations import DEATHS_IN_A_ROW_MAX
 
-from ..core_worlds import SETTINGS, World, gpu_node, node, nvenc, total, wants
+from ..core_worlds import SETTINGS, World, decided, gpu_node, node, nvenc, total, wants
 
 
 def test_a_gpu_is_reserved_by_its_share_and_known_by_what_its_worker_took() -> None:
     """A station books 0.51 of some GPU of the node; its worker reports which one."""
     ray, probed = gpu_node("g", "GPU-a", "GPU-b")
     core = Core(SETTINGS, Policy(), 1, 0.0)
-    core.decide(NodesSeen((ray,)), 0.0)
-    core.decide(Probed(probed), 0.0)
-    effects = core.decide(Renewed(ClientReport("one", "driver", 1, (nvenc("j", 40),))), 0.0)
+    decided(core, NodesSeen((ray,)), 0.0)
+    decided(core, Probed(probed), 0.0)
+    effects = decided(core, Renewed(ClientReport("one", "driver", 1, (nvenc("j", 40),))), 0.0)
     reserves = [effect for effect in effects if isinstance(effect, Reserve)]
     assert {reserve.gpus for reserve in reserves} == {0.51}
     assert {reserve.station.station for reserve in reserves} == {"g/gpu#0", "g/gpu#1"}
     # Ray gives the second GPU to the first station.
     for reserve, uuid in zip(reserves, ("GPU-b", "GPU-a"), strict=True):
-        (start,) = [e for e in core.decide(Reserved(reserve.worker, 0), 0.0) if isinstance(e, Start)]
+        (start,) = [e for e in decided(core, Reserved(reserve.worker, 0), 0.0) if isinstance(e, Start)]
         assert start.station.takes_gpu
-        core.decide(Started(reserve.worker, WorkerFacts(5, start.slots, uuid)), 0.0)
+        decided(core, Started(reserve.worker, WorkerFacts(5, start.slots, uuid)), 0.0)
     grants = grants_for(core.state, "one", 0.0)
     lanes = {lane.device: lane.sessions for lane in core.state.placement.lanes}
     given = {
@@ -107,9 +107,9 @@ def test_gpus_that_ray_was_not_given_are_left_alone() -> None:
     """A node that was started without its GPUs keeps them for others."""
     ray, probed = gpu_node("g", "GPU-a")
     core = Core(SETTINGS, Policy(), 1, 0.0)
-    core.decide(NodesSeen((replace(ray, gpus=0),)), 0.0)
-    core.decide(Probed(probed), 0.0)
-    effects = core.decide(Renewed(ClientReport("one", "driver", 1, (nvenc("j", 40),))), 0.0)
+    decided(core, NodesSeen((replace(ray, gpus=0),)), 0.0)
+    decided(core, Probed(probed), 0.0)
+    effects = decided(core, Renewed(ClientReport("one", "driver", 1, (nvenc("j", 40),))), 0.0)
     assert not [effect for effect in effects if isinstance(effect, Reserve)]
     assert "Ray was started without GPUs" in str(core.state.placement.refusals)
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 import pytest
 
 from codecfleet.actors.device.work import Blob, Work, WorkContext
-from codecfleet.cluster.client.pool import Pool
+from codecfleet.cluster.fleet.leases.ground import Ground
+from codecfleet.cluster.fleet.pool import Pool, more_slots
 from codecfleet.cluster.placement.model.demand import Demand, plain_demand
 from codecfleet.cluster.placement.model.inventory import Node, dlas_of
 from codecfleet.cluster.placement.model.policy import Policy
@@ -174,19 +175,19 @@ class Infer(Work[bytes]):
 
 def pool_on(dlas: int, cores: int = 4) -> tuple[Pool, FakeClusterBackend]:
     """Return the pool of real fleets on one machine with that many DLAs, and the backend that holds its workers."""
-    from codecfleet.cluster.client.leased_pool import LeasedPool
+    from codecfleet.cluster.fleet.leases.leased_pool import LeasedPool
 
     settings = SupervisorSettings(idle_release_s=None)
     backend = FakeClusterBackend((RayNode(node="here", name="here", cores=cores, free_cores=cores, dlas=dlas),))
     runner = SupervisorRunner(backend, Core(settings, Policy(), 1, time.monotonic()), settings)
-    return LeasedPool(LocalClient(runner)), backend
+    return LeasedPool(Ground(supervisor=LocalClient(runner)).reach), backend
 
 
 async def test_work_finds_its_network_where_it_runs() -> None:
     """Bytes that travel beside the work are there; such work gets slots of DLAs alone."""
     pool, backend = pool_on(1)
     async with pool:
-        pool.set_demand(wanted())
+        pool.set_demand("j", wanted())
         assert await pool.submit(Infer(job="j", label="one")) == NETWORK.content
         assert {worker.rpartition(":")[0] for worker in backend.workers} == {"here/dla#0"}
 
@@ -196,6 +197,6 @@ async def test_a_job_that_nothing_can_do_is_refused() -> None:
     pool, _ = pool_on(0)
     async with pool:
         assert (await pool.preview(wanted())).never == "no machine has a DLA"
-        pool.set_demand(wanted())
+        pool.set_demand("j", wanted())
         with pytest.raises(Unsupported, match="no machine has a DLA"):
-            await pool.more_slots("j", 0)
+            await more_slots(pool, "j", 0)

@@ -27,6 +27,8 @@ from codecfleet.cluster.supervisor.state.stations import Station, StationBook, S
 from codecfleet.cluster.worker.heartbeat import WorkerFacts
 from codecfleet.testing.nvml.fake_nvml import FakeNvml
 
+from ..core_worlds import decided
+
 GPU, CPU = DeviceKind.GPU, DeviceKind.CPU
 
 
@@ -175,20 +177,22 @@ def test_an_unprobed_node_has_the_gpus_that_are_known(machine: tuple[Device, ...
 def test_a_job_is_decoded_on_a_gpu_before_any_probe(machine: tuple[Device, ...]) -> None:
     """The first work finds the GPU: its worker is reserved with the cores that encode, and the slots are its own."""
     core = Core(SupervisorSettings(idle_release_s=30), Policy(), 1, 0.0)
-    core.decide(NodesSeen((RayNode(node="n", name="host", cores=12, free_cores=12, gpus=1, devices=machine[:1]),)), 0.0)
+    decided(
+        core, NodesSeen((RayNode(node="n", name="host", cores=12, free_cores=12, gpus=1, devices=machine[:1]),)), 0.0
+    )
     wanted = replace(plain_demand("j", 100), needs_gpu=True)
-    effects = core.decide(Renewed(ClientReport("one", "driver", 1, (JobReport(wanted, {}),))), 0.0)
+    effects = decided(core, Renewed(ClientReport("one", "driver", 1, (JobReport(wanted, {}),))), 0.0)
     (reserve,) = [effect for effect in effects if isinstance(effect, Reserve)]
     (placed,) = core.state.placement.lanes
     assert (reserve.station.station, placed.route) == ("n/gpu#0", Route.HYBRID)
     assert reserve.cores == min(12, ceil(placed.cores)) > 0
     (start,) = [
-        effect for effect in core.decide(Reserved(reserve.worker, reserve.cores), 0.0) if isinstance(effect, Start)
+        effect for effect in decided(core, Reserved(reserve.worker, reserve.cores), 0.0) if isinstance(effect, Start)
     ]
     assert start.station.takes_gpu
-    core.decide(Started(reserve.worker, WorkerFacts(5, start.slots, machine[0].device)), 0.0)
+    decided(core, Started(reserve.worker, WorkerFacts(5, start.slots, machine[0].device)), 0.0)
     left = RayNode(node="n", name="host", cores=12, free_cores=12 - reserve.cores, gpus=1, devices=machine[:1])
-    core.decide(NodesSeen((left,)), 1.0)
+    decided(core, NodesSeen((left,)), 1.0)
     assert core.state.capacity_slots == 12
     (again,) = core.state.placement.lanes
     assert (again.device, again.sessions) == (placed.device, placed.sessions)

@@ -9,19 +9,20 @@ from codecfleet.cluster.placement.model.inventory import Device
 from codecfleet.cluster.placement.model.placement import Route
 from codecfleet.cluster.probes.report.device_report import DeviceKind
 from codecfleet.cluster.probes.report.engines import CodecCase, Direction, Engine, How, MediaCodec, Trial
-from codecfleet.cluster.supervisor.core.granting import grants_for
 from codecfleet.cluster.supervisor.state.events import Measured, NodesSeen, Probed, RecycleDue, Renewed, Reserve, Stop
 from codecfleet.cluster.supervisor.state.messages import ClientReport, JobReport, RayNode
 from codecfleet.cluster.supervisor.state.stations import StationState
 from codecfleet.cluster.worker.heartbeat import Heartbeat
 from codecfleet.cluster.worker_names import station_of
 
-from ..core_worlds import World
+from ..core_worlds import World, decided
 from ..runner.test_runner import MakeRunner, all_quiet, clock, make_runner, report, settled, two_nodes
 
 __all__ = ["clock", "make_runner"]
 
 STATION, CORES = "g/gpu#0", 16
+HEARD_ALL = 1 << 60
+"""The number of grants that are newer than any."""
 NODE = RayNode(node="g", name="host-g", cores=CORES, free_cores=CORES, gpus=1)
 
 
@@ -121,10 +122,10 @@ def test_a_worker_due_for_recycling_is_counted_once() -> None:
     world = _world()
     book = world.core.state.stations[STATION]
     recycle_due = RecycleDue(book.worker, "it is old")
-    (note,) = world.core.take_in(recycle_due, world.now_s)
+    (note,) = world.core.decide(recycle_due, world.now_s)
     assert "is replaced as soon as it is idle: it is old" in str(note)
-    assert world.core.take_in(recycle_due, world.now_s) == []
-    assert world.core.take_in(replace(recycle_due, worker=f"{STATION}:{book.epoch - 1}"), world.now_s) == []
+    assert world.core.decide(recycle_due, world.now_s) == []
+    assert world.core.decide(replace(recycle_due, worker=f"{STATION}:{book.epoch - 1}"), world.now_s) == []
 
 
 async def test_a_heartbeat_says_that_a_worker_is_due_for_recycling(make_runner: MakeRunner, clock: object) -> None:
@@ -148,13 +149,12 @@ def test_cores_that_a_processor_waits_for_are_given_back_at_once() -> None:
     _measure(world, 30.0, on_device=True)
     core, now_s = world.core, world.now_s
     worker = core.state.stations[STATION].worker
-    busy = ClientReport("one", "driver one", 90, (replace(job(50), held={worker: 2}),))
-    effects = core.decide(Renewed(busy), now_s)
+    busy = ClientReport("one", "driver one", 90, (replace(job(50), held={worker: 2}),), acknowledged=HEARD_ALL)
+    effects = decided(core, Renewed(busy), now_s)
     assert [effect.station.station for effect in effects if isinstance(effect, Reserve)] == ["g/cpu#0", "g/cpu#1"]
-    grants_for(core.state, "one", now_s)
-    effects = core.decide(Renewed(replace(busy, sequence=91)), now_s)
+    effects = decided(core, Renewed(replace(busy, sequence=91)), now_s)
     assert not [effect for effect in effects if isinstance(effect, Stop)]
-    effects = core.decide(Renewed(replace(busy, sequence=92, jobs=(job(50),))), now_s)
+    effects = decided(core, Renewed(replace(busy, sequence=92, jobs=(job(50),))), now_s)
     assert [station_of(effect.worker) for effect in effects if isinstance(effect, Stop)] == [STATION]
 
 

@@ -169,7 +169,7 @@ def test_a_successor_reads_what_was_kept() -> None:
     assert unpack_quarantines(None, 0.0) == {}
 
 
-def test_a_successor_of_another_release_reads_what_was_kept() -> None:
+def test_a_successor_reads_what_it_does_not_know() -> None:
     """Of what it does not know, a device stays in quarantine whatever the cause, and a node without work."""
     kept = {"cause": "boredom", "reason": "it is bored", "since_s": 1100.0, "rest_until_s": 1130.0, "moods": 3}
     (read,) = unpack_quarantines(msgpack.packb({"GPU-a": {**kept, "engines": ["nvdec", "warp"]}}), 1060.0).values()

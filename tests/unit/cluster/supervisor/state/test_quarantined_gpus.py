@@ -27,7 +27,7 @@ from codecfleet.cluster.supervisor.state.messages import ClientReport, DeviceFau
 from codecfleet.cluster.supervisor.state.stations import DEATHS_IN_A_ROW_MAX, StationState
 from codecfleet.cluster.supervisor.status.status import status_of
 
-from ..core_worlds import World, gpu_node, nvenc
+from ..core_worlds import World, decided, gpu_node, nvenc
 
 ERROR = "CUDA error 999"
 UUIDS = ("GPU-0", "GPU-1", "GPU-2", "GPU-3")
@@ -55,7 +55,7 @@ class Lowest(World):
                 self.given[worker] = next(uuid for uuid in UUIDS if uuid not in self.given.values())
             case Start(worker, station, slots, avoided) if station.takes_gpu:
                 self.started.append(effect)
-                self.pending += self.core.decide(Started(worker, self._facts(worker, slots, avoided)), self.now_s)
+                self.pending += decided(self.core, Started(worker, self._facts(worker, slots, avoided)), self.now_s)
                 return
             case Stop(worker):
                 self.given.pop(worker, None)
@@ -160,6 +160,7 @@ def test_the_process_on_a_quarantined_gpu_is_replaced(world: Lowest) -> None:
     """What failed in it may have spoilt its CUDA: it ends once idle, and none opens that GPU before the trial."""
     worker = world.worker_on(UUIDS[0])
     _fail(world, *"abc")
+    _wait(world, 1)
     assert worker in world.stopped
     later = [start for start in world.started if UUIDS[0] in start.avoided]
     assert all(world.given.get(start.worker) != UUIDS[0] or start.avoided for start in later)

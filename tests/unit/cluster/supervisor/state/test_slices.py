@@ -21,7 +21,7 @@ from codecfleet.cluster.supervisor.state.stations import StationState
 from codecfleet.testing import FakeNvml
 from codecfleet.testing.fleet.simulated_report import simulated_report
 
-from ..core_worlds import World
+from ..core_worlds import World, decided
 
 FLEET = """
 schema = 1
@@ -283,7 +283,7 @@ def test_a_job_whose_gpu_ray_never_gives_ends_with_the_reason(machines: dict[str
     def refuse(effect: object) -> None:
         if isinstance(effect, Reserve):
             refused = NotReserved(effect.worker, "Ray reserved nothing within 10 s")
-            world.pending += world.core.decide(refused, world.now_s)
+            world.pending += decided(world.core, refused, world.now_s)
         else:
             carry_out(effect)  # type: ignore[arg-type]
 

@@ -16,7 +16,7 @@ def test_a_job_is_known_by_its_input_and_says_how_far_it_is() -> None:
     world.say("one", replace(said, demand=replace(said.demand, title="film.mkv", frames_total=4 * left)))
     (worker,) = {worker for book in world.core.state.clients.jobs() for worker in book.promised}
     book = world.core.state.clients.jobs()[0]
-    book.held = {worker: 1}
+    book.said = replace(book.said, held={worker: 1})
     status = status_of(world.core.state, {worker: left / 95}, (), world.now_s)
     (job,) = status.jobs
     assert (job.title, job.done_percent, job.left_s) == ("film.mkv", 75, 95.0)

@@ -1,0 +1,22 @@
+"""How long to wait before something that failed is tried again."""
+
+from dataclasses import dataclass
+from typing import Final
+
+_DOUBLED_MOST: Final = 64
+"""More doublings would overflow a float long after ``most_s`` is reached."""
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """Waits between tries: each is ``factor`` times as long as the one before it, up to ``most_s``."""
+
+    first_s: float
+    most_s: float
+    factor: float = 2.0
+
+    def wait_s(self, failures: int) -> float:
+        """Return how long to wait after that many failures in a row; after none, not at all."""
+        if failures <= 0:
+            return 0.0
+        return min(self.first_s * self.factor ** min(failures - 1, _DOUBLED_MOST), self.most_s)

@@ -1,0 +1,112 @@
+"""A busy time of a supervisor: what it takes of a core, and how long deaths and new jobs wait for it."""
+
+import heapq
+import time
+from collections.abc import Sequence
+
+from codecfleet.cluster.client.lease_renewal import COALESCE_S, RENEW_S
+from codecfleet.cluster.supervisor.core.placing import next_pass_s
+from codecfleet.cluster.supervisor.state import events
+
+from .supervised import Driver, World
+
+TICK_S = 0.25
+BUSY_S = 20.0
+HAPPENS_EVERY_S = 1.0
+"""How often a worker dies, and how often a job comes."""
+DIES_S = 0.5
+"""How long after each job."""
+
+
+class Busy:
+    """Segments end and drivers say so, workers die, jobs come. The clock is the CPU's: what happens meanwhile waits."""
+
+    def __init__(self, world: World, drivers: Sequence[Driver], segment_s: float) -> None:
+        self._world, self._drivers, self._segment_s = world, drivers, segment_s
+        self._queue: list[tuple[float, int, str, int]] = []
+        self._count = self._ticks_at = 0
+        self._ended = [0.0] * len(drivers)
+        self._deaths: list[float] = []
+        self._comers: dict[str, float] = {}
+        self._replaced_s: list[float] = []
+        self._begun_s: list[float] = []
+        self._used_s = 0.0
+
+    def run(self) -> dict[str, float]:
+        """Let it pass; return what it took."""
+        start_s, passes = self._world.now_s, 0
+        self._plan(start_s)
+        while self._queue and self._queue[0][0] < start_s + BUSY_S:
+            at_s, _, what, which = heapq.heappop(self._queue)
+            self._world.now_s = max(self._world.now_s, at_s)
+            placed_s = self._world.core.state.placed_s
+            for event in self._events(at_s, what, which):
+                self._decide(event)
+            if self._world.core.state.placed_s != placed_s:
+                passes += 1
+            self._tick_soon()
+        return {
+            "busy: part of a core": round(self._used_s / BUSY_S, 3),
+            "busy: placements a second": passes / BUSY_S,
+            "busy: the longest from a death to a placement, s": max(self._replaced_s, default=0.0),
+            "busy: the longest from a new job to its first answer, s": max(self._begun_s, default=0.0),
+        }
+
+    def _push(self, at_s: float, what: str, which: int = 0) -> None:
+        self._count += 1
+        heapq.heappush(self._queue, (at_s, self._count, what, which))
+
+    def _plan(self, start_s: float) -> None:
+        for number in range(int(BUSY_S / TICK_S)):
+            self._push(start_s + number * TICK_S, "tick")
+        for number in range(1, int(BUSY_S / HAPPENS_EVERY_S)):
+            self._push(start_s + number * HAPPENS_EVERY_S, "job", number)
+            self._push(start_s + number * HAPPENS_EVERY_S - DIES_S, "death", number)
+        for number, driver in enumerate(self._drivers):
+            self._push(start_s + number / len(self._drivers) * self._every_s(driver), "report", number)
+
+    def _every_s(self, driver: Driver) -> float:
+        """Return how often a driver reports: with each end of a segment, but not too often."""
+        ends_every_s = self._segment_s / max(1, driver.slots)
+        return min(RENEW_S, max(COALESCE_S * len(driver.jobs), ends_every_s))
+
+    def _events(self, at_s: float, what: str, which: int) -> list[events.SupervisorEvent]:
+        match what:
+            case "report":
+                driver = self._drivers[which]
+                every_s = self._every_s(driver)
+                self._ended[which] += every_s * driver.slots / self._segment_s
+                driver.end_segments(int(self._ended[which]))
+                self._ended[which] %= 1
+                self._push(at_s + every_s, "report", which)
+                return [driver.report()]
+            case "death":
+                self._deaths.append(at_s)
+                return [events.Died(self._world.working()[which].worker, "it was killed")]
+            case "job":
+                new = Driver(self._world, f"new-{which}", 1)
+                self._comers[new.name] = at_s
+                return [new.report()]
+        return [events.Ticked(self._world.pass_s)]
+
+    def _decide(self, event: events.SupervisorEvent) -> None:
+        """Decide an event and all that follows, while the clock runs."""
+        happened = [event]
+        while happened:
+            placed_s, began_s = self._world.core.state.placed_s, time.process_time()
+            happened += self._world.decide(happened.pop(0))
+            took_s = time.process_time() - began_s
+            self._used_s += took_s
+            self._world.now_s += took_s
+            if self._world.core.state.placed_s != placed_s:
+                self._replaced_s += [self._world.now_s - died_s for died_s in self._deaths]
+                self._deaths.clear()
+        for name in self._comers.keys() & self._world.grants.keys():
+            self._begun_s.append(self._world.now_s - self._comers.pop(name))
+
+    def _tick_soon(self) -> None:
+        """Plan the next placement, as the runner does."""
+        state = self._world.core.state
+        at_s = max(self._world.now_s, next_pass_s(state, self._world.pass_s))
+        if state.is_dirty and not any(what == "pass" for _, _, what, _ in self._queue):
+            self._push(at_s, "pass")

@@ -1,0 +1,139 @@
+"""A supervisor's core, a cluster that carries out every effect at once, and drivers that report to it."""
+
+import pickle
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import cycle, islice
+
+from codecfleet.cluster.client.lease_renewal import RENEW_S
+from codecfleet.cluster.placement.model.demand import PLAIN_FRAMES, plain_demand
+from codecfleet.cluster.placement.model.inventory import Node
+from codecfleet.cluster.placement.model.policy import Policy
+from codecfleet.cluster.probes.report.device_report import DeviceKind
+from codecfleet.cluster.supervisor.core.core import Core
+from codecfleet.cluster.supervisor.state import events
+from codecfleet.cluster.supervisor.state.messages import ClientReport, Grants, JobReport, RayNode
+from codecfleet.cluster.supervisor.state.settings import SupervisorSettings
+from codecfleet.cluster.supervisor.state.stations import StationBook
+from codecfleet.cluster.worker.heartbeat import WorkerFacts
+
+from .large_fleet import CORES
+
+STEP_S = 1e-3
+"""Between decisions: so little that no driver is taken to be silent."""
+SEGMENTS = 20
+SOME = 20
+
+
+class World:
+    """A core, and a cluster that carries out every effect at once; its clock stands while it does."""
+
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        self.now_s = 0.0
+        self.core = Core(SupervisorSettings(), Policy(), 1, self.now_s)
+        self.nodes = nodes
+        self.gpus = {
+            f"{node.node}/gpu#{index}": device.device
+            for node in nodes
+            for index, device in enumerate(each for each in node.devices if each.kind is not DeviceKind.CPU)
+        }
+        self.grants: dict[str, Grants] = {}
+        """The newest of each driver."""
+        self.pass_s = 0.0
+        """How long the last placement took."""
+
+    def join(self) -> None:
+        """Have Ray list every node, and each be probed."""
+        listed = tuple(
+            RayNode(node=node.node, name=node.name, cores=CORES, free_cores=CORES, gpus=len(node.devices) - 1)
+            for node in self.nodes
+        )
+        self.feed([events.NodesSeen(listed), *(events.Probed(node) for node in self.nodes)])
+
+    def decide(self, event: events.SupervisorEvent) -> list[events.SupervisorEvent]:
+        """Have the core decide an event; return what follows from its effects."""
+        began_s, placed_s = time.process_time(), self.core.state.placed_s
+        effects = self.core.decide(event, self.now_s)
+        if self.core.state.placed_s != placed_s:
+            self.pass_s = time.process_time() - began_s
+        return [answer for effect in effects if (answer := self._answer(effect)) is not None]
+
+    def feed(self, happened: Sequence[events.SupervisorEvent]) -> None:
+        """Have the core decide events, everything be placed as soon as something has changed, and all that follows."""
+        while happened:
+            happened = [after for event in happened for after in self.decide(event)]
+            if self.core.state.is_dirty:
+                self.now_s += STEP_S
+                happened += self.decide(events.Ticked())
+
+    def _answer(self, effect: events.Effect) -> events.SupervisorEvent | None:
+        match effect:
+            case events.Reserve(worker, _, cores, _):
+                return events.Reserved(worker, cores)
+            case events.Start(worker, station, slots, _):
+                return events.Started(worker, WorkerFacts(1, slots, self.gpus.get(station.station, "")))
+            case events.AnswerReport(_, client, grants):
+                self.grants[client] = pickle.loads(pickle.dumps(grants))
+        return None
+
+    def tick_often(self) -> None:
+        """Let several ticks pass in which nothing has changed."""
+        for _ in range(SOME):
+            self.now_s += STEP_S
+            self.decide(events.Ticked())
+
+    def place(self, times: int = SOME) -> None:
+        """Have everything be placed, again and again."""
+        for _ in range(times):
+            self.core.state.is_dirty = True
+            self.now_s += STEP_S
+            self.decide(events.Ticked())
+
+    def working(self) -> list[StationBook]:
+        """Return the stations of workers that work, one of each node."""
+        books = [book for name in self.core.state.targets if (book := self.core.state.stations[name]).facts is not None]
+        return list({book.station.node: book for book in books}.values())
+
+    def die(self, books: Sequence[StationBook]) -> None:
+        """Have workers die, one after the other, and everything be placed after each."""
+        for book in books:
+            self.decide(events.Died(book.worker, "it was killed"))
+            self.now_s += STEP_S
+            self.decide(events.Ticked())
+
+
+class Driver:
+    """A driver that reports."""
+
+    def __init__(self, world: World, name: str, jobs: int) -> None:
+        self.world, self.name, self.sequence = world, name, 0
+        self.jobs = {f"job-{job:03d}": JobReport(plain_demand(f"job-{job:03d}", SEGMENTS)) for job in range(jobs)}
+        self._turn = cycle(tuple(self.jobs))
+
+    @property
+    def slots(self) -> int:
+        """How many slots it was granted."""
+        grants = self.world.grants.get(self.name, Grants({}))
+        return sum(sum(slots.values()) for slots in grants.slots.values())
+
+    def end_segments(self, count: int) -> None:
+        """Have segments end, of its jobs in turn; a job that has none left has as many as it began with."""
+        for job in islice(self._turn, count):
+            said = self.jobs[job]
+            left = said.demand.segments[1:] or (PLAIN_FRAMES,) * SEGMENTS
+            self.jobs[job] = replace(said, demand=replace(said.demand, segments=left))
+
+    def take_slots(self) -> None:
+        """Have its jobs use what they were granted."""
+        slots = self.world.grants[self.name].slots
+        self.jobs = {job: replace(said, held=dict(slots.get(job, {}))) for job, said in self.jobs.items()}
+
+    def report(self, wait_s: float = RENEW_S) -> events.Renewed:
+        """Return its next report, as it arrives: from bytes."""
+        self.sequence += 1
+        known = self.world.grants.get(self.name)
+        acknowledged = 0 if known is None else known.number
+        jobs = tuple(self.jobs.values())
+        report = ClientReport(self.name, self.name, self.sequence, jobs, acknowledged=acknowledged)
+        return events.Renewed(pickle.loads(pickle.dumps(report)), wait_s)

@@ -1,1 +1,0 @@
-"""The client side: pools of workers, and leases on their slots."""

@@ -1,0 +1,1 @@
+"""What jobs see of the machines: the pool, and where it is found."""

@@ -1,0 +1,50 @@
+"""The pool of a fleet that was given none."""
+
+import os
+import sys
+from dataclasses import astuple
+from functools import partial
+from typing import Final
+
+from ..fleet_variables import may_use_warm_fleet
+from ..process.process import StartedProcess, start_program
+from ..ray.ray_environment import named_cluster
+from .client_name import ClientName
+from .pool import Pool
+from .remote_pool import RemotePool
+from .warm import warm_or_own
+
+HOST: Final = "codecfleet.cluster.fleet.host.program"
+
+
+def start_host(address: str | None, slots: int | None, dlas: int, name: ClientName) -> StartedProcess:
+    """Start a host for one fleet; the arguments are ``connecting_pool``'s.
+
+    Raises:
+        OSError: it cannot be started.
+    """
+    return start_program(HOST, address, slots, dlas, astuple(name), None)
+
+
+def default_pool(address: str | None, slots: int | None, *, dlas: int = 0) -> Pool:
+    """Return the pool for a fleet in this process; the arguments are ``connecting_pool``'s.
+
+    A Ray driver, task, actor or job uses its own connection. Elsewhere no Ray comes into the process; on this machine
+    the user's warm fleet is used, if there is one.
+    """
+    if holds_ray():
+        from .leases.connecting import connecting_pool  # noqa: PLC0415 - only Ray's own processes need it
+
+        return connecting_pool(address, slots, dlas=dlas)
+    spawn = partial(start_host, address, slots, dlas)
+    if named_cluster(address):
+        return RemotePool(spawn)
+    if not dlas and may_use_warm_fleet(os.environ):
+        spawn = partial(warm_or_own, spawn, slots)
+    return RemotePool(spawn, slots=slots, is_here=True)
+
+
+def holds_ray() -> bool:
+    """Return whether this process is a Ray driver, task, actor or job, whose connection is to be used."""
+    is_connected = getattr(sys.modules.get("ray"), "is_initialized", bool)
+    return is_connected() or "RAY_JOB_CONFIG_JSON_ENV_VAR" in os.environ

@@ -1,0 +1,1 @@
+"""The host: a process that holds a pool, for one fleet or, warm, for all programs of its user."""

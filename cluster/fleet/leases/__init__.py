@@ -1,0 +1,1 @@
+"""The pool with leases: the client side of the supervisor."""

@@ -1,0 +1,139 @@
+"""Where work runs: the only seam between jobs and machines.
+
+Jobs know only ``Pool``. ``leases/leased_pool.py`` is the real one, ``remote_pool.py`` one in another process;
+``codecfleet.testing.LocalPool`` runs work in threads of this process and passes the same contract tests.
+"""
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self, TypeAlias, TypeVar
+
+from ...actors.device.work import Work
+from ...errors import CodecfleetError
+from ..autoscale.behind import LaterDemand
+from ..placement.model.demand import Demand
+from ..placement.model.preview import PlacementPreview
+from .run import WorkRun
+
+ResultT = TypeVar("ResultT")
+Asked: TypeAlias = Demand | LaterDemand
+
+
+@dataclass(frozen=True, slots=True)
+class JobState:
+    """What a job may use now."""
+
+    slots: int = 0  # pieces of work that may run at a time
+    cores: int = 0  # cores that its work may keep busy; a slot has one at least
+    waits_for: str = ""  # why it has no slots; "" where it has some, or the reason is unknown
+    never: CodecfleetError | None = None  # why it will never have slots; None while it may
+
+
+NO_JOB = JobState()
+
+
+@dataclass(frozen=True, slots=True)
+class PoolState:
+    """A pool at one moment."""
+
+    slots: int = 0  # pieces of work of one job that could run at a time; 0 before the pool has started
+    notes: tuple[str, ...] = ()  # for the user, one per line of the report
+    jobs: Mapping[str, JobState] = field(default_factory=dict)  # the jobs with a demand or with work
+    others: JobState = NO_JOB  # any other job
+    is_here: bool = False  # all workers run on this machine alone; known before the start
+    warm_fleet: int | None = None  # the process of the warm fleet that runs the work; None with workers of its own
+    changed: asyncio.Event = field(default_factory=asyncio.Event, compare=False, repr=False)
+    """Set once this state is out of date."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Leave out the event, which belongs to this process."""
+        return PoolState, (self.slots, self.notes, self.jobs, self.others, self.is_here, self.warm_fleet)
+
+    def of(self, job: str) -> JobState:
+        """Return what ``job`` may use."""
+        return self.jobs.get(job, self.others)
+
+
+class Pool(ABC):
+    """Runs work on workers. Used from one event loop; methods may be called concurrently."""
+
+    @property
+    @abstractmethod
+    def state(self) -> PoolState:
+        """What the pool is now; ``state.changed`` is set when it is another."""
+
+    @abstractmethod
+    async def start(self) -> None:
+        """Make the workers ready; again where an earlier start failed. Calling it twice does nothing more.
+
+        Cancelling it leaves the start going on.
+
+        Raises:
+            FleetUnavailable: there is nothing to run on.
+        """
+
+    @abstractmethod
+    def submit(self, work: Work[ResultT]) -> WorkRun[ResultT]:
+        """Have ``work`` run on a worker. The result may be an error instead.
+
+        WorkerLost: the worker died; the pool has replaced it, so the work may be submitted again.
+        DeadlineMissed: the run was given up.
+        Cancelled: the pool was closed.
+        CodecfleetError: raised by the work itself.
+
+        Raises:
+            UsageError: the pool is closed, or the work does not pickle.
+            FleetUnavailable: the pool is not started.
+        """
+
+    @abstractmethod
+    def set_demand(self, job: str, demand: Asked | None) -> None:
+        """Set what a job wants from now on, so that it gets its share; None clears it. Jobs without one run too.
+
+        A batch's ``LaterDemand`` is what it will ask for when some of its jobs are done; a cluster may grow for it.
+        """
+
+    @abstractmethod
+    async def preview(self, demand: Demand) -> PlacementPreview:
+        """Return where a job with this demand would be placed, as far as known. Cancelling it changes nothing."""
+
+    async def files_address(self) -> str:
+        """Return where workers on other machines read files of this one; "" where all workers are on this machine.
+
+        Ask again with each piece of work: the address may be another by then.
+
+        Raises:
+            FleetUnavailable: the reader of files cannot be started.
+        """
+        return ""
+
+    @abstractmethod
+    async def aclose(self) -> None:
+        """Cancel running work, stop the workers within about a second, and release everything. Idempotent."""
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+
+async def more_slots(pool: Pool, job: str, beyond: int) -> None:
+    """Wait until more than ``beyond`` pieces of work of ``job`` may run; without end where that never changes.
+
+    Raises:
+        CodecfleetError: the job has no slots, and never will.
+    """
+    while (found := (state := pool.state).of(job)).slots <= beyond:
+        if found.never is not None:
+            raise found.never
+        await state.changed.wait()

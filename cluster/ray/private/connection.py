@@ -1,0 +1,74 @@
+"""How this process connects to Ray: quietly, with settings that were read again, where a Ray is."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from importlib import import_module
+from typing import Any, Final
+
+from .guard import why_unknown
+
+CONNECT: Final = {"utils.get_entrypoint_name": (), "worker.listen_error_messages": ("worker", "threads_stopped")}
+"""What ``quiet_connection`` replaces of ``ray._private``, by the arguments of each."""
+
+
+def quiet_connection() -> AbstractContextManager[None]:
+    """Connect without Ray's relay of cluster messages to *stdout*, and without telling the cluster our command line.
+
+    We raise the messages as errors; the command may hold credentials, and names that are not UTF-8, which Ray cannot
+    send. An untested Ray does both.
+    """
+    if why_unknown(CONNECT):
+        return nullcontext()
+    return replaced(
+        {"worker.listen_error_messages": lambda *_: None, "utils.get_entrypoint_name": lambda: "codecfleet"}
+    )
+
+
+@contextmanager
+def replaced(replacements: Mapping[str, object]) -> Iterator[None]:
+    """Replace attributes of Ray's modules, and restore them for a later ``ray.init`` of the user's."""
+    places = [(import_module(f"ray._private.{name.split('.')[0]}"), name.split(".")[1]) for name in replacements]
+    former = [getattr(module, attribute) for module, attribute in places]
+    for (module, attribute), value in zip(places, replacements.values(), strict=True):
+        setattr(module, attribute, value)
+    try:
+        yield
+    finally:
+        for (module, attribute), value in zip(places, former, strict=True):
+            setattr(module, attribute, value)
+
+
+def reread_environment() -> bool:
+    """Make an imported Ray forget the settings and token that it read; False if this Ray cannot."""
+    shapes = {"Config.initialize": ("config_list",), "AuthenticationTokenLoader.reset_cache": ("self",)}
+    if why_unknown({f"_raylet.{name}": shape for name, shape in shapes.items()}, "ray"):
+        return False
+    compiled: Any = import_module("ray._raylet")  # its stubs leave these names out
+    compiled.Config.initialize("")
+    compiled.AuthenticationTokenLoader.instance().reset_cache()
+    return True
+
+
+def greet_cluster(address: str) -> bool:
+    """Connect to a cluster's control service; False if this Ray has no such client.
+
+    For a child process: Ray prints its tries, and raises errors of many kinds.
+    """
+    if why_unknown({"_raylet.GcsClient": type}, "ray"):
+        return False
+    compiled: Any = import_module("ray._raylet")
+    return bool(compiled.GcsClient(address=address))
+
+
+def cluster_on_this_machine() -> str | None:
+    """Return the address for which "auto" stands, "" if no Ray runs here; None if this Ray cannot tell.
+
+    That is the Ray that was started last, if it is known, whether it still runs or not.
+    """
+    if why_unknown({"utils.read_ray_address": (), "services.canonicalize_bootstrap_address": ("addr",)}):
+        return None
+    from ray._private import services, utils
+
+    with suppress(ConnectionError):
+        return utils.read_ray_address() or services.canonicalize_bootstrap_address("auto")
+    return ""

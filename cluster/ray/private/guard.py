@@ -1,0 +1,47 @@
+"""Whether a private part of Ray is as it was tested: by Ray's version, and by the part's own shape."""
+
+import inspect
+import os
+from collections.abc import Mapping
+from importlib import import_module
+from operator import attrgetter
+from typing import Final
+
+TESTED_MINORS: Final = ((2, 60),)
+"""Versions of Ray on each of which the contract tests pass: ``make ray-contract``."""
+SWITCH, OFF, ANY_VERSION = "_CODECFLEET_RAY_PRIVATE", "off", "any-version"
+"""For tests: the variable with which a process uses public calls alone, or whatever has the expected shape."""
+
+
+def why_unknown(shapes: Mapping[str, tuple[str, ...] | type], package: str = "ray._private") -> str:
+    """Say why parts of Ray are not to be used; "" if its version was tested and all have the expected shape.
+
+    A shape is the arguments by which a part is called, or the type of a value.
+    """
+    import ray
+
+    switched = os.environ.get(SWITCH)
+    if switched == OFF:
+        return "its internals are switched off"
+    tested = [[str(major), str(minor)] for major, minor in TESTED_MINORS]
+    if switched != ANY_VERSION and ray.__version__.split(".")[:2] not in tested:
+        return f"Ray {ray.__version__} was never tested with it"
+    different = next((name for name, shape in shapes.items() if not _fits(package, name, shape)), None)
+    return "" if different is None else f"its {package}.{different} differs from the tested one"
+
+
+def _fits(package: str, name: str, shape: tuple[str, ...] | type) -> bool:
+    module, _, attribute = name.partition(".")
+    try:
+        found = attrgetter(attribute)(import_module(f"{package}.{module}"))
+        if isinstance(shape, type):
+            return isinstance(found, shape)
+        inspect.signature(found).bind(**dict.fromkeys(shape))
+    except (ImportError, AttributeError, TypeError, ValueError):
+        return False
+    return True
+
+
+def tested_versions() -> str:
+    """Return the versions of Ray whose private parts are used, as text."""
+    return ", ".join(f"{major}.{minor}" for major, minor in TESTED_MINORS)

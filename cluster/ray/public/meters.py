@@ -1,0 +1,31 @@
+"""Metrics of Ray, whose agent serves them on each node's metrics port, and exports what it has every 10 s."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
+
+Take: TypeAlias = Callable[[float, Mapping[str, str]], None]
+"""Takes a value with its labels."""
+
+
+def counter(name: str, says: str, labels: Sequence[str]) -> Take:
+    """Return what adds to a counter."""
+    from ray.util.metrics import Counter
+
+    meter = Counter(name, says, tuple(labels))
+    return lambda value, tags: meter.inc(value, dict(tags))
+
+
+def gauge(name: str, says: str, labels: Sequence[str]) -> Take:
+    """Return what sets a gauge."""
+    from ray.util.metrics import Gauge
+
+    meter = Gauge(name, says, tuple(labels))
+    return lambda value, tags: meter.set(value, dict(tags))
+
+
+def histogram(name: str, says: str, labels: Sequence[str], bounds: Sequence[float]) -> Take:
+    """Return what counts in a histogram."""
+    from ray.util.metrics import Histogram
+
+    meter = Histogram(name, says, list(bounds), tuple(labels))
+    return lambda value, tags: meter.observe(value, dict(tags))

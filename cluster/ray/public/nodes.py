@@ -1,0 +1,74 @@
+"""A cluster's nodes, what runs on one of them, and what a process of Ray knows of itself."""
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+ResultT = TypeVar("ResultT")
+
+
+def all_nodes() -> list[dict[str, Any]]:
+    """Return every node that is or was there, as Ray describes it."""
+    import ray
+
+    found: list[dict[str, Any]] = ray.nodes()
+    return found
+
+
+def on_node(node: str) -> Any:
+    """Return the strategy that starts something on the node of this Ray id alone."""
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    return NodeAffinitySchedulingStrategy(node, soft=False)
+
+
+def run_on_node(node: str, function: Callable[..., ResultT], *arguments: object) -> Awaitable[ResultT]:
+    """Run a function once in a process on a node, without CPUs; Ray's errors are raised as they are."""
+    import ray
+
+    options: dict[str, Any] = {"num_cpus": 0, "max_retries": 0, "scheduling_strategy": on_node(node)}
+    answer: Awaitable[ResultT] = ray.remote(**options)(function).remote(*arguments)
+    return answer
+
+
+def this_node() -> str:
+    """Return the Ray id of this process's node."""
+    import ray
+
+    return str(ray.get_runtime_context().get_node_id())
+
+
+def cluster_address() -> str:
+    """Return the address of the control service of this process's cluster."""
+    import ray
+
+    return str(ray.get_runtime_context().gcs_address)
+
+
+def this_actor() -> str:
+    """Return the name of the actor that calls this; "" where it has none."""
+    import ray
+
+    return ray.get_runtime_context().get_actor_name() or ""
+
+
+def given_gpus() -> list[str]:
+    """Return the GPUs that Ray gave this actor or task, by their numbers or UUIDs."""
+    import ray
+
+    return ray.get_runtime_context().get_accelerator_ids().get("GPU", [])
+
+
+def log_folder() -> Path:
+    """Return where Ray keeps the logs of this process's node.
+
+    Raises:
+        RuntimeError: this process is not one of Ray's.
+    """
+    import ray
+
+    if not ray.is_initialized():
+        message = "this process is not one of Ray's"
+        raise RuntimeError(message)  # Ray would start one
+    context = ray.get_runtime_context()
+    return Path(context.get_temp_dir(), context.get_session_name(), "logs")

@@ -1,0 +1,71 @@
+"""Keeps what a supervisor decides in files, so that it can be decided again, also where its process was killed."""
+
+import os
+import pickle
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from ..core.core import Core
+from ..state.events import Effect, SupervisorEvent
+
+SUFFIX: Final = ".events"
+KEPT: Final = 10_000
+"""How many events are kept at least; at most twice as many."""
+COPIED_EVERY: Final = 500
+"""After this number of events a copy of the core follows, which a replay compares with its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """One event, when it was decided, and what was ordered."""
+
+    now_s: float
+    event: SupervisorEvent
+    effects: tuple[Effect, ...]
+    defect: str = ""  # the error that the decision ended with
+
+
+class Recording:
+    """The newest decisions of a core, in the two newest of its files: pickles one after the other.
+
+    The first is the core as it was then; each other is a ``Decided``, or the core after those before it.
+    """
+
+    def __init__(self, core: Core, folder: Path, kept: int = KEPT) -> None:
+        self._core = core
+        self._kept = kept
+        self._count = 0
+        self._files: list[Path] = []
+        self._folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self._append(pickle.dumps(core))
+
+    def note(self, decided: Decided) -> None:
+        """Keep a decision that the core has just made."""
+        self._append(pickle.dumps(decided))
+        self._count += 1
+        if self._count % min(COPIED_EVERY, self._kept) == 0:
+            self._append(pickle.dumps(self._core))
+
+    def packed(self) -> bytes:
+        """Return all that is kept, and the core as it is now."""
+        return b"".join(path.read_bytes() for path in self._files) + pickle.dumps(self._core)
+
+    def _append(self, pickled: bytes) -> None:
+        path = self._folder / f"{os.getpid()}-{id(self)}-{self._count // self._kept:06}{SUFFIX}"
+        if path not in self._files:
+            *old, last = [*self._files, path]
+            for each in old[:-1]:
+                each.unlink(missing_ok=True)
+            self._files = [*old[-1:], last]
+        with path.open("ab") as file:
+            file.write(pickled)
+
+
+def decide(core: Core, event: SupervisorEvent, now_s: float) -> Decided:
+    """Return a core's decision; a defect of ours costs this decision alone."""
+    try:
+        return Decided(now_s, event, tuple(core.decide(event, now_s)))
+    except Exception as error:  # noqa: BLE001 - it must not end the supervisor
+        return Decided(now_s, event, (), f"{type(error).__name__}: {error}")

@@ -1,1 +1,0 @@
-"""A warm fleet: a host that waits for the next program of its user, and serves several at once."""

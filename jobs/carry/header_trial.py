@@ -1,0 +1,180 @@
+"""What a container's header says of the pictures, and what it cannot: written once into memory, and read back.
+
+Muxers know more special cases than a table could: Matroska states a turn but no stretch, QuickTime no cube map, WebM
+refuses some arrangements of two views. So the header is tried, in well under a millisecond, before anything is encoded.
+"""
+
+import io
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from math import atan2, cos, sin
+from struct import Struct
+from typing import TYPE_CHECKING
+
+import av
+import av.error
+from av.packet import Packet
+
+from ...actors.decode.describe import StreamExtras, axis_scales, container_side_data, stretches
+from ...actors.media.av_stream import add_side_data, side_data
+from ...actors.media.hdr import content_light_from_bytes, mastering_display_from_bytes
+from ...actors.media.values import VideoFormat
+from ..report.report import Warning_
+from .containers import Container, SampleShape
+
+if TYPE_CHECKING:
+    from av.stream import Stream
+
+
+_MATRIX = Struct("=9i")
+_ONE = 1 << 16
+_SKEW = 1 / 256
+"""How far from a right angle the axes of a matrix may be that only turns."""
+_SHAPE = 1 / 100
+"""How far from a stated shape of the samples one may be that follows from a matrix."""
+_TICK = Fraction(1, 1000)
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What the container's header is given of the pictures, and what is lost there."""
+
+    picture: VideoFormat
+    extras: StreamExtras  #: what the pictures have beside their format
+    side: Mapping[str, bytes]  #: what is written of that, by FFmpeg's kinds of side data
+    losses: tuple[Warning_, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """One kind of side data: what to call it, and the check of ``verify`` that looks at it."""
+
+    code: str
+    name: str
+    check: str
+
+    def warning(self, container: Container, *, changed: bool) -> Warning_:
+        what = "is stated otherwise than in the source" if changed else "is lost: the container cannot state it"
+        message = f"{self.name} {what} (.{container.name})"
+        return Warning_(
+            code=f"{self.code}-{'changed' if changed else 'dropped'}", message=message, checks=(self.check,)
+        )
+
+
+_KINDS = {
+    "display_matrix": _Kind("rotation", "the rotation", "metadata.rotation"),
+    "spherical": _Kind("spherical", "the spherical projection", "metadata.spherical"),
+    "stereo_3d": _Kind("stereo3d", "the arrangement of the two views", "metadata.stereo3d"),
+}
+_HDR_KINDS = {
+    "mastering_display_metadata": _Kind("mastering-display", "the mastering display", "hdr.container"),
+    "content_light_level": _Kind("light-level", "the content light level", "hdr.container"),
+}
+"""What a bitstream can state as well: only where a container has a header for it is it missed there."""
+
+
+def settle_orientation(
+    source: VideoFormat, output: VideoFormat, extras: StreamExtras, container: Container
+) -> tuple[VideoFormat, StreamExtras]:
+    """Return the output's format and extras with a display matrix that its container can state.
+
+    A matrix that stretches says the same as the samples' shape, and FFmpeg reads it as both. In mp4 and mov the matrix
+    stays whole and the shape is left out. Elsewhere, and where the source states another shape than its matrix, the
+    shape is stated, and the matrix only turns and flips.
+    """
+    matrix = extras.display_matrix
+    if matrix is None or not stretches(matrix):
+        return output, extras
+    if container.sample_shape is SampleShape.EXACT and states_shape(matrix, source.sample_aspect_ratio):
+        return replace(output, sample_aspect_ratio=output.sample_aspect_ratio / source.sample_aspect_ratio), extras
+    return output, replace(extras, display_matrix=_turn_alone(matrix))
+
+
+def states_shape(matrix: tuple[int, ...], sample_aspect_ratio: Fraction) -> bool:
+    """Return whether a display matrix stretches samples into that shape, so that nothing else need state it."""
+    across, down = axis_scales(matrix)
+    return stretches(matrix) and abs(float(sample_aspect_ratio) * down / across - 1) < _SHAPE
+
+
+def settle_header(output: VideoFormat, extras: StreamExtras, container: Container) -> Header:
+    """Return what the container's header is given beside the track's format, and what of it does not come back.
+
+    What a muxer refuses is left out; what is read back as something else is written nevertheless, and named.
+    """
+    wanted = container_side_data(output, extras)
+    if not wanted or not container.has_header:
+        return Header(output, extras, {}, tuple(_losses(_KINDS, wanted, {}, container)))
+    kinds = _KINDS | _HDR_KINDS
+    # Dolby Vision's configuration goes with the encoder's bitstream, and is not tried without it.
+    taken = {
+        kind: data
+        for kind, data in wanted.items()
+        if kind not in kinds or _read_back({kind: data}, container) is not None
+    }
+    found = _read_back({kind: data for kind, data in taken.items() if kind in kinds}, container) or {}
+    return Header(output, extras, taken, tuple(_losses(kinds, wanted, found, container)))
+
+
+def _losses(
+    kinds: Mapping[str, _Kind], wanted: Mapping[str, bytes], found: Mapping[str, bytes], container: Container
+) -> Iterator[Warning_]:
+    for kind in (kind for kind in kinds if kind in wanted):
+        before, after = _meaning(kind, wanted[kind]), _meaning(kind, found.get(kind))
+        if isinstance(before, tuple) and isinstance(after, tuple):
+            # Each writer rounds an angle's sine.
+            differs = any(abs(a - b) > 1 for a, b in zip(before, after, strict=True))
+        else:
+            differs = before != after
+        if differs:
+            yield kinds[kind].warning(container, changed=after is not None)
+
+
+def _meaning(kind: str, data: bytes | None) -> object:
+    """Return what side data says to a player, so that two ways of saying it are equal."""
+    if data is None:
+        return None
+    if kind == "mastering_display_metadata":
+        return mastering_display_from_bytes(data)
+    if kind == "content_light_level":
+        return content_light_from_bytes(data)
+    if kind == "display_matrix":
+        a, b, _, c, d, *_ = _MATRIX.unpack_from(data)
+        # Where the picture is moved to, players ignore.
+        turn = tuple(round(value * 128 / _ONE) for value in (a, b, c, d))
+        return None if turn == (128, 0, 0, 128) else turn
+    return data
+
+
+def _read_back(side: Mapping[str, bytes], container: Container) -> dict[str, bytes] | None:
+    """Write a header with ``side`` into memory and return what FFmpeg reads there; None where the muxer refuses."""
+    file = io.BytesIO()
+    options = {"fflags": "+bitexact", "strict": "unofficial"}
+    options |= {"movflags": "+empty_moov"} if container.fragment_flags else {}
+    try:
+        with av.open(file, "w", format=container.muxer, container_options=options) as output:
+            # No parameter sets are needed for these two codecs, and what is tried does not depend on the codec.
+            stream = output.add_mux_stream(
+                "mpeg4" if "mpeg4" in container.extra_video_codecs else "vp8", width=160, height=96
+            )
+            for kind, data in side.items():
+                add_side_data(stream, kind, data)
+            packet: Packet[Stream] = Packet(1)
+            packet.stream, packet.pts, packet.dts, packet.time_base, packet.is_keyframe = stream, 0, 0, _TICK, True
+            output.mux(packet)
+        file.seek(0)
+        with av.open(file) as written:
+            return side_data(written.streams[0])
+    except (av.error.FFmpegError, ValueError):
+        return None
+
+
+def _turn_alone(matrix: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Return a matrix without its stretch, None for the identity; a skew one, which no turn is, as it was."""
+    across, down = axis_scales(matrix)
+    a, b, _, c, d, *rest = matrix
+    if abs(a * b + c * d) > _SKEW * across * down:
+        return matrix
+    angle, flip = atan2(b / down, a / across), 1 if a * d > b * c else -1
+    turned = tuple(round(_ONE * value) for value in (cos(angle), sin(angle), -flip * sin(angle), flip * cos(angle)))
+    return None if turned == (_ONE, 0, 0, _ONE) else (*turned[:2], 0, *turned[2:], *rest)

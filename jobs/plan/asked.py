@@ -1,0 +1,82 @@
+"""What a request asks for, whatever its source: container, codec and encoders; and what in it is rarely meant."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from av.video.format import VideoFormat as PixelFormat
+
+from ...actors.encode.profiles import PROFILES
+from ...actors.encode.settings import Codec, RateControl
+from ...actors.media.values import VideoFormat
+from ...actors.settle.nvenc import NvencRequest, nvenc_request
+from ...actors.settle.software import SoftwareRequest, software_request
+from ..carry.containers import Container, container_for
+from ..report.report import Warning_
+from ..request.spec import TranscodeSpec
+
+LEAST_USUAL_BPS: Final = 50_000
+"""Below this, somebody has probably counted in kilobits."""
+_HDR: Final = {16: "PQ", 18: "HLG"}
+"""Transfer functions of HDR (H.273): made for 10 bits and more (BT.2100)."""
+_SDR_BITS: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class AskedFor:
+    """What the request alone settles."""
+
+    container: Container
+    codec: Codec
+    software: SoftwareRequest
+    nvenc: NvencRequest | None
+    """What an NVENC is asked for; None where the job leaves none to ask."""
+
+
+def asked_of(spec: TranscodeSpec) -> AskedFor:
+    """Return what a request asks for, without looking at its source.
+
+    Raises:
+        RequestError: no source can meet it.
+    """
+    container = container_for(spec.output, fragmented=spec.fragmented)
+    codec = spec.codec or container.default_codec
+    container.check_video_codec(codec)
+    return AskedFor(container, codec, *_requests(spec, codec))
+
+
+def _requests(spec: TranscodeSpec, codec: Codec) -> tuple[SoftwareRequest, NvencRequest | None]:
+    """Return what software and an NVENC are asked for; options are NVENC's where it is asked for, else FFmpeg's."""
+    rate = RateControl(
+        quality=spec.quality, bitrate_bps=spec.bitrate_bps, maxrate_bps=spec.maxrate_bps, bufsize_bits=spec.bufsize_bits
+    )
+    software = partial(
+        software_request, codec, rate=rate, preset=spec.preset, keyframe_interval_s=spec.keyframe_interval_s
+    )
+    nvenc = partial(nvenc_request, codec, rate=rate, preset=spec.preset, keyframe_interval_s=spec.keyframe_interval_s)
+    if spec.encoder == "nvenc":
+        on_nvenc = nvenc(options=spec.encoder_options)
+        return software(), on_nvenc
+    in_software = software(options=spec.encoder_options)
+    if spec.encoder == "software" or spec.device == "cpu" or spec.encoder_options:
+        return in_software, None
+    return in_software, nvenc()
+
+
+def advice(source: VideoFormat, picture: VideoFormat, codec: Codec, spec: TranscodeSpec) -> Iterator[Warning_]:
+    """Yield what is unusual in a request, and what is usual."""
+    for name, rate_bps in (("bitrate", spec.bitrate_bps), ("maximum bitrate", spec.maxrate_bps)):
+        if rate_bps is not None and rate_bps < LEAST_USUAL_BPS:
+            message = f"the {name} is {rate_bps} bit/s, which is little for video: did you mean {rate_bps}k?"
+            yield Warning_(code="low-bitrate", message=message, checks=())
+    transfer = _HDR.get(picture.colour.transfer)
+    if transfer is not None and _bits(picture.pix_fmt) <= _SDR_BITS < _bits(source.pix_fmt):
+        can = any(_bits(each) > _SDR_BITS for each in PROFILES[codec].pix_fmts)
+        how = "leave out --pix-fmt to keep 10 bits" if can else f"{codec} has no more here, --codec hevc and av1 have"
+        message = f"HDR ({transfer}) in 8 bits shows bands in skies and shadows: {how}"
+        yield Warning_(code="hdr-in-8-bits", message=message, checks=())
+
+
+def _bits(pix_fmt: str) -> int:
+    return max(component.bits for component in PixelFormat(pix_fmt).components)

@@ -1,0 +1,66 @@
+"""The reading step: all that a plan is made of, read before anything is decided. The steps of ``plan_of`` open nothing.
+
+What could not be read is a value too (``ReadResult``), and raises its error only in the step that needs it: a crop that
+does not fit is reported before an overlay that is missing.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+
+from ...actors.media.opening import refuse_folder
+from ...actors.segment.steps import turned_size
+from ..request.spec import TranscodeSpec
+from ..source.drawn.burnt_track import ReadBitmaps, ReadText, burnt_track, read_burnt
+from ..source.drawn.overlay_file import OverlayFile
+from ..source.drawn.read_result import ReadResult
+from ..source.source import SourceReading, read_source
+from .asked import asked_of
+from .borders import NO_BORDER, FoundPicture, find_picture
+from .steps import asked_turn, row_step, stated_region
+from .track_ranges import TrackRanges
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reads:
+    """Everything that was read for one job."""
+
+    source: SourceReading
+    picture: ReadResult[FoundPicture]  #: where the picture lies between black borders, if ``--crop auto`` asks for that
+    overlay: ReadResult[OverlayFile] | None  #: the picture to lay over the film's; None where none is
+    subtitles: ReadResult[ReadBitmaps | ReadText | None]  #: the track to burn in, with its font; None where none is
+
+
+def read_for(spec: TranscodeSpec) -> Reads:
+    """Read the source of a job and what lies beside it, once what needs no source is known to fit together.
+
+    Raises:
+        InputError: the source cannot be read.
+        RequestError: the request can be met with no source, or this one has no such track.
+    """
+    refuse_folder(spec.source)
+    asked_of(spec)
+    source = read_source(spec.source, spec.video_track)
+    return Reads(
+        source=source,
+        picture=ReadResult.of(partial(_picture, source, spec)),
+        overlay=None if spec.overlay is None else ReadResult.of(partial(OverlayFile.read, spec.overlay)),
+        subtitles=ReadResult.of(partial(_subtitles, source, spec)),
+    )
+
+
+def _picture(source: SourceReading, spec: TranscodeSpec) -> FoundPicture:
+    if spec.crop != "auto":
+        return NO_BORDER
+    described, extras = source.in_part(spec.start_s, spec.end_s).described()
+    ranges = TrackRanges.cut(source.index, start_s=spec.start_s, end_s=spec.end_s, segment_s=spec.segment_s)
+    rows = row_step(described, spec)
+    return find_picture(ranges, described, stated_region(described, extras, rows=rows), row_step=rows)
+
+
+def _subtitles(source: SourceReading, spec: TranscodeSpec) -> ReadBitmaps | ReadText | None:
+    track = burnt_track(source.tracks, spec.burn_subtitles)
+    if track is None:
+        return None
+    described, extras = source.in_part(spec.start_s, spec.end_s).described()
+    size = turned_size((described.width, described.height), asked_turn(extras, spec))
+    return read_burnt(spec.source, track, size, spec.subtitle_font)

@@ -1,0 +1,248 @@
+"""Which piece of work goes to which leased worker."""
+
+from collections.abc import Sequence
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from codecfleet.actors.device.work import UNCONSTRAINED, Constraints
+from codecfleet.cluster.fleet.leases.known_workers import LOST_KEPT
+from codecfleet.cluster.fleet.leases.leases import Effect, Leases, Lose, RunTask, StopTask
+from codecfleet.cluster.supervisor.state.messages import Grants
+
+WORKERS = ("a#0:1", "a#0:2", "b#0:3", "c#0:4")
+
+
+def granted(**slots: dict[str, int]) -> Grants:
+    """Return what a supervisor says: {job: {worker: slots}}."""
+    return Grants(slots=slots)
+
+
+def test_work_waits_for_slots_and_goes_in_order() -> None:
+    """Nothing runs before a slot is granted; then the oldest goes first, to the least loaded worker."""
+    leases = Leases()
+    for task in range(4):
+        assert leases.submitted(task, "j") == []
+    assert leases.granted(granted(j={"a": 1, "b": 2})) == [RunTask(0, "a"), RunTask(1, "b"), RunTask(2, "b")]
+    assert leases.finished(0) == [RunTask(3, "a")]
+
+
+def test_a_second_run_goes_to_another_station() -> None:
+    """It waits where the first run's station alone has slots, and does not hold up those behind it."""
+    leases = Leases()
+    leases.submitted(0, "j", "x")
+    assert leases.granted(granted(j={"a:1": 3})) == [RunTask(0, "a:1")]
+    assert leases.submitted(1, "j", "x again", apart_from="x") == []
+    assert leases.submitted(2, "j", "y") == [RunTask(2, "a:1")]
+    assert leases.granted(granted(j={"a:1": 3, "b:2": 1})) == [RunTask(1, "b:2")]
+    assert leases.worker_of(1) == "b:2"
+
+
+def test_a_second_run_may_take_the_station_once_the_first_is_over() -> None:
+    """Then there is nothing to be apart from."""
+    leases = Leases()
+    leases.submitted(0, "j", "x")
+    leases.granted(granted(j={"a:1": 2}))
+    leases.submitted(1, "j", "x again", apart_from="x")
+    assert leases.finished(0) == [RunTask(1, "a:1")]
+
+
+def test_a_station_to_avoid_is_used_where_there_is_no_other() -> None:
+    """Work waits for a slot elsewhere as long as another station has any."""
+    leases = Leases()
+    leases.submitted(0, "j", "x", constraints=Constraints(avoid=frozenset({"a"})))
+    assert leases.granted(granted(j={"a:1": 1, "b:2": 1})) == [RunTask(0, "b:2")]
+    assert leases.submitted(1, "j", "y", constraints=Constraints(avoid=frozenset({"a"}))) == []
+    assert leases.died("b:2", "gone") == [Lose(0, "b:2", "gone")]
+    assert leases.submitted(2, "j", "z") == [RunTask(1, "a:1")]
+
+
+def test_each_job_has_slots_of_its_own() -> None:
+    """One job's work never runs on another's slots."""
+    leases = Leases()
+    leases.submitted(1, "j")
+    assert leases.granted(granted(k={"a": 5})) == []
+    assert leases.submitted(2, "k") == [RunTask(2, "a")]
+    assert leases.held("k") == {"a": 1}
+
+
+def test_jobs_and_workers_that_are_gone_leave_nothing() -> None:
+    """Grants that were under way when a job ended name it once more; the dead are remembered for a while."""
+    leases = Leases()
+    leases.submitted(0, "j")
+    leases.granted(granted(j={"a:1": 1}))
+    leases.finished(0)
+    leases.forget("j")
+    leases.granted(granted(j={"a:1": 1}))
+    assert leases.slots_for("j") == 1
+    leases.granted(granted())
+    assert leases._jobs == {}
+    for number in range(LOST_KEPT + 1):
+        leases.died(f"a:{number}", "gone")
+    assert len(leases._dead) == LOST_KEPT
+    leases.granted(granted(j={f"a:{LOST_KEPT}": 1}))
+    assert leases.slots_for("j") == 0
+
+
+def test_what_runs_on_a_revoked_slot_is_finished_there() -> None:
+    """A smaller grant stops nothing, and starts nothing until enough has ended."""
+    leases = Leases()
+    for task in range(4):
+        leases.submitted(task, "j")
+    leases.granted(granted(j={"a": 2}))
+    assert leases.granted(granted(j={"a": 1})) == []
+    assert leases.finished(0) == []
+    assert leases.finished(1) == [RunTask(2, "a")]
+
+
+def test_a_dead_worker_loses_its_work_and_is_never_used_again() -> None:
+    """What ran there is lost once; a supervisor that does not know yet may offer it without effect."""
+    leases = Leases()
+    leases.submitted(0, "j")
+    leases.submitted(1, "j")
+    leases.granted(granted(j={"a": 1}))
+    assert leases.died("a", "signal 9") == [Lose(0, "a", "signal 9")]
+    assert leases.died("a", "signal 9") == []
+    assert leases.granted(granted(j={"a": 1})) == []
+    assert leases.granted(granted(j={"b": 1})) == [RunTask(1, "b")]
+
+
+def test_withdrawn_work_is_stopped_where_it_runs() -> None:
+    """What waits is dropped; what runs keeps its slot until its worker says that it has stopped."""
+    leases = Leases()
+    leases.submitted(0, "j")
+    leases.submitted(1, "j")
+    leases.submitted(2, "j")
+    leases.granted(granted(j={"a": 1}))
+    assert leases.withdrawn(1) == []
+    assert leases.withdrawn(0) == [StopTask(0, "a")]
+    assert leases.held("j") == {"a": 1}
+    assert leases.finished(0) == [RunTask(2, "a")]
+
+
+def test_what_broke_its_worker_is_tried_on_another_station() -> None:
+    """A process that ends itself loses all it ran; what it ran goes elsewhere, if there is an elsewhere."""
+    leases = Leases()
+    leases.granted(granted(j={"n/dla#0:1": 2, "n/dla#1:2": 1}))
+    for task in range(3):
+        leases.submitted(task, "j")
+    assert leases.held("j") == {"n/dla#0:1": 2, "n/dla#1:2": 1}
+    lost = leases.broke("n/dla#0:1", "it hangs")
+    assert lost == [Lose(0, "n/dla#0:1", "it hangs", broken=True), Lose(2, "n/dla#0:1", "it hangs", broken=True)]
+    leases.submitted(3, "j", constraints=Constraints(avoid=frozenset({"n/dla#0"})))
+    leases.submitted(4, "j")
+    slots = {"n/dla#0:3": 2, "n/dla#1:2": 1}
+    assert leases.granted(granted(j=slots)) == [RunTask(4, "n/dla#0:3")], "one station is full, and the other avoided"
+    assert leases.finished(1) == [RunTask(3, "n/dla#1:2")]
+    everywhere = Constraints(avoid=frozenset({"n/dla#0", "n/dla#1"}))
+    assert leases.submitted(5, "j", constraints=everywhere) == [RunTask(5, "n/dla#0:3")], "there is no other station"
+
+
+def test_work_waits_for_the_kind_of_device_on_which_it_is_to_be_tried() -> None:
+    """What a GPU failed under waits for a GPU although processors are idle, until it is known that none comes."""
+    leases = Leases()
+    leases.granted(granted(j={"n/cpu#0:1": 4}))
+    on_a_gpu = Constraints(alone=True, same_kind_as="n/gpu#0:2", avoid=frozenset({"n/gpu#0"}))
+    assert leases.submitted(0, "j", constraints=on_a_gpu) == []
+    assert leases.submitted(1, "j") == [RunTask(1, "n/cpu#0:1")], "others pass it by"
+    assert leases.granted(granted(j={"n/cpu#0:1": 4, "n/gpu#0:3": 1})) == [RunTask(0, "n/gpu#0:3")]
+    leases.submitted(2, "j", constraints=on_a_gpu)
+    leases.granted(granted(j={"n/cpu#0:1": 4}))
+    assert leases.relaxed(2) == [RunTask(2, "n/cpu#0:1")]
+    leases.finished(2)
+    assert leases.relaxed(2) == [], "it is over"
+
+
+class Anything(RuleBasedStateMachine):
+    """Submissions, grants, ends and deaths in any order."""
+
+    @initialize()
+    def begin(self) -> None:
+        """Begin with nothing."""
+        self.leases, self.next = Leases(), 0
+        self.running: dict[int, str] = {}
+        self.submitted: set[int] = set()
+        self.ended: set[int] = set()
+        self.slots: dict[str, dict[str, int]] = {}
+        self.dead: set[str] = set()
+
+    def take(self, effects: Sequence[Effect]) -> None:
+        """Carry out what is decided."""
+        for effect in effects:
+            match effect:
+                case RunTask(task, worker):
+                    assert task not in self.running
+                    assert task not in self.ended
+                    assert worker not in self.dead
+                    self.running[task] = worker
+                case Lose(task, worker, _):
+                    assert self.running.pop(task) == worker
+                    self.ended.add(task)
+
+    @rule(job=st.sampled_from("jk"))
+    def submit(self, job: str) -> None:
+        """Work is submitted."""
+        self.next += 1
+        self.submitted.add(self.next)
+        wanted = (UNCONSTRAINED, Constraints(avoid=frozenset({"a#0"})), Constraints(same_kind_as="b#0:3"))
+        self.take(self.leases.submitted(self.next, job, f"label {self.next % 3}", constraints=wanted[self.next % 3]))
+
+    @rule(slots=st.dictionaries(st.sampled_from("jk"), st.dictionaries(st.sampled_from(WORKERS), st.integers(0, 3))))
+    def grant(self, slots: dict[str, dict[str, int]]) -> None:
+        """The supervisor says what may be used."""
+        self.take(self.leases.granted(Grants(slots=slots)))
+
+    @rule(data=st.data())
+    def finish(self, data: st.DataObject) -> None:
+        """Some work ends."""
+        if self.running:
+            task = data.draw(st.sampled_from(sorted(self.running)))
+            del self.running[task]
+            self.ended.add(task)
+            self.take(self.leases.finished(task))
+
+    @rule(worker=st.sampled_from(WORKERS))
+    def die(self, worker: str) -> None:
+        """A worker dies."""
+        self.dead.add(worker)
+        self.take(self.leases.died(worker, "killed"))
+
+    @rule(data=st.data())
+    def fail(self, data: st.DataObject) -> None:
+        """Some work breaks its worker."""
+        if self.running:
+            task = data.draw(st.sampled_from(sorted(self.running)))
+            self.dead.add(self.running[task])
+            self.take(self.leases.broke(self.running[task], "it broke"))
+
+    @rule(data=st.data())
+    def relax(self, data: st.DataObject) -> None:
+        """No device of a kind comes for some work."""
+        if self.submitted:
+            self.take(self.leases.relaxed(data.draw(st.sampled_from(sorted(self.submitted)))))
+
+    @rule(data=st.data())
+    def withdraw(self, data: st.DataObject) -> None:
+        """A submitter gives up."""
+        open_tasks = sorted(self.submitted - self.ended)
+        if open_tasks:
+            task = data.draw(st.sampled_from(open_tasks))
+            self.take(self.leases.withdrawn(task))
+            if task not in self.running:
+                self.ended.add(task)
+
+    @invariant()
+    def knows_what_runs(self) -> None:
+        """What it reports as held is what runs, and nothing is forgotten."""
+        held = dict.fromkeys(self.running.values(), 0)
+        for worker in self.running.values():
+            held[worker] += 1
+        counted: dict[str, int] = {}
+        for job in "jk":
+            for worker, count in self.leases.held(job).items():
+                counted[worker] = counted.get(worker, 0) + count
+        assert counted == held
+        assert sum(self.leases.outstanding().values()) == len(self.submitted - self.ended)
+
+
+test_in_any_order = Anything.TestCase

@@ -1,0 +1,332 @@
+"""A warm fleet without processes: who is served, what each program takes back, and when it ends."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from codecfleet.cluster.fleet.client_name import ClientName
+from codecfleet.cluster.fleet.default import default_pool
+from codecfleet.cluster.fleet.host import keeper
+from codecfleet.cluster.fleet.host.keeper import Keeper
+from codecfleet.cluster.fleet.meeting_place import Greeting, MeetingPlace, code_name, locked_place
+from codecfleet.cluster.fleet.orders import take_down
+from codecfleet.cluster.fleet.pool import Asked
+from codecfleet.cluster.fleet.remote_pool import RemotePool
+from codecfleet.cluster.fleet.run import WorkRun
+from codecfleet.cluster.fleet.warm import find_warm, warm_or_own
+from codecfleet.cluster.operate.watch import Seen, fleet_status, watch_status
+from codecfleet.cluster.placement.model.demand import Demand, plain_demand
+from codecfleet.cluster.process.process import StartedProcess
+from codecfleet.cluster.supervisor.status import History, Status
+from codecfleet.errors import Cancelled, FleetUnavailable, UsageError, WorkerLost
+from codecfleet.testing import FakeHosts, LocalPool, works
+
+ENDLESS_S = 3600
+
+
+class Noted(LocalPool):
+    """A pool that remembers the demands it has."""
+
+    def __init__(self, slots: int = 2) -> None:
+        super().__init__(slots)
+        self.demands: dict[str, Demand] = {}
+
+    def set_demand(self, job: str, demand: Asked | None) -> None:
+        """Remember it."""
+        self.demands.pop(job, None)
+        if isinstance(demand, Demand):
+            self.demands[job] = demand
+
+
+class Watched:
+    """A supervisor with another status each time."""
+
+    asked = 0
+
+    def status(self) -> Status:
+        """Return it."""
+        self.asked += 1
+        return Status(pid=self.asked, host="here", nodes=(), devices=(), workers=(), jobs=(), quarantine=(), log=())
+
+    def history(self, stations: tuple[str, ...]) -> History:
+        """Know nothing of them."""
+        del stations
+        return History()
+
+
+@pytest.fixture(autouse=True)
+def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A runtime directory of the test's own."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    return tmp_path
+
+
+@asynccontextmanager
+async def warm(
+    pool: LocalPool,
+    *,
+    name: str = "",
+    idle_s: float = ENDLESS_S,
+    useless: str = "",
+    supervisor: Watched | None = None,
+) -> AsyncIterator[tuple[Keeper, "asyncio.Task[None]"]]:
+    """Keep a warm fleet of this code, or of another, while the block runs."""
+    await pool.start()
+    name = name or code_name()
+    with locked_place() as place:
+        listener = place.listen(name)
+    greeting = Greeting("1.2.3", pool.state.slots, idle_s)
+    kept = Keeper(listener, pool, greeting, is_useless=lambda: useless, supervisor=lambda: supervisor)
+    running = asyncio.create_task(kept.run())
+    try:
+        yield kept, running
+    finally:
+        kept.stop()
+        await running
+
+
+async def found() -> str:
+    """Look for a warm fleet as a program does, beside the event loop that is to serve it; return what is said."""
+    fleet, note = await asyncio.to_thread(find_warm)
+    if fleet is None:
+        return note
+    fleet.end.close()
+    return f"found {fleet.greeting.version}"
+
+
+class Program:
+    """A program's pool: on a warm fleet, or on hosts of its own."""
+
+    def __init__(self, slots: int | None = None, *own: LocalPool) -> None:
+        self.hosts = FakeHosts(own)
+        self.slots = slots
+
+    async def pool(self) -> RemotePool:
+        """Return the pool; the warm fleet is found beside the event loop that serves it."""
+        loop = asyncio.get_running_loop()
+
+        def own(name: ClientName) -> StartedProcess:
+            return asyncio.run_coroutine_threadsafe(self._start(name), loop).result()
+
+        first = await asyncio.to_thread(partial(warm_or_own, own, self.slots, ClientName()))
+        started = [first]
+        return RemotePool(lambda name: started.pop() if started else self.hosts(name), slots=self.slots)
+
+    async def _start(self, name: ClientName) -> StartedProcess:
+        return self.hosts(name)
+
+
+async def running(pool: RemotePool, job: str) -> WorkRun[tuple[float, float]]:
+    """Submit endless work, and wait until it runs."""
+    run = pool.submit(works.Dwell(job=job, label="a", seconds=ENDLESS_S))
+    while not run.progress.worker:  # noqa: ASYNC110 - progress is polled
+        await asyncio.sleep(0.001)
+    return run
+
+
+async def test_programs_share_it_and_each_takes_back_its_own() -> None:
+    """A program that closes takes back its work and demands; another's go on, and so does the fleet."""
+    pool = Noted()
+    async with warm(pool):
+        first, second = await Program().pool(), await Program().pool()
+        async with second:
+            async with first:
+                assert first.state.warm_fleet
+                first.set_demand("j", plain_demand("j", 3))
+                second.set_demand("k", plain_demand("k", 3))
+                mine, theirs = await running(first, "j"), await running(second, "k")
+                assert set(pool.demands) == {"j", "k"}
+            with pytest.raises(Cancelled):
+                await mine
+            assert set(pool.demands) == {"k"}
+            assert not theirs.result.done()
+            assert await second.submit(works.Count(job="k", label="b", frames=7)) == 7
+            theirs.cancel()
+            with suppress(asyncio.CancelledError):
+                await theirs
+        third = await Program().pool()
+        async with third:
+            assert await third.submit(works.Count(job="l", label="c", frames=3)) == 3
+
+
+async def test_a_program_that_dies_gives_all_back() -> None:
+    """Its connection ends without a word: its work is cancelled, and its demands are cleared."""
+    pool = Noted(1)
+    async with warm(pool) as (kept, _):
+        program = await Program(None, LocalPool(1)).pool()
+        await program.start()
+        program.set_demand("j", plain_demand("j", 3))
+        task = await running(program, "j")
+        assert program._link is not None
+        program._link.kill()
+        with pytest.raises(WorkerLost, match=r"the warm fleet .* ended"):
+            await task
+        while kept._served:  # noqa: ASYNC110 - no event is sent
+            await asyncio.sleep(0)
+        assert pool.demands == {}
+        await program.aclose()
+
+
+async def test_a_job_goes_on_without_it() -> None:
+    """When the fleet ends, what runs is lost as with a worker, and the next try has a host of the program's own."""
+    pool, own = Noted(1), LocalPool(1)
+    program = Program(None, own)
+    async with warm(pool) as (kept, _):
+        mine = await program.pool()
+        await mine.start()
+        task = await running(mine, "j")
+        kept.stop()
+        with pytest.raises(WorkerLost, match=r"the warm fleet .* ended"):
+            await task
+        assert await mine.submit(works.Count(job="j", label="a", frames=5)) == 5
+        assert (program.hosts.started, mine.state.warm_fleet) == (1, None)
+        assert "was replaced during the run: the warm fleet" in mine.state.notes[0]
+        await mine.aclose()
+
+
+async def test_it_ends_when_no_program_has_come_for_a_while() -> None:
+    """Its idle time begins with its start, and again when the last program has gone."""
+    async with warm(Noted(), idle_s=0) as (_, done):
+        await done
+    async with warm(Noted(), idle_s=ENDLESS_S) as (kept, _):
+        program = await Program().pool()
+        await program.start()
+        assert kept._idle is not None
+        assert kept._idle.cancelled()
+        await program.aclose()
+        while kept._served:  # noqa: ASYNC110 - no event is sent
+            await asyncio.sleep(0)
+        assert not kept._idle.cancelled()
+
+
+async def test_other_code_is_left_alone_with_a_word() -> None:
+    """A program of another version starts its own, and its report says why."""
+    pool = Noted()
+    async with warm(pool, name="0123456789abcdef"):
+        program = await Program(None, LocalPool(1)).pool()
+        async with program:
+            assert program.state.warm_fleet is None
+            (note,) = program.state.notes
+        assert note.endswith("was left alone: it runs other code, of codecfleet 1.2.3")
+
+
+async def test_too_few_slots() -> None:
+    """A program that asks for more slots than it has starts its own; one that asks for fewer gets no more."""
+    pool = Noted(2)
+    async with warm(pool):
+        many = await Program(3, LocalPool(3)).pool()
+        async with many:
+            assert (many.state.warm_fleet, many.state.slots) == (None, 3)
+            assert "it has 2 slots, not 3" in many.state.notes[0]
+        few = await Program(1).pool()
+        async with few:
+            few.set_demand("j", plain_demand("j", 5))
+            await few.preview(plain_demand("j", 5))  # what was told is known once something is answered
+            assert (few.state.slots, pool.demands["j"].workers_max) == (1, 1)
+
+
+async def test_one_that_will_never_work_again_ends() -> None:
+    """Its next program starts its own, and the one after that may have a new fleet."""
+    pool = Noted()
+    async with warm(pool, useless="every worker process died 5 times in a row") as (_, done):
+        assert await found() == ""
+        await done
+
+
+async def test_no_other_user_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection of another user's is closed without a greeting."""
+    pool = Noted()
+    monkeypatch.setattr(keeper, "peer_of", lambda _end: (1, -1))
+    async with warm(pool):
+        assert await found() == ""
+
+
+async def test_what_cannot_be_read_ends_its_own_connection_alone(caplog: pytest.LogCaptureFixture) -> None:
+    """A program that sends nonsense is dropped, and the log says so."""
+    pool = Noted()
+    async with warm(pool):
+        with MeetingPlace.open(make=False) as place:
+            end = place.connect(code_name())
+        with end:
+            await asyncio.to_thread(Greeting.received, end, ENDLESS_S)
+            end.sendall(b"\0\0\0\4junk")
+            while await asyncio.to_thread(end.recv, 1):
+                pass
+        assert await found() == "found 1.2.3"
+    (dropped,) = [each.message for each in caplog.records]
+    assert dropped.startswith("a program was dropped: ")
+
+
+def test_without_a_fleet_nothing_is_said() -> None:
+    """Where none was ever started there is nothing to say, nor to end."""
+    assert find_warm() == (None, "")
+    assert take_down() == []
+
+
+def test_an_open_directory_is_named(runtime: Path) -> None:
+    """A place that others may enter is not used, and the report says so."""
+    (runtime / "codecfleet").mkdir(mode=0o755)
+    assert "open to other users" in find_warm()[1]
+
+
+async def test_who_looks_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fleet on this machine does, unless it is told not to; one with DLAs, or on a cluster, does not."""
+    looked: list[int | None] = []
+
+    def refuse(*_settings: object) -> StartedProcess:
+        raise OSError(11, "not in this test")
+
+    def look(_own: object, slots: int | None, _name: ClientName) -> StartedProcess:
+        looked.append(slots)
+        return refuse()
+
+    monkeypatch.setattr("codecfleet.cluster.fleet.default.holds_ray", bool)  # whatever ran before in this process
+    monkeypatch.setattr("codecfleet.cluster.fleet.default.warm_or_own", look)
+    monkeypatch.setattr("codecfleet.cluster.fleet.default.start_host", refuse)
+    for value, expected in (("never", []), ("", [3, 3])):
+        monkeypatch.setenv("CODECFLEET_WARM", value)
+        for address, dlas in ((None, 0), ("local", 0), (None, 1), ("head:6379", 0)):
+            with pytest.raises(FleetUnavailable, match="not in this test"):
+                await default_pool(address, 3, dlas=dlas).start()
+        assert looked == expected
+
+
+async def test_its_status_is_that_of_its_pool(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no cluster is named the warm fleet is looked at, over one connection; it goes on after that."""
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    async with warm(Noted(), supervisor=Watched()) as (_, running_):
+        first = await fleet_status(None)
+        assert first is not None
+        assert (first.host, first.pid) == ("here", 1)
+        seen: list[Seen] = []
+        watching = asyncio.create_task(watch_status("local", seen.append, 0.0))
+        while len(seen) < 3:  # noqa: ASYNC110 - the test's own list
+            await asyncio.sleep(0)
+        watching.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await watching
+        assert [each.pid for each in seen[:3] if isinstance(each, Status)] == [2, 3, 4]
+        assert not running_.done()
+
+
+async def test_a_fleet_that_ends_is_no_longer_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A watch ends with what to do when the warm fleet does, and none begins without one."""
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    async with warm(Noted(), supervisor=Watched()) as (kept, _):
+        watching = asyncio.create_task(watch_status(None, lambda _: kept.stop(), 0.0))
+        with pytest.raises(FleetUnavailable, match="codecfleet up"):
+            await watching
+    with pytest.raises(UsageError, match="no cluster is named, and no warm fleet is up"):
+        await fleet_status(None)
+
+
+async def test_other_code_is_not_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A warm fleet of other code is named, and left alone."""
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    async with warm(Noted(), name="0" * 16):
+        with pytest.raises(UsageError, match="was left alone: it runs other code"):
+            await fleet_status(None)

@@ -1,0 +1,186 @@
+"""What is private to Ray is used only where it is as expected."""
+
+import sys
+from types import ModuleType, SimpleNamespace
+
+import pytest
+
+from codecfleet.cluster.ray.private.autoscaler import autoscaler_report, end_idle_node, knows_labels
+from codecfleet.cluster.ray.private.connection import quiet_connection, reread_environment
+from codecfleet.cluster.ray.private.lean_start import lean_start, why_no_lean_start
+from codecfleet.cluster.ray.private.nodes import (
+    cuda_visible_to_node,
+    draining_nodes,
+    free_resources_by_node,
+    without_client_port,
+)
+from codecfleet.errors import FleetUnavailable
+
+
+class GlobalState:
+    """As Ray has it."""
+
+    def _initialize_global_state(self, gcs_options: object) -> None: ...
+
+    def node_table(self) -> None:
+        """Return the nodes."""
+
+
+class Watch:
+    """Notes what it is told, and fails a start at the last of some checks."""
+
+    def __init__(self, checks: int = 0) -> None:
+        self.checks = checks
+        self.noted: list[tuple[str, object]] = []
+
+    def note(self, name: str, process: object) -> None:
+        """Note it."""
+        self.noted.append((name, process))
+
+    def check(self) -> None:
+        """Fail at last."""
+        self.checks -= 1
+        if not self.checks:
+            raise FleetUnavailable("it ended", "")
+
+
+PORT = ("dir", "node_id", "port_name", "timeout_ms=30000", "poll_interval_ms=100")
+API_SERVER = (
+    *("include_dashboard", "raise_on_failure", "host", "gcs_address", "cluster_id_hex", "node_ip_address"),
+    *("temp_dir", "logdir", "session_dir", "port=None"),
+)
+
+
+@pytest.fixture
+def ray(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """A Ray of a tested version, whose private modules hold what the lean start expects."""
+    modules = {
+        "worker": {
+            "listen_error_messages": lambda worker, threads_stopped: (worker, threads_stopped),
+            "init": lambda address, _temp_dir: (address, _temp_dir),
+        },
+        "parameter": {"RayParams": lambda no_monitor, include_log_monitor=True: (no_monitor, include_log_monitor)},
+        "ray_constants": {"ENABLE_RAY_CLUSTER": True, "RAY_ENABLE_UV_RUN_RUNTIME_ENV": True},
+        "node": {"wait_for_persisted_port": eval(f"lambda {', '.join(PORT)}: timeout_ms")},  # noqa: S307 - five parameters
+        "services": {
+            "start_ray_process": lambda command, process_type, fate_share: SimpleNamespace(
+                process=command, all=(process_type, fate_share)
+            ),
+            "_get_gcs_client_options": lambda gcs_server_address: gcs_server_address,
+            "get_node": lambda gcs_address, node_id: (gcs_address, node_id),
+            "start_api_server": eval(f"lambda {', '.join(API_SERVER)}: None"),  # noqa: S307 - nine parameters
+        },
+        "state": {"GlobalState": GlobalState},
+        "utils": {"get_dashboard_dependency_error": lambda: None, "get_entrypoint_name": lambda: "python film.py"},
+    }
+    package, private = ModuleType("ray"), ModuleType("ray._private")
+    vars(package).update(__path__=[], __version__="2.60.3", _private=private)
+    vars(private).update(__path__=[])
+    monkeypatch.setitem(sys.modules, "ray", package)
+    monkeypatch.setitem(sys.modules, "ray._private", private)
+    for name, attributes in modules.items():
+        module = ModuleType(name)
+        vars(module).update(attributes)
+        setattr(private, name, module)
+        monkeypatch.setitem(sys.modules, f"ray._private.{name}", module)
+    return SimpleNamespace(package=package, **{name: getattr(private, name) for name in modules})
+
+
+def test_a_known_ray_is_started_lean_and_left_as_it_was(ray: SimpleNamespace) -> None:
+    """Inside, what only clusters need is gone; afterwards every attribute is Ray's own."""
+    before = {name: dict(vars(module)) for name, module in vars(ray).items()}
+    assert why_no_lean_start() == ""
+    watch = Watch()
+    with lean_start(watch):
+        assert ray.parameter.RayParams() == (True, False)
+        assert ray.services.start_api_server(1, host="h") == (None, None)
+        assert isinstance(ray.utils.get_dashboard_dependency_error(), ImportError)
+        assert ray.worker.listen_error_messages(1, 2) is None
+        assert ray.utils.get_entrypoint_name() == "codecfleet"
+        assert ray.ray_constants.ENABLE_RAY_CLUSTER is False
+        assert ray.ray_constants.RAY_ENABLE_UV_RUN_RUNTIME_ENV is False
+        assert ray.services.get_node is not before["services"]["get_node"]
+        assert ray.node.wait_for_persisted_port("here", "n", "gcs", timeout_ms=30_000) < 1000
+        ray.services.start_ray_process("process 7", "raylet", fate_share=True)
+    assert {name: dict(vars(module)) for name, module in vars(ray).items()} == before
+    assert watch.noted == [("raylet", "process 7")]
+
+
+def test_no_port_is_waited_for_after_the_process_ended(ray: SimpleNamespace) -> None:
+    """A process that never publishes its port is waited for until the watch knows that it ended."""
+
+    def never(*_: object, timeout_ms: int, poll_interval_ms: int) -> int:
+        raise RuntimeError(timeout_ms, poll_interval_ms)
+
+    ray.node.wait_for_persisted_port = never
+    watch = Watch(checks=3)
+    with lean_start(watch), pytest.raises(FleetUnavailable):
+        ray.node.wait_for_persisted_port("here", "n", "gcs", timeout_ms=30_000)
+    assert watch.checks == 0
+
+
+@pytest.mark.parametrize("version", ["2.59.1", "2.61.0", "2.6.0", "3.0.0", "2.600.0"])
+def test_a_version_that_was_not_tested_is_not_started_lean(ray: SimpleNamespace, version: str) -> None:
+    """Another minor version is refused before anything is looked at, and nothing of it is replaced."""
+    ray.package.__version__ = version
+    assert why_no_lean_start() == f"Ray {version} was never tested with it"
+    relay = ray.worker.listen_error_messages
+    with quiet_connection():
+        assert ray.worker.listen_error_messages is relay
+
+
+@pytest.mark.parametrize(
+    ("module", "attribute", "found"),
+    [
+        ("worker", "listen_error_messages", lambda: None),
+        ("parameter", "RayParams", lambda no_monitor: no_monitor),
+        ("ray_constants", "ENABLE_RAY_CLUSTER", "1"),
+        ("services", "get_node", lambda address, node: (address, node)),
+        ("services", "start_ray_process", lambda command: command),
+        ("node", "wait_for_persisted_port", lambda node_id: node_id),
+        ("services", "start_api_server", lambda include_dashboard: include_dashboard),
+        ("services", "_get_gcs_client_options", None),
+        ("state", "GlobalState", None),
+        ("utils", "get_dashboard_dependency_error", lambda checked: checked),
+        ("utils", "get_entrypoint_name", lambda process: process),
+    ],
+)
+def test_an_attribute_of_another_shape_is_noticed(
+    ray: SimpleNamespace, module: str, attribute: str, found: object
+) -> None:
+    """One attribute that is called otherwise, or that is gone, and the lean start is refused by its name."""
+    setattr(getattr(ray, module), attribute, found)
+    assert why_no_lean_start().startswith(f"its ray._private.{module}.{attribute}")
+    delattr(getattr(ray, module), attribute)
+    assert why_no_lean_start().startswith(f"its ray._private.{module}.{attribute}")
+
+
+def test_calls_that_ray_does_not_know_are_not_made(ray: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the internals nothing is said of nodes, none is ended, and nothing is read again."""
+    del ray
+    monkeypatch.setitem(sys.modules, "ray._raylet", ModuleType("ray._raylet"))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-1")
+    monkeypatch.setenv("RAY_enable_autoscaler_v2", "1")
+    assert free_resources_by_node() == {}
+    assert not draining_nodes()
+    assert cuda_visible_to_node() == "GPU-1"
+    assert not reread_environment()
+    assert autoscaler_report() is None
+    assert not end_idle_node("node", "it is idle")
+    assert knows_labels()
+
+
+def test_no_node_starts_whose_client_port_cannot_be_closed() -> None:
+    """A Ray that has the port under another name would open it in silence."""
+    known = SimpleNamespace(ray_client_server_port=10001)
+    without_client_port(known, head=True)
+    assert known.ray_client_server_port is None
+    with pytest.raises(SystemExit, match="port 10001"):
+        without_client_port(SimpleNamespace(client_port=10001), head=True)
+
+
+def test_everything_private_can_be_switched_off(ray: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By one variable, also where all of it is as expected."""
+    del ray
+    monkeypatch.setenv("_CODECFLEET_RAY_PRIVATE", "off")
+    assert why_no_lean_start() == "its internals are switched off"

@@ -1,0 +1,52 @@
+"""A cluster has one version of codecfleet: who has another is refused in one line, with the way out."""
+
+import pytest
+
+from codecfleet.cluster.supervisor.runner.client import refuse_others
+from codecfleet.cluster.version import VERSION, makes_alike, refuse_client, refuse_worker
+from codecfleet.errors import VersionRefused
+
+
+class Supervisor:
+    """A supervisor of some version, called as Ray's actors are: ``await supervisor.version.remote()``."""
+
+    def __init__(self, version: str) -> None:
+        self._said = version
+        self.version = self
+
+    async def remote(self) -> str:
+        """Return it, as a call of the actor's method does."""
+        return self._said
+
+
+async def test_a_client_asks_for_the_version_before_anything_else() -> None:
+    """A supervisor of its own version is used."""
+    await refuse_others(Supervisor(VERSION))
+    with pytest.raises(VersionRefused, match=f"this client is codecfleet {VERSION}, .* supervisor is codecfleet 0.9.0"):
+        await refuse_others(Supervisor("0.9.0"))
+
+
+def test_a_checkout_without_a_version_is_equal_to_itself() -> None:
+    """And to no version that is known."""
+    refuse_client("", "")
+    refuse_worker("", "")
+    with pytest.raises(VersionRefused, match=r"a codecfleet of unknown version.*codecfleet 0\.1\.0.*docs/upgrades\.md"):
+        refuse_client("", "0.1.0")
+
+
+def test_a_worker_of_another_version_is_refused() -> None:
+    """The line says where to install what."""
+    with pytest.raises(VersionRefused) as refused:
+        refuse_worker("0.2.0", "0.1.0")
+    assert str(refused.value) == (
+        "its node has codecfleet 0.2.0, and the supervisor is codecfleet 0.1.0. "
+        "Install the supervisor's version on that node: docs/upgrades.md."
+    )
+
+
+def test_unknown_versions_of_pyav_are_not_told_apart() -> None:
+    """Only two that are known to differ make other bytes."""
+    assert makes_alike("18.1.0", "18.1.0")
+    assert makes_alike("", "18.1.0")
+    assert makes_alike("18.1.0", "")
+    assert not makes_alike("18.1.0", "18.2.0")

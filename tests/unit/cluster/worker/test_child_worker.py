@@ -1,0 +1,50 @@
+"""A worker that is a child process: how its end is told."""
+
+import asyncio
+import socket
+
+import pytest
+
+from codecfleet.actors.device.work import UNCONSTRAINED
+from codecfleet.cluster.process.process import StartedProcess
+from codecfleet.cluster.worker.blobs import BlobCache
+from codecfleet.cluster.worker.child.child_worker import ChildWorker, WorkerDied
+from codecfleet.testing import FakeProcesses, works
+
+
+async def test_what_a_dead_worker_was_asked_says_how_it_died() -> None:
+    """Calls under way, and those after its death, are refused with the cause."""
+    processes = FakeProcesses()
+    worker = ChildWorker(processes())
+    assert (await worker.begin(2, 4)).slots == 2
+    packed, _ = BlobCache(bytes).pack(works.Dwell(job="j", label="a", seconds=3600))
+    running = asyncio.create_task(worker.run("c:1", packed, UNCONSTRAINED))
+    while not await worker.progress("j"):  # noqa: ASYNC110 - progress is polled
+        await asyncio.sleep(0.01)
+    processes.kill()
+    assert await worker.death() == "it was killed by SIGKILL"
+    for call in (running, worker.heartbeat()):
+        with pytest.raises(WorkerDied, match="it was killed by SIGKILL"):
+            await call
+
+
+async def test_a_worker_that_cannot_be_understood_is_killed() -> None:
+    """Its end says why, and the process is reaped."""
+    ours, theirs = socket.socketpair()
+    kills, reaped = [], []
+    process = StartedProcess(ours, lambda: kills.append("killed"), lambda: reaped.append("reaped") or "it was killed")
+    worker = ChildWorker(process)
+    with theirs:
+        theirs.sendall(b"\0\0\0\1\xc1")
+        assert (await worker.death()).startswith("what it said cannot be read: ")
+    with pytest.raises(WorkerDied, match="cannot be read"):
+        await worker.begin(1, 1)
+    assert (kills, reaped) == (["killed"], ["reaped"])
+
+
+async def test_it_ends_when_it_is_told_to() -> None:
+    """Ending it waits for its death."""
+    worker = ChildWorker(FakeProcesses()())
+    await worker.begin(1, 1)
+    await worker.end()
+    assert await worker.death()
