@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import cycle, islice
 
-from codecfleet.cluster.client.lease_renewal import RENEW_S
+from codecfleet.cluster.fleet.leases.lease_renewal import RENEW_S
 from codecfleet.cluster.placement.model.demand import PLAIN_FRAMES, plain_demand
 from codecfleet.cluster.placement.model.inventory import Node
 from codecfleet.cluster.placement.model.policy import Policy
