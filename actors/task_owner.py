@@ -56,6 +56,12 @@ class TaskOwner:
             error.add_note(f"in the task {task.get_name()!r}")
 
 
+def consume_exception(task: asyncio.Future[Any]) -> None:
+    """Mark a task's exception as retrieved; anyone who still awaits the task gets it too."""
+    if not task.cancelled():
+        task.exception()
+
+
 def _chosen(errors: BaseExceptionGroup[BaseException]) -> BaseException:
     flat = list(_flat(errors))
     return next((each for each in flat if isinstance(each, CodecfleetError)), flat[0])

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from ..actors.task_owner import consume_exception
 from ..errors import Cancelled
 
 
@@ -44,7 +45,7 @@ class SharedCall:
 
     def __init__(self, work: Coroutine[Any, Any, None], name: str) -> None:
         self._task = asyncio.create_task(work, name=name)
-        self._task.add_done_callback(_consume)
+        self._task.add_done_callback(consume_exception)
 
     async def wait(self) -> None:
         """Wait until it has ended.
@@ -65,9 +66,3 @@ class SharedCall:
         """Cancel it for all its callers."""
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
-
-
-def _consume(task: "asyncio.Task[None]") -> None:
-    """Mark an error as seen: its callers may all be gone."""
-    if not task.cancelled():
-        task.exception()

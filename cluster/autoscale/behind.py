@@ -1,4 +1,4 @@
-"""What batches will ask for when some of their jobs are done, as a supervisor is told of it: pure."""
+"""What batches report that they will ask for when some of their jobs are done: pure."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace

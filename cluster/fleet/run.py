@@ -12,7 +12,7 @@ ResultT = TypeVar("ResultT")
 
 @dataclass(frozen=True, slots=True)
 class RunProgress:
-    """Where a run was when its pool last heard of it."""
+    """Where a run was at its pool's last look."""
 
     worker: str = ""  # the worker that runs it; "" while it waits for one
     frames: int = 0  # frames done there

@@ -68,7 +68,7 @@ class HostSession(HostSide, SupervisorSide):
         channel.serves = self
 
     async def serve(self) -> None:
-        """Serve until the fleet hangs up or is gone; what it has here is ended then.
+        """Serve until the fleet hangs up or is gone; then end all of its work here.
 
         Raises:
             Exception: a defect, at either end.
@@ -109,7 +109,7 @@ class HostSession(HostSide, SupervisorSide):
             result = await run
         except CodecfleetError:
             if self._lost():
-                # Whatever Ray's end looked like to this work: the fleet hears of the end of this process.
+                # However Ray's end looked to this work: the fleet sees this process end.
                 await asyncio.Event().wait()
             raise
         finally:

@@ -54,7 +54,7 @@ def run_to_the_end(program: Coroutine[Any, Any, object]) -> NoReturn:
     try:
         asyncio.run(_awaited(program))
         code = 0
-    except BaseException:  # noqa: BLE001 - its last line is told to the process that started this one
+    except BaseException:  # noqa: BLE001 - the process that started this one reads its last line
         traceback.print_exc()
     sys.stdout.flush()
     sys.stderr.flush()

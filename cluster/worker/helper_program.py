@@ -62,12 +62,12 @@ class HelperHost:
             self._core.cancel(run)
 
     def tell(self) -> None:
-        """Tell the state. All is told from one thread, so that frame counts never decrease."""
+        """Send the state. One thread sends everything, so that frame counts never decrease."""
         core = self._core
         running = core.running()
         progress = {job: core.progress(job) for job, _ in running}
         KEPT.close_idle()
-        # In this order: what ends meanwhile is told as both, never left out.
+        # In this order: work that ends meanwhile is reported as both, never left out.
         pieces = (*core.pieces(), *core.take_ended())
         self._parent.tell(HelperTells(HelperState(core.frames_done, running, progress, self._use(), pieces)))
 

@@ -3,9 +3,9 @@
 from collections.abc import AsyncIterator, Callable
 from typing import Final
 
+from ...actors.task_owner import consume_exception
 from ...cluster.fleet.pool import Pool
 from ...errors import Cancelled
-from ..board.threads import consume_exception
 from ..held import Held
 from ..request.spec import BatchSpec
 from .file_run import Submit

@@ -7,6 +7,8 @@ from contextvars import ContextVar, copy_context
 from functools import partial
 from typing import Any, Final, TypeVar
 
+from ...actors.task_owner import consume_exception
+
 ResultT = TypeVar("ResultT")
 
 _IN_PLACE: Final = ContextVar("_IN_PLACE", default=False)
@@ -59,13 +61,7 @@ async def uncancellable(call: Callable[..., ResultT], *args: Any, **options: Any
 
 
 def _begun(call: Callable[[], ResultT]) -> asyncio.Future[ResultT]:
-    """Begin a call in a thread; its caller waits for it, but may be cancelled before it has heard of an error."""
+    """Begin a call in a thread; its caller waits for it, but may be cancelled before it sees an error."""
     running = asyncio.get_running_loop().run_in_executor(None, copy_context().run, call)
     running.add_done_callback(consume_exception)
     return running
-
-
-def consume_exception(task: asyncio.Future[Any]) -> None:
-    """Mark a task's exception as retrieved; anyone who still awaits the task gets it too."""
-    if not task.cancelled():
-        task.exception()

@@ -10,9 +10,10 @@ from typing import Protocol, Unpack
 
 from ...actors.device.interface import WorkerDevice
 from ...actors.encode.settings import Codec
+from ...actors.task_owner import consume_exception
 from ...cluster.worker.own_gpu import own_gpu
 from ...errors import UsageError
-from ..board.threads import consume_exception, in_thread, shielded, uncancellable
+from ..board.threads import in_thread, shielded, uncancellable
 from ..carry.containers import container_for
 from ..frames.stream import FrameStream
 from ..join.publish import check_output, publish, work_folder

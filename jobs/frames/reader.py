@@ -18,11 +18,11 @@ from ...actors.segment.filtering import FilterSettings
 from ...actors.segment.walk import SEAM_FRAMES, SegmentTally, SegmentWalk, decode_on_first
 from ...actors.surfaces.device_frame import DevicePicture, PictureNotes, stated_colour
 from ...actors.surfaces.frames import Frame, frame_bytes
+from ...actors.task_owner import consume_exception
 from ...errors import Cancelled, DeviceError, InputDamaged, Retry, UsageError
 from ..board.board import Board
 from ..board.events import Began, Delivered, Finished, Lost, Run
 from ..board.loop import BoardLoop, Capacity, finished
-from ..board.threads import consume_exception
 from ..held import Held
 from .request import FramesReport
 from .source import FrameSource

@@ -39,7 +39,7 @@ async def serve_many(pool: LeasedPool, idle_s: float, starter: socket.socket) ->
     try:
         await _serve_many(pool, idle_s, starter)
     except CodecfleetError as error:
-        print(error, file=sys.stderr, flush=True)  # noqa: T201 - the last line is told to the user
+        print(error, file=sys.stderr, flush=True)  # noqa: T201 - the user sees the last line
         os._exit(1)
 
 
@@ -75,7 +75,7 @@ def end_with_ray(lost: Callable[[], str], last_act: Callable[[], object] = bool)
     def watch() -> None:
         while not (reason := lost()):
             time.sleep(BEAT_S)
-        print(reason, file=sys.stderr, flush=True)  # noqa: T201 - the last line is told to the user
+        print(reason, file=sys.stderr, flush=True)  # noqa: T201 - the user sees the last line
         last_act()
         os._exit(1)
 

@@ -41,7 +41,7 @@ class KnownWorkers:
         return dict(self._hung)
 
     async def reach(self, worker: str) -> Worker:
-        """Return a worker by its name, of which the supervisor is asked once."""
+        """Return a worker by its name; the supervisor is asked for each worker once."""
         if worker not in self._handles:
             self._handles[worker] = await self._handle(worker)
         return self._handles[worker]

@@ -45,7 +45,7 @@ def why_no_lean_start() -> str:
 
 
 class ProcessWatch(Protocol):
-    """What is told of the processes that a lean start starts; ``check`` raises when they will never be ready."""
+    """Sees the processes that a lean start starts; ``check`` raises when they will never be ready."""
 
     def note(self, name: str, process: "subprocess.Popen[bytes]") -> None:
         """Take notice of a process that Ray started."""

@@ -1,4 +1,4 @@
-"""Metrics of Ray, whose agent serves them on each node's metrics port, and exports what it has every 10 s."""
+"""Ray's metrics: its agent serves them on each node's metrics port, and exports them every 10 s."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias

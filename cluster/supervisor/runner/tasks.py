@@ -9,7 +9,7 @@ from ...ray.ray_words import first_line
 
 
 class Tasks:
-    """A group of tasks. ``failed`` is told once which of them failed, and the error; then all others are cancelled."""
+    """A group of tasks: the first that fails is given to ``failed`` with its error, and all others are cancelled."""
 
     def __init__(self, failed: Callable[[str, Exception], None]) -> None:
         self._failed = failed

@@ -35,7 +35,7 @@ class HelperServer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class HelperRun(Request[HelperServer, Outcome[Any]]):
-    """Run packed work with its blobs; the state at its end is told before the outcome."""
+    """Run packed work with its blobs; the state at its end is sent before the outcome."""
 
     run: str
     packed_work: Buffer

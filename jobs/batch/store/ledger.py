@@ -6,7 +6,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from queue import Empty, SimpleQueue
 from typing import Protocol
 
-from ...board.threads import consume_exception, in_thread
+from ....actors.task_owner import consume_exception
+from ...board.threads import in_thread
 from .schema import Change
 
 

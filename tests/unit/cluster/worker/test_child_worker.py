@@ -1,4 +1,4 @@
-"""A worker that is a child process: how its end is told."""
+"""A worker that is a child process: how its end is reported."""
 
 import asyncio
 import socket

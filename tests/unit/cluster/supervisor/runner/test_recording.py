@@ -97,7 +97,7 @@ def test_any_story_is_decided_again(story: list[tuple[str, int]], kept: int) -> 
 
 
 def test_a_killed_process_leaves_what_it_has_decided(tmp_path: Path) -> None:
-    """Its files have all of it, but perhaps for the last decision, of which a part was written."""
+    """Its files have everything, except perhaps the last decision, if it was written in part."""
     world, _ = _world(tmp_path)
     world.say("one", wants("j", 4))
     (path,) = tmp_path.iterdir()
